@@ -1,4 +1,4 @@
-"""Returns large freed blocks of memory to the system at once."""
+"""Returns freed memory to the system."""
 
 import contextlib
 import ctypes
@@ -25,3 +25,13 @@ def return_large_blocks() -> None:
         library.mallopt(_ARENA_MAX, 1)
         library.mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)
         library.mallopt(_TRIM_THRESHOLD, 2 * _LARGE_BYTES)
+
+
+def return_freed_memory() -> None:
+    """Return what was freed to the system, also between blocks in use, if glibc keeps it.
+
+    After a drafter of 135M was freed, it kept 20 MB that a streaming model's pages could use.
+    """
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):  # musl has no malloc_trim
+            ctypes.CDLL(None).malloc_trim(0)

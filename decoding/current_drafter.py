@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
+from backends.base import PassStoppedError
+from backends.base.pass_stop import pass_is_stopped
 from decoding.draft import Drafter, Resting
 from decoding.events import Step
 from decoding.sampling.sampler import Sampler
@@ -24,21 +26,36 @@ class CurrentDrafter:
         self._drafter: Drafter | None = None
 
     def read(self, history: Sequence[int]) -> Iterator[int]:
-        """Begin a reply to history and read it; yields tokens held after each chunk."""
-        drafter = self._drafter = self._provider()
-        if drafter is not None:
+        """Begin a reply to history and read it; yields tokens held after each chunk.
+
+        The provider is asked after each too: a drafter whose place is taken meanwhile is closed,
+        and must not go on.
+        """
+        while (drafter := self._provider()) is not None:
+            self._drafter = drafter
             drafter.begin(history, self._sampler)
-            yield from drafter.read(history)
+            for held in drafter.read(history):
+                yield held
+                if self._provider() is not drafter:
+                    break
+            else:
+                return
+        self._drafter = None
 
     def commit(self, history: Sequence[int]) -> Drafter | None:
-        """The drafter of the next step, after it has taken in history; None to decode plainly."""
+        """The drafter of the next step, after it has taken in history; None to decode plainly.
+
+        Raises:
+            PassStoppedError: the reply was stopped while a drafter that takes over was reading.
+        """
         drafter, previous = self._provider(), self._drafter
         self._drafter = drafter
         if drafter is not None:
             if drafter is not previous:
                 drafter.begin(history, self._sampler)
                 for _ in drafter.read(history):
-                    pass
+                    if pass_is_stopped():
+                        raise PassStoppedError
             drafter.commit(history)
         return drafter
 

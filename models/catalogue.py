@@ -9,7 +9,7 @@ from typing import Any
 
 from backends.base import SpecchatError
 from backends.base.regular_file import read_text
-from backends.engines.backend_names import LLAMACPP, MLX
+from backends.engines.backend_names import MLX
 from models.attention import Attention, Layers
 from models.bounded_toml import parse_toml
 from models.model_names import is_trained_drafter, simplified
@@ -104,11 +104,6 @@ class CatalogueDrafter:
     published: str = ""
     mlx: str = ""
     licence: str = ""
-
-    @property
-    def is_used(self) -> bool:
-        """Whether specchat drafts with it, on one of its engines."""
-        return self.runs_on(LLAMACPP) or self.runs_on(MLX)
 
     def runs_on(self, backend: str) -> bool:
         """Whether it was published for the backend of its model."""

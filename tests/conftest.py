@@ -23,6 +23,7 @@ pytest_plugins = [
     "tests.fixtures.tiny.assisted_pair",
     "tests.fixtures.tiny.pairs",
     "tests.fixtures.tiny.twin_pair",
+    "tests.fixtures.tiny.folder_pairs",  # imports those above
     "tests.fixtures.tiny_models",
 ]
 

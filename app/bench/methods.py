@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from app.bench.results import PLAIN, DraftSeconds
+from app.bench.results import ALWAYS, PLAIN, DraftSeconds
 from app.drafting.drafter_building import DrafterEnvironment, DrafterHandle
 from app.drafting.spec import draft_spec
 from app.drafting.spec.drafter_node import LOOKUP, SELF
@@ -177,7 +177,7 @@ def _fixed(text: str, session: Session, drafting: Drafting) -> list[Method]:
     if text == LOOKUP:
         return [
             Ours(
-                f"lookup, always {length}",
+                f"{LOOKUP}{ALWAYS}{length}",
                 session,
                 PromptLookup(min_match=_FIXED_MATCH, max_draft=length),
             )
@@ -188,7 +188,7 @@ def _fixed(text: str, session: Session, drafting: Drafting) -> list[Method]:
         return []
     length = FIXED_LENGTHS[0]
     controller = Controller(members, drafting.controller.costs, session.model.info.n_vocab)
-    return [Ours(f"{text}, always {length}", session, controller.at_no_cost((length,)))]
+    return [Ours(f"{text}{ALWAYS}{length}", session, controller.at_no_cost((length,)))]
 
 
 def _add_baselines(

@@ -1,7 +1,8 @@
 """Names of models and drafters that a report may tell: published ones, never those of files."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
+from app.bench.results import ALWAYS
 from app.drafting.spec.draft_spec import DraftSpec
 from app.drafting.spec.drafter_node import HEADS, DrafterNode, NodeKind
 from models.catalogue import Entry
@@ -16,7 +17,8 @@ def public_model(reference: Reference | HubReference) -> str | None:
     entry = entry_of(reference)
     if entry is not None and _is_published(reference, entry):
         return entry.name
-    return reference.name if reference.name.startswith(_PUBLISHED) else None
+    repository = reference.name.partition(":")[0]  # after it is what the user chose of it
+    return repository if repository.startswith(_PUBLISHED) else None
 
 
 def _is_published(reference: Reference | HubReference, entry: Entry) -> bool:
@@ -34,11 +36,12 @@ def public_draft(spec: DraftSpec) -> str:
     return ",".join(map(_public, spec.nodes)) or spec.requested
 
 
-def public_methods(methods: Iterable[str], given: str, spec: DraftSpec) -> dict[str, str]:
-    """Names of methods to tell in the place of those that begin with the given --draft."""
+def public_methods(methods: Sequence[str], given: str, spec: DraftSpec) -> dict[str, str]:
+    """Names to tell of a bench's methods, where they differ: of those with the given --draft."""
     public = public_draft(spec)
-    those = (method for method in methods if method.startswith(given))
-    return {method: public + method.removeprefix(given) for method in those}
+    drafters = {method: method.rpartition(ALWAYS)[0] for method in methods}
+    fixed = (method for method in methods if drafters[method] == given)
+    return {given: public} | {method: public + method.removeprefix(given) for method in fixed}
 
 
 def _public(node: DrafterNode) -> str:

@@ -12,6 +12,9 @@ from decoding.shape import Shape
 
 PLAIN = "off"
 AUTO = "auto"
+ALWAYS = ", always "
+"""Between drafters and the length of their drafts, in names of methods where it is fixed."""
+
 SCHEMA = 1
 
 

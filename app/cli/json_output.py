@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer import Context
 
+from app.cli.command import STDOUT
 from app.cli.terminal import stderr, stdout
 from app.printable import printable_json
 from backends.base import SpecchatError, UsageError
@@ -18,6 +19,8 @@ SCHEMA = 1
 def _needs_json(context: Context, output: Path | None) -> Path | None:
     if output is not None and not context.params.get("json"):
         raise UsageError("--output needs --json", "only JSON is written to a file")
+    if str(output) == STDOUT:
+        return None
     if output is not None and (output.is_dir() or not output.parent.is_dir()):
         why = "it is a folder" if output.is_dir() else f"there is no folder {output.parent}"
         raise UsageError(f"cannot write {output}", why)

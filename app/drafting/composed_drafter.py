@@ -94,10 +94,9 @@ class Composer:
             end_tokens=self.target.tokenizer.end_tokens,
         )
         costs = [part.member.cost for part in parts if part.member.cost]
-        together = DraftCost(
-            sum(cost.draw_seconds for cost in costs),
+        together = DraftCost(  # each is asked for a token at a time
+            sum(cost.draw_seconds + cost.begin_seconds for cost in costs),
             sum(cost.read_seconds for cost in costs),
-            sum(cost.begin_seconds for cost in costs),
             is_steady=all(cost.is_steady for cost in costs),
         )
         member = ManagedDrafter(drafter, self.memory.recall(key), together if costs else None)

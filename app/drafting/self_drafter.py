@@ -10,6 +10,7 @@ from backends.base import Model, ModelInfo
 from backends.engines.model_loading import derive, derives
 from models.metadata.fingerprint import fingerprint
 from models.metadata.model_facts import ModelFacts, facts_of
+from models.self_draft.file_size import kept_share, weights_made
 from models.self_draft.recipe import Recipe
 from models.self_draft.self_draft_store import SelfDrafts
 from models.tuning.recipe_gain import Prospect
@@ -19,23 +20,33 @@ _GROUP = 64
 
 
 def read_bytes(info: ModelInfo, recipe: Recipe) -> int:
-    """Approximate bytes of weights read per drafted token, with the target's active experts."""
+    """Approximate bytes of weights read per drafted token, with the target's active experts.
+
+    Raises:
+        ModelError: the target's files cannot be read.
+    """
     return round(_whole(info, recipe) * info.bytes_read_per_token / max(info.weight_bytes, 1))
 
 
 def added_bytes(info: ModelInfo, recipe: Recipe) -> int:
-    """Approximate bytes of weights in addition to the target's."""
+    """Approximate bytes of weights in addition to the target's.
+
+    Raises:
+        ModelError: the target's files cannot be read.
+    """
     return 0 if derives(info) and recipe.bits is None else round(_whole(info, recipe))
 
 
 def _whole(info: ModelInfo, recipe: Recipe) -> float:
     """Approximate bytes of all its weights."""
-    kept = 1.0 - len(recipe.skipped_layers) / max(info.n_layers, 1)
-    bits = recipe.file_bits
-    if derives(info) and recipe.bits:
-        number_bytes = facts_of(info.path, info.backend).attention.number_bytes
-        bits = recipe.bits + 2 * 8 * number_bytes / _GROUP
-    return kept * (info.weight_bytes if bits is None else info.parameters * bits / 8)
+    if not derives(info):
+        return weights_made(info.path, recipe)
+    kept = kept_share(info.path, recipe.skipped_layers)
+    if recipe.bits is None:
+        return kept * info.weight_bytes
+    number_bytes = facts_of(info.path, info.backend).attention.number_bytes
+    bits = recipe.bits + 2 * 8 * number_bytes / _GROUP
+    return kept * info.parameters * bits / 8
 
 
 def facts(info: ModelInfo, recipe: Recipe) -> ModelFacts:

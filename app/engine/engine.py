@@ -323,7 +323,7 @@ class Engine:
         answer.stage = Stage.READING
         prompt, answer.dropped = session.prompt(request.conversation, request.partial)
         answer.note = "; ".join(filter(None, [prompt.note, active.indexing.news()]))
-        reply, known = new_reply(), session.plain_replies.replies
+        reply, loaded = new_reply(), (session.plain_replies.replies, session.drafting)
         answer.begin(reply)
         try:
             active.keeper.prepare(prompt.tokens)
@@ -332,7 +332,7 @@ class Engine:
             active.answered()
             answer.note = "; ".join(filter(None, [answer.note, session.model.shortage]))
             answer.metrics = reply_metrics(session, reply)
-            if session.plain_replies.replies != known:
+            if (session.plain_replies.replies, session.drafting) != loaded:
                 self._status = replace(self._status, loaded=Loaded.of(session))
 
     def _stream(self, session: "Session", answer: Answer, prompt: "Prompt", reply: Reply) -> None:

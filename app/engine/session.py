@@ -24,6 +24,7 @@ from backends.hardware.energy import Energy, EnergyMeter
 from backends.streaming.disk_speed import DiskSpeed
 from decoding.events import Event, Finish, FinishReason, Prefill, Step
 from decoding.generation import Limits, generate
+from decoding.planning.controller import Controller
 from decoding.sampling.sampling_settings import SamplingSettings
 from decoding.text import TextStream
 from models.reference import HubReference, Reference
@@ -150,7 +151,7 @@ class Session:
                     prompt.tokens,
                     settings,
                     Limits(max_tokens, self.model.tokenizer.end_tokens),
-                    drafters=lambda: self.drafting.controller,
+                    drafters=self._drafter,
                     is_cancelled=is_cancelled,
                 )
                 yield from self._filled(reply, prompt, events)
@@ -159,6 +160,15 @@ class Session:
             self._keep_speed(reply)
             if self.options.model and reply.token_ids:
                 remember_model(self.reference, self.paths)
+
+    def _drafter(self) -> Controller | None:
+        """The drafter of the next step; models that are not worth their memory are freed first."""
+        if self.shared is not None:
+            drafting = self.shared.reconsidered(self.drafting, self.model)
+            if drafting is not self.drafting:
+                self.drafting = drafting
+                self.plain_replies = PlainReplies.of(self.model.info, self.paths)
+        return self.drafting.controller
 
     def _filled(
         self, reply: Reply, prompt: Prompt, events: Iterator[Event]

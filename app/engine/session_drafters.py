@@ -27,6 +27,18 @@ from decoding.planning.parking import least_shortfall, overall
 from models.metadata.model_facts import facts_of
 from models.reference import Reference
 
+_ENOUGH_STEPS = 32.0
+"""Plain steps' time after which drafter models are judged by what they gained. A guess: with the
+controller's initial 10 steps about 30 steps, in which a drafter that is always wrong was tried to
+the end of its budget (measured on a streaming 1.1B body)."""
+
+_NEVER_SLOWER_THAN = 0.98
+"""Of decoding without them, as promised: a drafter that takes little may wait for better text."""
+
+_LEAST_WITHOUT = 0.25
+"""Least share of a plain step's time that is expected to be left with weights in the drafters'
+place, whatever the disk was measured to do. A guess; not measured."""
+
 
 @dataclass(frozen=True, slots=True)
 class DraftingStatus:
@@ -52,6 +64,9 @@ class Drafting:
     controller: Controller | None = None
     memory: AcceptanceMemory | None = None
     costs_file: Path | None = None
+    displaced_seconds: float = 0.0
+    """Seconds that a plain step of a streaming model takes longer as the drafters hold memory that
+    could hold weights; 0 if unknown."""
 
     @property
     def plain_rate(self) -> float | None:
@@ -97,6 +112,40 @@ class Drafting:
         """Memory of the drafter models: weights, caches, and what their passes need."""
         passes = sum(handle.compute_bytes for handle in self.all_handles)
         return self.drafter_bytes + self.kv_bytes + passes
+
+    @property
+    def are_models_worth_memory(self) -> bool:
+        """Whether drafter models gain a streaming model more than weights in their place would.
+
+        True until enough steps were measured.
+        """
+        controller = self.controller
+        if controller is None or controller.recent_cost < _ENOUGH_STEPS:
+            return True
+        plain = controller.costs.seconds(1)
+        without = max(plain - self.displaced_seconds, _LEAST_WITHOUT * plain)
+        return controller.rate >= _NEVER_SLOWER_THAN * plain / without
+
+    def without_models(self) -> "Drafting":
+        """Free the drafters that take time and memory, and keep the others. Not during a step."""
+        assert self.controller is not None
+        self.remember()
+        kept = tuple(handle for handle in self.handles if handle.member.cost is None)
+        freed = [handle for handle in self.handles if handle.member.cost is not None]
+        models = [one.member for one in freed if not (one.member.lines or one.member.in_turn)]
+        names = ", ".join(member.name for member in models)
+        gained = f"{self.controller.rate:.2f} × plain"
+        why = f"{names}: freed; it gained {gained}, and weights in its memory gain more"
+        for handle in reversed(freed):  # as in close
+            handle.close()
+        members = [handle.member for handle in kept]
+        return replace(
+            self,
+            missing="; ".join(filter(None, [self.missing, why])),
+            handles=kept,
+            controller=self.controller.of(members) if members else None,
+            displaced_seconds=0.0,
+        )
 
     def compare(self, is_comparison: bool) -> None:
         """Disable learning from replies while replies to one prompt are compared."""

@@ -6,7 +6,7 @@ break-even acceptance is given instead.
 
 import math
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 
 from app.engine.session import Session
@@ -25,7 +25,7 @@ from app.pairing.candidates import candidates, listed, undraftable
 from app.pairing.pair_knowledge import Knowledge, unmeasured
 from app.pairing.ranking import Pair, Ranking
 from app.paths import Paths
-from backends.base import Rollback
+from backends.base import OutOfMemoryError, Rollback
 from backends.engines.backend_names import check_backend
 from backends.engines.backend_selection import forms
 from backends.engines.engine_resources import free_memory
@@ -85,9 +85,14 @@ def rank(options: SessionOptions, paths: Paths, notify: Callable[[str], None]) -
 def rank_for(session: Session) -> Ranking:
     """Rank drafters for a session's model, on the thread that runs the session.
 
+    Its context is then ready to draft, if there is enough memory: how long the drafts are that it
+    can verify decides which passes are measured.
+
     Raises:
         SpecchatError: the model cannot be calibrated.
     """
+    with suppress(OutOfMemoryError):
+        session.context.be_ready_to_draft()
     target, planned = _of_session(session)
     options = session.options
     known, spread = _known(target, session.context, options, session.paths, _silent)
@@ -111,7 +116,8 @@ def list_for(session: Session) -> Ranking:
     known = None
     if measured is not None and info.rollback is not Rollback.NONE:
         costs = CostModel.of(measured)
-        target = replace(target, tree_refusal=session.context.tree_refusal)
+        if session.drafting.controller is not None:  # it has asked: the first answer takes passes
+            target = replace(target, tree_refusal=session.context.tree_refusal)
         threads, gpu_layers = options.threads, options.gpu_layers
         known = Knowledge.of(
             target, session.model, costs, calibrations, memory, threads, gpu_layers

@@ -9,11 +9,13 @@ from app.drafting.drafter_building import DrafterEnvironment
 from app.drafting.spec.draft_spec import DraftSpec
 from app.drafting.spec.drafter_node import DrafterNode
 from app.engine.session_drafters import Drafting, build
+from app.large_blocks import return_freed_memory
 from app.learned.calibrations import Calibrations
 from app.learned.tuned_recipe import own_recipe
 from app.loading.memory_plan import MemoryPlan, drafter_context
 from app.loading.session_options import SessionOptions
 from app.loading.streaming.letting_go import letting_go
+from app.pairing.displaced_weights import displaced_seconds
 from app.pairing.stream_choice import best_room
 from app.pairing.stream_contenders import StreamContenders
 from app.paths import Paths
@@ -79,7 +81,29 @@ class SharedMemory:
             raise
         if missing and spec.nodes:
             missing.append(drafting.missing)
-        return replace(drafting, missing="; ".join(filter(None, missing or [drafting.missing])))
+        return replace(
+            drafting,
+            missing="; ".join(filter(None, missing or [drafting.missing])),
+            displaced_seconds=self._displaced_seconds(drafting, environment),
+        )
+
+    def _displaced_seconds(self, drafting: Drafting, environment: DrafterEnvironment) -> float:
+        """Seconds that a plain step takes longer beside these drafters; 0 if unknown."""
+        info, taken = environment.target.info, drafting.memory_bytes
+        seconds = displaced_seconds(info.path, info.threads, self.budget, taken, environment.paths)
+        return seconds or 0.0
+
+    def reconsidered(self, drafting: Drafting, target: Model) -> Drafting:
+        """The drafters, without the models that gain less than weights held in their memory.
+
+        Not during a pass.
+        """
+        if not drafting.displaced_seconds or drafting.are_models_worth_memory:
+            return drafting
+        drafting = drafting.without_models()
+        return_freed_memory()
+        self.settle(drafting, target)
+        return drafting
 
     def settle(self, drafting: Drafting, target: Model) -> None:
         """Hold weights in all memory but that of the drafters. Not during a pass."""

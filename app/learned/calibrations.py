@@ -132,10 +132,22 @@ class Calibrations:
         )
         return BlockCost.of_block(drawing, reading, context.longest, costs)
 
-    def known_drafter(self, path: Path, runner: Runner, variant: str = "") -> DraftCost | None:
-        """Stored measurement of a model under a runner; None if there is none."""
+    def known_drafter(
+        self, path: Path, runner: Runner, variant: str = "", longest: int = 0
+    ) -> DraftCost | None:
+        """Stored cost of a model under a runner; None if it was not measured.
+
+        longest: tokens of its blocks, 0 if it drafts token by token.
+        """
+        drawing = self._known(path, variant, runner)
+        if drawing is None or not longest:
+            return DraftCost.of(drawing) if drawing else None
+        reading = self._known(path, variant + _READING, runner)
+        return BlockCost.of_block(drawing, reading, longest) if reading else None
+
+    def _known(self, path: Path, variant: str, runner: Runner) -> Measured | None:
         kept = _read(read_object(self._file(path, variant, runner)))
-        return DraftCost.of(kept.measured) if kept else None
+        return kept.measured if kept else None
 
     def _measured(
         self,

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from app.loading.gpu_split import GpuSplit
 from backends.base import Context, DraftUnavailableError, Model, OutOfMemoryError
-from backends.engines.model_loading import open_undrafted
 from models.byte_sizes import gigabytes
 from models.metadata.memory_bill import MemoryBill, bill
 from models.metadata.model_facts import ModelFacts
@@ -81,7 +80,7 @@ def open_context(
     n_ctx = planned.n_ctx
     while True:
         try:
-            context = model.open(n_ctx) if drafts else open_undrafted(model, n_ctx)
+            context = model.open(n_ctx, drafts=drafts)
         except OutOfMemoryError:
             if asked or n_ctx // 2 < SMALLEST_CONTEXT:
                 raise

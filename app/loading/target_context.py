@@ -8,19 +8,21 @@ from backends.base import Context, Model, ModelError, OutOfMemoryError, Rollback
 
 OpenedT = TypeVar("OpenedT")
 
+_NO_SECOND = "there is not enough memory for a second one"
+
 
 class ContextInUseError(SpecchatError):
     """The context is in use by a reply, and nothing else may run it before the reply ends.
 
-    reason: why nothing else will do, in a few words.
+    reason: why it takes this context, as a clause.
     """
 
-    def __init__(self, reason: str = "memory for a second one is short") -> None:
+    def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(
-            "the model's context is in use",
-            f"an answer is being generated, and {reason}",
-            "It is free once the answer has ended.",
+            "this cannot be done during an answer",
+            f"the answer is using the model's context, and {reason}",
+            "Wait for its end or stop it, then try again.",
         )
 
 
@@ -127,7 +129,7 @@ class TargetContext:
         if not self._lacks_copies:
             return
         if self._is_in_use:
-            raise ContextInUseError("the context holds no copies of the model's running state yet")
+            raise ContextInUseError("it holds no copies of the model's running state yet")
         previous = self._context
         tokens, state = list(previous.tokens), None
         if tokens:
@@ -149,7 +151,7 @@ class TargetContext:
             ContextInUseError: it is in use.
         """
         if self._is_in_use:
-            raise ContextInUseError
+            raise ContextInUseError("only one can be generated at a time")
         self._is_in_use = True
         try:
             yield self._context
@@ -160,22 +162,26 @@ class TargetContext:
     def for_measuring(self, n_tokens: int) -> Generator[Context]:
         """An empty context of n_tokens at most, which leaves a conversation in the first intact.
 
-        If there is not enough memory for a second context, the first one is emptied instead,
-        unless it is in use.
+        Drafts can be verified in it, as far as the model allows, even if not in the first. If there
+        is not enough memory for a second context, the first one is emptied instead, unless it is in
+        use, and opened anew if drafts cannot be verified in it.
 
         Raises:
             ContextInUseError: the first is in use, and there is not enough memory for a second.
+            OutOfMemoryError: the first would have to be opened anew, and memory is short for that.
             ModelError: the engine failed.
         """
-        if self._is_in_use or self.length:
+        if self._is_in_use or self.length or self._lacks_copies:
             try:
                 second = self._model.open(min(n_tokens, self.n_ctx))
-            except OutOfMemoryError:
-                pass
+            except OutOfMemoryError as error:
+                if self._is_in_use:
+                    raise ContextInUseError(_NO_SECOND) from error
             else:
                 with closing(second):
                     yield second
                 return
+        self.be_ready_to_draft()
         with self.use() as context:
             context.truncate(0)
             yield context

@@ -25,8 +25,10 @@ from backends.base import (
     ModelError,
     OutOfMemoryError,
 )
+from decoding.draft import MOST_DRAFTED
 from decoding.estimation.acceptance_estimates import POSITION_PRIOR
-from decoding.estimation.cost import CostModel
+from decoding.estimation.block_cost import BlockCost
+from decoding.estimation.cost import CostModel, DraftCost
 from decoding.planning.draft_length import predicted_speedup
 from decoding.planning.managed_drafter import ManagedDrafter
 from models.metadata.memory_bill import Fit
@@ -94,12 +96,24 @@ def promising(known: Knowledge, paths: Paths, planned: MemoryPlan) -> Iterator[P
 
 def pays(member: ManagedDrafter, costs: CostModel) -> bool:
     """Whether a drafter is expected to pay, by its measured cost and acceptance."""
-    if member.cost is None:
+    cost, plain = member.cost, costs.seconds(1)
+    if cost is None:
         return True
-    draw_cost = member.cost.draw_seconds / costs.seconds(1)
     share = share_of(member.estimates.acceptance)
     expected = member.estimates.prior if share is None else share
-    return predicted_speedup(lambda _: expected, member.costs(costs), draw_cost) >= WORTHWHILE
+    speedup = predicted_speedup(
+        lambda _: expected,
+        member.costs(costs),
+        cost.draw_seconds / plain,
+        _longest(cost),
+        start_cost=cost.begin_seconds / plain,
+    )
+    return speedup >= WORTHWHILE
+
+
+def _longest(cost: DraftCost) -> int:
+    """Most tokens of a draft."""
+    return cost.longest if isinstance(cost, BlockCost) else MOST_DRAFTED
 
 
 def _at_hand(known: Knowledge, paths: Paths) -> Iterator[Candidate]:
@@ -129,7 +143,10 @@ def _gain(pair: Pair, known: Knowledge) -> float:
     if candidate.kind is Kind.ACROSS_VOCABULARIES or known.trial(candidate) is not None:
         return 0.0  # its kind has no prior, or an attempt yielded no acceptance
     expected = POSITION_PRIOR if candidate.prior is None else candidate.prior
-    return predicted_speedup(lambda _: expected, known.costs, pair.draw_cost)
+    longest = candidate.longest or MOST_DRAFTED
+    return predicted_speedup(
+        lambda _: expected, known.costs, pair.draw_cost, longest, start_cost=pair.start_cost
+    )
 
 
 def _tried(candidate: Candidate, known: Knowledge, builder: Builder) -> DrafterHandle | None:
@@ -144,7 +161,7 @@ def _tried(candidate: Candidate, known: Knowledge, builder: Builder) -> DrafterH
         known.trials.add(key, TrialResult(failed=words))
         return None
     if handle.member.cost is not None:
-        draw_cost = handle.member.cost.draw_seconds / known.costs.seconds(1)
+        draw_cost = handle.member.cost.of_token / known.costs.seconds(1)
         known.trials.add(key, TrialResult(draw_cost))
     known.memory.remember(handle.key, handle.member.estimates.acceptance, handle.facts)
     known.memory.save()

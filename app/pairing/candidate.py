@@ -47,7 +47,8 @@ class Candidate:
     path, "" if it is those weights. tuned: results of tuning. tree: size of its drafts, None for
     lines. recipe: how it is made from the target. prior: expected acceptance of its kind. doubt:
     why it is not expected to pay, in words; "" if it may.
-    composition: how it is composed of other drafters, None if it is not.
+    longest: tokens of its blocks, 0 if it drafts token by token. composition: how it is composed of
+    other drafters, None if it is not.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Candidate:
     recipe: Recipe | None = None
     prior: float | None = None
     doubt: str = ""
+    longest: int = 0
     composition: Composition | None = None
 
     @property

@@ -185,7 +185,7 @@ def _with_file(candidate: Candidate, target: Target, paths: Paths) -> Candidate:
             )
         path, variant, when = None, "", "at its first use"
     try:
-        facts = self_drafter.facts(info, recipe)
+        facts, read = self_drafter.facts(info, recipe), self_drafter.read_bytes(info, recipe)
     except ModelError as error:
         return replace(candidate, is_compatible=False, why=error.what)
     return replace(
@@ -193,7 +193,7 @@ def _with_file(candidate: Candidate, target: Target, paths: Paths) -> Candidate:
         why=f"{candidate.why}, made {when}",
         path=path,
         facts=facts,
-        read_bytes=self_drafter.read_bytes(info, recipe),
+        read_bytes=read,
         variant=variant,
     )
 

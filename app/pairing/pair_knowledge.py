@@ -19,6 +19,7 @@ from app.pairing.displaced_weights import CostsBeside, displaced_seconds
 from app.pairing.ranking import CostSource, Pair
 from backends.base import DraftUnavailableError, Model, ModelError
 from backends.engines.runner import Runner
+from decoding.draft import MOST_DRAFTED
 from decoding.drafters.ngram.ngram_table import N_BYTES
 from decoding.estimation.acceptance import Acceptance
 from decoding.estimation.acceptance_keys import ANY_POSITION, is_lossless
@@ -68,20 +69,24 @@ class Knowledge:
         trial = self.trial(candidate)
         if trial is not None and trial.failed:
             return replace(pair, drafter=replace(candidate, is_compatible=False, why=trial.failed))
-        cost, source = self._draw_cost(candidate, trial)
+        cost = self._cost(candidate, trial)
         remembered = self._remembered(candidate)
         share = remembered.share
         costs = self._costs_beside(candidate, pair, planned)
         expected = candidate.tuned.acceptance if share is None and candidate.tuned else share
         speedup = least = None
         if cost is not None and costs is not None:
-            least = break_even(costs, cost)
+            longest = candidate.longest or MOST_DRAFTED
+            least = break_even(costs, cost.draw, cost.start, longest)
             if expected is not None and not candidate.is_free:
-                speedup = predicted_speedup(lambda _: expected, costs, cost)
+                speedup = predicted_speedup(
+                    lambda _: expected, costs, cost.draw, longest, cost.start
+                )
         return replace(
             pair,
-            draw_cost=cost,
-            cost_source=source,
+            draw_cost=cost.draw if cost else None,
+            start_cost=cost.start if cost else 0.0,
+            cost_source=cost.source if cost else None,
             acceptance=share,
             is_trial=remembered.is_trial,
             judged=remembered.judged,
@@ -120,23 +125,21 @@ class Knowledge:
         except OSError:
             return None
 
-    def _draw_cost(
-        self, candidate: Candidate, trial: TrialResult | None
-    ) -> tuple[float | None, CostSource | None]:
-        """Cost of one drafted token in plain steps, and its source."""
+    def _cost(self, candidate: Candidate, trial: TrialResult | None) -> "_Cost | None":
+        """Cost of drafting, None if it is unknown."""
         if candidate.needs_no_model:
-            return 0.0, CostSource.FREE
+            return _Cost(CostSource.FREE, 0.0)
         if candidate.kind is Kind.COMPOSED:
-            return None, None
-        measured, source = self._measured_cost(candidate, trial)
-        if measured is not None:
-            return measured, source
-        if candidate.read_bytes is None:
-            return None, None
-        return self._cost_by_size(candidate.read_bytes), CostSource.SIZE
+            return None
+        measured = self._measured_cost(candidate, trial)
+        if measured is not None or candidate.read_bytes is None:
+            return measured
+        read = self._cost_by_size(candidate.read_bytes)  # a block reads the weights once
+        is_block = candidate.longest > 0
+        return _Cost(CostSource.SIZE, 0.0 if is_block else read, read if is_block else 0.0)
 
     def _cost_by_size(self, read_bytes: int) -> float:
-        """Cost of a token that reads so many bytes from memory, in plain steps."""
+        """Cost of a pass that reads so many bytes from memory, in plain steps."""
         info = self.model.info
         if info.streamed_bytes_per_token:  # then a step waits for the disk
             memory = processor_bandwidth(info.threads, self.calibrations.paths)
@@ -144,17 +147,17 @@ class Knowledge:
                 return read_bytes / memory.bytes_per_second / self.costs.seconds(1)
         return read_bytes / max(info.bytes_read_per_token, 1)
 
-    def _measured_cost(
-        self, candidate: Candidate, trial: TrialResult | None
-    ) -> tuple[float | None, CostSource]:
-        """Cost of a drafted token by calibration, else by tuning, else by the last attempt."""
-        calibrated = self._calibrated_cost(candidate)
+    def _measured_cost(self, candidate: Candidate, trial: TrialResult | None) -> "_Cost | None":
+        """Cost of drafting by calibration, else by tuning, else by the last attempt."""
+        calibrated, plain = self._calibrated_cost(candidate), self.costs.seconds(1)
         if calibrated is not None:
             source = CostSource.MEASURED if calibrated.is_steady else CostSource.BUSY
-            return calibrated.draw_seconds / self.costs.seconds(1), source
+            return _Cost(source, calibrated.draw_seconds / plain, calibrated.begin_seconds / plain)
         if candidate.tuned is not None:
-            return candidate.tuned.draw_cost, CostSource.MEASURED
-        return trial.draw_cost if trial else None, CostSource.MEASURED
+            return _Cost(CostSource.MEASURED, candidate.tuned.draw_cost)
+        if trial is None or trial.draw_cost is None:
+            return None
+        return _Cost(CostSource.MEASURED, trial.draw_cost)
 
     def _calibrated_cost(self, candidate: Candidate) -> DraftCost | None:
         """Saved calibration of a drafter model, run as a session with this target would."""
@@ -162,7 +165,9 @@ class Knowledge:
         if candidate.path is None or runner is None:
             return None
         try:
-            return self.calibrations.known_drafter(candidate.path, runner, candidate.variant)
+            return self.calibrations.known_drafter(
+                candidate.path, runner, candidate.variant, candidate.longest
+            )
         except OSError:
             return None
 
@@ -201,6 +206,15 @@ class Knowledge:
         except OSError:
             return None
         return candidate.composition.of(own) if candidate.composition else own
+
+
+@dataclass(frozen=True, slots=True)
+class _Cost:
+    """Cost of a drafted token, and of a draft whatever its length, in plain steps."""
+
+    source: CostSource
+    draw: float
+    start: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,9 @@ def _gain(pair: Pair) -> str:
         parts.append(f"drafts at no cost, break-even acceptance: {_percent(least)}")
     elif least is not None:
         parts.append(f"break-even acceptance: {_percent(least)}")
-    if pair.draw_cost and pair.cost_source:
+    if pair.start_cost and pair.cost_source:
+        parts.append(f"a block costs {pair.block_cost:.2f} of a step ({pair.cost_source})")
+    elif pair.draw_cost and pair.cost_source:
         parts.append(f"a token costs {pair.draw_cost:.2f} of a step ({pair.cost_source})")
     return ", ".join(parts)
 

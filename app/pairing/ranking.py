@@ -29,9 +29,10 @@ class Pair:
     """A drafter with a target; unknown figures are None.
 
     memory_bytes: weights and context. draw_cost: of one drafted token, in plain steps of the
-    target. acceptance: of this pair; is_trial: estimated by a trial, as no draft was verified yet.
-    judged: drafted tokens that the acceptance rests on.
-    break_even: the acceptance from which drafting pays, infinite if it never does.
+    target; start_cost: of a draft whatever its length, as of one that is a block. acceptance: of
+    this pair; is_trial: estimated by a trial, as no draft was verified yet. judged: drafted tokens
+    that the acceptance rests on. break_even: the acceptance from which drafting pays, infinite if
+    it never does.
     """
 
     drafter: Candidate
@@ -39,12 +40,18 @@ class Pair:
     memory_bytes: int | None = None
     fit: Fit | None = None
     draw_cost: float | None = None
+    start_cost: float = 0.0
     cost_source: CostSource | None = None
     acceptance: float | None = None
     is_trial: bool = False
     judged: float = 0.0
     speedup: float | None = None
     break_even: float | None = None
+
+    @property
+    def block_cost(self) -> float:
+        """Cost of its longest block, in plain steps; 0 if it drafts token by token."""
+        return self.start_cost + self.drafter.longest * (self.draw_cost or 0.0)
 
     @property
     def acceptance_source(self) -> AcceptanceSource | None:

@@ -19,9 +19,8 @@ from app.pairing.candidates import unopened
 from app.pairing.pair_knowledge import share_of
 from app.paths import Paths
 from backends.base import ModelError
-from backends.files.gguf_drafter import TrainedKind
-from backends.files.gguf_header import parts, read_header
-from decoding.estimation.acceptance_estimates import POSITION_PRIOR
+from backends.files.gguf_drafter import TrainedDrafter, TrainedKind
+from decoding.estimation.acceptance_estimates import POSITION_PRIOR, TRAINED_PRIOR
 from models.metadata.fingerprint import fingerprint
 from models.metadata.head_facts import head_facts
 from models.metadata.memory_bill import bill
@@ -29,6 +28,7 @@ from models.metadata.model_facts import ModelFacts, facts_of
 from models.metadata.model_files import stored_bytes
 from models.metadata.trained_drafters import drafter_of
 from models.reference import HubReference, Reference
+from models.self_draft.file_size import weights_made
 from models.self_draft.recipe import Recipe
 from models.self_draft.self_draft_store import SelfDrafts
 
@@ -130,14 +130,7 @@ class StreamContenders:
             return replace(self.facts, weight_bytes=0)
         for path in self._made(recipe):
             return facts_of(path)
-        facts, bits = self.facts, recipe.file_bits
-        kept = 1.0 - len(recipe.skipped_layers) / max(facts.n_layers, 1)
-        whole = facts.weight_bytes
-        if bits is not None:
-            headers = map(read_header, parts(self.reference.path))
-            count = sum(tensor.parameters for header in headers for tensor in header.tensors)
-            whole = min(whole, count * bits / 8)
-        return replace(facts, weight_bytes=round(kept * whole))
+        return replace(self.facts, weight_bytes=weights_made(self.reference.path, recipe))
 
     def _contender(
         self, candidate: Candidate, memory: AcceptanceMemory, bandwidth: float
@@ -145,28 +138,36 @@ class StreamContenders:
         """A candidate with its figures; nothing if no acceptance can be assumed of it."""
         path, options = candidate.path, self.options
         assert path is not None
-        facts = self._facts_of(path)
-        share = share_of(memory.recall(fingerprint(path)))
+        facts, head = self._facts_of(path), self._head(path)
+        variant, longest = (head.kind.variant, head.longest) if head else ("", 0)
+        share = share_of(memory.recall(fingerprint(path, variant)))
         is_related = candidate.kind is Kind.SAME_VOCABULARY or facts.n_vocab == self.facts.n_vocab
         if share is None and not is_related:
             return
         runner = drafter_runner(path, options.backend, options.threads, options.gpu_layers)
-        known = Calibrations(self.paths, lambda _: None).known_drafter(path, runner)
-        read = candidate.read_bytes or facts.weight_bytes
+        calibrations = Calibrations(self.paths, lambda _: None)
+        known = calibrations.known_drafter(path, runner, variant, longest)
+        read = (candidate.read_bytes or facts.weight_bytes) / max(longest, 1)
+        prior = TRAINED_PRIOR if head else POSITION_PRIOR
         yield Contender(
             candidate.name,
             self._memory(facts),
-            known.draw_seconds if known else read / bandwidth,
-            POSITION_PRIOR if share is None else share,
+            known.of_token if known else read / bandwidth,
+            prior if share is None else share,
             is_measured=share is not None,
         )
 
     def _facts_of(self, path: Path) -> ModelFacts:
         """Facts of a drafter's file, which may be a head."""
-        found = drafter_of(path) if path.is_file() else None
-        if found is not None and (found.is_alone or path == self.reference.path):
+        if self._head(path) is not None:
             return head_facts(path, self.reference.path)
         return facts_of(path, drafter_backend(path, self.options.backend))
+
+    def _head(self, path: Path) -> TrainedDrafter | None:
+        """The head in a drafter's file; None if that is a model."""
+        found = drafter_of(path) if path.is_file() else None
+        is_head = found is not None and (found.is_alone or path == self.reference.path)
+        return found if is_head else None
 
     def _memory(self, facts: ModelFacts) -> int:
         return bill(facts, min(self.n_ctx, facts.context_limit or self.n_ctx)).total

@@ -1,7 +1,6 @@
 """Drafters trained for a target: in its own file, beside it, or named by the catalogue."""
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,8 +65,9 @@ def of_file(path: Path, drafter: TrainedDrafter, target: Target, name: str) -> C
         is_compatible=True,
         facts=facts,
         read_bytes=drafter.draw_bytes,
-        variant=drafter.kind.name.lower(),
+        variant=drafter.kind.variant,
         prior=TRAINED_PRIOR,
+        longest=drafter.longest,
     )
 
 
@@ -88,11 +88,14 @@ def _of_catalogue(
         return replace(candidate, why=_published(f"{known.kind.words}: {refusal}", word, entry))
     reference = head_of_catalogue(HEADS[word], entry, paths.models, backend)
     if isinstance(reference, Reference):
-        with suppress(ModelError):
+        try:
             drafter = drafter_of(reference.path)
-            if drafter is not None:
-                return of_file(reference.path, drafter, target, known.alias)
-        return replace(candidate, why=f"{reference.path.name} cannot be read")
+        except ModelError as error:
+            return replace(candidate, why=f"{known.kind.words}: {error.summary}")
+        if drafter is None:
+            why = f"{reference.path.name} brings nothing that drafts"
+            return replace(candidate, why=f"{known.kind.words}: {why}")
+        return of_file(reference.path, drafter, target, known.alias)
     place = reference.name if isinstance(reference, HubReference) else "the model's own file"
     is_inside = known.is_in_model and not isinstance(reference, HubReference)
     how = f"in {place}" if is_inside else f"{place}, downloaded at its first use"

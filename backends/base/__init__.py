@@ -19,6 +19,7 @@ from backends.base.errors import (
     UsageError,
 )
 from backends.base.model import (
+    NO_COPIES,
     CacheState,
     Context,
     ContextFacts,
@@ -35,6 +36,7 @@ from backends.base.model import (
 from backends.base.tokenizer import Tokenizer
 
 __all__ = [
+    "NO_COPIES",
     "Block",
     "BlockContext",
     "CacheState",

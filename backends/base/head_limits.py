@@ -13,14 +13,33 @@ _LINES = "drafts lines only: the other branches of a tree would need states of t
 
 
 class HeadLimits:
-    """What contexts of heads cannot do: sampling on a device, saved states, and trees for most."""
+    """Tokens of a head's context and room for more, and what such contexts cannot do.
 
+    That is sampling on a device, saved states, and trees for most.
+    """
+
+    n_ctx: int
+    tokens: list[int]
     device_sampling: DeviceSampling | None = None
     can_roll_back = can_verify_tree = False
     max_branches = 1
     draft_refusal = ""
     tree_refusal = _LINES
     state_bytes = saved_state_bytes = 0
+
+    @property
+    def length(self) -> int:
+        return len(self.tokens)
+
+    def _check_room(self, count: int) -> None:
+        """Refuse tokens that do not fit after those held.
+
+        Raises:
+            ModelError: there are more of them than places left.
+        """
+        if self.length + count > self.n_ctx:
+            what = f"{count} tokens do not fit after {self.length:,}"
+            raise ModelError(what, "the context is full")
 
     def checkpoint(self, *, is_brief: bool = False) -> None:
         """Nothing to do: what can be reached stays so."""

@@ -54,8 +54,14 @@ class HiddenStates:
         self.first = self.end = position
 
     def passed(self, start: int, count: int) -> None:
-        """Copy the rows of a pass over count tokens at positions from start on."""
-        self._append(start, self._read(count))
+        """Copy the rows of a pass over count tokens at positions from start on.
+
+        Where there is no memory for them, no row is known any more: the reply goes on.
+        """
+        try:
+            self._append(start, self._read(count))
+        except MemoryError:
+            self.begin(start + count)
 
     def passed_nodes(self, count: int) -> None:
         """Copy the rows of a pass over count nodes of an uncommitted tree."""

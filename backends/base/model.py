@@ -32,6 +32,10 @@ class Rollback(StrEnum):
     NONE = "none"
 
 
+NO_COPIES = "keeps a running state, and was opened without copies of it to go back to"
+"""Why nothing drafts in a context that was opened not to, as the rest of a sentence."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
     """Facts of a loaded model. Sizes are in bytes."""
@@ -306,8 +310,11 @@ class Model(Protocol):
         """What the model lost to other programs since it was loaded, in words; "" if nothing."""
         ...
 
-    def open(self, n_ctx: int) -> Context:
+    def open(self, n_ctx: int, *, drafts: bool = True) -> Context:
         """Open an empty context of n_ctx tokens.
+
+        drafts: whether drafts are to be verified in it, or drawn. If not, a context of a model
+        whose rollback is BOUNDED keeps no copies of its running state, and its depth is 0.
 
         Raises:
             OutOfMemoryError: its cache does not fit in free memory.

@@ -12,7 +12,6 @@ from backends.base import (
     Model,
     ModelError,
     ModelInfo,
-    Rollback,
     UsageError,
     Vocabulary,
 )
@@ -123,20 +122,6 @@ def _has_own_head(target: Model) -> bool:
 
     assert isinstance(target, LlamaModel)
     return target.has_own_head
-
-
-def open_undrafted(model: Model, n_ctx: int) -> Context:
-    """Open a context in which nothing drafts: its running state has no copies to go back to.
-
-    Raises:
-        OutOfMemoryError: its cache does not fit in free memory.
-    """
-    if model.info.backend != LLAMACPP or model.info.rollback is not Rollback.BOUNDED:
-        return model.open(n_ctx)
-    from backends.llamacpp import LlamaModel
-
-    assert isinstance(model, LlamaModel)
-    return model.open(n_ctx, drafts=False)
 
 
 def vocabulary(path: Path) -> AbstractContextManager[Vocabulary]:

@@ -25,6 +25,11 @@ class TrainedKind(StrEnum):
         """Its short name, as in `--draft`."""
         return _WORDS[self]
 
+    @property
+    def variant(self) -> str:
+        """How it runs weights that are a model's too, as in ModelInfo."""
+        return self.name.lower()
+
 
 _WORDS = {
     TrainedKind.NEXT_TOKEN_LAYERS: "mtp",

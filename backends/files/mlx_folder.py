@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -84,8 +85,13 @@ class MlxFolder:
 
 
 def is_mlx_folder(path: Path) -> bool:
-    """Whether a folder has the minimum of an MLX model: settings and weights."""
-    return (path / _CONFIG).is_file() and any(path.glob("*.safetensors"))
+    """Whether a folder has the minimum of an MLX model: settings and weights.
+
+    Not one that cannot be read, such as lost+found.
+    """
+    with suppress(OSError):
+        return (path / _CONFIG).is_file() and any(path.glob("*.safetensors"))
+    return False
 
 
 def looks_like_mlx(path: Path) -> bool:

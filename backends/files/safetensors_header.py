@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeGuard, cast
 
 from backends.base import ModelError
+from backends.base.regular_file import open_regular
 
 MAX_HEADER = 1 << 21
 """Most bytes of a header; models have about 100 per tensor."""
@@ -41,7 +42,7 @@ def stored_tensors(path: Path) -> dict[str, StoredTensor]:
     """
     try:
         size = path.stat().st_size
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             length = struct.unpack("<Q", file.read(8))[0]
             if length > min(MAX_HEADER, size - 8):
                 raise ValueError(f"a header of {length:,} bytes in a file of {size:,}")

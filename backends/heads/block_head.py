@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from backends.base import Block, Logits, ModelError, check_truncation
+from backends.base import Block, Logits, ModelError, SpecchatError, check_truncation
 from backends.base.head_limits import HeadLimits
 from backends.base.hidden_states import HiddenStates
 from backends.heads.block_layers import BlockLayers
@@ -41,43 +41,42 @@ class BlockHead(HeadLimits):
         self._closing = ExitStack()
         self._closing.callback(on_close)
         self.longest = min(longest, n_chunk - 1)
-        self.tokens: list[int] = []
+        self.tokens = []
         self._injected = 0
         """Leading tokens that have their entries, or none for want of what the model left."""
-
-    @property
-    def length(self) -> int:
-        return len(self.tokens)
 
     def reachable(self, length: int) -> int:
         return min(length, len(self.tokens))
 
     def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:
         assert 0 <= n_logits <= len(tokens) <= self.n_chunk
-        if n_logits > 1:  # a pass for each, as every row sees its whole block
-            first = len(tokens) - n_logits + 1
-            rows = [self.forward(tokens[:first], 1).copy()]
-            rows += [self.forward([token], 1).copy() for token in tokens[first:]]
-            return np.vstack(rows)
-        self._append(tokens)
         if n_logits == 0:
+            self._append(tokens)
             return np.empty((0, self._n_vocab), np.float32)
+        start, first = len(self.tokens), len(tokens) - n_logits + 1
+        try:
+            rows = [self._row_after(tokens[:first])]
+            rows += [self._row_after([token]) for token in tokens[first:]]
+        except SpecchatError:
+            self.truncate(start)
+            raise
+        return np.vstack(rows)
+
+    def _row_after(self, tokens: Sequence[int]) -> Logits:
+        """The row after these, by a pass of its own, as it sees its whole block."""
+        self._append(tokens)
         row = self.draft(1)(())
         if row is None:
-            self.truncate(len(self.tokens) - len(tokens))
             raise ModelError("the head could not draft", "its model has to read the text first")
-        return row[np.newaxis]
+        return row.copy()
 
     def _append(self, tokens: Sequence[int]) -> None:
         start, injected = len(self.tokens), self._injected
-        if start + len(tokens) > self.n_ctx:
-            raise ModelError(
-                f"{len(tokens)} tokens do not fit after {start:,}", "the context is full"
-            )
+        self._check_room(len(tokens))
         self.tokens.extend(tokens)
         try:
             self._inject()
-        except ModelError:
+        except SpecchatError:
             self._injected = injected
             self.truncate(start)
             raise

@@ -335,6 +335,8 @@ class LlamaContext:
             api.llama_memory_seq_rm(self._memory, 0, -1, -1)
             raise ModelError("the saved cache cannot be used", "it is of another model or damaged")
         self.tokens.extend(tokens)
+        for states in self._states:
+            states.begin(len(tokens))
         self._restored = len(tokens) if self._has_window else 0
 
     def close_with(self, reader: Context) -> None:

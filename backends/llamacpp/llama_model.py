@@ -7,6 +7,7 @@ from pathlib import Path
 from llama_cpp import llama_cpp as api
 
 from backends.base import (
+    NO_COPIES,
     CacheType,
     Context,
     ModelError,
@@ -31,7 +32,6 @@ from backends.streaming.streamed_weights import StreamedWeights
 _CHECKPOINTS_SHARE = 16
 """Free bytes per byte of checkpoints of a running state. A guess; not measured."""
 
-_NO_COPIES = "keeps a running state, and was opened without copies of it to go back to"
 _NO_ROOM = "keeps a running state, and there is no memory for copies of it to go back to"
 _ONE_LINE = "keeps a running state, which cannot follow several branches"
 _SMALL_MODEL_BYTES = 1 << 30
@@ -108,7 +108,7 @@ class LlamaModel:
         return self._weights.shortage if self._weights else ""
 
     def open(self, n_ctx: int, *, drafts: bool = True) -> Context:
-        """Open an empty context; drafts: whether a running state has copies to go back to.
+        """Open an empty context.
 
         Raises:
             OutOfMemoryError: its cache does not fit in free memory.
@@ -242,4 +242,4 @@ def _draft_refusal(info: ModelInfo, state: RunningState | None, *, drafts: bool)
         return ""
     if info.rollback is Rollback.NONE:
         return info.rollback_refusal
-    return _NO_ROOM if drafts else _NO_COPIES
+    return _NO_ROOM if drafts else NO_COPIES

@@ -155,6 +155,12 @@ class LayerTaps:
         self.committed(0, ())
         self.cut(0)
 
+    def begin(self, held: int) -> None:
+        """Follow a context that holds so many tokens, of which no rows are known."""
+        for states in self._states:
+            states.begin(held)
+        self.drop()
+
     def drop(self) -> None:
         """Forget the passes that are not counted in."""
         self._passes.clear()

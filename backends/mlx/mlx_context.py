@@ -13,6 +13,7 @@ import numpy as np
 from mlx import nn
 
 from backends.base import (
+    NO_COPIES,
     CacheState,
     Context,
     DeviceSampling,
@@ -58,6 +59,7 @@ class MlxContext:
         rollback: Rollback,
         rollback_refusal: str,
         state_bytes: int,
+        drafts: bool,
         on_close: Callable[["MlxContext"], None],
     ) -> None:
         self._model: nn.Module | None = model
@@ -74,10 +76,15 @@ class MlxContext:
         self.n_ctx = n_ctx
         self.n_chunk = n_chunk
         self.max_logits = self.max_branches = min(MAX_LOGITS, n_chunk)
+        self._most_taken_back = self.max_logits if drafts else 0
+        """Tokens of the longest pass before which the running state is kept."""
         self.kv_bytes_per_token = kv_bytes_per_token
         self.can_roll_back = rollback is Rollback.ANY
         self.draft_refusal = rollback_refusal
-        self.state_bytes = COPIES * state_bytes if rollback is Rollback.BOUNDED else 0
+        self.state_bytes = 0
+        if rollback is Rollback.BOUNDED:
+            self.draft_refusal = "" if drafts else NO_COPIES
+            self.state_bytes = (COPIES if drafts else 1) * state_bytes
         self.saved_state_bytes = state_bytes
         self.tokens: list[int] = []
         self._next: tuple[NextPass, Inputs] | None = None
@@ -106,7 +113,7 @@ class MlxContext:
     @property
     def depth(self) -> int:
         if self._state is not None:
-            return self.max_logits - 1
+            return max(self._most_taken_back - 1, 0)
         return self.n_ctx if self.can_roll_back else 0
 
     def reachable(self, length: int) -> int:
@@ -295,7 +302,7 @@ class MlxContext:
         self._caches = make_caches(self._model)
         if self._log is not None:
             most_bytes = available_memory() // _CHECKPOINTS_SHARE
-            self._state = RunningState(self._caches, self._log, self.max_logits, most_bytes)
+            self._state = RunningState(self._caches, self._log, self._most_taken_back, most_bytes)
         self.tokens.clear()
 
     def save(self) -> CacheState:
@@ -319,6 +326,7 @@ class MlxContext:
             self._forget_all()
             raise
         self.tokens.extend(tokens)
+        self.taps.begin(len(tokens))
         if self._state is not None:
             self._state.read = len(tokens)
 

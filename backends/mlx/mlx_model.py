@@ -101,12 +101,12 @@ class MlxModel:
         self._state_bytes = HeldStates(caches).nbytes
         self.info = _describe(module, tokenizer, path, folder, caches)
 
-    def open(self, n_ctx: int) -> MlxContext:
+    def open(self, n_ctx: int, *, drafts: bool = True) -> MlxContext:
         assert self.module is not None, "the model is closed"
         info = self.info
         info.check_context(n_ctx)
         per_token, free = self._kv_bytes_per_token, available_memory()
-        states = COPIES * self._state_bytes
+        states = (COPIES if drafts else 1) * self._state_bytes
         needed = n_ctx * per_token + states
         if needed > free:
             fitting = max(free - states, 0) // max(per_token, 1)
@@ -120,6 +120,7 @@ class MlxModel:
             rollback=info.rollback,
             rollback_refusal=info.rollback_refusal,
             state_bytes=self._state_bytes,
+            drafts=drafts,
             on_close=self._contexts.discard,
         )
         self._contexts.add(context)

@@ -13,6 +13,8 @@ longer than it is read from disk."""
 
 
 def streamed_chunk(largest_bytes: int) -> int:
-    """Tokens of a prefill pass, a power of two, by what a token uses of the largest matrix."""
-    fitting = min(_WORK // max(largest_bytes, 1), STREAMED_CHUNK)
-    return max(1 << (fitting.bit_length() - 1) if fitting else 0, _FEWEST)
+    """Tokens of a prefill pass, by what a token uses of the largest matrix."""
+    tokens = STREAMED_CHUNK
+    while tokens > _FEWEST and tokens * largest_bytes > _WORK:
+        tokens //= 2
+    return tokens

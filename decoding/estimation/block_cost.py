@@ -39,6 +39,11 @@ class BlockCost(DraftCost):
         is_steady = drawing.is_steady and reading.is_steady
         return BlockCost(draw, read, begin, longest, is_steady=is_steady, beside=beside)
 
+    @property
+    def of_token(self) -> float:
+        """Seconds of a token of the longest block."""
+        return super().seconds(self.longest, 1) / self.longest
+
     def plan(self, count: int) -> None:
         """Set the length of the next block."""
         self._planned = count

@@ -138,14 +138,21 @@ class CostModel:
         return self._relative[n]
 
     def of_draft(self, drafted: int) -> float:
-        """Extra cost of a step with so many drafted tokens in a row, in plain steps."""
-        return self.relative(1 + drafted) - 1.0 + self.switching if drafted else 0.0
+        """Extra cost of a step with so many drafted tokens in a row, in plain steps.
+
+        At least 0: that a longer pass takes less time is noise, such as of a disk that weights are
+        read from.
+        """
+        if not drafted:
+            return 0.0
+        return max(self.relative(1 + drafted) - 1.0 + self.switching, 0.0)
 
     def of_tree(self, drafted: int) -> float:
         """Extra cost of a step over a tree, which may take longer than as many tokens in a row."""
         if not drafted:
             return 0.0
-        return self.relative(1 + drafted) * math.exp(self._surcharge) - 1.0 + self.switching
+        extra = self.relative(1 + drafted) * math.exp(self._surcharge) - 1.0 + self.switching
+        return max(extra, 0.0)
 
     def observe(
         self, n: int, seconds: float, *, after_draft: bool = False, is_tree: bool = False
@@ -299,6 +306,11 @@ class DraftCost:
     def begin_seconds(self) -> float:
         """Seconds of a draft whatever its length."""
         return self._begin * self._load
+
+    @property
+    def of_token(self) -> float:
+        """Seconds of a drafted token, with its share of what a draft costs whatever its length."""
+        return self.seconds(1, 1)
 
     @property
     def _load(self) -> float:

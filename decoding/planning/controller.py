@@ -145,6 +145,12 @@ class Controller:
             turns=Turns(drafters, lengths),
         )
 
+    def of(self, drafters: Sequence[ManagedDrafter]) -> "Controller":
+        """A controller of other drafters of the same target, with the costs learned so far."""
+        return Controller(
+            drafters, self.costs, self._n_vocab, self._clock, self._reader, self.max_branches
+        )
+
     @property
     def costs(self) -> CostModel:
         """Cost of the target's passes, as learned so far."""
@@ -162,6 +168,12 @@ class Controller:
         """Recent tokens per plain step's time, at least 1, the rate of plain decoding."""
         self._catch_up()
         return max(1.0, self._recent_tokens / self._recent_cost)
+
+    @property
+    def recent_cost(self) -> float:
+        """Time that the rate stands for, in plain steps: the more, the surer it is."""
+        self._catch_up()
+        return self._recent_cost
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
         self._catch_up()

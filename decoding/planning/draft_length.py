@@ -128,15 +128,18 @@ def predicted_speedup(
     return best
 
 
-def break_even(costs: DraftCosts, draft_cost: float = 0.0, start_cost: float = 0.0) -> float:
+def break_even(
+    costs: DraftCosts, draft_cost: float = 0.0, start_cost: float = 0.0, limit: int = 1 << 30
+) -> float:
     """Least acceptance, alike at every position, at which some length is no slower than plain.
 
+    draft_cost, start_cost, limit: as in predicted_speedup.
     Leviathan et al. 2023 (arXiv 2211.17192), section 3.3, with measured verification costs.
     Infinite if even accepting every token would not pay.
     """
 
     def speedup(acceptance: float) -> float:
-        return predicted_speedup(lambda _: acceptance, costs, draft_cost, start_cost=start_cost)
+        return predicted_speedup(lambda _: acceptance, costs, draft_cost, limit, start_cost)
 
     if speedup(1.0) < 1.0:
         return float("inf")

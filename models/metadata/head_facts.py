@@ -8,7 +8,8 @@ from backends.files.gguf_drafter import TrainedDrafter, TrainedKind, trunk_layer
 from backends.files.gguf_header import GgufHeader, Tensor, parts, read_header
 from models.attention import Attention, Layers
 from models.metadata.folder_head_facts import HEAD_PASS, folder_head_facts
-from models.metadata.model_facts import CHUNK, ModelFacts, facts_of, graph_nodes, vocabulary_bytes
+from models.metadata.graph_size import graph_size
+from models.metadata.model_facts import CHUNK, ModelFacts, facts_of, vocabulary_bytes
 from models.metadata.trained_drafters import drafter_of
 
 _FLOAT = 4
@@ -31,7 +32,6 @@ def head_facts(path: Path, target: Path) -> ModelFacts:
     headers = [read_header(part) for part in parts(path)]
     header, tensors = headers[0], [one for part in headers for one in part.tensors]
     reads_cache = drafter.kind is TrainedKind.ASSISTANT
-    tokens = 1 if reads_cache else HEAD_PASS
     return ModelFacts(
         weight_bytes=0 if path == target else of_file.weight_bytes,
         n_vocab=read_header(parts(target)[0]).n_vocab,
@@ -43,10 +43,10 @@ def head_facts(path: Path, target: Path) -> ModelFacts:
         row_bytes=_FLOAT * drafter.width * max(len(drafter.target_layers), 1),
         most_rows=CHUNK if reads_cache else None,
         output_rows=_output_rows(drafter, facts_of(target)),
-        most_tokens=tokens,
+        most_tokens=1 if reads_cache else HEAD_PASS,
         own_vocab=_own_vocab(tensors) if drafter.kind is TrainedKind.EAGLE3 else 0,
         vocabulary_bytes=0 if path == target else vocabulary_bytes(header),
-        graph_nodes=graph_nodes(header, len(tensors), tokens),
+        graph=graph_size(header, len(tensors)),
     )
 
 

@@ -7,9 +7,9 @@ from models.byte_sizes import gigabytes
 from models.metadata.model_facts import CHUNK, LOGIT_ROWS, ModelFacts
 
 _HALF, _FLOAT = 2, 4
-_NODE_BYTES, _PLANS = 420, 3
-"""Bytes of an operation in a plan (ggml_tensor_overhead and its part of a graph), and plans that a
-context keeps: for the most tokens, and the last two."""
+_OPERATION_BYTES, _GRAPHS = 420, 3
+"""Bytes of an operation in a graph (ggml_tensor_overhead and its part of ggml_graph_overhead), and
+graphs that a context keeps: for the most tokens, and the last two."""
 
 _TIGHT = 0.9
 
@@ -78,14 +78,16 @@ def host_bytes(facts: ModelFacts, n_ctx: int, most_tokens: int = CHUNK) -> int:
     """What llama.cpp takes of the machine's memory beside the compute buffer, which may be a GPU's.
 
     Rows of logits that are kept (output_reserve of src/llama-context.cpp); for a head what a pass
-    of its model leaves, in the compute buffer and copied out of it; three plans of a pass; inputs
+    of its model leaves, in the compute buffer and copied out of it; three graphs of a pass; inputs
     of a product in the type of its weights; the vocabulary. Nothing for models of other engines.
     """
     logits = _FLOAT * facts.n_vocab * min(facts.output_rows, n_ctx)
     rows = 2 * facts.row_bytes * min(CHUNK, n_ctx)
-    plans = _PLANS * _NODE_BYTES * facts.graph_nodes
-    inputs = _HALF * min(most_tokens, n_ctx) * max(facts.feed_forward, facts.width)
-    return logits + rows + plans + facts.vocabulary_bytes + (inputs if facts.graph_nodes else 0)
+    tokens = min(most_tokens, n_ctx)
+    operations = facts.graph.operations(tokens)
+    graphs = _GRAPHS * _OPERATION_BYTES * operations
+    inputs = _HALF * tokens * max(facts.feed_forward, facts.width)
+    return logits + rows + graphs + facts.vocabulary_bytes + (inputs if operations else 0)
 
 
 def compute_bytes(facts: ModelFacts, n_ctx: int, most_tokens: int = CHUNK) -> int:

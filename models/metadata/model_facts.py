@@ -13,16 +13,11 @@ from backends.files.mlx_state import COPIES, count_layers, state_bytes
 from backends.files.rollback_depth import all_state_bytes, usual_depth
 from models.attention import Attention, Layers
 from models.catalogue import Entry
+from models.metadata.graph_size import NO_GRAPH, GraphSize, graph_size
 from models.metadata.mlx_settings import mlx_settings
 
 CHUNK = 256
 """Most tokens of a pass, in any backend, of a model in memory."""
-
-SCANNING = frozenset({
-    "bailingmoe3", "deepseek4", "hy_v4", "kimi-linear", "minimax-01", "minimax-m3", "nanbeige",
-    "qwen35", "qwen35moe", "qwen3next", "qwen4exp",
-})  # fmt: skip
-"""Architectures whose plans have more operations the more tokens a pass has."""
 
 LOGIT_ROWS = 64
 """Most rows of logits of a pass."""
@@ -65,8 +60,8 @@ class ModelFacts:
     """Tokens that a head knows, where these are fewer than the model has; else 0."""
     vocabulary_bytes: int = 0
     """What the engine makes of its file's vocabulary."""
-    graph_nodes: int = 0
-    """Operations that the engine has room for in the plan of a pass; 0 if it keeps none."""
+    graph: GraphSize = NO_GRAPH
+    """Graphs that the engine keeps; empty if it keeps none."""
     most_tokens: int = CHUNK
     """Most tokens of a pass."""
 
@@ -137,7 +132,7 @@ def _of_header(header: GgufHeader, weight_bytes: int, n_tensors: int) -> ModelFa
         active_experts=header.integer("expert_used_count"),
         output_rows=_output_rows(header, weight_bytes),
         vocabulary_bytes=vocabulary_bytes(header),
-        graph_nodes=graph_nodes(header, n_tensors),
+        graph=graph_size(header, n_tensors),
     )
 
 
@@ -150,16 +145,6 @@ def vocabulary_bytes(header: GgufHeader) -> int:
 def _output_rows(header: GgufHeader, weight_bytes: int) -> int:
     """Rows of logits of a pass: of all branches of a tree, or of the longest line it verifies."""
     return 1 + usual_depth(header, weight_bytes) if any(keeps_state(header)) else LOGIT_ROWS
-
-
-def graph_nodes(header: GgufHeader, n_tensors: int, most_tokens: int = CHUNK) -> int:
-    """Operations that llama.cpp has room for in the plan of a pass over at most so many tokens.
-
-    n_tensors: of the model. (graph_max_nodes of src/llama-context.cpp.)
-    """
-    if header.architecture in SCANNING:
-        return max(40 * most_tokens, 32 * n_tensors)
-    return max(1024, 8 * n_tensors)
 
 
 def _attention_of_header(header: GgufHeader, width: int) -> Attention:

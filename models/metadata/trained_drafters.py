@@ -156,10 +156,7 @@ def _places(path: Path, backend: str) -> Iterator[Path]:
 
 def _may_be_head(folder: Path) -> bool:
     """Whether a folder has the files of a model, in no more parts than heads have."""
-    try:
-        return is_mlx_folder(folder) and len(list(folder.glob("*.safetensors"))) <= _MOST_PARTS
-    except OSError:  # such as lost+found, which nobody may read
-        return False
+    return is_mlx_folder(folder) and len(list(folder.glob("*.safetensors"))) <= _MOST_PARTS
 
 
 def _listed(folder: Path) -> list[Path]:

@@ -46,7 +46,7 @@ class CandidateFiles:
             return
         cut = Recipe(None, recipe.skipped_layers)
         with self._temporary() as place:
-            self._store.write(self._info, body, place, cut, self._progress(recipe))
+            self._store.write(body, place, cut, self._progress(recipe))
             yield place
 
     def close(self) -> None:
@@ -60,7 +60,7 @@ class CandidateFiles:
             self.close()
             with ExitStack() as stack:
                 place = stack.enter_context(self._temporary())
-                self._store.write(self._info, self._info.path, place, body, self._progress(body))
+                self._store.write(self._info.path, place, body, self._progress(body))
                 self._held = stack.pop_all()
             self._body, self._body_file = body, place
         if body.text:

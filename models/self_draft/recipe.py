@@ -8,7 +8,7 @@ from typing import Self
 
 from backends.base import UsageError
 
-_FILE_BITS = {
+FILE_BITS = {
     "q2_k": 3.2, "q3_k_s": 3.7, "q3_k_m": 4.0, "q4_0": 4.5, "q4_1": 5.0, "q4_k_s": 4.6,
     "q4_k_m": 4.9, "q5_0": 5.5, "q5_1": 6.0, "q5_k_m": 5.7, "q6_k": 6.6, "q8_0": 8.5,
 }  # fmt: skip
@@ -17,7 +17,7 @@ _FILE_BITS = {
 Skipped = tuple[int, ...]
 """Layers to skip, counted from 0, ascending."""
 
-QUANTIZATIONS = tuple(_FILE_BITS)
+QUANTIZATIONS = tuple(FILE_BITS)
 
 _LONGEST = 100
 """Most characters for layers in a file name."""
@@ -86,7 +86,7 @@ class Recipe:
     @property
     def file_bits(self) -> float | None:
         """Approximate bits per weight in a file, scales included; None for the target's own."""
-        return _FILE_BITS[self.quantization] if self.quantization else None
+        return FILE_BITS[self.quantization] if self.quantization else None
 
     @property
     def text(self) -> str:

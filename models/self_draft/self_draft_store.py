@@ -15,6 +15,7 @@ from backends.files.gguf_header import parts, read_header
 from backends.hardware.host import available_memory
 from models.byte_sizes import gigabytes
 from models.metadata.content_hash import content_hash, known_hash
+from models.self_draft.file_size import weights_made
 from models.self_draft.layer_cuts import require_cut
 from models.self_draft.recipe import Recipe
 
@@ -29,7 +30,7 @@ _PROCESS_BYTES = 64_000_000
 """Of the process that requantizes, without weights."""
 
 _SPARE = 1.2
-"""Margin: embeddings and outputs keep more bits, and narrow rows fall back to larger formats."""
+"""Margin: which matrices keep more bits differs between architectures. A guess; not measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ class SelfDrafts:
 
     def _build(self, info: ModelInfo, stem: str, recipe: Recipe, progress: Progress) -> Path:
         with self.temporary() as partial:
-            self.write(info, info.path, partial, recipe, progress)
+            self.write(info.path, partial, recipe, progress)
             return partial.replace(self.folder / f"{stem}-{partial.stat().st_size}.gguf")
 
     @contextmanager
@@ -125,14 +126,13 @@ class SelfDrafts:
         finally:
             Path(name).unlink(missing_ok=True)
 
-    def write(
-        self, info: ModelInfo, source: Path, place: Path, recipe: Recipe, progress: Progress
-    ) -> None:
+    def write(self, source: Path, place: Path, recipe: Recipe, progress: Progress) -> None:
         """Make a drafter from a target, or from a file made from it, at a path in this folder.
 
         Raises:
             DiskFullError: there is too little disk space.
             DraftUnavailableError: it cannot be made from this model, or not here.
+            ModelError: the model cannot be read.
         """
         try:
             from backends.llamacpp.requantize import requantize
@@ -141,7 +141,7 @@ class SelfDrafts:
                 "no self-drafter can be made from a GGUF file here",
                 f"llama.cpp, which would make it, cannot be started: {error}",
             ) from error
-        needed = round(_SPARE * expected_bytes(source.stat().st_size, info, recipe))
+        needed = round(_SPARE * expected_bytes(source, recipe))
         self._require_room(needed)
         if recipe.quantization is not None:
             _require_memory(source, recipe)
@@ -184,8 +184,13 @@ def _require_memory(source: Path, recipe: Recipe) -> None:
         )
 
 
-def expected_bytes(source_bytes: int, info: ModelInfo, recipe: Recipe) -> float:
-    """Approximate size of a drafter's file, given the size of its source."""
-    bits = recipe.file_bits
-    whole = source_bytes if bits is None else min(source_bytes, info.parameters * bits / 8)
-    return whole * (1.0 - len(recipe.skipped_layers) / max(info.n_layers, 1))
+def expected_bytes(source: Path, recipe: Recipe) -> int:
+    """Approximate size of the file that a recipe makes: its weights, and metadata as in its source.
+
+    Raises:
+        ModelError: the source cannot be read.
+    """
+    files = parts(source)
+    stored = sum(file.stat().st_size for file in files)
+    weights = sum(one.stored_bytes for file in files for one in read_header(file).tensors)
+    return stored - weights + weights_made(source, recipe)

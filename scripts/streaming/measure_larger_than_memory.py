@@ -31,10 +31,11 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from app.bench.methods import Ours
+from app.engine.reply import new_reply
 from app.engine.session_opening import open_session
 from app.loading.session_options import STREAM_ON, SessionOptions
 from app.paths import HOME_VARIABLE, Paths
+from backends.chat.chat_template import Prompt
 from backends.streaming.lock_plan import LockPlan
 from backends.streaming.weight_layout import WeightLayout
 from decoding.sampling.sampling_settings import SamplingSettings
@@ -121,16 +122,16 @@ def _answer(arguments: argparse.Namespace) -> dict[str, Any]:
     start = time.perf_counter()
     session = open_session(options, Paths.of_this_user(), lambda _: None)
     loaded = time.perf_counter() - start
-    ours = Ours(way, session, session.drafting.controller)
     rates, ids, steps = list[float](), list[list[int]](), 0
     shapes: dict[str, int] = {}
     for _, prompt in _of_round(tokenized(session.model), arguments):
-        outcome = ours.reply(prompt, settings, tokens)
-        ids.append(outcome.tokens)
-        rates.append((len(outcome.tokens) - 1) / outcome.seconds if outcome.seconds else 0.0)
-        assert outcome.statistics is not None
-        steps += outcome.statistics.steps
-        for shape, count in outcome.statistics.steps_by_shape.items():
+        reply = new_reply()
+        for _ in session.stream(Prompt(prompt, ()), settings, tokens, reply, lambda: False):
+            pass
+        ids.append(reply.token_ids)
+        rates.append(reply.statistics.decode_tokens_per_second or 0.0)
+        steps += reply.statistics.steps
+        for shape, count in reply.statistics.steps_by_shape.items():
             shapes[shape] = shapes.get(shape, 0) + count
     info = session.model.info
     said = sum(len(one) for one in ids)

@@ -8,7 +8,7 @@ import pytest
 from backends.base import ModelError
 from decoding.current_drafter import CurrentDrafter, always
 from decoding.draft import Draft, Drafter, KeepOn
-from decoding.events import Step
+from decoding.events import Event, Finish, FinishReason, Prefill, Step
 from decoding.forms import PointMassLine
 from decoding.generation import Limits, generate
 from decoding.sampling.distribution import SamplingSettings
@@ -81,6 +81,55 @@ def test_one_that_takes_over_in_mid_reply_begins_and_reads_there(context: "FakeC
     assert [step.drafter for step in steps[2:4]] == ["", ""]
     assert second.calls[:3] == [(call, taken_over) for call in ("begin", "read", "commit")]
     assert second.observed == steps[4:]
+
+
+class InPieces(Recorder):
+    """Reads in three pieces, and notes how many it has read."""
+
+    read_pieces = 0
+
+    def read(self, history: Sequence[int]) -> Iterator[int]:
+        self.calls.append(("read", len(history)))
+        for self.read_pieces in range(1, 4):
+            yield self.read_pieces
+
+
+@pytest.mark.parametrize("is_followed", [False, True])
+def test_one_that_is_replaced_while_it_reads_does_not_go_on(
+    context: "FakeContext", is_followed: bool
+) -> None:
+    """It is closed then: its engine would write to memory that was freed."""
+    first, second = InPieces("first"), InPieces("second")
+    current: list[Drafter | None] = [first]
+    for event in generate(context, [1, 2], GREEDY, LIMITS, drafters=lambda: current[0]):
+        if isinstance(event, Prefill) and first.read_pieces:
+            current[0] = second if is_followed else None
+    assert first.calls == [("begin", 2), ("read", 2)]
+    assert first.read_pieces == 1
+    if is_followed:
+        assert second.calls[:4] == [("begin", 2), ("read", 2), ("commit", 3), ("propose", 3)]
+    assert second.read_pieces == (3 if is_followed else 0)
+
+
+def test_a_reply_is_stopped_while_one_that_takes_over_reads(context: "FakeContext") -> None:
+    """A long text takes it minutes."""
+    first, second = Recorder("first"), InPieces("second")
+    current: list[Drafter] = [first]
+    events: list[Event] = []
+    for event in generate(
+        context,
+        [1, 2],
+        GREEDY,
+        LIMITS,
+        drafters=lambda: current[0],
+        is_cancelled=lambda: second.read_pieces > 0,
+    ):
+        events.append(event)
+        if isinstance(event, Step):
+            current[0] = second
+    assert second.read_pieces == 1
+    assert events[-1] == Finish(FinishReason.CANCELLED)
+    assert second.calls == [("begin", 3), ("read", 3)]
 
 
 def test_the_end_of_a_reply_reaches_the_drafter_that_is_current(context: "FakeContext") -> None:

@@ -22,7 +22,7 @@ from app.cli.command import STDOUT
 from app.cli.json_output import Output
 from app.cli.machine import machine, version
 from app.cli.opening import open_session
-from app.cli.report_file import ReportFile, check_writable, write_report
+from app.cli.report_file import ReportFile, check_apart, check_writable, write_report
 from app.cli.terminal import stderr, stdout
 from app.cli.terminal.exit_codes import EXIT_INTERRUPTED
 from app.cli.terminal.interrupt import interruptible
@@ -67,11 +67,10 @@ def bench(
     """Measure lookup, self, auto and --draft against plain decoding, on six kinds of prompts."""
     chosen = SUITES[known(suite, SUITES, f"there is no suite {suite!r}")]
     json = output or json
-    files = [file for file in (json, html, report) if _is_file(file)]
-    if len(set(files)) < len(files):
-        raise UsageError("two results would be written to the same file", str(files[-1]))
+    files = [file for file in (json if _is_file(json) else None, html, report) if file is not None]
     for file in files:
         check_writable(file)
+    check_apart(*files)
     session_options = option_values.session_options(context)
     session = open_session(session_options, _CONTEXT)
     try:

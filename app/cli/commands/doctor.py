@@ -12,7 +12,7 @@ import typer
 from app.bench.report import Report
 from app.cli.json_output import Json, Output, write_result
 from app.cli.machine import llamacpp_gpus, machine, version
-from app.cli.report_file import ReportFile, today, write_report
+from app.cli.report_file import ReportFile, check_apart, today, write_report
 from app.cli.terminal.exit_codes import EXIT_USAGE
 from app.evaluation.settings_check import Fault, check_settings
 from app.learned.disk_speeds import disk_speed
@@ -52,6 +52,7 @@ def doctor(json: Json = False, output: Output = None, report: ReportFile = None)
 
     Exits with 2 if a setting cannot be used.
     """
+    check_apart(output, report)
     faults = check_settings(Paths.of_this_user())
     engines = describe_engines()
     bandwidth = _measured(engines.chosen)

@@ -81,8 +81,6 @@ def as_rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         shown["trained_drafters"] = None
         useless = [_found_text(drafter) for drafter in at_hand if drafter["misfit"]]
         shown["cannot_draft"] = "; ".join(useless) or None
-        others = [_drafter_text(drafter, is_folder) for drafter in named if not drafter["used"]]
-        shown["other_programs"] = "; ".join(others) or None
         shown["published"] = _published(facts["drafters"]) or None
     if facts["evidence"] is not None:
         shown["evidence"] = _EVIDENCE[facts["evidence"]]
@@ -107,7 +105,7 @@ def _shown(value: Any) -> str:
 
 def _can_be_used(drafter: dict[str, Any], is_folder: bool) -> bool:
     """Whether a drafter of the catalogue can draft for a model: MLX reads no heads in files."""
-    return drafter["used"] and bool(drafter["mlx"] or drafter["model"] or not is_folder)
+    return bool(drafter["mlx"] or drafter["model"] or not is_folder)
 
 
 def _drafter_text(drafter: dict[str, Any], is_folder: bool) -> str:
@@ -204,7 +202,6 @@ def _drafters(entry: Entry | None) -> list[dict[str, Any]]:
         {
             "alias": drafter.alias,
             "kind": drafter.kind.value,
-            "used": drafter.is_used,
             "model": drafter.model or None,
             "repository": drafter.repository or None,
             "file": drafter.file or None,

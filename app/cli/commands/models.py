@@ -229,5 +229,4 @@ def _drafters(model: Offered) -> dict[str, list[str]]:
     return {
         "drafters": [one.alias for one in known if one.runs_on(LLAMACPP)],
         "mlx_drafters": [one.alias for one in known if one.mlx],
-        "drafters_not_used_yet": [one.alias for one in known if not one.is_used],
     }

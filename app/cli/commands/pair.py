@@ -85,6 +85,7 @@ def _pair_as_json(pair: Pair) -> dict[str, Any]:
         "fit": pair.fit,
         "shared_vocabulary": drafter.shared,
         "draw_cost": pair.draw_cost,
+        "start_cost": pair.start_cost if pair.draw_cost is not None else None,
         "draw_cost_source": pair.cost_source,
         "acceptance": pair.acceptance,
         "acceptance_source": pair.acceptance_source,

@@ -1,5 +1,6 @@
 """Models that the user agreed to have read from disk."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -9,31 +10,33 @@ from models.json_file import change_object, read_object
 _SCHEMA = 1
 _MOST = 1000
 
-_agreed_now: set[tuple[Path, str]] = set()
-"""What this process was told, as record and model: the record may be on a disk that is full."""
+_unrecorded: set[tuple[Path, str]] = set()
+"""What could not be recorded, as record and model, such as on a disk that is full: it holds until
+this process ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgreedModels:
-    """The record in a file; damaged entries are ignored."""
+    """The record in a file; damaged entries are ignored, and so is one that cannot be read."""
 
     file: Path
 
     def has(self, model: Path) -> bool:
         """Whether the user agreed to stream the model at a path."""
-        path = str(model.resolve())
-        return (self.file, path) in _agreed_now or path in _paths(read_object(self.file))
+        path = os.path.realpath(model)
+        return path in _paths(read_object(self.file)) or (self.file, path) in _unrecorded
 
     def add(self, model: Path) -> None:
-        """Record that the user agreed, at least until this process ends."""
-        added = str(model.resolve())
-        _agreed_now.add((self.file, added))
+        """Record that the user agreed, or else remember it until this process ends."""
+        added = os.path.realpath(model)
 
         def changed(before: dict[str, Any]) -> dict[str, Any]:
             others = [path for path in _paths(before) if path != added]
             return {"schema": _SCHEMA, "models": [*others, added][-_MOST:]}
 
         change_object(self.file, changed)
+        if added not in _paths(read_object(self.file)):
+            _unrecorded.add((self.file, added))
 
 
 def _paths(record: dict[str, Any]) -> list[str]:

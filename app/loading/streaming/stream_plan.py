@@ -6,7 +6,7 @@ from app.loading.memory_plan import SMALLEST_CONTEXT, MemoryPlan
 from backends.base import OutOfMemoryError
 from backends.streaming.streamed_chunk import STREAMED_CHUNK
 from models.byte_sizes import gigabytes
-from models.metadata.memory_bill import MemoryBill, bill, compute_bytes, host_bytes
+from models.metadata.memory_bill import MemoryBill, bill
 from models.metadata.model_facts import ModelFacts
 
 _RESERVED_SHARE = 1 / 8
@@ -78,6 +78,5 @@ def _context(facts: ModelFacts, wanted: int, free: int) -> int:
 
 
 def _beside_weights(facts: ModelFacts, n_ctx: int) -> MemoryBill:
-    compute = compute_bytes(facts, n_ctx, STREAMED_CHUNK)
-    compute += host_bytes(facts, n_ctx, STREAMED_CHUNK)
-    return replace(bill(facts, n_ctx), weights=0, compute=compute)
+    """Bill of all but the weights."""
+    return bill(replace(facts, weight_bytes=0, most_tokens=STREAMED_CHUNK), n_ctx)

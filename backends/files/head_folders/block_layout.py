@@ -19,6 +19,7 @@ from backends.files.head_folders.rotary import Rotary, rotary_of
 from backends.files.head_folders.settings import Settings
 from backends.files.head_folders.stored_head import StoredHead
 from backends.files.head_folders.tensors import Tensors, parts_of
+from backends.files.head_folders.vocabularies import vocabularies
 
 OWN = "dflash_config"
 
@@ -120,7 +121,10 @@ def block_layout(head: StoredHead) -> BlockLayout:
     tensors.require("fc", width, len(taps) * target_width)
     tensors.vector("norm.weight", width)
     attention, feed_forward = _shape_of_layers(tensors, settings, count, width)
-    n_vocab, n_drafted = _vocabularies(tensors, settings, width, target_width)
+    ties_output = settings.flag("tie_word_embeddings") and tensors.has("embed_tokens")
+    n_vocab, n_drafted = vocabularies(
+        tensors, settings, width, target_width, ties_output=ties_output
+    )
     markov_rank = _markov_rank(tensors, own, n_vocab, n_drafted)
     block, mask = own.count("block_size"), own.count("mask_token_id", n_vocab)
     if not 2 <= block <= _MOST_TOKENS:
@@ -151,7 +155,7 @@ def block_layout(head: StoredHead) -> BlockLayout:
         has_embeddings=tensors.has("embed_tokens"),
         has_output=tensors.has("lm_head"),
         has_map=MAP in tensors.by_name,
-        ties_output=settings.flag("tie_word_embeddings") and tensors.has("embed_tokens"),
+        ties_output=ties_output,
     )
 
 
@@ -243,29 +247,6 @@ def _shape_of_layers(
     if len(shapes) > 1:
         raise ValueError("its layers differ in shape")
     return shapes.pop()
-
-
-def _vocabularies(
-    tensors: Tensors, settings: Settings, width: int, target_width: int
-) -> tuple[int, int]:
-    """Tokens of the model, and those that the drafter knows."""
-    n_vocab = settings.count("vocab_size")
-    if not n_vocab:
-        raise ValueError("its config.json does not say how many tokens there are (vocab_size)")
-    if tensors.has("embed_tokens"):
-        tensors.require("embed_tokens", n_vocab, width)
-    listed = tensors.by_name.get(MAP)
-    n_drafted = settings.count("draft_vocab_size") or n_vocab
-    if listed is not None and listed.shape != (n_drafted,):
-        raise ValueError(f"it drafts {n_drafted:,} tokens, and {MAP} has {list(listed.shape)}")
-    if tensors.has("lm_head"):
-        tensors.require("lm_head", n_drafted, width)
-    if n_drafted != n_vocab and (listed is None or not tensors.has("lm_head")):
-        what = MAP if listed is None else "lm_head.weight"
-        raise ValueError(f"it drafts {n_drafted:,} of {n_vocab:,} tokens and lacks {what}")
-    if width != target_width and not (tensors.has("embed_tokens") and tensors.has("lm_head")):
-        raise ValueError(f"its width is {width:,}, and the embeddings that it borrows have another")
-    return n_vocab, n_drafted
 
 
 def _markov_rank(tensors: Tensors, own: Settings, n_vocab: int, n_drafted: int) -> int:

@@ -26,7 +26,7 @@ def drafted_tokens(file: Path, tensor: StoredTensor, n_vocab: int) -> NDArray[np
     distances = np.fromfile(file, kind, tensor.shape[0], offset=tensor.offset).astype(np.int64)
     if len(distances) != tensor.shape[0]:
         raise ValueError(f"{MAP} is cut short")
-    if len(distances) and max(-distances.min(), distances.max()) > n_vocab:
+    if ((distances < -n_vocab) | (distances > n_vocab)).any():  # their sums would wrap around
         raise ValueError(f"{MAP} leads to tokens that are not among its {n_vocab:,}")
     tokens = distances + np.arange(len(distances))
     if ((tokens < 0) | (tokens >= n_vocab)).any():

@@ -18,6 +18,7 @@ from backends.files.head_folders.rotary import Rotary, rotary_of
 from backends.files.head_folders.settings import Settings
 from backends.files.head_folders.stored_head import StoredHead
 from backends.files.head_folders.tensors import Tensors, parts_of
+from backends.files.head_folders.vocabularies import vocabularies
 
 TAPS = 3
 """Layers of the model that a head reads if it does not say which."""
@@ -97,7 +98,7 @@ def eagle3_layout(head: StoredHead) -> Eagle3Layout:
     tensors.require(f"{_LAYER}.mlp.gate_proj", feed_forward, width)
     tensors.require(f"{_LAYER}.mlp.up_proj", feed_forward, width)
     tensors.require(f"{_LAYER}.mlp.down_proj", width, feed_forward)
-    n_vocab, n_drafted = _vocabularies(tensors, settings, width)
+    n_vocab, n_drafted = vocabularies(tensors, settings, width, target_width)
     attention = attention_shape(tensors, f"{_LAYER}.self_attn", settings, 2 * width, width)
     return Eagle3Layout(
         names=names,
@@ -170,27 +171,6 @@ def _taps(written: Settings) -> tuple[int, ...]:
     if not inner.flag("use_aux_hidden_state", True):
         raise ValueError("it reads the last layer alone, as EAGLE does and EAGLE-3 does not")
     return tuple(layer + 1 for layer in inner.counts(LAYER_IDS))
-
-
-def _vocabularies(tensors: Tensors, settings: Settings, width: int) -> tuple[int, int]:
-    """Tokens of the model, and those that the head drafts."""
-    n_vocab = settings.count("vocab_size")
-    if tensors.has("embed_tokens"):
-        rows = tensors.matrix("embed_tokens")[0]
-        n_vocab = n_vocab or rows
-        tensors.require("embed_tokens", n_vocab, width)
-    if not n_vocab:
-        raise ValueError("its config.json does not say how many tokens there are (vocab_size)")
-    n_drafted = settings.count("draft_vocab_size") or n_vocab
-    if tensors.has("lm_head"):
-        tensors.require("lm_head", n_drafted, width)
-    listed = tensors.by_name.get(MAP)
-    if listed is not None and listed.shape != (n_drafted,):
-        raise ValueError(f"it drafts {n_drafted:,} tokens, and {MAP} has {list(listed.shape)}")
-    if n_drafted != n_vocab and (listed is None or not tensors.has("lm_head")):
-        what = MAP if listed is None else "lm_head.weight"
-        raise ValueError(f"it drafts {n_drafted:,} of {n_vocab:,} tokens and lacks {what}")
-    return n_vocab, n_drafted
 
 
 def _window(settings: Settings) -> int:

@@ -185,6 +185,8 @@ def _next_token_layers(head: StoredHead) -> TrainedDrafter:
     settings = head.settings.under(head.settings.part(_TEXT))
     is_sidecar = _is_sidecar(head)
     own = [name for name in head.tensors if is_sidecar or _is_predicting(name)]
+    if not own:
+        raise ValueError("it has no weights")
     if not any(name.endswith(_PREDICTING_NORM) for name in own):
         raise ValueError(f"its next-token layers have {min(own)[:64]}, and no {_PREDICTING_NORM}")
     read = sum(head.tensors[name].bytes for name in own)
@@ -242,7 +244,7 @@ def _is_sidecar(head: StoredHead) -> bool:
 def _fault(head: StoredHead, why: str) -> str:
     if not head.tensors and head.pickles:
         return f"its weights are in {head.pickles[0][:64]}, a program, which is never run"
-    return why
+    return why or "it is not as any head is"
 
 
 def _bytes(head: StoredHead, names: Mapping[str, str], prefixes: tuple[str, ...]) -> int:

@@ -79,6 +79,11 @@ class ChainContext(HeadContext):
     def _has_entries(self) -> bool:
         return api.llama_memory_seq_pos_max(self._memory, 0) >= 0
 
+    @property
+    def _first_entry(self) -> int:
+        """The first position that may have an entry where none has one before."""
+        return self._states.first + self._skips_first
+
     def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:
         self._drop_tree()
         count, start = len(tokens), len(self.tokens)
@@ -98,6 +103,7 @@ class ChainContext(HeadContext):
             self._true = start + skipped
             return self._read(tokens[skipped:], start + skipped, first_logits - skipped)
         count = len(tokens)
+        is_true = self._true == start and (self._has_entries or start >= self._first_entry)
         known = self._known(start, count)
         silent = min(first_logits, known if known == count else max(known - 1, 0))
         if silent < count and not self._selects_rows:
@@ -108,7 +114,7 @@ class ChainContext(HeadContext):
         if silent < known:
             before = self._before(start + silent, known - silent)
             rows.append(self._pass(tokens[silent:known], before, outputs=True))
-        if self._true == start >= self._skips_first:
+        if is_true:
             self._true += known
         for token in tokens[known:]:
             rows = [row.copy() for row in rows]  # the next pass overwrites them
@@ -124,7 +130,7 @@ class ChainContext(HeadContext):
         """
         if self._has_entries or self._true < start:
             return 0
-        return min(max(self._states.first + self._skips_first - start, 0), most)
+        return min(max(self._first_entry - start, 0), most)
 
     def _before(self, start: int, count: int) -> Rows:
         return self._transform(self._states.before(start, count))

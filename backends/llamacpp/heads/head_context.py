@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from llama_cpp import llama_cpp as api
 
-from backends.base import Logits, ModelError
+from backends.base import Logits
 from backends.base.head_limits import HeadLimits
 from backends.llamacpp.heads.head_opening import OpenedHead
 from backends.llamacpp.heads.row_batch import decode
@@ -30,17 +30,8 @@ class HeadContext(HeadLimits):
         self.n_ctx = self.depth = opened.n_ctx
         self.n_chunk = self.max_logits = opened.n_chunk
         self.kv_bytes_per_token = opened.kv_bytes_per_token
-        self.tokens: list[int] = []
+        self.tokens = []
         self._resources = opened.resources.pop_all()
-
-    @property
-    def length(self) -> int:
-        return len(self.tokens)
-
-    def _check_room(self, count: int) -> None:
-        if self.length + count > self.n_ctx:
-            what = f"{count} tokens do not fit after {self.length:,}"
-            raise ModelError(what, "the context is full")
 
     def _run(self, batch: Any) -> None:
         """Run a pass of the engine."""

@@ -96,8 +96,9 @@ class LlamaHead:
         self.tokenizer: Tokenizer = target.tokenizer
         self.info = _describe(path, header, drafter, target.info, pointer)
 
-    def open(self, n_ctx: int) -> Context:
+    def open(self, n_ctx: int, *, drafts: bool = True) -> Context:
         """A context beside that of the model, and of its size: n_ctx is the least."""
+        assert drafts, "a head does nothing else"
         assert n_ctx <= self._context.n_ctx
         return self.open_beside(self._context)
 
@@ -157,5 +158,5 @@ def _describe(
         engine=target.engine,
         device=target.device,
         threads=target.threads,
-        variant=drafter.kind.name.lower(),
+        variant=drafter.kind.variant,
     )

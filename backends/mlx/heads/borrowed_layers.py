@@ -10,6 +10,7 @@ import mlx.core as mx
 from mlx import nn
 
 from backends.base import DraftUnavailableError
+from backends.mlx.mlx_model import weights_of
 
 Apply = Callable[[mx.array], mx.array]
 """A method and no module: as an attribute of a head's, a module would count as its own."""
@@ -41,8 +42,14 @@ def output_of(model: nn.Module) -> Apply:
     if output is not None:
         return output.__call__
     embedding_of(model)
-    embedding = _named(model, _EMBEDDING)
-    return embedding.as_linear
+    return _named(model, _EMBEDDING).as_linear
+
+
+def output_bytes(model: nn.Module) -> int:
+    """Size of the output layer that a head borrows, which it reads for each token or block."""
+    output = _named(model, _OUTPUT)
+    layer = _named(model, _EMBEDDING) if output is None else output
+    return sum(array.nbytes for _, array in weights_of(layer))
 
 
 def _named(model: nn.Module, name: str) -> Any:

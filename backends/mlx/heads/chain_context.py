@@ -61,7 +61,7 @@ class MlxChainContext(HeadLimits):
         self._on_close = on_close
         self._skips_first = skips_first
         self.device_sampling = MlxSampling(self)
-        self.tokens: list[int] = []
+        self.tokens = []
         self._caches: list[Any] = module.make_cache()
         self._ahead = 0
         """Tokens run that are not counted in yet."""
@@ -72,10 +72,6 @@ class MlxChainContext(HeadLimits):
         self._last: mx.array | None = None
         """The head's own state after the last token, shape (1, width)."""
 
-    @property
-    def length(self) -> int:
-        return len(self.tokens)
-
     def reachable(self, length: int) -> int:
         """At most what the model has passed: the head's own state after more is not kept.
 
@@ -84,8 +80,12 @@ class MlxChainContext(HeadLimits):
         length = min(length, self._true, self._states.end or self._true)
         if self._left_out < length < self._states.first:
             return self._left_out  # entries cannot have a gap
-        first = self._states.first + self._skips_first
-        return min(length, first) if first < self._left_out else length
+        return min(length, self._first_entry) if self._first_entry < self._left_out else length
+
+    @property
+    def _first_entry(self) -> int:
+        """The first position that may have an entry where none has one before."""
+        return self._states.first + self._skips_first
 
     def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:
         count = len(tokens)
@@ -104,9 +104,7 @@ class MlxChainContext(HeadLimits):
         Raises:
             ModelError: they do not fit, or the engine failed.
         """
-        if self.length + count > self.n_ctx:
-            what = f"{count} tokens do not fit after {self.length:,}"
-            raise ModelError(what, "the context is full")
+        self._check_room(count)
         self._ahead = 0
         try:
             yield
@@ -137,7 +135,8 @@ class MlxChainContext(HeadLimits):
         What nothing asks for is not computed, as all is lazy.
         """
         count = tokens.size
-        if self._true == start >= self._skips_first:
+        has_entries = start > self._left_out
+        if self._true == start and (has_entries or start >= self._first_entry):
             self._true += count
         wanted = n_logits if n_logits > 0 and count > TOGETHER else count
         parts = [part for part in (count - wanted, wanted) if part]
@@ -170,7 +169,7 @@ class MlxChainContext(HeadLimits):
         """
         if start > self._left_out or self._true < start:
             return 0
-        return min(max(self._states.first + self._skips_first - start, 0), most)
+        return min(max(self._first_entry - start, 0), most)
 
     def _known(self, start: int, count: int) -> int:
         """Number of tokens from start on to be run with the model's own states before them."""

@@ -5,6 +5,7 @@ from backends.files.head_folders.head_folder import HeadFolder
 from backends.heads.block_head import BlockHead
 from backends.mlx.heads.blocks.block_drafter import BlockDrafter
 from backends.mlx.heads.blocks.block_passes import MlxBlockPasses
+from backends.mlx.heads.borrowed_layers import output_bytes
 from backends.mlx.heads.cache_room import require_room
 from backends.mlx.heads.head_weights import dtype_of, with_weights
 from backends.mlx.heads.loaded_head import LoadedHead
@@ -26,7 +27,12 @@ def load_dflash(folder: HeadFolder, target: MlxModel) -> LoadedHead:
     layout = folder.layout
     assert isinstance(layout, BlockLayout), "it was checked"
     drafter = with_weights(BlockDrafter(layout, folder.drafted, target.module), folder)
-    return LoadedHead(drafter, lambda context: open_dflash(drafter, layout, context))
+    has_output = layout.has_output or layout.ties_output
+    return LoadedHead(
+        drafter,
+        lambda context: open_dflash(drafter, layout, context),
+        shared_bytes=0 if has_output else output_bytes(target.module),
+    )
 
 
 def open_dflash(drafter: BlockDrafter, layout: BlockLayout, context: MlxContext) -> BlockHead:

@@ -5,6 +5,7 @@
 
 from backends.files.head_folders.eagle3_layout import Eagle3Layout
 from backends.files.head_folders.head_folder import HeadFolder
+from backends.mlx.heads.borrowed_layers import output_bytes
 from backends.mlx.heads.cache_room import require_room
 from backends.mlx.heads.chain_context import MlxChainContext
 from backends.mlx.heads.eagle3_layers import Eagle3Layers
@@ -29,7 +30,11 @@ def load_eagle3(folder: HeadFolder, target: MlxModel) -> LoadedHead:
     assert isinstance(layout, Eagle3Layout), "it was checked"
     layers = with_weights(Eagle3Layers(layout, folder.drafted, target.module), folder)
     taps = layout.taps_in(target.folder.count("num_hidden_layers"))
-    return LoadedHead(layers, lambda context: open_eagle3(layers, layout, taps, context))
+    return LoadedHead(
+        layers,
+        lambda context: open_eagle3(layers, layout, taps, context),
+        shared_bytes=0 if layout.has_output else output_bytes(target.module),
+    )
 
 
 def open_eagle3(

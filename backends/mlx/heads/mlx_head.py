@@ -12,7 +12,14 @@ from weakref import WeakSet
 import mlx.core as mx
 from mlx_lm.utils import get_total_parameters
 
-from backends.base import Context, DraftUnavailableError, ModelInfo, Rollback, Tokenizer
+from backends.base import (
+    Context,
+    DraftUnavailableError,
+    ModelInfo,
+    Rollback,
+    SpecchatError,
+    Tokenizer,
+)
 from backends.files.gguf_drafter import TrainedKind
 from backends.files.head_folders.head_folder import HeadFolder, checked_head_folder
 from backends.mlx.heads.assistant_head import load_assistant
@@ -77,8 +84,9 @@ class MlxHead:
         self.tokenizer: Tokenizer = target.tokenizer
         self.info = _describe(folder, loaded, target.info)
 
-    def open(self, n_ctx: int) -> Context:
+    def open(self, n_ctx: int, *, drafts: bool = True) -> Context:
         """A context beside that of the model, and of its size: n_ctx is the least."""
+        assert drafts, "a head does nothing else"
         assert n_ctx <= self._context.n_ctx
         return self.open_beside(self._context)
 
@@ -87,10 +95,17 @@ class MlxHead:
 
         Raises:
             OutOfMemoryError: its cache does not fit in free memory.
+            DraftUnavailableError: it cannot read what the model's layers are given.
+            ModelError: code of the model's architecture failed.
         """
         assert self._loaded is not None, "the head is closed"
         assert isinstance(context, MlxContext)
-        opened = self._loaded.open(context)
+        try:
+            opened = self._loaded.open(context)
+        except SpecchatError:
+            raise
+        except Exception as error:  # finding out shapes runs the model's layers, as views
+            raise load_error(self.info.path, error) from error
         self._contexts.add(opened)
         context.close_with(opened)
         return opened
@@ -122,5 +137,5 @@ def _describe(folder: HeadFolder, loaded: LoadedHead, target: ModelInfo) -> Mode
         engine=target.engine,
         device=target.device,
         threads=target.threads,
-        variant=folder.kind.name.lower(),
+        variant=folder.kind.variant,
     )

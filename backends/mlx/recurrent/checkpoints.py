@@ -3,7 +3,7 @@
 from backends.mlx.caches.held_states import HeldStates
 
 MOST = 8
-"""Most lasting checkpoints: the ends of the last few turns."""
+"""Most lasting checkpoints: the ends of the last few turns. A guess; not measured."""
 
 
 class Checkpoints:

@@ -1,4 +1,4 @@
-"""The drafter that draws from a head's context, by how the head drafts."""
+"""The drafter that draws from a context of a model or a head, by how that drafts."""
 
 from backends.base import BlockContext, Context
 from decoding.drafters.model.block_draft import BlockDraft

@@ -81,6 +81,8 @@ def test_only_published_models_are_named() -> None:
     folder = Reference("mlx-community/Some-9B-4bit", Path("/home/somebody/some"))
     assert public_model(folder) == folder.name
     assert public_model(HubReference("mine/private", "mine/private")) is None
+    chosen = HubReference(f"{folder.name}:home/somebody", folder.name)
+    assert public_model(chosen) == folder.name
 
 
 @pytest.mark.parametrize(
@@ -104,6 +106,17 @@ def test_drafters_are_named_without_their_files(given: str, told: str, tmp_path:
     methods = ("off", text, f"{text}, always 3")
     named = {method: public_methods(methods, text, spec).get(method, method) for method in methods}
     assert named[f"{text}, always 3"] == f"{told}, always 3"
+
+
+def test_a_method_that_begins_like_a_file_is_not_taken_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("look").touch()
+    methods = ("off", "lookup", "lookup, always 3", "look", "look, always 3", "llama.cpp lookup")
+    told = public_methods(methods, "look", parse("look", Paths.of_this_user()))
+    expected = ("off", "lookup", "lookup, always 3", "model", "model, always 3", "llama.cpp lookup")
+    assert tuple(told.get(method, method) for method in methods) == expected
 
 
 @pytest.mark.usefixtures("llamacpp")
@@ -144,9 +157,37 @@ def test_a_report_that_cannot_be_written_is_found_before_the_long_part(specchat:
         ended = specchat(command, "--report", "/nonexistent/report.json")
         assert ended.returncode == 2
         assert "cannot write" in ended.stderr
-    ended = specchat("bench", "--report", "a.json", "--json", "a.json")
-    assert ended.returncode == 2
-    assert "the same file" in ended.stderr
+
+
+def test_two_results_do_not_go_to_one_file(
+    specchat: Specchat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "a.json"
+    file.write_text("before")
+    for arguments in (
+        ("bench", "--json", "a.json"),
+        ("bench", "--html", str(file)),
+        ("doctor", "--json", "--output", "a.json"),
+        ("doctor", "--json", "--output", str(tmp_path / ".." / tmp_path.name / "a.json")),
+    ):
+        ended = specchat(*arguments, "--report", "a.json")
+        assert ended.returncode == 2
+        assert "the same file" in ended.stderr
+        assert file.read_text() == "before"
+
+
+@pytest.mark.parametrize(
+    "arguments", [("bench", "--report"), ("doctor", "--report"), ("bench", "--html")]
+)
+def test_standard_output_is_no_file_of_that_name(
+    specchat: Specchat, arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = specchat(*arguments, "-")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "only --json writes to standard output" in ended.stderr
+    assert not [*tmp_path.iterdir()]
 
 
 def test_what_somebody_called_a_kernel_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from app.loading.fetch_model import stopped
 from app.paths import Paths
+from models.catalogue import find
 from models.hub import DownloadJob, DownloadRequest, HubSettings, Phase
 from tests.fixtures.drafter_files import EAGLE3, EAGLE3_KEYS, OWN, TARGET_KEYS, written
 from tests.fixtures.local_hub import COMMIT, LocalHub
@@ -123,7 +124,7 @@ def test_info_of_what_the_catalogue_offers(specchat: Specchat) -> None:
     }
     assert {key: facts[key] for key in expected} == expected
     assert facts["fit"] in ("fits", "tight", "too big")
-    one = {"alias": "1b", "kind": "same-vocabulary", "used": True, "model": "llama3.2-1b"}
+    one = {"alias": "1b", "kind": "same-vocabulary", "model": "llama3.2-1b"}
     assert one.items() <= next(each for each in facts["drafters"] if each["alias"] == "1b").items()
     shown = specchat("models", "info", "llama3-8b:q8_0").stdout
     assert "installed         no\n" in shown
@@ -179,6 +180,10 @@ def test_every_offered_model_can_be_asked_about(specchat: Specchat) -> None:
         ended = specchat("models", "info", offered["name"])
         assert ended.returncode == 0, ended.stderr
         assert f"specchat models pull {offered['name']}\n" in ended.stdout
+        entry = find(offered["name"])
+        assert entry is not None
+        trained = {one.alias for one in entry.drafters if one.kind.is_trained}
+        assert trained <= {*offered["drafters"], *offered["mlx_drafters"]}
 
 
 def test_info_of_an_alias_is_of_the_file_that_is_here(

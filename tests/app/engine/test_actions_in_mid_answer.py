@@ -19,7 +19,7 @@ from threading import Event
 import pytest
 
 from app.chat.conversation import Conversation
-from app.engine.answer import Answer, Request, Stage
+from app.engine.answer import Answer, Request
 from app.engine.engine import Engine
 from app.engine.engine_status import Phase
 from app.loading.session_options import SessionOptions
@@ -28,6 +28,7 @@ from backends.chat.chat_template import Message
 from decoding.events import Finish, Prefill, Step
 from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.heard import Heard, assert_plain, hear, hurry
+from tests.fixtures.tiny.folder_pairs import FOLDER_WORDS, FolderPair
 from tests.fixtures.tiny.pairs import Pair
 
 MOST_TOKENS = 32
@@ -48,7 +49,7 @@ COMMANDS = (("models", "pair"), ("models", "tune"), ("models", "info"), ("verify
 
 GREEDY = SamplingSettings(temperature=0.0)
 SETTINGS = (GREEDY, replace(GREEDY, repeat_penalty=1.3), replace(GREEDY, top_k=5, seed=7))
-QUESTIONS = ("hi", "the the the the", "say on and on and on", "ab" * 20)
+QUESTIONS = ("hi", "the the the the", "say on and on and on", "ab" * 50)
 Specchat = Callable[..., CompletedProcess[str]]
 Play = Callable[..., "Player"]
 
@@ -104,8 +105,8 @@ class Player:
         assert answer.error is None, answer.error
 
     def heard(self, answer: Answer) -> None:
-        """Something came of an answer: do nothing, or something."""
-        if answer.stage is not Stage.ANSWERING or self._left == 0 or self._random.random() < 0.3:
+        """A piece of an answer or of its prompt has come: do nothing, or something."""
+        if self._left == 0 or self._random.random() < 0.3:
             return
         self._left -= 1
         if self._left in self._commands:
@@ -243,7 +244,31 @@ def test_heads(
     """
     monkeypatch.setattr(f"{__name__}.SETTINGS", (GREEDY,))
     path, head = pair(kind)
-    word = HEADS[kind]
+    specs = specs_of_head(HEADS[kind], head)
+    assert_plain(play(path, specs, actions, [("models", "pair")]).said, path, rounds=True)
+
+
+def specs_of_head(word: str, head: Path) -> list[str]:
+    """A head alone and with others: by its word, and by its path."""
     specs = ["off", "auto", word, f"lookup,{word}", f"vote(lookup,{word})", f"{word}:{head}"]
-    specs += [f"cascade(lookup,{word})", f"tree({word})", f"paths({word})"]
+    return [*specs, f"cascade(lookup,{word})", f"tree({word})", f"paths({word})"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "actions"),
+    [
+        ("own", 20),
+        *(
+            pytest.param(kind, 100, marks=pytest.mark.slow)
+            for kind in ("own", "beside", "eagle3", "dflash", "assistant")
+        ),
+    ],
+)
+def test_mlx_heads(
+    play: Play, folder_pair: FolderPair, kind: str, actions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some of what they draft is right, so that answers go on from what passes of theirs left."""
+    monkeypatch.setattr(f"{__name__}.SETTINGS", (GREEDY,))
+    path, head = folder_pair(kind)
+    specs = specs_of_head(FOLDER_WORDS[kind], head)
     assert_plain(play(path, specs, actions, [("models", "pair")]).said, path, rounds=True)

@@ -1,5 +1,6 @@
 """A model with a running state keeps copies of it only once something may draft."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -11,12 +12,17 @@ pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
 from app.engine.reply import Reply, new_reply
 from app.engine.session import Session
 from app.engine.session_opening import open_session
+from app.engine.session_ranking import rank_for
+from app.learned import calibrations
 from app.loading.session_options import SessionOptions
 from app.loading.target_context import ContextInUseError
 from app.paths import Paths
+from backends.base import Context, OutOfMemoryError
+from decoding.estimation.cost import Measured
 from decoding.sampling.sampling_settings import SamplingSettings
 from tests.fixtures.tiny.kinds import Tiny
 
+CURVE = Measured({1: 0.02, 8: 0.025})
 GREEDY = SamplingSettings(temperature=0.0)
 PROMPT = "one two one two one two"
 
@@ -87,6 +93,61 @@ def test_during_an_answer_they_wait_for_its_end(undrafted: Session) -> None:
         undrafted.redraft("off", lambda _: None)
     undrafted.redraft("lookup", lambda _: None)
     assert undrafted.context.depth > 0
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_costs_are_measured_where_there_are_copies(undrafted: Session, is_read: bool) -> None:
+    if is_read:
+        answered(undrafted, 4)
+    held = list(undrafted.context.tokens)
+    with undrafted.context.for_measuring(64) as measured:
+        assert measured.depth > 0
+        measured.forward([*range(40, 60)], 0)
+        measured.forward([60, 61, 62], 1)
+        measured.truncate(21)
+    assert undrafted.context.depth == 0, "no answer needs them"
+    assert list(undrafted.context.tokens) == held
+
+
+def test_without_memory_for_a_second_context_the_first_gets_copies(
+    undrafted: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_any = undrafted.model.open
+
+    def open_whole(n_ctx: int, *, drafts: bool = True) -> Context:
+        if n_ctx < undrafted.context.n_ctx:
+            raise OutOfMemoryError("cannot open a context", "memory is short")
+        return open_any(n_ctx, drafts=drafts)
+
+    monkeypatch.setattr(undrafted.model, "open", open_whole)
+    with undrafted.context.for_measuring(64) as measured:
+        assert measured.n_ctx == undrafted.context.n_ctx
+        assert measured.depth == undrafted.context.depth > 0
+    with (
+        undrafted.context.use(),
+        pytest.raises(ContextInUseError, match="not enough memory for a second one"),
+        undrafted.context.for_measuring(64),
+    ):
+        pass
+
+
+def test_drafters_are_ranked_by_passes_that_can_be_taken_back(
+    undrafted: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = undrafted.paths.calibrations
+    shutil.rmtree(stored, ignore_errors=True)
+    depths: list[int] = []
+
+    def calibrate(context: Context, *_: object, **__: object) -> Measured:
+        depths.append(context.depth)
+        return CURVE
+
+    monkeypatch.setattr(calibrations, "calibrate", calibrate)
+    ranking = rank_for(undrafted)
+    shutil.rmtree(stored)
+    assert depths == [undrafted.context.depth]
+    assert depths[0] > 0
+    assert ranking.plain_seconds == CURVE.seconds[1]
 
 
 def test_other_models_are_opened_once(tiny: Tiny) -> None:

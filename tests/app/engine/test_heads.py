@@ -19,6 +19,7 @@ from app.loading.session_options import SessionOptions
 from app.pairing.candidate import Candidate, Kind
 from app.pairing.ranking import CostSource
 from app.paths import Paths
+from decoding.events import Prefill
 from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.heard import hurry
 from tests.fixtures.tiny.pairs import Pair
@@ -129,6 +130,26 @@ def test_the_head_changes_in_mid_answer_and_is_closed_with_the_session(pair: Pai
         assert len(built) == len(specs)
         assert changed.token_ids == plain.token_ids
         assert changed.statistics.drafted > 0
+
+
+@pytest.mark.usefixtures("drafting_pays", "heads_are_trusted")
+@pytest.mark.parametrize("then", ["lookup", "off", "eagle3"])
+def test_the_drafter_changes_while_a_head_reads_the_prompt(pair: Pair, then: str) -> None:
+    """The head is closed with its first piece read, and must not go on in freed memory."""
+    model, head = pair("eagle3")
+    with closing(opened(model, f"eagle3:{head}")) as session:
+        prompt, changed, plain = session.raw_prompt("abc " * 40), new_reply(), new_reply()
+        pieces = 0
+        for event, _ in session.stream(prompt, GREEDY, 8, changed, lambda: False):
+            if isinstance(event, Prefill) and event.done == event.total:
+                pieces += 1
+                if pieces == 2:  # the first is the model's own last one
+                    session.redraft(then, lambda _: None)
+        assert pieces >= (4 if then == "eagle3" else 2)
+        session.redraft("off", lambda _: None)
+        for _ in session.stream(prompt, GREEDY, 8, plain, lambda: False):
+            pass
+        assert changed.token_ids == plain.token_ids
 
 
 @pytest.mark.usefixtures("drafting_pays")

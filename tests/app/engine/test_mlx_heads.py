@@ -29,14 +29,14 @@ from models.metadata.memory_bill import bill
 from models.metadata.trained_drafters import found_for
 from models.reference import HubReference, Reference, entry_of
 from tests.fixtures.heard import hurry
-from tests.fixtures.mlx_prediction import Layout, SmallPrediction
-from tests.fixtures.tiny.assisted_pair import Assisted
-from tests.fixtures.tiny.kinds import HEADS, Tiny
-from tests.fixtures.tiny.twin_pair import Twin
+from tests.fixtures.tiny.folder_pairs import FOLDER_WORDS, FolderPair
+from tests.fixtures.tiny.kinds import Tiny
 
 ASK = ("abc abc abc abc", "--temperature", "0", "--max-tokens", "24", "--raw", "--ctx", "256")
 SLOW = pytest.mark.slow
-PREDICTIONS = {"own": Layout(says_few=True), "beside": Layout(alone=True, says_few=True)}
+FULL = ("abc abc abc abc", "--temperature", "0", "--max-tokens", "400", "--raw", "--ctx", "48")
+QUICK = ("beside", "eagle3")
+KINDS = [*QUICK, *(pytest.param(one, marks=SLOW) for one in FOLDER_WORDS if one not in QUICK)]
 
 AskJson = Callable[..., dict[str, Any]]
 Specchat = Callable[..., CompletedProcess[str]]
@@ -47,53 +47,12 @@ def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     hurry(monkeypatch)
 
 
-def together(model: Path, head: Path, place: Path) -> tuple[Path, Path]:
-    """Copies of the folders of a model and of its head, side by side."""
-    place.mkdir()
-    if head == model:
-        own = Path(shutil.copytree(model, place / "model"))
-        return own, own
-    found = (shutil.copytree(folder, place / folder.name) for folder in (model, head))
-    first, second = map(Path, found)
-    return first, second
-
-
-@pytest.fixture
-def pair(
-    small_prediction: SmallPrediction, twin_of: Twin, assisted: Assisted, tmp_path: Path
-) -> Callable[[str], tuple[Path, Path]]:
-    """Folders side by side of a model and of a head for it, by the head's kind."""
-
-    def make(kind: str) -> tuple[Path, Path]:
-        if kind == "assistant":
-            folders = assisted(talkative=True)
-            found = folders.model, folders.assistant
-        elif kind in PREDICTIONS:
-            found = small_prediction(layout=PREDICTIONS[kind])
-        else:
-            found = twin_of(HEADS[kind][1]), twin_of(kind)
-        return together(*found, tmp_path / "here")
-
-    return make
-
-
 @pytest.mark.usefixtures("drafting_pays", "heads_are_trusted")
-@pytest.mark.parametrize(
-    ("kind", "word"),
-    [
-        ("beside", "mtp"),
-        ("eagle3", "eagle3"),
-        pytest.param("own", "mtp", marks=SLOW),
-        pytest.param("dflash", "dflash", marks=SLOW),
-        pytest.param("dflash2", "dflash", marks=SLOW),
-        pytest.param("dspark", "dspark", marks=SLOW),
-        pytest.param("assistant", "assistant", marks=SLOW),
-    ],
-)
+@pytest.mark.parametrize("kind", KINDS)
 def test_an_answer_is_the_models_own_with_each_kind_of_head(
-    ask_json: AskJson, pair: Callable[[str], tuple[Path, Path]], kind: str, word: str
+    ask_json: AskJson, folder_pair: FolderPair, kind: str
 ) -> None:
-    model, head = pair(kind)
+    (model, head), word = folder_pair(kind), FOLDER_WORDS[kind]
     options = (*ASK, "--model", str(model))
     plain = ask_json(*options, "--draft", "off")
     for draft in (word, f"{word}:{head}"):
@@ -106,8 +65,25 @@ def test_an_answer_is_the_models_own_with_each_kind_of_head(
 
 
 @pytest.mark.usefixtures("drafting_pays", "heads_are_trusted")
-def test_auto_finds_what_lies_beside_a_model(pair: Callable[[str], tuple[Path, Path]]) -> None:
-    model, _ = pair("beside")
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_contexts_of_a_head_draft_until_the_models_is_full(
+    ask_json: AskJson, folder_pair: FolderPair, kind: str
+) -> None:
+    (model, head), word = folder_pair(kind), FOLDER_WORDS[kind]
+    options = (*FULL, "--model", str(model))
+    plain = ask_json(*options, "--draft", "off")
+    assert plain["finish_reason"] == "context"
+    named = f"{word}:{head}"
+    found = ask_json(*options, "--draft", f"{word},{named}")
+    assert found["draft"]["drafters"] == [word, named]
+    assert found["stats"]["drafted"] > 0
+    assert found["finish_reason"] == "context"
+    assert found["token_ids"] == plain["token_ids"]
+
+
+@pytest.mark.usefixtures("drafting_pays", "heads_are_trusted")
+def test_auto_finds_what_lies_beside_a_model(folder_pair: FolderPair) -> None:
+    model, _ = folder_pair("beside")
     options = SessionOptions(str(model), draft="auto", ctx=256)
     with closing(open_session(options, Paths.of_this_user(), lambda _: None)) as session:
         names = [one.member.name for one in session.drafting.handles if one.model]
@@ -117,10 +93,8 @@ def test_auto_finds_what_lies_beside_a_model(pair: Callable[[str], tuple[Path, P
     assert found.drafter.why.startswith("next-token layers beside the model")
 
 
-def test_info_and_list_tell_heads_from_models(
-    specchat: Specchat, pair: Callable[[str], tuple[Path, Path]]
-) -> None:
-    model, head = pair("beside")
+def test_info_and_list_tell_heads_from_models(specchat: Specchat, folder_pair: FolderPair) -> None:
+    model, head = folder_pair("beside")
     facts = json.loads(specchat("models", "info", str(model), "--json").stdout)
     (found,) = facts["trained_drafters"]
     told = (found["alias"], found["kind"], found["path"], found["misfit"])
@@ -158,18 +132,18 @@ def test_a_file_for_llama_cpp_is_refused_in_words(
 
 @pytest.mark.usefixtures("llamacpp")
 def test_a_folder_for_mlx_is_refused_for_a_file_in_words(
-    ask_json: AskJson, pair: Callable[[str], tuple[Path, Path]], tiny: Tiny
+    ask_json: AskJson, folder_pair: FolderPair, tiny: Tiny
 ) -> None:
-    _, head = pair("beside")
+    _, head = folder_pair("beside")
     found = ask_json(*ASK, "--model", str(tiny("llama")), "--draft", f"mtp:{head}")
     assert found["draft"]["state"] == "off"
     assert "llama.cpp reads heads in GGUF" in found["draft"]["reason"]
 
 
 def test_a_head_that_fits_another_model_is_found_with_the_reason(
-    pair: Callable[[str], tuple[Path, Path]], small_mlx: Callable[..., Path]
+    folder_pair: FolderPair, small_mlx: Callable[..., Path]
 ) -> None:
-    model, head = pair("beside")
+    model, head = folder_pair("beside")
     other = Path(shutil.copytree(small_mlx("plain"), model.parent / "other"))
     (found,) = found_for(other)
     assert found.path == head
@@ -182,10 +156,8 @@ BILLED = ("own", "beside", "eagle3", "dflash", "dspark", "assistant")
 
 
 @pytest.mark.parametrize("kind", BILLED)
-def test_the_bill_of_a_head_is_what_mlx_holds(
-    pair: Callable[[str], tuple[Path, Path]], kind: str
-) -> None:
-    model, head = pair(kind)
+def test_the_bill_of_a_head_is_what_mlx_holds(folder_pair: FolderPair, kind: str) -> None:
+    model, head = folder_pair(kind)
     facts = head_facts(head, model)
     said = bill(facts, 64)
     with (
@@ -225,3 +197,14 @@ def test_a_snapshot_is_known_by_its_repository(home: Path) -> None:
     """The name of its folder is a commit."""
     snapshot = hub_cache() / "models--mlx-community--Qwen3.8-27B-4bit" / "snapshots" / "0123abcd"
     assert entry_of(Reference("0123abcd", snapshot)) is catalogue.find("qwen3.8-27b")
+
+
+def test_a_model_that_is_named_like_a_published_head_is_refused_in_words(
+    ask_json: AskJson, small_mlx: Callable[..., Path], tmp_path: Path
+) -> None:
+    name = "Qwen3.8-27B-MTP-4bit"
+    model = Path(shutil.copytree(small_mlx("plain"), tmp_path / "qwen3.8-27b"))
+    shutil.copytree(small_mlx("plain"), Paths.of_this_user().models / name)
+    found = ask_json(*ASK, "--model", str(model), "--draft", "mtp")
+    assert found["draft"]["state"] == "off"
+    assert f"{name} is a model" in found["draft"]["reason"]

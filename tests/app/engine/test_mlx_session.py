@@ -2,7 +2,8 @@
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -18,7 +19,7 @@ from app.engine.answer import Answer, Request, Stage
 from app.engine.engine import Engine
 from app.engine.engine_status import Loaded, Phase
 from app.engine.session_opening import open_session
-from app.engine.session_ranking import rank
+from app.engine.session_ranking import list_for, rank
 from app.learned.memory_bandwidth import memory_bandwidth, mlx_bandwidth
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
@@ -27,6 +28,7 @@ from backends.chat.chat_template import Message
 from backends.engines import backend_selection
 from backends.hardware.bandwidth import Bandwidth
 from backends.hardware.machine import Machine
+from backends.mlx import mlx_context
 from decoding.events import FinishReason
 from decoding.sampling.distribution import SamplingSettings
 
@@ -253,3 +255,27 @@ def test_leaving_in_mid_answer_is_clean(
     assert engine.close(30.0)
     assert answer.finish_reason in (FinishReason.CANCELLED, FinishReason.STOP)
     assert engine.status.phase is Phase.CLOSED
+
+
+def test_whoever_lists_drafters_runs_no_pass(
+    small_mlx: SmallMlx, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is done on another thread than the engine's, which alone may run the model."""
+    options = SessionOptions(str(small_mlx("plain")), draft="lookup")
+    with closing(open_session(options, Paths.of_this_user(), lambda _: None)) as session:
+        listed = {pair.drafter.name: pair.drafter for pair in list_for(session).pairs}
+        assert listed["lookahead"].is_compatible
+    passes: list[str] = []
+
+    def refused(*_: object) -> str:
+        passes.append("of a tree")
+        return "cannot run trees on this thread"
+
+    undrafted = replace(options, draft="off")
+    with closing(open_session(undrafted, Paths.of_this_user(), lambda _: None)) as session:
+        with monkeypatch.context() as patch, ThreadPoolExecutor(1) as another:
+            patch.setattr(mlx_context, "tree_refusal", refused)
+            listed = another.submit(list_for, session).result().pairs
+        assert not passes
+        assert next(pair for pair in listed if pair.drafter.name == "lookup").break_even
+        assert session.context.tree_refusal == ""

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from app.engine import shared_memory
+from app.engine import session_drafters, shared_memory
+from app.engine.reply import new_reply
 from app.engine.session import Session
 from app.engine.session_opening import open_session
 from app.loading.session_options import STREAM_ON, SessionOptions
@@ -14,6 +15,7 @@ from app.loading.streaming import stream_plan
 from app.paths import Paths
 from backends.base import Model
 from decoding.estimation.cost import Measured
+from decoding.sampling.sampling_settings import SamplingSettings
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 
@@ -41,6 +43,15 @@ def opened(home: Path, demo: Model, demo_file: Path, monkeypatch: pytest.MonkeyP
         return open_session(options, Paths.of_this_user(), lambda _: None)
 
     return open_with
+
+
+def _answered(session: Session) -> list[int]:
+    """The tokens of a greedy answer."""
+    reply = new_reply()
+    prompt, greedy = session.raw_prompt("The capital of France is"), SamplingSettings(0.0)
+    for _ in session.stream(prompt, greedy, 64, reply, lambda: False):
+        pass
+    return reply.token_ids
 
 
 def _left_over(session: Session) -> int:
@@ -101,3 +112,25 @@ def test_drafters_that_cannot_be_built_leave_the_present_ones_and_their_memory(
             session.redraft("lookup", lambda _: None)
         assert session.drafting is drafting
         assert session.model.info == before
+
+
+@pytest.mark.parametrize(("displaced", "is_freed"), [(0.01, True), (0.0002, False)])
+def test_a_drafter_that_gains_less_than_weights_in_its_place_is_freed_in_mid_answer(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, displaced: float, is_freed: bool
+) -> None:
+    with closing(opened("off")) as session:
+        plain = _answered(session)
+        all_held = session.model.info.streamed_bytes_per_token
+    monkeypatch.setattr(shared_memory, "displaced_seconds", lambda *_: displaced)
+    monkeypatch.setattr(session_drafters, "_ENOUGH_STEPS", 15.0)
+    with closing(opened(f"ngram,{ALMOST_ALL}")) as session:
+        controller = session.drafting.controller
+        assert session.model.info.streamed_bytes_per_token > all_held
+        # What two of thirty layers draft is wrong: it gains nothing.
+        assert _answered(session) == plain
+        assert (session.drafting.names == ["ngram"]) is is_freed
+        if is_freed:
+            assert session.model.info.streamed_bytes_per_token == all_held
+            assert "weights in its memory gain more" in session.drafting.status.reason
+            assert session.drafting.controller is not controller
+            assert _answered(session) == plain

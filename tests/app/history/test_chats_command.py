@@ -78,6 +78,8 @@ def test_json_goes_to_a_file_on_request(specchat: Specchat, chat: int, tmp_path:
     ended = specchat("chats", "list", "--json", "--output", str(file))
     assert (ended.returncode, ended.stdout) == (0, "")
     assert json.loads(file.read_text(encoding="utf-8"))["chats"][0]["number"] == chat
+    shown = specchat("chats", "list", "--json", "--output", "-").stdout
+    assert json.loads(shown)["chats"][0]["number"] == chat
     refused = specchat("chats", "list", "--output", str(file))
     assert (refused.returncode, "--output needs --json" in refused.stderr) == (2, True)
 

@@ -87,6 +87,31 @@ def test_a_head_that_ends_the_child_is_refused(
         load(models, *loaded)
 
 
+def test_a_head_that_was_refused_is_tried_again(
+    models: ProvenModels,
+    loaded: tuple[Model, Path],
+    asked: list[Trial],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A refusal is no proof, and leaves nothing in the way of one."""
+    model, head = loaded
+    whole = head.read_bytes()
+    head.write_bytes(whole[:-4096])
+    for _ in range(2):
+        with pytest.raises(ModelError, match="incomplete"):
+            load(models, model, head)
+    head.write_bytes(whole)
+    with monkeypatch.context() as patch:
+        patch.setattr(proof_process, "_MOST_BYTES", 0)
+        patch.setattr(proof_process, "_POLL_SECONDS", 0.0)
+        with pytest.raises(ModelError, match="stops the engine"):
+            load(models, model, head)
+    asked.clear()
+    load(models, model, head)
+    load(models, model, head)
+    assert [trial.head for trial in asked] == [head]
+
+
 def test_the_layers_of_a_model_draft_in_its_own_proof(
     models: ProvenModels, tiny: Tiny, asked: list[Trial]
 ) -> None:

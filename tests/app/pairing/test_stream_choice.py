@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.drafting.spec import draft_spec
+from app.engine.session_opening import open_session
 from app.learned.acceptance_memory import AcceptanceMemory
 from app.learned.plain_replies import PlainReplies
 from app.loading.session_options import SessionOptions
@@ -21,13 +22,17 @@ from backends.engines.model_loading import load
 from backends.streaming.disk_speed import DiskSpeed
 from backends.streaming.streamed_chunk import STREAMED_CHUNK
 from decoding.estimation.acceptance import Acceptance
+from decoding.estimation.acceptance_estimates import TRAINED_PRIOR
 from decoding.estimation.acceptance_keys import ANY_POSITION
+from decoding.estimation.cost import Measured
 from models.metadata.fingerprint import fingerprint
 from models.metadata.memory_bill import bill, compute_bytes, host_bytes
 from models.metadata.model_facts import CHUNK, ModelFacts, facts_of
 from models.reference import Reference
+from models.self_draft.file_size import weights_made
 from models.self_draft.recipe import Recipe
 from models.self_draft.self_draft_store import SelfDrafts
+from tests.fixtures.tiny.pairs import Pair
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 
@@ -70,6 +75,31 @@ def test_a_named_drafter_gets_its_memory_and_a_claim_only_if_measured(
     without = draft_spec.parse("off", paths, reference)
     planned, _ = planned_stream(reference, facts, without, options, paths, 512, free)
     assert (planned.room, planned.lock_bytes) == (0, alone)
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "dflash"])
+def test_what_was_measured_of_a_named_head_is_known(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """As a session remembers it: by its file and its kind."""
+    target, head = pair(kind)
+    paths, reference = Paths.of_this_user(), Reference("target", target)
+    spec = draft_spec.parse(f"{kind}:{head}", paths, reference)
+    options = SessionOptions("target", spec.requested, threads=1)
+    contenders = StreamContenders(reference, facts_of(target), spec, options, paths, 256)
+    (before,) = contenders.all(1e9)
+    assert (before.is_measured, before.acceptance) == (False, TRAINED_PRIOR)
+    costs = iter([Measured({1: 0.5}), Measured({1: 0.002, 16: 0.003}), Measured({1: 0.002})])
+    monkeypatch.setattr("app.learned.calibrations.calibrate", lambda *_, **__: next(costs))
+    session_options = replace(options, model=str(target), ctx=256)
+    with closing(open_session(session_options, paths, lambda _: None)) as session:
+        (handle,) = session.drafting.handles
+        assert handle.member.cost is not None
+        drawn = handle.member.cost.of_token
+        session.drafting.remember()
+    (after,) = contenders.all(1e9)
+    assert after.is_measured
+    assert after.draw_seconds == pytest.approx(drawn)
 
 
 @pytest.mark.usefixtures("slow_disk")
@@ -124,12 +154,16 @@ def test_a_self_drafter_is_counted_before_and_after_it_is_made(demo: Model, home
         spec = draft_spec.parse(draft, paths, reference)
         return StreamContenders(reference, facts, spec, options, paths, 512)
 
-    expected = bill(replace(facts, weight_bytes=round(info.parameters * 4.5 / 8)), 512).total
-    assert contenders("lookup,self:q4_0").named_bytes == pytest.approx(expected, rel=0.01)
+    weights = weights_made(info.path, Recipe("q4_0"))
+    expected = bill(replace(facts, weight_bytes=weights), 512).total
+    assert contenders("lookup,self:q4_0").named_bytes == expected
+    without_layers = contenders("self:skip=1-28").named_bytes
+    assert without_layers > bill(replace(facts, weight_bytes=30_000_000), 512).total, "embeddings"
     assert contenders("self").named_bytes == contenders("vote(lookup,self:q4_0)").named_bytes
     assert list(contenders("auto").all(20e9)) == []
     made = SelfDrafts(paths.self_drafts).get(info, recipe, lambda _done, _total: None)
     assert contenders("self:skip=1-28").named_bytes == bill(facts_of(made), 512).total
+    assert bill(facts_of(made), 512).total <= without_layers
     (found,) = contenders("auto").all(20e9)
     assert (found.name, found.is_measured) == ("self:skip1to28", False)
     assert found.memory_bytes == bill(facts_of(made), 512).total

@@ -5,6 +5,8 @@ from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+
 from app.pairing.candidate import Candidate, Target
 from app.pairing.trained_candidates import trained
 from app.paths import Paths
@@ -70,6 +72,27 @@ def test_a_head_that_was_downloaded_apart_is_at_hand(
         (found,) = by_name(_target(named, model)).values()
     assert (found.name, found.path) == ("eagle3", snapshot / "eagle3-gpt-oss-20b-Q8_0.gguf")
     assert found.is_compatible
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [(b"no model", "is not a GGUF file"), (None, "brings nothing that drafts")],
+)
+def test_a_download_of_no_use_says_why(
+    llamacpp: ModuleType, pair: Pair, tmp_path: Path, content: bytes | None, why: str
+) -> None:
+    """Damaged, or with a model in the place of its head."""
+    path, head = pair("eagle3")
+    head.unlink()
+    snapshot = hub_cache() / "models--ggml-org--gpt-oss-20b-GGUF" / "snapshots" / "0"
+    snapshot.mkdir(parents=True)
+    wrong = path.read_bytes() if content is None else content
+    (snapshot / "eagle3-gpt-oss-20b-Q8_0.gguf").write_bytes(wrong)
+    named = path.rename(tmp_path / "openai_gpt-oss-20b-MXFP4.gguf")
+    with closing(llamacpp.load(named, threads=1)) as model:
+        (found,) = by_name(_target(named, model)).values()
+    assert not found.is_compatible
+    assert why in found.why
 
 
 def test_each_engine_has_files_of_its_own() -> None:

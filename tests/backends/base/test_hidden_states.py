@@ -49,6 +49,22 @@ def test_what_was_passed_before_is_unknown() -> None:
     assert (passes.states.first, passes.states.end) == (10, 12)
 
 
+def test_rows_for_which_there_is_no_memory_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A head does without them, rather than a reply with its model."""
+    passes = Passes(1000)
+    passes.states.passed(0, 4)
+
+    def fail(*_: object) -> Rows:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "empty", fail)
+        passes.states.passed(4, 100)
+    assert (passes.states.first, passes.states.end, passes.states.size) == (104, 104, 0)
+    passes.states.passed(104, 2)
+    assert passes.known() == [104, 105]
+
+
 def test_a_path_of_a_tree_is_kept() -> None:
     passes = Passes(100)
     passes.states.passed(0, 2)

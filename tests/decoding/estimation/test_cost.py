@@ -34,6 +34,17 @@ def test_one_length_that_costs_more_is_learned_beside_plain_steps() -> None:
     assert costs.relative(8) >= 4.0  # others are taken to have become dearer too
 
 
+def test_noise_never_makes_a_longer_pass_a_gain() -> None:
+    costs = CostModel({1: 0.50, 2: 0.51, 16: 0.60})
+    for _ in range(60):
+        costs.observe(1, 0.50)
+        costs.observe(2, 0.30)
+        costs.observe(8, 0.30, is_tree=True)
+    assert costs.relative(2) < 1.0
+    assert costs.of_draft(1) == 0.0
+    assert costs.of_tree(7) == 0.0
+
+
 def test_a_pass_that_met_a_hiccup_counts_for_little() -> None:
     costs = CostModel(POINTS)
     costs.observe(1, 100.0)

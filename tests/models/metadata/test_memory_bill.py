@@ -159,6 +159,13 @@ def header(path: Path, architecture: str, **figures: int | list[int] | list[bool
     return path
 
 
+def test_graphs_of_a_hybrid_grow_with_the_pass(tmp_path: Path) -> None:
+    hybrid = facts_of(header(tmp_path / "hybrid.gguf", "qwen35", block_count=4)).graph
+    dense = facts_of(header(tmp_path / "dense.gguf", "llama", block_count=4)).graph
+    assert [hybrid.operations(tokens) for tokens in (1, 256, 512)] == [40, 40 * 256, 40 * 512]
+    assert [dense.operations(tokens) for tokens in (1, 512)] == [1024, 1024]
+
+
 def test_layers_of_several_kinds_are_counted_by_kind(tmp_path: Path) -> None:
     path = header(
         tmp_path / "windows.gguf", "gemma4",

@@ -1,6 +1,7 @@
 """What a model's file brings for drafting, and what lies beside it, by headers alone."""
 
 import contextlib
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -11,7 +12,8 @@ import pytest
 from backends.base import ModelError
 from backends.files.gguf_drafter import TrainedDrafter, TrainedKind, misfit
 from backends.files.gguf_header import read_header, read_per_token
-from models.metadata.trained_drafters import drafter_of, found_for
+from models.metadata.trained_drafters import drafter_alone, drafter_of, found_for
+from tests.fixtures.denied import deny
 from tests.fixtures.drafter_files import (
     ASSISTANT,
     ASSISTANT_KEYS,
@@ -26,6 +28,7 @@ from tests.fixtures.drafter_files import (
     Keys,
     written,
 )
+from tests.fixtures.tiny.twin_pair import Twin
 
 AHEAD = {**TARGET_KEYS, "nextn_predict_layers": 1}
 
@@ -158,6 +161,34 @@ def test_a_damaged_head_is_told(
     head = drafter_of(written(tmp_path / "e.gguf", "eagle3", keys, names))
     assert head is not None
     assert head.fault.startswith(why)
+
+
+@pytest.fixture
+def here(twin_of: Twin, tmp_path: Path) -> Callable[[str, str], Path]:
+    """Copies the folder of a tiny kind under a name, beside the others."""
+    return lambda kind, name: Path(shutil.copytree(twin_of(kind), tmp_path / "here" / name))
+
+
+def test_a_folder_that_cannot_be_read_hides_no_other(
+    here: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, closed, head = here("llama", "llama"), here("eagle3", "a"), here("eagle3", "b")
+    assert [found.path for found in found_for(model)] == [closed, head]
+    deny(closed, monkeypatch)
+    with pytest.raises(PermissionError):
+        next(closed.iterdir())
+    assert [found.path for found in found_for(model)] == [head]
+    assert drafter_alone(closed) is None
+
+
+def test_a_model_that_is_named_like_a_drafter_is_none(here: Callable[[str, str], Path]) -> None:
+    model = here("llama", "llama")
+    names = ("Llama-DFlash", "llama-eagle3", "llama-MTP-4bit", "mtp", "dspark_llama_block7")
+    for name in names:
+        assert drafter_alone(here("llama", name)) is None
+    assert found_for(model) == []
+    head = here("eagle3", "a-model")
+    assert [found.path for found in found_for(model)] == [head]
 
 
 def test_what_the_engine_would_abort_on_is_told(tmp_path: Path, unsupported: Unsupported) -> None:

@@ -49,16 +49,12 @@ class AssistantContext(HeadLimits):
         self.n_chunk, self.max_logits = target.n_chunk, target.max_logits
         self._n_vocab = module.n_vocab
         self._on_close = on_close
-        self.tokens: list[int] = []
+        self.tokens = []
         self._length = 0
         """Tokens passed: those held, and in a draft those that are still being computed."""
         self._own: mx.array | None = None
         """The assistant's state after the last of them, if that took a pass."""
         self.device_sampling = MlxSampling(self)
-
-    @property
-    def length(self) -> int:
-        return len(self.tokens)
 
     def reachable(self, length: int) -> int:
         """At most what the model has passed: the assistant's own state after more is not kept."""
@@ -80,9 +76,7 @@ class AssistantContext(HeadLimits):
         Raises:
             ModelError: they do not fit, or the engine failed.
         """
-        if self.length + count > self.n_ctx:
-            what = f"{count} tokens do not fit after {self.length:,}"
-            raise ModelError(what, "the context is full")
+        self._check_room(count)
         self._length, own = self.length, self._own
         self._states.release(self._states.end - 1)  # no other is read
         try:

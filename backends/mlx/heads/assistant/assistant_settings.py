@@ -76,6 +76,9 @@ def _layers(text: Settings) -> ModelArgs:
         raise ValueError(f"{present[0]} is set in its config.json, and no assistant has that")
     for key in _COUNTS:
         _positive(text, key, 1)
+    for key in ("num_hidden_layers", "sliding_window_pattern"):  # of which lists are made
+        if text.count(key, 1) > _MOST_LAYERS:
+            raise ValueError(f"{key} in its config.json is {text.count(key):,}")
     if text.count("sliding_window", 2) < 2:  # one would see nothing: no token has an own entry
         raise ValueError("its window sees no token")
     own = {"hidden_size_per_layer_input": 0, "use_double_wide_mlp": False}

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from app.loading.streaming.agreed_models import AgreedModels
 
 
@@ -26,3 +28,27 @@ def test_a_record_that_cannot_be_written_does_not_ask_again(tmp_path: Path) -> N
     agreed.add(tmp_path / "model.gguf")
     assert agreed.has(tmp_path / "model.gguf")
     assert not agreed.has(tmp_path / "other.gguf")
+
+
+def test_what_was_recorded_is_forgotten_with_the_record(tmp_path: Path) -> None:
+    agreed = AgreedModels(tmp_path / "agreed.json")
+    agreed.add(tmp_path / "model.gguf")
+    agreed.file.unlink()
+    assert not agreed.has(tmp_path / "model.gguf")
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b'{"schema": 1, "models": 7}', b"[" * 100_000])
+def test_a_damaged_record_asks_again(tmp_path: Path, content: bytes) -> None:
+    agreed = AgreedModels(tmp_path / "agreed.json")
+    agreed.file.write_bytes(content)
+    assert not agreed.has(tmp_path / "model.gguf")
+    agreed.add(tmp_path / "model.gguf")
+    assert agreed.has(tmp_path / "model.gguf")
+
+
+def test_a_record_that_cannot_be_read_asks_again_in_the_next_process_only(tmp_path: Path) -> None:
+    agreed = AgreedModels(tmp_path / "agreed.json")
+    agreed.file.mkdir()
+    assert not agreed.has(tmp_path / "model.gguf")
+    agreed.add(tmp_path / "model.gguf")
+    assert agreed.has(tmp_path / "model.gguf")

@@ -1,5 +1,7 @@
 """Memory of a model that streams: reserve and context first, then weights and drafters."""
 
+from dataclasses import replace
+
 import pytest
 
 from app.loading.streaming.pass_time import ReadRates, pass_seconds
@@ -8,8 +10,9 @@ from backends.base import OutOfMemoryError
 from backends.streaming.streamed_chunk import STREAMED_CHUNK
 from backends.streaming.weight_layout import Extent, PlacedTensor, Role, WeightLayout
 from models.attention import Attention, Layers
+from models.metadata.graph_size import GraphSize
 from models.metadata.memory_bill import bill, compute_bytes
-from models.metadata.model_facts import ModelFacts
+from models.metadata.model_facts import CHUNK, ModelFacts
 
 GIGABYTE = 1_000_000_000
 FACTS = ModelFacts(
@@ -28,6 +31,18 @@ def test_every_byte_of_free_memory_has_one_use(free: int) -> None:
     assert planned.room == 0
     given = with_drafter(planned, GIGABYTE)
     assert (given.room, given.lock_bytes) == (GIGABYTE, planned.lock_bytes - GIGABYTE)
+
+
+def test_graphs_are_those_of_the_longest_streamed_pass() -> None:
+    """They grow with a pass in models with a running state."""
+
+    def held(graph: GraphSize) -> int:
+        lock_bytes = stream_plan("big", replace(FACTS, graph=graph), 512, 512, GIGABYTE).lock_bytes
+        assert lock_bytes is not None
+        return lock_bytes
+
+    growing = held(GraphSize(1024, 40))
+    assert growing == held(GraphSize(40 * STREAMED_CHUNK)) < held(GraphSize(40 * CHUNK))
 
 
 def test_the_context_shrinks_so_that_weights_get_the_memory() -> None:

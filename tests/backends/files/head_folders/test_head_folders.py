@@ -1,6 +1,7 @@
 """Folders with heads are told apart, and refused in words where they could not draft."""
 
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 
 from backends.base import ModelError
-from backends.files.gguf_drafter import TrainedKind
+from backends.files.gguf_drafter import TrainedDrafter, TrainedKind
+from backends.files.head_folders import folder_drafter
 from backends.files.head_folders.block_layout import LayerSight, block_layout
 from backends.files.head_folders.drafted_tokens import drafted_tokens
 from backends.files.head_folders.eagle3_layout import eagle3_layout
@@ -159,6 +161,7 @@ def added(name: str, *shape: int) -> Change:
 REFUSED: list[tuple[str, Change, str]] = [
     ("eagle3", without("fc.weight"), "lacks fc.weight"),
     ("eagle3", without("d2t"), "lacks d2t"),
+    ("eagle3", without("embed_tokens.weight"), "embeddings that it borrows"),
     ("eagle3", without("midlayer.self_attn.v_proj.weight"), "lacks layer.self_attn.v_proj"),
     ("eagle3", without("norm.weight"), "lacks norm.weight"),
     ("eagle3", added("midlayer.extra.weight", 4), "a tensor layer.extra.weight"),
@@ -205,6 +208,18 @@ REFUSED: list[tuple[str, Change, str]] = [
 ]
 
 
+def test_a_fault_without_words_is_a_fault(twin_of: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty reason would stand for a head that fits."""
+
+    def wordless(_: object) -> TrainedDrafter:
+        raise ValueError
+
+    monkeypatch.setitem(folder_drafter._DESCRIBED, TrainedKind.EAGLE3, wordless)
+    found = drafter_in_folder(twin_of("eagle3"))
+    assert found is not None
+    assert misfit(found, target()) == found.fault != ""
+
+
 @pytest.mark.parametrize(("name", "change", "told"), REFUSED)
 def test_what_could_not_draft_says_why(
     twin_of: Twin, tmp_path: Path, name: str, change: Change, told: str
@@ -234,7 +249,9 @@ def test_a_head_of_another_model_is_no_match(
 
 
 @pytest.mark.parametrize(
-    "distances", [[0, -1], [0, 400], [-400, 0], [1 << 40, 0]], ids=["twice", "far", "low", "huge"]
+    "distances",
+    [[0, -1], [0, 400], [-400, 0], [1 << 40, 0], [-(1 << 63), 0], [(1 << 63) - 1, (1 << 63) - 1]],
+    ids=["twice", "far", "low", "huge", "least", "most"],
 )
 def test_tokens_that_do_not_exist_are_refused(tmp_path: Path, distances: list[int]) -> None:
     path = write_safetensors(tmp_path / "a.safetensors", {"d2t": np.array(distances)})
@@ -254,10 +271,32 @@ def test_weights_in_a_pickle_are_named(tmp_path: Path) -> None:
     assert "pytorch_model.bin, a program" in found.fault
 
 
+@pytest.mark.parametrize("has_pickle", [False, True])
+def test_next_token_layers_without_weights(tmp_path: Path, has_pickle: bool) -> None:
+    """As of a download that lacks its largest file."""
+    config = {"model_type": "qwen3_5_mtp", "hidden_size": 8, "vocab_size": 10}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    if has_pickle:
+        (tmp_path / "pytorch_model.bin").write_bytes(b"\x80")
+    found = drafter_in_folder(tmp_path)
+    assert found is not None
+    assert found.is_alone
+    assert found.fault.startswith("its weights are in" if has_pickle else "it has no weights")
+
+
 def test_a_tensor_in_two_files_is_refused(twin_of: Twin, tmp_path: Path) -> None:
     folder = parts_of_folder(twin_of("eagle3")).write(tmp_path)
     (folder / "other.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
     with pytest.raises(ModelError, match=re.escape("is also in model.safetensors")):
+        drafter_in_folder(folder)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="files of POSIX")
+def test_a_pipe_among_the_weights_is_refused_at_once(twin_of: Twin, tmp_path: Path) -> None:
+    """Opening it would wait for somebody to write to it."""
+    folder = parts_of_folder(twin_of("eagle3")).write(tmp_path)
+    os.mkfifo(folder / "other.safetensors")
+    with pytest.raises(ModelError, match="not a regular file"):
         drafter_in_folder(folder)
 
 

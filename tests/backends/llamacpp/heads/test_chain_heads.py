@@ -140,6 +140,32 @@ def test_a_branch_of_a_tree_is_as_a_line_of_its_own(of_kind: Loaded) -> None:
         assert difference(trees.forward([50], 1), lines.forward([50], 1)) < ROUNDING
 
 
+@pytest.mark.parametrize(("seen", "is_early"), [(0, False), (6, False), (6, True)])
+def test_restored_text_is_left_out(of_kind: Loaded, seen: int, is_early: bool) -> None:
+    """With what the head has seen of it before: it drafts as one that was opened after it.
+
+    is_early: both draft before their model has passed more.
+    """
+    text = np.random.default_rng(2).integers(3, 300, 40).tolist()
+    with beside(of_kind.model, of_kind.head) as (context, head):
+        opened = head.open(N_CTX)
+        context.forward(text[:20], 0)
+        state = context.save()
+        context.truncate(0)
+        if seen:
+            context.forward(text[:seen], 0)
+            read(opened, [*text[:seen], LAST])
+        context.restore(text[:20], state)
+        late = head.open(N_CTX)
+        if is_early:
+            assert difference(read(opened, text[:21]), read(late, text[:21])) < ROUNDING
+        context.forward(text[20:], 0)
+        row = read(opened, [*text, LAST])
+        assert difference(row, read(late, [*text, LAST])) < ROUNDING
+    whole = anew(of_kind.model, of_kind.head, [*text, LAST])
+    assert difference(row, whole) > 10 * ROUNDING, "what was restored is missing"
+
+
 def test_a_head_without_known_states_still_runs(of_kind: Loaded) -> None:
     """As while its costs are measured."""
     with beside(of_kind.model, of_kind.head) as (_, head):

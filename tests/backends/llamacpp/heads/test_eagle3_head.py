@@ -149,6 +149,21 @@ def test_a_head_that_opens_during_an_answer_reads_nothing_of_what_passed(
         assert api.llama_memory_seq_pos_min(memory, 0) == len(text)
 
 
+def test_what_was_drafted_before_any_state_was_known_leaves_nothing(
+    tiny: Tiny, model: LlamaModel
+) -> None:
+    """As of a head that opens in mid-answer, and drafts before its model's next pass."""
+    text = list(range(100, 140))
+    with beside(model, tiny("eagle3")) as (context, head):
+        context.forward(text, 0)
+        early, late = head.open_beside(context), head.open_beside(context)
+        read(early, [*text, 75])
+        early.forward(GUESSED[:1], 1)
+        history = [*text, 75, 80, 81, 82]
+        context.forward(history[len(text) : -1], 0)
+        assert difference(read(early, history), read(late, history)) < ROUNDING
+
+
 def test_layers_without_states_are_refused(tiny: Tiny, model: LlamaModel, tmp_path: Path) -> None:
     layers = read_header(tiny("llama")).integer("block_count")
     path = write_eagle3(tmp_path / "past.gguf", taps=(2, 3, layers))

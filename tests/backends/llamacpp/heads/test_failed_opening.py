@@ -12,6 +12,8 @@ pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
 from llama_cpp import llama_cpp as api
 
 from backends import llamacpp
+from backends.base import ModelError
+from backends.engines.model_loading import load_head
 from backends.llamacpp import LlamaContext
 from backends.llamacpp.heads import (
     assistant_head,
@@ -94,8 +96,6 @@ def failing(at: int) -> Iterator[None]:
 def test_a_failure_at_any_step_leaves_nothing(
     pair: Pair, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from backends.engines.model_loading import load_head
-
     path, head_path = pair(kind)
     with closing(llamacpp.load(path, threads=1)) as model:
         context = model.open(64)
@@ -118,3 +118,20 @@ def test_a_failure_at_any_step_leaves_nothing(
             drafting.forward([*PROMPT, 5], 1)
         assert (left.contexts, left.states, context.read_layers) == ([], [], set())
         monkeypatch.undo()
+
+
+def test_a_head_that_was_refused_loads_once_it_is_whole(pair: Pair) -> None:
+    path, head_path = pair("eagle3")
+    whole = head_path.read_bytes()
+    with closing(llamacpp.load(path, threads=1)) as model, closing(model.open(64)) as context:
+        expected = context.forward(PROMPT, 1).copy()
+        head_path.write_bytes(whole[:-4096])
+        for _ in range(2):
+            with pytest.raises(ModelError, match="incomplete"):
+                load_head(head_path, model, context)
+        head_path.write_bytes(whole)
+        with closing(load_head(head_path, model, context)) as head:
+            drafting = head.open(64)
+            context.truncate(0)
+            assert (context.forward(PROMPT, 1) == expected).all()
+            assert drafting.forward([*PROMPT, 5], 1).any()

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from backends.base import (
+    NO_COPIES,
     Context,
     Logits,
     Model,
@@ -53,6 +54,14 @@ def test_the_model_says_how_far_it_goes_back(hybrid: Model, context: Context) ->
     assert context.draft_refusal == ""
     assert not context.can_verify_tree
     assert "running state" in context.tree_refusal
+
+
+def test_where_nothing_drafts_there_are_no_copies(hybrid: Model, context: Context) -> None:
+    with closing(hybrid.open(512, drafts=False)) as plain:
+        assert (plain.depth, plain.draft_refusal) == (0, NO_COPIES)
+        assert (1 + context.depth) * plain.state_bytes == context.state_bytes
+        plain.forward(PROMPT, 0)
+        assert np.array_equal(rows_after(plain, THEN), expected(hybrid, PROMPT))
 
 
 @pytest.mark.parametrize("rejected", range(len(DRAFT) + 1))

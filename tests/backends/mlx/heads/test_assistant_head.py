@@ -76,6 +76,8 @@ def test_the_assistant_of_another_model_is_refused(
         ({"layer_types": "sliding_attention"}, "layer_types"),
         ({"hidden_size_per_layer_input": 16}, "hidden_size_per_layer_input"),
         ({"enable_moe_block": True}, "enable_moe_block"),
+        ({"layer_types": None, "num_hidden_layers": 1 << 31}, "num_hidden_layers"),
+        ({"layer_types": None, "sliding_window_pattern": 1 << 31}, "sliding_window_pattern"),
         ({"sliding_window": 1}, "window"),
         ({"sliding_window": "wide"}, "sliding_window"),
         ({"hidden_size": -5}, "hidden_size"),

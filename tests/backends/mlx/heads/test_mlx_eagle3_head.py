@@ -196,6 +196,43 @@ def test_a_head_of_another_width_is_refused_before_mlx_sees_it(twin_of: Twin) ->
             load_head(twin_of("llama"), pair.model, pair.context)
 
 
+@pytest.mark.parametrize("is_borrowed", [False, True])
+def test_the_output_layer_is_read_for_each_token(
+    twin_of: Twin, tmp_path: Path, is_borrowed: bool
+) -> None:
+    """The model's own where a head brings none."""
+    parts, model = parts_of_folder(twin_of("eagle3-borrowing")), parts_of_folder(twin_of("llama"))
+    if is_borrowed:
+        for name in ("lm_head.weight", "d2t"):
+            parts.tensors.pop(name, None)
+        del parts.settings["draft_vocab_size"]
+    output = (model if is_borrowed else parts).tensors["lm_head.weight"]
+    layer = sum(
+        array.nbytes
+        for name, array in parts.tensors.items()
+        if name.startswith("midlayer.") or name == "norm.weight"
+    )
+    with opened(twin_of("llama"), parts.write(tmp_path)) as pair:
+        assert pair.head.info.bytes_read_per_token == layer + output.nbytes
+
+
+def test_a_model_that_cannot_be_read_refuses_a_head_in_words(
+    twin_of: Twin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Code of an architecture may raise anything, and the answer goes on without the head."""
+
+    def fail(_: object) -> None:
+        raise TypeError("no such cache")
+
+    with opened_kind(twin_of, "eagle3") as pair:
+        with monkeypatch.context() as patch:
+            patch.setattr("backends.mlx.heads.taps.make_caches", fail)
+            with pytest.raises(ModelError, match="no such cache"):
+                pair.head.open_beside(pair.context)
+        pair.context.forward(TEXT, 1)
+        assert len(pair.context.taps._states) == 1
+
+
 def test_a_head_that_opens_late_reads_from_there_on(twin_of: Twin) -> None:
     """What passed before it was there is unknown to it."""
     text = list(range(100, 140))

@@ -195,6 +195,18 @@ def test_no_memory_while_loading() -> None:
     assert not isinstance(load_error(path, RuntimeError("shapes")), OutOfMemoryError)
 
 
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (MemoryError(), "there is no memory for model"),
+        (AssertionError(), "cannot load model: its files are inconsistent (AssertionError)"),
+        (OSError(), "cannot load model: its files are inconsistent (OSError)"),
+    ],
+)
+def test_an_error_without_words_leaves_no_gap_in_ours(error: Exception, told: str) -> None:
+    assert load_error(Path("model"), error).summary == told
+
+
 def test_a_load_that_failed_late_leaves_nothing_and_the_next_works(folder: Path) -> None:
     """The weights fit, and only then the tokenizer turns out to be of another model."""
     file = folder / "tokenizer.json"

@@ -12,7 +12,15 @@ import pytest
 mx: Any = pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from backends import mlx
-from backends.base import Context, Logits, ModelError, Rollback, RollbackRefusedError, Warping
+from backends.base import (
+    NO_COPIES,
+    Context,
+    Logits,
+    ModelError,
+    Rollback,
+    RollbackRefusedError,
+    Warping,
+)
 from backends.mlx.mlx_model import MlxModel
 from backends.mlx.recurrent import recorded_mixers
 from tests.fixtures.mlx_models import HYBRIDS, N_VOCAB
@@ -74,6 +82,20 @@ def test_the_model_says_how_far_it_goes_back(model: MlxModel, context: Context) 
     assert context.state_bytes > 0
     assert not context.can_verify_tree
     assert "running state" in context.tree_refusal
+
+
+def test_where_nothing_drafts_no_state_is_kept_beside_the_present_one(
+    model: MlxModel, context: Context
+) -> None:
+    with closing(model.open(512, drafts=False)) as plain:
+        assert (plain.depth, plain.draft_refusal) == (0, NO_COPIES)
+        assert 2 * plain.state_bytes == context.state_bytes
+        plain.forward(PROMPT, 0)
+        plain.checkpoint()
+        assert near(rows_after(plain, THEN), expected(model, PROMPT))
+        assert plain.reachable(len(PROMPT) + 1) == len(PROMPT), "only where it was asked to"
+        plain.truncate(len(PROMPT))
+        assert near(rows_after(plain, THEN), expected(model, PROMPT))
 
 
 def test_the_models_remember_what_they_read(model: MlxModel) -> None:
