@@ -155,7 +155,8 @@ def test_a_crash_of_the_drafter_s_thread_costs_the_drafter_and_not_the_answer(
     assert_plain(heard, path)
 
 
-def test_closing_while_it_drafts_ahead_ends_it(opened: Open) -> None:
+@pytest.mark.parametrize("end", ["close", "without_models"])
+def test_freeing_the_model_while_it_drafts_ahead_ends_that_first(opened: Open, end: str) -> None:
     session = opened()
     reply = new_reply()
     events = session.stream(session.raw_prompt("hi"), GREEDY, 48, reply, lambda: False)
@@ -163,7 +164,7 @@ def test_closing_while_it_drafts_ahead_ends_it(opened: Open) -> None:
         if reply.statistics.predrafted_rounds:
             break
     (overlapped,) = (one.overlapping for one in session.drafting.handles if one.overlapping)
-    session.drafting.close()
+    getattr(session.drafting, end)()
     worker: Any = overlapped._worker
     assert worker._round is None
     with pytest.raises(RuntimeError):
