@@ -53,7 +53,7 @@ class Overlap:
         """The drafter that drafts ahead with a drafter's model, if that could pay.
 
         The controller parks it while it does not pay. part keeps owning the model. costs: of the
-        target's passes. always: even if no gain is possible, for checks.
+        target's passes. always: even if no gain is expected, for checks.
         """
         drafter, context, model = part.member.drafter, part.context, part.model
         if not isinstance(drafter, DraftModel) or context is None or model is None:
@@ -76,8 +76,6 @@ class Overlap:
     ) -> _Way | None:
         """The best of the measured ways; None if none is possible, or worth measuring."""
         choices = thread_choices(self.environment.target.info, info, physical_cores())
-        if always and not choices:
-            choices = (_UNDIVIDED,)
         if not choices or part.member.cost is None:
             return None
         draw = part.member.cost.draw_seconds

@@ -132,10 +132,11 @@ class Drafting:
         self.remember()
         kept = tuple(handle for handle in self.handles if handle.member.cost is None)
         freed = [handle for handle in self.handles if handle.member.cost is not None]
-        names = ", ".join(handle.member.name for handle in freed if handle.member.lines is None)
+        models = [one.member for one in freed if not (one.member.lines or one.member.in_turn)]
+        names = ", ".join(member.name for member in models)
         gained = f"{self.controller.rate:.2f} × plain"
         why = f"{names}: freed; it gained {gained}, and weights in its memory gain more"
-        for handle in freed:
+        for handle in reversed(freed):  # as in close
             handle.close()
         members = [handle.member for handle in kept]
         return replace(

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 from app.drafting import branching, overlap
+from app.drafting.overlap import thread_choices
 from app.engine.reply import Reply, new_reply
 from app.engine.report import reply_report
 from app.engine.session import Session
@@ -154,7 +155,8 @@ def test_a_crash_of_the_drafter_s_thread_costs_the_drafter_and_not_the_answer(
     assert_plain(heard, path)
 
 
-def test_closing_while_it_drafts_ahead_ends_it(opened: Open) -> None:
+@pytest.mark.parametrize("end", ["close", "without_models"])
+def test_freeing_the_model_while_it_drafts_ahead_ends_that_first(opened: Open, end: str) -> None:
     session = opened()
     reply = new_reply()
     events = session.stream(session.raw_prompt("hi"), GREEDY, 48, reply, lambda: False)
@@ -162,7 +164,7 @@ def test_closing_while_it_drafts_ahead_ends_it(opened: Open) -> None:
         if reply.statistics.predrafted_rounds:
             break
     (overlapped,) = (one.overlapping for one in session.drafting.handles if one.overlapping)
-    session.drafting.close()
+    getattr(session.drafting, end)()
     worker: Any = overlapped._worker
     assert worker._round is None
     with pytest.raises(RuntimeError):
@@ -217,6 +219,20 @@ def test_measurements_are_not_repeated_at_the_next_start(
         assert member.slowdown is not None
         assert member.slowdown.factor == 1.2
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_checks_draft_ahead_wherever_it_could_be_done(
+    opened: Open, path: Path, drafter: str, monkeypatch: pytest.MonkeyPatch, cores: int
+) -> None:
+    monkeypatch.setattr(overlap, "thread_choices", thread_choices)
+    monkeypatch.setattr(overlap, "physical_cores", lambda: cores)
+    monkeypatch.setattr(overlap, "predicted", lambda *_: Prediction(0.5, 1, 0.0))
+    options = SessionOptions(str(path), draft=drafter, threads=1)
+    paths = Paths.of_this_user()
+    with closing(open_session(options, paths, lambda _: None, every_form=True)) as session:
+        found = [one.overlapping for one in session.drafting.handles if one.overlapping]
+        assert len(found) == cores - 1
 
 
 def test_on_a_busy_machine_it_is_left_out(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
