@@ -33,7 +33,9 @@ class PieceReader:
         self._lengths = PieceLength(self._costs)
         self._pieces = ReadPieces()
         self._anchor: int | None = None
-        """Length from which the message is read; groups are counted from it."""
+        """Length from which the message is read; groups and blocks are counted from it."""
+        self._whole = 0
+        """Tokens up to the end of the last whole block that was read."""
         self._checkpointed = 0
         """Tokens at the last lasting checkpoint."""
         self._drafters_have: tuple[Controller | None, Sequence[int]] = None, ()
@@ -78,20 +80,22 @@ class PieceReader:
                 started = time.perf_counter()
                 context.forward(tokens[start : start + count], 0)
                 self._lengths.observe(count, time.perf_counter() - started)
+            if is_block:
+                self._whole = start + count
         return True
 
     def _start(self, held: int, end: int) -> int:
         """Where to read on from, if so many tokens are held of the first end tokens of a prompt.
 
-        A block of which a part was read in short passes is read again once it is known whole, as a
-        prompt is read in whole blocks but for its end. There, whole groups are kept.
+        A prompt is read in whole blocks but for its end, which is read in groups. So the beginning
+        of a block is kept only if the prompt ends in it, and if it was read in groups.
         """
         context, anchor = self._context, self._anchor
         if anchor is None or held <= anchor or context.state_bytes:
             return held
         if context.block:
             begun = (held - anchor) % context.block
-            if begun and held - begun + context.block <= end:
+            if begun and (held < self._whole or held - begun + context.block <= end):
                 return held - begun
         return held if held == context.length else held - (held - anchor) % GROUP
 
@@ -100,7 +104,7 @@ class PieceReader:
         start = context.reachable(start)
         context.truncate(start)
         self._pieces.cut(start)
-        self._checkpointed = min(self._checkpointed, start)
+        self._checkpointed, self._whole = min(self._checkpointed, start), min(self._whole, start)
         is_new = self._anchor is None or start < self._anchor
         if is_new:
             self._anchor = self._checkpointed = start

@@ -21,7 +21,6 @@ from app.engine.engine import Engine
 from app.engine.engine_status import Phase
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
-from app.prompt_cache.state_keeper import StateKeeper
 from backends.chat.chat_template import Message
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.sampling.distribution import SamplingSettings
@@ -49,13 +48,11 @@ FEW_AND_MANY = [30, pytest.param(400, marks=pytest.mark.slow)]
 class Typist:
     """Types, changes and sends messages of two chats at random, while the engine reads ahead."""
 
-    def __init__(self, model: Path, specs: Sequence[str], actions: int, forgets: bool) -> None:
+    def __init__(self, model: Path, specs: Sequence[str], actions: int) -> None:
         options = SessionOptions(str(model), draft="off", threads=1, ctx=512)
         self.engine = Engine(options, Paths.of_this_user())
         self.done: Counter[str] = Counter()
         self.read_ahead = 0
-        self._forgets = forgets
-        """Whether what was read for a message is forgotten after its answer."""
         self._specs = specs
         self._actions = actions
         self._random = random.Random(actions)
@@ -132,16 +129,6 @@ class Typist:
             assert answer.metrics.ahead_tokens <= answer.metrics.cached_prompt_tokens
             self.read_ahead += answer.metrics.ahead_tokens
         chat.add("assistant", answer.text)
-        if self._forgets:
-            self._forget()
-
-    def _forget(self) -> None:
-        def job() -> None:
-            assert self.engine._active is not None
-            self.engine._active.session.context.empty("the test wants it")
-
-        self.engine._jobs.put(job)
-        settle(self.engine)
 
 
 Play = Callable[..., Sequence[Heard]]
@@ -166,10 +153,8 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Iterator[Play]:
     hurry(monkeypatch)
     with ExitStack() as stack:
 
-        def begin(
-            model: Path, specs: Sequence[str], actions: int, *, forgets: bool = False
-        ) -> Sequence[Heard]:
-            typist = Typist(model, specs, actions, forgets)
+        def begin(model: Path, specs: Sequence[str], actions: int) -> Sequence[Heard]:
+            typist = Typist(model, specs, actions)
             said = hear(monkeypatch)
             typist.engine.start()
             stack.callback(typist.engine.close, 60.0)
@@ -224,17 +209,6 @@ def test_drafters_that_read_along(
         specs = [model, f"lookup,{model}", f"cascade(lookup,{model})", "self"]
     assert_plain(play(path, specs, actions), path, rounds=bool(kind))
     assert read or kind == "gemma4-assistant"  # which reads what its model has in the cache
-
-
-@pytest.mark.usefixtures("llamacpp")
-@pytest.mark.parametrize("actions", FEW_AND_MANY)
-def test_blocks_and_what_follows_them_are_computed_as_in_a_prompt_read_at_once(
-    play: Play, tiny_llama: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, actions: int
-) -> None:
-    """With passes of all lengths, each message from an empty cache: to the bit."""
-    monkeypatch.setattr(StateKeeper, "prepare", lambda *_: False)
-    path = tiny_llama(seed=3)
-    assert_plain(play(path, ["off", "lookup"], actions, forgets=True), path)
 
 
 @pytest.mark.parametrize("actions", FEW_AND_MANY)
