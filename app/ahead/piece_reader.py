@@ -88,7 +88,8 @@ class PieceReader:
         """Where to read on from, if so many tokens are held of the first end tokens of a prompt.
 
         A prompt is read in whole blocks but for its end, which is read in groups. So the beginning
-        of a block is kept only if the prompt ends in it, and if it was read in groups.
+        of a block is kept only if the prompt ends in it, and if it was read in groups. A token is
+        left alone only where it would be: kernels for a single one may round otherwise.
         """
         context, anchor = self._context, self._anchor
         if anchor is None or held <= anchor or context.state_bytes:
@@ -97,6 +98,8 @@ class PieceReader:
             begun = (held - anchor) % context.block
             if begun and (held < self._whole or held - begun + context.block <= end):
                 return held - begun
+            held -= begun % GROUP
+            return held - GROUP if begun >= GROUP and end - held == 1 else held
         return held if held == context.length else held - (held - anchor) % GROUP
 
     def _go_back(self, context: Context, start: int) -> int:

@@ -141,6 +141,8 @@ async def driven(
             shown = DrivenApp(app, pilot)
             await shown.ready()
             yield shown
+            shown.screen.view.abandon()
+            await pilot.pause()
     finally:
         engine.close(PATIENCE_SECONDS)
         history.close()

@@ -124,7 +124,32 @@ async def question(model: Path, folder: Path, rounds: int) -> None:
 
 
 async def enters(model: Path, folder: Path, rounds: int) -> None:
-    """From Enter in the midst of reading to the moment at which the engine turns to the answer."""
+    """From a key in the midst of reading to the moment at which the engine turns to the answer.
+
+    After Enter a pass that reads the same prompt goes on, as it is the answer's own work. Ctrl+R
+    asks for something else, for which the pass is dropped.
+    """
+    step = 0.0
+    for ahead in ("off", "on"):
+        async with driven(model, ahead) as shown:
+            step = await _plain_step(shown) or step
+            for key in ("ctrl+r", "enter"):
+                waits = [
+                    await _turn_to_answer(shown, key, folder, 10 + seed)
+                    for seed in range(rounds * ENTERS)
+                ]
+                asked, begun = (1000 * statistics.median(part) for part in zip(*waits, strict=True))
+                print(
+                    f"{key}, reading ahead {ahead}: asked for after {asked:.0f} ms, the engine "
+                    f"turns to it after {begun:.0f} ms; a plain step takes {1000 * step:.0f} ms",
+                    flush=True,
+                )
+
+
+async def _turn_to_answer(
+    shown: DrivenApp, key: str, folder: Path, seed: int
+) -> tuple[float, float]:
+    """Seconds from a key to the request, and to the engine's turn, while a file is half read."""
     turned: list[float] = []
     answer_in = Session.answer_in
 
@@ -132,30 +157,18 @@ async def enters(model: Path, folder: Path, rounds: int) -> None:
         turned.append(time.perf_counter())
         answer_in(session, chat)
 
-    for ahead in ("off", "on"):
-        waits: list[float] = []
-        step = 0.0
-        async with driven(model, ahead) as shown:
-            for seed in range(rounds * ENTERS):
-                path = await shown.file_of(FILE_TOKENS, folder, 10 + seed)
-                await shown.type(f"@{path} {SHORT_QUESTION} ", 4.0)  # the file is half read
-                turned.clear()
-                with patch.object(Session, "answer_in", timed):
-                    begun = time.perf_counter()
-                    await shown.pilot.press("enter")
-                    await shown.until(lambda: bool(turned))
-                waits.append(turned[0] - begun)
-                await shown.pilot.press("escape")
-                await shown.until(lambda shown=shown: shown.screen.view.is_idle)
-                step = step or await _plain_step(shown)
-                shown.screen.prompt.take()
-                await shown.screen.action_perform("new")
-        print(
-            f"Enter to the answer's work, reading ahead {ahead}: median "
-            f"{1000 * statistics.median(waits):.0f} ms, at most {1000 * max(waits):.0f} ms; "
-            f"a plain step takes {1000 * step:.0f} ms",
-            flush=True,
-        )
+    path = await shown.file_of(FILE_TOKENS, folder, seed)
+    await shown.type(f"@{path} {SHORT_QUESTION} ", 4.0)
+    with patch.object(Session, "answer_in", timed):
+        begun = time.perf_counter()
+        await shown.pilot.press(key)
+        await shown.until(lambda: bool(turned))
+    answer = shown.screen.view.answer
+    asked = answer.asked_at if answer is not None else turned[0]
+    await shown.pilot.press("escape")
+    await shown.until(lambda: shown.screen.view.is_idle)
+    shown.screen.prompt.take()
+    return asked - begun, turned[0] - begun
 
 
 async def _plain_step(shown: DrivenApp) -> float:

@@ -60,7 +60,7 @@ class Typed:
         """The logits after the prompt, as a reply reads what is left of it."""
         prompt = [*self.tokens, *self.more(20)]
         ahead, _ = self.reader.hand_over(prompt)
-        assert ahead == self.context.length <= len(prompt) - 1
+        assert ahead <= min(self.context.length, len(prompt) - 1)
         return last_row(self.context, prompt)
 
 
