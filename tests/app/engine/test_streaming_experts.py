@@ -26,7 +26,7 @@ def opened(
     """Open a session on a mixture of 2 of 8 experts with drafters, where little is free."""
     file = tiny_llama(layers=8, experts=(8, 2))
     # plans of its passes are as large as such a model
-    monkeypatch.setattr("models.metadata.memory_bill._NODE_BYTES", 0)
+    monkeypatch.setattr("models.metadata.memory_bill._OPERATION_BYTES", 0)
     free = bill(facts_of(file), 64).total - 1
     monkeypatch.setattr("app.engine.session_opening.free_memory", lambda *_: free)
     monkeypatch.setattr(stream_plan, "_LEAST_RESERVED", 0)

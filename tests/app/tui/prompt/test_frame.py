@@ -139,7 +139,6 @@ async def test_a_text_is_told_with_its_files_once_it_is_known(folder: Path) -> N
     async with prompting() as prompt:
         told = prompt.app.followed
         await prompt.type("see @report.md")
-        assert not prompt.prompt.is_followed
         await prompt.until(lambda: prompt.prompt.is_followed)
         assert told[-1].typed.text == "see @report.md"
         assert [one.text for one in told[-1].typed.attachments] == ["all I know"]
