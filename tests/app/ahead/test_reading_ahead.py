@@ -1,4 +1,4 @@
-"""When reading ahead is due, and what it examines: with parts that only note what they are asked."""
+"""When reading ahead is due, and what it examines, with parts that only note what is asked."""
 
 from dataclasses import dataclass, field
 from types import SimpleNamespace
