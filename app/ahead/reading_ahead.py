@@ -142,6 +142,7 @@ class ReadingAhead:
     def _examine(self, latest: Expected | None) -> None:
         """Find out what is certain of what is expected now."""
         self._seen, self._done = latest, -1
+        self._ports.expectation.followed = latest
         self._begun = self._certain.of(latest) if latest is not None else _NOTHING
         is_typing = latest is not None and latest.is_typing
         since = latest.typed_at if latest is not None and is_typing else float("-inf")

@@ -103,6 +103,16 @@ def test_what_was_refused_is_read_once_it_is_allowed(bench: Bench) -> None:
     assert bench.due_in() is None
 
 
+def test_what_is_examined_is_what_is_followed(bench: Bench) -> None:
+    bench.type("a")
+    bench.run()
+    first = bench.expectation.latest
+    bench.type("b")
+    assert bench.expectation.followed is first
+    bench.run()
+    assert bench.expectation.followed is bench.expectation.latest
+
+
 def test_a_reason_goes_with_what_was_expected(bench: Bench) -> None:
     refuse(bench)
     bench.expectation.tell(None)
