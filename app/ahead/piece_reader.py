@@ -71,6 +71,9 @@ class PieceReader:
             is_block = bool(context.block) and len(tokens) - start >= context.block
             if not is_block and len(tokens) - held < min(GROUP, context.n_chunk):
                 return False
+            self._pieces.cut(held)
+            if held >= self._whole:  # it only grew, and what was read in groups becomes a block
+                self._pieces.read_again(start)
             start = self._go_back(context, start)
             most = self._lengths.choose(context.n_chunk, silence, stops_passes=context.stops_passes)
             least = context.block if is_block else min(GROUP, most)
