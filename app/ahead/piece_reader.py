@@ -160,6 +160,14 @@ class PieceReader:
         self._anchor, self._drafters_have = None, (None, ())
         return self._pieces.settle(context.reachable(kept))
 
+    def change_message(self, tokens: Sequence[int]) -> AheadTime:
+        """Begin with another message instead; returns the time that was wasted on this one.
+
+        tokens: what the other one begins with. What they share was not in vain.
+        """
+        self._pieces.cut(common_prefix(self._context.tokens, tokens))
+        return self._pieces.take_wasted()
+
     def abandon(self) -> AheadTime:
         """Give up the message; returns the time that was wasted on it."""
         return self._pieces.settle(0)[1]

@@ -55,6 +55,11 @@ class ReadPieces:
         self._pieces = [piece.upto(length) for piece in self._pieces if piece.start < length]
         return before - sum(piece.seconds for piece in self._pieces)
 
+    def take_wasted(self) -> AheadTime:
+        """The time that was wasted, which is then no longer counted."""
+        wasted, self.wasted = self.wasted, 0.0
+        return AheadTime(0.0, wasted)
+
     def settle(self, length: int) -> tuple[int, AheadTime]:
         """Close the account of a message that begins with so many tokens of the context.
 

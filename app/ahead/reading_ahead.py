@@ -126,7 +126,7 @@ class ReadingAhead:
         if latest is None:
             self._ports.publish(None)
             return False
-        if self._prepared != self._begun.messages:
+        if self._begun.tokens and self._prepared != self._begun.messages:
             self._prepare()
             return True
         length = self._rested.length(time.monotonic())
@@ -144,6 +144,9 @@ class ReadingAhead:
         self._seen, self._done = latest, -1
         self._ports.expectation.followed = latest
         self._begun = self._certain.of(latest) if latest is not None else _NOTHING
+        if self._begun.tokens and self._prepared not in (None, self._begun.messages):
+            # What is wasted on other chats does not count against this message.
+            self._spent += self._reader.change_message(self._begun.tokens)
         is_typing = latest is not None and latest.is_typing
         since = latest.typed_at if latest is not None and is_typing else float("-inf")
         self._rested.update(self._begun.tokens, since)
@@ -151,7 +154,7 @@ class ReadingAhead:
     def _prepare(self) -> None:
         """Restore a saved state of the conversation, which saves the one that it replaces."""
         self._prepared = self._begun.messages
-        if self._begun.tokens and self._keeper.prepare(self._begun.tokens):
+        if self._keeper.prepare(self._begun.tokens):
             self._reader.replaced()
 
     def _readable(self, length: int) -> tuple[Sequence[int], str]:

@@ -10,6 +10,7 @@ from app.ahead.ahead_state import AheadState
 from app.ahead.certain_tokens import BegunPrompt
 from app.ahead.expected import Expectation, Expected
 from app.ahead.reading_ahead import AheadPorts, ReadingAhead
+from app.ahead.waste import AheadTime
 from app.chat.conversation import Conversation
 from app.paths import Paths
 from backends.chat.chat_template import Message
@@ -22,6 +23,8 @@ class Bench:
     now: float = 1000.0
     reason: str = ""
     asked: int = 0
+    chat: str = "one"
+    changes: list[list[int]] = field(default_factory=list[list[int]])
     examined: list[str] = field(default_factory=list[str])
     states: list[AheadState | None] = field(default_factory=list[AheadState | None])
 
@@ -33,6 +36,7 @@ class Bench:
             read=lambda *_: False,
             read_along=lambda *_: None,
             rest=lambda: None,
+            change_message=self.change_message,
         )
         certain: Any = SimpleNamespace(of=self.of)
         context: Any = SimpleNamespace(tokens=[], length=0, n_ctx=4096)
@@ -46,7 +50,13 @@ class Bench:
 
     def of(self, expected: Expected) -> BegunPrompt:
         self.examined.append(expected.conversation.turns[-1].content)
-        return BegunPrompt([1, 2, 3], 3, 3)
+        if not expected.conversation.turns[-1].content:
+            return BegunPrompt()
+        return BegunPrompt([1, 2, 3], 3, 3, messages=(Message("user", self.chat),))
+
+    def change_message(self, tokens: list[int]) -> AheadTime:
+        self.changes.append(tokens)
+        return AheadTime(0.0, 7.0)
 
     def type(self, text: str) -> None:
         turns = [Message("user", text)]
@@ -111,6 +121,24 @@ def test_what_is_examined_is_what_is_followed(bench: Bench) -> None:
     assert bench.expectation.followed is first
     bench.run()
     assert bench.expectation.followed is bench.expectation.latest
+
+
+def test_what_is_wasted_on_other_chats_does_not_count_against_the_next_message(
+    bench: Bench,
+) -> None:
+    for text in ("a", "", "ab", "abc"):  # one does not fit, which is no other chat
+        bench.type(text)
+        bench.run()
+    assert bench.changes == []
+    bench.chat = "two"
+    bench.type("a")
+    bench.run()
+    assert bench.changes == [[1, 2, 3]]
+    bench.type("ab")
+    bench.run()
+    assert bench.changes == [[1, 2, 3]]
+    bench.reading.answered()
+    assert AheadTime.kept(Paths.of_this_user()).wasted == 7.0
 
 
 def test_a_reason_goes_with_what_was_expected(bench: Bench) -> None:
