@@ -19,6 +19,10 @@ _UNFINISHED = 8
 """Characters of a word: a longer one is an address, or text of a script without spaces, of which
 the last few characters may still change. Guesses; not measured."""
 
+_TOKEN_CHARACTERS = 16
+"""Characters of a token, at most, as long texts have them on average: one that is longer than a
+context of such tokens does not fit. A guess; not measured."""
+
 _MOST_FRAMES = 16
 """Frames kept: as many as may be needed to find the turns that fit the context."""
 
@@ -49,6 +53,8 @@ class CertainTokens:
         self._template = template
         self._n_ctx = n_ctx
         self._frames: dict[tuple[Message, ...], PromptFrame | None] = {}
+        self._opening: tuple[PromptFrame | None, Sequence[int]] = None, ()
+        """The latest frame, and the tokens before what is typed in it."""
         self._last: tuple[object, BegunPrompt] = None, BegunPrompt()
         """The latest prompt, and what it was found for."""
 
@@ -64,23 +70,33 @@ class CertainTokens:
 
     def _found(self, before: Conversation, text: str, words: str | None) -> BegunPrompt:
         """The beginning of a prompt; words: those of the text that are finished, None for all."""
+        head = [Message("system", before.system)] if before.system else []
+        is_too_long = len(text) > _TOKEN_CHARACTERS * self._n_ctx
+        # Without a frame, each word would cost a template's rendering for nothing.
+        if is_too_long or self._frame((*head, *before.turns)) is None:
+            return BegunPrompt()
         turns = [*before.turns, Message("user", text or _BEGINNINGS[0])]
         try:
             prompt, dropped = Conversation(before.system, turns).fit(self._prompt, self._n_ctx)
         except PromptTooLongError:
             return BegunPrompt()
-        head = [Message("system", before.system)] if before.system else []
         messages = (*head, *turns[dropped:-1])
         frame = self._frame(messages)
         if frame is None:
             return BegunPrompt()
-        untyped = certain(frame, "")
+        untyped = self._untyped(frame)
         if not text:
             return BegunPrompt(untyped, len(untyped), len(untyped), messages=messages)
         # The last token is left to the reply, which needs its logits.
         tokens = prompt.tokens[:-1] if words is None else certain(frame, words)
         untyped_length = min(len(untyped), len(tokens))
         return BegunPrompt(tokens, untyped_length, len(prompt.tokens), True, messages)
+
+    def _untyped(self, frame: PromptFrame) -> Sequence[int]:
+        """Tokens that are certain before anything is typed, found once for each frame."""
+        if self._opening[0] is not frame:
+            self._opening = frame, certain(frame, "")
+        return self._opening[1]
 
     def _prompt(self, messages: Sequence[Message]) -> Prompt:
         """The prompt of messages, the last of which changes."""

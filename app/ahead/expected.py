@@ -37,17 +37,17 @@ class Expectation:
 
     def __init__(self) -> None:
         self.latest: Expected | None = None
-        self._known: Expected | None = None
-        """The latest that was not None."""
+        self.followed: Expected | None = None
+        """What the engine reads: that of which a pass may run, whatever was told since."""
 
     def tell(self, expected: Expected | None) -> None:
         """Replace what is expected, None for nothing."""
         self.latest = expected
-        self._known = expected or self._known
 
     def led_to(self, conversation: Conversation) -> bool:
         """Whether what was read last is very likely the beginning of a conversation's prompt.
 
-        Also if nothing is expected any more, as the request is on its way.
+        Also if something else is expected meanwhile, or nothing, as the request is on its way.
         """
-        return self._known is not None and self._known.leads_to(conversation)
+        followed = self.followed
+        return followed is not None and followed.leads_to(conversation)

@@ -71,6 +71,9 @@ class PieceReader:
             is_block = bool(context.block) and len(tokens) - start >= context.block
             if not is_block and len(tokens) - held < min(GROUP, context.n_chunk):
                 return False
+            self._pieces.cut(held)
+            if held >= self._whole:  # it only grew, and what was read in groups becomes a block
+                self._pieces.read_again(start)
             start = self._go_back(context, start)
             most = self._lengths.choose(context.n_chunk, silence, stops_passes=context.stops_passes)
             least = context.block if is_block else min(GROUP, most)
@@ -156,6 +159,14 @@ class PieceReader:
                 used.truncate(start)
         self._anchor, self._drafters_have = None, (None, ())
         return self._pieces.settle(context.reachable(kept))
+
+    def change_message(self, tokens: Sequence[int]) -> AheadTime:
+        """Begin with another message instead; returns the time that was wasted on this one.
+
+        tokens: what the other one begins with. What they share was not in vain.
+        """
+        self._pieces.cut(common_prefix(self._context.tokens, tokens))
+        return self._pieces.take_wasted()
 
     def abandon(self) -> AheadTime:
         """Give up the message; returns the time that was wasted on it."""

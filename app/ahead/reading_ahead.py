@@ -78,13 +78,31 @@ class ReadingAhead:
         """Seconds until more can be read; None if there is nothing to read."""
         del idle  # what counts is the time since the last key
         latest, now = self._ports.expectation.latest, time.monotonic()
-        if self._failure or (latest is None and self._seen is None):
+        is_known = latest is self._seen
+        if self._failure or (latest is None and is_known and not self._look_again_at):
             return None
-        if latest is not self._seen:
+        if latest is not None and (wait := self._refused_for(now)):
+            return wait
+        if not is_known or latest is None:
             return 0.0
-        if self._look_again_at > now:
-            return self._look_again_at - now
         return 0.0 if self._rested.length(now) > self._done else self._rested.next_in(now)
+
+    def _refused_for(self, now: float) -> float:
+        """Seconds until reading may be allowed again, after it was refused; 0 if it is allowed.
+
+        It is asked here, as work that is due stops what is less urgent, and refused work is not.
+        """
+        if 0.0 < self._look_again_at <= now and not self._is_refused(now):
+            self._look_again_at = 0.0
+        return max(0.0, self._look_again_at - now)
+
+    def _is_refused(self, now: float) -> bool:
+        """Ask whether nothing may be read now, and tell why."""
+        reason = self._ports.may_read()
+        if reason:
+            self._look_again_at = now + _LOOK_AGAIN_SECONDS
+            self._tell(reason)
+        return bool(reason)
 
     def run(self, is_wanted: Callable[[], bool]) -> None:
         """Read piece by piece until nothing is left or is_wanted returns False."""
@@ -100,16 +118,15 @@ class ReadingAhead:
     def _advance(self, is_wanted: Callable[[], bool]) -> bool:
         """Do the next part of the work; False if nothing can be done now."""
         latest = self._ports.expectation.latest
+        if latest is not None and self._is_refused(time.monotonic()):
+            return False
+        self._look_again_at = 0.0
         if latest is not self._seen:
             self._examine(latest)
         if latest is None:
             self._ports.publish(None)
             return False
-        if reason := self._ports.may_read():
-            self._look_again_at = time.monotonic() + _LOOK_AGAIN_SECONDS
-            self._tell(reason)
-            return False
-        if self._prepared != self._begun.messages:
+        if self._begun.tokens and self._prepared != self._begun.messages:
             self._prepare()
             return True
         length = self._rested.length(time.monotonic())
@@ -124,8 +141,12 @@ class ReadingAhead:
 
     def _examine(self, latest: Expected | None) -> None:
         """Find out what is certain of what is expected now."""
-        self._seen, self._done, self._look_again_at = latest, -1, 0.0
+        self._seen, self._done = latest, -1
+        self._ports.expectation.followed = latest
         self._begun = self._certain.of(latest) if latest is not None else _NOTHING
+        if self._begun.tokens and self._prepared not in (None, self._begun.messages):
+            # What is wasted on other chats does not count against this message.
+            self._spent += self._reader.change_message(self._begun.tokens)
         is_typing = latest is not None and latest.is_typing
         since = latest.typed_at if latest is not None and is_typing else float("-inf")
         self._rested.update(self._begun.tokens, since)
@@ -133,7 +154,7 @@ class ReadingAhead:
     def _prepare(self) -> None:
         """Restore a saved state of the conversation, which saves the one that it replaces."""
         self._prepared = self._begun.messages
-        if self._begun.tokens and self._keeper.prepare(self._begun.tokens):
+        if self._keeper.prepare(self._begun.tokens):
             self._reader.replaced()
 
     def _readable(self, length: int) -> tuple[Sequence[int], str]:

@@ -105,6 +105,34 @@ def test_a_template_is_rendered_once_for_a_conversation_not_for_each_word() -> N
     assert process.rendered == 2
 
 
+class Counting(ByteTokenizer):
+    """Notes the texts that it encodes."""
+
+    def __init__(self) -> None:
+        super().__init__("any")
+        self.encoded: list[str] = []
+
+    def encode(self, text: str, *, special: bool) -> list[int]:
+        self.encoded.append(text)
+        return super().encode(text, special=special)
+
+
+def test_what_stands_before_a_text_is_encoded_once_not_for_each_word() -> None:
+    tokenizer = Counting()
+    certain = CertainTokens(ChatTemplate(tokenizer, cast("TemplateProcess", Process())), N_CTX)
+    certain.of(expected("one "))
+    first = len(tokenizer.encoded)
+    certain.of(expected("one two "))
+    assert 0 < len(tokenizer.encoded) - first < first
+
+
+def test_a_text_that_cannot_fit_is_not_encoded() -> None:
+    tokenizer = Counting()
+    certain = CertainTokens(ChatTemplate(tokenizer, cast("TemplateProcess", Process())), 100)
+    assert certain.of(expected("x" * 2000)) == BegunPrompt()
+    assert tokenizer.encoded == []
+
+
 def test_oldest_turns_are_left_out_as_they_will_be_of_the_prompt() -> None:
     template, n_ctx = made(), 600
     turns = [
@@ -124,11 +152,17 @@ def test_of_a_message_that_does_not_fit_nothing_is_read() -> None:
 
 @pytest.mark.parametrize("is_typing", [True, False])
 def test_a_template_without_a_place_for_the_text_leaves_all_to_the_reply(is_typing: bool) -> None:
+    """And costs no rendering for each word."""
+
     class Silent(Process):
         def render(
             self, template: str, variables: dict[str, Any], max_chars: int
         ) -> dict[str, str]:
+            self.rendered += 1
             return {"text": "always the same"}
 
-    certain = CertainTokens(made(Silent()), N_CTX)
+    process = Silent()
+    certain = CertainTokens(made(process), N_CTX)
     assert certain.of(expected("one two ", is_typing=is_typing)) == BegunPrompt()
+    assert certain.of(expected("one two three ", is_typing=is_typing)) == BegunPrompt()
+    assert process.rendered == 1

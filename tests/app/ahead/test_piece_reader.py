@@ -98,6 +98,32 @@ def test_parts_of_blocks_that_are_not_read_again_are_found(
     assert differences(model) > 0
 
 
+def test_a_text_that_only_grows_wastes_nothing_and_one_that_changes_does(model: Model) -> None:
+    """Though what was read in groups is read again once it is a block."""
+    typed = Typed(model, 1)
+    with closing(typed.context) as context:
+        for length in range(3, 3 * context.block, 5):
+            while typed.reader.read([7] * length, 0.0):
+                pass
+        assert context.length > 2 * context.block
+        assert typed.reader.wasted == 0.0
+        assert typed.reader.read([*[7] * 20, *[8] * 20], 0.0)
+        assert typed.reader.wasted > 0.0
+
+
+def test_another_message_begins_with_no_waste_and_keeps_what_both_share(model: Model) -> None:
+    typed = Typed(model, 1)
+    with closing(typed.context):
+        assert typed.reader.read([7] * 40, QUIET_SECONDS)
+        other = [*[7] * 20, *[8] * 20]
+        assert typed.reader.change_message(other).wasted > 0.0
+        assert typed.reader.wasted == 0.0
+        while typed.reader.read(other, QUIET_SECONDS):
+            pass
+        assert typed.reader.wasted == 0.0
+        assert typed.reader.hand_over(other)[0] >= 36
+
+
 def test_pieces_are_whole_groups_and_blocks(model: Model) -> None:
     typed = Typed(model, 1)
     with closing(typed.context) as context:

@@ -34,6 +34,16 @@ def test_what_is_taken_back_is_wasted_at_once_and_not_twice() -> None:
     assert pieces.wasted == 0.0
 
 
+def test_what_is_read_again_as_it_is_was_not_in_vain() -> None:
+    pieces = ReadPieces()
+    pieces.add(0, 8, 2.0)
+    pieces.read_again(4)
+    pieces.add(4, 12, 3.0)
+    assert pieces.wasted == 0.0
+    assert pieces.settle(12) == (12, AheadTime(5.0, 0.0))
+    assert pieces.settle(12) == (0, AheadTime())
+
+
 def test_totals_of_all_sessions_are_kept() -> None:
     paths = Paths.of_this_user()
     assert AheadTime.kept(paths) == AheadTime()

@@ -1,0 +1,163 @@
+"""When reading ahead is due, and what it examines, with parts that only note what is asked."""
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from app.ahead.ahead_state import AheadState
+from app.ahead.certain_tokens import BegunPrompt
+from app.ahead.expected import Expectation, Expected
+from app.ahead.reading_ahead import AheadPorts, ReadingAhead
+from app.ahead.waste import AheadTime
+from app.chat.conversation import Conversation
+from app.paths import Paths
+from backends.chat.chat_template import Message
+
+
+@dataclass
+class Bench:
+    """Reading ahead with a clock, a reason to refuse and a record of what was examined."""
+
+    now: float = 1000.0
+    reason: str = ""
+    asked: int = 0
+    chat: str = "one"
+    changes: list[list[int]] = field(default_factory=list[list[int]])
+    examined: list[str] = field(default_factory=list[str])
+    states: list[AheadState | None] = field(default_factory=list[AheadState | None])
+
+    def __post_init__(self) -> None:
+        self.expectation = Expectation()
+        ports = AheadPorts(self.expectation, self.may_read, lambda: 60.0, self.states.append)
+        reader: Any = SimpleNamespace(
+            wasted=0.0,
+            read=lambda *_: False,
+            read_along=lambda *_: None,
+            rest=lambda: None,
+            change_message=self.change_message,
+        )
+        certain: Any = SimpleNamespace(of=self.of)
+        context: Any = SimpleNamespace(tokens=[], length=0, n_ctx=4096)
+        keeper: Any = SimpleNamespace(prepare=lambda _: False, answered=lambda: None)
+        paths = Paths.of_this_user()
+        self.reading = ReadingAhead(ports, context, certain, reader, keeper, paths)
+
+    def may_read(self) -> str:
+        self.asked += 1
+        return self.reason
+
+    def of(self, expected: Expected) -> BegunPrompt:
+        self.examined.append(expected.conversation.turns[-1].content)
+        if not expected.conversation.turns[-1].content:
+            return BegunPrompt()
+        return BegunPrompt([1, 2, 3], 3, 3, messages=(Message("user", self.chat),))
+
+    def change_message(self, tokens: list[int]) -> AheadTime:
+        self.changes.append(tokens)
+        return AheadTime(0.0, 7.0)
+
+    def type(self, text: str) -> None:
+        turns = [Message("user", text)]
+        self.expectation.tell(Expected(Conversation("", turns), self.now, False))
+
+    def run(self) -> None:
+        self.reading.run(lambda: True)
+
+    def due_in(self) -> float | None:
+        return self.reading.due_in(0.0)
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    made = Bench()
+    clock = SimpleNamespace(monotonic=lambda: made.now)
+    monkeypatch.setattr("app.ahead.reading_ahead.time", clock)
+    return made
+
+
+def refuse(bench: Bench) -> None:
+    bench.reason = "on battery"
+    bench.type("a")
+    assert bench.due_in() == 0.0
+    bench.run()
+    assert bench.states[-1] == AheadState(0, 0, "on battery")
+
+
+def test_refused_reading_is_never_due_to_the_others(bench: Bench) -> None:
+    """Else a state whose saving takes longer than that is begun again and again."""
+    refuse(bench)
+    for _ in range(5):
+        due = bench.due_in()
+        assert due is not None
+        assert due > 0.0
+        bench.now += due + 0.25  # past the time at which it is asked again
+    asked = bench.asked
+    bench.due_in()
+    for _ in range(100):
+        bench.now += 0.001
+        assert bench.due_in()
+    assert bench.asked == asked + 1  # once a second
+
+
+def test_what_was_refused_is_read_once_it_is_allowed(bench: Bench) -> None:
+    refuse(bench)
+    bench.reason = ""
+    assert bench.due_in()
+    bench.now += 1.5
+    assert bench.due_in() == 0.0
+    bench.run()
+    assert bench.examined == ["a"]
+    assert bench.states[-1] == AheadState(0, 3, "")
+    assert bench.due_in() is None
+
+
+def test_what_is_examined_is_what_is_followed(bench: Bench) -> None:
+    bench.type("a")
+    bench.run()
+    first = bench.expectation.latest
+    bench.type("b")
+    assert bench.expectation.followed is first
+    bench.run()
+    assert bench.expectation.followed is bench.expectation.latest
+
+
+def test_what_is_wasted_on_other_chats_does_not_count_against_the_next_message(
+    bench: Bench,
+) -> None:
+    for text in ("a", "", "ab", "abc"):  # one does not fit, which is no other chat
+        bench.type(text)
+        bench.run()
+    assert bench.changes == []
+    bench.chat = "two"
+    bench.type("a")
+    bench.run()
+    assert bench.changes == [[1, 2, 3]]
+    bench.type("ab")
+    bench.run()
+    assert bench.changes == [[1, 2, 3]]
+    bench.reading.answered()
+    assert AheadTime.kept(Paths.of_this_user()).wasted == 7.0
+
+
+def test_a_reason_goes_with_what_was_expected(bench: Bench) -> None:
+    refuse(bench)
+    bench.expectation.tell(None)
+    assert bench.due_in() == 0.0
+    bench.run()
+    assert bench.states[-1] is None
+    assert bench.due_in() is None
+
+
+def test_nothing_is_examined_while_reading_is_refused(bench: Bench) -> None:
+    refuse(bench)
+    for text in ("ab", "abc", "abcd"):
+        bench.type(text)
+        assert bench.due_in()  # else the engine's thread would spin
+        bench.now += 0.1
+    bench.now += 2.0
+    bench.type("abcde")
+    assert bench.due_in()
+    bench.run()
+    assert bench.examined == []
