@@ -22,17 +22,26 @@ class Sampler:
     settings: SamplingSettings
     verification: np.random.Generator = field(init=False)
     drafting: np.random.Generator = field(init=False)
+    _seeds: np.random.SeedSequence = field(init=False, repr=False)
+    """Of the reply: each of its streams is spawned from it once."""
 
     def __post_init__(self) -> None:
-        streams = np.random.SeedSequence(self.settings.seed).spawn(2)
-        object.__setattr__(self, "verification", np.random.default_rng(streams[0]))
-        object.__setattr__(self, "drafting", np.random.default_rng(streams[1]))
+        seeds = np.random.SeedSequence(self.settings.seed)
+        verification, drafting = seeds.spawn(2)
+        object.__setattr__(self, "verification", np.random.default_rng(verification))
+        object.__setattr__(self, "drafting", np.random.default_rng(drafting))
+        object.__setattr__(self, "_seeds", seeds)
 
     def ahead(self) -> "Sampler":
-        """One of the same settings for drafts made ahead, with random numbers of their own."""
+        """One of the same settings for drafts made ahead, with random numbers of their own.
+
+        No two calls give the same numbers: what an earlier one drew may have shaped the text, and
+        drafts are exact only by numbers that nothing else saw.
+        """
         other = Sampler(self.settings)
-        stream = np.random.SeedSequence(self.settings.seed).spawn(3)[2]
+        (stream,) = self._seeds.spawn(1)
         object.__setattr__(other, "drafting", np.random.default_rng(stream))
+        object.__setattr__(other, "_seeds", self._seeds)
         return other
 
     @property

@@ -16,6 +16,7 @@ from app.drafting.overlap import thread_choices
 from app.engine.reply import Reply, new_reply
 from app.engine.report import reply_report
 from app.engine.session import Session
+from app.engine.session_drafters import Drafting, build
 from app.engine.session_opening import open_session
 from app.learned.machine_load import ProcessorTimes
 from app.loading.session_options import SessionOptions
@@ -169,6 +170,29 @@ def test_freeing_the_model_while_it_drafts_ahead_ends_that_first(opened: Open, e
     assert worker._round is None
     with pytest.raises(RuntimeError):
         worker.start(iter([None]))
+
+
+def test_nothing_is_drafted_ahead_while_other_drafters_are_built_and_measured(
+    opened: Open, drafter: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = opened()
+    reply = new_reply()
+    (overlapped,) = (one.overlapping for one in session.drafting.handles if one.overlapping)
+    worker: Any = overlapped._worker
+    rounds: list[object] = []
+
+    def built(*given: Any) -> Drafting:
+        rounds.append(worker._round)
+        return build(*given)
+
+    monkeypatch.setattr("app.engine.session.build", built)
+    with closing(
+        session.stream(session.raw_prompt("hi"), GREEDY, 48, reply, lambda: False)
+    ) as events:
+        for _ in events:
+            if worker._round is not None and not rounds:
+                session.redraft(f"lookup,{drafter}", print)
+    assert rounds == [None]
 
 
 def test_a_reply_that_is_left_early_leaves_no_work_behind(opened: Open) -> None:

@@ -102,3 +102,16 @@ def test_a_fault_leaves_nothing_running_and_threads_undivided(timed: Callable[..
         measure_at_once(target, drafter, worker, TOKENS, 5, division, clock)  # type: ignore[arg-type]
     assert not division.is_divided
     assert worker._round is None
+
+
+def test_a_target_with_a_running_state_is_measured_too(
+    table: Callable[..., NDArray[np.float32]], fake_context: Callable[..., Any]
+) -> None:
+    """Its snapshots reach back to no more than its last pass, and it is taken back further."""
+    target, drafter = (fake_context(table(1, N_VOCAB), depth=2) for _ in range(2))
+    worker = StepwiseWorker(70)  # more than the drafter's context holds
+    ticks = iter(range(1 << 30))
+    found = measure_at_once(target, drafter, worker, TOKENS, 5, clock=lambda: next(ticks) / 4)
+    assert (found.target, found.drafter) == (1.0, 1.0)
+    assert worker.rounds > 3
+    assert target.length == drafter.length == 0

@@ -279,3 +279,30 @@ def test_what_was_hidden_is_the_time_of_what_was_used(
     history = [*text, int(context.row(text).argmax())]
     drafter.commit(history)
     assert drafter.propose(history, 2).ahead == Ahead(1, is_hit=True, hidden_seconds=2.0)
+
+
+def test_no_two_streams_of_drafts_made_ahead_have_the_same_numbers() -> None:
+    """Two drafters of a reply, or one after another, must not draft by each other's numbers."""
+    sampler = Sampler(SamplingSettings(seed=5))
+    streams = [sampler.ahead(), sampler.ahead(), sampler.ahead().ahead()]
+    drawn = [tuple(one.drafting.random(4)) for one in (sampler, *streams)]
+    assert len({*drawn, tuple(sampler.verification.random(4))}) == 5
+    first = np.random.SeedSequence(5).spawn(3)[2]
+    assert drawn[1] == tuple(np.random.default_rng(first).random(4)), "answers change by no update"
+    again = Sampler(SamplingSettings(seed=5))
+    assert [tuple(again.ahead().drafting.random(4)) for _ in range(2)] == drawn[1:3]
+
+
+def test_a_drafter_that_begins_again_in_mid_answer_drafts_ahead_by_new_numbers(
+    table: Callable[..., NDArray[np.float32]], fake_context: Callable[..., Any]
+) -> None:
+    sampler, rows = Sampler(SamplingSettings(seed=5)), np.zeros_like(table(7, N_VOCAB))
+    drawn: list[list[tuple[int, ...]]] = []
+    for _ in range(2):
+        model = DraftModel("model", fake_context(rows), n_vocab=N_VOCAB)
+        one = Overlapping("overlap", model, StepwiseWorker(), acceptance=lambda _: [0.8] * 4)
+        one.begin(PROMPT, sampler)
+        one.propose(PROMPT, 4)
+        one.rest()
+        drawn.append([tuple(made.draft.tokens) for made in one._predrafts._made.values()])
+    assert drawn[0] != drawn[1]
