@@ -201,7 +201,7 @@ class Engine:
         """Request other drafters from the next step on; an unusable spec changes nothing."""
         with self._draft_lock:
             self._draft = spec
-        self._jobs.put(self._follow_draft, in_turn)
+        self._jobs.put(lambda: self._follow_draft(is_asked=True), in_turn)
 
     def close(self, seconds: float) -> bool:
         """Stop the current answer, free everything and end the thread; False after a timeout."""
@@ -313,8 +313,11 @@ class Engine:
         if self._active is not None:
             self._counts.count_all(self._active.session.model.tokenizer)
 
-    def _follow_draft(self) -> None:
-        """Build the requested drafters; if that fails, keep the present ones."""
+    def _follow_draft(self, *, is_asked: bool = False) -> None:
+        """Build the requested drafters; if that fails, keep the present ones.
+
+        is_asked: whether the user asks just now, also for those that were freed.
+        """
         from app.loading.target_context import ContextInUseError
 
         spec = self._draft
@@ -325,7 +328,7 @@ class Engine:
             self._deferred_draft = ""
             self._publish_text("")
         try:
-            self._redraft(session, spec)
+            self._redraft(session, spec, is_asked=is_asked)
         except ContextInUseError as error:
             self._deferred_draft = spec
             self._publish_text(f"drafting with {spec} begins after this answer: {error.reason}")
@@ -335,9 +338,10 @@ class Engine:
                     self._draft = session.drafting.requested
             self._status = replace(self._status, text="", error=self._reported(error))
 
-    def _redraft(self, session: "Session", spec: str) -> None:
+    def _redraft(self, session: "Session", spec: str, *, is_asked: bool) -> None:
         """Build the drafters of a spec, unless the session has them."""
-        if session.drafting.requested == spec:
+        drafting = session.drafting
+        if drafting.requested == spec and not (is_asked and drafting.is_reduced):
             return
         self._publish_text(f"changing the drafter to {spec}")
         session.redraft(spec, self._publish_text)
@@ -375,7 +379,7 @@ class Engine:
         if request.draft is None:
             self._follow_draft()
         else:
-            self._redraft(session, request.draft)
+            self._redraft(session, request.draft, is_asked=True)
         session.drafting.compare(request.draft is not None)
         answer.stage = Stage.READING
         prompt, answer.dropped = session.prompt(request.conversation, request.partial)

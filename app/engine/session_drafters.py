@@ -67,6 +67,8 @@ class Drafting:
     displaced_seconds: float = 0.0
     """Seconds that a plain step of a streaming model takes longer as the drafters hold memory that
     could hold weights; 0 if unknown."""
+    is_reduced: bool = False
+    """Whether drafters were freed, so that a request for the same ones builds them again."""
 
     @property
     def plain_rate(self) -> float | None:
@@ -127,11 +129,11 @@ class Drafting:
         return controller.rate >= _NEVER_SLOWER_THAN * plain / without
 
     def without_models(self) -> "Drafting":
-        """Free the drafters that take time and memory, and keep the others. Not during a step."""
+        """Free the drafters that take memory, and keep the others. Not during a step."""
         assert self.controller is not None
         self.remember()
-        kept = tuple(handle for handle in self.handles if handle.member.cost is None)
-        freed = [handle for handle in self.handles if handle.member.cost is not None]
+        kept = tuple(handle for handle in self.handles if not _takes_memory(handle))
+        freed = [handle for handle in self.handles if _takes_memory(handle)]
         models = [one.member for one in freed if not (one.member.lines or one.member.in_turn)]
         names = ", ".join(member.name for member in models)
         gained = f"{self.controller.rate:.2f} × plain"
@@ -145,6 +147,7 @@ class Drafting:
             handles=kept,
             controller=self.controller.of(members) if members else None,
             displaced_seconds=0.0,
+            is_reduced=True,
         )
 
     def compare(self, is_comparison: bool) -> None:
@@ -196,6 +199,12 @@ class Drafting:
         """Free the drafter models, and save learned n-grams."""
         for handle in reversed(self.handles):  # threads that run a model end before it is freed
             handle.close()
+
+
+def _takes_memory(handle: DrafterHandle) -> bool:
+    """Whether a drafter has a model of its own, or is another form of one that has."""
+    is_form = handle.member.lines is not None or handle.member.in_turn is not None
+    return is_form or handle.held_bytes + handle.compute_bytes > 0
 
 
 def build(spec: DraftSpec, environment: DrafterEnvironment) -> Drafting:

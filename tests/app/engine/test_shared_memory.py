@@ -123,12 +123,13 @@ def test_a_drafter_that_gains_less_than_weights_in_its_place_is_freed_in_mid_ans
         all_held = session.model.info.streamed_bytes_per_token
     monkeypatch.setattr(shared_memory, "displaced_seconds", lambda *_: displaced)
     monkeypatch.setattr(session_drafters, "_ENOUGH_STEPS", 15.0)
-    with closing(opened(f"ngram,{ALMOST_ALL}")) as session:
+    with closing(opened(f"ngram,jacobi,{ALMOST_ALL}")) as session:
         controller = session.drafting.controller
         assert session.model.info.streamed_bytes_per_token > all_held
         # What two of thirty layers draft is wrong: it gains nothing.
         assert _answered(session) == plain
-        assert (session.drafting.names == ["ngram"]) is is_freed
+        assert (session.drafting.names == ["ngram", "jacobi"]) is is_freed
+        assert session.drafting.is_reduced is is_freed
         if is_freed:
             assert session.model.info.streamed_bytes_per_token == all_held
             assert "weights in its memory gain more" in session.drafting.status.reason
