@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from app.ahead.ahead_state import AheadState
@@ -194,11 +195,6 @@ class ReadingAhead:
         """Note that a job has run, which may have changed the context or the drafters."""
         self._done = -1
 
-    def answered(self) -> None:
-        """Keep the account of a message after its reply; what was expected before it is void."""
-        self._keep_account()
-        self.expect_nothing()
-
     def expect_nothing(self) -> None:
         """Forget what is expected, until something is again."""
         self._ports.expectation.tell(None)
@@ -208,8 +204,10 @@ class ReadingAhead:
     def close(self) -> None:
         """Keep the account of what was read for a message that was not sent."""
         self._spent += self._reader.abandon()
-        self._keep_account()
+        self.keep_account()
 
-    def _keep_account(self) -> None:
+    def keep_account(self) -> None:
+        """Add the account of what was read, as far as it is closed, to the totals on disk."""
         spent, self._spent = self._spent, AheadTime()
-        spent.keep(self._paths)
+        with suppress(Exception):  # figures are not worth an error
+            spent.keep(self._paths)

@@ -53,4 +53,8 @@ class AheadTime:
 
 
 def _seconds(value: object) -> float:
-    return float(value) if isinstance(value, int | float) and 0.0 <= value < math.inf else 0.0
+    try:
+        seconds = float(value) if isinstance(value, int | float) else 0.0
+    except OverflowError:  # of a huge integer
+        return 0.0
+    return seconds if 0.0 <= seconds < math.inf else 0.0

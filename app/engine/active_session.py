@@ -54,10 +54,9 @@ class ActiveSession:
 
     def close(self) -> None:
         """Save what is worth it and free everything."""
-        self.reading.close()
-        self.indexing.close()
-        self.keeper.close()
-        self.session.close()
+        with ExitStack() as stack:  # each, whatever the others raise
+            for part in (self.session, self.keeper, self.indexing, self.reading):
+                stack.callback(part.close)
 
 
 def _reading(session: Session, keeper: StateKeeper, ports: AheadPorts) -> ReadingAhead:

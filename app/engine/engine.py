@@ -356,16 +356,20 @@ class Engine:
         except Exception as error:
             answer.error = self._reported(error)
         finally:
-            self._current = None
             self._deferred_draft = ""
-            self._expect_nothing()
-            answer.finish()
+            try:
+                self._expect_nothing()
+            finally:
+                self._current = None
+                answer.finish()
+            if self._active is not None:
+                self._active.reading.keep_account()  # may wait for other processes
 
     def _expect_nothing(self) -> None:
         """Forget what was expected before an answer, which would take back what it left."""
         self._expectation.tell(None)
         if self._active is not None:
-            self._active.reading.answered()
+            self._active.reading.expect_nothing()
 
     def _fill(self, answer: Answer) -> None:
         from app.engine.reply_metrics import reply_metrics

@@ -59,6 +59,7 @@ def test_totals_of_all_sessions_are_kept() -> None:
     [
         "", "[]", '{"schema": 1, "used_seconds": -1, "wasted_seconds": NaN}',
         '{"schema": 1, "used_seconds": "1", "wasted_seconds": null}', '{"schema": 9}',
+        f'{{"schema": 1, "used_seconds": 1{400 * "0"}, "wasted_seconds": -1{400 * "0"}}}',
     ],
 )  # fmt: skip
 def test_damaged_totals_begin_anew(text: str) -> None:

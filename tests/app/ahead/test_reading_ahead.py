@@ -137,7 +137,7 @@ def test_what_is_wasted_on_other_chats_does_not_count_against_the_next_message(
     bench.type("ab")
     bench.run()
     assert bench.changes == [[1, 2, 3]]
-    bench.reading.answered()
+    bench.reading.keep_account()
     assert AheadTime.kept(Paths.of_this_user()).wasted == 7.0
 
 

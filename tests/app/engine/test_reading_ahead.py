@@ -281,6 +281,47 @@ def test_a_failure_ends_reading_ahead_and_the_reply_comes_as_it_would_have(
     assert engine.status.error is None
 
 
+def test_the_end_of_an_answer_waits_for_no_account(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, kept = Event(), list[AheadTime]()
+
+    def keep(spent: AheadTime, _: Paths) -> NoReturn:
+        gate.wait(60)
+        kept.append(spent)
+        raise RuntimeError("no disk")
+
+    monkeypatch.setattr(AheadTime, "keep", keep)
+    engine = start()
+    first = answered(engine, LONG)
+    assert kept == []
+    gate.set()
+    assert answered(engine, LONG, first.text, "and").text == first.text
+    assert kept
+    assert engine.status.error is None
+
+
+def test_a_session_is_freed_though_reading_ahead_fails_to_close(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    freed: list[str] = []
+
+    def fail(_: object) -> NoReturn:
+        raise RuntimeError("no disk")
+
+    engine = start()
+    settle(engine)
+    active = engine._active
+    assert active is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(type(active.reading), "close", fail)
+        patch.setattr(StateKeeper, "close", lambda _: freed.append("keeper"))
+        patch.setattr(type(active.session), "close", lambda _: freed.append("session"))
+        with pytest.raises(RuntimeError):
+            active.close()
+    assert freed == ["keeper", "session"]
+
+
 def test_memory_that_runs_short_while_a_state_is_restored_is_no_error(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -342,6 +383,7 @@ def test_time_that_was_used_and_wasted_is_kept(tiny_llama: Callable[..., Path]) 
         engine.expect(typed("one two three four five six "))
         settle(engine)
         answered(engine, "one two three four five six seven")
+        engine.count("").result(30)  # its account is kept after it
         kept = AheadTime.kept(engine.paths)
         assert kept.used > 0.0
         engine.expect(typed("other words altogether, not one of which is sent "))
@@ -349,6 +391,7 @@ def test_time_that_was_used_and_wasted_is_kept(tiny_llama: Callable[..., Path]) 
         engine.expect(typed("again "))
         settle(engine)
         answered(engine, "again others")
+        engine.count("").result(30)  # its account is kept after it
         after = AheadTime.kept(engine.paths)
         assert after.wasted > kept.wasted
         engine.expect(typed("one two three four five six "))
