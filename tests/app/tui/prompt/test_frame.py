@@ -139,13 +139,13 @@ async def test_a_text_is_told_with_its_files_once_it_is_known(folder: Path) -> N
     async with prompting() as prompt:
         told = prompt.app.followed
         await prompt.type("see @report.md")
-        await prompt.until(lambda: prompt.prompt.is_followed)
+        await prompt.until(lambda: bool(told) and bool(told[-1].typed.attachments))
+        assert prompt.prompt.is_followed
         assert told[-1].typed.text == "see @report.md"
         assert [one.text for one in told[-1].typed.attachments] == ["all I know"]
-        count = len(told)
         await prompt.press("ctrl+u")
-        await prompt.until(lambda: len(told) > count)
-        assert (told[-1].typed.text, told[-1].typed.attachments) == ("", ())
+        await prompt.until(lambda: not told[-1].typed.text)
+        assert told[-1].typed.attachments == ()
         assert told[-1].typed.at > told[-2].typed.at
 
 
