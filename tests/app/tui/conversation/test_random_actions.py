@@ -77,6 +77,12 @@ class Campaign:
             self.chats.append(view.dialogue)
 
 
+def shows_the_end(chat: Chat) -> bool:
+    """Whether the messages on the screen are the last ones of the chat."""
+    shown, turns = [view.turn for view in chat.messages], chat.view.dialogue.turns
+    return shown == turns[len(turns) - len(shown) :]
+
+
 def saved() -> tuple[set[str], set[str]]:
     """Every question and every answer in the history."""
     history = History.open(Paths.of_this_user().history)
@@ -98,9 +104,7 @@ async def test_nothing_said_is_lost(chatting: Chatting, seed: int) -> None:
             await campaign.act()
             await chat.pilot.pause(campaign.chance.choice((0.0, 0.01, 0.05, 0.15)))
             campaign.look()
-        shown = [view.turn for view in chat.messages]
-        turns = chat.view.dialogue.turns
-        assert shown == turns[len(turns) - len(shown) :]
+        await chat.until(lambda: shows_the_end(chat))  # a chat just opened is still being mounted
     questions, answers = saved()
     back = {*campaign.taken, *chat.app.returned}
     assert {*campaign.asked} <= questions | back
