@@ -9,11 +9,6 @@ from models.json_file import change_object, read_object
 
 SCHEMA = 1
 
-MOST_WASTE = 60.0
-"""Usual bound on processor seconds per message that are spent on text which is then changed: about
-two prompts of 2,000 tokens, as a 1.1B model reads them on two processors (36 s each). A guess; not
-measured."""
-
 
 @dataclass(frozen=True, slots=True)
 class AheadTime:

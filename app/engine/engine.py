@@ -15,7 +15,6 @@ from app.ahead.ahead_state import AheadState
 from app.ahead.expected import Expectation, Expected
 from app.ahead.idle_work import IdleTime
 from app.ahead.job_queue import Job, JobQueue, in_turn
-from app.ahead.waste import MOST_WASTE
 from app.engine.answer import Answer, Request, Stage
 from app.engine.crash_report import crash_report
 from app.engine.engine_status import Loaded, Phase, Status
@@ -24,6 +23,7 @@ from app.engine.token_counts import TokenCounts
 from app.large_blocks import return_large_blocks
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
+from app.settings.reading_ahead import DEFAULT_AHEAD_WASTE
 from backends.base import ModelError, PassStoppedError, SpecchatError
 from backends.base.pass_stop import stopping_passes
 
@@ -62,7 +62,7 @@ class Engine:
         paths: Paths,
         open_session: OpenSession | None = None,
         may_read: Callable[[], str] = lambda: "",
-        most_waste: Callable[[], float] = lambda: MOST_WASTE,
+        most_waste: Callable[[], float] = lambda: DEFAULT_AHEAD_WASTE,
     ) -> None:
         self.options: SessionOptions = options
         self.paths = paths

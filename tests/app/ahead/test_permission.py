@@ -10,7 +10,6 @@ import pytest
 from app.ahead import machine_readings
 from app.ahead.machine_readings import ThisMachine
 from app.ahead.permission import Permission
-from app.ahead.waste import MOST_WASTE
 from app.learned.machine_load import ProcessorTimes
 from app.settings.reading_ahead import DEFAULT_AHEAD_WASTE
 
@@ -76,8 +75,8 @@ def test_a_changed_setting_holds_at_once() -> None:
     assert permission() == "switched off"
 
 
-def test_the_bound_of_the_settings_is_that_of_the_engine() -> None:
-    assert DEFAULT_AHEAD_WASTE == MOST_WASTE == Permission().most_waste()
+def test_the_bound_is_that_of_the_settings() -> None:
+    assert Permission().most_waste() == DEFAULT_AHEAD_WASTE
 
 
 @pytest.mark.parametrize(
