@@ -32,7 +32,7 @@ from app.engine.session_opening import open_session
 from app.history import History
 from app.loading.session_options import SessionOptions
 from app.paths import HOME_VARIABLE, Paths
-from backends.chat.chat_template import Message
+from backends.chat.message import Message
 from decoding.sampling.sampling_settings import SamplingSettings
 
 

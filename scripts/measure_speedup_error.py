@@ -27,7 +27,7 @@ from app.engine.speed.plain_rate import plain_rate
 from app.learned.plain_replies import PlainReplies
 from app.loading.session_options import SessionOptions
 from app.paths import HOME_VARIABLE, Paths
-from backends.chat.chat_template import Message
+from backends.chat.message import Message
 from decoding.estimation.cost import CostModel
 from decoding.events import Step
 from decoding.sampling.sampling_settings import SamplingSettings

@@ -2,7 +2,8 @@
 
 from app.builtin_prompts import built_in_prompts
 from backends.base import Model
-from backends.chat.chat_template import ChatTemplate, Message
+from backends.chat.chat_template import ChatTemplate
+from backends.chat.message import Message
 from backends.chat.template_process import TemplateProcess
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from app.bench.suite import SUITES, tasks
 from backends import llamacpp
-from backends.chat.chat_template import ChatTemplate, Message
+from backends.chat.chat_template import ChatTemplate
+from backends.chat.message import Message
 from backends.chat.template_process import TemplateProcess
 from decoding.events import Step
 from decoding.generation import Limits, generate

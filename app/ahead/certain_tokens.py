@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from app.ahead.expected import Expected
 from app.chat.conversation import Conversation
 from backends.base import PromptTooLongError
-from backends.chat.chat_template import ChatTemplate, Message, Prompt, PromptFrame
+from backends.chat.chat_template import ChatTemplate, Prompt, PromptFrame
+from backends.chat.message import Message
 from decoding.prefill import common_prefix
 
 _FOLLOWING = (" a", "\n\n1")

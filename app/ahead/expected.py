@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from app.chat.conversation import Conversation
-from backends.chat.chat_template import Message
+from backends.chat.message import Message
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from app.bench.slow_suite import WARM_UP_TOKENS
 from app.bench.suite import Suite, Task, tasks
 from app.engine.session import Session, bytes_per_token
 from backends.base import ModelError, UsageError
-from backends.chat.chat_template import Message
+from backends.chat.message import Message
 from decoding.sampling.sampling_settings import SamplingSettings
 
 

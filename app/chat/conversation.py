@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from backends.base import PromptTooLongError
-from backends.chat.chat_template import Message, Prompt
+from backends.chat.chat_template import Prompt
+from backends.chat.message import Message
 
 
 @dataclass(slots=True)

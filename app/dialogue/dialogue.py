@@ -17,7 +17,7 @@ from app.history.export import write_export
 from app.settings.answering import restored, stored
 from app.settings.catalogue import Value
 from backends.base import UsageError
-from backends.chat.chat_template import Message
+from backends.chat.message import Message
 
 Attachments = tuple[Attachment, ...]
 

@@ -9,7 +9,7 @@ from app.chat.conversation import Conversation
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.queued import Queued
 from app.dialogue.turn import USER, Turn
-from backends.chat.chat_template import Message
+from backends.chat.message import Message
 
 _MOST_CHARACTERS = 2_000_000
 """Longest message that is expected: splitting more into tokens would hold up the model."""

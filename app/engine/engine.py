@@ -15,7 +15,7 @@ from app.ahead.ahead_state import AheadState
 from app.ahead.expected import Expectation, Expected
 from app.ahead.idle_work import IdleTime
 from app.ahead.job_queue import Job, JobQueue, in_turn
-from app.engine.answer import Answer, Request, Stage
+from app.engine.asking.answer import Answer, Request, Stage
 from app.engine.crash_report import crash_report
 from app.engine.engine_status import Loaded, Phase, Status
 from app.engine.reply import Reply, new_reply
@@ -372,6 +372,7 @@ class Engine:
             self._active.reading.expect_nothing()
 
     def _fill(self, answer: Answer) -> None:
+        from app.engine.asking.asked_prompt import prompt_of
         from app.engine.reply_metrics import reply_metrics
 
         active, request = self._active, answer.request
@@ -386,7 +387,7 @@ class Engine:
             self._redraft(session, request.draft, is_asked=True)
         session.drafting.compare(request.draft is not None)
         answer.stage = Stage.READING
-        prompt, answer.dropped = session.prompt(request.conversation, request.partial)
+        prompt, answer.dropped = prompt_of(session, request)
         answer.note = "; ".join(filter(None, [prompt.note, active.indexing.news()]))
         reply = new_reply(max(answer.asked_at, self._free_at))
         loaded = session.plain_replies.replies, session.drafting
@@ -407,7 +408,12 @@ class Engine:
         request = answer.request
         published = 0.0
         stream = session.stream(
-            prompt, request.settings, request.max_tokens, reply, lambda: answer.is_stopped
+            prompt,
+            request.settings,
+            request.max_tokens,
+            reply,
+            lambda: answer.is_stopped,
+            request.options,
         )
         with contextlib.closing(stream):
             for event, _ in stream:

@@ -16,7 +16,8 @@ from app.history.derived_data import open_history
 from app.paths import Paths
 from app.settings.learning import may_index
 from backends.base import SpecchatError
-from backends.chat.chat_template import ChatTemplate, Message
+from backends.chat.chat_template import ChatTemplate
+from backends.chat.message import Message
 from decoding.drafters.retrieval.corpus import Corpus
 from decoding.drafters.retrieval.document import Document, Note
 

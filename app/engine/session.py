@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from app.chat.conversation import Conversation
+from app.chat.reply_options import USUAL, ReplyOptions
 from app.drafting.drafter_building import DrafterEnvironment
 from app.drafting.spec import draft_spec
 from app.engine.reply import Reply
@@ -18,6 +19,7 @@ from app.loading.target_context import TargetContext
 from app.paths import Paths
 from backends.base import ContextFacts, Model, ModelInfo
 from backends.chat.chat_template import ChatTemplate, Prompt
+from backends.chat.message import Message
 from backends.engines.backend_selection import Form, forms
 from backends.hardware.bandwidth import Bandwidth
 from backends.hardware.energy import Energy, EnergyMeter
@@ -127,6 +129,11 @@ class Session:
             prompt = Prompt([*prompt.tokens, *more], prompt.stops, prompt.note)
         return prompt, dropped
 
+    def whole_prompt(self, conversation: Conversation) -> Prompt:
+        """The prompt of a conversation with all its turns, however long."""
+        head = [Message("system", conversation.system)] if conversation.system else []
+        return self.template.prompt([*head, *conversation.turns])
+
     def raw_prompt(self, text: str) -> Prompt:
         """The prompt of a text without the chat template."""
         return self.template.raw(text)
@@ -138,6 +145,7 @@ class Session:
         max_tokens: int,
         reply: Reply,
         is_cancelled: Callable[[], bool],
+        options: ReplyOptions = USUAL,
     ) -> Generator[tuple[Event, str], None, None]:
         """Answer a prompt into reply; yields each event with the text it added.
 
@@ -156,7 +164,7 @@ class Session:
                     drafters=self._drafter,
                     is_cancelled=is_cancelled,
                 )
-                yield from self._filled(reply, prompt, events)
+                yield from self._filled(reply, (*prompt.stops, *options.stops), events)
         finally:
             self.drafting.remember()
             self._keep_speed(reply)
@@ -173,9 +181,9 @@ class Session:
         return self.drafting.controller
 
     def _filled(
-        self, reply: Reply, prompt: Prompt, events: Iterator[Event]
+        self, reply: Reply, stops: tuple[str, ...], events: Iterator[Event]
     ) -> Iterator[tuple[Event, str]]:
-        text = TextStream(self.model.tokenizer, prompt.stops)
+        text = TextStream(self.model.tokenizer, stops)
         energy = Energy(self.meter)
         for event in events:
             reply.statistics.add(event)

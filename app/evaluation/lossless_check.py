@@ -9,7 +9,7 @@ from app.builtin_prompts import built_in_prompts
 from app.drafting.draft_forms import Form, possible, tallied
 from app.engine.session import Session
 from backends.base import Context
-from backends.chat.chat_template import Message
+from backends.chat.message import Message
 from decoding.checks.distribution_check import (
     LENGTH,
     Outcome,

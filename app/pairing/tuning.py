@@ -27,7 +27,8 @@ from backends.base import (
     Rollback,
     UsageError,
 )
-from backends.chat.chat_template import ChatTemplate, Message
+from backends.chat.chat_template import ChatTemplate
+from backends.chat.message import Message
 from backends.chat.template_process import TemplateProcess
 from backends.engines.engine_resources import free_memory
 from backends.engines.model_loading import derives, hold

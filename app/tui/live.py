@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from app.engine.answer import Stage
+from app.engine.asking.answer import Stage
 from app.engine.reply_metrics import ReplyMetrics
 from app.engine.speed.comparison import PLAIN, Comparison
 

@@ -6,6 +6,7 @@ from copy import copy
 from dataclasses import dataclass
 
 from backends.base import Tokenizer, UsageError
+from backends.chat.message import Message
 from backends.chat.template_process import TemplateProcess
 from backends.chat.whole_characters import whole_characters
 
@@ -19,14 +20,6 @@ _PROBE = "\t"
 
 PLAIN_STOPS = ("\nUser:", "\nSystem:")
 """Texts that end a reply in the plain form, which has no control tokens."""
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """Turn of a conversation; role is system, user or assistant."""
-
-    role: str
-    content: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 
 from app.ahead.permission import Permission
 from app.builtin_prompts import built_in_prompts
-from app.engine.answer import Answer
+from app.engine.asking.answer import Answer
 from app.engine.engine import Engine
 from app.history.derived_data import open_history
 from app.loading.session_options import SessionOptions

@@ -27,7 +27,7 @@ from pathlib import Path
 import psutil
 
 from app.chat.conversation import Conversation
-from app.engine.answer import Answer, Request
+from app.engine.asking.answer import Answer, Request
 from app.engine.engine import Engine
 from app.engine.engine_status import Phase
 from app.loading.session_options import SessionOptions

@@ -5,7 +5,8 @@ from contextlib import closing
 from pathlib import Path
 from random import Random
 
-from backends.chat.chat_template import ChatTemplate, Message
+from backends.chat.chat_template import ChatTemplate
+from backends.chat.message import Message
 from backends.chat.template_process import TemplateProcess
 from scripts.fuzzing.damage import damaged
 from scripts.fuzzing.kind import READ, REBUILT

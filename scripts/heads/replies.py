@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from app.bench.suite import SUITES, tasks
 from backends.base import Model
-from backends.chat.chat_template import ChatTemplate, Message
+from backends.chat.chat_template import ChatTemplate
+from backends.chat.message import Message
 from backends.chat.template_process import TemplateProcess
 from backends.llamacpp import LlamaContext, LlamaModel
 from backends.llamacpp.heads.layer_states import add_layer_states

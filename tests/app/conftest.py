@@ -23,7 +23,8 @@ import pytest
 
 from app.cli.main import main
 from app.cli.terminal import stderr
-from backends.chat.chat_template import ChatTemplate, Message, Prompt
+from backends.chat.chat_template import ChatTemplate, Prompt
+from backends.chat.message import Message
 
 COMMAND = Path(sys.executable).with_name("specchat")
 SIZE = (24, 80)

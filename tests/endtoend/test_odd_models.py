@@ -10,7 +10,7 @@ from app.engine.session import Session
 from app.engine.session_opening import open_session
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
-from backends.chat.chat_template import Message
+from backends.chat.message import Message
 from decoding.events import FinishReason
 from decoding.sampling.distribution import SamplingSettings
 

@@ -19,7 +19,8 @@ from app.engine.reply import new_reply
 from app.engine.report import reply_report
 from app.engine.session import Session
 from backends.base import ModelError, UsageError
-from backends.chat.chat_template import Message, Prompt
+from backends.chat.chat_template import Prompt
+from backends.chat.message import Message
 from decoding.events import FinishReason
 from decoding.sampling.sampling_settings import SamplingSettings
 

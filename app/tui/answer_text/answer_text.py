@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.widgets import Collapsible, Static
 
 from app.chat.thinking import split
-from app.engine.answer import Piece
+from app.engine.asking.answer import Piece
 from app.printable import printable
 from app.tui.answer_text.drafted_runs import Coloured, DraftedRuns
 from app.tui.answer_text.growing_markdown import GrowingMarkdown

@@ -7,7 +7,7 @@ from operator import attrgetter
 
 from textual.content import Span
 
-from app.engine.answer import Piece
+from app.engine.asking.answer import Piece
 from app.tui.look.hues import Kind, kind_of
 from decoding.events import Origin
 

@@ -19,7 +19,7 @@ from app.dialogue.changes import Change, Changes
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.queued import Queued
 from app.dialogue.turn import ASSISTANT, USER, Turn, path_to
-from app.engine.answer import Answer, Request
+from app.engine.asking.answer import Answer, Request
 from app.engine.engine import Engine
 from app.history import HistoryError
 from app.settings.answering import Answering

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.turn import Turn
-from app.engine.answer import Answer, Stage
+from app.engine.asking.answer import Answer, Stage
 from app.engine.reply import Piece
 from app.tui import wording
 from decoding.events import FinishReason

@@ -4,7 +4,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from app.engine.answer import Answer
+from app.engine.asking.answer import Answer
 from app.engine.engine_status import Loaded
 from app.engine.pooled_comparison import PooledComparison
 from app.engine.reply_metrics import DrafterMetrics, ReplyMetrics

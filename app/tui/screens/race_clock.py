@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from textual.content import Content
 
-from app.engine.answer import Answer, Stage
+from app.engine.asking.answer import Answer, Stage
 from app.tui import wording
 from app.tui.screens.dialog import is_narrow
 

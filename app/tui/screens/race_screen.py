@@ -13,7 +13,7 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from app.chat.conversation import Conversation
-from app.engine.answer import Answer, Request
+from app.engine.asking.answer import Answer, Request
 from app.engine.engine import Engine
 from app.printable import one_line, printable
 from app.settings.answering import Answering
@@ -25,7 +25,7 @@ from app.tui.screens.race_clock import Clock
 from app.tui.screens.race_verdict import Verdict, first_difference, verdict
 from app.tui.store import Store
 from app.tui.typed_app import typed_app
-from backends.chat.chat_template import Message
+from backends.chat.message import Message
 from decoding.sampling.sampling_settings import SamplingSettings
 
 _UPDATE_SECONDS = 0.25

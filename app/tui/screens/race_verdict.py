@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from app.engine.answer import Answer
+from app.engine.asking.answer import Answer
 from app.engine.speed.comparison import PLAIN, Comparison, Standing, compare_replies
 from app.learned.plain_replies import PlainReplies
 from app.paths import Paths

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from app.ahead.certain_tokens import BegunPrompt, CertainTokens, finished_words
 from app.ahead.expected import Expected
 from app.chat.conversation import Conversation
-from backends.chat.chat_template import ChatTemplate, Message
+from backends.chat.chat_template import ChatTemplate
+from backends.chat.message import Message
 from tests.fixtures.byte_tokenizer import END, START, ByteTokenizer
 from tests.fixtures.tokenizers import ToyTokenizer
 

@@ -4,7 +4,7 @@ import pytest
 
 from app.ahead.expected import Expectation, Expected
 from app.chat.conversation import Conversation
-from backends.chat.chat_template import Message
+from backends.chat.message import Message
 
 BEFORE = (Message("user", "Hi"), Message("assistant", "Hello"))
 

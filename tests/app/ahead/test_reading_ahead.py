@@ -13,7 +13,7 @@ from app.ahead.reading_ahead import AheadPorts, ReadingAhead
 from app.ahead.waste import AheadTime
 from app.chat.conversation import Conversation
 from app.paths import Paths
-from backends.chat.chat_template import Message
+from backends.chat.message import Message
 
 
 @dataclass

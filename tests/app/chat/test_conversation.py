@@ -6,7 +6,8 @@ import pytest
 
 from app.chat.conversation import Conversation
 from backends.base import PromptTooLongError
-from backends.chat.chat_template import Message, Prompt
+from backends.chat.chat_template import Prompt
+from backends.chat.message import Message
 
 
 def render(messages: Sequence[Message]) -> Prompt:

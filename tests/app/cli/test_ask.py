@@ -9,7 +9,7 @@ import pytest
 
 from app.cli.terminal import stdout
 from backends.base import Model
-from backends.chat.chat_template import Message
+from backends.chat.message import Message
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 

@@ -14,7 +14,7 @@ from app.loading.streaming.agreed_models import AgreedModels
 from app.loading.streaming.outlook import Outlook, Share, StreamOfferError
 from app.paths import Paths
 from backends.base import OutOfMemoryError
-from backends.chat.chat_template import Message
+from backends.chat.message import Message
 from decoding.events import Prefill
 
 pytestmark = pytest.mark.usefixtures("llamacpp")

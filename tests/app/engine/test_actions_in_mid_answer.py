@@ -19,12 +19,12 @@ from threading import Event
 import pytest
 
 from app.chat.conversation import Conversation
-from app.engine.answer import Answer, Request
+from app.engine.asking.answer import Answer, Request
 from app.engine.engine import Engine
 from app.engine.engine_status import Phase
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
-from backends.chat.chat_template import Message
+from backends.chat.message import Message
 from decoding.events import Finish, Prefill, Step
 from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.heard import Heard, assert_plain, hear, hurry

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import pytest
 
 from app.chat.conversation import Conversation
-from app.engine.answer import Answer, Request, Stage
+from app.engine.asking.answer import Answer, Request, Stage
 from app.engine.engine import Engine, LoadingStoppedError, OpenSession
 from app.engine.engine_status import Phase
 from app.engine.reply import Piece
@@ -20,7 +20,7 @@ from app.prompt_cache import state_keeper
 from app.prompt_cache.saved_states import SavedStates
 from backends.base import ModelError, OutOfMemoryError, PassStoppedError, UsageError
 from backends.base.pass_stop import pass_is_stopped
-from backends.chat.chat_template import Message
+from backends.chat.message import Message
 from decoding.events import FinishReason, Origin
 from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.scripted import Narrow, ScriptedModel, opened

@@ -15,7 +15,7 @@ pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from app.bench.methods import methods
 from app.chat.conversation import Conversation
-from app.engine.answer import Answer, Request, Stage
+from app.engine.asking.answer import Answer, Request, Stage
 from app.engine.engine import Engine
 from app.engine.engine_status import Loaded, Phase
 from app.engine.session_opening import open_session
@@ -24,7 +24,7 @@ from app.learned.memory_bandwidth import memory_bandwidth, mlx_bandwidth
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from backends import mlx
-from backends.chat.chat_template import Message
+from backends.chat.message import Message
 from backends.engines import backend_selection
 from backends.hardware.bandwidth import Bandwidth
 from backends.hardware.machine import Machine

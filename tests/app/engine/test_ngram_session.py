@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from app.chat.conversation import Conversation
-from app.engine.answer import Request
+from app.engine.asking.answer import Request
 from app.engine.engine import Engine
 from app.engine.reply import new_reply
 from app.engine.session import Session
@@ -18,7 +18,7 @@ from app.engine.session_drafters import build
 from app.engine.session_opening import open_session
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
-from backends.chat.chat_template import Message
+from backends.chat.message import Message
 from decoding.draft import Drafter
 from decoding.events import Step
 from decoding.generation import Limits

@@ -13,14 +13,14 @@ from app.ahead.expected import Expected
 from app.ahead.piece_length import GROUP
 from app.ahead.waste import AheadTime
 from app.chat.conversation import Conversation
-from app.engine.answer import Answer, Request
+from app.engine.asking.answer import Answer, Request
 from app.engine.engine import Engine
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.prompt_cache import state_keeper
 from app.prompt_cache.state_keeper import StateKeeper
 from backends.base import Logits, ModelError, OutOfMemoryError
-from backends.chat.chat_template import Message
+from backends.chat.message import Message
 from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.scripted import ScriptedContext, ScriptedModel, opened
 from tests.fixtures.settled import long_ago, settle

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from app.chat.conversation import Conversation
-from app.engine.answer import Answer, Request
+from app.engine.asking.answer import Answer, Request
 from app.engine.engine import Engine
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.prompt_cache.saved_states import SavedStates
-from backends.chat.chat_template import Message
+from backends.chat.message import Message
 from decoding.sampling.distribution import SamplingSettings
 
 pytestmark = pytest.mark.usefixtures("llamacpp")

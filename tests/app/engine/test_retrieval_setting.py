@@ -12,7 +12,7 @@ from app.drafting.drafter_building import DrafterEnvironment
 from app.drafting.spec import draft_spec
 from app.drafting.spec.drafter_node import NodeKind
 from app.engine import indexing
-from app.engine.answer import Request
+from app.engine.asking.answer import Request
 from app.engine.engine import Engine
 from app.engine.indexing import Indexing
 from app.engine.session_drafters import Drafting, build
@@ -21,7 +21,7 @@ from app.loading.session_options import SessionOptions
 from app.loading.target_context import TargetContext
 from app.paths import Paths
 from backends.base import Context, Model
-from backends.chat.chat_template import Message
+from backends.chat.message import Message
 from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.corpora import corpus_of, document
 from tests.fixtures.scripted import ScriptedModel, opened

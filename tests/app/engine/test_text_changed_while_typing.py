@@ -16,12 +16,12 @@ import pytest
 from app.ahead.expected import Expected
 from app.ahead.piece_reader import PieceReader
 from app.chat.conversation import Conversation
-from app.engine.answer import Request
+from app.engine.asking.answer import Request
 from app.engine.engine import Engine
 from app.engine.engine_status import Phase
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
-from backends.chat.chat_template import Message
+from backends.chat.message import Message
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.heard import Heard, assert_plain, hear, hurry

@@ -8,7 +8,7 @@ import pytest
 
 from app.ahead.expected import Expected
 from app.ahead.permission import Permission
-from app.engine.answer import Answer, Request
+from app.engine.asking.answer import Answer, Request
 from app.engine.engine import Engine
 from app.loading.session_options import SessionOptions
 from app.paths import Paths

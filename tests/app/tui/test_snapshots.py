@@ -15,7 +15,7 @@ from app.chat.attachment import Attachment, AttachmentKind
 from app.chat.conversation import Conversation
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.turn import ASSISTANT, USER, Turn
-from app.engine.answer import Answer, Request
+from app.engine.asking.answer import Answer, Request
 from app.engine.engine_status import Loaded, Phase, Status
 from app.engine.reply import Piece
 from app.engine.reply_metrics import DrafterMetrics, ReplyMetrics

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.chat import template_process
-from backends.chat.chat_template import PLAIN_STOPS, ChatTemplate, Message, Prompt
+from backends.chat.chat_template import PLAIN_STOPS, ChatTemplate, Prompt
+from backends.chat.message import Message
 from backends.chat.template_process import TemplateProcess
 from tests.fixtures.byte_tokenizer import BOS, END, START, ByteTokenizer
 

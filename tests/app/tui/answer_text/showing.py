@@ -9,7 +9,7 @@ from textual.containers import VerticalScroll
 from textual.widget import Widget
 from textual.widgets import Markdown
 
-from app.engine.answer import Piece
+from app.engine.asking.answer import Piece
 from app.settings.preferences import Preferences
 from app.tui.answer_text.answer_text import AnswerText
 from app.tui.look.themes import register_themes

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from app.chat.conversation import Conversation
-from app.engine.answer import Answer, Request, Stage
+from app.engine.asking.answer import Answer, Request, Stage
 from app.engine.engine_status import Loaded
 from app.engine.pooled_comparison import PooledComparison
 from app.engine.reply_metrics import DrafterMetrics

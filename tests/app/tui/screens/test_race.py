@@ -7,7 +7,7 @@ import pytest
 from textual.pilot import Pilot
 
 from app.chat.conversation import Conversation
-from app.engine.answer import Answer, Request, Stage
+from app.engine.asking.answer import Answer, Request, Stage
 from app.engine.engine import Engine
 from app.engine.engine_status import Loaded, Phase, Status
 from app.engine.reply import new_reply

@@ -1,12 +1,16 @@
 """An answer on its way from the engine's thread to the thread that asked for it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from threading import Event as Flag
 from typing import TYPE_CHECKING
 
 from app.chat.conversation import Conversation
+from app.chat.question import Infill, RawText
+from app.chat.reply_options import USUAL, ReplyOptions
 from app.engine.reply import START, Piece, Reply
+from backends.chat.message import Tool
 from decoding.events import Event, FinishReason, Prefill, Step
 from decoding.sampling.sampling_settings import SamplingSettings
 
@@ -30,6 +34,10 @@ class Request:
 
     partial: the beginning of an answer to continue. draft: the drafters of this answer alone, for
     comparing answers; None for the session's. chat: its number in the history, None if not saved.
+    text: what is continued in place of the conversation. tools: those that the model may call.
+    may_drop: whether the oldest turns are left out where the context is too short; if not, that is
+    an error. is_aside: whether it is a side question, such as for a title, which must not cost the
+    conversation before it its place in the prompt cache.
     """
 
     conversation: Conversation
@@ -38,6 +46,11 @@ class Request:
     partial: str = ""
     draft: str | None = None
     chat: int | None = None
+    options: ReplyOptions = USUAL
+    text: RawText | Infill | None = None
+    tools: tuple[Tool, ...] = ()
+    may_drop: bool = True
+    is_aside: bool = False
 
 
 class Answer:
@@ -62,6 +75,16 @@ class Answer:
         self._taken = START
         self._stop = Flag()
         self._done = Flag()
+        self._on_change: Callable[[], None] = _ignore
+
+    def listen(self, on_change: Callable[[], None]) -> None:
+        """Have a function called on the engine's thread after each event and at the end.
+
+        It must not block, nor raise. One listener at a time.
+        """
+        self._on_change = on_change
+        if self.is_done:
+            on_change()
 
     def stop(self) -> None:
         """Request its end after the current step; the text so far is kept."""
@@ -113,8 +136,14 @@ class Answer:
             self.read = (event.done, event.total)
         elif isinstance(event, Step):
             self.stage = Stage.ANSWERING
+        self._on_change()
 
     def finish(self) -> None:
         """Mark it as done."""
         self.stage = Stage.DONE
         self._done.set()
+        self._on_change()
+
+
+def _ignore() -> None:
+    """What is done where nobody listens."""

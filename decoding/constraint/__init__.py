@@ -1,0 +1,1 @@
+"""Structured output: which tokens may follow, at every position of a reply."""
