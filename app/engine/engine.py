@@ -388,6 +388,7 @@ class Engine:
         session.drafting.compare(request.draft is not None)
         answer.stage = Stage.READING
         prompt, answer.dropped = prompt_of(session, request)
+        answer.form = prompt.form
         answer.note = "; ".join(filter(None, [prompt.note, active.indexing.news()]))
         reply = new_reply(max(answer.asked_at, self._free_at))
         loaded = session.plain_replies.replies, session.drafting

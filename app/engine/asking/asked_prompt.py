@@ -17,9 +17,9 @@ def prompt_of(session: Session, request: Request) -> tuple[Prompt, int]:
     """
     if request.text is not None:
         return _of_text(session, request), 0
-    prompt, dropped = session.prompt(request.conversation, request.partial)
+    prompt, dropped = session.prompt(request.conversation, request.partial, request.tools)
     if dropped and not request.may_drop:
-        whole = session.whole_prompt(request.conversation)
+        whole = session.whole_prompt(request.conversation, request.tools)
         raise PromptTooLongError(len(whole.tokens), session.context.n_ctx)
     return prompt, dropped
 
