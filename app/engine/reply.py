@@ -40,6 +40,8 @@ class Reply:
     """Characters of the text up to the end of each token; a character of several tokens belongs to
     the last one."""
     finish_reason: FinishReason | None = None
+    stop_text: str = ""
+    """The stop text that ended it, which is not part of its text."""
     joules: float | None = None
     """Energy used for decoding, where the machine can measure it."""
     ahead_tokens: int = 0

@@ -124,10 +124,14 @@ class Session:
             PromptTooLongError: the last turn does not fit even alone.
         """
         prompt, dropped = conversation.fit(self.template.prompt, self.context.n_ctx)
-        if partial:
-            more = self.model.tokenizer.encode(partial, special=False)
-            prompt = Prompt([*prompt.tokens, *more], prompt.stops, prompt.note)
-        return prompt, dropped
+        return self.continued(prompt, partial), dropped
+
+    def continued(self, prompt: Prompt, partial: str) -> Prompt:
+        """A prompt with the beginning of its answer."""
+        if not partial:
+            return prompt
+        more = self.model.tokenizer.encode(partial, special=False)
+        return Prompt([*prompt.tokens, *more], prompt.stops, prompt.note)
 
     def whole_prompt(self, conversation: Conversation) -> Prompt:
         """The prompt of a conversation with all its turns, however long."""
@@ -203,7 +207,7 @@ class Session:
             if isinstance(event, Prefill):
                 energy.start()
             if text.stopped and reply.finish_reason is None:
-                reply.finish_reason = FinishReason.STOP
+                reply.finish_reason, reply.stop_text = FinishReason.STOP, text.stop_text
                 reply.joules = energy.joules
                 return
 

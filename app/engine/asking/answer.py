@@ -16,7 +16,9 @@ from decoding.sampling.sampling_settings import SamplingSettings
 
 if TYPE_CHECKING:
     from app.engine.reply_metrics import ReplyMetrics
+    from app.engine.session import Session
     from backends.base import SpecchatError
+    from backends.chat.chat_template import Prompt
 
 
 class Stage(StrEnum):
@@ -72,6 +74,7 @@ class Answer:
         self.metrics: ReplyMetrics | None = None
         self.error: SpecchatError | None = None
         self._reply: Reply | None = None
+        self._prepared: tuple[Session, Prompt] | None = None
         self._taken = START
         self._stop = Flag()
         self._done = Flag()
@@ -109,6 +112,11 @@ class Answer:
         """Text of the reply so far."""
         return self._reply.text if self._reply else ""
 
+    @property
+    def reply(self) -> Reply | None:
+        """The reply, which the engine's thread goes on to fill; None before its prompt is known."""
+        return self._reply
+
     def take_pieces(self) -> list[Piece]:
         """Text added since the last call, one piece for equal neighbours; for one reader."""
         if self._reply is None:
@@ -126,6 +134,20 @@ class Answer:
         """Why generation ended; None while it runs, and after an error."""
         return self._reply.finish_reason if self._reply else None
 
+    def prepare(self, session: "Session") -> "Prompt":
+        """Build its prompt, on the engine's thread; once for one session.
+
+        Raises:
+            UsageError: as of asked_prompt.prompt_of.
+        """
+        from app.engine.asking.asked_prompt import prompt_of
+
+        if self._prepared is not None and self._prepared[0] is session:
+            return self._prepared[1]
+        prompt, self.dropped = prompt_of(session, self.request)
+        self._prepared = session, prompt
+        return prompt
+
     def begin(self, reply: Reply) -> None:
         """Publish a reply that is about to be generated."""
         self._reply = reply
@@ -140,6 +162,7 @@ class Answer:
 
     def finish(self) -> None:
         """Mark it as done."""
+        self._prepared = None
         self.stage = Stage.DONE
         self._done.set()
         self._on_change()
