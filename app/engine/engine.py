@@ -325,7 +325,9 @@ class Engine:
             self._counts.count_all(self._active.session.model.tokenizer)
 
     def _prepare(self) -> None:
-        if self._active is not None:
+        if self._active is None:
+            self._preparations.fail_all(self._status.error or ModelError("no model is loaded"))
+        else:
             self._preparations.build_all(self._active.session)
 
     def _follow_draft(self, *, is_asked: bool = False) -> None:
@@ -387,6 +389,7 @@ class Engine:
             self._active.reading.expect_nothing()
 
     def _fill(self, answer: Answer) -> None:
+        from app.engine.asking.asked_prompt import prompt_for
         from app.engine.reply_metrics import reply_metrics
 
         active, request = self._active, answer.request
@@ -401,7 +404,7 @@ class Engine:
             self._redraft(session, request.draft, is_asked=True)
         session.drafting.compare(request.draft is not None)
         answer.stage = Stage.READING
-        prompt = answer.prepare(session)
+        prompt = prompt_for(session, answer)
         answer.note = "; ".join(filter(None, [prompt.note, active.indexing.news()]))
         reply = new_reply(max(answer.asked_at, self._free_at))
         loaded = session.plain_replies.replies, session.drafting

@@ -74,7 +74,9 @@ class Answer:
         self.metrics: ReplyMetrics | None = None
         self.error: SpecchatError | None = None
         self._reply: Reply | None = None
-        self._prepared: tuple[Session, Prompt] | None = None
+        self.prepared: tuple[Session, Prompt] | None = None
+        """Its prompt where that was built, and the session it was built for; the engine's thread
+        alone reads it."""
         self._taken = START
         self._stop = Flag()
         self._done = Flag()
@@ -134,20 +136,6 @@ class Answer:
         """Why generation ended; None while it runs, and after an error."""
         return self._reply.finish_reason if self._reply else None
 
-    def prepare(self, session: "Session") -> "Prompt":
-        """Build its prompt, on the engine's thread; once for one session.
-
-        Raises:
-            UsageError: as of asked_prompt.prompt_of.
-        """
-        from app.engine.asking.asked_prompt import prompt_of
-
-        if self._prepared is not None and self._prepared[0] is session:
-            return self._prepared[1]
-        prompt, self.dropped = prompt_of(session, self.request)
-        self._prepared = session, prompt
-        return prompt
-
     def begin(self, reply: Reply) -> None:
         """Publish a reply that is about to be generated."""
         self._reply = reply
@@ -162,7 +150,7 @@ class Answer:
 
     def finish(self) -> None:
         """Mark it as done."""
-        self._prepared = None
+        self.prepared = None
         self.stage = Stage.DONE
         self._done.set()
         self._on_change()

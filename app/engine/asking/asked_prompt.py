@@ -1,10 +1,23 @@
 """The prompt of a request."""
 
 from app.chat.question import RawText
-from app.engine.asking.answer import Request
+from app.engine.asking.answer import Answer, Request
 from app.engine.session import Session
 from backends.base import PromptTooLongError, UsageError
 from backends.chat.chat_template import Prompt
+
+
+def prompt_for(session: Session, answer: Answer) -> Prompt:
+    """The prompt of an answer, which is built once for one session.
+
+    Raises:
+        UsageError: as of prompt_of.
+    """
+    if answer.prepared is not None and answer.prepared[0] is session:
+        return answer.prepared[1]
+    prompt, answer.dropped = prompt_of(session, answer.request)
+    answer.prepared = session, prompt
+    return prompt
 
 
 def prompt_of(session: Session, request: Request) -> tuple[Prompt, int]:

@@ -45,11 +45,20 @@ class Preparations:
             ended = self._clock()
             self._next_at = ended + (ended - began) / _SHARE
 
+    def fail_all(self, error: Exception) -> None:
+        """Tell all that wait that no prompt can be built."""
+        while self._waiting:
+            _, future = self._waiting.popleft()
+            if future.set_running_or_notify_cancel():
+                future.set_exception(error)
+
     def _build_next(self, session: "Session") -> None:
+        from app.engine.asking.asked_prompt import prompt_for  # loads what runs models
+
         answer, future = self._waiting.popleft()
         if not future.set_running_or_notify_cancel():
             return
         try:
-            future.set_result(len(answer.prepare(session).tokens))
+            future.set_result(len(prompt_for(session, answer).tokens))
         except Exception as error:
             future.set_exception(error)
