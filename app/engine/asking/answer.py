@@ -39,7 +39,8 @@ class Request:
     text: what is continued in place of the conversation. tools: those that the model may call.
     may_drop: whether the oldest turns are left out where the context is too short; if not, that is
     an error. is_aside: whether it is a side question, such as for a title, which must not cost the
-    conversation before it its place in the prompt cache.
+    conversation before it its place in the prompt cache. program: the name of the program that asks
+    over HTTP, "" if the user does.
     """
 
     conversation: Conversation
@@ -53,6 +54,7 @@ class Request:
     tools: tuple[Tool, ...] = ()
     may_drop: bool = True
     is_aside: bool = False
+    program: str = ""
 
 
 class Answer:
