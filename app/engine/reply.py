@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from decoding.events import FinishReason
 from decoding.sampling.lossy_rule import LossyRule
+from decoding.sampling.token_logprob import TokenLogprob
 from decoding.telemetry import Statistics
 
 
@@ -39,6 +40,8 @@ class Reply:
     token_ends: list[int] = field(default_factory=list[int])
     """Characters of the text up to the end of each token; a character of several tokens belongs to
     the last one."""
+    logprobs: list[TokenLogprob] = field(default_factory=list[TokenLogprob])
+    """Log probabilities of each token, if they were asked for."""
     finish_reason: FinishReason | None = None
     stop_text: str = ""
     """The stop text that ended it, which is not part of its text."""

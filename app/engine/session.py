@@ -155,8 +155,10 @@ class Session:
 
         Raises:
             PromptTooLongError: the prompt leaves no room for an answer.
+            UsageError: a setting names a token that the model does not have.
             ModelError: the engine failed; reply holds what was generated before.
         """
+        settings.check_vocabulary(self.model.info.n_vocab)
         reply.rule = settings.lossy_in_effect
         try:
             with self.context.use() as context:
@@ -167,6 +169,7 @@ class Session:
                     Limits(max_tokens, self.model.tokenizer.end_tokens),
                     drafters=self._drafter,
                     is_cancelled=is_cancelled,
+                    top_logprobs=options.top_logprobs,
                 )
                 yield from self._filled(reply, (*prompt.stops, *options.stops), events)
         finally:
@@ -193,6 +196,7 @@ class Session:
             reply.statistics.add(event)
             added = ""
             if isinstance(event, Step):
+                reply.logprobs += event.logprobs
                 reply.token_ids += event.tokens
                 reply.provenance += event.provenance
                 for token in event.tokens:

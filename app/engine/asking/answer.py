@@ -13,6 +13,7 @@ from app.engine.reply import START, Piece, Reply
 from backends.chat.message import Tool
 from decoding.events import Event, FinishReason, Prefill, Step
 from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.token_logprob import TokenLogprob
 
 if TYPE_CHECKING:
     from app.engine.reply_metrics import ReplyMetrics
@@ -132,6 +133,11 @@ class Answer:
     def token_ids(self) -> tuple[int, ...]:
         """Tokens of the reply so far."""
         return tuple(self._reply.token_ids) if self._reply else ()
+
+    @property
+    def logprobs(self) -> tuple[TokenLogprob, ...]:
+        """Log probabilities of the tokens so far, if they were asked for."""
+        return tuple(self._reply.logprobs) if self._reply else ()
 
     @property
     def finish_reason(self) -> FinishReason | None:
