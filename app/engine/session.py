@@ -8,6 +8,8 @@ from functools import partial as partial_of
 from app.chat.conversation import Conversation
 from app.chat.reply_options import USUAL, ReplyOptions
 from app.drafting.drafter_building import DrafterEnvironment
+from app.drafting.one_reply.drafters_of_reply import drafters_of
+from app.drafting.one_reply.reply_drafters import ReplyDrafters
 from app.drafting.spec import draft_spec
 from app.engine.reply import Reply
 from app.engine.session_drafters import Drafting, build
@@ -128,10 +130,14 @@ class Session:
         """
         rendered = partial_of(self.template.prompt, tools=tools)
         prompt, dropped = conversation.fit(rendered, self.context.n_ctx)
-        if partial:
-            more = self.model.tokenizer.encode(partial, special=False)
-            prompt = replace(prompt, tokens=[*prompt.tokens, *more])
-        return prompt, dropped
+        return self.continued(prompt, partial), dropped
+
+    def continued(self, prompt: Prompt, partial: str) -> Prompt:
+        """A prompt with the beginning of its answer."""
+        if not partial:
+            return prompt
+        more = self.model.tokenizer.encode(partial, special=False)
+        return replace(prompt, tokens=[*prompt.tokens, *more])
 
     def whole_prompt(self, conversation: Conversation, tools: Sequence[Tool] = ()) -> Prompt:
         """The prompt of a conversation with all its turns, however long."""
@@ -155,9 +161,15 @@ class Session:
 
         Raises:
             PromptTooLongError: the prompt leaves no room for an answer.
+            UsageError: a setting names a token that the model does not have.
             ModelError: the engine failed; reply holds what was generated before.
         """
+        settings.check_vocabulary(self.model.info.n_vocab)
         reply.rule = settings.lossy_in_effect
+        own = ReplyDrafters(
+            drafters_of(options, self.model.tokenizer, len(prompt.tokens), self.context.n_ctx)
+        )
+        reply.own_drafters, reply.is_predicted = own.names, bool(options.prediction)
         try:
             with self.context.use() as context:
                 events = generate(
@@ -165,26 +177,33 @@ class Session:
                     prompt.tokens,
                     settings,
                     Limits(max_tokens, self.model.tokenizer.end_tokens),
-                    drafters=self._drafter,
+                    drafters=lambda: self._drafter(own),
                     is_cancelled=is_cancelled,
+                    top_logprobs=options.top_logprobs,
                 )
                 stops = (*prompt.stops, *options.stops)
                 text = TextStream(self.model.tokenizer, stops, shows_control=options.shows_control)
                 yield from self._filled(reply, text, events)
         finally:
+            reply.own_statuses = own.end(self.drafting.memory)
             self.drafting.remember()
             self._keep_speed(reply)
             if self.options.model and reply.token_ids:
                 remember_model(self.reference, self.paths)
 
-    def _drafter(self) -> Controller | None:
-        """The drafter of the next step; models that are not worth their memory are freed first."""
+    def _drafter(self, own: ReplyDrafters) -> Controller | None:
+        """The drafter of the next step; models that are not worth their memory are freed first.
+
+        own: drafters of the reply alone.
+        """
         if self.shared is not None:
             drafting = self.shared.reconsidered(self.drafting, self.model)
             if drafting is not self.drafting:
                 self.drafting = drafting
                 self.plain_replies = PlainReplies.of(self.model.info, self.paths)
-        return self.drafting.controller
+        drafting = self.drafting
+        controller = drafting.controller or (drafting.reserve if own.names else None)
+        return own.join(controller, drafting.memory)
 
     def _filled(
         self, reply: Reply, text: TextStream, events: Iterator[Event]
@@ -194,6 +213,7 @@ class Session:
             reply.statistics.add(event)
             added = ""
             if isinstance(event, Step):
+                reply.logprobs += event.logprobs
                 reply.token_ids += event.tokens
                 reply.provenance += event.provenance
                 for token in event.tokens:
@@ -208,7 +228,7 @@ class Session:
             if isinstance(event, Prefill):
                 energy.start()
             if text.stopped and reply.finish_reason is None:
-                reply.finish_reason = FinishReason.STOP
+                reply.finish_reason, reply.stop_text = FinishReason.STOP, text.stop_text
                 reply.joules = energy.joules
                 return
 

@@ -11,7 +11,6 @@ class EndReason(StrEnum):
     STOP_SEQUENCE = "stop_sequence"
     LENGTH = "length"
     CONTEXT = "context"
-    CANCELLED = "cancelled"
     TOOL_CALLS = "tool_calls"
 
 
