@@ -47,7 +47,7 @@ def _of_text(session: Session, request: Request) -> Prompt:
 
 
 def _whole(session: Session, request: Request) -> Prompt:
-    """The prompt with all turns; thinking that it opens is closed where a grammar leaves no room."""
+    """The prompt with all turns; thinking that it opens is closed where a grammar has no room."""
     prompt = session.whole_prompt(request.conversation, request.tools)
     if request.options.grammar is not None and prompt.form.thinking:
         closed = f"{THINKING[prompt.form.thinking]}\n\n"

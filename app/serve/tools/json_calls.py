@@ -167,7 +167,9 @@ def _whole_call(text: GrowingText, end: int, calls: OpenCalls, *, any_name: bool
 
 def _call_of(value: object) -> Call | None:
     """The call that an object means, in whichever order and nesting its keys are."""
-    fields = cast("Mapping[str, object]", value) if isinstance(value, dict) else {}
+    if not isinstance(value, dict):
+        return None
+    fields = cast("Mapping[str, object]", value)
     inner = fields.get("function")
     if isinstance(inner, dict):
         fields = cast("Mapping[str, object]", inner)
