@@ -1,6 +1,6 @@
 """A loaded model with its context and drafters, which answers one prompt after another."""
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial as partial_of
@@ -31,6 +31,7 @@ from decoding.events import Event, Finish, FinishReason, Prefill, Step
 from decoding.generation import Limits, generate
 from decoding.planning.controller import Controller
 from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.token_logprob import TokenLogprob
 from decoding.text import TextStream
 from models.reference import HubReference, Reference
 
@@ -213,6 +214,7 @@ class Session:
             reply.statistics.add(event)
             added = ""
             if isinstance(event, Step):
+                reply.token_bytes |= self._bytes_of(event.logprobs)
                 reply.logprobs += event.logprobs
                 reply.token_ids += event.tokens
                 reply.provenance += event.provenance
@@ -231,6 +233,11 @@ class Session:
                 reply.finish_reason, reply.stop_text = FinishReason.STOP, text.stop_text
                 reply.joules = energy.joules
                 return
+
+    def _bytes_of(self, told: Iterable[TokenLogprob]) -> dict[int, bytes]:
+        """What tokens stand for: those of some log probabilities, and the alternatives to them."""
+        tokens = {token for one in told for token in (one.token, *(other for other, _ in one.top))}
+        return {token: self.model.tokenizer.entry(token) for token in tokens}
 
     def _keep_speed(self, reply: Reply) -> None:
         """Keep the speed of a reply's plain steps: it tells how much speeds vary here."""
