@@ -1,13 +1,10 @@
 """The prompt of a request."""
 
-from dataclasses import replace
-
 from app.chat.question import RawText
 from app.engine.asking.answer import Answer, Request
 from app.engine.session import Session
 from backends.base import PromptTooLongError, UsageError
 from backends.chat.chat_template import Prompt
-from backends.chat.reply_form import THINKING
 
 
 def prompt_for(session: Session, answer: Answer) -> Prompt:
@@ -47,10 +44,5 @@ def _of_text(session: Session, request: Request) -> Prompt:
 
 
 def _whole(session: Session, request: Request) -> Prompt:
-    """The prompt with all turns; thinking that it opens is closed where a grammar has no room."""
     prompt = session.whole_prompt(request.conversation, request.tools)
-    if request.options.grammar is not None and prompt.form.thinking:
-        closed = f"{THINKING[prompt.form.thinking]}\n\n"
-        prompt = replace(prompt, form=replace(prompt.form, thinking=""))
-        return session.continued(prompt, closed + request.partial)
     return session.continued(prompt, request.partial)

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -95,10 +96,10 @@ class CountRequest(Fields):
         Raises:
             RefusedError: values are out of range, or contradict each other.
         """
-        conversation, partial = conversation_of(self.system, self.messages), ""
+        conversation, begun = conversation_of(self.system, self.messages), ""
         last = conversation.turns[-1] if conversation.turns else None
         if last is not None and last.role == "assistant" and not last.calls:
-            partial = conversation.turns.pop().content
+            begun = conversation.turns.pop().content
         if not conversation.turns:
             raise invalid("messages: there is nothing to answer", "messages")
         offered = self.offered
@@ -106,7 +107,7 @@ class CountRequest(Fields):
             conversation,
             answering.for_an_answer(),
             loaded.context_size,
-            partial=partial,
+            partial=begun,
             options=offered.options(ReplyOptions(grammar=self._grammar)),
             tools=offered.tools,
             may_drop=False,
@@ -146,5 +147,5 @@ class MessagesRequest(CountRequest):
         )
         longest = min(self.max_tokens, loaded.context_size)
         request = replace(plain, options=options, settings=settings, max_tokens=longest)
-        splitter = self.offered.splitter(options, has_thinking=not plain.partial)
+        splitter = partial(self.offered.splitter, is_begun=bool(plain.partial))
         return AskedReply((request,), self.stream, splitter)

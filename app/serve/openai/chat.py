@@ -28,7 +28,7 @@ class Chat:
             has_logprobs=asked.logprobs,
         )
         requests = asked.requests(self.defaults, model)
-        return AskedReply(requests, asked.stream, asked.splitter), writer
+        return AskedReply(requests, asked.stream, asked.offered.splitter), writer
 
     def error(self, refusal: RefusedError) -> Json:
         """The body of an error."""

@@ -9,7 +9,6 @@ from app.chat.reply_options import ReplyOptions
 from app.engine.asking.answer import Request
 from app.engine.engine_status import Loaded
 from app.serve.asked_sampling import seeds
-from app.serve.dialect import MakeSplitter
 from app.serve.limits import MOST_MESSAGES, MOST_TOP_LOGPROBS
 from app.serve.openai.chat_tools import ChatTool, ToolChoice, offered_in_chat
 from app.serve.openai.common_fields import CommonFields
@@ -53,11 +52,6 @@ class ChatRequest(CommonFields):
             RefusedError: one is unusable.
         """
         return offered_in_chat(self.tools, self.tool_choice, is_parallel=self.parallel_tool_calls)
-
-    @property
-    def splitter(self) -> MakeSplitter:
-        """What splits each reply."""
-        return self.offered.splitter(self._options())
 
     def requests(self, defaults: Answering, loaded: Loaded) -> tuple[Request, ...]:
         """A request for each choice.

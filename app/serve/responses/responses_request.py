@@ -120,13 +120,12 @@ class ResponsesRequest(Fields):
         if not conversation.turns:
             raise invalid("input: there is nothing to answer", "input")
         offered = self.offered
-        options = offered.options(ReplyOptions(grammar=self.text.format.grammar))
         request = Request(
             conversation,
             asked_sampling(defaults, temperature=self.temperature, top_p=self.top_p),
             min(self.max_output_tokens or 1 << 31, loaded.context_size),
-            options=options,
+            options=offered.options(ReplyOptions(grammar=self.text.format.grammar)),
             tools=offered.tools,
             may_drop=self.truncation == "auto",
         )
-        return AskedReply((request,), self.stream, offered.splitter(options))
+        return AskedReply((request,), self.stream, offered.splitter)

@@ -47,26 +47,11 @@ class OfferedTools:
             return replace(options, grammar=Grammar(GrammarKind.JSON_SCHEMA, schema))
         return replace(options, shows_control=True)
 
-    def splitter(self, options: ReplyOptions, *, has_thinking: bool = True) -> "SplitterMaker":
-        """What makes the splitter of a reply with these options."""
-        return SplitterMaker(self, has_thinking=has_thinking and options.grammar is None)
-
-
-@dataclass(frozen=True, slots=True)
-class SplitterMaker:
-    """Makes the splitter of a reply, once its form is known."""
-
-    offered: OfferedTools
-    has_thinking: bool
-
-    def __call__(self, form: ReplyForm) -> ReplySplitter:
-        """The splitter of one reply."""
-        offered = self.offered
-        if offered.is_required:
-            form = ReplyForm(ToolForm.GENERIC)
-        return ReplySplitter(
-            form, offered.tools, offered.most_calls, has_thinking=self.has_thinking
-        )
+    def splitter(self, form: ReplyForm, *, is_begun: bool = False) -> ReplySplitter:
+        """The splitter of a reply. is_begun: whether it continues text, so that it cannot think."""
+        if self.is_required:
+            form = replace(form, tools=ToolForm.GENERIC)
+        return ReplySplitter(form, self.tools, self.most_calls, has_thinking=not is_begun)
 
 
 def offered_tools(

@@ -19,8 +19,7 @@ class ReplySplitter:
     """Splits one reply; the same text gives the same events, however it is cut.
 
     tools: those that are offered. most_calls: after so many, what follows is left out.
-    has_thinking: whether the reply may begin with thinking, as one that must match a grammar
-    may not.
+    has_thinking: whether the reply may begin with thinking.
     """
 
     def __init__(

@@ -306,8 +306,8 @@ def test_thinking_that_the_prompt_opened_ends_in_the_reply() -> None:
     assert split(["Hm. "], None, "<think>") == [("thought", "Hm. ")]
 
 
-def test_what_must_match_a_grammar_is_no_thinking() -> None:
-    text = '"<think>a</think>"'
+def test_a_reply_that_continues_text_does_not_think() -> None:
+    text = "<think>a</think>"
     assert split([text], None, "<think>", has_thinking=False) == [("text", text)]
 
 
