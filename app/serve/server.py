@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 import socket
-from dataclasses import dataclass, field
 from threading import Event, Thread
 
 import uvicorn
@@ -14,7 +13,7 @@ from app.engine.engine import Engine
 from app.serve.anthropic.count_tokens import count_route
 from app.serve.anthropic.messages import Messages
 from app.serve.http.application import Application
-from app.serve.http.guard import Guard, is_loopback
+from app.serve.http.guard import Guard
 from app.serve.http.http_protocol import protocol_of
 from app.serve.http.information import information_routes
 from app.serve.limits import Limits
@@ -22,34 +21,12 @@ from app.serve.openai.chat import Chat
 from app.serve.openai.completions import Completions
 from app.serve.responses.responses import Responses
 from app.serve.served_engine import ServedEngine
+from app.serve.server_options import ServerOptions
 from app.settings.answering import Answering
 from backends.base import UsageError
 
 _START_SECONDS = 10.0
 _BACKLOG = 128
-
-
-@dataclass(frozen=True, slots=True)
-class ServerOptions:
-    """Where a server listens, and who may ask it. names: as of Guard.
-
-    Raises:
-        UsageError: others than this machine could ask it without a key.
-    """
-
-    host: str
-    port: int
-    key: str = ""
-    names: frozenset[str] = frozenset()
-    limits: Limits = field(default_factory=Limits)
-
-    def __post_init__(self) -> None:
-        if not self.key and not is_loopback(self.host):
-            raise UsageError(
-                f"--host {self.host} needs a key",
-                "whoever reaches this machine could use the model",
-                "Give a file that holds one with --key-file.",
-            )
 
 
 class Server:
