@@ -1,8 +1,9 @@
 """A loaded model with its context and drafters, which answers one prompt after another."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial as partial_of
 
 from app.chat.conversation import Conversation
 from app.chat.reply_options import USUAL, ReplyOptions
@@ -21,7 +22,7 @@ from app.loading.target_context import TargetContext
 from app.paths import Paths
 from backends.base import ContextFacts, Model, ModelInfo
 from backends.chat.chat_template import ChatTemplate, Prompt
-from backends.chat.message import Message
+from backends.chat.message import Message, Tool
 from backends.engines.backend_selection import Form, forms
 from backends.hardware.bandwidth import Bandwidth
 from backends.hardware.energy import Energy, EnergyMeter
@@ -118,15 +119,18 @@ class Session:
         self._chat = chat
         self.drafting.leave_out(chat)
 
-    def prompt(self, conversation: Conversation, partial: str = "") -> tuple[Prompt, int]:
+    def prompt(
+        self, conversation: Conversation, partial: str = "", tools: Sequence[Tool] = ()
+    ) -> tuple[Prompt, int]:
         """The prompt of a conversation, and how many of its oldest turns were left out.
 
-        partial: the beginning of the answer, to continue one.
+        partial: the beginning of the answer, to continue one. tools: those that the model may call.
 
         Raises:
             PromptTooLongError: the last turn does not fit even alone.
         """
-        prompt, dropped = conversation.fit(self.template.prompt, self.context.n_ctx)
+        rendered = partial_of(self.template.prompt, tools=tools)
+        prompt, dropped = conversation.fit(rendered, self.context.n_ctx)
         return self.continued(prompt, partial), dropped
 
     def continued(self, prompt: Prompt, partial: str) -> Prompt:
@@ -134,12 +138,12 @@ class Session:
         if not partial:
             return prompt
         more = self.model.tokenizer.encode(partial, special=False)
-        return Prompt([*prompt.tokens, *more], prompt.stops, prompt.note)
+        return replace(prompt, tokens=[*prompt.tokens, *more])
 
-    def whole_prompt(self, conversation: Conversation) -> Prompt:
+    def whole_prompt(self, conversation: Conversation, tools: Sequence[Tool] = ()) -> Prompt:
         """The prompt of a conversation with all its turns, however long."""
         head = [Message("system", conversation.system)] if conversation.system else []
-        return self.template.prompt([*head, *conversation.turns])
+        return self.template.prompt([*head, *conversation.turns], tools)
 
     def raw_prompt(self, text: str) -> Prompt:
         """The prompt of a text without the chat template."""
@@ -178,7 +182,9 @@ class Session:
                     is_cancelled=is_cancelled,
                     top_logprobs=options.top_logprobs,
                 )
-                yield from self._filled(reply, (*prompt.stops, *options.stops), events)
+                stops = (*prompt.stops, *options.stops)
+                text = TextStream(self.model.tokenizer, stops, shows_control=options.shows_control)
+                yield from self._filled(reply, text, events)
         finally:
             reply.own_statuses = own.end(self.drafting.memory)
             self.drafting.remember()
@@ -201,9 +207,8 @@ class Session:
         return own.join(controller, drafting.memory)
 
     def _filled(
-        self, reply: Reply, stops: tuple[str, ...], events: Iterator[Event]
+        self, reply: Reply, text: TextStream, events: Iterator[Event]
     ) -> Iterator[tuple[Event, str]]:
-        text = TextStream(self.model.tokenizer, stops)
         energy = Energy(self.meter)
         for event in events:
             reply.statistics.add(event)

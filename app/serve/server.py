@@ -11,6 +11,8 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from app.engine.engine import Engine
+from app.serve.anthropic.count_tokens import count_route
+from app.serve.anthropic.messages import Messages
 from app.serve.http.application import Application
 from app.serve.http.guard import Guard
 from app.serve.http.http_protocol import protocol_of
@@ -18,6 +20,7 @@ from app.serve.http.information import information_routes
 from app.serve.limits import Limits
 from app.serve.openai.chat import Chat
 from app.serve.openai.completions import Completions
+from app.serve.responses.responses import Responses
 from app.serve.served_engine import ServedEngine
 from app.serve.server_options import ServerOptions
 from app.settings.answering import Answering
@@ -40,8 +43,10 @@ class Server:
         self.host: str = options.host
         self.port: int = self._socket.getsockname()[1]
         guard = Guard(options.host, options.key, options.names)
-        dialects = (Chat(defaults), Completions(defaults))
-        routes = information_routes(self.served, defaults)
+        dialects = (
+            Chat(defaults), Completions(defaults), Responses(defaults), Messages(defaults)
+        )  # fmt: skip
+        routes = [*information_routes(self.served, defaults), count_route(self.served, defaults)]
         application = Application(self.served, guard, dialects, routes)
         self._uvicorn = _Quiet(_config(application, options.limits))
         self._thread = Thread(target=self._run, name="server", daemon=True)

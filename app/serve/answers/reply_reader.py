@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from app.engine.asking.answer import Answer, Stage
 from app.engine.reply import Reply
-from app.serve.dialect import Splitter
+from app.serve.dialect import MakeSplitter, Splitter
 from app.serve.refusal import RefusalKind, RefusedError
 from app.serve.reply_events import (
     Alternative,
@@ -41,9 +41,10 @@ def refusal_of(error: Exception) -> RefusedError:
 class ReplyReader:
     """Events of one answer, of which each call returns those since the last one."""
 
-    def __init__(self, answer: Answer, splitter: Splitter | None) -> None:
+    def __init__(self, answer: Answer, make_splitter: MakeSplitter | None) -> None:
         self._answer = answer
-        self._splitter = splitter
+        self._make_splitter = make_splitter
+        self._splitter: Splitter | None = None
         self._read = 0
         """Characters of the text that were read."""
         self._told = 0
@@ -69,6 +70,8 @@ class ReplyReader:
             return
         if not self._has_begun:
             self._has_begun = True
+            if self._make_splitter is not None:
+                self._splitter = self._make_splitter(answer.form)
             statistics = reply.statistics
             yield Begun(statistics.prompt_tokens, statistics.cached_prompt_tokens)
         yield from self._added(reply)

@@ -76,9 +76,8 @@ class ReplyEndpoint:
         await turn.come.wait()
         served = self._served
         for choice, answer in enumerate(answers):
-            splitter = asked.splitter() if asked.splitter else None
             try:
-                async with aclosing(batches(served.engine, answer, splitter)) as events:
+                async with aclosing(batches(served.engine, answer, asked.splitter)) as events:
                     async for batch in events:
                         yield choice, batch
             finally:
