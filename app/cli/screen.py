@@ -5,8 +5,8 @@ import os
 
 from app.cli.terminal import process, stderr
 from app.cli.terminal.exit_codes import EXIT_ERROR
-from app.engine.asking.companion import Companion
 from app.engine.crash_report import crash_report
+from app.engine.engine import Companion
 from app.paths import Paths
 from app.settings.app_start import AppStart
 from backends.base import SpecchatError

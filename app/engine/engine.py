@@ -47,6 +47,8 @@ class LoadingStoppedError(SpecchatError):
 
 
 OpenSession = Callable[[SessionOptions, Paths, Callable[[str], None]], "Session"]
+Companion = Callable[["Engine"], contextlib.AbstractContextManager[str]]
+"""Runs beside an engine as long as its `with` lasts, and tells where it is found."""
 
 
 class Engine:

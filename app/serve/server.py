@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+import sys
 from threading import Event, Thread
 
 import uvicorn
@@ -118,7 +119,7 @@ def _listening(host: str, port: int) -> socket.socket:
         )[0]
         listening = socket.socket(family, kind, protocol)
         try:
-            if hasattr(socket, "SO_EXCLUSIVEADDRUSE"):  # Windows: others could take the port over
+            if sys.platform == "win32":  # where another process could take the port over
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
             else:
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

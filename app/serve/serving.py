@@ -3,8 +3,7 @@
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from app.engine.asking.companion import Companion
-from app.engine.engine import Engine
+from app.engine.engine import Companion, Engine
 from app.serve.server_options import ServerOptions
 from app.settings.answering import Answering
 

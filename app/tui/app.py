@@ -15,8 +15,7 @@ from textual.screen import Screen
 from app.actions import ACTIONS, Action
 from app.ahead.permission import Permission
 from app.dialogue.dialogue import Dialogue
-from app.engine.asking.companion import Companion
-from app.engine.engine import Engine
+from app.engine.engine import Companion, Engine
 from app.history import History, HistoryError
 from app.history.derived_data import open_history
 from app.paths import Paths
