@@ -28,7 +28,6 @@ STOP_REASONS = {
     EndReason.LENGTH: "max_tokens",
     EndReason.CONTEXT: "model_context_window_exceeded",
     EndReason.TOOL_CALLS: "tool_use",
-    EndReason.CANCELLED: "end_turn",
 }
 
 Fields = dict[str, object]
