@@ -53,7 +53,12 @@ class MessageWriter:
         del choice
         if isinstance(event, Begun):
             usage = _input_usage(event.prompt_tokens, event.cached_prompt_tokens)
-            message = {**self._head, "content": [], "stop_reason": None, "stop_sequence": None}
+            message: Fields = {
+                **self._head,
+                "content": [],
+                "stop_reason": None,
+                "stop_sequence": None,
+            }
             yield _frame("message_start", message={**message, "usage": {**usage, **_output(0)}})
             yield _frame("ping")
         elif isinstance(event, Ended):
