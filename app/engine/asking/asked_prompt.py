@@ -1,9 +1,9 @@
 """The prompt of a request."""
 
-from app.chat.question import RawText
+from app.chat.question import Infill, RawText
 from app.engine.asking.answer import Request
 from app.engine.session import Session
-from backends.base import PromptTooLongError, UsageError
+from backends.base import PromptTooLongError
 from backends.chat.chat_template import Prompt
 
 
@@ -16,7 +16,7 @@ def prompt_of(session: Session, request: Request) -> tuple[Prompt, int]:
         UsageError: the model was not trained to fill gaps.
     """
     if request.text is not None:
-        return _of_text(session, request), 0
+        return _of_text(session, request.text), 0
     prompt, dropped = session.prompt(request.conversation, request.partial)
     if dropped and not request.may_drop:
         whole = session.whole_prompt(request.conversation)
@@ -24,7 +24,7 @@ def prompt_of(session: Session, request: Request) -> tuple[Prompt, int]:
     return prompt, dropped
 
 
-def _of_text(session: Session, request: Request) -> Prompt:
-    if isinstance(request.text, RawText):
-        return session.raw_prompt(request.text.text)
-    raise UsageError("this model cannot fill in the middle", "it was not trained to")
+def _of_text(session: Session, text: RawText | Infill) -> Prompt:
+    if isinstance(text, RawText):
+        return session.raw_prompt(text.text)
+    return session.infill_prompt(text.before, text.after)
