@@ -118,23 +118,25 @@ class StateKeeper:
 
         is_aside: whether the conversation before it is sure to go on.
 
-        Returns whether a state was restored, or the context emptied by one that is unusable.
+        Returns whether a state was restored, or the context emptied by one that is unusable, or cut
+        to keep it as it was at its prompt's end.
         """
         context = self._context
+        length = context.length
         shared = common_prefix(list(context.tokens), list(prompt))
         held = context.reachable(min(shared, len(prompt) - 1))
         states = self._fitting(prompt, held)
         for _, state in states[:1]:
             if isinstance(state, KeptState) and self._is_used_up(state, prompt):
                 self._kept.remove(state)  # its place is free for the one that it replaces
-        lost = context.length - held
-        if lost >= WORTHWHILE and (is_aside or lost >= _SHARE_LOST * context.length):
+        lost = length - held
+        if lost >= WORTHWHILE and (is_aside or lost >= _SHARE_LOST * length):
             self._keep(held)
         self._prompt_tokens = len(prompt)
         for _, state in states:
             if self._restore(state):
                 break
-        return bool(states)
+        return bool(states) or context.length < length
 
     def _fitting(
         self, prompt: Sequence[int], held: int
@@ -193,6 +195,7 @@ class StateKeeper:
                 return
             if len(kept.tokens) - common_prefix(kept.tokens, tokens) < WORTHWHILE:
                 self._kept.remove(kept)
+                is_saved = is_saved and kept.is_saved
         with self._context.use() as context:
             state = context.save()
         self._kept.add(tokens, state, is_saved=is_saved)

@@ -194,6 +194,24 @@ def test_where_there_is_no_going_back_the_marked_end_of_the_prompt_is_kept_too(
     assert chat.answer([*FIRST, *[8] * 80, 7]) == 180
 
 
+def test_a_short_answer_is_saved_with_the_marked_end_of_its_prompt(
+    states: SavedStates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy that ends there takes the place of the whole, which was not saved yet."""
+
+    def reachable(context: ScriptedContext, length: int) -> int:
+        return context.length if length >= context.length else min(length, 90)
+
+    monkeypatch.setattr(ScriptedContext, "can_roll_back", False)
+    monkeypatch.setattr(ScriptedContext, "reachable", reachable)
+    chat = Chat(states)
+    chat.answer(FIRST)
+    chat.answer(SECOND)
+    assert chat.in_memory == [90]
+    chat.keeper.run(lambda: True)
+    assert chat.saved == [90, 100]
+
+
 def test_a_copy_that_the_engine_refuses_is_given_up(
     states: SavedStates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
