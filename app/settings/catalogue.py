@@ -15,6 +15,7 @@ from app.loading.session_options import (
     STREAM_CHOICES,
     check_range,
 )
+from app.settings.listening import DEFAULT_PORT, MOST_PORT
 from app.settings.prompt_memory import DEFAULT_PROMPT_MEMORY, MOST_PROMPT_MEMORY
 from app.settings.reading_ahead import (
     AHEAD_AUTO,
@@ -36,7 +37,11 @@ _MOST_BITS = 64
 _MOST_SHOWN = 120
 LOSSY = "lossy"
 DEFAULT_THEME = "specchat-dark"
-_MOST = {"ahead_waste": MOST_AHEAD_WASTE, "prompt_memory": MOST_PROMPT_MEMORY}
+_MOST = {
+    "ahead_waste": MOST_AHEAD_WASTE,
+    "port": MOST_PORT,
+    "prompt_memory": MOST_PROMPT_MEMORY,
+}
 PREFIX = "SPECCHAT_"
 """How the variables of all keys begin."""
 SAMPLING = tuple(field.name for field in fields(SamplingSettings))
@@ -135,6 +140,22 @@ KEYS = (
         Part.START,
         "store what drafters learn, on this machine only",
         True,
+    ),
+    Key("host", Kind.TEXT, Part.START, "address that the server listens on", "127.0.0.1"),
+    Key("port", Kind.INTEGER, Part.START, "port that the server listens on", DEFAULT_PORT),
+    Key(
+        "key_file",
+        Kind.TEXT,
+        Part.START,
+        "file that holds the key which programs must send to the server",
+        "server.key",
+    ),
+    Key(
+        "allow_host",
+        Kind.TEXT,
+        Part.START,
+        "further names that the server is reached by, separated by commas",
+        "host.docker.internal",
     ),
     Key(
         "ahead",
