@@ -277,9 +277,7 @@ class Controller:
     @property
     def _must_be_plain(self) -> bool:
         """Whether the costs need a plain step to be confirmed."""
-        if self._since_plain >= BASELINE_EVERY or self._costs.is_doubtful:
-            return True
-        return any(slowdown.is_doubtful for slowdown in self._slowdowns)
+        return self._since_plain >= BASELINE_EVERY or self._costs.is_doubtful
 
     def _select(
         self,
@@ -291,7 +289,11 @@ class Controller:
     ) -> _Selection:
         """The draft with the highest gain; if none pays, a probe or a plain step."""
         rate, budget = self.rate, self._budget
-        planned = [self._planner.plan(managed, history, limit, rate, budget) for managed in costly]
+        planned = [
+            self._planner.plan(managed, history, limit, rate, budget)
+            for managed in costly
+            if managed.slowdown is None or not managed.slowdown.is_doubtful
+        ]
         plans = [plan for plan in planned if isinstance(plan, DraftPlan)]
         silences: list[Silence] = []
         for plan in sorted(plans, key=lambda plan: plan.gain, reverse=True):
