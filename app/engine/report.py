@@ -58,7 +58,7 @@ def reply_report(
             "requested": drafting.requested,
             "state": metrics.state,
             "reason": metrics.reason or None,
-            "drafters": drafting.names,
+            "drafters": list(metrics.drafters),
             "notes": list(drafting.notes),
         },
         "sampling": {
