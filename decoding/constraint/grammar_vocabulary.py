@@ -1,6 +1,6 @@
 """The vocabulary of a model, as the matcher of grammars reads it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from backends.base import Tokenizer
@@ -22,10 +22,15 @@ class GrammarVocabulary:
 
         self.n_vocab = tokenizer.n_vocab
         self.end_tokens = tokenizer.end_tokens
-        stated = cast("Any", _Stated(tokenizer, spell))
-        ends = sorted(self.end_tokens)
+        stated = _Stated(tokenizer, spell)
+        self.texts: Sequence[bytes] = stated.tokens
+        """Of each token, control tokens by their names; empty for padding."""
+        # The library needs an end token; of a model that has none it is one past the vocabulary.
+        ends = sorted(self.end_tokens) or [tokenizer.n_vocab]
         self._tokenizer = LLTokenizer(
-            TokenizerWrapper(stated), n_vocab=tokenizer.n_vocab, eos_token=ends or None
+            TokenizerWrapper(cast("Any", stated)),
+            n_vocab=max(tokenizer.n_vocab, ends[-1] + 1),
+            eos_token=ends,
         )
 
     def constraint(self, grammar: CompiledGrammar) -> MatcherConstraint:
@@ -63,8 +68,7 @@ class _Stated:
                 piece = tokenizer.entry(token)
                 self.special_token_ids.append(token)
             self.tokens.append(piece)
-        ends = sorted(tokenizer.end_tokens)
-        self.eos_token_id = ends[0] if ends else 0
+        self.eos_token_id = min(tokenizer.end_tokens, default=tokenizer.n_vocab)
         self.bos_token_id = tokenizer.bos
 
     def __call__(self, text: bytes | str) -> list[int]:
