@@ -19,6 +19,7 @@ from app.loading.model_selection import remember_model
 from app.loading.session_options import SessionOptions
 from app.loading.target_context import TargetContext
 from app.paths import Paths
+from app.structured_output.reply_constraints import ReplyConstraints
 from backends.base import ContextFacts, Model, ModelInfo
 from backends.chat.chat_template import ChatTemplate, Prompt
 from backends.chat.message import Message
@@ -26,6 +27,7 @@ from backends.engines.backend_selection import Form, forms
 from backends.hardware.bandwidth import Bandwidth
 from backends.hardware.energy import Energy, EnergyMeter
 from backends.streaming.disk_speed import DiskSpeed
+from decoding.constraint.constraint import Constraint
 from decoding.events import Event, Finish, FinishReason, Prefill, Step
 from decoding.generation import Limits, generate
 from decoding.planning.controller import Controller
@@ -61,6 +63,8 @@ class Session:
     plain_replies: PlainReplies = field(default_factory=lambda: PlainReplies(None))
     """Speeds of this model's plain replies."""
     _chat: int | None = field(default=None, init=False)
+    _constraints: ReplyConstraints | None = field(default=None, init=False)
+    """Built for the first reply that must match a grammar."""
 
     def environment(self, notify: Callable[[str], None]) -> DrafterEnvironment:
         """The environment for building further drafters; notify gets a line on each phase."""
@@ -128,7 +132,7 @@ class Session:
         prompt, dropped = conversation.fit(self.template.prompt, self.context.n_ctx)
         if partial:
             more = self.model.tokenizer.encode(partial, special=False)
-            prompt = Prompt([*prompt.tokens, *more], prompt.stops, prompt.note)
+            prompt = Prompt([*prompt.tokens, *more], prompt.stops, prompt.note, len(more))
         return prompt, dropped
 
     def whole_prompt(self, conversation: Conversation) -> Prompt:
@@ -153,8 +157,10 @@ class Session:
 
         Raises:
             PromptTooLongError: the prompt leaves no room for an answer.
+            UsageError: the grammar of the options cannot be used.
             ModelError: the engine failed; reply holds what was generated before.
         """
+        constraint = self._constraint(options, prompt)
         reply.rule = settings.lossy_in_effect
         own = ReplyDrafters(
             drafters_of(options, self.model.tokenizer, len(prompt.tokens), self.context.n_ctx)
@@ -169,6 +175,7 @@ class Session:
                     Limits(max_tokens, self.model.tokenizer.end_tokens),
                     drafters=lambda: self._drafter(own),
                     is_cancelled=is_cancelled,
+                    constraint=constraint,
                 )
                 yield from self._filled(reply, (*prompt.stops, *options.stops), events)
         finally:
@@ -177,6 +184,12 @@ class Session:
             self._keep_speed(reply)
             if self.options.model and reply.token_ids:
                 remember_model(self.reference, self.paths)
+
+    def _constraint(self, options: ReplyOptions, prompt: Prompt) -> Constraint | None:
+        if options.grammar is None:
+            return None
+        self._constraints = self._constraints or ReplyConstraints(self.model.tokenizer)
+        return self._constraints.of(options.grammar, prompt)
 
     def _drafter(self, own: ReplyDrafters) -> Controller | None:
         """The drafter of the next step; models that are not worth their memory are freed first.

@@ -195,7 +195,7 @@ class Controller:
         self._pending = _NOTHING_PENDING
         self._budget.begin()
         settings = sampler.settings
-        self._free.begin(settings)
+        self._free.begin(sampler)
         if self._reader is not None:
             self._reader.begin()
             self._read_until = len(history)
