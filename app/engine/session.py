@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from app.chat.conversation import Conversation
 from app.chat.reply_options import USUAL, ReplyOptions
 from app.drafting.drafter_building import DrafterEnvironment
+from app.drafting.one_reply.drafters_of_reply import drafters_of
+from app.drafting.one_reply.reply_drafters import ReplyDrafters
 from app.drafting.spec import draft_spec
 from app.engine.reply import Reply
 from app.engine.session_drafters import Drafting, build
@@ -17,6 +19,7 @@ from app.loading.model_selection import remember_model
 from app.loading.session_options import SessionOptions
 from app.loading.target_context import TargetContext
 from app.paths import Paths
+from app.structured_output.reply_constraints import ReplyConstraints
 from backends.base import ContextFacts, Model, ModelInfo
 from backends.chat.chat_template import ChatTemplate, Prompt
 from backends.chat.message import Message
@@ -24,6 +27,7 @@ from backends.engines.backend_selection import Form, forms
 from backends.hardware.bandwidth import Bandwidth
 from backends.hardware.energy import Energy, EnergyMeter
 from backends.streaming.disk_speed import DiskSpeed
+from decoding.constraint.constraint import Constraint
 from decoding.events import Event, Finish, FinishReason, Prefill, Step
 from decoding.generation import Limits, generate
 from decoding.planning.controller import Controller
@@ -59,6 +63,8 @@ class Session:
     plain_replies: PlainReplies = field(default_factory=lambda: PlainReplies(None))
     """Speeds of this model's plain replies."""
     _chat: int | None = field(default=None, init=False)
+    _constraints: ReplyConstraints | None = field(default=None, init=False)
+    """Built for the first reply that must match a grammar."""
 
     def environment(self, notify: Callable[[str], None]) -> DrafterEnvironment:
         """The environment for building further drafters; notify gets a line on each phase."""
@@ -126,7 +132,7 @@ class Session:
         prompt, dropped = conversation.fit(self.template.prompt, self.context.n_ctx)
         if partial:
             more = self.model.tokenizer.encode(partial, special=False)
-            prompt = Prompt([*prompt.tokens, *more], prompt.stops, prompt.note)
+            prompt = Prompt([*prompt.tokens, *more], prompt.stops, prompt.note, len(more))
         return prompt, dropped
 
     def whole_prompt(self, conversation: Conversation) -> Prompt:
@@ -151,9 +157,15 @@ class Session:
 
         Raises:
             PromptTooLongError: the prompt leaves no room for an answer.
+            UsageError: the grammar of the options cannot be used.
             ModelError: the engine failed; reply holds what was generated before.
         """
+        constraint = self._constraint(options, prompt)
         reply.rule = settings.lossy_in_effect
+        own = ReplyDrafters(
+            drafters_of(options, self.model.tokenizer, len(prompt.tokens), self.context.n_ctx)
+        )
+        reply.own_drafters, reply.is_predicted = own.names, bool(options.prediction)
         try:
             with self.context.use() as context:
                 events = generate(
@@ -161,24 +173,37 @@ class Session:
                     prompt.tokens,
                     settings,
                     Limits(max_tokens, self.model.tokenizer.end_tokens),
-                    drafters=self._drafter,
+                    drafters=lambda: self._drafter(own),
                     is_cancelled=is_cancelled,
+                    constraint=constraint,
                 )
                 yield from self._filled(reply, (*prompt.stops, *options.stops), events)
         finally:
+            reply.own_statuses = own.end(self.drafting.memory)
             self.drafting.remember()
             self._keep_speed(reply)
             if self.options.model and reply.token_ids:
                 remember_model(self.reference, self.paths)
 
-    def _drafter(self) -> Controller | None:
-        """The drafter of the next step; models that are not worth their memory are freed first."""
+    def _constraint(self, options: ReplyOptions, prompt: Prompt) -> Constraint | None:
+        if options.grammar is None:
+            return None
+        self._constraints = self._constraints or ReplyConstraints(self.model.tokenizer)
+        return self._constraints.of(options.grammar, prompt)
+
+    def _drafter(self, own: ReplyDrafters) -> Controller | None:
+        """The drafter of the next step; models that are not worth their memory are freed first.
+
+        own: drafters of the reply alone.
+        """
         if self.shared is not None:
             drafting = self.shared.reconsidered(self.drafting, self.model)
             if drafting is not self.drafting:
                 self.drafting = drafting
                 self.plain_replies = PlainReplies.of(self.model.info, self.paths)
-        return self.drafting.controller
+        drafting = self.drafting
+        controller = drafting.controller or (drafting.reserve if own.names else None)
+        return own.join(controller, drafting.memory)
 
     def _filled(
         self, reply: Reply, stops: tuple[str, ...], events: Iterator[Event]

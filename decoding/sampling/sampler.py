@@ -7,19 +7,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backends.base import Warping
+from decoding.constraint.constraint import Constraint, Mask
 from decoding.sampling.distribution import PENALTY_WINDOW, Distribution, warp
 from decoding.sampling.sampling_settings import SamplingSettings
 
 
 @dataclass(frozen=True, slots=True)
 class Sampler:
-    """Warps rows of logits, of the target and of drafters alike.
+    """Masks and warps rows of logits, of the target and of drafters alike.
 
     Verification and drafting never share uniforms: a draft verified by the number that sampled it
     would be accepted too often.
+
+    constraint: which tokens may follow, None if all may. start: length of the history that the
+    reply follows, from which the constraint's place in a history is known.
     """
 
     settings: SamplingSettings
+    constraint: Constraint | None = None
+    start: int = 0
     verification: np.random.Generator = field(init=False)
     drafting: np.random.Generator = field(init=False)
     _seeds: np.random.SeedSequence = field(init=False, repr=False)
@@ -38,25 +44,84 @@ class Sampler:
         No two calls give the same numbers: what an earlier one drew may have shaped the text, and
         drafts are exact only by numbers that nothing else saw.
         """
-        other = Sampler(self.settings)
+        other = Sampler(self.settings, self.constraint, self.start)
         (stream,) = self._seeds.spawn(1)
         object.__setattr__(other, "drafting", np.random.default_rng(stream))
         object.__setattr__(other, "_seeds", self._seeds)
         return other
 
+    def at(self, settings: SamplingSettings) -> "Sampler":
+        """One of other settings for the same reply, with the random numbers of their seed."""
+        return Sampler(settings, self.constraint, self.start)
+
+    def unconstrained(self) -> "Sampler":
+        """This one without its constraint, for rows over another vocabulary than the target's."""
+        other = Sampler(self.settings)
+        for name in ("verification", "drafting", "_seeds"):
+            object.__setattr__(other, name, getattr(self, name))
+        return other
+
     @property
     def warping(self) -> Warping | None:
-        """The settings for a device; None with a repetition penalty, which depends on the text."""
+        """The settings for a device; None where the distribution depends on the text before it.
+
+        It does with a repetition penalty and under a constraint.
+        """
         settings = self.settings
-        if settings.repeat_penalty != 1.0:
+        if settings.repeat_penalty != 1.0 or self.constraint is not None:
             return None
         return Warping(settings.temperature, settings.top_k, settings.top_p, settings.min_p)
 
     def distribution(
         self, logits: NDArray[np.float32], history: Sequence[int], drafted: Sequence[int] = ()
     ) -> Distribution:
-        """Next-token distribution after history and drafted; logits has shape (n_vocab,)."""
+        """Next-token distribution after history and drafted; logits has shape (n_vocab,).
+
+        Tokens that may not follow are masked first, so that what is warped is a distribution over
+        those that may.
+        """
+        if self.constraint is not None:
+            allowed = self.constraint.allowed(self._after_accepted(history, drafted))
+            logits = logits if allowed is None else masked(logits, allowed)
         if self.settings.repeat_penalty == 1.0:
             return warp(logits, self.settings)
         recent = [*history[-PENALTY_WINDOW:], *drafted]
         return warp(logits, self.settings, recent)
+
+    def count_allowed(self, history: Sequence[int], tokens: Sequence[int]) -> int:
+        """How many of the first of tokens may follow history."""
+        if self.constraint is None:
+            return len(tokens)
+        return self.constraint.count_allowed(self._after_accepted(history), tokens)
+
+    def forced(self, history: Sequence[int], limit: int) -> tuple[int, ...]:
+        """At most limit tokens of the only text that may follow history."""
+        if self.constraint is None:
+            return ()
+        return self.constraint.forced(self._after_accepted(history), limit)
+
+    def follow(self, history: Sequence[int]) -> None:
+        """Advance the constraint to the end of history, all of which was emitted.
+
+        Raises:
+            ModelError: a token of it was not allowed.
+        """
+        if self.constraint is not None and (tokens := self._after_accepted(history)):
+            self.constraint.accept(tokens)
+
+    def _after_accepted(self, history: Sequence[int], drafted: Sequence[int] = ()) -> list[int]:
+        """What follows the accepted tokens: guesses at the end of history, then drafted."""
+        assert self.constraint is not None, "only a constraint has a place in the reply"
+        return [*history[self.start + self.constraint.length :], *drafted]
+
+
+def masked(logits: NDArray[np.float32], allowed: Mask) -> NDArray[np.float32]:
+    """Logits with minus infinity where a token is not allowed.
+
+    Unchanged if no allowed token has a score: such a row follows drafted tokens that may not
+    follow, of which nothing is accepted, or belongs to a drafter that lacks those tokens.
+    """
+    count = min(len(logits), len(allowed))  # a row may have padding at its end, or lack some
+    rest = np.full_like(logits, -np.inf)
+    np.copyto(rest[:count], logits[:count], where=allowed[:count])
+    return rest if rest.max() > -np.inf else logits

@@ -15,6 +15,7 @@ from decoding.drafters.cross_vocabulary.token_bytes import TokenBytes
 from decoding.drafters.model.growing_draft import GrowingDraft
 from decoding.drafters.model.reads_backlog import ReadsBacklog
 from decoding.sampling.distribution import Distribution, point_mass, uniform, warp
+from decoding.sampling.sampler import Sampler
 from decoding.sampling.sampling_settings import SamplingSettings
 
 LEAST_SHARED = 0.5
@@ -50,6 +51,10 @@ class AcrossVocabularies(ReadsBacklog[Follower]):
         self._speller = speller
         self._end_tokens = end_tokens
         self._max_draft = max_draft
+
+    def begin(self, history: Sequence[int], sampler: Sampler) -> None:
+        """Draft with this sampler, whose constraint is on the target's tokens and not on these."""
+        super().begin(history, sampler.unconstrained())
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         count = min(limit, self._max_draft)

@@ -18,6 +18,7 @@ from decoding.drafters.cross_vocabulary.token_bytes import TokenBytes
 from decoding.drafters.model.reads_backlog import ReadsBacklog
 from decoding.forms import PointMassLine
 from decoding.sampling.distribution import Distribution, point_mass
+from decoding.sampling.sampler import Sampler
 from decoding.sampling.sampling_settings import SamplingSettings
 
 _MOST_PER_TOKEN = 4
@@ -78,6 +79,10 @@ class TextLevel(ReadsBacklog[Follower]):
         self._ours = ours.by_token
         self._speller = speller
         self._max_draft = max_draft
+
+    def begin(self, history: Sequence[int], sampler: Sampler) -> None:
+        """Draft with this sampler, whose constraint is on the target's tokens and not on these."""
+        super().begin(history, sampler.unconstrained())
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         count = min(limit, self._max_draft)
