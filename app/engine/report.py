@@ -59,6 +59,7 @@ def reply_report(
             "state": metrics.state,
             "reason": metrics.reason or None,
             "drafters": list(metrics.drafters),
+            "predicted": asdict(reply.predicted) if reply.predicted else None,
             "notes": list(drafting.notes),
         },
         "sampling": {

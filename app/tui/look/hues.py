@@ -16,6 +16,7 @@ from app.tui.look.contrast import legible
 
 _KIND_OF_FAMILY = {
     "lookup": "lookup",
+    "prediction": "lookup",
     "retrieval": "retrieval",
     "ngram": "ngram",
     "lookahead": "lookahead",
