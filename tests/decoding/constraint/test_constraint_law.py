@@ -178,7 +178,14 @@ DRAFTERS: dict[str, Make] = {
 }
 
 
-@pytest.mark.parametrize("sampling", [DENSE, SPARSE, PENALISED], ids=["dense", "top-k", "penalty"])
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        pytest.param(SPARSE, id="top-k"),
+        pytest.param(DENSE, id="dense", marks=pytest.mark.slow),
+        pytest.param(PENALISED, id="penalty", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("language", [SPLIT, ENDING, FORCED], ids=["split", "ending", "forced"])
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_the_loop_says_what_masking_then_warping_says(
