@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from decoding.rule import Rule
+from decoding.sampling.token_logprob import TokenLogprob
 from decoding.shape import Shape
 from decoding.silence import Silence, total_seconds
 
@@ -85,6 +86,8 @@ class Step:
     """Whether the draft was verified on the device."""
     ahead: Ahead | None = None
     """As of decoding.draft.Draft."""
+    logprobs: tuple[TokenLogprob, ...] = ()
+    """Log probabilities of the tokens, if they were asked for."""
 
     @property
     def passed(self) -> int:

@@ -11,6 +11,7 @@ from decoding.current_drafter import CurrentDrafter, DrafterProvider, always
 from decoding.draft import NO_DRAFT, Draft
 from decoding.events import Event, Finish, FinishReason, Prefill, Step
 from decoding.prefill import read_prompt, reuse
+from decoding.sampling.logprobs import logprobs
 from decoding.sampling.sampler import Sampler
 from decoding.sampling.sampling_settings import SamplingSettings
 from decoding.verification.target_pass import Judged, drawn, fits, judge, settle
@@ -38,6 +39,7 @@ def generate(
     *,
     drafters: DrafterProvider = lambda: None,
     is_cancelled: Callable[[], bool] = lambda: False,
+    top_logprobs: int | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[Event]:
     """Generate a reply to prompt; the part that the context holds already is not computed again.
@@ -46,6 +48,8 @@ def generate(
     last chunk of the prompt and carries the first token; it drafts nothing.
 
     drafters: asked once per step. The drafter learns of each step before it is yielded.
+    top_logprobs: of how many of the likeliest tokens each step tells the log probability, beside
+    those of its own tokens; None for no log probabilities.
 
     Raises:
         PromptTooLongError: the prompt leaves no room for an answer.
@@ -54,7 +58,7 @@ def generate(
     if len(prompt) >= context.n_ctx:
         raise PromptTooLongError(len(prompt), context.n_ctx)
     with closing(
-        _events(context, prompt, settings, limits, drafters, is_cancelled, clock)
+        _events(context, prompt, settings, limits, drafters, is_cancelled, top_logprobs, clock)
     ) as events:
         while True:
             try:
@@ -74,12 +78,13 @@ def _events(
     limits: Limits,
     drafters: DrafterProvider,
     is_cancelled: Callable[[], bool],
+    top_logprobs: int | None,
     clock: Callable[[], float],
 ) -> Generator[Event, None, None]:
     """Events of a reply; a pass that is stopped raises PassStoppedError."""
     started = clock()
     history = list(prompt)
-    sampler = Sampler(settings)
+    sampler = Sampler(settings, prompt_tokens=len(prompt))
     cached = reuse(context, history)
     rows = None
     for done, chunk_rows in read_prompt(context, history):
@@ -96,8 +101,10 @@ def _events(
             if is_cancelled():
                 yield Finish(FinishReason.CANCELLED)
                 return
-        step = _first_step(rows, sampler, history, clock)
-        yield from _steps(context, history, sampler, limits, drafter, step, is_cancelled, clock)
+        step = _first_step(rows, sampler, history, top_logprobs, clock)
+        yield from _steps(
+            context, history, sampler, limits, drafter, step, is_cancelled, top_logprobs, clock
+        )
     finally:
         drafter.rest()
 
@@ -110,6 +117,7 @@ def _steps(
     drafter: CurrentDrafter,
     step: Step,
     is_cancelled: Callable[[], bool],
+    top_logprobs: int | None,
     clock: Callable[[], float],
 ) -> Iterator[Event]:
     """Steps from the first one on, and the end of the reply."""
@@ -135,13 +143,19 @@ def _steps(
             context.max_logits - 1,
             context.depth,
         )
-        step = _step(context, history, sampler, limits, drafter, room, clock)
+        step = _step(context, history, sampler, limits, drafter, room, top_logprobs, clock)
 
 
 def _first_step(
-    rows: Logits, sampler: Sampler, history: Sequence[int], clock: Callable[[], float]
+    rows: Logits,
+    sampler: Sampler,
+    history: Sequence[int],
+    top_logprobs: int | None,
+    clock: Callable[[], float],
 ) -> Step:
-    return Step((drawn(rows[0], sampler, history),), "", 0, 0, 0.0, 0.0, 0.0, clock())
+    tokens = (drawn(rows[0], sampler, history),)
+    told = logprobs(rows, (0,), tokens, top_logprobs) if top_logprobs is not None else ()
+    return Step(tokens, "", 0, 0, 0.0, 0.0, 0.0, clock(), logprobs=told)
 
 
 def _step(
@@ -151,6 +165,7 @@ def _step(
     limits: Limits,
     drafter: CurrentDrafter,
     room: int,
+    top_logprobs: int | None,
     clock: Callable[[], float],
 ) -> Step:
     """One target pass over the last token and a draft of at most room tokens."""
@@ -161,7 +176,7 @@ def _step(
     if not fits(context, len(history), draft):
         draft = replace(NO_DRAFT, silences=draft.silences)
     drafted_at = clock()
-    judged = judge(context, history, draft, sampler, clock)
+    judged = judge(context, history, draft, sampler, clock, top_logprobs)
     tokens = _up_to_end(judged.accepted, judged.next_token, limits.end_tokens)
     accepted = min(len(judged.accepted), len(tokens))
     settle(context, len(history), judged, accepted)
@@ -185,6 +200,7 @@ def _step(
         judged.rule,
         judged.on_device,
         draft.ahead,
+        judged.logprobs[: len(tokens)],
     )
 
 

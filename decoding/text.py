@@ -17,6 +17,8 @@ class TextStream:
         """Characters of all tokens so far, also of those held back."""
         self.stopped = False
         """Whether a stop text was reached; no text follows it."""
+        self.stop_text = ""
+        """The stop text that was reached first; of several at one place the first given."""
 
     def feed(self, token: int) -> str:
         """The text that a token adds; a possible beginning of a stop text is held back."""
@@ -37,10 +39,11 @@ class TextStream:
         if self.stopped or not self._stops:
             return "" if self.stopped else text
         text = self._held + text
-        stops = [start for start in map(text.find, self._stops) if start >= 0]
-        if stops:
+        starts = {stop: start for stop in self._stops if (start := text.find(stop)) >= 0}
+        if starts:
             self.stopped = True
-            return text[: min(stops)]
+            self.stop_text = min(starts, key=starts.__getitem__)
+            return text[: starts[self.stop_text]]
         safe = len(text) - self._possible_start(text)
         self._held = text[safe:]
         return text[:safe]

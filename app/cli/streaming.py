@@ -2,6 +2,7 @@
 
 from contextlib import closing
 
+from app.chat.reply_options import USUAL, ReplyOptions
 from app.cli.terminal import stderr, stdout
 from app.cli.terminal.interrupt import interruptible
 from app.engine.reply import Reply
@@ -17,6 +18,7 @@ def stream_answer(
     settings: SamplingSettings,
     max_tokens: int,
     reply: Reply,
+    options: ReplyOptions = USUAL,
     *,
     shown: bool = True,
 ) -> None:
@@ -27,7 +29,9 @@ def stream_answer(
     """
     with (
         interruptible() as stop,
-        closing(session.stream(prompt, settings, max_tokens, reply, stop.is_set)) as stream,
+        closing(
+            session.stream(prompt, settings, max_tokens, reply, stop.is_set, options)
+        ) as stream,
     ):
         for event, added in stream:
             if isinstance(event, Prefill):

@@ -16,6 +16,7 @@ from app.ahead.expected import Expectation, Expected
 from app.ahead.idle_work import IdleTime
 from app.ahead.job_queue import Job, JobQueue, in_turn
 from app.engine.asking.answer import Answer, Request, Stage
+from app.engine.asking.preparations import Preparations
 from app.engine.crash_report import crash_report
 from app.engine.engine_status import Loaded, Phase, Status
 from app.engine.reply import Reply, new_reply
@@ -83,6 +84,7 @@ class Engine:
         self._current: Answer | None = None
         self._loading_stopped = Event()
         self._counts = TokenCounts()
+        self._preparations = Preparations()
         return_large_blocks()  # before a second thread exists, which would get its own arena
         self._thread = Thread(target=self._run, name="engine", daemon=True)
 
@@ -160,6 +162,15 @@ class Engine:
         """Number of tokens of a text, counted between two steps."""
         future = self._counts.ask(text)
         self._jobs.put(self._count, in_turn)
+        return future
+
+    def prepare(self, answer: Answer) -> Future[int]:
+        """Build the prompt of an answer before its turn, between two steps.
+
+        The future has the number of its tokens, or the error that will end the answer.
+        """
+        future = self._preparations.ask(answer)
+        self._jobs.put(self._prepare, in_turn)
         return future
 
     def drafters(self) -> "Ranking | None":
@@ -313,6 +324,12 @@ class Engine:
         if self._active is not None:
             self._counts.count_all(self._active.session.model.tokenizer)
 
+    def _prepare(self) -> None:
+        if self._active is None:
+            self._preparations.fail_all(self._status.error or ModelError("no model is loaded"))
+        else:
+            self._preparations.build_all(self._active.session)
+
     def _follow_draft(self, *, is_asked: bool = False) -> None:
         """Build the requested drafters; if that fails, keep the present ones.
 
@@ -372,7 +389,7 @@ class Engine:
             self._active.reading.expect_nothing()
 
     def _fill(self, answer: Answer) -> None:
-        from app.engine.asking.asked_prompt import prompt_of
+        from app.engine.asking.asked_prompt import prompt_for
         from app.engine.reply_metrics import reply_metrics
 
         active, request = self._active, answer.request
@@ -387,7 +404,7 @@ class Engine:
             self._redraft(session, request.draft, is_asked=True)
         session.drafting.compare(request.draft is not None)
         answer.stage = Stage.READING
-        prompt, answer.dropped = prompt_of(session, request)
+        prompt = prompt_for(session, answer)
         answer.note = "; ".join(filter(None, [prompt.note, active.indexing.news()]))
         reply = new_reply(max(answer.asked_at, self._free_at))
         loaded = session.plain_replies.replies, session.drafting
@@ -423,5 +440,6 @@ class Engine:
                     published = now
                     answer.metrics = reply_metrics(session, reply, is_final=False)
                     self._counts.count_beside(session.model.tokenizer)
+                    self._preparations.build_beside(session)
                     if request.draft is None:
                         self._follow_draft()

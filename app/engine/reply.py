@@ -2,10 +2,18 @@
 
 import time
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from decoding.events import FinishReason
 from decoding.sampling.lossy_rule import LossyRule
+from decoding.sampling.token_logprob import TokenLogprob
 from decoding.telemetry import Statistics
+
+if TYPE_CHECKING:
+    from decoding.planning.parking import DrafterStatus
+
+_PREDICTION = "prediction"
+"""Name of the drafter of predicted texts, whose code is not needed to show a reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +35,14 @@ class Place:
 START = Place(0, 0)
 
 
+@dataclass(frozen=True, slots=True)
+class PredictedTokens:
+    """Tokens of a predicted text that were verified: accepted ones, and the others."""
+
+    accepted: int
+    rejected: int
+
+
 @dataclass(slots=True)
 class Reply:
     """A reply as it is generated; complete once finish_reason is set."""
@@ -39,13 +55,33 @@ class Reply:
     token_ends: list[int] = field(default_factory=list[int])
     """Characters of the text up to the end of each token; a character of several tokens belongs to
     the last one."""
+    logprobs: list[TokenLogprob] = field(default_factory=list[TokenLogprob])
+    """Log probabilities of each token, if they were asked for."""
     finish_reason: FinishReason | None = None
+    stop_text: str = ""
+    """The stop text that ended it, which is not part of its text."""
     joules: float | None = None
     """Energy used for decoding, where the machine can measure it."""
     ahead_tokens: int = 0
     """Prompt tokens that were read before the request came."""
     rule: LossyRule | None = None
     """Lossy rule that its drafts are verified by."""
+    is_predicted: bool = False
+    """Whether a text was given that it is expected to repeat."""
+    own_drafters: tuple[str, ...] = ()
+    """Names of the drafters that draft for this reply alone."""
+    own_statuses: "tuple[DrafterStatus, ...]" = ()
+    """Their last states; empty until it has ended."""
+
+    @property
+    def predicted(self) -> PredictedTokens | None:
+        """What became of its predicted tokens; None if no text was predicted."""
+        if not self.is_predicted:
+            return None
+        drafter = self.statistics.by_drafter.get(_PREDICTION)
+        if drafter is None:
+            return PredictedTokens(0, 0)
+        return PredictedTokens(drafter.accepted, drafter.drafted - drafter.accepted)
 
     @property
     def lossy(self) -> LossyRule | None:

@@ -58,7 +58,8 @@ def reply_report(
             "requested": drafting.requested,
             "state": metrics.state,
             "reason": metrics.reason or None,
-            "drafters": drafting.names,
+            "drafters": list(metrics.drafters),
+            "predicted": asdict(reply.predicted) if reply.predicted else None,
             "notes": list(drafting.notes),
         },
         "sampling": {

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from app.chat.conversation import Conversation
 from app.chat.reply_options import USUAL, ReplyOptions
 from app.drafting.drafter_building import DrafterEnvironment
+from app.drafting.one_reply.drafters_of_reply import drafters_of
+from app.drafting.one_reply.reply_drafters import ReplyDrafters
 from app.drafting.spec import draft_spec
 from app.engine.reply import Reply
 from app.engine.session_drafters import Drafting, build
@@ -124,10 +126,14 @@ class Session:
             PromptTooLongError: the last turn does not fit even alone.
         """
         prompt, dropped = conversation.fit(self.template.prompt, self.context.n_ctx)
-        if partial:
-            more = self.model.tokenizer.encode(partial, special=False)
-            prompt = Prompt([*prompt.tokens, *more], prompt.stops, prompt.note)
-        return prompt, dropped
+        return self.continued(prompt, partial), dropped
+
+    def continued(self, prompt: Prompt, partial: str) -> Prompt:
+        """A prompt with the beginning of its answer."""
+        if not partial:
+            return prompt
+        more = self.model.tokenizer.encode(partial, special=False)
+        return Prompt([*prompt.tokens, *more], prompt.stops, prompt.note)
 
     def whole_prompt(self, conversation: Conversation) -> Prompt:
         """The prompt of a conversation with all its turns, however long."""
@@ -151,9 +157,15 @@ class Session:
 
         Raises:
             PromptTooLongError: the prompt leaves no room for an answer.
+            UsageError: a setting names a token that the model does not have.
             ModelError: the engine failed; reply holds what was generated before.
         """
+        settings.check_vocabulary(self.model.info.n_vocab)
         reply.rule = settings.lossy_in_effect
+        own = ReplyDrafters(
+            drafters_of(options, self.model.tokenizer, len(prompt.tokens), self.context.n_ctx)
+        )
+        reply.own_drafters, reply.is_predicted = own.names, bool(options.prediction)
         try:
             with self.context.use() as context:
                 events = generate(
@@ -161,24 +173,31 @@ class Session:
                     prompt.tokens,
                     settings,
                     Limits(max_tokens, self.model.tokenizer.end_tokens),
-                    drafters=self._drafter,
+                    drafters=lambda: self._drafter(own),
                     is_cancelled=is_cancelled,
+                    top_logprobs=options.top_logprobs,
                 )
                 yield from self._filled(reply, (*prompt.stops, *options.stops), events)
         finally:
+            reply.own_statuses = own.end(self.drafting.memory)
             self.drafting.remember()
             self._keep_speed(reply)
             if self.options.model and reply.token_ids:
                 remember_model(self.reference, self.paths)
 
-    def _drafter(self) -> Controller | None:
-        """The drafter of the next step; models that are not worth their memory are freed first."""
+    def _drafter(self, own: ReplyDrafters) -> Controller | None:
+        """The drafter of the next step; models that are not worth their memory are freed first.
+
+        own: drafters of the reply alone.
+        """
         if self.shared is not None:
             drafting = self.shared.reconsidered(self.drafting, self.model)
             if drafting is not self.drafting:
                 self.drafting = drafting
                 self.plain_replies = PlainReplies.of(self.model.info, self.paths)
-        return self.drafting.controller
+        drafting = self.drafting
+        controller = drafting.controller or (drafting.reserve if own.names else None)
+        return own.join(controller, drafting.memory)
 
     def _filled(
         self, reply: Reply, stops: tuple[str, ...], events: Iterator[Event]
@@ -189,6 +208,7 @@ class Session:
             reply.statistics.add(event)
             added = ""
             if isinstance(event, Step):
+                reply.logprobs += event.logprobs
                 reply.token_ids += event.tokens
                 reply.provenance += event.provenance
                 for token in event.tokens:
@@ -203,7 +223,7 @@ class Session:
             if isinstance(event, Prefill):
                 energy.start()
             if text.stopped and reply.finish_reason is None:
-                reply.finish_reason = FinishReason.STOP
+                reply.finish_reason, reply.stop_text = FinishReason.STOP, text.stop_text
                 reply.joules = energy.joules
                 return
 

@@ -23,7 +23,7 @@ from decoding.drafting_state import Shortfall, State
 from decoding.estimation.cost import CostModel
 from decoding.estimation.text_kind import TextKindReader
 from decoding.planning.controller import Controller
-from decoding.planning.parking import least_shortfall, overall
+from decoding.planning.parking import DrafterStatus, least_shortfall, overall
 from models.metadata.model_facts import facts_of
 from models.reference import Reference
 
@@ -62,6 +62,9 @@ class Drafting:
     """What was reduced to fit the drafters into memory."""
     handles: tuple[DrafterHandle, ...] = ()
     controller: Controller | None = None
+    reserve: Controller | None = None
+    """Controller of no drafters, for those of one reply, where no others could be built; None
+    where drafting is off."""
     memory: AcceptanceMemory | None = None
     costs_file: Path | None = None
     displaced_seconds: float = 0.0
@@ -78,7 +81,12 @@ class Drafting:
     @property
     def status(self) -> DraftingStatus:
         """Whether drafting is on, parked or off, and why."""
-        statuses = self.controller.statuses if self.controller else []
+        return self.status_with(())
+
+    def status_with(self, ended: Sequence[DrafterStatus]) -> DraftingStatus:
+        """The status with the last states of a reply's own drafters, which have left since."""
+        controller = self.controller or self.reserve
+        statuses = [*(controller.statuses if controller else ()), *ended]
         state, reasons = overall(statuses)
         reason = "; ".join(filter(None, [self.missing, reasons]))
         return DraftingStatus(state, reason, least_shortfall(statuses))
@@ -146,6 +154,7 @@ class Drafting:
             missing="; ".join(filter(None, [self.missing, why])),
             handles=kept,
             controller=self.controller.of(members) if members else None,
+            reserve=None if members else self.controller.of(()),
             displaced_seconds=0.0,
             is_reduced=True,
         )
@@ -229,14 +238,15 @@ def build(spec: DraftSpec, environment: DrafterEnvironment) -> Drafting:
         if spec.is_automatic:
             known = _knowledge(environment, costs, calibrations, memory)
             handles += _automatic(environment, builder, known, stack) if known else []
-        controller = _controller(handles, environment, costs) if handles else None
+        controller = _controller(handles, environment, costs)
         stack.pop_all()
     return Drafting(
         requested=spec.requested,
         missing=missing,
         reductions=tuple(builder.reductions),
         handles=tuple(handles),
-        controller=controller,
+        controller=controller if handles else None,
+        reserve=None if handles else controller,
         memory=memory,
         costs_file=calibrations.file(info),
     )

@@ -14,7 +14,7 @@ Json = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One event of a stream: JSON, or a text as it is; event: its name, where the dialect has one."""
+    """One event of a stream: JSON or a plain text, and its name where the dialect has names."""
 
     data: Json | str
     event: str = ""

@@ -5,13 +5,12 @@ from enum import StrEnum
 
 
 class EndReason(StrEnum):
-    """Why a served reply ended; stop: the model ended it, stop_sequence: a text that was asked for."""
+    """Why a served reply ended; stop: by the model, stop_sequence: by a text that was asked for."""
 
     STOP = "stop"
     STOP_SEQUENCE = "stop_sequence"
     LENGTH = "length"
     CONTEXT = "context"
-    CANCELLED = "cancelled"
     TOOL_CALLS = "tool_calls"
 
 
@@ -66,7 +65,7 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """Text that was added, and the tokens that were added, where their probabilities were asked for.
+    """Text that was added, and its tokens where their probabilities were asked for.
 
     Text that may begin a stop text is held back, so tokens may come before their text.
     """

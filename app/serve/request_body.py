@@ -1,8 +1,8 @@
 """Checks the body of a request against the fields that a dialect knows."""
 
-from typing import TypeVar
+from typing import TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from app.serve.refusal import RefusedError, invalid
 
@@ -12,7 +12,18 @@ _MOST_SHOWN = 200
 """Longest message about one field; it may repeat what was sent."""
 
 
-class Fields(BaseModel):
+class _Part(BaseModel):
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, value: object) -> object:
+        """Clients write null for what they do not ask for, also where they do not have to."""
+        if not isinstance(value, dict):
+            return value
+        items = cast("dict[str, object]", value).items()
+        return {name: item for name, item in items if item is not None}
+
+
+class Fields(_Part):
     """Base of what comes in: numbers are finite, and unknown fields are refused by name.
 
     A dialect declares the harmless fields that it ignores.
@@ -21,7 +32,7 @@ class Fields(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
 
 
-class Lenient(BaseModel):
+class Lenient(_Part):
     """Base of parts whose unknown fields change no answer and are ignored."""
 
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False, frozen=True)

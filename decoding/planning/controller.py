@@ -151,6 +151,21 @@ class Controller:
             drafters, self.costs, self._n_vocab, self._clock, self._reader, self.max_branches
         )
 
+    def add(self, drafters: Sequence[ManagedDrafter]) -> None:
+        """Let free drafters take part that exist for one reply, before it begins with this one.
+
+        Where they and others propose the same, theirs is sent.
+        """
+        self.drafters = (*self.drafters, *drafters)
+        self._free.add(drafters)
+
+    def remove(self, drafters: Sequence[ManagedDrafter]) -> None:
+        """Let drafters that were added take part no more. Not between a draft and its outcome."""
+        self._catch_up()
+        self._pending = _NOTHING_PENDING
+        self.drafters = tuple(managed for managed in self.drafters if managed not in drafters)
+        self._free.remove(drafters)
+
     @property
     def costs(self) -> CostModel:
         """Cost of the target's passes, as learned so far."""

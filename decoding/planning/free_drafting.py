@@ -67,6 +67,15 @@ class FreeDrafting:
         """Price of a poll: asking one drafter and learning from its proposal; 0 until measured."""
         self._spent = 0.0
 
+    def add(self, drafters: Sequence[ManagedDrafter]) -> None:
+        """Poll further drafters, before the others: of equal proposals the first is sent."""
+        self._schedules = [*((managed, PollSchedule()) for managed in drafters), *self._schedules]
+
+    def remove(self, drafters: Sequence[ManagedDrafter]) -> None:
+        """Poll drafters that were added no more."""
+        self._schedules = [entry for entry in self._schedules if entry[0] not in drafters]
+        self._polled, self._promising = (), []
+
     def begin(self, settings: SamplingSettings) -> None:
         """Start a reply; lossy rules verify lines only."""
         self._branches = 1 if settings.lossy_in_effect else self._most_branches

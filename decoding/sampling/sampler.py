@@ -1,13 +1,14 @@
 """Sampling settings of one reply, with independent random streams to draft and to verify."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from backends.base import Warping
-from decoding.sampling.distribution import PENALTY_WINDOW, Distribution, warp
+from decoding.sampling.adjustment import PENALTY_WINDOW
+from decoding.sampling.distribution import Distribution, warp
 from decoding.sampling.sampling_settings import SamplingSettings
 
 
@@ -20,6 +21,8 @@ class Sampler:
     """
 
     settings: SamplingSettings
+    prompt_tokens: int = 0
+    """Tokens of the prompt, which presence and frequency penalties do not count."""
     verification: np.random.Generator = field(init=False)
     drafting: np.random.Generator = field(init=False)
     _seeds: np.random.SeedSequence = field(init=False, repr=False)
@@ -38,7 +41,7 @@ class Sampler:
         No two calls give the same numbers: what an earlier one drew may have shaped the text, and
         drafts are exact only by numbers that nothing else saw.
         """
-        other = Sampler(self.settings)
+        other = replace(self)
         (stream,) = self._seeds.spawn(1)
         object.__setattr__(other, "drafting", np.random.default_rng(stream))
         object.__setattr__(other, "_seeds", self._seeds)
@@ -46,9 +49,9 @@ class Sampler:
 
     @property
     def warping(self) -> Warping | None:
-        """The settings for a device; None with a repetition penalty, which depends on the text."""
+        """The settings for a device; None with a bias or penalties, unknown to a device."""
         settings = self.settings
-        if settings.repeat_penalty != 1.0:
+        if settings.adjusts:
             return None
         return Warping(settings.temperature, settings.top_k, settings.top_p, settings.min_p)
 
@@ -56,7 +59,19 @@ class Sampler:
         self, logits: NDArray[np.float32], history: Sequence[int], drafted: Sequence[int] = ()
     ) -> Distribution:
         """Next-token distribution after history and drafted; logits has shape (n_vocab,)."""
-        if self.settings.repeat_penalty == 1.0:
-            return warp(logits, self.settings)
+        settings = self.settings
+        if not settings.adjusts:
+            return warp(logits, settings)
         recent = [*history[-PENALTY_WINDOW:], *drafted]
-        return warp(logits, self.settings, recent)
+        if not settings.counts_reply:
+            return warp(logits, settings, recent)
+        return warp(logits, settings, recent, [*history[self.prompt_tokens :], *drafted])
+
+    def distribution_elsewhere(
+        self, logits: NDArray[np.float32], history: Sequence[int], drafted: Sequence[int] = ()
+    ) -> Distribution:
+        """As distribution, of a drafter with a vocabulary of its own, and texts in its tokens.
+
+        What the settings say of single tokens of the model's vocabulary does not apply there.
+        """
+        return warp(logits, self.settings.elsewhere, [*history[-PENALTY_WINDOW:], *drafted])

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from app.chat.conversation import Conversation
+from app.chat.reply_options import ReplyOptions
 from app.cli import option_values, options
 from app.cli.json_output import Json, Output, write_object
 from app.cli.opening import open_session
@@ -38,6 +39,15 @@ def ask(
     raw: Annotated[
         bool, typer.Option("--raw", help="Continue the text as it is, without the chat template.")
     ] = False,
+    predict: Annotated[
+        Path | None,
+        typer.Option(
+            "--predict",
+            metavar="FILE",
+            help="A text that the answer will mostly repeat, such as a file to rewrite; it only "
+            "makes the answer faster.",
+        ),
+    ] = None,
     json: Json = False,
     output: Output = None,
     no_stream: Annotated[
@@ -50,6 +60,7 @@ def ask(
     if raw and given.system:
         raise UsageError("--raw and --system contradict each other", "raw text has no roles")
     text = text_input.gather(prompt, file or [])
+    known = ReplyOptions(prediction=text_input.predicted(predict) if predict else "")
     conversation = Conversation(given.system, [Message("user", text)])
     streaming, failure = not (json or no_stream), None
     session = open_session(session_options)
@@ -59,7 +70,7 @@ def ask(
         sampling, max_tokens = given.answering.sampling, given.answering.max_tokens
         _note_limits(session, question, sampling)
         try:
-            stream_answer(session, question, sampling, max_tokens, reply, shown=streaming)
+            stream_answer(session, question, sampling, max_tokens, reply, known, shown=streaming)
         except ModelError as error:
             failure = error  # raised once the part before it is printed
         stderr.clear_status()

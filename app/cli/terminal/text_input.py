@@ -1,12 +1,18 @@
 """Reads and checks text of arguments, files and standard input."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from app.cli.terminal import stderr
 from backends.base import UsageError
-from backends.base.regular_file import NotRegularError, TooLargeError, read_bounded
+from backends.base.regular_file import (
+    NotRegularError,
+    TooLargeError,
+    open_regular,
+    read_bounded,
+)
 
 MAX_BYTES = 64 << 20
 """Longer than any context."""
@@ -28,6 +34,16 @@ def gather(prompt: str | None, files: Sequence[Path]) -> str:
     if not text:
         raise UsageError("there is no question", "the prompt is empty", 'Try: specchat ask "Why?"')
     return text
+
+
+def predicted(path: Path) -> str:
+    """A text that is only expected to come: what is no text in it is replaced, and ignored.
+
+    Raises:
+        UsageError: the file cannot be read.
+    """
+    with _reading(path, "--predict"), open_regular(path) as file:
+        return file.read(MAX_BYTES).decode("utf-8-sig", errors="replace")
 
 
 def decode(data: bytes, source: str) -> str:
@@ -95,14 +111,21 @@ def _fenced(path: Path) -> str:
 
 
 def _read(path: Path) -> str:
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder", "--file takes one file at a time")
-    try:
+    remedy = "Pipe its text in: COMMAND | specchat ask"
+    with _reading(path, "--file", remedy):
         return decode(read_bounded(path, MAX_BYTES), str(path))
+
+
+@contextmanager
+def _reading(path: Path, option: str, remedy: str = "") -> Generator[None]:
+    """Turn what can go wrong while a file is read into errors that name it."""
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder", f"{option} takes one file at a time")
+    try:
+        yield
     except TooLargeError as error:
         raise _too_large(str(path)) from error
     except NotRegularError as error:
-        remedy = "Pipe its text in: COMMAND | specchat ask"
         raise UsageError(f"cannot read {path}", "it is a pipe or a device", remedy) from error
     except OSError as error:
         raise UsageError(f"cannot read {path}", error.strerror or str(error)) from error

@@ -76,7 +76,7 @@ class AcrossVocabularies(ReadsBacklog[Follower]):
         keep_on: KeepOn | None,
     ) -> int | None:
         """Extend a draft by one token of the drafter, which is returned; None to end the draft."""
-        q_draft = self._sampler.distribution(rows[0], self._reader.tokens, theirs)
+        q_draft = self._sampler.distribution_elsewhere(rows[0], self._reader.tokens, theirs)
         mass, q_shared = self._shared.restricted(q_draft)
         spelled = self._spelled(q_draft) if mass < LEAST_SHARED else []
         if spelled:

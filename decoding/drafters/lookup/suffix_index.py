@@ -59,12 +59,23 @@ class SuffixIndex:
             return self.match_length, self.match_end
         state, length = max(self._link[self._last], _ROOT), self.match_length
         for token in tokens:
-            while state > _ROOT and self._next(state, token) == _NONE:
-                state = self._link[state]
-                length = self._length[state]
-            following = self._next(state, token)
-            state, length = (_ROOT, 0) if following == _NONE else (following, length + 1)
+            state, length = self.follow(state, length, token)
         return length, self._latest[state]
+
+    def follow(self, state: int, length: int, token: int) -> tuple[int, int]:
+        """State and length of the longest suffix of another text that occurs in this one.
+
+        state, length: those before its next token; both are 0 at its start.
+        """
+        while state > _ROOT and self._next(state, token) == _NONE:
+            state = self._link[state]
+            length = self._length[state]
+        following = self._next(state, token)
+        return (_ROOT, 0) if following == _NONE else (following, length + 1)
+
+    def latest(self, state: int) -> int:
+        """Position after the latest occurrence of a state's suffix."""
+        return self._latest[state]
 
     def _suffix_state(self, state: int, token: int) -> int:
         """The state of the longest suffix seen before, split off a longer one where needed."""

@@ -81,7 +81,9 @@ def target_rows(seed: int, settings: SamplingSettings) -> exact.Rows:
 
 def sampler_on(path: exact.Path, settings: SamplingSettings) -> Sampler:
     """Draws of a drafter are choices of a path."""
-    stand_in: Any = SimpleNamespace(distribution=Sampler(settings).distribution, drafting=path)
+    stand_in: Any = SimpleNamespace(
+        distribution_elsewhere=Sampler(settings).distribution_elsewhere, drafting=path
+    )
     return cast("Sampler", stand_in)
 
 

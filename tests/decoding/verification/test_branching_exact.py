@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -48,6 +48,15 @@ Table = Callable[..., NDArray[np.float32]]
 LENGTH = 3
 NO_END: frozenset[int] = frozenset()
 PENALISED = SamplingSettings(0.8, 0, 1.0, 0.0, repeat_penalty=1.4)
+COUNTED = SamplingSettings(
+    0.8,
+    0,
+    1.0,
+    0.0,
+    presence_penalty=0.7,
+    frequency_penalty=1.1,
+    logit_bias=((1, -100.0), (2, 0.5)),
+)
 
 
 @pytest.fixture
@@ -71,7 +80,7 @@ def error(target: "FakeContext", drafter: Drafter, sampling: SamplingSettings) -
 
     def rows(prefix: Prefix) -> Distribution:
         text = [*PROMPT, *prefix]
-        return warp(target.row(text), sampling, text)
+        return warp(target.row(text), sampling, text, prefix)
 
     def step(prefix: Prefix, path: Path) -> Prefix:
         if prefix:
@@ -93,15 +102,15 @@ def error(target: "FakeContext", drafter: Drafter, sampling: SamplingSettings) -
     return total_variation(law, law_of(plain(rows), LENGTH))
 
 
-def _sampler(path: Path, settings: SamplingSettings) -> Sampler:
-    made = Sampler(settings)
+def _sampler(path: Path, settings: SamplingSettings, **more: Any) -> Sampler:
+    made = Sampler(settings, **more)
     object.__setattr__(made, "verification", path)
     object.__setattr__(made, "drafting", path)
     return made
 
 
 @pytest.mark.usefixtures("symbolic")
-@pytest.mark.parametrize("sampling", [DENSE, SPARSE, PENALISED])
+@pytest.mark.parametrize("sampling", [DENSE, SPARSE, PENALISED, COUNTED])
 @pytest.mark.parametrize("name", MAKERS)
 def test_the_loop_says_what_the_target_says(
     name: str, sampling: SamplingSettings, table: Table, fake_context: Open

@@ -1,0 +1,1 @@
+"""Drafters that exist for one reply only."""

@@ -1,0 +1,1 @@
+"""Measures what knowing a reply in advance is worth."""

@@ -1,0 +1,109 @@
+"""Measure what a prediction is worth when one line of a file changes.
+
+Run: `python -m scripts.prediction.measure_prediction MODEL [--tokens 300] [--draft lookup]`.
+
+A small model does not edit files by itself. So the file after the edit is the model's own greedy
+continuation of the beginning of a file, and the prediction, the file before the edit, is that text
+with a word of its middle line changed. Each file is written plainly, drafted without the
+prediction and drafted with it, one after another in one process; rates are those of decoding. Ids
+must be those of plain decoding. Acceptance is unknown at the start, as in a home of its own.
+"""
+
+import argparse
+import os
+import statistics
+import tempfile
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.chat.reply_options import ReplyOptions
+from app.engine.reply import Reply, new_reply
+from app.engine.session import Session
+from app.engine.session_opening import open_session
+from app.loading.session_options import SessionOptions
+from app.paths import HOME_VARIABLE, Paths
+from decoding.sampling.sampling_settings import SamplingSettings
+from scripts.prediction.file_beginnings import BEGINNINGS
+
+_CONTEXT = 1024
+_GREEDY = SamplingSettings(0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Edit:
+    """Rates of writing one file, in units of plain decoding's."""
+
+    file: str
+    drafted: float
+    predicted: float
+    is_same: bool
+
+
+def main() -> None:
+    """Write each file in all three ways, and print rates and their geometric means."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--tokens", type=int, default=300, help="of each file")
+    parser.add_argument("--draft", default="lookup", help="drafters beside the prediction")
+    parser.add_argument("--files", nargs="+", default=list(BEGINNINGS), choices=list(BEGINNINGS))
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as home:
+        os.environ[HOME_VARIABLE] = home
+        options = SessionOptions(str(arguments.model), draft="off", ctx=_CONTEXT, offline=True)
+        with closing(open_session(options, Paths.of_this_user(), lambda _: None)) as session:
+            edits = [_measure(session, name, arguments) for name in arguments.files]
+    drafted = statistics.geometric_mean(edit.drafted for edit in edits)
+    predicted = statistics.geometric_mean(edit.predicted for edit in edits)
+    least = min(edit.predicted for edit in edits)
+    print(f"geometric mean: {drafted:.2f} × plain, predicted {predicted:.2f} × (least {least:.2f})")
+    print(f"the same ids: {sum(edit.is_same for edit in edits)} of {len(edits)}")
+
+
+def _measure(session: Session, name: str, arguments: argparse.Namespace) -> _Edit:
+    """Write one file in all three ways; prints what came of it."""
+    session.redraft("off", lambda _: None)
+    plain = _written(session, name, arguments.tokens)
+    session.redraft(arguments.draft, lambda _: None)
+    drafted = _written(session, name, arguments.tokens)
+    predicted = _written(session, name, arguments.tokens, before_edit(plain.text))
+    edit = _Edit(
+        name,
+        _rate(drafted) / _rate(plain),
+        _rate(predicted) / _rate(plain),
+        plain.token_ids == drafted.token_ids == predicted.token_ids,
+    )
+    print(
+        f"{name}: {len(plain.token_ids)} tokens, plain {_rate(plain):.1f} tokens/s, "
+        f"{arguments.draft} {edit.drafted:.2f} ×, predicted {edit.predicted:.2f} ×, "
+        f"{predicted.statistics.steps} steps, {predicted.predicted}"
+        f"{'' if edit.is_same else ', OTHER IDS'}",
+        flush=True,
+    )
+    return edit
+
+
+def _written(session: Session, name: str, tokens: int, prediction: str = "") -> Reply:
+    reply, options = new_reply(), ReplyOptions(prediction=prediction)
+    prompt = session.raw_prompt(BEGINNINGS[name])
+    for _ in session.stream(prompt, _GREEDY, tokens, reply, lambda: False, options):
+        pass
+    return reply
+
+
+def _rate(reply: Reply) -> float:
+    return reply.statistics.decode_tokens_per_second or 0.0
+
+
+def before_edit(text: str) -> str:
+    """The text with the longest word of the line in its middle replaced by another."""
+    lines = text.split("\n")
+    written = [number for number, line in enumerate(lines) if line.strip()]
+    middle = written[len(written) // 2]
+    word = max(lines[middle].split(), key=len)
+    lines[middle] = lines[middle].replace(word, "former_value", 1)
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
