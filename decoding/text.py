@@ -6,10 +6,16 @@ from backends.base import Tokenizer
 
 
 class TextStream:
-    """Text of a growing reply: whole characters only, up to the first stop text."""
+    """Text of a growing reply: whole characters only, up to the first stop text.
 
-    def __init__(self, tokenizer: Tokenizer, stops: tuple[str, ...] = ()) -> None:
+    shows_control: whether the texts of control tokens are part of it, except of those that end it.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, stops: tuple[str, ...] = (), *, shows_control: bool = False
+    ) -> None:
         self._tokenizer = tokenizer
+        self._control = _control_texts(tokenizer) if shows_control else frozenset[bytes]()
         self._stops = stops
         self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
         self._held = ""
@@ -22,7 +28,7 @@ class TextStream:
 
     def feed(self, token: int) -> str:
         """The text that a token adds; a possible beginning of a stop text is held back."""
-        text = self._decode(self._tokenizer.piece(token))
+        text = self._decode(self._piece(token))
         self.decoded += len(text)
         return self._release(text)
 
@@ -34,6 +40,13 @@ class TextStream:
         rest += self._held
         self._held = ""
         return rest
+
+    def _piece(self, token: int) -> bytes:
+        piece = self._tokenizer.piece(token)
+        if piece or not self._control or token in self._tokenizer.end_tokens:
+            return piece
+        entry = self._tokenizer.entry(token)
+        return entry if entry in self._control else b""
 
     def _release(self, text: str) -> str:
         if self.stopped or not self._stops:
@@ -55,3 +68,7 @@ class TextStream:
             if any(stop.startswith(text[-size:]) for stop in self._stops):
                 return size
         return 0
+
+
+def _control_texts(tokenizer: Tokenizer) -> frozenset[bytes]:
+    return frozenset(text.encode() for text in tokenizer.special_texts)

@@ -47,6 +47,8 @@ class LoadingStoppedError(SpecchatError):
 
 
 OpenSession = Callable[[SessionOptions, Paths, Callable[[str], None]], "Session"]
+Companion = Callable[["Engine"], contextlib.AbstractContextManager[str]]
+"""Runs beside an engine as long as its `with` lasts, and tells where it is found."""
 
 
 class Engine:
@@ -260,12 +262,17 @@ class Engine:
     def _publish_text(self, text: str) -> None:
         self._status = replace(self._status, text=text)
 
+    def _publish_program(self, program: str) -> None:
+        if program != self._status.program:
+            self._status = replace(self._status, program=program)
+
     def _publish_ahead(self, ahead: AheadState | None) -> None:
         if ahead != self._status.ahead:
             self._status = replace(self._status, ahead=ahead)
 
     def _publish_ready(self, session: "Session") -> None:
-        self._status = Status(Phase.READY, "", Loaded.of(session))
+        loaded = Loaded.of(session)
+        self._status = Status(Phase.READY, "", loaded, program=self._status.program)
 
     def _close_session(self) -> None:
         active, self._active = self._active, None
@@ -367,6 +374,7 @@ class Engine:
     def _answer(self, answer: Answer) -> None:
         """Fill an answer; an error ends it and is reported in it."""
         self._current = answer
+        self._publish_program(answer.request.program)
         try:
             if not answer.is_stopped:
                 self._fill(answer)
@@ -378,6 +386,7 @@ class Engine:
                 self._expect_nothing()
             finally:
                 self._current = None
+                self._publish_program("")
                 answer.finish()
             if self._active is not None:
                 self._active.reading.keep_account()  # may wait for other processes

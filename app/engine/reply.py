@@ -57,6 +57,8 @@ class Reply:
     the last one."""
     logprobs: list[TokenLogprob] = field(default_factory=list[TokenLogprob])
     """Log probabilities of each token, if they were asked for."""
+    token_bytes: dict[int, bytes] = field(default_factory=dict[int, bytes])
+    """What the tokens stand for that log probabilities are told of, those of control tokens too."""
     finish_reason: FinishReason | None = None
     stop_text: str = ""
     """The stop text that ended it, which is not part of its text."""

@@ -1,8 +1,9 @@
 """A loaded model with its context and drafters, which answers one prompt after another."""
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial as partial_of
 
 from app.chat.conversation import Conversation
 from app.chat.reply_options import USUAL, ReplyOptions
@@ -21,7 +22,7 @@ from app.loading.target_context import TargetContext
 from app.paths import Paths
 from backends.base import ContextFacts, Model, ModelInfo
 from backends.chat.chat_template import ChatTemplate, Prompt
-from backends.chat.message import Message
+from backends.chat.message import Message, Tool
 from backends.engines.backend_selection import Form, forms
 from backends.hardware.bandwidth import Bandwidth
 from backends.hardware.energy import Energy, EnergyMeter
@@ -30,6 +31,7 @@ from decoding.events import Event, Finish, FinishReason, Prefill, Step
 from decoding.generation import Limits, generate
 from decoding.planning.controller import Controller
 from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.token_logprob import TokenLogprob
 from decoding.text import TextStream
 from models.reference import HubReference, Reference
 
@@ -117,15 +119,18 @@ class Session:
         self._chat = chat
         self.drafting.leave_out(chat)
 
-    def prompt(self, conversation: Conversation, partial: str = "") -> tuple[Prompt, int]:
+    def prompt(
+        self, conversation: Conversation, partial: str = "", tools: Sequence[Tool] = ()
+    ) -> tuple[Prompt, int]:
         """The prompt of a conversation, and how many of its oldest turns were left out.
 
-        partial: the beginning of the answer, to continue one.
+        partial: the beginning of the answer, to continue one. tools: those that the model may call.
 
         Raises:
             PromptTooLongError: the last turn does not fit even alone.
         """
-        prompt, dropped = conversation.fit(self.template.prompt, self.context.n_ctx)
+        rendered = partial_of(self.template.prompt, tools=tools)
+        prompt, dropped = conversation.fit(rendered, self.context.n_ctx)
         return self.continued(prompt, partial), dropped
 
     def continued(self, prompt: Prompt, partial: str) -> Prompt:
@@ -133,12 +138,12 @@ class Session:
         if not partial:
             return prompt
         more = self.model.tokenizer.encode(partial, special=False)
-        return Prompt([*prompt.tokens, *more], prompt.stops, prompt.note)
+        return replace(prompt, tokens=[*prompt.tokens, *more])
 
-    def whole_prompt(self, conversation: Conversation) -> Prompt:
+    def whole_prompt(self, conversation: Conversation, tools: Sequence[Tool] = ()) -> Prompt:
         """The prompt of a conversation with all its turns, however long."""
         head = [Message("system", conversation.system)] if conversation.system else []
-        return self.template.prompt([*head, *conversation.turns])
+        return self.template.prompt([*head, *conversation.turns], tools)
 
     def raw_prompt(self, text: str) -> Prompt:
         """The prompt of a text without the chat template."""
@@ -177,7 +182,9 @@ class Session:
                     is_cancelled=is_cancelled,
                     top_logprobs=options.top_logprobs,
                 )
-                yield from self._filled(reply, (*prompt.stops, *options.stops), events)
+                stops = (*prompt.stops, *options.stops)
+                text = TextStream(self.model.tokenizer, stops, shows_control=options.shows_control)
+                yield from self._filled(reply, text, events)
         finally:
             reply.own_statuses = own.end(self.drafting.memory)
             self.drafting.remember()
@@ -200,14 +207,14 @@ class Session:
         return own.join(controller, drafting.memory)
 
     def _filled(
-        self, reply: Reply, stops: tuple[str, ...], events: Iterator[Event]
+        self, reply: Reply, text: TextStream, events: Iterator[Event]
     ) -> Iterator[tuple[Event, str]]:
-        text = TextStream(self.model.tokenizer, stops)
         energy = Energy(self.meter)
         for event in events:
             reply.statistics.add(event)
             added = ""
             if isinstance(event, Step):
+                reply.token_bytes |= self._bytes_of(event.logprobs)
                 reply.logprobs += event.logprobs
                 reply.token_ids += event.tokens
                 reply.provenance += event.provenance
@@ -226,6 +233,11 @@ class Session:
                 reply.finish_reason, reply.stop_text = FinishReason.STOP, text.stop_text
                 reply.joules = energy.joules
                 return
+
+    def _bytes_of(self, told: Iterable[TokenLogprob]) -> dict[int, bytes]:
+        """What tokens stand for: those of some log probabilities, and the alternatives to them."""
+        tokens = {token for one in told for token in (one.token, *(other for other, _ in one.top))}
+        return {token: self.model.tokenizer.entry(token) for token in tokens}
 
     def _keep_speed(self, reply: Reply) -> None:
         """Keep the speed of a reply's plain steps: it tells how much speeds vary here."""

@@ -8,6 +8,7 @@ from app.engine.asking.answer import Request
 from app.engine.engine_status import Loaded
 from app.serve.refusal import RefusedError
 from app.serve.reply_events import Delta, ReplyEvent, TextDelta
+from backends.chat.reply_form import ReplyForm
 
 Json = Mapping[str, object]
 
@@ -37,16 +38,19 @@ class Splitter(Protocol):
         ...
 
 
+MakeSplitter = Callable[[ReplyForm], Splitter]
+
+
 @dataclass(frozen=True, slots=True)
 class AskedReply:
     """What a program asks for: a request for each choice, answered one after the other.
 
-    splitter: makes the one of each reply; None if its text is all content.
+    splitter: makes the one of each reply, once its form is known; None if its text is all content.
     """
 
     requests: tuple[Request, ...]
     is_streamed: bool
-    splitter: Callable[[], Splitter] | None = None
+    splitter: MakeSplitter | None = None
 
 
 class ReplyWriter(Protocol):

@@ -4,49 +4,30 @@ import asyncio
 import contextlib
 import logging
 import socket
-from dataclasses import dataclass, field
+import sys
 from threading import Event, Thread
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from app.engine.engine import Engine
+from app.serve.anthropic.count_tokens import count_route
+from app.serve.anthropic.messages import Messages
 from app.serve.http.application import Application
-from app.serve.http.guard import Guard, is_loopback
+from app.serve.http.guard import Guard
 from app.serve.http.http_protocol import protocol_of
 from app.serve.http.information import information_routes
 from app.serve.limits import Limits
 from app.serve.openai.chat import Chat
 from app.serve.openai.completions import Completions
+from app.serve.responses.responses import Responses
 from app.serve.served_engine import ServedEngine
+from app.serve.server_options import ServerOptions
 from app.settings.answering import Answering
 from backends.base import UsageError
 
 _START_SECONDS = 10.0
 _BACKLOG = 128
-
-
-@dataclass(frozen=True, slots=True)
-class ServerOptions:
-    """Where a server listens, and who may ask it. names: as of Guard.
-
-    Raises:
-        UsageError: others than this machine could ask it without a key.
-    """
-
-    host: str
-    port: int
-    key: str = ""
-    names: frozenset[str] = frozenset()
-    limits: Limits = field(default_factory=Limits)
-
-    def __post_init__(self) -> None:
-        if not self.key and not is_loopback(self.host):
-            raise UsageError(
-                f"--host {self.host} needs a key",
-                "whoever reaches this machine could use the model",
-                "Give a file that holds one with --key-file.",
-            )
 
 
 class Server:
@@ -62,8 +43,10 @@ class Server:
         self.host: str = options.host
         self.port: int = self._socket.getsockname()[1]
         guard = Guard(options.host, options.key, options.names)
-        dialects = (Chat(defaults), Completions(defaults))
-        routes = information_routes(self.served, defaults)
+        dialects = (
+            Chat(defaults), Completions(defaults), Responses(defaults), Messages(defaults)
+        )  # fmt: skip
+        routes = [*information_routes(self.served, defaults), count_route(self.served, defaults)]
         application = Application(self.served, guard, dialects, routes)
         self._uvicorn = _Quiet(_config(application, options.limits))
         self._thread = Thread(target=self._run, name="server", daemon=True)
@@ -136,7 +119,7 @@ def _listening(host: str, port: int) -> socket.socket:
         )[0]
         listening = socket.socket(family, kind, protocol)
         try:
-            if hasattr(socket, "SO_EXCLUSIVEADDRUSE"):  # Windows: others could take the port over
+            if sys.platform == "win32":  # where another process could take the port over
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
             else:
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -15,6 +15,7 @@ from app.loading.session_options import (
     STREAM_CHOICES,
     check_range,
 )
+from app.settings.listening import DEFAULT_PORT, MOST_PORT
 from app.settings.reading_ahead import (
     AHEAD_AUTO,
     AHEAD_CHOICES,
@@ -126,6 +127,22 @@ KEYS = (
         Part.START,
         "store what drafters learn, on this machine only",
         True,
+    ),
+    Key("host", Kind.TEXT, Part.START, "address that the server listens on", "127.0.0.1"),
+    Key("port", Kind.INTEGER, Part.START, "port that the server listens on", DEFAULT_PORT),
+    Key(
+        "key_file",
+        Kind.TEXT,
+        Part.START,
+        "file that holds the key which programs must send to the server",
+        "server.key",
+    ),
+    Key(
+        "allow_host",
+        Kind.TEXT,
+        Part.START,
+        "further names that the server is reached by, separated by commas",
+        "host.docker.internal",
     ),
     Key(
         "ahead",
@@ -339,6 +356,8 @@ def _check_range(name: str, value: Value) -> None:
         raise UsageError(f"{name} cannot be {shown(value)}", error.why, error.remedy) from error
     if name == "max_tokens" and isinstance(value, int) and value < 1:
         raise UsageError(f"{name} cannot be {shown(value)}", "it is at least 1")
+    if name == "port" and not 0 <= float(value) <= MOST_PORT:
+        raise UsageError(f"{name} cannot be {shown(value)}", f"it is at most {MOST_PORT:,}")
     if name == "ahead_waste" and not 0 <= float(value) <= MOST_AHEAD_WASTE:
         bounds = f"it is at least 0, at most {MOST_AHEAD_WASTE:g}"
         raise UsageError(f"{name} cannot be {shown(value)}", bounds)

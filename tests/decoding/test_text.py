@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoding.text import TextStream
+from tests.fixtures.byte_tokenizer import BOS, END, START, ByteTokenizer
 
 if TYPE_CHECKING:
     from backends.base import Tokenizer
@@ -139,3 +140,19 @@ def test_only_what_may_begin_a_stop_text_waits(stops: tuple[str, ...]) -> None:
     released, rest, _ = fed([b"word E", b"!", b" END"[:3]], *stops)
     held = ["word ", "E!", " "] if stops else ["word E", "!", " EN"]
     assert (released, rest) == (held, "EN" if stops else "")
+
+
+@pytest.mark.parametrize(("shown", "text"), [(False, "aéb"), (True, f"{START}aé{BOS}b")])
+def test_control_texts_are_shown_on_request_and_the_end_never(shown: bool, text: str) -> None:
+    tokenizer = ByteTokenizer(None)
+    stream = TextStream(tokenizer, shows_control=shown)
+    tokens = tokenizer.encode(f"{START}aé{BOS}b{END}", special=True)
+    assert "".join([*map(stream.feed, tokens), stream.finish()]) == text
+
+
+def test_control_texts_that_are_shown_can_be_a_stop_text() -> None:
+    tokenizer = ByteTokenizer(None)
+    stream = TextStream(tokenizer, (f"a{START}",), shows_control=True)
+    tokens = tokenizer.encode(f"xa{START}b", special=True)
+    assert "".join(map(stream.feed, tokens)) == "x"
+    assert stream.stopped

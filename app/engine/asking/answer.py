@@ -11,6 +11,7 @@ from app.chat.question import Infill, RawText
 from app.chat.reply_options import USUAL, ReplyOptions
 from app.engine.reply import START, Piece, Reply
 from backends.chat.message import Tool
+from backends.chat.reply_form import PLAIN
 from decoding.events import Event, FinishReason, Prefill, Step
 from decoding.sampling.sampling_settings import SamplingSettings
 from decoding.sampling.token_logprob import TokenLogprob
@@ -74,6 +75,8 @@ class Answer:
         self.dropped = 0
         """Oldest turns left out of the prompt, as they no longer fit the context."""
         self.note = ""
+        self.form = PLAIN
+        """What the reply may be made of, known once its prompt is read."""
         self.metrics: ReplyMetrics | None = None
         self.error: SpecchatError | None = None
         self._reply: Reply | None = None

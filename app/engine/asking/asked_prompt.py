@@ -16,6 +16,7 @@ def prompt_for(session: Session, answer: Answer) -> Prompt:
     if answer.prepared is not None and answer.prepared[0] is session:
         return answer.prepared[1]
     prompt, answer.dropped = prompt_of(session, answer.request)
+    answer.form = prompt.form
     answer.prepared = session, prompt
     return prompt
 
@@ -29,7 +30,7 @@ def prompt_of(session: Session, request: Request) -> tuple[Prompt, int]:
         UsageError: the model was not trained to fill gaps.
     """
     if request.text is None and request.may_drop:
-        return session.prompt(request.conversation, request.partial)
+        return session.prompt(request.conversation, request.partial, request.tools)
     prompt = _of_text(session, request) if request.text is not None else _whole(session, request)
     if len(prompt.tokens) >= session.context.n_ctx:
         raise PromptTooLongError(len(prompt.tokens), session.context.n_ctx)
@@ -43,5 +44,5 @@ def _of_text(session: Session, request: Request) -> Prompt:
 
 
 def _whole(session: Session, request: Request) -> Prompt:
-    prompt = session.whole_prompt(request.conversation)
+    prompt = session.whole_prompt(request.conversation, request.tools)
     return session.continued(prompt, request.partial)

@@ -9,14 +9,14 @@ from typing import TypeVar
 from app.engine.asking.answer import Answer
 from app.engine.engine import Engine
 from app.serve.answers.reply_reader import ReplyReader
-from app.serve.dialect import Splitter
+from app.serve.dialect import MakeSplitter
 from app.serve.reply_events import ReplyEvent
 
 _Item = TypeVar("_Item")
 
 
 async def batches(
-    engine: Engine, answer: Answer, splitter: Splitter | None
+    engine: Engine, answer: Answer, splitter: MakeSplitter | None
 ) -> AsyncGenerator[list[ReplyEvent], None]:
     """Have an answer filled, and yield its events, those of a step together.
 

@@ -4,15 +4,17 @@ from collections.abc import Iterator
 
 from app.engine.asking.answer import Answer, Stage
 from app.engine.reply import Reply
-from app.serve.dialect import Splitter
+from app.serve.dialect import MakeSplitter, Splitter
 from app.serve.refusal import RefusalKind, RefusedError
 from app.serve.reply_events import (
+    Alternative,
     Begun,
     Ended,
     EndReason,
     ReplyEvent,
     TextDelta,
     Timings,
+    TokenLogprob,
     Usage,
 )
 from backends.base import PromptTooLongError, SpecchatError, UsageError
@@ -39,11 +41,14 @@ def refusal_of(error: Exception) -> RefusedError:
 class ReplyReader:
     """Events of one answer, of which each call returns those since the last one."""
 
-    def __init__(self, answer: Answer, splitter: Splitter | None) -> None:
+    def __init__(self, answer: Answer, make_splitter: MakeSplitter | None) -> None:
         self._answer = answer
-        self._splitter = splitter
+        self._make_splitter = make_splitter
+        self._splitter: Splitter | None = None
         self._read = 0
         """Characters of the text that were read."""
+        self._told = 0
+        """Tokens whose log probabilities were read."""
         self._has_begun = False
         self.is_over = False
         """Whether all events were read."""
@@ -65,6 +70,8 @@ class ReplyReader:
             return
         if not self._has_begun:
             self._has_begun = True
+            if self._make_splitter is not None:
+                self._splitter = self._make_splitter(answer.form)
             statistics = reply.statistics
             yield Begun(statistics.prompt_tokens, statistics.cached_prompt_tokens)
         yield from self._added(reply)
@@ -75,8 +82,22 @@ class ReplyReader:
         text = reply.text
         added, self._read = text[self._read :], len(text)
         if added:
-            delta = TextDelta(added)
+            delta = TextDelta(added, tuple(self._logprobs(reply)))
             yield from self._splitter.feed(delta) if self._splitter else (delta,)
+
+    def _logprobs(self, reply: Reply) -> Iterator[TokenLogprob]:
+        """Log probabilities of the tokens that begin in the text read so far, and were not told.
+
+        So neither tokens after a stop text are told, nor the one that ends the reply.
+        """
+        while self._told < min(len(reply.logprobs), len(reply.token_ends)):
+            begins_at = reply.token_ends[self._told - 1] if self._told else 0
+            if begins_at >= self._read:
+                return
+            told, data = reply.logprobs[self._told], reply.token_bytes
+            self._told += 1
+            top = tuple(Alternative(data[token], logprob) for token, logprob in told.top)
+            yield TokenLogprob(data[told.token], told.logprob, top)
 
     def _end(self, reply: Reply) -> Iterator[ReplyEvent]:
         has_calls = False
@@ -92,11 +113,13 @@ class ReplyReader:
         yield Ended(reason, self._usage(reply), stop_text)
 
     def _usage(self, reply: Reply) -> Usage:
-        statistics = reply.statistics
+        statistics, predicted = reply.statistics, reply.predicted
         return Usage(
             statistics.prompt_tokens,
             statistics.cached_prompt_tokens,
             statistics.completion_tokens,
+            accepted_prediction_tokens=predicted.accepted if predicted else 0,
+            rejected_prediction_tokens=predicted.rejected if predicted else 0,
             timings=Timings(
                 statistics.prefill_seconds,
                 statistics.decode_seconds,

@@ -7,19 +7,10 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 
 from app.serve.refusal import RefusalKind, RefusedError
+from app.serve.server_options import is_loopback
 
 _KEYLESS = frozenset({"/health"})
 """Paths that tell nothing about the model or its use."""
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine alone."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 @dataclass(frozen=True, slots=True)

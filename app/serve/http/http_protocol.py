@@ -96,7 +96,7 @@ class BoundedProtocol(H11Protocol):
 
     def _follow_request(self) -> None:
         """Limit the time without a request; the time for a body is limited where it is read."""
-        is_waiting = self.cycle is None or self.cycle.response_complete
+        is_waiting = not self.cycle or self.cycle.response_complete  # none before the first
         if not is_waiting and self._headers_due is not None:
             self._headers_due.cancel()
             self._headers_due = None

@@ -1,13 +1,17 @@
 """Reads the body of a request, within bounds of size and time."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
+from app.printable import one_line
 from app.serve.limits import Limits
 from app.serve.refusal import RefusalKind, RefusedError
+
+_MOST_OF_A_NAME = 32
 
 
 def headers_of(scope: Scope) -> dict[str, str]:
@@ -18,6 +22,14 @@ def headers_of(scope: Scope) -> dict[str, str]:
         key, text = name.decode("latin-1"), value.decode("latin-1")
         headers[key] = f"{headers[key]}, {text}" if key in headers else text
     return headers
+
+
+def program_of(headers: Mapping[str, str]) -> str:
+    """The name of the program that asks, as it tells it, without its version."""
+    first = headers.get("user-agent", "").partition(" ")[0]
+    name, _, version = first.partition("/")
+    shown = name if version[:1].isdigit() else first
+    return one_line(shown)[:_MOST_OF_A_NAME] or "a program"
 
 
 async def json_body(scope: Scope, receive: Receive, limits: Limits) -> bytes:

@@ -13,7 +13,7 @@ from app.serve.answers.batches import batches, paced
 from app.serve.answers.turns import Turn
 from app.serve.dialect import AskedReply, Dialect, Frame, ReplyWriter
 from app.serve.http import sse
-from app.serve.http.incoming import headers_of, json_body, until_gone
+from app.serve.http.incoming import headers_of, json_body, program_of, until_gone
 from app.serve.refusal import RefusedError
 from app.serve.reply_events import ReplyEvent
 from app.serve.served_engine import ServedEngine
@@ -42,7 +42,7 @@ class ReplyEndpoint:
         except ClientDisconnect:
             return
         asked, writer = self._dialect.read(body, self._served.loaded)
-        program = headers_of(scope).get("user-agent", "")
+        program = program_of(headers_of(scope))
         reply = asyncio.ensure_future(self._reply(asked, writer, program, send))
         gone = asyncio.ensure_future(until_gone(receive))
         try:
@@ -76,9 +76,8 @@ class ReplyEndpoint:
         await turn.come.wait()
         served = self._served
         for choice, answer in enumerate(answers):
-            splitter = asked.splitter() if asked.splitter else None
             try:
-                async with aclosing(batches(served.engine, answer, splitter)) as events:
+                async with aclosing(batches(served.engine, answer, asked.splitter)) as events:
                     async for batch in events:
                         yield choice, batch
             finally:

@@ -27,7 +27,8 @@ class Chat:
             includes_usage=asked.stream_options.include_usage,
             has_logprobs=asked.logprobs,
         )
-        return AskedReply(asked.requests(self.defaults, model), asked.stream), writer
+        requests = asked.requests(self.defaults, model)
+        return AskedReply(requests, asked.stream, asked.offered.splitter), writer
 
     def error(self, refusal: RefusedError) -> Json:
         """The body of an error."""

@@ -10,11 +10,13 @@ from app.engine.asking.answer import Request
 from app.engine.engine_status import Loaded
 from app.serve.asked_sampling import seeds
 from app.serve.limits import MOST_MESSAGES, MOST_TOP_LOGPROBS
+from app.serve.openai.chat_tools import ChatTool, ToolChoice, offered_in_chat
 from app.serve.openai.common_fields import CommonFields
 from app.serve.openai.messages import ChatMessage, Content, conversation_of, text_of
 from app.serve.openai.response_format import ResponseFormat, asked_grammar
 from app.serve.refusal import invalid
 from app.serve.request_body import Fields
+from app.serve.tools.offered_tools import OfferedTools
 from app.settings.answering import Answering
 
 _Count = Annotated[int, Field(ge=1, le=1 << 31)]
@@ -38,7 +40,18 @@ class ChatRequest(CommonFields):
     response_format: ResponseFormat | None = None
     prediction: Prediction | None = None
     modalities: list[Literal["text"]] = Field(default_factory=list[Literal["text"]])
-    parallel_tool_calls: object = None
+    tools: list[ChatTool] = Field(default_factory=list[ChatTool])
+    tool_choice: ToolChoice = "auto"
+    parallel_tool_calls: bool = True
+
+    @property
+    def offered(self) -> OfferedTools:
+        """The tools of this request.
+
+        Raises:
+            RefusedError: one is unusable.
+        """
+        return offered_in_chat(self.tools, self.tool_choice, is_parallel=self.parallel_tool_calls)
 
     def requests(self, defaults: Answering, loaded: Loaded) -> tuple[Request, ...]:
         """A request for each choice.
@@ -52,6 +65,7 @@ class ChatRequest(CommonFields):
             sampling,
             min(self._longest, loaded.context_size),
             options=self._options(),
+            tools=self.offered.tools,
             may_drop=False,
         )
         return tuple(
@@ -67,9 +81,10 @@ class ChatRequest(CommonFields):
         if self.top_logprobs is not None and not self.logprobs:
             raise invalid("top_logprobs needs logprobs to be true", "top_logprobs")
         prediction = self.prediction
-        return ReplyOptions(
+        options = ReplyOptions(
             stops=self.stops,
             grammar=asked_grammar(self.response_format, self.grammar),
             prediction="" if prediction is None else text_of(prediction.content, "prediction"),
             top_logprobs=(self.top_logprobs or 0) if self.logprobs else None,
         )
+        return self.offered.options(options)

@@ -59,8 +59,8 @@ class ChatWriter:
     def end(self) -> Iterator[Frame]:
         """The usage, if it was asked for, and the mark of the end."""
         if self._includes_usage:
-            chunk = {**self._of("chat.completion.chunk"), "choices": [], **self._figures()}
-            yield Frame(chunk)
+            none: list[Fields] = []
+            yield Frame({**self._of("chat.completion.chunk"), "choices": none, **self._figures()})
         yield _DONE
 
     def failure(self, refusal: RefusedError) -> Iterable[Frame]:
