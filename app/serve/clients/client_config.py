@@ -4,8 +4,9 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from app.serve.clients.endpoint import KEY_VARIABLE, NO_KEY, Endpoint
+from app.serve.clients.endpoint import NO_KEY, Endpoint
 from app.serve.clients.shell import Shell, usual_shell
+from app.settings.listening import KEY_VARIABLE
 from backends.base import UsageError
 
 _PROVIDER = "specchat"
@@ -29,9 +30,18 @@ def client_config(client: str, endpoint: Endpoint, shell: Shell | None = None) -
     Raises:
         UsageError: the client is unknown.
     """
+    check_client(client)
+    return _CLIENTS[client](endpoint, shell or usual_shell())
+
+
+def check_client(client: str) -> None:
+    """Check that the configuration of a client is known.
+
+    Raises:
+        UsageError: it is not.
+    """
     if client not in _CLIENTS:
         raise UsageError(f"--print-config {client!r} is not known", f"known: {', '.join(_CLIENTS)}")
-    return _CLIENTS[client](endpoint, shell or usual_shell())
 
 
 def _zed(endpoint: Endpoint, _shell: Shell) -> ClientConfig:

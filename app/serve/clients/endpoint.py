@@ -4,9 +4,6 @@ from dataclasses import dataclass
 
 from backends.base import UsageError
 
-KEY_VARIABLE = "SPECCHAT_API_KEY"
-"""Environment variable that clients read the server's key from; a key is never printed."""
-
 NO_KEY = "none"
 """What clients that insist on a key are given, where the server wants none."""
 

@@ -16,7 +16,8 @@ from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.serve.clients.endpoint import Endpoint
 from app.serve.limits import Limits
-from app.serve.server import Server, ServerOptions
+from app.serve.server import Server
+from app.serve.server_options import ServerOptions
 from app.settings.answering import Answering
 from decoding.sampling.sampling_settings import SamplingSettings
 from tests.fixtures.scripted import ScriptedModel, opened
