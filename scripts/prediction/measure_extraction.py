@@ -55,6 +55,7 @@ def _measure(session: Session, name: str, arguments: argparse.Namespace) -> floa
     session.redraft(arguments.draft, lambda _: None)
     drafted = _extracted(session, EXTRACTIONS[name], arguments.tokens)
     gain = _rate(drafted) / _rate(plain)
+    difference = "" if plain.token_ids == drafted.token_ids else "other ids"
     by_drafter = {
         drafter: f"{counts.accepted} of {counts.drafted}"
         for drafter, counts in drafted.statistics.by_drafter.items()
@@ -62,7 +63,7 @@ def _measure(session: Session, name: str, arguments: argparse.Namespace) -> floa
     print(
         f"{name}: {len(plain.token_ids)} tokens, plain {_rate(plain):.1f} tokens/s, "
         f"drafted {gain:.2f} ×, {drafted.statistics.steps} steps, accepted {by_drafter}"
-        f"{'' if plain.token_ids == drafted.token_ids else ', OTHER IDS'}",
+        f"{difference and ', '}{difference}",
         flush=True,
     )
     return gain

@@ -40,7 +40,7 @@ def opened(demo: Model) -> Iterator[Callable[[str], Session]]:
         session.close()
 
 
-def replied(session: Session, prediction: str = "", then: Callable[[Reply], None] = id) -> Reply:
+def replied(session: Session, prediction: str = "", then: Callable[[Reply], object] = id) -> Reply:
     """A greedy reply; then: called after each of its events."""
     reply, options = new_reply(), ReplyOptions(prediction=prediction)
     prompt = session.raw_prompt(PROMPT)
