@@ -88,13 +88,19 @@ class Slowdown:
         """Whether a pass alone is needed to tell a slowdown from a drift of the target."""
         return abs(self._unconfirmed) > _DOUBTFUL
 
-    def observe(self, expected: float, seconds: float) -> None:
-        """Correct it by a pass that took seconds, where expected ones were expected alone."""
-        if expected > 0.0 and seconds > 0.0:
-            surprise = math.log(seconds / expected) - self._learned
-            change = _SLOWDOWN_RATE * min(max(surprise, -_LARGEST_SURPRISE), _LARGEST_SURPRISE)
-            self._learned += change
-            self._unconfirmed += change
+    def observe(self, expected: float, seconds: float) -> float:
+        """Correct it by a pass that took seconds, where expected ones were expected alone.
+
+        Returns the factor of this pass, without more surprise than counts.
+        """
+        if expected <= 0.0 or seconds <= 0.0:
+            return self.factor
+        surprise = math.log(seconds / expected) - self._learned
+        bounded = min(max(surprise, -_LARGEST_SURPRISE), _LARGEST_SURPRISE)
+        factor, change = math.exp(self._learned + bounded), _SLOWDOWN_RATE * bounded
+        self._learned += change
+        self._unconfirmed += change
+        return factor
 
     def confirm(self, drift: float) -> None:
         """Give back what a pass alone shows to be a drift of the target, in log seconds.

@@ -376,7 +376,7 @@ class Controller:
         asked = pending.selection.model_draft
         made = asked if asked is not None and step.drafter == asked.plan.managed.name else None
         slowdown = asked.plan.managed.slowdown if asked is not None else None
-        self._observe_pass(step, slowdown)
+        slower = self._observe_pass(step, slowdown)
         if pending.refused is not None:
             self._budget.record_refusal(would_be_accepted=step.tokens[0] == pending.refused)
         sent = pending.selection.sent
@@ -388,7 +388,10 @@ class Controller:
             if proposal.tokens:
                 managed.unsent = 0 if managed.name in sent else managed.unsent + 1
             managed.learn(proposal, step, is_taught=managed.estimates in taught)
-        verifying_cost = self._extra_cost(step.passed - 1, made, is_tree=step.branch is not None)
+        of_pass = self._costs.of_draft if step.branch is None else self._costs.of_tree
+        verifying_cost = of_pass(step.passed - 1) + (slower - 1.0) * self._costs.relative(
+            step.passed
+        )
         silence_cost = total_seconds(step.silences) / self._costs.seconds(1)
         cost = 1.0 + verifying_cost + silence_cost + drafting_cost
         saved = len(step.tokens) - cost
@@ -397,12 +400,14 @@ class Controller:
         self._settle(len(step.tokens), cost, is_probe=pending.selection.is_probe)
         self._since_plain = self._since_plain + 1 if step.passed > 1 else 0
 
-    def _observe_pass(self, step: Step, slowdown: Slowdown | None) -> None:
-        """Correct the cost of passes, or by how much drafting ahead slowed this one."""
+    def _observe_pass(self, step: Step, slowdown: Slowdown | None) -> float:
+        """Correct the cost of passes, or by how much drafting ahead slows them.
+
+        Returns the factor by which it slowed this one: the budget is charged what the pass took.
+        """
         seconds = step.seconds - step.draft_seconds
         if slowdown is not None:
-            slowdown.observe(self._costs.seconds(step.passed), seconds)
-            return
+            return slowdown.observe(self._costs.seconds(step.passed), seconds)
         is_tree, after_draft = step.branch is not None, self._since_plain > 0
         before = self._costs.seconds(1)
         self._costs.observe(step.passed, seconds, after_draft=after_draft, is_tree=is_tree)
@@ -410,6 +415,7 @@ class Controller:
             drift = math.log(self._costs.seconds(1) / before)
             for known in self._slowdowns:
                 known.confirm(drift)
+        return 1.0
 
     def _observe_drafting(self, step: Step, made: ModelDraft | None) -> float:
         """Correct the cost of the drafter model that drafted; returns its time in plain steps.

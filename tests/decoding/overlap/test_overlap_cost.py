@@ -51,6 +51,11 @@ def test_passes_take_longer_while_both_run() -> None:
     assert slowdown.factor == 1.0, "nobody is faster for the company"
 
 
+def test_what_counts_of_a_pass_is_bounded() -> None:
+    assert Slowdown(1.2).observe(2.0, 2.8) == pytest.approx(1.4)
+    assert Slowdown(1.2).observe(2.0, 200.0) == pytest.approx(1.2 * math.exp(0.5))
+
+
 def alone(slowdown: Slowdown, costs: CostModel, seconds: float) -> None:
     """A plain step of so many seconds."""
     before = costs.seconds(1)

@@ -23,12 +23,18 @@ STEPS = 300
 Act = Callable[[int], str]
 
 
-def decoded(pair: Pair, act: Act, slower: float = 1.0) -> tuple[OverlappedMachine, list[str]]:
+def decoded(
+    pair: Pair,
+    act: Act,
+    slower: float = 1.0,
+    steps: int = STEPS,
+    believed: AtOnce | None = None,
+) -> tuple[OverlappedMachine, list[str]]:
     """A reply whose steps are made in the ways that act says, and the drafter of each.
 
-    slower: factor by which the drafter is slower than was measured.
+    slower: factor by which the drafter is slower than was measured. believed: as of the machine.
     """
-    machine = OverlappedMachine(pair, overlaps=True, noise=0.0)
+    machine = OverlappedMachine(pair, overlaps=True, noise=0.0, believed=believed)
     draw, controller, drafters = pair.draw * PLAIN_SECONDS * slower, machine.controller, list[str]()
     machine.context.cost = DraftCost(draw, draw * READ_SHARE)
     cost, propose = machine.overlap.cost, controller.propose
@@ -47,7 +53,7 @@ def decoded(pair: Pair, act: Act, slower: float = 1.0) -> tuple[OverlappedMachin
         return draft
 
     controller.propose = noted
-    machine.run(steps=STEPS, at=at)
+    machine.run(steps=steps, at=at)
     return machine, drafters
 
 
@@ -91,6 +97,17 @@ def test_the_budget_is_charged_what_the_steps_took(
     monkeypatch.setattr(RiskBudget, "settle", lambda _, tokens, cost: charged.append(cost))
     machine, _ = decoded(PAIR, lambda step: (AHEAD, between)[step % 2])
     assert len(charged) == STEPS
+    assert sum(charged) * PLAIN_SECONDS == pytest.approx(machine.clock.now, rel=0.01)
+
+
+def test_the_budget_is_charged_what_a_pass_took_before_its_slowdown_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    charged: list[float] = []
+    monkeypatch.setattr(RiskBudget, "settle", lambda _, tokens, cost: charged.append(cost))
+    slowed = Pair(OWN_DEVICE, 0.7, 0.1, at_once=AtOnce(1.5, 1.0))
+    machine, drafters = decoded(slowed, lambda _: AHEAD, steps=10, believed=AtOnce(1.0, 1.0))
+    assert drafters.count(NAME) > 2
     assert sum(charged) * PLAIN_SECONDS == pytest.approx(machine.clock.now, rel=0.01)
 
 
