@@ -30,10 +30,10 @@ class Prompt:
     stops: tuple[str, ...] = ()
     note: str = ""
     """Why the model's own template was not used, "" if it was."""
-    begun: int = 0
-    """Number of tokens at its end that begin the reply, of one that is continued."""
     form: ReplyForm = PLAIN
     """What the reply may be made of."""
+    begun: int = 0
+    """Number of tokens at its end that begin the reply, of one that is continued."""
 
 
 @dataclass(frozen=True, slots=True)
