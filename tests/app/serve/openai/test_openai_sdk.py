@@ -1,5 +1,6 @@
 """OpenAI's own client against the server, over the bundled model."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -218,3 +219,49 @@ def test_the_model_and_the_work_are_told_on_paths_of_their_own(
         for what in ("drafted", "accepted")
     )
     assert drafted >= accepted > 0
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"count": {"type": "integer"}, "word": {"enum": ["one", "two"]}},
+    "required": ["count", "word"],
+    "additionalProperties": False,
+}
+
+
+def test_a_schema_is_kept_to(chat) -> None:
+    pytest.importorskip("llguidance")
+    form = {"type": "json_schema", "json_schema": {"name": "counted", "schema": SCHEMA}}
+    answered = chat(response_format=form, max_tokens=60).choices[0]
+    read = json.loads(answered.message.content)
+    assert isinstance(read["count"], int)
+    assert read["word"] in ("one", "two")
+    assert answered.finish_reason == "stop"
+    streamed = chat(response_format=form, max_tokens=60, stream=True)
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in streamed)
+    assert text == answered.message.content
+
+
+def test_a_grammar_is_kept_to(chat) -> None:
+    pytest.importorskip("llguidance")
+    gbnf = 'root ::= ("yes" | "no") "!"'
+    answered = chat(extra_body={"grammar": gbnf})
+    assert answered.choices[0].message.content in ("yes!", "no!")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"extra_body": {"grammar": "root ::= nowhere"}},
+        {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "x", "schema": {"type": "nothing"}},
+            }
+        },
+    ],
+)
+def test_a_grammar_that_cannot_be_used_is_refused_before_a_stream_begins(chat, options) -> None:
+    pytest.importorskip("llguidance")
+    with pytest.raises(openai.BadRequestError):
+        chat(stream=True, **options)
