@@ -32,6 +32,8 @@ class Prompt:
     """Why the model's own template was not used, "" if it was."""
     form: ReplyForm = PLAIN
     """What the reply may be made of."""
+    begun: int = 0
+    """Number of tokens at its end that begin the reply, of one that is continued."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,7 @@ class ChatTemplate:
             UsageError: it is empty.
         """
         tokenizer = self._tokenizer
-        tokens = with_bos(tokenizer.encode(text, special=True), tokenizer)
+        tokens = with_bos(tokenizer.encode(whole_characters(text), special=True), tokenizer)
         if not tokens:
             raise UsageError("there is nothing to continue", "the prompt is empty")
         return Prompt(tokens)
