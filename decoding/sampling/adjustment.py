@@ -26,6 +26,8 @@ def adjusted(
 ) -> NDArray[np.float32]:
     """A changed copy of logits of shape (n_vocab,); tokens beyond them are ignored.
 
+    Where every token that can follow is banned, as a grammar may leave only such, none is.
+
     recent: tokens before this position, oldest first. replied: those of them that the reply has.
     """
     changed = logits.copy()
@@ -34,6 +36,8 @@ def adjusted(
         ids, bias = _bias(settings.logit_bias)
         is_known = ids < n_vocab
         changed[ids[is_known]] += bias[is_known]
+        if changed.max() == -np.inf:  # all that could follow are banned
+            changed[:] = logits
     if settings.repeat_penalty != 1.0:
         _penalise_repetition(changed, recent[-PENALTY_WINDOW:], settings.repeat_penalty)
     if settings.counts_reply and replied:

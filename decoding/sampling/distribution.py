@@ -100,8 +100,6 @@ def warp(
         logits = adjusted(logits, settings, recent, replied)
     best = int(logits.argmax())
     highest = float(logits[best])
-    if highest == -math.inf and settings.logit_bias:
-        raise ModelError("no token can follow", "logit_bias bans all that could")
     if not math.isfinite(highest):
         raise ModelError(
             "the model gave no usable scores", "not a number among them", "Its file may be damaged."

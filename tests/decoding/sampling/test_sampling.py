@@ -214,10 +214,10 @@ def test_a_bias_is_added_before_truncation_and_minus_100_bans() -> None:
     assert warp(logits, bans).ids.tolist() == [3]
 
 
-def test_a_bias_that_bans_every_token_is_an_error_of_its_own() -> None:
-    bans = SamplingSettings(logit_bias=((0, -100.0), (1, -100.0)))
-    with pytest.raises(ModelError, match="logit_bias bans"):
-        warp(np.zeros(2, dtype=np.float32), bans)
+def test_bans_yield_where_nothing_else_can_follow() -> None:
+    logits = np.array([1.0, 2.0, -np.inf], dtype=np.float32)
+    bans = replace(PLAIN, logit_bias=((0, -100.0), (1, -100.0)))
+    assert warp(logits, bans).probabilities.tolist() == warp(logits, PLAIN).probabilities.tolist()
 
 
 def test_a_bias_of_a_token_that_the_model_lacks_is_refused() -> None:
