@@ -11,7 +11,8 @@ from decoding.constraint.grammar_vocabulary import GrammarVocabulary
 from decoding.drafters.cross_vocabulary.speller import Speller
 from decoding.drafters.cross_vocabulary.token_bytes import TokenBytes
 
-_CHANNEL, _MESSAGE = "<|channel|>", "<|message|>"
+_CHANNEL, _ASSISTANT = "<|channel|>", "<|start|>assistant"
+_FINAL = f"{_CHANNEL}final<|message|>"
 """Of templates with channels, as gpt-oss has: the answer is in the one that is called final."""
 
 _END_OF_PROMPT = 16
@@ -63,9 +64,8 @@ def reasoning_after(prompt: str, template: str) -> Reasoning | None:
 
     prompt: its end, of which the template may have written the opening text.
     """
-    if _CHANNEL in template and _MESSAGE in template:
-        closing = f"{_CHANNEL}final{_MESSAGE}"
-        return Reasoning(b"", closing.encode(), not prompt.endswith(closing))
+    if prompt.endswith(_ASSISTANT) and _CHANNEL in template:
+        return Reasoning(b"", _FINAL.encode(), is_open=True)
     if CLOSE not in template:
         return None
     return Reasoning(OPEN.encode(), CLOSE.encode(), prompt.rstrip().endswith(OPEN))

@@ -1,8 +1,9 @@
 """Grammars in the form that the matcher reads, checked without a vocabulary."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from backends.base import UsageError
 from decoding.constraint.grammar import Grammar, GrammarKind
@@ -38,16 +39,37 @@ _NAMES = {
 }
 
 
+_FREE_DIVISION = '%llguidance {"no_forcing": true}\nstart: @inner'
+"""A grammar around another whose texts may be divided into tokens in any way.
+
+Without it, the library allows a single token wherever a text is certain, the tokenizer's own: that
+is another law than masking, as the model may write the same text in other tokens.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class CompiledGrammar:
-    """A grammar as the matcher reads it. name: what it is called in an error."""
+    """A grammar as the matcher reads it. name: what it is called in an error.
+
+    text: as it is matched. forcing: in the form that tells which tokens are certain.
+    """
 
     name: str
     text: str
+    forcing: str
+
+    @classmethod
+    def of(cls, name: str, grammar: Mapping[str, Any]) -> "CompiledGrammar":
+        """The grammar in both forms; grammar: an entry of the library's list of grammars."""
+        inner = {**grammar, "name": "inner"}
+        outer = {"name": "outer", "lark_grammar": _FREE_DIVISION}
+        return cls(
+            name, json.dumps({"grammars": [outer, inner]}), json.dumps({"grammars": [inner]})
+        )
 
     def refused(self, reason: str) -> UsageError:
         """The error that names what is wrong with it."""
-        return UsageError(f"{self.name} cannot be used", _short(reason))
+        return _refused(self.name, reason)
 
 
 def limits() -> "LLParserLimits":
@@ -71,41 +93,45 @@ def compiled(grammar: Grammar) -> CompiledGrammar:
     if len(grammar.text) > _LONGEST:
         raise UsageError(f"{name} is too long", f"at most {_LONGEST:,} characters")
     try:
-        made = CompiledGrammar(name, _converted(grammar))
+        made = CompiledGrammar.of(name, _converted(grammar))
         is_wrong, messages = LLMatcher.validate_grammar_with_warnings(made.text, limits=limits())
-    except UsageError:
-        raise
     except (ValueError, RecursionError) as error:  # ValueError also for text that is too deep
-        raise CompiledGrammar(name, "").refused(str(error)) from error
+        raise _refused(name, str(error)) from error
     if is_wrong:
         raise made.refused(messages[0])
     return made
 
 
-def _converted(grammar: Grammar) -> str:
+def _converted(grammar: Grammar) -> Mapping[str, Any]:
+    """A grammar as an entry of the library's list of grammars."""
     from llguidance import LLMatcher
 
     match grammar.kind:
         case GrammarKind.JSON_SCHEMA:
-            return _from_schema(_checked_json(grammar.text))
+            return _entry(_from_schema(_schema(grammar.text)))
         case GrammarKind.JSON_OBJECT:
-            return _from_schema('{"type": "object"}')
+            return _entry(_from_schema({"type": "object"}))
         case GrammarKind.REGEX:
-            return LLMatcher.grammar_from_regex(grammar.text)
+            return _entry(LLMatcher.grammar_from_regex(grammar.text))
         case GrammarKind.GBNF:
-            return LLMatcher.grammar_from_lark(_from_gbnf(grammar.text))
+            return {"lark_grammar": _from_gbnf(grammar.text)}
         case GrammarKind.LARK:
-            return LLMatcher.grammar_from_lark(grammar.text)
+            return {"lark_grammar": grammar.text}
 
 
-def _from_schema(schema: str) -> str:
+def _entry(text: str) -> Mapping[str, Any]:
+    (entry,) = json.loads(text)["grammars"]
+    return entry
+
+
+def _from_schema(schema: Mapping[str, Any]) -> str:
     from llguidance import LLMatcher
 
-    return LLMatcher.grammar_from_json_schema(schema, defaults=_WHITE_SPACE)
+    return LLMatcher.grammar_from_json_schema(dict(schema), defaults=_WHITE_SPACE)
 
 
-def _checked_json(text: str) -> str:
-    """The text of a schema.
+def _schema(text: str) -> Mapping[str, Any]:
+    """The object of a schema.
 
     Raises:
         UsageError: it is not JSON, or neither an object nor a boolean.
@@ -116,9 +142,12 @@ def _checked_json(text: str) -> str:
         raise UsageError("the JSON schema cannot be read", f"it is not JSON: {error}") from error
     except RecursionError as error:
         raise UsageError("the JSON schema cannot be used", "it is nested too deeply") from error
-    if not isinstance(schema, dict | bool):
-        raise UsageError("the JSON schema cannot be used", "it is neither an object nor a boolean")
-    return text
+    if isinstance(schema, dict):
+        return cast("dict[str, Any]", schema)
+    if schema is True:
+        return {}
+    why = "nothing can match it" if schema is False else "it is neither an object nor a boolean"
+    raise UsageError("the JSON schema cannot be used", why)
 
 
 def _from_gbnf(text: str) -> str:
@@ -134,6 +163,10 @@ def _from_gbnf(text: str) -> str:
     except Exception as error:  # its parser raises whatever it stumbles over
         reason = _short(str(error) or type(error).__name__)
         raise UsageError("the GBNF grammar cannot be read", reason) from error
+
+
+def _refused(name: str, reason: str) -> UsageError:
+    return UsageError(f"{name} cannot be used", _short(reason))
 
 
 def _short(reason: str) -> str:

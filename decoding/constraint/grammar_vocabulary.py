@@ -1,11 +1,13 @@
 """The vocabulary of a model, as the matcher of grammars reads it."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
-from backends.base import Tokenizer
+from backends.base import ModelError, Tokenizer
 from decoding.constraint.compiled_grammar import CompiledGrammar, limits
 from decoding.constraint.matcher_constraint import MatcherConstraint
+from decoding.constraint.walker import Walker
 
 Spell = Callable[[bytes], list[int]]
 """The tokens that a text is usually divided into."""
@@ -23,14 +25,10 @@ class GrammarVocabulary:
         self.n_vocab = tokenizer.n_vocab
         self.end_tokens = tokenizer.end_tokens
         stated = _Stated(tokenizer, spell)
-        self.texts: Sequence[bytes] = stated.tokens
+        self.texts: Sequence[bytes] = stated.tokens[: self.n_vocab]
         """Of each token, control tokens by their names; empty for padding."""
-        # The library needs an end token; of a model that has none it is one past the vocabulary.
-        ends = sorted(self.end_tokens) or [tokenizer.n_vocab]
         self._tokenizer = LLTokenizer(
-            TokenizerWrapper(cast("Any", stated)),
-            n_vocab=max(tokenizer.n_vocab, ends[-1] + 1),
-            eos_token=ends,
+            TokenizerWrapper(cast("Any", stated)), eos_token=stated.end_tokens
         )
 
     def constraint(self, grammar: CompiledGrammar) -> MatcherConstraint:
@@ -39,16 +37,21 @@ class GrammarVocabulary:
         Raises:
             UsageError: the grammar cannot be used with this vocabulary, or nothing can match it.
         """
+        matched, forcing = self._walker(grammar.text), self._walker(grammar.forcing)
+        for walker in (matched, forcing):
+            if walker.matcher.is_error():
+                raise grammar.refused(walker.matcher.get_error())
+        constraint = MatcherConstraint(matched, forcing, self.n_vocab, self.end_tokens)
+        try:
+            constraint.allowed(())
+        except ModelError as error:
+            raise grammar.refused("no text can match it") from error
+        return constraint
+
+    def _walker(self, grammar: str) -> Walker:
         from llguidance import LLMatcher
 
-        matcher = LLMatcher(self._tokenizer, grammar.text, log_level=0, limits=limits())
-        if matcher.is_error():
-            raise grammar.refused(matcher.get_error())
-        constraint = MatcherConstraint(matcher, self.n_vocab, self.end_tokens)
-        allowed = constraint.allowed(())
-        if allowed is not None and not allowed.any():
-            raise grammar.refused("no text can match it")
-        return constraint
+        return Walker(partial(LLMatcher, self._tokenizer, grammar, log_level=0, limits=limits()))
 
 
 class _Stated:
@@ -68,7 +71,11 @@ class _Stated:
                 piece = tokenizer.entry(token)
                 self.special_token_ids.append(token)
             self.tokens.append(piece)
-        self.eos_token_id = min(tokenizer.end_tokens, default=tokenizer.n_vocab)
+        if not tokenizer.end_tokens:  # the library needs one: past the vocabulary, so never masked
+            self.special_token_ids.append(len(self.tokens))
+            self.tokens.append(b"<end>")
+        self.end_tokens = sorted(tokenizer.end_tokens) or [tokenizer.n_vocab]
+        self.eos_token_id = self.end_tokens[0]
         self.bos_token_id = tokenizer.bos
 
     def __call__(self, text: bytes | str) -> list[int]:

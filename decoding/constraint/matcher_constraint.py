@@ -2,15 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from backends.base import ModelError
 from decoding.constraint.constraint import Mask
-
-if TYPE_CHECKING:
-    from llguidance import LLMatcher
+from decoding.constraint.walker import Walker
 
 
 class MatcherConstraint:
@@ -18,16 +15,19 @@ class MatcherConstraint:
 
     Each mask is computed once a step, whoever asks: a drafter, the target's row at the same place,
     or the draft of another drafter with the same beginning. Several threads may ask.
+
+    matched: follows the grammar. forcing: follows the form of it that tells what is certain.
     """
 
-    def __init__(self, matcher: "LLMatcher", n_vocab: int, end_tokens: Iterable[int]) -> None:
-        self._matcher = matcher
+    def __init__(
+        self, matched: Walker, forcing: Walker, n_vocab: int, end_tokens: Iterable[int]
+    ) -> None:
+        self._matched = matched
+        self._forcing = forcing
         self._n_vocab = n_vocab
         self._end_tokens = frozenset(end_tokens)
         self._ends = np.array(sorted(self._end_tokens), dtype=np.int64)
         self._nothing = np.zeros(n_vocab, dtype=np.bool_)
-        self._walked: list[int] = []
-        """Tokens that the matcher has consumed beyond the accepted ones."""
         self._masks: dict[tuple[int, ...], Mask | None] = {}
         """By the tokens after the accepted ones."""
         self._is_over = False
@@ -48,9 +48,11 @@ class MatcherConstraint:
 
     def forced(self, drafted: Sequence[int], limit: int) -> tuple[int, ...]:
         with self._lock:
-            if self._ended(drafted) or self._walk(drafted) < len(drafted):
+            if self._ended(drafted) or self._forcing.walk(drafted) < len(drafted):
                 return ()
-            return tuple(self._matcher.compute_ff_tokens()[:limit])
+            tokens = self._forcing.matcher.compute_ff_tokens()
+            self._forcing.check()
+        return tuple(tokens[:limit])
 
     def accept(self, tokens: Sequence[int]) -> None:
         """Advance by emitted tokens.
@@ -66,9 +68,11 @@ class MatcherConstraint:
                     "The answer so far is kept.",
                 )
             self._masks.clear()
-            self._walked.clear()
-            self._is_over = self._is_over or self._ended(tokens)
             self.length += len(tokens)
+            self._is_over = self._ended(tokens)
+            if not self._is_over:
+                self._matched.accept(tokens)
+                self._forcing.accept(tokens)
 
     def _ended(self, tokens: Sequence[int]) -> bool:
         """Whether the reply is over after these tokens."""
@@ -79,10 +83,11 @@ class MatcherConstraint:
             return self._nothing
         if self._ended(place):
             return None
-        bits = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8)
+        matcher = self._matched.matcher
+        bits = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
         mask = np.unpackbits(bits, count=self._n_vocab, bitorder="little").view(np.bool_)
-        mask[self._ends] = self._matcher.is_accepting()
-        self._check()
+        mask[self._ends] = matcher.is_accepting()
+        self._matched.check()
         mask.flags.writeable = False
         return mask
 
@@ -91,32 +96,7 @@ class MatcherConstraint:
         if self._is_over:
             return len(tokens)
         end = next((at for at, token in enumerate(tokens) if token in self._end_tokens), None)
-        count = self._walk(tokens[:end])
+        count = self._matched.walk(tokens[:end])
         if end is None or count < end:
             return count
-        return len(tokens) if self._matcher.is_accepting() else count
-
-    def _walk(self, tokens: Sequence[int]) -> int:
-        """Have the matcher consume tokens after the accepted ones; how many of them it takes."""
-        kept = 0
-        for walked, token in zip(self._walked, tokens, strict=False):
-            if walked != token:
-                break
-            kept += 1
-        if kept < len(self._walked):
-            self._matcher.rollback(len(self._walked) - kept)
-            del self._walked[kept:]
-        if kept < len(tokens):
-            rest = list(tokens[kept:])
-            self._walked += rest[: self._matcher.try_consume_tokens(rest)]
-        self._check()
-        return len(self._walked)
-
-    def _check(self) -> None:
-        if self._matcher.is_error():
-            why = self._matcher.get_error().splitlines()[0]
-            raise ModelError(
-                "the answer was stopped",
-                f"its grammar is too complex to follow: {why}",
-                "The answer so far is kept. Simplify the schema or the grammar.",
-            )
+        return len(tokens) if self._matched.matcher.is_accepting() else count

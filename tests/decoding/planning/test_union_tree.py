@@ -16,8 +16,8 @@ from decoding.planning.free_drafting import FreeDrafting
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.planning.union_tree import is_forked, union
 from decoding.sampling.distribution import SamplingSettings
-from decoding.sampling.sampler import Sampler
 from decoding.sampling.lossy_rule import LossyRule
+from decoding.sampling.sampler import Sampler
 from decoding.shape import Shape
 from tests.fixtures.drafters import IdleDrafter
 
