@@ -54,7 +54,7 @@ class PredictedText(NoBacklog):
 
     Where the reply deviates, its place is found again by the longest suffix that occurs in the
     text, at its first occurrence after the last certain place. predicted: tokens of the text.
-    begins_at: tokens of the prompt, which the reply follows.
+    begins_at: tokens of the prompt before the reply, whose beginning may be part of the prompt.
     """
 
     is_free = True
