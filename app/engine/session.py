@@ -194,9 +194,7 @@ class Session:
         constraint = self._constraint(options, prompt)
         reply.rule = settings.lossy_in_effect
         reply.grammar = options.grammar.kind if options.grammar else None
-        own = ReplyDrafters(
-            drafters_of(options, self.model.tokenizer, len(prompt.tokens), self.context.n_ctx)
-        )
+        own = ReplyDrafters(drafters_of(options, self.model.tokenizer, prompt, self.context.n_ctx))
         reply.own_drafters, reply.is_predicted = own.names, bool(options.prediction)
         try:
             with self.context.use() as context:
