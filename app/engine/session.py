@@ -173,6 +173,16 @@ class Session:
         tokens = [marks.prefix, *ahead, marks.suffix, *behind, marks.middle]
         return Prompt(with_bos(tokens, tokenizer))
 
+    def check(self, prompt: Prompt, settings: SamplingSettings, options: ReplyOptions) -> None:
+        """Check what a reply is asked to be, without beginning it.
+
+        Raises:
+            UsageError: a setting names a token that the model does not have, or the grammar cannot
+                be used.
+        """
+        settings.check_vocabulary(self.model.info.n_vocab)
+        self._constraint(options, prompt)
+
     def stream(
         self,
         prompt: Prompt,

@@ -3,7 +3,7 @@
 import gc
 import sys
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import ClassVar
 
@@ -211,21 +211,22 @@ def run(start: AppStart, paths: Paths, companion: Companion | None = None) -> in
     permission = Permission()
     engine = Engine(start.session, paths, None, permission, permission.most_waste)
     sys.setswitchinterval(SWITCH_SECONDS)
-    with companion(engine) if companion else nullcontext("") as address:
-        if address:
+    with ExitStack() as held:
+        if history is not None:
+            held.callback(history.close)
+        if companion is not None:
+            address = held.enter_context(companion(engine))
             notice = f"Other programs reach this model at {address}/v1."
             start = replace(start, notices=(*start.notices, notice))
-        return _run(SpecchatApp(engine, history, start, fault, permission), history)
+        return _run(SpecchatApp(engine, history, start, fault, permission))
 
 
-def _run(app: SpecchatApp, history: History | None) -> int:
+def _run(app: SpecchatApp) -> int:
     with app.exit_signals.handled():
         try:
             app.run()
         finally:
             app.engine.close(_QUIT_SECONDS)
-            if history is not None:
-                history.close()
         if app.exit_signals.code is not None:
             return app.exit_signals.code
         if app.crash is not None:

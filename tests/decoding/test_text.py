@@ -156,3 +156,23 @@ def test_control_texts_that_are_shown_can_be_a_stop_text() -> None:
     tokens = tokenizer.encode(f"xa{START}b", special=True)
     assert "".join(map(stream.feed, tokens)) == "x"
     assert stream.stopped
+
+
+@pytest.mark.parametrize(
+    ("pieces", "stops", "told"),
+    [
+        ([b"one two"], ("two", "one"), "one"),  # the first in the text, not of those given
+        ([b"one t", b"wo"], ("two", "three"), "two"),
+        ([b"abc"], ("ab", "abc"), "ab"),  # at one place the first given
+        ([b"abc"], ("abc", "ab"), "abc"),
+        ([b"one"], ("two",), ""),
+    ],
+)
+def test_the_stop_text_that_ended_it_is_told(
+    pieces: Sequence[bytes], stops: tuple[str, ...], told: str
+) -> None:
+    stream = text_stream(pieces, stops)
+    for token in range(len(pieces)):
+        stream.feed(token)
+    stream.finish()
+    assert stream.stop_text == told

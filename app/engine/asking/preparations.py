@@ -18,7 +18,8 @@ _SHARE = 0.02
 class Preparations:
     """Answers whose prompts are wanted early: any thread may `ask`, the engine's thread builds.
 
-    A prompt that is too long is so known at once, whatever is answered meanwhile.
+    A prompt that is too long, or a grammar that cannot be used, is so known at once, whatever is
+    answered meanwhile.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -59,6 +60,8 @@ class Preparations:
         if not future.set_running_or_notify_cancel():
             return
         try:
-            future.set_result(len(prompt_for(session, answer).tokens))
+            prompt = prompt_for(session, answer)
+            session.check(prompt, answer.request.settings, answer.request.options)
+            future.set_result(len(prompt.tokens))
         except Exception as error:
             future.set_exception(error)
