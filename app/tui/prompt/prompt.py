@@ -82,6 +82,7 @@ class Prompt(Vertical):
         self.watch(self._store, "downloads", self._show_title)
         self.watch(self._store, "status", self._show_title)
         self.watch(self._store, "drafting", self._show_drafting)
+        self.watch(self._store, "schema", self._show_drafting, init=False)
         self.watch(self._store, "ahead", self._show_drafting, init=False)
         self.watch(self._store, "has_text", self._show_drafting, init=False)
         self.watch(self._store, "is_answering", self._follow_answer)
@@ -227,6 +228,9 @@ class Prompt(Vertical):
         short = drafting.partition(" (")[0]
         marks = wording.read_ahead(self._store.ahead, is_typing=self._store.has_text)
         choices = [*(f"{mark}{wording.SEPARATOR}{drafting}" for mark in marks), drafting, short]
+        if schema := self._store.schema:
+            matching = f"schema: {one_line(schema)}"
+            choices = [*(f"{matching}{wording.SEPARATOR}{one}" for one in choices), matching]
         shown = longest_fitting(choices, self.size.width - _FRAME_CELLS)
         if shown != self._shown_drafting:
             self._shown_drafting = shown
