@@ -18,7 +18,7 @@ class TextStream:
         self._control = _control_texts(tokenizer) if shows_control else frozenset[bytes]()
         self._stops = stops
         self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
-        self._held = ""
+        self._held: str = ""
         self.decoded = 0
         """Characters of all tokens so far, also of those held back."""
         self.stopped = False

@@ -112,10 +112,13 @@ class ChatTemplate:
         """How the template takes tools, tried once."""
         if not self._is_probed:
             self._is_probed = True
-            self._known_support = probe_tool_support(
-                self._source or "", lambda *asked: self._render(*asked)[0]
-            )
+            self._known_support = probe_tool_support(self._source or "", self._rendered)
         return self._known_support
+
+    def _rendered(
+        self, messages: Sequence[Message], tools: Sequence[Tool], support: ToolSupport
+    ) -> str | None:
+        return self._render(messages, tools, support)[0]
 
     def frame(self, messages: Sequence[Message]) -> PromptFrame | None:
         """The prompt around the content of a user's message after these.

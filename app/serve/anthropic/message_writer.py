@@ -28,7 +28,6 @@ STOP_REASONS = {
     EndReason.LENGTH: "max_tokens",
     EndReason.CONTEXT: "model_context_window_exceeded",
     EndReason.TOOL_CALLS: "tool_use",
-    EndReason.CANCELLED: "end_turn",
 }
 
 Fields = dict[str, object]
@@ -54,7 +53,12 @@ class MessageWriter:
         del choice
         if isinstance(event, Begun):
             usage = _input_usage(event.prompt_tokens, event.cached_prompt_tokens)
-            message = {**self._head, "content": [], "stop_reason": None, "stop_sequence": None}
+            message: Fields = {
+                **self._head,
+                "content": [],
+                "stop_reason": None,
+                "stop_sequence": None,
+            }
             yield _frame("message_start", message={**message, "usage": {**usage, **_output(0)}})
             yield _frame("ping")
         elif isinstance(event, Ended):

@@ -105,7 +105,7 @@ class ReasoningItem:
     def item(self, status: str) -> Fields:
         """The reasoning; no summary of it is made."""
         content = [self._part] if self._text else []
-        head = {"id": self._id, "type": "reasoning", "summary": []}
+        head: Fields = {"id": self._id, "type": "reasoning", "summary": []}
         return {**head, "status": status, "content": content}
 
     @property
@@ -138,11 +138,16 @@ class CallItem:
         """More of its arguments."""
         if isinstance(event, ToolArguments):
             self._arguments += event.text
-            yield "function_call_arguments.delta", {"item_id": self._id, "delta": event.text}
+            fields: Fields = {"item_id": self._id, "delta": event.text}
+            yield "function_call_arguments.delta", fields
 
     def done(self) -> Iterator[Told]:
         """All its arguments."""
-        fields = {"item_id": self._id, "name": self._call.name, "arguments": self._arguments}
+        fields: Fields = {
+            "item_id": self._id,
+            "name": self._call.name,
+            "arguments": self._arguments,
+        }
         yield "function_call_arguments.done", fields
 
     def item(self, status: str) -> Fields:

@@ -172,7 +172,7 @@ def _call_of(value: object) -> Call | None:
     fields = cast("Mapping[str, object]", value)
     inner = fields.get("function")
     if isinstance(inner, dict):
-        fields = cast("Mapping[str, object]", inner)
+        return _call_of(cast("object", inner))
     name = fields.get("name", inner)
     if not isinstance(name, str):
         return None
