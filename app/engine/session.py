@@ -20,9 +20,10 @@ from app.loading.model_selection import remember_model
 from app.loading.session_options import SessionOptions
 from app.loading.target_context import TargetContext
 from app.paths import Paths
-from backends.base import ContextFacts, Model, ModelInfo
-from backends.chat.chat_template import ChatTemplate, Prompt
+from backends.base import ContextFacts, Model, ModelInfo, UsageError
+from backends.chat.chat_template import ChatTemplate, Prompt, with_bos
 from backends.chat.message import Message, Tool
+from backends.chat.whole_characters import whole_characters
 from backends.engines.backend_selection import Form, forms
 from backends.hardware.bandwidth import Bandwidth
 from backends.hardware.energy import Energy, EnergyMeter
@@ -148,6 +149,25 @@ class Session:
     def raw_prompt(self, text: str) -> Prompt:
         """The prompt of a text without the chat template."""
         return self.template.raw(text)
+
+    def infill_prompt(self, before: str, after: str) -> Prompt:
+        """The prompt of a gap between two texts, of which the reply is the filling.
+
+        Raises:
+            UsageError: the model was not trained to fill gaps.
+        """
+        tokenizer = self.model.tokenizer
+        marks = tokenizer.infill
+        if marks is None:
+            raise UsageError(
+                "this model cannot fill a gap",
+                "it has no tokens that mark one, as models of code have",
+            )
+        ahead, behind = (
+            tokenizer.encode(whole_characters(text), special=False) for text in (before, after)
+        )
+        tokens = [marks.prefix, *ahead, marks.suffix, *behind, marks.middle]
+        return Prompt(with_bos(tokens, tokenizer))
 
     def stream(
         self,

@@ -37,6 +37,9 @@ class Splitter(Protocol):
         """Whether a tool was called so far."""
         ...
 
+    reasoning_length: int
+    """Characters of the text up to the end of its reasoning, as far as it was read."""
+
 
 MakeSplitter = Callable[[ReplyForm], Splitter]
 

@@ -1,5 +1,6 @@
 """Checks the body of a request against the fields that a dialect knows."""
 
+import re
 from typing import TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
@@ -8,6 +9,8 @@ from app.serve.refusal import RefusedError, invalid
 
 _Body = TypeVar("_Body", bound=BaseModel)
 
+_NAME = re.compile(r"-?[a-z0-9_]+")
+_TYPES = ("str", "int", "float", "bool")
 _MOST_SHOWN = 200
 """Longest message about one field; it may repeat what was sent."""
 
@@ -54,9 +57,14 @@ def read_body(kind: type[_Body], body: bytes) -> _Body:
 
 def _refused(error: ValidationError) -> RefusedError:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    place = ".".join(map(str, first["loc"]))[:_MOST_SHOWN]
+    place = ".".join(str(part) for part in first["loc"] if _is_place(part))[:_MOST_SHOWN]
     if first["type"] == "json_invalid":
         return invalid(f"the body is not valid JSON: {first['msg']}"[:_MOST_SHOWN])
     if first["type"] == "extra_forbidden":
         return invalid(f"{place} is not supported", place)
     return invalid(f"{place}: {first['msg']}"[:_MOST_SHOWN] if place else first["msg"], place)
+
+
+def _is_place(part: int | str) -> bool:
+    """Whether a part of an error's place was sent, and is not the name of a type that was tried."""
+    return isinstance(part, int) or bool(_NAME.fullmatch(part) and part not in _TYPES)

@@ -50,7 +50,6 @@ class Server:
         application = Application(self.served, guard, dialects, routes)
         self._uvicorn = _Quiet(_config(application, options.limits))
         self._thread = Thread(target=self._run, name="server", daemon=True)
-        self._is_over = Event()
 
     @property
     def address(self) -> str:

@@ -146,7 +146,7 @@ class ChatTemplate:
             UsageError: it is empty.
         """
         tokenizer = self._tokenizer
-        tokens = with_bos(tokenizer.encode(text, special=True), tokenizer)
+        tokens = with_bos(tokenizer.encode(whole_characters(text), special=True), tokenizer)
         if not tokens:
             raise UsageError("there is nothing to continue", "the prompt is empty")
         return Prompt(tokens)

@@ -1,9 +1,9 @@
 """The prompt of a request."""
 
-from app.chat.question import RawText
+from app.chat.question import Infill, RawText
 from app.engine.asking.answer import Answer, Request
 from app.engine.session import Session
-from backends.base import PromptTooLongError, UsageError
+from backends.base import PromptTooLongError
 from backends.chat.chat_template import Prompt
 
 
@@ -31,16 +31,17 @@ def prompt_of(session: Session, request: Request) -> tuple[Prompt, int]:
     """
     if request.text is None and request.may_drop:
         return session.prompt(request.conversation, request.partial, request.tools)
-    prompt = _of_text(session, request) if request.text is not None else _whole(session, request)
+    text = request.text
+    prompt = _of_text(session, text) if text is not None else _whole(session, request)
     if len(prompt.tokens) >= session.context.n_ctx:
         raise PromptTooLongError(len(prompt.tokens), session.context.n_ctx)
     return prompt, 0
 
 
-def _of_text(session: Session, request: Request) -> Prompt:
-    if isinstance(request.text, RawText):
-        return session.raw_prompt(request.text.text)
-    raise UsageError("this model cannot fill in the middle", "it was not trained to")
+def _of_text(session: Session, text: RawText | Infill) -> Prompt:
+    if isinstance(text, RawText):
+        return session.raw_prompt(text.text)
+    return session.infill_prompt(text.before, text.after)
 
 
 def _whole(session: Session, request: Request) -> Prompt:

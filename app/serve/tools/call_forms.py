@@ -30,7 +30,7 @@ def contents(text: GrowingText, calls: OpenCalls, form: ToolForm | None) -> Cont
         if not found.text:
             return
         if found.text == FUNCTION:
-            text.rest = found.taken.lstrip() + text.rest
+            text.give_back(found.taken.lstrip())
         if not (yield from read(text, calls)):
             yield TextDelta(_taken_again(text, found))
         else:
@@ -71,7 +71,7 @@ def _calls_at_once(text: GrowingText, calls: OpenCalls) -> Contents:
     fence = yield from text.opening(_FENCES)
     before = text.take_opening(fence) if fence else ""
     if not (yield from json_calls(text, calls, any_name=False)):
-        text.rest = before + text.rest
+        text.give_back(before)
     elif fence and (yield from text.opening(("```",))):
         text.take_opening("```")
     if calls.count:

@@ -12,15 +12,22 @@ Reading = Generator[None, None, _Value]
 
 @dataclass(slots=True)
 class GrowingText:
-    """The text that was not read yet. has_ended: no more will come."""
+    """The text that was not read yet. has_ended: no more will come. taken: characters read."""
 
     rest: str = ""
     has_ended: bool = False
+    taken: int = 0
 
     def take(self, count: int) -> str:
         """Read a number of characters."""
         taken, self.rest = self.rest[:count], self.rest[count:]
+        self.taken += len(taken)
         return taken
+
+    def give_back(self, text: str) -> None:
+        """Make text that was taken last the next one to be read."""
+        self.rest = text + self.rest
+        self.taken -= len(text)
 
     def opening(self, texts: Sequence[str]) -> Reading[str]:
         """The longest of these texts that follows, after any white space; "" if none does.

@@ -41,14 +41,14 @@ def json_calls(text: GrowingText, calls: OpenCalls, *, any_name: bool) -> Splitt
     is_array = bracket == "["
     before = text.take_opening("[") if is_array else ""
     if not (yield from json_call(text, calls, any_name=any_name)):
-        text.rest = before + text.rest
+        text.give_back(before)
         return False
     while not calls.are_full:
         separator = yield from text.opening((",", ";", "{"))
         before = text.take_opening(separator) if separator in (",", ";") else ""
         is_call = bool(separator) and (yield from json_call(text, calls, any_name=any_name))
         if not is_call:
-            text.rest = before + text.rest
+            text.give_back(before)
             break
     if is_array and (yield from text.opening(("]",))):
         text.take_opening("]")

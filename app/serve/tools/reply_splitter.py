@@ -32,10 +32,9 @@ class ReplySplitter:
     ) -> None:
         self._text = GrowingText()
         self._calls = OpenCalls(tools, most_calls)
-        self._parts = _parts(self._text, self._calls, form, has_thinking=has_thinking)
+        self._parts = self._read(form, has_thinking=has_thinking)
         self._logprobs: tuple[TokenLogprob, ...] = ()
-        self.is_reasoning = False
-        """Whether the latest text was reasoning."""
+        self.reasoning_length = 0
 
     @property
     def has_calls(self) -> bool:
@@ -55,7 +54,7 @@ class ReplySplitter:
         """What is left at the end of the text."""
         self._text.has_ended = True
         yield from self._certain()
-        if self._logprobs:
+        if self._logprobs and not self.has_calls:
             yield TextDelta("", self._logprobs)
 
     def _certain(self) -> Iterator[Delta]:
@@ -67,13 +66,14 @@ class ReplySplitter:
             else:
                 yield part
             self._logprobs = ()
-            self.is_reasoning = isinstance(part, ReasoningDelta)
 
-
-def _parts(text: GrowingText, calls: OpenCalls, form: ReplyForm, *, has_thinking: bool) -> Contents:
-    if has_thinking:
-        yield from _thinking(text, form.thinking)
-    yield from contents(text, calls, form.tools)
+    def _read(self, form: ReplyForm, *, has_thinking: bool) -> Contents:
+        if has_thinking:
+            for part in _thinking(self._text, form.thinking):
+                self.reasoning_length = self._text.taken
+                yield part
+            self.reasoning_length = self._text.taken
+        yield from contents(self._text, self._calls, form.tools)
 
 
 def _thinking(text: GrowingText, opened: str) -> Contents:

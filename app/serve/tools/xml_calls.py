@@ -74,7 +74,7 @@ def _value(
             whole += piece
     yield calls.arguments('"' if is_text else calls.value(name, key, whole))
     if found.text not in ("", _PARAMETER_END):
-        text.rest = found.taken + text.rest  # the end of the parameter was left out
+        text.give_back(found.taken)  # the end of the parameter was left out
 
 
 def _line_break(text: GrowingText) -> Reading[None]:

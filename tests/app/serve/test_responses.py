@@ -57,6 +57,10 @@ def test_a_stream_has_reasoning_text_and_calls(spoken: Spoken, client: openai.Op
     )
     reasoning, message, *calls = cast("Any", response.output)
     assert reasoning.content[0].text == "Hm."
+    assert response.usage
+    assert response.usage.output_tokens_details.reasoning_tokens == len(
+        "<think>\nHm.\n</think>\n\n"
+    )
     assert message.content[0].text == response.output_text == "I look."
     assert [(call.name, call.arguments) for call in calls] == [("look_up", '{"word": "ox"}')] * 2
     assert calls[0].call_id != calls[1].call_id

@@ -306,6 +306,18 @@ def test_thinking_that_the_prompt_opened_ends_in_the_reply() -> None:
     assert split(["Hm. "], None, "<think>") == [("thought", "Hm. ")]
 
 
+@pytest.mark.parametrize(
+    ("text", "length"), [("<think>ab</think>\n\ncd", 19), ("abc", 0), ("<think>ab", 9)]
+)
+def test_the_length_of_the_reasoning_is_known(text: str, length: int) -> None:
+    for pieces in ([text], list(text)):
+        splitter = ReplySplitter(ReplyForm())
+        for piece in pieces:
+            list(splitter.feed(TextDelta(piece)))
+        list(splitter.finish())
+        assert splitter.reasoning_length == length
+
+
 def test_a_reply_that_continues_text_does_not_think() -> None:
     text = "<think>a</think>"
     assert split([text], None, "<think>", has_thinking=False) == [("text", text)]
