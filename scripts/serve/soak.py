@@ -74,7 +74,7 @@ class Client:
             connection.request(request.method, request.path, request.body, dict(request.headers))
             response = connection.getresponse()
             self._check(request, response.status, response.read())
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             self._fault(request, repr(error))
         finally:
             connection.close()
@@ -182,10 +182,11 @@ def soak(given: argparse.Namespace, folder: Path) -> list[str]:
             for seed in range(given.seed, given.seed + given.clients)
         ]
         clients[0].send(source.full())
-        _run(clients, _WARM_UP)
+        done = min(_WARM_UP, given.requests // 2)
+        _run(clients, done)
         before = server.held(clients[0], source.usual())
-        print(f"after the first {_WARM_UP}: {before}", flush=True)
-        after, done = before, _WARM_UP
+        print(f"after the first {done:,}: {before}", flush=True)
+        after = before
         readings: list[Held] = []
         while done < given.requests:
             count = min(given.requests - done, max(1000, given.requests // 10))
