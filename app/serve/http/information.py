@@ -32,7 +32,8 @@ def information_routes(served: ServedEngine, defaults: Answering) -> Sequence[Ba
 
     def models(_: Request) -> Response:
         model = _model(served.loaded, created)
-        return JSONResponse({"object": "list", "data": [model]})
+        # Codex reports an error without a list of models in its own form; it may be empty.
+        return JSONResponse({"object": "list", "data": [model], "models": []})
 
     def model(request: Request) -> Response:
         loaded = served.loaded

@@ -16,6 +16,8 @@ from backends.chat.template_variables import tool_function
 from decoding.constraint.grammar import Grammar, GrammarKind
 
 _NAME = re.compile(r"[A-Za-z0-9_.:\-]{1,128}")
+_OF_DOCUMENTS = ("$schema", "$id")
+"""Keys of a schema that is a document; within another they would change what references mean."""
 _MOST_NESTED = 64
 """Deepest schema of a tool: more is an accident, or an attack."""
 
@@ -82,7 +84,8 @@ def call_schema(tools: Sequence[Tool]) -> dict[str, object]:
     """Schema of a call of one of these tools."""
     definitions: dict[str, object] = {}
     for index, tool in enumerate(tools):
-        schema = cast("Mapping[str, object]", tool_function(tool)["parameters"])
+        given = cast("Mapping[str, object]", tool_function(tool)["parameters"])
+        schema = {key: value for key, value in given.items() if key not in _OF_DOCUMENTS}
         definitions[str(index)] = _moved({"type": "object", **schema}, f"#/$defs/{index}")
     calls = [
         {

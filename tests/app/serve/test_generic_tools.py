@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -35,14 +34,13 @@ HI = [{"role": "user", "content": "Look the word ox up, at most 3 meanings."}]
 
 @pytest.fixture(scope="module")
 def address(llamacpp: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    home: Path = tmp_path_factory.mktemp("served")
+    home = tmp_path_factory.mktemp("served")
     paths = Paths(home / "config", home / "data", home / "cache")
     engine = Engine(SessionOptions(model="demo", draft="lookup", threads=1), paths)
     engine.start()
     greedy = SamplingSettings(temperature=0.0)
-    engine.prepare(Answer(Request(Conversation("", [Message("user", "Hi")]), greedy, 1))).result(
-        120
-    )
+    first = Request(Conversation("", [Message("user", "Hi")]), greedy, 1)
+    engine.prepare(Answer(first)).result(120)  # the model is loaded
     server = Server(engine, ServerOptions("127.0.0.1", 0), Answering(greedy, 64))
     server.start()
     yield server.address

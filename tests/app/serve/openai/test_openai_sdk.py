@@ -126,8 +126,9 @@ def test_a_token_that_is_banned_does_not_come(chat, server: Server, greedy: str)
     first = session.model.tokenizer.encode(greedy, special=False)[0]
     banned = chat(logit_bias={str(first): -100}).choices[0].message.content
     assert not banned.startswith(session.model.tokenizer.piece(first).decode())
-    liked = chat(logit_bias={str(first): 100}, max_tokens=3, top_p=1.0)
-    assert liked.choices[0].message.content.count(greedy[:2]) == 3
+    piece = session.model.tokenizer.piece(first).decode()
+    liked = chat(logit_bias={str(first): 100}, max_tokens=3)
+    assert liked.choices[0].message.content == 3 * piece
 
 
 def test_a_predicted_answer_is_the_same_in_fewer_steps(chat, greedy: str) -> None:
@@ -182,7 +183,7 @@ def test_texts_are_continued_without_a_template(client) -> None:
         return client.completions.create(**asked)
 
     whole = complete()
-    assert whole.choices[0].text.strip().startswith("three")
+    assert "three" in whole.choices[0].text
     streamed = "".join(chunk.choices[0].text for chunk in complete(stream=True))
     assert streamed == whole.choices[0].text
     several = complete(prompt=["One, two,", "Red, green,"], n=2)
@@ -194,8 +195,10 @@ def test_texts_are_continued_without_a_template(client) -> None:
     assert told.logprobs.text_offset[:2] == [0, len(told.logprobs.tokens[0])]
 
 
-def test_the_model_and_the_work_are_told_on_paths_of_their_own(server: Server, chat) -> None:
-    chat(max_tokens=2)
+def test_the_model_and_the_work_are_told_on_paths_of_their_own(
+    server: Server, chat, greedy: str
+) -> None:
+    chat(prediction={"type": "content", "content": greedy})
     assert send(server, "GET", "/health").json == {"status": "ok"}
     props = send(server, "GET", "/props").json
     assert props["default_generation_settings"]["n_ctx"] == 512
@@ -210,4 +213,8 @@ def test_the_model_and_the_work_are_told_on_paths_of_their_own(server: Server, c
     assert counted["specchat_prompt_tokens_total"] > counted["specchat_cached_prompt_tokens_total"]
     assert counted["specchat_requests_waiting"] == 0
     assert counted['specchat_responses_total{path="/v1/chat/completions",status="200"}'] >= 1
-    assert 'specchat_drafted_tokens_total{drafter="lookup"}' in counted
+    drafted, accepted = (
+        counted[f'specchat_{what}_tokens_total{{drafter="prediction"}}']
+        for what in ("drafted", "accepted")
+    )
+    assert drafted >= accepted > 0
