@@ -42,7 +42,7 @@ class Ahead:
     """What drafting ahead, during the verification before, did for a step.
 
     drafts: number of outcomes that were drafted for. is_hit: whether the actual one was among them.
-    hidden_seconds: time of the drafter that was saved by it.
+    hidden_seconds: what drafting the tokens that were used would have taken in turn.
     """
 
     drafts: int

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from backends.base import Context, Logits, ModelError, PassStoppedError, PromptTooLongError
 from backends.base.pass_stop import stopping_passes
+from decoding.constraint.constraint import Constraint
 from decoding.current_drafter import CurrentDrafter, DrafterProvider, always
 from decoding.draft import NO_DRAFT, Draft
 from decoding.events import Event, Finish, FinishReason, Prefill, Step
@@ -41,6 +42,7 @@ def generate(
     is_cancelled: Callable[[], bool] = lambda: False,
     top_logprobs: int | None = None,
     clock: Callable[[], float] = time.perf_counter,
+    constraint: Constraint | None = None,
 ) -> Iterator[Event]:
     """Generate a reply to prompt; the part that the context holds already is not computed again.
 
@@ -48,17 +50,21 @@ def generate(
     last chunk of the prompt and carries the first token; it drafts nothing.
 
     drafters: asked once per step. The drafter learns of each step before it is yielded.
+    constraint: which tokens may follow, None if all may; it advances with the emitted ones.
     top_logprobs: of how many of the likeliest tokens each step tells the log probability, beside
     those of its own tokens; None for no log probabilities.
 
     Raises:
         PromptTooLongError: the prompt leaves no room for an answer.
-        ModelError: the engine failed; all events before remain valid.
+        ModelError: the engine failed, or the constraint leaves the model nothing to say; all events
+            before remain valid.
     """
     if len(prompt) >= context.n_ctx:
         raise PromptTooLongError(len(prompt), context.n_ctx)
+    begun = constraint.length if constraint else 0
+    sampler = Sampler(settings, len(prompt) - begun, constraint)
     with closing(
-        _events(context, prompt, settings, limits, drafters, is_cancelled, top_logprobs, clock)
+        _events(context, prompt, sampler, limits, drafters, is_cancelled, top_logprobs, clock)
     ) as events:
         while True:
             try:
@@ -74,7 +80,7 @@ def generate(
 def _events(
     context: Context,
     prompt: Sequence[int],
-    settings: SamplingSettings,
+    sampler: Sampler,
     limits: Limits,
     drafters: DrafterProvider,
     is_cancelled: Callable[[], bool],
@@ -84,7 +90,6 @@ def _events(
     """Events of a reply; a pass that is stopped raises PassStoppedError."""
     started = clock()
     history = list(prompt)
-    sampler = Sampler(settings, prompt_tokens=len(prompt))
     cached = reuse(context, history)
     rows = None
     for done, chunk_rows in read_prompt(context, history):
@@ -172,6 +177,9 @@ def _step(
     started = clock()
     _check_context(context, history)
     current = drafter.commit(history)
+    sampler.follow(
+        history
+    )  # only now: until then a drafter may be drafting ahead after the old one
     draft = current.propose(history, room) if current is not None and room > 0 else NO_DRAFT
     if not fits(context, len(history), draft):
         draft = replace(NO_DRAFT, silences=draft.silences)

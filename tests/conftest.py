@@ -16,6 +16,7 @@ pytest_plugins = [
     "tests.fixtures.enumeration",
     "tests.fixtures.hybrids",
     "tests.fixtures.local_hub",
+    "tests.fixtures.loop_law",
     "tests.fixtures.mlx_models",
     "tests.fixtures.mlx_prediction",
     "tests.fixtures.tiny.kinds",

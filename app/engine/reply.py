@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from decoding.constraint.grammar import GrammarKind
 from decoding.events import FinishReason
 from decoding.sampling.lossy_rule import LossyRule
 from decoding.sampling.token_logprob import TokenLogprob
@@ -68,6 +69,8 @@ class Reply:
     """Prompt tokens that were read before the request came."""
     rule: LossyRule | None = None
     """Lossy rule that its drafts are verified by."""
+    grammar: GrammarKind | None = None
+    """Kind of the grammar that its text must match, None if it may be anything."""
     is_predicted: bool = False
     """Whether a text was given that it is expected to repeat."""
     own_drafters: tuple[str, ...] = ()

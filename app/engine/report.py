@@ -39,6 +39,7 @@ def reply_report(
         "finish_reason": reply.finish_reason,
         "lossless": reply.lossy is None,
         "lossy": str(settings.lossy) if settings.lossy else None,
+        "grammar": reply.grammar,
         "model": {
             "ref": session.reference.name,
             "name": info.name,

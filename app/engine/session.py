@@ -20,6 +20,7 @@ from app.loading.model_selection import remember_model
 from app.loading.session_options import SessionOptions
 from app.loading.target_context import TargetContext
 from app.paths import Paths
+from app.structured_output.reply_constraints import ReplyConstraints
 from backends.base import ContextFacts, Model, ModelInfo, UsageError
 from backends.chat.chat_template import ChatTemplate, Prompt, with_bos
 from backends.chat.message import Message, Tool
@@ -28,6 +29,7 @@ from backends.engines.backend_selection import Form, forms
 from backends.hardware.bandwidth import Bandwidth
 from backends.hardware.energy import Energy, EnergyMeter
 from backends.streaming.disk_speed import DiskSpeed
+from decoding.constraint.constraint import Constraint
 from decoding.events import Event, Finish, FinishReason, Prefill, Step
 from decoding.generation import Limits, generate
 from decoding.planning.controller import Controller
@@ -64,6 +66,8 @@ class Session:
     plain_replies: PlainReplies = field(default_factory=lambda: PlainReplies(None))
     """Speeds of this model's plain replies."""
     _chat: int | None = field(default=None, init=False)
+    _constraints: ReplyConstraints | None = field(default=None, init=False)
+    """Built for the first reply that must match a grammar."""
 
     def environment(self, notify: Callable[[str], None]) -> DrafterEnvironment:
         """The environment for building further drafters; notify gets a line on each phase."""
@@ -139,7 +143,7 @@ class Session:
         if not partial:
             return prompt
         more = self.model.tokenizer.encode(partial, special=False)
-        return replace(prompt, tokens=[*prompt.tokens, *more])
+        return replace(prompt, tokens=[*prompt.tokens, *more], begun=len(more))
 
     def whole_prompt(self, conversation: Conversation, tools: Sequence[Tool] = ()) -> Prompt:
         """The prompt of a conversation with all its turns, however long."""
@@ -182,11 +186,14 @@ class Session:
 
         Raises:
             PromptTooLongError: the prompt leaves no room for an answer.
-            UsageError: a setting names a token that the model does not have.
+            UsageError: the grammar of the options cannot be used, or a setting names a token that
+                the model does not have.
             ModelError: the engine failed; reply holds what was generated before.
         """
         settings.check_vocabulary(self.model.info.n_vocab)
+        constraint = self._constraint(options, prompt)
         reply.rule = settings.lossy_in_effect
+        reply.grammar = options.grammar.kind if options.grammar else None
         own = ReplyDrafters(
             drafters_of(options, self.model.tokenizer, len(prompt.tokens), self.context.n_ctx)
         )
@@ -201,6 +208,7 @@ class Session:
                     drafters=lambda: self._drafter(own),
                     is_cancelled=is_cancelled,
                     top_logprobs=options.top_logprobs,
+                    constraint=constraint,
                 )
                 stops = (*prompt.stops, *options.stops)
                 text = TextStream(self.model.tokenizer, stops, shows_control=options.shows_control)
@@ -211,6 +219,12 @@ class Session:
             self._keep_speed(reply)
             if self.options.model and reply.token_ids:
                 remember_model(self.reference, self.paths)
+
+    def _constraint(self, options: ReplyOptions, prompt: Prompt) -> Constraint | None:
+        if options.grammar is None:
+            return None
+        self._constraints = self._constraints or ReplyConstraints(self.model.tokenizer)
+        return self._constraints.of(options.grammar, prompt)
 
     def _drafter(self, own: ReplyDrafters) -> Controller | None:
         """The drafter of the next step; models that are not worth their memory are freed first.

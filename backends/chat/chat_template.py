@@ -32,6 +32,8 @@ class Prompt:
     """Why the model's own template was not used, "" if it was."""
     form: ReplyForm = PLAIN
     """What the reply may be made of."""
+    begun: int = 0
+    """Number of tokens at its end that begin the reply, of one that is continued."""
 
 
 @dataclass(frozen=True, slots=True)

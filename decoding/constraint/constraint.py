@@ -6,6 +6,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+Mask = NDArray[np.bool_]
+"""Which tokens may follow, shape (n_vocab,)."""
+
 
 class Constraint(Protocol):
     """Which tokens may follow in one reply; it advances with the tokens that are emitted only.
@@ -14,15 +17,28 @@ class Constraint(Protocol):
     back when they are rejected.
     """
 
-    def allowed(self, drafted: Sequence[int]) -> NDArray[np.bool_] | None:
-        """The tokens that may follow the reply so far and drafted: shape (n_vocab,).
+    @property
+    def length(self) -> int:
+        """Number of tokens accepted so far."""
+        ...
 
-        None if all may. After drafted tokens that may not follow, none is allowed.
+    def allowed(self, drafted: Sequence[int]) -> Mask | None:
+        """The tokens that may follow the reply so far and drafted; read-only.
+
+        None if all may, as after a token that ends the reply. After drafted tokens that may not
+        follow, none is allowed.
         """
         ...
 
+    def count_allowed(self, drafted: Sequence[int], tokens: Sequence[int]) -> int:
+        """How many of the first of tokens may follow the reply so far and drafted."""
+        ...
+
     def forced(self, drafted: Sequence[int], limit: int) -> tuple[int, ...]:
-        """At most limit tokens that must follow the reply so far and drafted, each the only one."""
+        """At most limit tokens of the only text that may follow the reply so far and drafted.
+
+        The text is certain, its division into tokens is a guess: the tokenizer's own.
+        """
         ...
 
     def accept(self, tokens: Sequence[int]) -> None:

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 from decoding.draft import NO_DRAFT, Draft
 from decoding.estimation.cost import CostModel
+from decoding.forms import PointMassLine
 from decoding.planning.consensus import Consensus, Proposal
 from decoding.planning.draft_length import NOTHING, Option, best_affordable, options
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.planning.poll_schedule import PollSchedule
 from decoding.planning.union_tree import UnionTree, is_forked, union
+from decoding.sampling.sampler import Sampler
 from decoding.sampling.sampling_settings import SamplingSettings
 
 _UNBOUNDED = float("inf")
@@ -66,6 +68,7 @@ class FreeDrafting:
         self._poll_seconds = 0.0
         """Price of a poll: asking one drafter and learning from its proposal; 0 until measured."""
         self._spent = 0.0
+        self._sampler = Sampler(SamplingSettings())
 
     def add(self, drafters: Sequence[ManagedDrafter]) -> None:
         """Poll further drafters, before the others: of equal proposals the first is sent."""
@@ -76,9 +79,10 @@ class FreeDrafting:
         self._schedules = [entry for entry in self._schedules if entry[0] not in drafters]
         self._polled, self._promising = (), []
 
-    def begin(self, settings: SamplingSettings) -> None:
+    def begin(self, sampler: Sampler) -> None:
         """Start a reply; lossy rules verify lines only."""
-        self._branches = 1 if settings.lossy_in_effect else self._most_branches
+        self._sampler = sampler
+        self._branches = 1 if sampler.settings.lossy_in_effect else self._most_branches
         for _, schedule in self._schedules:
             schedule.begin()
         self._next = 0
@@ -108,12 +112,20 @@ class FreeDrafting:
         limit: the most tokens of a line and nodes of a tree.
         """
         started = self._clock()
-        drafts = [(managed, managed.propose(history, limit, self._n_vocab)) for managed in due]
+        drafts = [(managed, self._proposed(managed, history, limit)) for managed in due]
         proposals = [(managed, draft) for managed, draft in drafts if draft.tokens]
         offer = self._best(proposals, limit, rate, affordable)
         self._polled = due
         self._spent = self._clock() - started
         return offer
+
+    def _proposed(self, managed: ManagedDrafter, history: Sequence[int], limit: int) -> Draft:
+        """A proposal up to the first token that may not follow, which would surely be rejected."""
+        draft = managed.propose(history, limit, self._n_vocab)
+        if self._sampler.constraint is None or not isinstance(draft.form, PointMassLine):
+            return draft
+        count = self._sampler.count_allowed(history, draft.tokens)
+        return draft.first(count) if count < len(draft) else draft
 
     def _best(
         self,

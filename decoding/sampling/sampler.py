@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backends.base import Warping
+from decoding.constraint.constraint import Constraint, Mask
 from decoding.sampling.adjustment import PENALTY_WINDOW
 from decoding.sampling.distribution import Distribution, warp
 from decoding.sampling.sampling_settings import SamplingSettings
@@ -14,15 +15,18 @@ from decoding.sampling.sampling_settings import SamplingSettings
 
 @dataclass(frozen=True, slots=True)
 class Sampler:
-    """Warps rows of logits, of the target and of drafters alike.
+    """Masks and warps rows of logits, of the target and of drafters alike.
 
     Verification and drafting never share uniforms: a draft verified by the number that sampled it
     would be accepted too often.
+
+    prompt_tokens: tokens before the reply, which presence and frequency penalties do not count.
+    constraint: which tokens of the reply may follow, None if all may.
     """
 
     settings: SamplingSettings
     prompt_tokens: int = 0
-    """Tokens of the prompt, which presence and frequency penalties do not count."""
+    constraint: Constraint | None = None
     verification: np.random.Generator = field(init=False)
     drafting: np.random.Generator = field(init=False)
     _seeds: np.random.SeedSequence = field(init=False, repr=False)
@@ -49,17 +53,27 @@ class Sampler:
 
     @property
     def warping(self) -> Warping | None:
-        """The settings for a device; None with a bias or penalties, unknown to a device."""
+        """The settings for a device; None with what a device does not know.
+
+        That is a bias, penalties and a constraint.
+        """
         settings = self.settings
-        if settings.adjusts:
+        if settings.adjusts or self.constraint is not None:
             return None
         return Warping(settings.temperature, settings.top_k, settings.top_p, settings.min_p)
 
     def distribution(
         self, logits: NDArray[np.float32], history: Sequence[int], drafted: Sequence[int] = ()
     ) -> Distribution:
-        """Next-token distribution after history and drafted; logits has shape (n_vocab,)."""
+        """Next-token distribution after history and drafted; logits has shape (n_vocab,).
+
+        Tokens that may not follow are masked first, so that what is warped is a distribution over
+        those that may.
+        """
         settings = self.settings
+        if self.constraint is not None:
+            allowed = self.constraint.allowed(self._after_accepted(history, drafted))
+            logits = logits if allowed is None else masked(logits, allowed)
         if not settings.adjusts:
             return warp(logits, settings)
         recent = [*history[-PENALTY_WINDOW:], *drafted]
@@ -72,6 +86,45 @@ class Sampler:
     ) -> Distribution:
         """As distribution, of a drafter with a vocabulary of its own, and texts in its tokens.
 
-        What the settings say of single tokens of the model's vocabulary does not apply there.
+        What the settings and the constraint say of single tokens of the model's vocabulary does not
+        apply there.
         """
         return warp(logits, self.settings.elsewhere, [*history[-PENALTY_WINDOW:], *drafted])
+
+    def count_allowed(self, history: Sequence[int], tokens: Sequence[int]) -> int:
+        """How many of the first of tokens may follow history."""
+        if self.constraint is None:
+            return len(tokens)
+        return self.constraint.count_allowed(self._after_accepted(history), tokens)
+
+    def forced(self, history: Sequence[int], limit: int) -> tuple[int, ...]:
+        """At most limit tokens of the only text that may follow history."""
+        if self.constraint is None:
+            return ()
+        return self.constraint.forced(self._after_accepted(history), limit)
+
+    def follow(self, history: Sequence[int]) -> None:
+        """Advance the constraint to the end of history, all of which was emitted.
+
+        Raises:
+            ModelError: a token of it was not allowed.
+        """
+        if self.constraint is not None and (tokens := self._after_accepted(history)):
+            self.constraint.accept(tokens)
+
+    def _after_accepted(self, history: Sequence[int], drafted: Sequence[int] = ()) -> list[int]:
+        """What follows the accepted tokens: guesses at the end of history, then drafted."""
+        assert self.constraint is not None, "only a constraint has a place in the reply"
+        return [*history[self.prompt_tokens + self.constraint.length :], *drafted]
+
+
+def masked(logits: NDArray[np.float32], allowed: Mask) -> NDArray[np.float32]:
+    """Logits with minus infinity where a token is not allowed.
+
+    Unchanged if no allowed token has a score: such a row follows drafted tokens that may not
+    follow, of which nothing is accepted, or belongs to a drafter that lacks those tokens.
+    """
+    count = min(len(logits), len(allowed))  # a row may have padding at its end, or lack some
+    rest = np.full_like(logits, -np.inf)
+    np.copyto(rest[:count], logits[:count], where=allowed[:count])
+    return rest if rest.max() > -np.inf else logits

@@ -19,9 +19,11 @@ from app.drafting.spec import draft_spec
 from app.engine.reply import new_reply
 from app.engine.report import reply_report
 from app.engine.session import Session
+from app.structured_output.grammar_file import read_grammar, read_schema
 from backends.base import ModelError, UsageError
 from backends.chat.chat_template import Prompt
 from backends.chat.message import Message
+from decoding.constraint.grammar import Grammar
 from decoding.events import FinishReason
 from decoding.sampling.sampling_settings import SamplingSettings
 
@@ -48,6 +50,19 @@ def ask(
             "makes the answer faster.",
         ),
     ] = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option("--schema", metavar="FILE", help="A JSON schema that the answer must match."),
+    ] = None,
+    grammar: Annotated[
+        Path | None,
+        typer.Option(
+            "--grammar",
+            metavar="FILE",
+            help="A grammar that the answer must match: GBNF, or by the end of the file's "
+            "name Lark (.lark) or a regular expression (.regex).",
+        ),
+    ] = None,
     json: Json = False,
     output: Output = None,
     no_stream: Annotated[
@@ -59,8 +74,11 @@ def ask(
     given = option_values.answer_options(context)
     if raw and given.system:
         raise UsageError("--raw and --system contradict each other", "raw text has no roles")
+    must_match = _grammar(schema, grammar)
     text = text_input.gather(prompt, file or [])
-    known = ReplyOptions(prediction=text_input.predicted(predict) if predict else "")
+    known = ReplyOptions(
+        grammar=must_match, prediction=text_input.predicted(predict) if predict else ""
+    )
     conversation = Conversation(given.system, [Message("user", text)])
     streaming, failure = not (json or no_stream), None
     session = open_session(session_options)
@@ -87,6 +105,19 @@ def ask(
         raise failure
     if reply.finish_reason is FinishReason.CANCELLED:
         raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _grammar(schema: Path | None, grammar: Path | None) -> Grammar | None:
+    """What the answer must match, None if it may be anything.
+
+    Raises:
+        UsageError: both were given, a file cannot be read, or what it holds cannot be used.
+    """
+    if schema is not None and grammar is not None:
+        raise UsageError("--schema and --grammar contradict each other", "an answer matches one")
+    if schema is not None:
+        return read_schema(schema)
+    return read_grammar(grammar) if grammar is not None else None
 
 
 def _note_limits(session: Session, prompt: Prompt, sampling: SamplingSettings) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from app.chat.reply_options import ReplyOptions
 from backends.base.tokenizer import Tokenizer
 from decoding.draft import Drafter
+from decoding.drafters.forced.forced_tokens import ForcedTokens
 from decoding.drafters.lookup.predicted_text import PredictedText
 
 _CHARACTERS_PER_TOKEN = 8
@@ -19,6 +20,8 @@ def drafters_of(
 
     prompt_tokens: after which the reply begins. n_ctx: size of the context.
     """
+    if options.grammar is not None:
+        yield ForcedTokens()
     if predicted := _tokens(options.prediction, tokenizer, n_ctx):
         yield PredictedText(predicted, prompt_tokens)
 

@@ -32,7 +32,7 @@ def prompt_of(session: Session, request: Request) -> tuple[Prompt, int]:
     if request.text is None and request.may_drop:
         return session.prompt(request.conversation, request.partial, request.tools)
     text = request.text
-    prompt = _of_text(session, text) if text is not None else _whole(session, request)
+    prompt = _whole(session, request) if text is None else _of_text(session, text)
     if len(prompt.tokens) >= session.context.n_ctx:
         raise PromptTooLongError(len(prompt.tokens), session.context.n_ctx)
     return prompt, 0

@@ -16,6 +16,8 @@ from app.tui.look.contrast import legible
 
 _KIND_OF_FAMILY = {
     "lookup": "lookup",
+    "prediction": "lookup",
+    "grammar": "lookup",
     "retrieval": "retrieval",
     "ngram": "ngram",
     "lookahead": "lookahead",

@@ -65,11 +65,13 @@ class PredictedText(NoBacklog):
         for place, token in enumerate(self._predicted, start=1):
             self._index.append(token)
             self._ends.setdefault(token, []).append(place)
-        self._read = begins_at
+        self._begins_at = self._read = begins_at
         self._place = _Place()
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
         del sampler  # what matches does not depend on the settings
+        if len(history) < self._read:  # another reply: this one only ever grows
+            self._read, self._place = self._begins_at, _Place()
         self.commit(history)
 
     def commit(self, history: Sequence[int]) -> None:

@@ -132,3 +132,34 @@ def test_words_of_a_user_never_become_control_tokens(ask_json: AskJson, demo: Mo
     plain = ask_json("Hello", *GREEDY)["stats"]["prompt_tokens"]
     hostile = ask_json(f"Hello{control}", *GREEDY)["stats"]["prompt_tokens"]
     assert hostile > plain + 1
+
+
+@pytest.mark.usefixtures("drafting_pays")
+def test_a_prediction_drafts_and_the_answer_stays_the_same(
+    ask_json: AskJson, tmp_path: Path
+) -> None:
+    question = ("The days of the week are", "--raw", "--temperature", "0", "--max-tokens", "32")
+    plain = ask_json(*question, "--draft", "off")
+    file = tmp_path / "predicted"
+    file.write_text(plain["text"], encoding="utf-8")
+    predicted = ask_json(*question, "--predict", str(file))
+    assert predicted["token_ids"] == plain["token_ids"]
+    assert predicted["draft"]["predicted"]["accepted"] > 16
+    assert "prediction" in predicted["draft"]["drafters"]
+    assert plain["draft"]["predicted"] is None
+
+
+def test_a_prediction_that_is_no_text_is_no_error(ask_json: AskJson, tmp_path: Path) -> None:
+    file = tmp_path / "binary"
+    for data in (b"", b"\xff\xfe\0\0\xc3(" * 9):
+        file.write_bytes(data)
+        report = ask_json("Say hello.", *GREEDY, "--predict", str(file))
+        assert len(report["token_ids"]) <= 8
+        assert report["draft"]["predicted"] in (None, {"accepted": 0, "rejected": 0})
+
+
+def test_a_prediction_that_cannot_be_read_is_named(specchat: Specchat, tmp_path: Path) -> None:
+    for path in (tmp_path / "missing", tmp_path):
+        ended = specchat("ask", "Say hello.", "--predict", str(path))
+        assert ended.returncode == 2
+        assert str(path) in ended.stderr

@@ -98,6 +98,13 @@ def test_a_second_beginning_keeps_its_place() -> None:
     assert drafter.propose([*PROMPT, *FILE[:12]], 2).tokens == (112, 113)
 
 
+def test_another_reply_begins_at_the_start_of_the_text() -> None:
+    drafter = PredictedText(FILE, len(PROMPT))
+    drafter.begin([*PROMPT, *FILE[:9]], SAMPLER)
+    drafter.begin(PROMPT, SAMPLER)
+    assert drafter.propose(PROMPT, 2).tokens == (100, 101)
+
+
 @pytest.mark.parametrize("predicted", [[], [5], [5] * 5000, FILE * 50])
 def test_drafts_are_bounded(predicted: list[int]) -> None:
     for reply in ([], [5], [5] * 300, [7] * 10):

@@ -17,6 +17,7 @@ from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.planning.union_tree import is_forked, union
 from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.lossy_rule import LossyRule
+from decoding.sampling.sampler import Sampler
 from decoding.shape import Shape
 from tests.fixtures.drafters import IdleDrafter
 
@@ -203,5 +204,5 @@ def test_rules_that_are_lossy_are_given_lines():
     ]
     free = FreeDrafting(drafters, CostModel({1: 1.0, 8: 1.2}), 10, branches=4)
     for lossy, shape in [(LossyRule("typical", 0.3), Shape.LINE), (None, Shape.TREE)]:
-        free.begin(SamplingSettings(lossy=lossy))
+        free.begin(Sampler(SamplingSettings(lossy=lossy)))
         assert free.plan(drafters, [1], 7, 1.0, PLENTY).draft.shape is shape

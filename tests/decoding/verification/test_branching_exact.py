@@ -4,11 +4,10 @@ One drafted step is enumerated, with the token before it; plain decoding follows
 draw in wrong ways must fail the same enumeration.
 """
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -22,9 +21,7 @@ from decoding.drafters.model.sampled_tree import SampledTree
 from decoding.events import Step
 from decoding.forms import SampledLine, TreeWithoutReplacement
 from decoding.generation import Limits, generate
-from decoding.sampling import distribution
 from decoding.sampling.distribution import Distribution, SamplingSettings, warp
-from decoding.sampling.sampler import Sampler
 from tests.fixtures.branching import BUSHY, MAKERS, PROMPT
 from tests.fixtures.enumeration import (
     DENSE,
@@ -32,12 +29,12 @@ from tests.fixtures.enumeration import (
     SPARSE,
     Path,
     Prefix,
-    SymbolicUniform,
     law_of,
     plain,
     total_variation,
 )
 from tests.fixtures.forms import distributions_in
+from tests.fixtures.loop_law import sampler_along
 
 if TYPE_CHECKING:
     from tests.decoding.conftest import FakeContext
@@ -59,22 +56,6 @@ COUNTED = SamplingSettings(
 )
 
 
-@pytest.fixture
-def symbolic(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a Path stand for every random number, wherever one is drawn."""
-    of_a_number, numbers = Distribution.draw, distribution.uniform
-
-    def draw(law: Distribution, number: SymbolicUniform | float) -> int:
-        if not isinstance(number, SymbolicUniform):
-            return of_a_number(law, number)
-        return int(law.ids[number.path.choose(law.probabilities.tolist())])
-
-    monkeypatch.setattr(Distribution, "draw", draw)
-    for name, module in list(sys.modules.items()):
-        if name.startswith("decoding.") and getattr(module, "uniform", None) is numbers:
-            monkeypatch.setattr(module, "uniform", SymbolicUniform)
-
-
 def error(target: "FakeContext", drafter: Drafter, sampling: SamplingSettings) -> float:
     """Total variation between the law of what the loop says and the target's own."""
 
@@ -87,7 +68,7 @@ def error(target: "FakeContext", drafter: Drafter, sampling: SamplingSettings) -
             return plain(rows)(prefix, path)
         said: list[int] = []
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(generation, "Sampler", partial(_sampler, path))
+            patched.setattr(generation, "Sampler", partial(sampler_along, path))
             for event in generate(
                 target, PROMPT, sampling, Limits(9, NO_END), drafters=always(drafter)
             ):
@@ -102,14 +83,7 @@ def error(target: "FakeContext", drafter: Drafter, sampling: SamplingSettings) -
     return total_variation(law, law_of(plain(rows), LENGTH))
 
 
-def _sampler(path: Path, settings: SamplingSettings, **more: Any) -> Sampler:
-    made = Sampler(settings, **more)
-    object.__setattr__(made, "verification", path)
-    object.__setattr__(made, "drafting", path)
-    return made
-
-
-@pytest.mark.usefixtures("symbolic")
+@pytest.mark.usefixtures("symbolic_loop")
 @pytest.mark.parametrize("sampling", [DENSE, SPARSE, PENALISED, COUNTED])
 @pytest.mark.parametrize("name", MAKERS)
 def test_the_loop_says_what_the_target_says(
@@ -157,7 +131,7 @@ class WithTheLawOfASingleLine(SeveralPaths):
         return replace(draft, form=SampledLine(draft.tokens, tuple(laws)))
 
 
-@pytest.mark.usefixtures("symbolic")
+@pytest.mark.usefixtures("symbolic_loop")
 def test_controls_are_caught(table: Table, fake_context: Open) -> None:
     drafting = fake_context(table(7, N_VOCAB))
     wrong: list[Drafter] = [

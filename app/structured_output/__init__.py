@@ -1,0 +1,1 @@
+"""Replies that must match a schema or a grammar."""

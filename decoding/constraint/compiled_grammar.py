@@ -1,0 +1,174 @@
+"""Grammars in the form that the matcher reads, checked without a vocabulary."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from backends.base import UsageError
+from decoding.constraint.grammar import Grammar, GrammarKind
+
+if TYPE_CHECKING:
+    from llguidance import LLParserLimits
+
+_LONGEST = 1 << 20
+"""Characters of a grammar. A guess; not measured."""
+
+_MOST_STATES = 50_000
+"""States of the lexer, of 1 to 2 kB each: at most about 100 MB. A guess; not measured."""
+
+_MOST_SYMBOLS = 100_000
+"""Symbols in the productions of a grammar. A guess; not measured."""
+
+_LONGEST_REASON = 300
+"""Characters of an error that are shown."""
+
+_WHITE_SPACE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+"""JSON on one line, written as most models write it.
+
+Free white space would let a small model write blanks until its reply is cut off, and leave little
+of the text certain.
+"""
+
+_NAMES = {
+    GrammarKind.JSON_SCHEMA: "the JSON schema",
+    GrammarKind.JSON_OBJECT: "the JSON object",
+    GrammarKind.REGEX: "the regular expression",
+    GrammarKind.GBNF: "the GBNF grammar",
+    GrammarKind.LARK: "the Lark grammar",
+}
+
+
+_FREE_DIVISION = '%llguidance {"no_forcing": true}\nstart: @inner'
+"""A grammar around another whose texts may be divided into tokens in any way.
+
+Without it, the library allows a single token wherever a text is certain, the tokenizer's own: that
+is another law than masking, as the model may write the same text in other tokens.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledGrammar:
+    """A grammar as the matcher reads it. name: what it is called in an error.
+
+    text: as it is matched. forcing: in the form that tells which tokens are certain.
+    """
+
+    name: str
+    text: str
+    forcing: str
+
+    @classmethod
+    def of(cls, name: str, grammar: Mapping[str, Any]) -> "CompiledGrammar":
+        """The grammar in both forms; grammar: an entry of the library's list of grammars."""
+        inner = {**grammar, "name": "inner"}
+        outer = {"name": "outer", "lark_grammar": _FREE_DIVISION}
+        return cls(
+            name, json.dumps({"grammars": [outer, inner]}), json.dumps({"grammars": [inner]})
+        )
+
+    def refused(self, reason: str) -> UsageError:
+        """The error that names what is wrong with it."""
+        return _refused(self.name, reason)
+
+
+def limits() -> "LLParserLimits":
+    """Bounds on what a grammar may cost in time and memory."""
+    from llguidance import LLParserLimits
+
+    return LLParserLimits(
+        max_lexer_states=_MOST_STATES, max_grammar_size=_MOST_SYMBOLS, verbose_errors=False
+    )
+
+
+def compiled(grammar: Grammar) -> CompiledGrammar:
+    """Compile and check a grammar; takes milliseconds, and no model.
+
+    Raises:
+        UsageError: it cannot be read, uses what is not supported, or nothing can match it.
+    """
+    from llguidance import LLMatcher
+
+    name = _NAMES[grammar.kind]
+    if len(grammar.text) > _LONGEST:
+        raise UsageError(f"{name} is too long", f"at most {_LONGEST:,} characters")
+    try:
+        made = CompiledGrammar.of(name, _converted(grammar))
+        is_wrong, messages = LLMatcher.validate_grammar_with_warnings(made.text, limits=limits())
+    except (ValueError, RecursionError) as error:  # ValueError also for text that is too deep
+        raise _refused(name, str(error)) from error
+    if is_wrong:
+        raise made.refused(messages[0])
+    return made
+
+
+def _converted(grammar: Grammar) -> Mapping[str, Any]:
+    """A grammar as an entry of the library's list of grammars."""
+    from llguidance import LLMatcher
+
+    match grammar.kind:
+        case GrammarKind.JSON_SCHEMA:
+            return _entry(_from_schema(_schema(grammar.text)))
+        case GrammarKind.JSON_OBJECT:
+            return _entry(_from_schema({"type": "object"}))
+        case GrammarKind.REGEX:
+            return _entry(LLMatcher.grammar_from_regex(grammar.text))
+        case GrammarKind.GBNF:
+            return {"lark_grammar": _from_gbnf(grammar.text)}
+        case GrammarKind.LARK:
+            return {"lark_grammar": grammar.text}
+
+
+def _entry(text: str) -> Mapping[str, Any]:
+    (entry,) = json.loads(text)["grammars"]
+    return entry
+
+
+def _from_schema(schema: Mapping[str, Any]) -> str:
+    from llguidance import LLMatcher
+
+    return LLMatcher.grammar_from_json_schema(dict(schema), defaults=_WHITE_SPACE)
+
+
+def _schema(text: str) -> Mapping[str, Any]:
+    """The object of a schema.
+
+    Raises:
+        UsageError: it is not JSON, or neither an object nor a boolean.
+    """
+    try:
+        schema: object = json.loads(text)
+    except ValueError as error:
+        raise UsageError("the JSON schema cannot be read", f"it is not JSON: {error}") from error
+    except RecursionError as error:
+        raise UsageError("the JSON schema cannot be used", "it is nested too deeply") from error
+    if isinstance(schema, dict):
+        return cast("dict[str, Any]", schema)
+    if schema is True:
+        return {}
+    why = "nothing can match it" if schema is False else "it is neither an object nor a boolean"
+    raise UsageError("the JSON schema cannot be used", why)
+
+
+def _from_gbnf(text: str) -> str:
+    """A GBNF grammar, as of llama.cpp, in the Lark form.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    from llguidance.gbnf_to_lark import gbnf_to_lark
+
+    try:
+        return gbnf_to_lark(text)
+    except Exception as error:  # its parser raises whatever it stumbles over
+        reason = _short(str(error) or type(error).__name__)
+        raise UsageError("the GBNF grammar cannot be read", reason) from error
+
+
+def _refused(name: str, reason: str) -> UsageError:
+    return UsageError(f"{name} cannot be used", _short(reason))
+
+
+def _short(reason: str) -> str:
+    line = " ".join(reason.split())
+    return line if len(line) <= _LONGEST_REASON else f"{line[: _LONGEST_REASON - 1]}…"

@@ -1,0 +1,1 @@
+"""Drafts what a grammar leaves no choice about."""

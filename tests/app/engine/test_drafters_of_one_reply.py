@@ -1,0 +1,135 @@
+"""A prediction drafts for its reply alone, whatever the session drafts with."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from app.chat.reply_options import ReplyOptions
+from app.engine.reply import PredictedTokens, Reply, new_reply
+from app.engine.reply_metrics import reply_metrics
+from app.engine.report import reply_report
+from app.engine.session import Session
+from app.engine.session_opening import open_session
+from app.loading.session_options import SessionOptions
+from app.paths import Paths
+from backends.base import Model
+from decoding.drafting_state import State
+from decoding.sampling.sampling_settings import SamplingSettings
+
+pytestmark = pytest.mark.usefixtures("llamacpp", "drafting_pays")
+
+GREEDY = SamplingSettings(0.0)
+PROMPT = "The planets in their order from the sun are called"
+TOKENS = 40
+
+
+@pytest.fixture
+def opened(demo: Model) -> Iterator[Callable[[str], Session]]:
+    """Opens a session on the bundled model with a --draft SPEC; one at a time."""
+    sessions: list[Session] = []
+
+    def open_with(draft: str) -> Session:
+        options = SessionOptions(str(demo.info.path), draft=draft, ctx=256)
+        sessions.append(open_session(options, Paths.of_this_user(), lambda _: None))
+        return sessions[-1]
+
+    yield open_with
+    for session in sessions:
+        session.close()
+
+
+def replied(session: Session, prediction: str = "", then: Callable[[Reply], object] = id) -> Reply:
+    """A greedy reply; then: called after each of its events."""
+    reply, options = new_reply(), ReplyOptions(prediction=prediction)
+    prompt = session.raw_prompt(PROMPT)
+    stream = session.stream(prompt, GREEDY, TOKENS, reply, lambda: False, options)
+    with closing(stream):
+        for _ in stream:
+            then(reply)
+    return reply
+
+
+@pytest.mark.parametrize("draft", ["lookup", "missing.gguf"])
+def test_it_drafts_for_one_reply_and_is_gone(
+    opened: Callable[[str], Session], draft: str, tmp_path: Path
+) -> None:
+    """Beside a named drafter, and where the one that is named cannot be built."""
+    path = tmp_path / draft
+    path.write_bytes(b"GG")
+    session = opened(draft if draft == "lookup" else str(path))
+    names = session.drafting.names
+    plain = replied(session)
+    predicted = replied(session, plain.text)
+    counted = predicted.statistics.by_drafter["prediction"]
+    assert predicted.token_ids == plain.token_ids
+    assert predicted.predicted == PredictedTokens(
+        counted.accepted, counted.drafted - counted.accepted
+    )
+    assert counted.accepted > TOKENS / 2
+    assert "prediction" in predicted.provenance
+    assert predicted.statistics.steps < plain.statistics.steps
+    metrics = reply_metrics(session, predicted)
+    assert (metrics.state, metrics.drafters) == (State.ON, (*names, "prediction"))
+    report = reply_report(session, predicted, GREEDY, TOKENS)["draft"]
+    assert report["predicted"] == {"accepted": counted.accepted, "rejected": 0}
+
+    after = replied(session)
+    assert after.predicted is None
+    assert "prediction" not in after.statistics.by_drafter
+    assert reply_metrics(session, after).drafters == tuple(names) == tuple(session.drafting.names)
+    assert reply_report(session, after, GREEDY, TOKENS)["draft"]["predicted"] is None
+
+
+def test_where_drafting_is_off_it_stays_off(opened: Callable[[str], Session]) -> None:
+    session = opened("off")
+    plain = replied(session)
+    predicted = replied(session, plain.text)
+    assert predicted.token_ids == plain.token_ids
+    assert predicted.statistics.drafted == 0
+    assert predicted.predicted == PredictedTokens(0, 0)
+    assert reply_metrics(session, predicted).state is State.OFF
+
+
+@pytest.mark.parametrize("drafts", [("lookup", "ngram"), ("off", "lookup"), ("lookup", "off")])
+def test_it_stays_while_the_drafters_change_in_mid_reply(
+    opened: Callable[[str], Session], drafts: tuple[str, str]
+) -> None:
+    before, after = drafts
+    session = opened(before)
+    plain = replied(session)
+    at = 0
+
+    def change(reply: Reply) -> None:
+        nonlocal at
+        if not at and len(reply.token_ids) >= 2:
+            session.redraft(after, lambda _: None)
+            at = len(reply.token_ids)
+
+    predicted = replied(session, plain.text, change)
+    assert predicted.token_ids == plain.token_ids
+    assert 0 < at < TOKENS
+    later = predicted.provenance[at:]
+    assert ("prediction" in later) is (after != "off")
+    controller = session.drafting.controller
+    names = [managed.name for managed in controller.drafters] if controller else []
+    assert names == session.drafting.names
+
+
+def test_what_one_prediction_taught_is_known_to_the_next(
+    opened: Callable[[str], Session],
+) -> None:
+    session = opened("lookup")
+    text = replied(session).text
+    replied(session, text)
+    memory = session.drafting.memory
+    assert memory is not None
+    assert memory.recall("prediction").counts()
+
+
+def test_a_useless_prediction_changes_nothing(opened: Callable[[str], Session]) -> None:
+    session = opened("lookup")
+    plain = replied(session).token_ids
+    for useless in ("\0\1\2\x7f", "\ud800\udfff half", "Andere Wörter. " * 9, "x" * 300_000):
+        assert replied(session, useless).token_ids == plain

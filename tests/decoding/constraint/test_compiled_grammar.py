@@ -1,0 +1,59 @@
+"""Grammars that cannot be used are refused by name before any model is needed."""
+
+import json
+
+import pytest
+
+from backends.base import UsageError
+from decoding.constraint.compiled_grammar import compiled
+from decoding.constraint.grammar import Grammar, GrammarKind
+
+SCHEMA, GBNF = GrammarKind.JSON_SCHEMA, GrammarKind.GBNF
+
+
+def nested(depth: int) -> str:
+    return '{"type":"array","items":' * depth + "{}" + "}" * depth
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "reason"),
+    [
+        (SCHEMA, "", "not JSON"),
+        (SCHEMA, "[1]", "neither an object nor a boolean"),
+        (SCHEMA, '{"type": "text"}', "Invalid type: text"),
+        (SCHEMA, '{"type": "array", "uniqueItems": true}', "uniqueItems"),
+        (SCHEMA, '{"not": {"type": "string"}}', "not"),
+        (SCHEMA, "false", "nothing can match"),
+        (SCHEMA, '{"minLength": 5, "maxLength": 3, "type": "string"}', "[Uu]nsatisfiable"),
+        (SCHEMA, '{"$ref": "http://example.com/schema"}', "example.com"),
+        (SCHEMA, nested(300), "recursion"),
+        (SCHEMA, nested(30_000), "recursion|deep"),
+        (SCHEMA, '{"type": "string", "pattern": "("}', "unclosed"),
+        (SCHEMA, json.dumps({"const": "x" * (1 << 20)}), "too long"),
+        (GrammarKind.REGEX, "(", "unclosed"),
+        (GrammarKind.REGEX, "(?=a)b", "look"),
+        (GBNF, "root ::= thing", "thing"),
+        (GBNF, "nothing here", "GBNF"),
+        (GrammarKind.LARK, "start: missing", "missing"),
+        (GrammarKind.LARK, "", "Lark"),
+    ],
+)
+def test_what_is_wrong_is_named(kind: GrammarKind, text: str, reason: str) -> None:
+    with pytest.raises(UsageError, match=f"(?s){reason}") as raised:
+        compiled(Grammar(kind, text))
+    assert len(str(raised.value)) < 500, "an error is read on a terminal"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (SCHEMA, "true"),
+        (SCHEMA, '{"type": "object", "properties": {"a": {"format": "date"}}}'),
+        (GrammarKind.JSON_OBJECT, ""),
+        (GrammarKind.REGEX, r"\d{4}-\d\d"),
+        (GBNF, 'root ::= "yes" | no-word\nno-word ::= "no" [.!]*'),
+        (GrammarKind.LARK, "start: /[a-z]+/"),
+    ],
+)
+def test_usable_grammars_are_read(kind: GrammarKind, text: str) -> None:
+    assert compiled(Grammar(kind, text)).text

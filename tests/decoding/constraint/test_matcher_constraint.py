@@ -1,0 +1,103 @@
+"""A mask allows what the grammar allows, at any drafted place, and leaves no trace."""
+
+import re
+
+import numpy as np
+import pytest
+
+from backends.base import ModelError, UsageError
+from decoding.constraint.grammar import GrammarKind
+from decoding.constraint.matcher_constraint import MatcherConstraint
+from tests.fixtures.pieces import END, PADDING, Pieces, constraint_on
+
+A, B, AB, ALSO_AB, C, PAD, STOP, LAST = range(8)
+PIECES = Pieces([b"a", b"b", b"ab", b"ab", b"c", PADDING, END, END + b"2"])
+
+
+def allowed(constraint: MatcherConstraint, *drafted: int) -> set[int] | None:
+    mask = constraint.allowed(drafted)
+    if mask is None:
+        return None
+    assert mask.shape == (PIECES.n_vocab,)
+    return set(np.flatnonzero(mask).tolist())
+
+
+def test_masks_have_every_token_of_a_text_and_no_padding() -> None:
+    constraint = constraint_on(PIECES, "abc?")
+    assert allowed(constraint) == {A, AB, ALSO_AB}
+    assert allowed(constraint, A) == {B}
+
+
+def test_every_end_token_is_allowed_where_the_grammar_may_end_and_nowhere_else() -> None:
+    constraint = constraint_on(PIECES, "abc?")
+    assert allowed(constraint, AB) == {C, STOP, LAST}
+    assert allowed(constraint, AB, C) == {STOP, LAST}
+    assert allowed(constraint, A, STOP) == set()
+    assert allowed(constraint, AB, LAST) is None, "what follows the end is cut off"
+
+
+def test_nothing_is_allowed_after_a_forbidden_draft() -> None:
+    constraint = constraint_on(PIECES, "abc?")
+    for drafted in ([B], [A, A], [A, PAD], [AB, C, C]):
+        assert allowed(constraint, *drafted) == set()
+    assert allowed(constraint, A, B) == {C, STOP, LAST}, "it goes on as before"
+
+
+def test_only_accepted_tokens_advance_it() -> None:
+    constraint = constraint_on(PIECES, "abc?")
+    assert allowed(constraint, AB, C) == {STOP, LAST}
+    assert allowed(constraint) == {A, AB, ALSO_AB}
+    constraint.accept([A, B])
+    assert constraint.length == 2
+    assert allowed(constraint) == {C, STOP, LAST}
+    constraint.accept([STOP])
+    assert allowed(constraint) is None
+
+
+def test_tokens_that_may_follow_are_counted() -> None:
+    constraint = constraint_on(PIECES, "abc?")
+    assert constraint.count_allowed([], [A, B, C, C]) == 3
+    assert constraint.count_allowed([A], [B, STOP, C]) == 3, "what follows the end is cut off"
+    assert constraint.count_allowed([A], [STOP]) == 0
+    assert constraint.count_allowed([B], [A]) == 0
+
+
+def test_a_text_without_choice_is_forced_in_the_tokenizers_own_division() -> None:
+    constraint = constraint_on(PIECES, "c(ab)?cab")
+    assert constraint.forced([], 8) == (C,)
+    assert constraint.forced([C, C], 8) == (AB,)
+    assert constraint.forced([C, C, A], 8) == (B,), "also within another division"
+    assert constraint.forced([C, AB], 1) == (C,), "no longer than was asked for"
+    assert constraint.forced([B], 8) == ()
+    assert allowed(constraint, C, C) == {A, AB, ALSO_AB}, "a division is a guess, not a rule"
+
+
+def test_a_token_that_may_not_follow_ends_the_reply() -> None:
+    with pytest.raises(ModelError, match="grammar allows"):
+        constraint_on(PIECES, "abc?").accept([B])
+
+
+def test_a_grammar_that_nothing_matches_is_refused() -> None:
+    endless = '{"$ref": "#"}'
+    with pytest.raises(UsageError, match=r"JSON schema.*no text"):
+        constraint_on(Pieces([b'"', b"a", END]), endless, GrammarKind.JSON_SCHEMA)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_wherever_it_was_it_says_what_a_new_one_says(seed: int) -> None:
+    """Random walks: asked about drafts in any order, and advanced, it equals one that was not."""
+    random = np.random.default_rng(seed)
+    used, said = constraint_on(PIECES, "(ab|c(a|b)c|bbc)*"), list[int]()
+    for _ in range(12):
+        for _ in range(4):
+            drafted = random.integers(0, PIECES.n_vocab, random.integers(0, 5)).tolist()
+            new = constraint_on(PIECES, "(ab|c(a|b)c|bbc)*")
+            new.accept(said)
+            assert allowed(used, *drafted) == allowed(new, *drafted)
+            assert used.forced(drafted, 9) == new.forced(drafted, 9)
+        following = sorted(allowed(used) or set())
+        following = [token for token in following if token not in PIECES.end_tokens]
+        said.append(int(random.choice(following)))
+        used.accept(said[-1:])
+    viable = re.compile("(ab|c(a|b)c|bbc)*(a|c|c(a|b)|b|bb)?")
+    assert viable.fullmatch(PIECES.text(said).decode())
