@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from app.ahead.ahead_state import AheadState
 from app.ahead.certain_tokens import BegunPrompt, CertainTokens
 from app.ahead.expected import Expectation, Expected
+from app.ahead.pause import pause_before
 from app.ahead.piece_length import SHORT_SECONDS
 from app.ahead.piece_reader import PieceReader
 from app.ahead.rested_text import RestedText
@@ -71,6 +72,10 @@ class ReadingAhead:
         self._rested = RestedText()
         self._done = -1
         """Rested tokens of which nothing is left to read; -1 until that was tried."""
+        self._pause_ends: float | None = None
+        """When what is typed is read on as if it were sent; None if it is not, or was."""
+        self._as_sent: Sequence[int] = ()
+        """Tokens of the prompt if it were sent now, once they are found out."""
         self._prepared: object = None
         """Messages for which the context was prepared."""
         self._look_again_at = 0.0
@@ -84,9 +89,14 @@ class ReadingAhead:
             return None
         if latest is not None and (wait := self._refused_for(now)):
             return wait
-        if not is_known or latest is None:
+        if not is_known or latest is None or self._rested.length(now) > self._done:
             return 0.0
-        return 0.0 if self._rested.length(now) > self._done else self._rested.next_in(now)
+        waits = self._rested.next_in(now), self._pause_left(now)
+        return min((wait for wait in waits if wait is not None), default=None)
+
+    def _pause_left(self, now: float) -> float | None:
+        """Seconds until what is typed is read on as if it were sent; None if it is not."""
+        return None if self._pause_ends is None else max(0.0, self._pause_ends - now)
 
     def _refused_for(self, now: float) -> float:
         """Seconds until reading may be allowed again, after it was refused; 0 if it is allowed.
@@ -133,12 +143,36 @@ class ReadingAhead:
         length = self._rested.length(time.monotonic())
         tokens, reason = self._readable(length)
         self._tell(reason)
+        if reason:
+            self._pause_ends = None
         if self._reader.read(tokens, time.monotonic() - latest.typed_at):
             return True
         self._reader.read_along(tokens, SHORT_SECONDS, is_wanted)
+        if is_wanted() and self._pause_left(time.monotonic()) == 0.0 and self._read_on(latest):
+            return True
         if is_wanted():
             self._end(length)
         return False
+
+    def _read_on(self, latest: Expected) -> bool:
+        """Read a piece of what would follow if the text were sent; False if there is no more.
+
+        It is taken back if another key comes. A running state can go back by one piece.
+        """
+        is_first = not self._as_sent
+        if is_first:
+            self._as_sent = self._tokens_as_sent(latest)
+        is_read = self._reader.read(self._as_sent, time.monotonic() - latest.typed_at)
+        is_over = not is_read or bool(self._context.state_bytes)
+        if is_over:
+            self._pause_ends = None
+        return is_read and not is_over
+
+    def _tokens_as_sent(self, latest: Expected) -> Sequence[int]:
+        """The prompt if it were sent now but for its last token; nothing if it begins otherwise."""
+        tokens, certain = self._certain.as_sent(latest).tokens, self._begun.tokens
+        is_continued = common_prefix(tokens, certain) == len(certain)
+        return tokens if is_continued and len(tokens) < self._context.n_ctx else ()
 
     def _examine(self, latest: Expected | None) -> None:
         """Find out what is certain of what is expected now."""
@@ -151,6 +185,9 @@ class ReadingAhead:
         is_typing = latest is not None and latest.is_typing
         since = latest.typed_at if latest is not None and is_typing else float("-inf")
         self._rested.update(self._begun.tokens, since)
+        self._pause_ends, self._as_sent = None, ()
+        if latest is not None and is_typing and self._begun.has_text:
+            self._pause_ends = latest.typed_at + pause_before(latest.conversation.turns[-1].content)
 
     def _prepare(self) -> None:
         """Restore a saved state of the conversation, which saves the one that it replaces."""

@@ -121,7 +121,7 @@ class Session:
         Raises:
             PromptTooLongError: the last turn does not fit even alone.
         """
-        prompt, dropped = conversation.fit(self.template.prompt, self.context.n_ctx)
+        prompt, dropped = conversation.fit(self.template.urgent_prompt, self.context.n_ctx)
         if partial:
             more = self.model.tokenizer.encode(partial, special=False)
             prompt = Prompt([*prompt.tokens, *more], prompt.stops, prompt.note)
@@ -158,6 +158,7 @@ class Session:
                 )
                 yield from self._filled(reply, prompt, events)
         finally:
+            self.template.get_ready()
             self.drafting.remember()
             self._keep_speed(reply)
             if self.options.model and reply.token_ids:

@@ -1,9 +1,11 @@
 """Rendering a conversation into a prompt with the chat template the model ships."""
 
 import re
+import time
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
+from math import inf
 
 from backends.base import Tokenizer, UsageError
 from backends.chat.template_process import TemplateProcess
@@ -13,6 +15,13 @@ _MARKS = range(0xE000, 0xF900)
 """Private-use characters, of which an unused one, with a number, replaces a control text."""
 
 _LONGEST_NUMBER = 9
+
+_KEPT_PROMPTS = 8
+"""As many as are rendered to find the turns that fit a context, more or less."""
+
+_KEPT_SECONDS = 60.0
+"""Time for which a prompt is kept: templates may write the date or the time. A guess; not
+measured."""
 
 _PROBE = "\t"
 """White space that shows whether a template trims contents: none writes it around them itself."""
@@ -75,13 +84,42 @@ class ChatTemplate:
         self._tokenizer = tokenizer
         self._process = process
         self._source = tokenizer.chat_template
+        self._prompts: dict[tuple[Message, ...], tuple[float, Prompt]] = {}
+        """Urgent prompts, and when they were rendered."""
+
+    def get_ready(self) -> None:
+        """Prepare for the next prompt; to be called some time after an urgent one."""
+        self._process.get_ready()
+
+    def urgent_prompt(self, messages: Sequence[Message]) -> Prompt:
+        """The prompt of messages, for a reply that somebody waits for.
+
+        It is kept, so that it can be rendered before it is asked for.
+        """
+        key, now = tuple(messages), time.monotonic()
+        rendered_at, prompt = self._prompts.get(key, (-inf, None))
+        if prompt is None or now - rendered_at > _KEPT_SECONDS:
+            prompt = self._rendered(messages, starts_next=False)
+            self._keep(key, now, prompt)
+        return prompt
+
+    def _keep(self, key: tuple[Message, ...], now: float, prompt: Prompt) -> None:
+        """Keep a prompt, unless the template failed: it may not do so again."""
+        self._prompts.pop(key, None)
+        while len(self._prompts) >= _KEPT_PROMPTS:
+            del self._prompts[next(iter(self._prompts))]
+        if not prompt.note:
+            self._prompts[key] = now, prompt
 
     def prompt(self, messages: Sequence[Message]) -> Prompt:
         """Tokens of a conversation up to the start of the assistant's reply."""
+        return self._rendered(messages, starts_next=True)
+
+    def _rendered(self, messages: Sequence[Message], *, starts_next: bool) -> Prompt:
         whole = [Message(message.role, whole_characters(message.content)) for message in messages]
         marks = _Marks(self._tokenizer.special_texts, [self._source or "", *_contents(whole)])
         guarded = [Message(message.role, marks.hide(message.content)) for message in whole]
-        text, note = self._render(guarded)
+        text, note = self._render(guarded, starts_next=starts_next)
         stops = PLAIN_STOPS if text is None else ()
         text = plain_form(guarded) if text is None else text
         return Prompt(self._encode(text, marks), stops, note)
@@ -117,21 +155,25 @@ class ChatTemplate:
             raise UsageError("there is nothing to continue", "the prompt is empty")
         return Prompt(tokens)
 
-    def _render(self, messages: Sequence[Message]) -> tuple[str | None, str]:
+    def _render(
+        self, messages: Sequence[Message], *, starts_next: bool = True
+    ) -> tuple[str | None, str]:
         if self._source is None:
             return None, "the model ships no chat template: a plain form is used"
-        answer = self._run(self._source, messages)
+        answer = self._run(self._source, messages, starts_next=starts_next)
         refused = answer.get("error", "").startswith("TemplateError")
         if refused and messages and messages[0].role == "system":
             # Some templates accept no system message: it is prepended to the first user message.
-            answer = self._run(self._source, _without_system(messages))
+            answer = self._run(self._source, _without_system(messages), starts_next=starts_next)
         text = answer.get("text")
         if text is not None and text == whole_characters(text):
             return text, ""
         why = answer.get("error", "it wrote an unpaired surrogate")
         return None, f"the model's chat template failed ({why}): a plain form is used"
 
-    def _run(self, source: str, messages: Sequence[Message]) -> dict[str, str]:
+    def _run(
+        self, source: str, messages: Sequence[Message], *, starts_next: bool
+    ) -> dict[str, str]:
         variables = {
             "messages": [{"role": turn.role, "content": turn.content} for turn in messages],
             "add_generation_prompt": True,
@@ -139,7 +181,7 @@ class ChatTemplate:
             "eos_token": self._text_of(self._tokenizer.eos),
         }
         max_chars = 4 * sum(len(turn.content) for turn in messages) + (1 << 16)
-        return self._process.render(source, variables, max_chars)
+        return self._process.render(source, variables, max_chars, starts_next=starts_next)
 
     def _text_of(self, token: int | None) -> str:
         return "" if token is None else self._tokenizer.entry(token).decode(errors="replace")

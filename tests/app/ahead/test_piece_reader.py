@@ -56,6 +56,13 @@ class Typed:
         while left and self.reader.read(self.tokens, silence):
             left -= 1
 
+    def read_on(self) -> None:
+        """Some of what would follow if it were sent now, which it is not."""
+        sent = [*self.tokens, *self.more(12)]
+        left = self.random.choice((0, 1, 1000))
+        while left and self.reader.read(sent, 0.0):
+            left -= 1
+
     def answered(self) -> NDArray[np.float32]:
         """The logits after the prompt, as a reply reads what is left of it."""
         prompt = [*self.tokens, *self.more(20)]
@@ -79,6 +86,7 @@ def differences(model: Model) -> int:
             for _ in range(typed.random.randint(1, 12)):
                 typed.change()
                 typed.read()
+                typed.read_on()
             row = typed.answered()
             found += not np.array_equal(row, last_row(fresh, list(typed.context.tokens)))
     return found

@@ -114,6 +114,7 @@ def test_words_that_have_not_rested_are_not_read_before_they_have(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.ahead.rested_text.REST_SECONDS", 2 * 100.0)
+    monkeypatch.setattr("app.ahead.pause.ELSEWHERE_SECONDS", 3 * 100.0)
     engine = start()
     engine.expect(certain(system=LONG))
     settle(engine)
@@ -125,6 +126,57 @@ def test_words_that_have_not_rested_are_not_read_before_they_have(
         Event().wait(0.001)
     assert read(engine) == before
     assert 0.0 < (reading.due_in(0.0) or 0.0) < 100.0
+
+
+def test_a_text_that_pauses_is_read_on_as_if_it_were_sent_and_its_answer_reads_next_to_nothing(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = start()
+    text = f"{LONG} and what then"
+    engine.expect(typed(text))
+    settle(engine)
+    forwarded: list[int] = []
+    forward = ScriptedContext.forward
+
+    def counting(context: ScriptedContext, tokens: Sequence[int], n_logits: int) -> Logits:
+        forwarded.append(len(tokens))
+        return forward(context, tokens, n_logits)
+
+    monkeypatch.setattr(ScriptedContext, "forward", counting)
+    answered(engine, text)
+    assert forwarded[0] <= GROUP + 1
+    assert forwarded[1] == 1  # the second token of the answer
+
+
+def test_what_was_read_as_if_it_were_sent_is_taken_back_when_a_key_comes(start: Start) -> None:
+    engine = start()
+    engine.expect(typed(f"{LONG} and what then"))
+    settle(engine)
+    text = f"{LONG} and whatever then follows"
+    engine.expect(typed(text))
+    settle(engine)
+    active = engine._active
+    assert active is not None
+    tokens = active.session.prompt(conversation(text))[0].tokens
+    assert active.session.context.tokens == tokens[: active.session.context.length]
+    assert len(tokens) - active.session.context.length <= GROUP
+    assert answered(engine, text).text == "".join(WORDS[:8])
+
+
+def test_before_it_pauses_a_text_is_not_read_on(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.ahead.pause.ELSEWHERE_SECONDS", 2 * 100.0)
+    engine = start()
+    engine.expect(typed(f"{LONG} and what then"))
+    active = None
+    while active is None or not 0.0 < (active.reading.due_in(0.0) or 0.0) < 100.0:
+        Event().wait(0.001)
+        active = engine._active
+    assert is_about(active.session.context.length, f"User: {LONG} and what")
+    engine.expect(typed(f"{LONG} and what then?"))  # which ends a sentence
+    settle(engine)
+    assert is_about(active.session.context.length, f"User: {LONG} and what then?\n\nAssistant")
 
 
 def test_a_message_that_is_certain_is_read_to_its_end(start: Start) -> None:
@@ -252,6 +304,8 @@ def test_once_enough_is_wasted_nothing_typed_is_read_until_it_is_sent(start: Sta
     assert ahead is not None
     assert is_about(ahead.read, f"System: {LONG}\n\nUser: ")
     assert "in vain" in ahead.paused
+    assert engine._active is not None
+    assert engine._active.session.context.length == ahead.read
     assert is_about(ahead_tokens(answered(engine, LONG, system=LONG)), f"System: {LONG}\n\nUser: ")
 
 

@@ -8,12 +8,14 @@ import pytest
 
 from app.ahead.expected import Expected
 from app.ahead.permission import Permission
+from app.ahead.piece_length import GROUP
 from app.engine.answer import Answer, Request
 from app.engine.engine import Engine
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.settings import file
 from app.tui.app import SpecchatApp
+from app.tui.prompt import prompt
 from backends.base import Logits, ModelError
 from tests.app.tui.conftest import Chat, Chatting, start
 from tests.fixtures.scripted import ScriptedContext, ScriptedModel, opened
@@ -45,9 +47,10 @@ class Told:
         return [one for one in self.order if isinstance(one, Request)]
 
     def before(self, request: Request) -> Expected:
-        """What was expected last when something was asked."""
+        """What was expected last of what was typed when something was asked."""
         told = self.order[: self.order.index(request)]
-        return next(one for one in reversed(told) if isinstance(one, Expected))
+        typed = (one for one in reversed(told) if isinstance(one, Expected) and one.is_typing)
+        return next(typed)
 
 
 @pytest.fixture
@@ -136,6 +139,43 @@ async def test_sending_does_not_unsay_what_was_expected(chatting: Chatting, told
             before = told.before(told.asked[number])
             assert before.conversation.turns[-1].content == f"question {number}"
             await chat.idle()
+
+
+async def test_a_question_is_expected_as_it_is_asked_before_it_is_painted(
+    chatting: Chatting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[tuple[Engine, Answer]] = []
+    begin = Engine.begin
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ready()
+        await chat.ask("hello")
+        monkeypatch.setattr(Engine, "begin", lambda *asked: begun.append(asked))
+        await chat.say("and what then")
+        await chat.until(lambda: bool(begun))
+        engine, answer = begun[0]
+        active = engine._active
+        assert active is not None
+        tokens = active.session.prompt(answer.request.conversation)[0].tokens
+        context = active.session.context
+        await chat.until(lambda: len(tokens) - context.length <= GROUP)
+        assert context.tokens == tokens[: context.length]
+        begin(engine, answer)
+        await chat.idle()
+        assert answer.metrics is not None
+        assert answer.metrics.ahead_tokens > len("and what then")
+
+
+async def test_the_end_of_a_sentence_is_followed_before_the_next_look_at_the_text(
+    chatting: Chatting, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prompt, "_COUNT_SECONDS", 3600.0)
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ready()
+        await chat.pilot.press("w", "h", "y")
+        await chat.pilot.pause()
+        assert not chat.screen.prompt.is_followed
+        await chat.pilot.press("?")
+        await chat.until(lambda: told.message == "why?")
 
 
 async def test_other_chats_and_edits_are_followed(chatting: Chatting, told: Told) -> None:
