@@ -22,6 +22,9 @@ from decoding.prefill import common_prefix
 _LOOK_AGAIN_SECONDS = 1.0
 """Time after which it is asked again whether reading is allowed."""
 
+_MOST_FAILURES = 3
+"""In a row, after which the next one is expected too. A guess; not measured."""
+
 _ENOUGH_WASTED = "enough of this message was read in vain"
 _NOTHING = BegunPrompt()
 
@@ -43,7 +46,8 @@ class AheadPorts:
 class ReadingAhead:
     """Idle work that reads what is expected, as far as it is certain, in short pieces.
 
-    A failure ends it for this model: the reply reads its prompt itself, and has errors of its own.
+    A failure ends it until something else is expected, and several in a row end it for this model:
+    the reply reads its prompt itself, and has errors of its own.
     """
 
     def __init__(
@@ -62,6 +66,9 @@ class ReadingAhead:
         self._keeper = keeper
         self._paths = paths
         self._failure = ""
+        """Why reading what is expected failed, "" if it did not."""
+        self._failures = 0
+        """Failures in a row."""
         self._spent = AheadTime()
         self._forget()
 
@@ -85,7 +92,9 @@ class ReadingAhead:
         del idle  # what counts is the time since the last key
         latest, now = self._ports.expectation.latest, time.monotonic()
         is_known = latest is self._seen
-        if self._failure or (latest is None and is_known and not self._look_again_at):
+        if self._failures >= _MOST_FAILURES or (is_known and self._failure):
+            return None
+        if latest is None and is_known and not self._look_again_at:
             return None
         if latest is not None and (wait := self._refused_for(now)):
             return wait
@@ -123,6 +132,7 @@ class ReadingAhead:
         except PassStoppedError:  # a job is more urgent
             pass
         except Exception as error:  # whatever it is, it must not reach the user as an error
+            self._failures += 1
             self._failure = f"reading ahead failed: {str(error) or type(error).__name__}"
             self._tell(self._failure)
 
@@ -145,7 +155,9 @@ class ReadingAhead:
         self._tell(reason)
         if reason:
             self._pause_ends = None
-        if self._reader.read(tokens, time.monotonic() - latest.typed_at):
+        about = self._begun.total if latest.is_typing or not self._begun.has_text else None
+        if self._reader.read(tokens, time.monotonic() - latest.typed_at, about):
+            self._failures = 0
             return True
         self._reader.read_along(tokens, SHORT_SECONDS, is_wanted)
         if is_wanted() and self._pause_left(time.monotonic()) == 0.0 and self._read_on(latest):
@@ -176,7 +188,7 @@ class ReadingAhead:
 
     def _examine(self, latest: Expected | None) -> None:
         """Find out what is certain of what is expected now."""
-        self._seen, self._done = latest, -1
+        self._seen, self._done, self._failure = latest, -1, ""
         self._ports.expectation.followed = latest
         self._begun = self._certain.of(latest) if latest is not None else _NOTHING
         if self._begun.tokens and self._prepared not in (None, self._begun.messages):
@@ -234,7 +246,7 @@ class ReadingAhead:
 
     def expect_nothing(self) -> None:
         """Forget what is expected, until something is again."""
-        self._ports.expectation.tell(None)
+        self._ports.expectation.void()
         self._forget()
         self._ports.publish(None)
 

@@ -309,10 +309,8 @@ def test_once_enough_is_wasted_nothing_typed_is_read_until_it_is_sent(start: Sta
     assert is_about(ahead_tokens(answered(engine, LONG, system=LONG)), f"System: {LONG}\n\nUser: ")
 
 
-@pytest.mark.parametrize("fault", [ModelError("it broke"), MemoryError(), ValueError("odd")])
-def test_a_failure_ends_reading_ahead_and_the_reply_comes_as_it_would_have(
-    start: Start, monkeypatch: pytest.MonkeyPatch, fault: Exception
-) -> None:
+def failing(monkeypatch: pytest.MonkeyPatch, fault: Exception) -> list[int]:
+    """Lets passes that read ahead fail; returns the lengths of those that did."""
     forward, failed = ScriptedContext.forward, list[int]()
 
     def fails(context: ScriptedContext, tokens: Sequence[int], n_logits: int) -> Logits:
@@ -322,17 +320,61 @@ def test_a_failure_ends_reading_ahead_and_the_reply_comes_as_it_would_have(
         return forward(context, tokens, n_logits)
 
     monkeypatch.setattr(ScriptedContext, "forward", fails)
+    return failed
+
+
+@pytest.mark.parametrize("fault", [ModelError("it broke"), MemoryError(), ValueError("odd")])
+def test_failures_in_a_row_end_reading_ahead_and_the_reply_comes_as_it_would_have(
+    start: Start, monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    failed = failing(monkeypatch, fault)
     engine = start()
-    engine.expect(typed(LONG))
-    settle(engine)
-    assert engine.status.ahead is not None
-    assert "reading ahead failed" in engine.status.ahead.paused
+    for number in range(3):
+        engine.expect(typed(f"{LONG} {number}"))
+        settle(engine)
+        assert engine.status.ahead is not None
+        assert "reading ahead failed" in engine.status.ahead.paused
+        assert len(failed) == number + 1
     answer = answered(engine, LONG)
     assert answer.text == "".join(WORDS[:8])
     engine.expect(certain(LONG, answer.text))
     settle(engine)
-    assert len(failed) == 1
+    assert len(failed) == 3
     assert engine.status.error is None
+
+
+def test_after_a_failure_what_is_expected_next_is_read(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = start()
+    for _ in range(4):  # never several in a row
+        with monkeypatch.context() as patch:
+            failed = failing(patch, ModelError("it broke"))
+            engine.expect(typed(f"{LONG} and"))
+            settle(engine)
+        assert len(failed) == 1
+        engine.expect(typed(f"{LONG} or else "))
+        settle(engine)
+        assert is_about(read(engine), f"User: {LONG} or else")
+        answered(engine, "something else")
+
+
+@pytest.mark.parametrize("change", ["model", "close"])
+def test_answers_that_wait_are_stopped_with_the_present_one(start: Start, change: str) -> None:
+    gate = Event()
+    model = ScriptedModel(WORDS, gate=gate)
+    engine = start(model)
+    answers = [engine.ask(Request(conversation(LONG), GREEDY, 8)) for _ in range(3)]
+    while not model.passes:
+        Event().wait(0.001)
+    if change == "model":
+        engine.load("another")
+    else:
+        engine.close(0.0)
+    gate.set()
+    assert all(answer.wait(30) for answer in answers)
+    assert [answer.text for answer in answers] == ["", "", ""]
+    assert model.passes == 1
 
 
 def test_the_end_of_an_answer_waits_for_no_account(
