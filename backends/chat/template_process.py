@@ -20,6 +20,7 @@ class TemplateProcess:
 
     def __init__(self) -> None:
         self._waiting: subprocess.Popen[bytes] | None = _start()
+        self._is_closed = False
 
     def render(
         self,
@@ -39,12 +40,13 @@ class TemplateProcess:
         return answer
 
     def get_ready(self) -> None:
-        """Start the next child, if none waits."""
-        if self._waiting is None:
+        """Start the next child, if none waits; after close nothing would end it."""
+        if self._waiting is None and not self._is_closed:
             self._waiting = _start()
 
     def close(self) -> None:
         """End the waiting child."""
+        self._is_closed = True
         if self._waiting is not None:
             _end(self._waiting)
             self._waiting = None

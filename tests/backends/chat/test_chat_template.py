@@ -429,3 +429,5 @@ def test_after_an_urgent_prompt_no_child_is_started_before_it_is_asked_for() -> 
         template.urgent_prompt([Message("user", "Ho")])
         template.get_ready()
         assert process._waiting is not None
+    process.get_ready()
+    assert process._waiting is None
