@@ -17,8 +17,11 @@ class Spoken:
     model: Speaker
 
     def say(self, text: str) -> None:
-        """Set the text of the next replies."""
+        """Set the text of the next replies, to prompts that are rendered anew."""
         self.model.say(text)
+        active = self.server.served.engine._active
+        assert active is not None
+        active.session.template._prompts.clear()
         self.model.prompts.clear()
 
     @property
