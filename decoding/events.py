@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from decoding.rule import Rule
+from decoding.sampling.token_logprob import TokenLogprob
 from decoding.shape import Shape
 from decoding.silence import Silence, total_seconds
 
@@ -41,7 +42,7 @@ class Ahead:
     """What drafting ahead, during the verification before, did for a step.
 
     drafts: number of outcomes that were drafted for. is_hit: whether the actual one was among them.
-    hidden_seconds: time of the drafter that was saved by it.
+    hidden_seconds: what drafting the tokens that were used would have taken in turn.
     """
 
     drafts: int
@@ -85,6 +86,8 @@ class Step:
     """Whether the draft was verified on the device."""
     ahead: Ahead | None = None
     """As of decoding.draft.Draft."""
+    logprobs: tuple[TokenLogprob, ...] = ()
+    """Log probabilities of the tokens, if they were asked for."""
 
     @property
     def passed(self) -> int:

@@ -12,6 +12,7 @@ from decoding.current_drafter import CurrentDrafter, DrafterProvider, always
 from decoding.draft import NO_DRAFT, Draft
 from decoding.events import Event, Finish, FinishReason, Prefill, Step
 from decoding.prefill import read_prompt, reuse
+from decoding.sampling.logprobs import logprobs
 from decoding.sampling.sampler import Sampler
 from decoding.sampling.sampling_settings import SamplingSettings
 from decoding.verification.target_pass import Judged, drawn, fits, judge, settle
@@ -39,6 +40,7 @@ def generate(
     *,
     drafters: DrafterProvider = lambda: None,
     is_cancelled: Callable[[], bool] = lambda: False,
+    top_logprobs: int | None = None,
     clock: Callable[[], float] = time.perf_counter,
     constraint: Constraint | None = None,
 ) -> Iterator[Event]:
@@ -49,6 +51,8 @@ def generate(
 
     drafters: asked once per step. The drafter learns of each step before it is yielded.
     constraint: which tokens may follow, None if all may; it advances with the emitted ones.
+    top_logprobs: of how many of the likeliest tokens each step tells the log probability, beside
+    those of its own tokens; None for no log probabilities.
 
     Raises:
         PromptTooLongError: the prompt leaves no room for an answer.
@@ -57,9 +61,10 @@ def generate(
     """
     if len(prompt) >= context.n_ctx:
         raise PromptTooLongError(len(prompt), context.n_ctx)
-    sampler = Sampler(settings, constraint, len(prompt) - (constraint.length if constraint else 0))
+    begun = constraint.length if constraint else 0
+    sampler = Sampler(settings, len(prompt) - begun, constraint)
     with closing(
-        _events(context, prompt, sampler, limits, drafters, is_cancelled, clock)
+        _events(context, prompt, sampler, limits, drafters, is_cancelled, top_logprobs, clock)
     ) as events:
         while True:
             try:
@@ -79,6 +84,7 @@ def _events(
     limits: Limits,
     drafters: DrafterProvider,
     is_cancelled: Callable[[], bool],
+    top_logprobs: int | None,
     clock: Callable[[], float],
 ) -> Generator[Event, None, None]:
     """Events of a reply; a pass that is stopped raises PassStoppedError."""
@@ -100,8 +106,10 @@ def _events(
             if is_cancelled():
                 yield Finish(FinishReason.CANCELLED)
                 return
-        step = _first_step(rows, sampler, history, clock)
-        yield from _steps(context, history, sampler, limits, drafter, step, is_cancelled, clock)
+        step = _first_step(rows, sampler, history, top_logprobs, clock)
+        yield from _steps(
+            context, history, sampler, limits, drafter, step, is_cancelled, top_logprobs, clock
+        )
     finally:
         drafter.rest()
 
@@ -114,6 +122,7 @@ def _steps(
     drafter: CurrentDrafter,
     step: Step,
     is_cancelled: Callable[[], bool],
+    top_logprobs: int | None,
     clock: Callable[[], float],
 ) -> Iterator[Event]:
     """Steps from the first one on, and the end of the reply."""
@@ -139,13 +148,19 @@ def _steps(
             context.max_logits - 1,
             context.depth,
         )
-        step = _step(context, history, sampler, limits, drafter, room, clock)
+        step = _step(context, history, sampler, limits, drafter, room, top_logprobs, clock)
 
 
 def _first_step(
-    rows: Logits, sampler: Sampler, history: Sequence[int], clock: Callable[[], float]
+    rows: Logits,
+    sampler: Sampler,
+    history: Sequence[int],
+    top_logprobs: int | None,
+    clock: Callable[[], float],
 ) -> Step:
-    return Step((drawn(rows[0], sampler, history),), "", 0, 0, 0.0, 0.0, 0.0, clock())
+    tokens = (drawn(rows[0], sampler, history),)
+    told = logprobs(rows, (0,), tokens, top_logprobs) if top_logprobs is not None else ()
+    return Step(tokens, "", 0, 0, 0.0, 0.0, 0.0, clock(), logprobs=told)
 
 
 def _step(
@@ -155,6 +170,7 @@ def _step(
     limits: Limits,
     drafter: CurrentDrafter,
     room: int,
+    top_logprobs: int | None,
     clock: Callable[[], float],
 ) -> Step:
     """One target pass over the last token and a draft of at most room tokens."""
@@ -168,7 +184,7 @@ def _step(
     if not fits(context, len(history), draft):
         draft = replace(NO_DRAFT, silences=draft.silences)
     drafted_at = clock()
-    judged = judge(context, history, draft, sampler, clock)
+    judged = judge(context, history, draft, sampler, clock, top_logprobs)
     tokens = _up_to_end(judged.accepted, judged.next_token, limits.end_tokens)
     accepted = min(len(judged.accepted), len(tokens))
     settle(context, len(history), judged, accepted)
@@ -192,6 +208,7 @@ def _step(
         judged.rule,
         judged.on_device,
         draft.ahead,
+        judged.logprobs[: len(tokens)],
     )
 
 

@@ -37,11 +37,11 @@ class Statistics:
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
     predrafted_rounds: int = 0
-    """Drafts before which drafts were made ahead, during the verification before."""
+    """Drafts before which others were drafted ahead, during the verification before."""
     predraft_hits: int = 0
     """Those of them that one made ahead was used for."""
     hidden_draft_seconds: float = 0.0
-    """Drafting time of what was used, which passed during verification; not in draft_seconds."""
+    """What drafting the tokens used of these would have taken in turn; not in draft_seconds."""
     plain_steps: BatchMeans = field(default_factory=BatchMeans)
     """Steps without a draft that follow another such step; after a longer pass they are slower."""
     drafted_lengths: list[int] = field(default_factory=list[int])

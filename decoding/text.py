@@ -6,21 +6,29 @@ from backends.base import Tokenizer
 
 
 class TextStream:
-    """Text of a growing reply: whole characters only, up to the first stop text."""
+    """Text of a growing reply: whole characters only, up to the first stop text.
 
-    def __init__(self, tokenizer: Tokenizer, stops: tuple[str, ...] = ()) -> None:
+    shows_control: whether the texts of control tokens are part of it, except of those that end it.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, stops: tuple[str, ...] = (), *, shows_control: bool = False
+    ) -> None:
         self._tokenizer = tokenizer
+        self._control = _control_texts(tokenizer) if shows_control else frozenset[bytes]()
         self._stops = stops
         self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
-        self._held = ""
+        self._held: str = ""
         self.decoded = 0
         """Characters of all tokens so far, also of those held back."""
         self.stopped = False
         """Whether a stop text was reached; no text follows it."""
+        self.stop_text = ""
+        """The stop text that was reached first; of several at one place the first given."""
 
     def feed(self, token: int) -> str:
         """The text that a token adds; a possible beginning of a stop text is held back."""
-        text = self._decode(self._tokenizer.piece(token))
+        text = self._decode(self._piece(token))
         self.decoded += len(text)
         return self._release(text)
 
@@ -33,14 +41,22 @@ class TextStream:
         self._held = ""
         return rest
 
+    def _piece(self, token: int) -> bytes:
+        piece = self._tokenizer.piece(token)
+        if piece or not self._control or token in self._tokenizer.end_tokens:
+            return piece
+        entry = self._tokenizer.entry(token)
+        return entry if entry in self._control else b""
+
     def _release(self, text: str) -> str:
         if self.stopped or not self._stops:
             return "" if self.stopped else text
         text = self._held + text
-        stops = [start for start in map(text.find, self._stops) if start >= 0]
-        if stops:
+        starts = {stop: start for stop in self._stops if (start := text.find(stop)) >= 0}
+        if starts:
             self.stopped = True
-            return text[: min(stops)]
+            self.stop_text = min(starts, key=starts.__getitem__)
+            return text[: starts[self.stop_text]]
         safe = len(text) - self._possible_start(text)
         self._held = text[safe:]
         return text[:safe]
@@ -52,3 +68,7 @@ class TextStream:
             if any(stop.startswith(text[-size:]) for stop in self._stops):
                 return size
         return 0
+
+
+def _control_texts(tokenizer: Tokenizer) -> frozenset[bytes]:
+    return frozenset(text.encode() for text in tokenizer.special_texts)

@@ -11,14 +11,14 @@ from typer import Context
 from app.cli.command import FROM_COMMAND_LINE, source_of
 from app.loading.session_options import AUTO_DRAFT, OFF_DRAFT, SessionOptions, check_ranges
 from app.paths import Paths
+from app.serve.server_options import SERVER_NAMES, ServerOptions
 from app.settings.answering import Answering
 from app.settings.app_start import AppStart
-from app.settings.catalogue import BY_NAME, DEFAULT_MAX_TOKENS, Value, as_sampling
+from app.settings.catalogue import BY_NAME, Value, checked
 from app.settings.in_effect import notice, settings_in_effect
 from app.settings.preferences import preferences_of
 from backends.base import SpecchatError, UsageError
 from backends.engines.backend_names import check_backend
-from decoding.sampling.sampling_settings import SamplingSettings
 
 if TYPE_CHECKING:
     from models.reference import HubReference, Reference
@@ -39,15 +39,29 @@ def app_start(context: Context, paths: Paths, *, continues: bool) -> AppStart:
     check_backend(session.backend)
     check_ranges(session)
     session, notices = _with_known_names(session, typed, paths)
-    has_seed = "seed" in values
-    sampling = SamplingSettings(**as_sampling(values))
     return AppStart(
         session,
         str(values.get("system", "")),
-        Answering(sampling, int(values.get("max_tokens", DEFAULT_MAX_TOKENS)), has_seed),
+        Answering.of(values),
         preferences_of(settings, paths.settings),
         continues,
         (*settings.notices, *notices),
+    )
+
+
+def server_start(context: Context, paths: Paths) -> ServerOptions:
+    """Options of the server beside the app; context: of `specchat` itself.
+
+    Raises:
+        UsageError: an option or a setting cannot be used.
+    """
+    values = {**settings_in_effect(paths).values, **_typed(context)}
+    return ServerOptions.of(
+        {
+            name: checked(BY_NAME[name], value)
+            for name, value in values.items()
+            if name in SERVER_NAMES
+        }
     )
 
 

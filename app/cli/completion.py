@@ -16,6 +16,13 @@ def backends(incomplete: str) -> list[str]:
     return _starting(incomplete, BACKENDS)
 
 
+def clients(incomplete: str) -> list[str]:
+    """Values of --print-config."""
+    from app.serve.clients.client_config import CLIENTS
+
+    return _starting(incomplete, CLIENTS)
+
+
 def stream_choices(incomplete: str) -> list[str]:
     """Values of --stream."""
     from app.loading.session_options import STREAM_CHOICES

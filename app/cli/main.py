@@ -19,7 +19,7 @@ from app.paths import Paths
 from app.private_folders import tighten
 from backends.base import SpecchatError, UsageError
 
-_COMMANDS = ("ask", "bench", "chat", "doctor", "path", "verify", "chats", "models")
+_COMMANDS = ("ask", "bench", "chat", "doctor", "path", "serve", "verify", "chats", "models")
 """Commands and groups of commands, each in the module of its name."""
 
 
@@ -88,7 +88,7 @@ def _show_version(wanted: bool) -> None:
 
 
 @app.callback(invoke_without_command=True)
-@options.with_options(*options.SESSION, options.LOSSY_RULE)
+@options.with_options(*options.SESSION, options.LOSSY_RULE, *options.SERVER)
 def start(
     context: typer.Context,
     version: Annotated[
@@ -97,6 +97,9 @@ def start(
     ] = False,
     continues: Annotated[
         bool, typer.Option("--continue", help="Open the last chat, in the app.")
+    ] = False,
+    serves: Annotated[
+        bool, typer.Option("--serve", help="Answer other programs too, beside the app.")
     ] = False,
 ) -> None:
     """Chat with a local model, faster by exact speculative decoding.
@@ -110,6 +113,9 @@ def start(
         if continues:
             what = f"--continue cannot be used with {context.invoked_subcommand}"
             raise UsageError(what, "it opens the last chat in the app")
+        if serves:
+            what = f"--serve cannot be used with {context.invoked_subcommand}"
+            raise UsageError(what, "it serves beside the app", "Alone: specchat serve")
         return
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(
@@ -118,12 +124,16 @@ def start(
             'Use `specchat ask "…"` in scripts, or `specchat chat` to talk through pipes.',
         )
     if can_show_app():
-        from app.cli.app_start import app_start  # only the app needs it
+        from app.cli.app_start import app_start, server_start  # only the app needs it
+        from app.serve.serving import serving
 
-        open_app(app_start(context, Paths.of_this_user(), continues=continues))
+        paths = Paths.of_this_user()
+        start = app_start(context, paths, continues=continues)
+        open_app(start, serving(server_start(context, paths), start.answering) if serves else None)
         return
-    if continues:
-        raise UsageError("--continue needs the app", "this terminal cannot show it")
+    if continues or serves:
+        what = "--continue" if continues else "--serve"
+        raise UsageError(f"{what} needs the app", "this terminal cannot show it")
     group = context.command
     assert isinstance(group, Group)
     command = group.get_command(context, "chat")

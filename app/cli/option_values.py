@@ -11,6 +11,7 @@ from app.cli.command import FROM_COMMAND_LINE, FROM_VARIABLE, source_of
 from app.cli.terminal import text_input
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
+from app.serve.server_options import SERVER_NAMES, ServerOptions
 from app.settings import file
 from app.settings.answering import Answering
 from app.settings.catalogue import (
@@ -51,6 +52,21 @@ def session_options(context: Context) -> SessionOptions:
         from_variable(name)
     given = [name for name in _SESSION_NAMES if name in context.params]
     return SessionOptions.of({name: _chosen(context, name, {}) for name in given})
+
+
+def server_options(context: Context) -> ServerOptions:
+    """A command's options of the server.
+
+    Raises:
+        UsageError: a value cannot be used, such as a key that is none.
+    """
+    _check_settings(context)
+    _check_variables(context)
+    values = {name: _chosen(context, name, {}) for name in SERVER_NAMES}
+    for name, value in values.items():
+        if value is not None:
+            checked(BY_NAME[name], value)
+    return ServerOptions.of(values)
 
 
 def answer_options(context: Context) -> AnswerOptions:

@@ -10,6 +10,7 @@ import typer
 from app.cli import completion
 from app.loading.session_options import AUTO_LAYERS, STREAM_AUTO
 from app.settings.catalogue import BY_NAME, DEFAULT_MAX_TOKENS, LOSSY, variable_of
+from app.settings.listening import DEFAULT_HOST, DEFAULT_PORT
 from decoding.sampling.lossy_rule import OFF
 from decoding.sampling.sampling_settings import SamplingSettings
 
@@ -80,6 +81,14 @@ OFFLINE = option("offline", bool, False)
 LOSSY_RULE = option(LOSSY, str, OFF, "RULE")
 SESSION = (MODEL, DRAFT, BACKEND, CTX, THREADS, GPU_LAYERS, KV, STREAM, OFFLINE)
 """What a session is opened with: the fields of SessionOptions."""
+
+SERVER = (
+    option("host", str, DEFAULT_HOST, "ADDRESS"),
+    option("port", int, DEFAULT_PORT, "N"),
+    option("key_file", str | None, None, "FILE"),
+    option("allow_host", str | None, None, "NAMES"),
+)
+"""Where the server listens, and who may ask it."""
 
 ANSWER = (
     option(

@@ -7,7 +7,7 @@ from app.settings import file
 from app.settings.catalogue import BY_NAME, Part
 
 _COMMON = ("model", "draft", *(key.name for key in BY_NAME.values() if key.part is Part.START))
-_COMMANDS = ("ask", "chat", "verify")
+_COMMANDS = ("ask", "chat", "serve", "verify")
 
 
 def defaults(paths: Paths) -> dict[str, Any]:

@@ -128,7 +128,8 @@ class Overlap:
         self, part: DrafterHandle, drafter: DraftModel, context: Context, way: _Way
     ) -> DrafterHandle:
         lines = part.member
-        assert lines.cost is not None, "it has a model"
+        cost = lines.cost
+        assert cost is not None, "it has a model"
         assert part.model is not None
         info = part.model.info
         name = f"overlap({lines.name})"
@@ -138,13 +139,14 @@ class Overlap:
             drafter.anew(),
             worker,
             acceptance=lines.estimates.of_draft,
+            draw_seconds=lambda: cost.draw_seconds,
             split=self.environment.context.beside(
                 lambda own: self._split(own, context, info, way.threads)
             ),
         )
         member = ManagedDrafter(
             overlapping,
-            cost=OverlapCost(lines.cost, way.prediction.hidden),
+            cost=OverlapCost(cost, way.prediction.hidden),
             slowdown=Slowdown(way.at_once.target),
             in_turn=lines,
         )

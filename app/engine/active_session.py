@@ -11,6 +11,8 @@ from app.ahead.reading_ahead import AheadPorts, ReadingAhead
 from app.engine.indexing import Indexing
 from app.engine.session import Session
 from app.loading.loaded_files import LoadedFiles
+from app.prompt_cache.kept_states import KeptStates
+from app.prompt_cache.memory_bound import memory_bound
 from app.prompt_cache.saved_states import SavedStates
 from app.prompt_cache.state_keeper import StateKeeper
 
@@ -35,7 +37,8 @@ class ActiveSession:
         with ExitStack() as stack:
             stack.callback(session.close)
             states = SavedStates(session.paths.saved_states)
-            keeper = StateKeeper(session.model.info, session.context, states)
+            kept = KeptStates(memory_bound(session.paths))
+            keeper = StateKeeper(session.model.info, session.context, states, kept)
             files = LoadedFiles.of(session.model.info.path)
             reading = _reading(session, keeper, ports)
             active = cls(session, reading, keeper, Indexing.of(session), files)
@@ -47,9 +50,12 @@ class ActiveSession:
         """Work for the time between requests, the most urgent first."""
         return self.reading, self.keeper, self.indexing
 
-    def answered(self) -> None:
-        """Note that the context and the history have changed."""
-        self.keeper.answered()
+    def answered(self, *, is_aside: bool = False) -> None:
+        """Note that the context and the history have changed.
+
+        is_aside: by a side question, which is not kept.
+        """
+        self.keeper.answered(is_aside=is_aside)
         self.indexing.changed()
 
     def close(self) -> None:

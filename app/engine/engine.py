@@ -16,6 +16,7 @@ from app.ahead.expected import Expectation, Expected
 from app.ahead.idle_work import IdleTime
 from app.ahead.job_queue import Job, JobQueue, in_turn
 from app.engine.asking.answer import Answer, Request, Stage
+from app.engine.asking.preparations import Preparations
 from app.engine.crash_report import crash_report
 from app.engine.engine_status import Loaded, Phase, Status
 from app.engine.reply import Reply, new_reply
@@ -46,6 +47,8 @@ class LoadingStoppedError(SpecchatError):
 
 
 OpenSession = Callable[[SessionOptions, Paths, Callable[[str], None]], "Session"]
+Companion = Callable[["Engine"], contextlib.AbstractContextManager[str]]
+"""Runs beside an engine as long as its `with` lasts, and tells where it is found."""
 
 
 class Engine:
@@ -83,6 +86,7 @@ class Engine:
         self._current: Answer | None = None
         self._loading_stopped = Event()
         self._counts = TokenCounts()
+        self._preparations = Preparations()
         return_large_blocks()  # before a second thread exists, which would get its own arena
         self._thread = Thread(target=self._run, name="engine", daemon=True)
 
@@ -160,6 +164,15 @@ class Engine:
         """Number of tokens of a text, counted between two steps."""
         future = self._counts.ask(text)
         self._jobs.put(self._count, in_turn)
+        return future
+
+    def prepare(self, answer: Answer) -> Future[int]:
+        """Build the prompt of an answer before its turn, between two steps.
+
+        The future has the number of its tokens, or the error that will end the answer.
+        """
+        future = self._preparations.ask(answer)
+        self._jobs.put(self._prepare, in_turn)
         return future
 
     def drafters(self) -> "Ranking | None":
@@ -249,12 +262,17 @@ class Engine:
     def _publish_text(self, text: str) -> None:
         self._status = replace(self._status, text=text)
 
+    def _publish_program(self, program: str) -> None:
+        if program != self._status.program:
+            self._status = replace(self._status, program=program)
+
     def _publish_ahead(self, ahead: AheadState | None) -> None:
         if ahead != self._status.ahead:
             self._status = replace(self._status, ahead=ahead)
 
     def _publish_ready(self, session: "Session") -> None:
-        self._status = Status(Phase.READY, "", Loaded.of(session))
+        loaded = Loaded.of(session)
+        self._status = Status(Phase.READY, "", loaded, program=self._status.program)
 
     def _close_session(self) -> None:
         active, self._active = self._active, None
@@ -313,6 +331,12 @@ class Engine:
         if self._active is not None:
             self._counts.count_all(self._active.session.model.tokenizer)
 
+    def _prepare(self) -> None:
+        if self._active is None:
+            self._preparations.fail_all(self._status.error or ModelError("no model is loaded"))
+        else:
+            self._preparations.build_all(self._active.session)
+
     def _follow_draft(self, *, is_asked: bool = False) -> None:
         """Build the requested drafters; if that fails, keep the present ones.
 
@@ -350,6 +374,7 @@ class Engine:
     def _answer(self, answer: Answer) -> None:
         """Fill an answer; an error ends it and is reported in it."""
         self._current = answer
+        self._publish_program(answer.request.program)
         try:
             if not answer.is_stopped:
                 self._fill(answer)
@@ -361,6 +386,7 @@ class Engine:
                 self._expect_nothing()
             finally:
                 self._current = None
+                self._publish_program("")
                 answer.finish()
             if self._active is not None:
                 self._active.reading.keep_account()  # may wait for other processes
@@ -372,7 +398,7 @@ class Engine:
             self._active.reading.expect_nothing()
 
     def _fill(self, answer: Answer) -> None:
-        from app.engine.asking.asked_prompt import prompt_of
+        from app.engine.asking.asked_prompt import prompt_for
         from app.engine.reply_metrics import reply_metrics
 
         active, request = self._active, answer.request
@@ -387,16 +413,16 @@ class Engine:
             self._redraft(session, request.draft, is_asked=True)
         session.drafting.compare(request.draft is not None)
         answer.stage = Stage.READING
-        prompt, answer.dropped = prompt_of(session, request)
+        prompt = prompt_for(session, answer)
         answer.note = "; ".join(filter(None, [prompt.note, active.indexing.news()]))
         reply = new_reply(max(answer.asked_at, self._free_at))
         loaded = session.plain_replies.replies, session.drafting
         answer.begin(reply)
         try:
-            reply.ahead_tokens = active.reading.hand_over(prompt.tokens)
+            reply.ahead_tokens = active.reading.hand_over(prompt.tokens, is_aside=request.is_aside)
             self._stream(session, answer, prompt, reply)
         finally:
-            active.answered()
+            active.answered(is_aside=request.is_aside)
             answer.note = "; ".join(filter(None, [answer.note, session.model.shortage]))
             answer.metrics = reply_metrics(session, reply)
             if (session.plain_replies.replies, session.drafting) != loaded:
@@ -423,5 +449,6 @@ class Engine:
                     published = now
                     answer.metrics = reply_metrics(session, reply, is_final=False)
                     self._counts.count_beside(session.model.tokenizer)
+                    self._preparations.build_beside(session)
                     if request.draft is None:
                         self._follow_draft()

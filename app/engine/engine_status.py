@@ -88,7 +88,8 @@ class Loaded:
 class Status:
     """A snapshot of the engine; text: progress, or an announcement.
 
-    ahead: how much of the next request is read already, None while none is expected.
+    ahead: how much of the next request is read already, None while none is expected. program: the
+    program that is answered over HTTP, "" while none is.
     """
 
     phase: Phase
@@ -96,3 +97,4 @@ class Status:
     loaded: Loaded | None = None
     error: SpecchatError | None = None
     ahead: AheadState | None = None
+    program: str = ""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from decoding.constraint.grammar import GrammarKind
 from decoding.events import FinishReason
 from decoding.sampling.lossy_rule import LossyRule
+from decoding.sampling.token_logprob import TokenLogprob
 from decoding.telemetry import Statistics
 
 if TYPE_CHECKING:
@@ -55,7 +56,13 @@ class Reply:
     token_ends: list[int] = field(default_factory=list[int])
     """Characters of the text up to the end of each token; a character of several tokens belongs to
     the last one."""
+    logprobs: list[TokenLogprob] = field(default_factory=list[TokenLogprob])
+    """Log probabilities of each token, if they were asked for."""
+    token_bytes: dict[int, bytes] = field(default_factory=dict[int, bytes])
+    """What the tokens stand for that log probabilities are told of, those of control tokens too."""
     finish_reason: FinishReason | None = None
+    stop_text: str = ""
+    """The stop text that ended it, which is not part of its text."""
     joules: float | None = None
     """Energy used for decoding, where the machine can measure it."""
     ahead_tokens: int = 0

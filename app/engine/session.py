@@ -1,8 +1,9 @@
 """A loaded model with its context and drafters, which answers one prompt after another."""
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial as partial_of
 
 from app.chat.conversation import Conversation
 from app.chat.reply_options import USUAL, ReplyOptions
@@ -20,9 +21,10 @@ from app.loading.session_options import SessionOptions
 from app.loading.target_context import TargetContext
 from app.paths import Paths
 from app.structured_output.reply_constraints import ReplyConstraints
-from backends.base import ContextFacts, Model, ModelInfo
-from backends.chat.chat_template import ChatTemplate, Prompt
-from backends.chat.message import Message
+from backends.base import ContextFacts, Model, ModelInfo, UsageError
+from backends.chat.chat_template import ChatTemplate, Prompt, with_bos
+from backends.chat.message import Message, Tool
+from backends.chat.whole_characters import whole_characters
 from backends.engines.backend_selection import Form, forms
 from backends.hardware.bandwidth import Bandwidth
 from backends.hardware.energy import Energy, EnergyMeter
@@ -32,6 +34,7 @@ from decoding.events import Event, Finish, FinishReason, Prefill, Step
 from decoding.generation import Limits, generate
 from decoding.planning.controller import Controller
 from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.token_logprob import TokenLogprob
 from decoding.text import TextStream
 from models.reference import HubReference, Reference
 
@@ -121,28 +124,64 @@ class Session:
         self._chat = chat
         self.drafting.leave_out(chat)
 
-    def prompt(self, conversation: Conversation, partial: str = "") -> tuple[Prompt, int]:
+    def prompt(
+        self, conversation: Conversation, partial: str = "", tools: Sequence[Tool] = ()
+    ) -> tuple[Prompt, int]:
         """The prompt of a conversation, and how many of its oldest turns were left out.
 
-        partial: the beginning of the answer, to continue one.
+        partial: the beginning of the answer, to continue one. tools: those that the model may call.
 
         Raises:
             PromptTooLongError: the last turn does not fit even alone.
         """
-        prompt, dropped = conversation.fit(self.template.prompt, self.context.n_ctx)
-        if partial:
-            more = self.model.tokenizer.encode(partial, special=False)
-            prompt = Prompt([*prompt.tokens, *more], prompt.stops, prompt.note, len(more))
-        return prompt, dropped
+        rendered = partial_of(self.template.prompt, tools=tools)
+        prompt, dropped = conversation.fit(rendered, self.context.n_ctx)
+        return self.continued(prompt, partial), dropped
 
-    def whole_prompt(self, conversation: Conversation) -> Prompt:
+    def continued(self, prompt: Prompt, partial: str) -> Prompt:
+        """A prompt with the beginning of its answer."""
+        if not partial:
+            return prompt
+        more = self.model.tokenizer.encode(partial, special=False)
+        return replace(prompt, tokens=[*prompt.tokens, *more], begun=len(more))
+
+    def whole_prompt(self, conversation: Conversation, tools: Sequence[Tool] = ()) -> Prompt:
         """The prompt of a conversation with all its turns, however long."""
         head = [Message("system", conversation.system)] if conversation.system else []
-        return self.template.prompt([*head, *conversation.turns])
+        return self.template.prompt([*head, *conversation.turns], tools)
 
     def raw_prompt(self, text: str) -> Prompt:
         """The prompt of a text without the chat template."""
         return self.template.raw(text)
+
+    def infill_prompt(self, before: str, after: str) -> Prompt:
+        """The prompt of a gap between two texts, of which the reply is the filling.
+
+        Raises:
+            UsageError: the model was not trained to fill gaps.
+        """
+        tokenizer = self.model.tokenizer
+        marks = tokenizer.infill
+        if marks is None:
+            raise UsageError(
+                "this model cannot fill a gap",
+                "it has no tokens that mark one, as models of code have",
+            )
+        ahead, behind = (
+            tokenizer.encode(whole_characters(text), special=False) for text in (before, after)
+        )
+        tokens = [marks.prefix, *ahead, marks.suffix, *behind, marks.middle]
+        return Prompt(with_bos(tokens, tokenizer))
+
+    def check(self, prompt: Prompt, settings: SamplingSettings, options: ReplyOptions) -> None:
+        """Check what a reply is asked to be, without beginning it.
+
+        Raises:
+            UsageError: a setting names a token that the model does not have, or the grammar cannot
+                be used.
+        """
+        settings.check_vocabulary(self.model.info.n_vocab)
+        self._constraint(options, prompt)
 
     def stream(
         self,
@@ -157,15 +196,15 @@ class Session:
 
         Raises:
             PromptTooLongError: the prompt leaves no room for an answer.
-            UsageError: the grammar of the options cannot be used.
+            UsageError: the grammar of the options cannot be used, or a setting names a token that
+                the model does not have.
             ModelError: the engine failed; reply holds what was generated before.
         """
+        settings.check_vocabulary(self.model.info.n_vocab)
         constraint = self._constraint(options, prompt)
         reply.rule = settings.lossy_in_effect
         reply.grammar = options.grammar.kind if options.grammar else None
-        own = ReplyDrafters(
-            drafters_of(options, self.model.tokenizer, len(prompt.tokens), self.context.n_ctx)
-        )
+        own = ReplyDrafters(drafters_of(options, self.model.tokenizer, prompt, self.context.n_ctx))
         reply.own_drafters, reply.is_predicted = own.names, bool(options.prediction)
         try:
             with self.context.use() as context:
@@ -176,9 +215,12 @@ class Session:
                     Limits(max_tokens, self.model.tokenizer.end_tokens),
                     drafters=lambda: self._drafter(own),
                     is_cancelled=is_cancelled,
+                    top_logprobs=options.top_logprobs,
                     constraint=constraint,
                 )
-                yield from self._filled(reply, (*prompt.stops, *options.stops), events)
+                stops = (*prompt.stops, *options.stops)
+                text = TextStream(self.model.tokenizer, stops, shows_control=options.shows_control)
+                yield from self._filled(reply, text, events)
         finally:
             reply.own_statuses = own.end(self.drafting.memory)
             self.drafting.remember()
@@ -207,14 +249,15 @@ class Session:
         return own.join(controller, drafting.memory)
 
     def _filled(
-        self, reply: Reply, stops: tuple[str, ...], events: Iterator[Event]
+        self, reply: Reply, text: TextStream, events: Iterator[Event]
     ) -> Iterator[tuple[Event, str]]:
-        text = TextStream(self.model.tokenizer, stops)
         energy = Energy(self.meter)
         for event in events:
             reply.statistics.add(event)
             added = ""
             if isinstance(event, Step):
+                reply.token_bytes |= self._bytes_of(event.logprobs)
+                reply.logprobs += event.logprobs
                 reply.token_ids += event.tokens
                 reply.provenance += event.provenance
                 for token in event.tokens:
@@ -229,9 +272,14 @@ class Session:
             if isinstance(event, Prefill):
                 energy.start()
             if text.stopped and reply.finish_reason is None:
-                reply.finish_reason = FinishReason.STOP
+                reply.finish_reason, reply.stop_text = FinishReason.STOP, text.stop_text
                 reply.joules = energy.joules
                 return
+
+    def _bytes_of(self, told: Iterable[TokenLogprob]) -> dict[int, bytes]:
+        """What tokens stand for: those of some log probabilities, and the alternatives to them."""
+        tokens = {token for one in told for token in (one.token, *(other for other, _ in one.top))}
+        return {token: self.model.tokenizer.entry(token) for token in tokens}
 
     def _keep_speed(self, reply: Reply) -> None:
         """Keep the speed of a reply's plain steps: it tells how much speeds vary here."""

@@ -14,6 +14,7 @@ from app.loading.streaming.stream_plan import can_stream
 from app.paths import HOME_VARIABLE, Paths
 from app.settings import catalogue, file
 from app.settings.catalogue import BY_NAME, PREFIX, known, variable_of
+from app.settings.listening import KEY_VARIABLE
 from backends.base import ModelError, OutOfMemoryError, SpecchatError, UsageError, check_context
 from backends.engines.backend_names import AUTO, LLAMACPP
 from backends.engines.backend_selection import forms
@@ -69,7 +70,11 @@ def _read_variables(given: "_Given") -> Iterator[Fault]:
     """Add the values of variables to those of the file, and report those that cannot be used."""
     variables = {variable_of(name): name for name in BY_NAME}
     for variable in os.environ:
-        if variable.startswith(PREFIX) and variable not in (*variables, HOME_VARIABLE):
+        if variable.startswith(PREFIX) and variable not in (
+            *variables,
+            HOME_VARIABLE,
+            KEY_VARIABLE,
+        ):
             try:
                 known(variable, [*variables, HOME_VARIABLE], f"unknown variable {variable}")
             except UsageError as error:

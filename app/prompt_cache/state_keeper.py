@@ -1,4 +1,8 @@
-"""Saves the target's prompt cache before it is lost, and restores it for a prompt it fits."""
+"""Keeps the target's prompt cache before it is lost, and restores it for a prompt it fits.
+
+In memory where there is room, for conversations that take turns; on disk in idle time, for the next
+start of the program.
+"""
 
 import hashlib
 import time
@@ -6,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from app.loading.target_context import TargetContext
+from app.prompt_cache.kept_states import KeptState, KeptStates
 from app.prompt_cache.saved_states import SavedStates
 from app.prompt_cache.state_file import SavedState
 from backends.base import ContextFacts, ModelError, ModelInfo
@@ -16,6 +21,11 @@ from models.metadata.model_files import model_files
 
 WORTHWHILE = 64
 """Tokens that saving or restoring a state must spare at least."""
+
+_SHARE_LOST = 0.125
+"""Share of the context from which what a prompt takes the place of is worth a copy of all of it.
+A token of a 1.1B model is copied and restored in 0.2 ms and read in 9 at least, so that a copy
+would pay from a fortieth on; but another answer to the same question should not wait for one."""
 
 _CHANGE_SECONDS = 1.0
 """Time for a save that delays the first answer of another conversation."""
@@ -35,29 +45,49 @@ class StateKeeper:
 
     A state is reused only with the file it was computed with, on the same build, device, number of
     threads and context size: computing it again would then give the same numbers.
+
+    states: those on disk. kept: copies in memory.
     """
 
-    def __init__(self, info: ModelInfo, context: TargetContext, states: SavedStates) -> None:
+    def __init__(
+        self, info: ModelInfo, context: TargetContext, states: SavedStates, kept: KeptStates
+    ) -> None:
         self._context = context
         self._states = states
+        self._kept = kept
         self._key: bytes | None = None
         with suppress(OSError):
             self._key = state_key(info, context)
         self._answered: list[int] = []
         self._saved: Sequence[int] = ()
+        self._prompt_tokens = 0
+        """Length of the last prompt."""
         states.tidy()
 
     def due_in(self, idle: float) -> float | None:
-        """Seconds until the state is worth saving, after so many idle ones; None if it is not."""
-        return self._idle_seconds - idle if self.is_unsaved else None
+        """Seconds until a state is worth saving, after so many idle ones; None if none is."""
+        if self.is_unsaved:
+            return _idle_seconds(self._state_bytes) - idle
+        unsaved = self._unsaved
+        return _idle_seconds(unsaved.size) - idle if unsaved is not None else None
 
     def close(self) -> None:
-        """Save the state, unless that would delay the exit noticeably."""
+        """Save what is unsaved, unless that would delay the exit noticeably."""
+        end = time.monotonic() + _CLOSE_SECONDS
         self._save_within(_CLOSE_SECONDS)
+        while (unsaved := self._unsaved) is not None and time.monotonic() < end:
+            if unsaved.size < _CLOSE_SECONDS * _BYTES_PER_SECOND:
+                self._save_kept(unsaved, lambda: time.monotonic() < end)
+            self._kept.remove(unsaved)
 
-    def answered(self) -> None:
-        """Note the context's tokens at the end of a conversation, which are worth saving."""
-        self._answered = list(self._context.tokens)
+    def answered(self, *, is_aside: bool = False) -> None:
+        """Note the context's tokens at the end of a conversation, which are worth keeping.
+
+        is_aside: after a side question, of which only what it shares with the conversation is.
+        """
+        held = list(self._context.tokens)
+        shared = common_prefix(self._answered, held) if is_aside else len(held)
+        self._answered = held[:shared]
 
     @property
     def is_unsaved(self) -> bool:
@@ -65,39 +95,134 @@ class StateKeeper:
 
         What is read of the next question may follow it, if a context can do without that later.
         """
-        answered, held = self._answered, list(self._context.tokens)
-        gained = len(answered) - common_prefix(list(self._saved), answered)
+        gained = len(self._answered) - common_prefix(list(self._saved), self._answered)
         is_possible = self._key is not None and self._state_bytes <= self._states.most_bytes
-        is_there = answered == (held[: len(answered)] if self._context.can_roll_back else held)
-        return is_possible and gained >= WORTHWHILE and is_there
+        return is_possible and gained >= WORTHWHILE and self._holds_answered
 
-    def prepare(self, prompt: Sequence[int]) -> bool:
-        """Restore the saved state that spares most of a prompt; first save the one it replaces.
+    @property
+    def _holds_answered(self) -> bool:
+        """Whether what was answered is still in the context, and can be restored from it."""
+        held = list(self._context.tokens)
+        if self._context.can_roll_back:
+            held = held[: len(self._answered)]
+        return bool(self._answered) and self._answered == held
 
-        Returns whether a state was restored, or the context emptied by one that is unusable.
+    @property
+    def _unsaved(self) -> KeptState | None:
+        """A copy in memory that is worth saving on disk, the last used one first."""
+        most = self._states.most_bytes if self._key is not None else 0
+        unsaved = [kept for kept in self._kept if not kept.is_saved and kept.size <= most]
+        return unsaved[-1] if unsaved else None
+
+    def prepare(self, prompt: Sequence[int], *, is_aside: bool = False) -> bool:
+        """Restore the state that spares most of a prompt; first keep the one it replaces.
+
+        is_aside: whether the conversation before it is sure to go on.
+
+        Returns whether a state was restored, or the context emptied by one that is unusable, or cut
+        to keep it as it was at its prompt's end.
         """
         context = self._context
+        length = context.length
         shared = common_prefix(list(context.tokens), list(prompt))
-        kept = context.reachable(min(shared, len(prompt) - 1))
-        if kept < context.length / 2:
-            self._save_within(_CHANGE_SECONDS)
-        if self._key is None or len(prompt) - 1 - kept < WORTHWHILE:
-            return False
-        states = [
-            (self._spared(saved.tokens, prompt), saved) for saved in self._states.of(self._key)
+        held = context.reachable(min(shared, len(prompt) - 1))
+        states = self._fitting(prompt, held)
+        for _, state in states[:1]:
+            if isinstance(state, KeptState) and self._is_used_up(state, prompt):
+                self._kept.remove(state)  # its place is free for the one that it replaces
+        lost = length - held
+        if lost >= WORTHWHILE and (is_aside or lost >= _SHARE_LOST * length):
+            self._keep(held)
+        self._prompt_tokens = len(prompt)
+        for _, state in states:
+            if self._restore(state):
+                break
+        return bool(states) or context.length < length
+
+    def _fitting(
+        self, prompt: Sequence[int], held: int
+    ) -> list[tuple[int, "KeptState | SavedState"]]:
+        """States worth restoring for a prompt, and how many of its tokens they spare; best first.
+
+        held: tokens that the context spares as it is. Of equals those in memory come first.
+        """
+        least = held + WORTHWHILE
+        if len(prompt) - 1 < least:
+            return []
+        found: list[tuple[int, KeptState | SavedState]] = [
+            (self._spared(kept.tokens, prompt), kept) for kept in reversed(list(self._kept))
         ]
-        is_changed = False
-        for spared, saved in sorted(states, key=lambda pair: pair[0], reverse=True):
-            if spared - kept < WORTHWHILE:
-                break
-            is_changed = True
-            if self._restore(saved):
-                break
-        return is_changed
+        is_enough = any(len(prompt) - 1 - spared < WORTHWHILE for spared, _ in found)
+        if self._key is not None and not is_enough:
+            found += [(self._spared(one.tokens, prompt), one) for one in self._states.of(self._key)]
+        fitting = [pair for pair in found if pair[0] >= least]
+        return sorted(fitting, key=lambda pair: pair[0], reverse=True)
+
+    def _is_used_up(self, kept: KeptState, prompt: Sequence[int]) -> bool:
+        """Whether a prompt goes on with all that a copy holds, so that the context replaces it."""
+        return len(kept.tokens) - self._spared(kept.tokens, prompt) - 1 < WORTHWHILE
+
+    def _keep(self, held: int) -> None:
+        """Keep a copy of the context, of which a prompt leaves held tokens; else save it."""
+        if not self._holds_answered or len(self._answered) < WORTHWHILE:
+            return
+        room = self._kept.room
+        with suppress(ModelError, MemoryError):
+            if self._state_bytes > room:
+                if held < self._context.length / 2:
+                    self._save_within(_CHANGE_SECONDS)
+                self._copy_beginning(room, held)
+                return
+            self._copy(is_saved=not self.is_unsaved)
+            if not self._context.can_roll_back:
+                self._copy_prompt(held)
+
+    def _copy_beginning(self, room: int, held: int) -> None:
+        """Keep a copy of as much of the beginning of the context as there is room for.
+
+        It spares a part of a prompt that is too long for all of it to be kept, unless that is on
+        disk.
+        """
+        context = self._context
+        tokens = room // context.kv_bytes_per_token if context.kv_bytes_per_token else 0
+        is_on_disk = list(self._saved) == list(context.tokens)
+        if is_on_disk or not context.can_roll_back or tokens < held + WORTHWHILE:
+            return
+        with context.use() as whole:
+            whole.truncate(tokens)
+        self._copy(is_saved=True)
+
+    def _copy_prompt(self, held: int) -> None:
+        """Keep a copy of the context back where the last prompt ended, or before it.
+
+        A copy with the answer is of no use if its text is written otherwise the next time, as there
+        is no going back in it.
+        """
+        place = self._context.reachable(min(self._prompt_tokens, self._context.length) - 1)
+        if place >= max(held, WORTHWHILE):
+            with self._context.use() as context:
+                context.truncate(place)
+            self._copy(is_saved=True)  # on disk there is that of the whole
+
+    def _copy(self, *, is_saved: bool) -> None:
+        """Keep a copy of the context in memory, in place of those that it nearly contains."""
+        tokens = tuple(self._context.tokens)
+        for kept in self._kept:
+            if len(tokens) - self._spared(kept.tokens, tokens) - 1 < WORTHWHILE:
+                self._kept.use(kept)
+                return
+            if len(kept.tokens) - common_prefix(kept.tokens, tokens) < WORTHWHILE:
+                self._kept.remove(kept)
+                is_saved = is_saved and kept.is_saved
+        with self._context.use() as context:
+            state = context.save()
+        self._kept.add(tokens, state, is_saved=is_saved)
 
     def run(self, is_wanted: Callable[[], bool]) -> None:
-        """Save the state in idle time."""
+        """Save states in idle time."""
         self.save(is_wanted)
+        while is_wanted() and (unsaved := self._unsaved) is not None:
+            self._save_kept(unsaved, is_wanted)
 
     def _save_within(self, seconds: float) -> None:
         """Save the state if that takes no longer than this."""
@@ -119,14 +244,16 @@ class StateKeeper:
                 self._saved = previous
 
     @property
-    def _idle_seconds(self) -> float:
-        """Idle time before a save."""
-        return _IDLE_SECONDS + self._state_bytes / _IDLE_BYTES_PER_SECOND
-
-    @property
     def _state_bytes(self) -> int:
         context = self._context
         return context.length * context.kv_bytes_per_token + context.saved_state_bytes
+
+    def _save_kept(self, kept: KeptState, is_wanted: Callable[[], bool]) -> None:
+        """Save a copy in memory on disk as well; unless that became unwanted, it is tried once."""
+        assert self._key is not None
+        kept.is_saved = self._states.save(self._key, kept.tokens, kept.state, is_wanted)
+        if kept.is_saved:
+            self._forget_shorter(kept.tokens)
 
     def _forget_shorter(self, tokens: Sequence[int]) -> None:
         """Remove saved states that are nearly contained in the one just saved."""
@@ -136,23 +263,34 @@ class StateKeeper:
             if other.tokens != tuple(tokens) and lost < WORTHWHILE:
                 self._states.remove(other)
 
-    def _restore(self, saved: SavedState) -> bool:
-        state = self._states.read(saved)
+    def _restore(self, found: KeptState | SavedState) -> bool:
+        is_kept = isinstance(found, KeptState)
+        state = found.state if is_kept else self._states.read(found)
         if state is None:
             return False
         try:
             with self._context.use() as context:
-                context.restore(saved.tokens, state)
+                context.restore(found.tokens, state)
         except ModelError:
-            self._states.remove(saved)
+            if is_kept:
+                self._kept.remove(found)
+            else:
+                self._states.remove(found)
             return False
-        self._saved = saved.tokens
+        if is_kept:
+            self._kept.use(found)
+        self._saved = () if is_kept and not found.is_saved else found.tokens
         return True
 
     def _spared(self, held: Sequence[int], prompt: Sequence[int]) -> int:
         """Number of prompt tokens that need not be computed once a state of these is restored."""
         spared = min(common_prefix(list(held), list(prompt)), len(prompt) - 1)
         return spared if spared == len(held) or self._context.can_roll_back else 0
+
+
+def _idle_seconds(size: int) -> float:
+    """Idle time before a save of so many bytes."""
+    return _IDLE_SECONDS + size / _IDLE_BYTES_PER_SECOND
 
 
 def state_key(info: ModelInfo, context: ContextFacts) -> bytes:

@@ -27,6 +27,13 @@ class Answering:
     max_tokens: int
     has_seed: bool = False
 
+    @classmethod
+    def of(cls, values: Mapping[str, Value]) -> "Answering":
+        """The defaults that some settings make."""
+        longest = int(values.get("max_tokens", catalogue.DEFAULT_MAX_TOKENS))
+        sampling = SamplingSettings(**catalogue.as_sampling(values))
+        return cls(sampling, longest, "seed" in values)
+
     def changed(self, own: Mapping[str, Value]) -> "Answering":
         """Return a copy with a chat's own values."""
         longest = int(own.get("max_tokens", self.max_tokens))

@@ -15,6 +15,8 @@ from app.loading.session_options import (
     STREAM_CHOICES,
     check_range,
 )
+from app.settings.listening import DEFAULT_PORT, MOST_PORT
+from app.settings.prompt_memory import DEFAULT_PROMPT_MEMORY, MOST_PROMPT_MEMORY
 from app.settings.reading_ahead import (
     AHEAD_AUTO,
     AHEAD_CHOICES,
@@ -35,6 +37,11 @@ _MOST_BITS = 64
 _MOST_SHOWN = 120
 LOSSY = "lossy"
 DEFAULT_THEME = "specchat-dark"
+_MOST = {
+    "ahead_waste": MOST_AHEAD_WASTE,
+    "port": MOST_PORT,
+    "prompt_memory": MOST_PROMPT_MEMORY,
+}
 PREFIX = "SPECCHAT_"
 """How the variables of all keys begin."""
 SAMPLING = tuple(field.name for field in fields(SamplingSettings))
@@ -118,6 +125,13 @@ KEYS = (
         STREAM_AUTO,
         STREAM_CHOICES,
     ),
+    Key(
+        "prompt_memory",
+        Kind.INTEGER,
+        Part.START,
+        "megabytes for the prompts of other conversations; 0 for none",
+        DEFAULT_PROMPT_MEMORY,
+    ),
     Key("retrieval", Kind.SWITCH, Part.START, "learn from earlier chats; kept on disk", True),
     Key("offline", Kind.SWITCH, Part.START, "never touch the network", False),
     Key(
@@ -126,6 +140,22 @@ KEYS = (
         Part.START,
         "store what drafters learn, on this machine only",
         True,
+    ),
+    Key("host", Kind.TEXT, Part.START, "address that the server listens on", "127.0.0.1"),
+    Key("port", Kind.INTEGER, Part.START, "port that the server listens on", DEFAULT_PORT),
+    Key(
+        "key_file",
+        Kind.TEXT,
+        Part.START,
+        "file that holds the key which programs must send to the server",
+        "server.key",
+    ),
+    Key(
+        "allow_host",
+        Kind.TEXT,
+        Part.START,
+        "further names that the server is reached by, separated by commas",
+        "host.docker.internal",
     ),
     Key(
         "ahead",
@@ -339,9 +369,9 @@ def _check_range(name: str, value: Value) -> None:
         raise UsageError(f"{name} cannot be {shown(value)}", error.why, error.remedy) from error
     if name == "max_tokens" and isinstance(value, int) and value < 1:
         raise UsageError(f"{name} cannot be {shown(value)}", "it is at least 1")
-    if name == "ahead_waste" and not 0 <= float(value) <= MOST_AHEAD_WASTE:
-        bounds = f"it is at least 0, at most {MOST_AHEAD_WASTE:g}"
-        raise UsageError(f"{name} cannot be {shown(value)}", bounds)
+    most = _MOST.get(name)
+    if most is not None and not 0 <= float(value) <= most:
+        raise UsageError(f"{name} cannot be {shown(value)}", f"it is at least 0, at most {most:g}")
 
 
 def _wrong_kind(key: Key, value: object) -> UsageError:

@@ -8,6 +8,7 @@ from typing import Any
 from app.paths import HOME_VARIABLE, Paths
 from app.settings import catalogue, file
 from app.settings.catalogue import BY_NAME, PREFIX, Value, variable_of
+from app.settings.listening import KEY_VARIABLE
 from backends.base import UsageError
 
 CAUTIOUS: Mapping[str, Value] = {"learn": False, "retrieval": False, "offline": True}
@@ -73,5 +74,5 @@ def _variables() -> Iterator[tuple[str, Any]]:
 
 
 def _unknown() -> list[str]:
-    known = {HOME_VARIABLE, *map(variable_of, BY_NAME)}
+    known = {HOME_VARIABLE, KEY_VARIABLE, *map(variable_of, BY_NAME)}
     return sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)

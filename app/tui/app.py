@@ -3,6 +3,8 @@
 import gc
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import ClassVar
 
 from textual.app import App, SystemCommand
@@ -13,7 +15,7 @@ from textual.screen import Screen
 from app.actions import ACTIONS, Action
 from app.ahead.permission import Permission
 from app.dialogue.dialogue import Dialogue
-from app.engine.engine import Engine
+from app.engine.engine import Companion, Engine
 from app.history import History, HistoryError
 from app.history.derived_data import open_history
 from app.paths import Paths
@@ -192,10 +194,13 @@ def _collect_garbage() -> None:
     gc.enable()
 
 
-def run(start: AppStart, paths: Paths) -> int:
+def run(start: AppStart, paths: Paths, companion: Companion | None = None) -> int:
     """Run the app until the user quits; returns the exit code. The engine may still be busy.
 
+    companion: what runs beside it on its engine, such as a server.
+
     Raises:
+        UsageError: the companion cannot run.
         Exception: the app crashed.
     """
     history, fault = None, ""
@@ -205,15 +210,23 @@ def run(start: AppStart, paths: Paths) -> int:
         fault = str(error)
     permission = Permission()
     engine = Engine(start.session, paths, None, permission, permission.most_waste)
-    app = SpecchatApp(engine, history, start, fault, permission)
     sys.setswitchinterval(SWITCH_SECONDS)
+    with ExitStack() as held:
+        if history is not None:
+            held.callback(history.close)
+        if companion is not None:
+            address = held.enter_context(companion(engine))
+            notice = f"Other programs reach this model at {address}/v1."
+            start = replace(start, notices=(*start.notices, notice))
+        return _run(SpecchatApp(engine, history, start, fault, permission))
+
+
+def _run(app: SpecchatApp) -> int:
     with app.exit_signals.handled():
         try:
             app.run()
         finally:
-            engine.close(_QUIT_SECONDS)
-            if history is not None:
-                history.close()
+            app.engine.close(_QUIT_SECONDS)
         if app.exit_signals.code is not None:
             return app.exit_signals.code
         if app.crash is not None:

@@ -77,8 +77,13 @@ class Header(Static):
         model, device, full = self._model, self._device, self._full
         warning = f"▲ not saved: {one_line(why)}" if (why := self._store.not_saved) else ""
         brief = "▲ not saved" if warning else ""
+        program = self._program
         long = (
-            [(warning, model, device, full and f"{full} full"), (brief, model, device)]
+            [
+                (warning, program, model, device, full and f"{full} full"),
+                (brief, program, model, device),
+                (brief, program, model),
+            ]
             if width >= _WIDE
             else []
         )
@@ -94,6 +99,12 @@ class Header(Static):
             return "no model"
         name = one_line(status.loaded.name)
         return "demo model" if name == "demo" else name
+
+    @property
+    def _program(self) -> str:
+        """The program that is answered over HTTP, if one is."""
+        program = self._store.status.program
+        return f"answering {one_line(program)}" if program else ""
 
     @property
     def _device(self) -> str:

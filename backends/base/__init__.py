@@ -33,7 +33,7 @@ from backends.base.model import (
     check_context,
     check_truncation,
 )
-from backends.base.tokenizer import Tokenizer
+from backends.base.tokenizer import InfillTokens, Tokenizer
 
 __all__ = [
     "NO_COPIES",
@@ -53,6 +53,7 @@ __all__ = [
     "Drawn",
     "Head",
     "HubUnreachableError",
+    "InfillTokens",
     "Listener",
     "Logits",
     "Model",

@@ -1,6 +1,16 @@
 """Contract of a model's tokenizer."""
 
+from dataclasses import dataclass
 from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class InfillTokens:
+    """Control tokens that ask a model to fill a gap: before what precedes it, what follows, it."""
+
+    prefix: int
+    suffix: int
+    middle: int
 
 
 class Tokenizer(Protocol):
@@ -21,6 +31,11 @@ class Tokenizer(Protocol):
     @property
     def end_tokens(self) -> frozenset[int]:
         """Tokens that end a reply."""
+        ...
+
+    @property
+    def infill(self) -> InfillTokens | None:
+        """Tokens of a gap to fill, None if the model was not trained to fill one."""
         ...
 
     @property

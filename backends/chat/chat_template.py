@@ -1,19 +1,19 @@
 """Rendering a conversation into a prompt with the chat template the model ships."""
 
-import re
+import json
 from collections.abc import Callable, Sequence
-from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from backends.base import Tokenizer, UsageError
-from backends.chat.message import Message
+from backends.chat.changed_texts import changed_message, changed_tool, texts_of
+from backends.chat.control_marks import ControlMarks, unused_mark
+from backends.chat.described_tools import describe_tools
+from backends.chat.message import Message, Tool
+from backends.chat.reply_form import PLAIN, ReplyForm, ToolForm, opened_thinking
 from backends.chat.template_process import TemplateProcess
+from backends.chat.template_variables import message_variables, tool_variables
+from backends.chat.tool_support import ToolSupport, probe_tool_support
 from backends.chat.whole_characters import whole_characters
-
-_MARKS = range(0xE000, 0xF900)
-"""Private-use characters, of which an unused one, with a number, replaces a control text."""
-
-_LONGEST_NUMBER = 9
 
 _PROBE = "\t"
 """White space that shows whether a template trims contents: none writes it around them itself."""
@@ -30,6 +30,8 @@ class Prompt:
     stops: tuple[str, ...] = ()
     note: str = ""
     """Why the model's own template was not used, "" if it was."""
+    form: ReplyForm = PLAIN
+    """What the reply may be made of."""
     begun: int = 0
     """Number of tokens at its end that begin the reply, of one that is continued."""
 
@@ -45,8 +47,8 @@ class PromptFrame:
     before: str
     after: str
     is_trimmed: bool
-    _marks: "_Marks"
-    _encode: Callable[[str, "_Marks"], list[int]]
+    _marks: ControlMarks
+    _encode: Callable[[str, ControlMarks], list[int]]
 
     def whole(self, content: str) -> list[int]:
         """Tokens of the prompt with this content."""
@@ -70,27 +72,66 @@ class ChatTemplate:
         self._tokenizer = tokenizer
         self._process = process
         self._source = tokenizer.chat_template
+        self._is_probed = False
+        self._known_support: ToolSupport | None = None
 
-    def prompt(self, messages: Sequence[Message]) -> Prompt:
-        """Tokens of a conversation up to the start of the assistant's reply."""
-        whole = [Message(message.role, whole_characters(message.content)) for message in messages]
-        marks = _Marks(self._tokenizer.special_texts, [self._source or "", *_contents(whole)])
-        guarded = [Message(message.role, marks.hide(message.content)) for message in whole]
+    def prompt(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> Prompt:
+        """Tokens of a conversation up to the start of the assistant's reply.
+
+        tools: those that the model may call, told by its template, or in words where it knows none.
+        """
+        whole = [changed_message(message, whole_characters) for message in messages]
+        offered = [changed_tool(tool, whole_characters) for tool in tools]
+        known = [self._source or "", *texts_of(whole, offered)]
+        marks = ControlMarks(self._tokenizer.special_texts, known)
+        guarded = [changed_message(message, marks.hide) for message in whole]
+        offered = [changed_tool(tool, marks.hide) for tool in offered]
+        if offered or any(turn.calls or turn.answers for turn in guarded):
+            return self._tool_prompt(guarded, offered, marks)
+        return self._plain_prompt(guarded, marks)
+
+    def _plain_prompt(self, guarded: Sequence[Message], marks: ControlMarks) -> Prompt:
+        """Prompt of messages without tools, calls and results."""
         text, note = self._render(guarded)
         stops = PLAIN_STOPS if text is None else ()
         text = plain_form(guarded) if text is None else text
-        return Prompt(self._encode(text, marks), stops, note)
+        form = ReplyForm(thinking=opened_thinking(text))
+        return Prompt(self._encode(text, marks), stops, note, form)
+
+    def _tool_prompt(
+        self, guarded: Sequence[Message], tools: Sequence[Tool], marks: ControlMarks
+    ) -> Prompt:
+        support = self._tool_support()
+        for turns in (guarded, _one_call_a_turn(guarded)) if support else ():
+            text, _ = self._render(turns, tools, support)
+            if text is not None and support is not None:
+                form = ReplyForm(support.form if tools else None, opened_thinking(text))
+                return Prompt(self._encode(text, marks), form=form)
+        prompt = self._plain_prompt(describe_tools(guarded, tools), marks)
+        return replace(prompt, form=replace(prompt.form, tools=ToolForm.GENERIC if tools else None))
+
+    def _tool_support(self) -> ToolSupport | None:
+        """How the template takes tools, tried once."""
+        if not self._is_probed:
+            self._is_probed = True
+            self._known_support = probe_tool_support(self._source or "", self._rendered)
+        return self._known_support
+
+    def _rendered(
+        self, messages: Sequence[Message], tools: Sequence[Tool], support: ToolSupport
+    ) -> str | None:
+        return self._render(messages, tools, support)[0]
 
     def frame(self, messages: Sequence[Message]) -> PromptFrame | None:
         """The prompt around the content of a user's message after these.
 
         None if the template writes that content otherwise than once and as it is.
         """
-        whole = [Message(message.role, whole_characters(message.content)) for message in messages]
-        known = [*self._tokenizer.special_texts, self._source or "", *_contents(whole)]
-        marks = _Marks(self._tokenizer.special_texts, known)
-        hole = _unused((*known, marks.mark))
-        guarded = [Message(message.role, marks.hide(message.content)) for message in whole]
+        whole = [changed_message(message, whole_characters) for message in messages]
+        known = [*self._tokenizer.special_texts, self._source or "", *texts_of(whole)]
+        marks = ControlMarks(self._tokenizer.special_texts, known)
+        hole = unused_mark((*known, marks.mark))
+        guarded = [changed_message(message, marks.hide) for message in whole]
         guarded.append(Message("user", f"{_PROBE}{hole}{_PROBE}"))
         text, _ = self._render(guarded)
         before, *others = (plain_form(guarded) if text is None else text).split(hole)
@@ -107,39 +148,50 @@ class ChatTemplate:
             UsageError: it is empty.
         """
         tokenizer = self._tokenizer
-        tokens = with_bos(tokenizer.encode(text, special=True), tokenizer)
+        tokens = with_bos(tokenizer.encode(whole_characters(text), special=True), tokenizer)
         if not tokens:
             raise UsageError("there is nothing to continue", "the prompt is empty")
         return Prompt(tokens)
 
-    def _render(self, messages: Sequence[Message]) -> tuple[str | None, str]:
+    def _render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool] = (),
+        support: ToolSupport | None = None,
+    ) -> tuple[str | None, str]:
         if self._source is None:
             return None, "the model ships no chat template: a plain form is used"
-        answer = self._run(self._source, messages)
+        as_text = support is not None and support.arguments_as_text
+        answer = self._run(self._source, messages, tools, as_text)
         refused = answer.get("error", "").startswith("TemplateError")
         if refused and messages and messages[0].role == "system":
             # Some templates accept no system message: it is prepended to the first user message.
-            answer = self._run(self._source, _without_system(messages))
+            answer = self._run(self._source, _without_system(messages), tools, as_text)
         text = answer.get("text")
         if text is not None and text == whole_characters(text):
             return text, ""
         why = answer.get("error", "it wrote an unpaired surrogate")
         return None, f"the model's chat template failed ({why}): a plain form is used"
 
-    def _run(self, source: str, messages: Sequence[Message]) -> dict[str, str]:
-        variables = {
-            "messages": [{"role": turn.role, "content": turn.content} for turn in messages],
+    def _run(
+        self, source: str, messages: Sequence[Message], tools: Sequence[Tool], as_text: bool
+    ) -> dict[str, str]:
+        variables: dict[str, object] = {
+            "messages": message_variables(messages, arguments_as_text=as_text),
             "add_generation_prompt": True,
             "bos_token": self._text_of(self._tokenizer.bos),
             "eos_token": self._text_of(self._tokenizer.eos),
         }
-        max_chars = 4 * sum(len(turn.content) for turn in messages) + (1 << 16)
+        if tools:
+            variables["tools"] = tool_variables(tools)
+        written = [variables["messages"], variables.get("tools")]
+        max_chars = 4 * len(json.dumps(written, ensure_ascii=False)) + (1 << 16)
         return self._process.render(source, variables, max_chars)
 
     def _text_of(self, token: int | None) -> str:
         return "" if token is None else self._tokenizer.entry(token).decode(errors="replace")
 
-    def _encode(self, text: str, marks: "_Marks") -> list[int]:
+    def _encode(self, text: str, marks: ControlMarks) -> list[int]:
         tokenizer = self._tokenizer
         tokens: list[int] = []
         for part, special in marks.split(text):
@@ -167,52 +219,16 @@ def _without_system(messages: Sequence[Message]) -> list[Message]:
     return [Message("user", system.content), *rest]
 
 
-def _contents(messages: Sequence[Message]) -> list[str]:
-    return [message.content for message in messages]
-
-
-def _unused(texts: Sequence[str]) -> str:
-    """Private-use character that is in none of the texts."""
-    marks = map(chr, _MARKS)
-    return next((mark for mark in marks if not any(mark in text for text in texts)), chr(_MARKS[0]))
-
-
-class _Marks:
-    """Keeps control texts in user text from becoming control tokens.
-
-    known: texts in which the mark must not occur.
-    """
-
-    def __init__(self, special_texts: Sequence[str], known: Sequence[str]) -> None:
-        self._special_texts = sorted(filter(None, special_texts), key=len, reverse=True)
-        self.hidden: list[str] = []
-        self.mark = _unused((*known, *special_texts))
-        number = rf"([0-9]{{1,{_LONGEST_NUMBER}}})"
-        self._shown_mark = re.compile(f"{self.mark}{number}{self.mark}")
-
-    def copy(self) -> "_Marks":
-        """Marks of the same texts, to which more can be added."""
-        marks = copy(self)
-        marks.hidden = list(self.hidden)
-        return marks
-
-    def hide(self, content: str) -> str:
-        for text in self._special_texts:
-            if text in content:
-                content = content.replace(text, f"{self.mark}{len(self.hidden)}{self.mark}")
-                self.hidden.append(text)
-        return content
-
-    def split(self, text: str) -> list[tuple[str, bool]]:
-        """Pieces of text, each with whether control texts in it are control tokens."""
-        if not self.hidden:
-            return [(text, True)]
-        return [
-            (piece, True) if index % 2 == 0 else (self._shown(piece), False)
-            for index, piece in enumerate(self._shown_mark.split(text))
-            if piece
-        ]
-
-    def _shown(self, number: str) -> str:
-        """Text behind a mark; a template may write marks of its own."""
-        return self.hidden[int(number)] if int(number) < len(self.hidden) else number
+def _one_call_a_turn(messages: Sequence[Message]) -> list[Message]:
+    """Messages for templates that write one call a turn: each is followed by its result."""
+    results = {turn.answers: turn for turn in messages if turn.answers}
+    moved = {call.id for turn in messages if len(turn.calls) > 1 for call in turn.calls}
+    written: list[Message] = []
+    for turn in messages:
+        if len(turn.calls) < 2:
+            written += [] if turn.answers in moved else [turn]
+            continue
+        for index, call in enumerate(turn.calls):
+            written.append(Message(turn.role, "" if index else turn.content, (call,)))
+            written += [results[call.id]] if call.id in results else []
+    return written

@@ -7,7 +7,7 @@ from typing import cast
 
 from llama_cpp import llama_cpp as api
 
-from backends.base import ModelError
+from backends.base import InfillTokens, ModelError
 
 _PIECE_BYTES = 256
 _PIECES = 8192
@@ -46,6 +46,12 @@ class LlamaTokenizer:
         if self._end_tokens is None:
             self._end_tokens = frozenset(self._where(api.llama_vocab_is_eog))
         return self._end_tokens
+
+    @property
+    def infill(self) -> InfillTokens | None:
+        known = (api.llama_vocab_fim_pre, api.llama_vocab_fim_suf, api.llama_vocab_fim_mid)
+        tokens = [cast("int", token(self._vocabulary)) for token in known]
+        return None if _NO_TOKEN in tokens else InfillTokens(*tokens)
 
     @property
     def special_texts(self) -> tuple[str, ...]:

@@ -6,6 +6,8 @@ from functools import cached_property
 
 from tokenizers import Tokenizer as Engine
 
+from backends.base import InfillTokens
+
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 _END_NAMES = frozenset(
@@ -19,6 +21,16 @@ _FILE_SEPARATORS = frozenset(
      "<fim-repo>", "<REPO>", "<reponame>", "<|file_sep|>"}
 )  # fmt: skip
 """Separate the files that code models are trained on: text after them is no reply."""
+
+_INFILL = (
+    ("<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<\uff5cfim\u2581begin\uff5c>", "<PRE>",
+     "\u2581<PRE>", "<|code_prefix|>", "<|prefix|>"),
+    ("<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<\uff5cfim\u2581hole\uff5c>", "<SUF>",
+     "\u2581<SUF>", "<|code_suffix|>", "<|suffix|>"),
+    ("<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<\uff5cfim\u2581end\uff5c>", "<MID>",
+     "\u2581<MID>", "<|code_middle|>", "<|middle|>"),
+)  # fmt: skip
+"""Names of the tokens of a gap to fill, as llama.cpp knows them: prefix, suffix, middle."""
 
 _CALLS = frozenset({"<|call|>", "<|calls|>"})
 _LAST = frozenset({"<|return|>", "<|flush|>"})
@@ -49,6 +61,7 @@ class MlxTokenizer:
         self._added = {number: token.content for number, token in added.items()}
         by_name = {token.content: number for number, token in added.items() if number < n_vocab}
         self.end_tokens = _ends_of_reply(end_tokens, by_name)
+        self.infill = _infill(by_name)
         first = engine.encode("").ids
         self.bos = first[0] if first and first[0] in self._control else bos
         self.eos = min(end_tokens, default=None) if eos is None else eos
@@ -91,6 +104,12 @@ class MlxTokenizer:
     def _decoder(self) -> str:
         """Representation of the library's decoder, which names its kinds."""
         return str(self._engine.decoder or self._engine.pre_tokenizer)
+
+
+def _infill(by_name: Mapping[str, int]) -> InfillTokens | None:
+    """Tokens of a gap to fill, if the vocabulary has all three. by_name: its added tokens."""
+    known = [[by_name[name] for name in names if name in by_name] for names in _INFILL]
+    return InfillTokens(*(tokens[0] for tokens in known)) if all(known) else None
 
 
 def _byte_alphabet() -> dict[str, int]:

@@ -21,6 +21,10 @@ _LARGEST_SURPRISE = 0.5
 """Largest surprise that counts, in log seconds, so that one interruption by another program does
 not distort it. A guess; not measured."""
 
+_DOUBTFUL = 0.1
+"""Change of the slowdown, in log seconds, that a pass alone has to confirm. A guess; not
+measured."""
+
 
 class OverlapCost(DraftCost):
     """Cost of drafting where a part of the drafting time is hidden behind verification.
@@ -54,8 +58,11 @@ class OverlapCost(DraftCost):
             hidden = min(max(1.0 - seconds / alone, -1.0), 1.0)
             self.hidden += _HIDDEN_RATE * (hidden - self.hidden)
 
-    def observe_unprepared(self, drafted: int, backlog: int, seconds: float) -> None:
-        """Take in a draft that none was made ahead for: it cost what drafts in turn do."""
+    def observe_in_turn(self, drafted: int, backlog: int, seconds: float) -> None:
+        """Take in a draft of which nothing was made ahead: it cost what drafts in turn do.
+
+        seconds: without waiting for a pass that was under way.
+        """
         self._in_turn.observe(drafted, backlog, seconds)
 
     def recover(self) -> None:
@@ -67,18 +74,49 @@ class Slowdown:
     """Factor by which the target's passes take longer while its drafter drafts ahead."""
 
     def __init__(self, factor: float) -> None:
-        self.factor = self._measured = factor
+        self._learned = self._measured = math.log(factor)
+        self._unconfirmed = 0.0
+        """What was learned since passes alone were seen, in log seconds."""
 
-    def observe(self, expected: float, seconds: float) -> None:
-        """Correct it by a pass that took seconds, where expected ones were expected alone."""
-        if expected > 0.0 and seconds > 0.0:
-            surprise = math.log(seconds / (expected * self.factor))
-            bounded = min(max(surprise, -_LARGEST_SURPRISE), _LARGEST_SURPRISE)
-            self.factor = max(self.factor * math.exp(_SLOWDOWN_RATE * bounded), 1.0)
+    @property
+    def factor(self) -> float:
+        """At least 1: if passes seem faster for the company, the target became faster."""
+        return math.exp(max(self._learned, 0.0))
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether a pass alone is needed to tell a slowdown from a drift of the target."""
+        return abs(self._unconfirmed) > _DOUBTFUL
+
+    def observe(self, expected: float, seconds: float) -> float:
+        """Correct it by a pass that took seconds, where expected ones were expected alone.
+
+        Returns the factor of this pass, without more surprise than counts.
+        """
+        if expected <= 0.0 or seconds <= 0.0:
+            return self.factor
+        surprise = math.log(seconds / expected) - self._learned
+        bounded = min(max(surprise, -_LARGEST_SURPRISE), _LARGEST_SURPRISE)
+        factor, change = math.exp(self._learned + bounded), _SLOWDOWN_RATE * bounded
+        self._learned += change
+        self._unconfirmed += change
+        return factor
+
+    def confirm(self, drift: float) -> None:
+        """Give back what a pass alone shows to be a drift of the target, in log seconds.
+
+        A drift that is not seen while drafting ahead is taken for a slowdown, as its passes take
+        longer too. What passes alone do not show turns out to be a slowdown little by little.
+        """
+        low, high = min(self._unconfirmed, 0.0), max(self._unconfirmed, 0.0)
+        given_back = min(max(drift, low), high)
+        self._learned -= given_back
+        confirmed = _SLOWDOWN_RATE * self._unconfirmed
+        self._unconfirmed -= max(given_back, confirmed, key=abs)
 
     def recover(self) -> None:
         """Come back a little to what was measured at first."""
-        self.factor += _RECOVERY * (self._measured - self.factor)
+        self._learned += _RECOVERY * (self._measured - self._learned)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """A drafter model that drafts the next round while the target verifies this one."""
 
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -26,7 +25,8 @@ class Overlapping:
 
     A draft made ahead is used if the text is exactly the one it was made for; otherwise it drafts
     then. The model's context is used by the worker between propose and the next call of another
-    method, and by the caller else. acceptance: estimates it for each token of a draft. split: of
+    method, and by the caller else. acceptance: estimates it for each token of a draft.
+    draw_seconds: what drafting a token in turn takes, from which hidden time is reckoned. split: of
     the processor's threads, where both share its cores.
     """
 
@@ -39,24 +39,27 @@ class Overlapping:
         worker: Worker,
         *,
         acceptance: Callable[[Draft], Sequence[float]] = lambda draft: draft.confidence,
+        draw_seconds: Callable[[], float] = lambda: 0.0,
         split: ThreadSplit | None = None,
-        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         assert not drafter.draws_on_device, "what is on a device belongs to one thread"
         self.name = name
         self._drafter = drafter
         self._worker = worker
         self._acceptance = acceptance
+        self._draw_seconds = draw_seconds
         self._split = split
-        self._clock = clock
         self._sampler = self._sampler_ahead = Sampler(SamplingSettings())
         self._committed = 0
-        self._predrafts = Predrafts(0)
+        self._predrafts: Predrafts | None = None
+        """Made in the latest round; None if that was before the latest step."""
+        self._is_committed = False
+        """Whether the text of the step that the latest round ran in is committed."""
         self._mean_length = 0.0
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
         self.rest()
-        self._predrafts = Predrafts(0)
+        self._predrafts = None
         self._committed = len(history)
         self._sampler, self._sampler_ahead = sampler, sampler.ahead()
         self._drafter.begin(history, sampler)
@@ -77,6 +80,9 @@ class Overlapping:
 
     def commit(self, history: Sequence[int]) -> None:
         self.rest()
+        if self._is_committed:  # a step has passed in which nothing was drafted ahead
+            self._predrafts = None
+        self._is_committed = True
         self._committed = len(history)
         self._drafter.commit(history)
 
@@ -85,7 +91,8 @@ class Overlapping:
 
     def backlog(self, history: Sequence[int]) -> int:
         self.rest()
-        return 1 if self._predrafts.has(history) else self._drafter.backlog(history)
+        is_ready = self._predrafts is not None and self._predrafts.has(history)
+        return 1 if is_ready else self._drafter.backlog(history)
 
     def refusal(self, history: Sequence[int]) -> str:
         return self._drafter.refusal(history)
@@ -100,7 +107,8 @@ class Overlapping:
         count = self._drafter.room(history, limit)
         if count <= 0:
             return NO_DRAFT
-        tried, ready = len(self._predrafts), self._predrafts.take(history)
+        made = self._predrafts
+        tried, ready = (None, None) if made is None else (len(made), made.take(history))
         draft, positions = GrowingDraft(), list[Position]()
         for position in self._drawn(history, count, ready, draft):
             positions.append(position)
@@ -108,7 +116,7 @@ class Overlapping:
                 continue
             if not keep_on(draft.confidence[-1], draft.evidence[-1]):
                 break
-        ahead = _outcome(tried, ready, len(draft)) if tried else None
+        ahead = None if tried is None else self._outcome(tried, ready, len(draft))
         done = replace(draft.done(self.name), ahead=ahead)
         self._draft_ahead(history, done, positions)
         return done
@@ -137,7 +145,8 @@ class Overlapping:
     ) -> None:
         kept = _LENGTH_MEMORY if self._mean_length else 0.0
         self._mean_length = kept * self._mean_length + (1.0 - kept) * len(draft)
-        self._predrafts = Predrafts(self._committed)
+        predrafts = self._predrafts = Predrafts(self._committed)
+        self._is_committed = False
         current = Round(
             history=tuple(history),
             drafted=draft.tokens,
@@ -147,14 +156,11 @@ class Overlapping:
         )
         if self._split is not None:
             self._split.begin()
-        self._worker.start(
-            predrafting(self._drafter, self._sampler_ahead, current, self._predrafts, self._clock)
-        )
+        self._worker.start(predrafting(self._drafter, self._sampler_ahead, current, predrafts))
 
-
-def _outcome(drafts: int, ready: Predraft | None, used: int) -> Ahead:
-    """What a round of drafts made ahead did for a draft of which used tokens were used."""
-    if ready is None:
-        return Ahead(drafts)
-    share = min(used / len(ready.draft), 1.0)
-    return Ahead(drafts, is_hit=True, hidden_seconds=share * ready.seconds)
+    def _outcome(self, drafts: int, ready: Predraft | None, length: int) -> Ahead:
+        """What a round in which so many drafts were made did for a draft of this length."""
+        if ready is None:
+            return Ahead(drafts)
+        used = min(length, len(ready.draft))
+        return Ahead(drafts, is_hit=True, hidden_seconds=used * self._draw_seconds())

@@ -14,11 +14,10 @@ Candidates = NDArray[np.int64]
 
 @dataclass(slots=True)
 class Predraft:
-    """A draft made ahead, with the candidates at each of its positions; seconds: what it took."""
+    """A draft made ahead, with the candidates at each of its positions."""
 
     draft: GrowingDraft = field(default_factory=GrowingDraft)
     candidates: list[Candidates] = field(default_factory=list[Candidates])
-    seconds: float = 0.0
 
 
 class Predrafts:

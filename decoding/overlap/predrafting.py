@@ -1,7 +1,6 @@
 """Drafts the next round, one outcome of the verification after another, in a pass at a time."""
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,11 +39,7 @@ class Round:
 
 
 def predrafting(
-    drafter: DraftModel,
-    sampler: Sampler,
-    current: Round,
-    predrafts: Predrafts,
-    clock: Callable[[], float] = time.perf_counter,
+    drafter: DraftModel, sampler: Sampler, current: Round, predrafts: Predrafts
 ) -> Iterator[None]:
     """Draft ahead for one outcome after another; yields after each pass of the drafter.
 
@@ -70,13 +65,11 @@ def predrafting(
         count = drafter.room(text, current.longest)
         if text[-1] in drafter.end_tokens or count < 1:
             continue
-        predraft, started = predrafts.add(text), clock()
+        predraft = predrafts.add(text)
         for row in drafter.drawing(text, count, predraft.draft, sampler):
             token = predraft.draft.tokens[-1]
             predraft.candidates.append(_other_than(token, ranked(row)))
-            predraft.seconds += clock() - started
             yield
-            started = clock()
 
 
 def ranked(logits: NDArray[np.float32]) -> Candidates:

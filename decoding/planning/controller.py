@@ -5,6 +5,7 @@ tokens, sent or not. A drafter model is asked only when it is expected to pay, a
 tokens whether one more would.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ from decoding.estimation.cost import CostModel
 from decoding.estimation.no_cost import NoCost
 from decoding.estimation.text_kind import TextKindReader
 from decoding.events import Step
-from decoding.overlap.overlap_cost import OverlapCost
+from decoding.overlap.overlap_cost import OverlapCost, Slowdown
 from decoding.planning.decision import Cause, Decision
 from decoding.planning.free_drafting import FreeDrafting, Offer
 from decoding.planning.managed_drafter import ManagedDrafter
@@ -118,8 +119,12 @@ class Controller:
         self._probing = Probing(costs)
         self._recent_tokens = self._recent_cost = _INITIAL_STEPS
         self._since_plain = 0
+        self._was_ahead = False
+        """Whether a round was drafted ahead during the last step, which the next one waits for."""
         free = [managed for managed in drafters if managed.cost is None]
         self._costly = [managed for managed in drafters if managed.cost is not None]
+        slowdowns = (managed.slowdown for managed in drafters)
+        self._slowdowns = [slowdown for slowdown in slowdowns if slowdown is not None]
         self._free = FreeDrafting(free, costs, n_vocab, max_branches, clock)
         self._planner = ModelDraftPlanner(costs, n_vocab, clock)
         self._pending = _NOTHING_PENDING
@@ -193,6 +198,7 @@ class Controller:
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
         self._catch_up()
         self._pending = _NOTHING_PENDING
+        self._was_ahead = False
         self._budget.begin()
         settings = sampler.settings
         self._free.begin(sampler)
@@ -298,7 +304,11 @@ class Controller:
     ) -> _Selection:
         """The draft with the highest gain; if none pays, a probe or a plain step."""
         rate, budget = self.rate, self._budget
-        planned = [self._planner.plan(managed, history, limit, rate, budget) for managed in costly]
+        planned = [
+            self._planner.plan(managed, history, limit, rate, budget)
+            for managed in costly
+            if managed.slowdown is None or not managed.slowdown.is_doubtful
+        ]
         plans = [plan for plan in planned if isinstance(plan, DraftPlan)]
         silences: list[Silence] = []
         for plan in sorted(plans, key=lambda plan: plan.gain, reverse=True):
@@ -363,46 +373,70 @@ class Controller:
 
     def _learn(self, step: Step, pending: _Pending) -> None:
         started = self._clock()
-        made = pending.selection.model_draft
-        made = made if made is not None and step.drafter == made.plan.managed.name else None
-        self._observe_pass(step, made)
+        asked = pending.selection.model_draft
+        made = asked if asked is not None and step.drafter == asked.plan.managed.name else None
+        slowdown = asked.plan.managed.slowdown if asked is not None else None
+        slower = self._observe_pass(step, slowdown)
         if pending.refused is not None:
             self._budget.record_refusal(would_be_accepted=step.tokens[0] == pending.refused)
         sent = pending.selection.sent
         drafting_cost = self._observe_drafting(step, made)
+        self._was_ahead = slowdown is not None
+        taught = {one.estimates for one, draft in pending.proposals.items() if draft.tokens}
         for managed in pending.learners:
             proposal = pending.proposals.get(managed, NO_DRAFT)
             if proposal.tokens:
                 managed.unsent = 0 if managed.name in sent else managed.unsent + 1
-            managed.learn(proposal, step)
-        verifying_cost = self._extra_cost(step.passed - 1, made, is_tree=step.branch is not None)
+            managed.learn(proposal, step, is_taught=managed.estimates in taught)
+        of_pass = self._costs.of_draft if step.branch is None else self._costs.of_tree
+        verifying_cost = of_pass(step.passed - 1) + (slower - 1.0) * self._costs.relative(
+            step.passed
+        )
         silence_cost = total_seconds(step.silences) / self._costs.seconds(1)
         cost = 1.0 + verifying_cost + silence_cost + drafting_cost
         saved = len(step.tokens) - cost
-        self._free.learn(step.tokens, sent, saved + silence_cost, self._clock() - started)
+        of_free = saved + silence_cost + (drafting_cost if made is None else 0.0)
+        self._free.learn(step.tokens, sent, of_free, self._clock() - started)
         self._settle(len(step.tokens), cost, is_probe=pending.selection.is_probe)
         self._since_plain = self._since_plain + 1 if step.passed > 1 else 0
 
-    def _observe_pass(self, step: Step, made: ModelDraft | None) -> None:
-        """Correct the cost of passes, or by how much drafting ahead slows them; made: if sent."""
+    def _observe_pass(self, step: Step, slowdown: Slowdown | None) -> float:
+        """Correct the cost of passes, or by how much drafting ahead slows them.
+
+        Returns the factor by which it slowed this one: the budget is charged what the pass took.
+        """
         seconds = step.seconds - step.draft_seconds
-        if made is not None and (slowdown := made.plan.managed.slowdown) is not None:
-            slowdown.observe(self._costs.seconds(step.passed), seconds)
-            return
+        if slowdown is not None:
+            return slowdown.observe(self._costs.seconds(step.passed), seconds)
         is_tree, after_draft = step.branch is not None, self._since_plain > 0
+        before = self._costs.seconds(1)
         self._costs.observe(step.passed, seconds, after_draft=after_draft, is_tree=is_tree)
+        if not is_tree:
+            drift = math.log(self._costs.seconds(1) / before)
+            for known in self._slowdowns:
+                known.confirm(drift)
+        return 1.0
 
     def _observe_drafting(self, step: Step, made: ModelDraft | None) -> float:
-        """Correct the cost of the drafter model that drafted; returns its time in plain steps."""
+        """Correct the cost of the drafter model that drafted; returns its time in plain steps.
+
+        After a round that was drafted ahead, the time includes waiting for its last pass. That is
+        part of what drafting ahead costs, not of drafting in turn.
+        """
+        plain = self._costs.seconds(1)
         if made is None:
-            return 0.0
-        drafted = min(step.drafted, made.proposal.body)
+            return step.own_draft_seconds / plain if self._was_ahead else 0.0
+        drafted, backlog = min(step.drafted, made.proposal.body), made.backlog
         cost, seconds = made.plan.cost, step.own_draft_seconds
-        if isinstance(cost, OverlapCost) and step.ahead is None:
-            cost.observe_unprepared(drafted, made.backlog, seconds)
-        else:
-            cost.observe(drafted, made.backlog, seconds)
-        return step.own_draft_seconds / self._costs.seconds(1)
+        drawing = made.seconds if self._was_ahead else seconds
+        if not isinstance(cost, OverlapCost):
+            cost.observe(drafted, backlog, drawing)
+            return seconds / plain
+        if step.ahead is None or not step.ahead.is_hit:
+            cost.observe_in_turn(drafted, backlog, drawing)
+        if step.ahead is not None:
+            cost.observe(drafted, backlog, seconds)
+        return seconds / plain
 
     def _settle(self, tokens: int, cost: float, *, is_probe: bool) -> None:
         """Charge a step to the budget that it was allowed by, and update the present rate."""

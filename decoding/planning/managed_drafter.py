@@ -119,11 +119,14 @@ class ManagedDrafter(FaultGuard):
             first = rank_acceptance.of_first(acceptance, bucket, estimates.mean_at_any_position)
         return rank_acceptance.by_rank(acceptance, bucket, first)
 
-    def learn(self, draft: Draft, step: Step) -> None:
-        """Learn from the outcome of its proposal at a step, sent or not; empty if it made none."""
-        if not draft.tokens and self.in_turn is not None:  # whose estimates are told themselves
+    def learn(self, draft: Draft, step: Step, *, is_taught: bool = False) -> None:
+        """Learn from the outcome of its proposal at a step, sent or not; empty if it made none.
+
+        is_taught: whether another drafter that shares its estimates made a proposal.
+        """
+        if not draft.tokens and self.in_turn is not None:  # whose estimates fade by themselves
             self._recover()
-        elif not draft.tokens:
+        elif not draft.tokens and not is_taught:
             self.estimates.acceptance.decay_bias()
         sent = step.passed > 1 and step.drafter == draft.drafter
         if sent:

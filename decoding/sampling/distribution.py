@@ -1,22 +1,20 @@
 """From logits to a next-token distribution, and from that to a token.
 
-Order: repetition penalty, top-k, top-p, min-p on the model's own probabilities, temperature last,
-as in llama.cpp and mlx-lm, so that settings carry over.
+Order: logit bias, penalties, top-k, top-p, min-p on the probabilities that these leave, temperature
+last, as in llama.cpp and mlx-lm, so that settings carry over.
 """
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from backends.base import ModelError
+from decoding.sampling.adjustment import adjusted
 from decoding.sampling.sampling_settings import SamplingSettings
 from decoding.sampling.truncation import within_borders
-
-PENALTY_WINDOW = 64
-"""Number of last tokens that the repetition penalty considers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,17 +83,21 @@ def skip_uniforms(generator: np.random.Generator, count: int) -> None:
 
 
 def warp(
-    logits: NDArray[np.float32], settings: SamplingSettings, recent: Sequence[int] = ()
+    logits: NDArray[np.float32],
+    settings: SamplingSettings,
+    recent: Sequence[int] = (),
+    replied: Sequence[int] = (),
 ) -> Distribution:
     """The distribution of one row of logits, shape (n_vocab,), under settings.
 
-    recent: tokens before this position, oldest first, for the repetition penalty.
+    recent: tokens before this position, oldest first, for the repetition penalty. replied: those of
+    them that the reply has, for the presence and frequency penalties.
 
     Raises:
         ModelError: the row has no finite maximum.
     """
-    if settings.repeat_penalty != 1.0:
-        logits = _penalised(logits, set(recent[-PENALTY_WINDOW:]), settings.repeat_penalty)
+    if settings.adjusts:
+        logits = adjusted(logits, settings, recent, replied)
     best = int(logits.argmax())
     highest = float(logits[best])
     if not math.isfinite(highest):
@@ -109,14 +111,3 @@ def warp(
         return point_mass(best)
     probabilities = np.exp(scores / settings.temperature)
     return Distribution(ids, probabilities / probabilities.sum())
-
-
-def _penalised(
-    logits: NDArray[np.float32], tokens: Collection[int], penalty: float
-) -> NDArray[np.float32]:
-    """Logits with the repetition penalty of CTRL (Keskar et al., 2019), section 4.1."""
-    changed = logits.copy()
-    ids = np.fromiter((token for token in tokens if token < len(logits)), dtype=np.int64)
-    values = changed[ids]
-    changed[ids] = np.where(values > 0, values / penalty, values * penalty)
-    return changed

@@ -1,14 +1,15 @@
 """Sampling settings of one reply, with independent random streams to draft and to verify."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from backends.base import Warping
 from decoding.constraint.constraint import NOTHING_FORCED, Constraint, Forced, Mask
-from decoding.sampling.distribution import PENALTY_WINDOW, Distribution, warp
+from decoding.sampling.adjustment import PENALTY_WINDOW
+from decoding.sampling.distribution import Distribution, warp
 from decoding.sampling.sampling_settings import SamplingSettings
 
 
@@ -19,13 +20,13 @@ class Sampler:
     Verification and drafting never share uniforms: a draft verified by the number that sampled it
     would be accepted too often.
 
-    constraint: which tokens may follow, None if all may. start: length of the history that the
-    reply follows, from which the constraint's place in a history is known.
+    prompt_tokens: tokens before the reply, which presence and frequency penalties do not count.
+    constraint: which tokens of the reply may follow, None if all may.
     """
 
     settings: SamplingSettings
+    prompt_tokens: int = 0
     constraint: Constraint | None = None
-    start: int = 0
     verification: np.random.Generator = field(init=False)
     drafting: np.random.Generator = field(init=False)
     _seeds: np.random.SeedSequence = field(init=False, repr=False)
@@ -44,31 +45,20 @@ class Sampler:
         No two calls give the same numbers: what an earlier one drew may have shaped the text, and
         drafts are exact only by numbers that nothing else saw.
         """
-        other = Sampler(self.settings, self.constraint, self.start)
+        other = replace(self)
         (stream,) = self._seeds.spawn(1)
         object.__setattr__(other, "drafting", np.random.default_rng(stream))
         object.__setattr__(other, "_seeds", self._seeds)
         return other
 
-    def at(self, settings: SamplingSettings) -> "Sampler":
-        """One of other settings for the same reply, with the random numbers of their seed."""
-        return Sampler(settings, self.constraint, self.start)
-
-    def unconstrained(self) -> "Sampler":
-        """This one without its constraint, for rows over another vocabulary than the target's."""
-        other = Sampler(self.settings)
-        for name in ("verification", "drafting", "_seeds"):
-            object.__setattr__(other, name, getattr(self, name))
-        return other
-
     @property
     def warping(self) -> Warping | None:
-        """The settings for a device; None where the distribution depends on the text before it.
+        """The settings for a device; None with what a device does not know.
 
-        It does with a repetition penalty and under a constraint.
+        That is a bias, penalties and a constraint.
         """
         settings = self.settings
-        if settings.repeat_penalty != 1.0 or self.constraint is not None:
+        if settings.adjusts or self.constraint is not None:
             return None
         return Warping(settings.temperature, settings.top_k, settings.top_p, settings.min_p)
 
@@ -80,13 +70,26 @@ class Sampler:
         Tokens that may not follow are masked first, so that what is warped is a distribution over
         those that may.
         """
+        settings = self.settings
         if self.constraint is not None:
             allowed = self.constraint.allowed(self._after_accepted(history, drafted))
             logits = logits if allowed is None else masked(logits, allowed)
-        if self.settings.repeat_penalty == 1.0:
-            return warp(logits, self.settings)
+        if not settings.adjusts:
+            return warp(logits, settings)
         recent = [*history[-PENALTY_WINDOW:], *drafted]
-        return warp(logits, self.settings, recent)
+        if not settings.counts_reply:
+            return warp(logits, settings, recent)
+        return warp(logits, settings, recent, [*history[self.prompt_tokens :], *drafted])
+
+    def distribution_elsewhere(
+        self, logits: NDArray[np.float32], history: Sequence[int], drafted: Sequence[int] = ()
+    ) -> Distribution:
+        """As distribution, of a drafter with a vocabulary of its own, and texts in its tokens.
+
+        What the settings and the constraint say of single tokens of the model's vocabulary does not
+        apply there.
+        """
+        return warp(logits, self.settings.elsewhere, [*history[-PENALTY_WINDOW:], *drafted])
 
     def count_allowed(self, history: Sequence[int], tokens: Sequence[int]) -> int:
         """How many of the first of tokens may follow history."""
@@ -112,7 +115,7 @@ class Sampler:
     def _after_accepted(self, history: Sequence[int], drafted: Sequence[int] = ()) -> list[int]:
         """What follows the accepted tokens: guesses at the end of history, then drafted."""
         assert self.constraint is not None, "only a constraint has a place in the reply"
-        return [*history[self.start + self.constraint.length :], *drafted]
+        return [*history[self.prompt_tokens + self.constraint.length :], *drafted]
 
 
 def masked(logits: NDArray[np.float32], allowed: Mask) -> NDArray[np.float32]:

@@ -1,11 +1,14 @@
 """Settings that shape the next-token distribution; read without loading numpy."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from backends.base import UsageError
 from decoding.sampling.lossy_rule import LossyRule
 
 _MAX_SEED = 2**63 - 1
+_MOST_BIAS = 100.0
+_MOST_PENALTY = 2.0
+_MOST_TOKENS = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +16,9 @@ class SamplingSettings:
     """Settings that shape the next-token distribution. top_k 0 means all tokens.
 
     lossy: opt-in rule that accepts more of a draft but does not keep the distribution.
+    presence_penalty, frequency_penalty: subtracted from the logit of each token that the reply has
+    already, once and for each time, as OpenAI defines them; the prompt does not count.
+    logit_bias: tokens and what is added to their logits; -100 bans a token.
 
     Raises:
         UsageError: a value is out of range.
@@ -25,6 +31,9 @@ class SamplingSettings:
     repeat_penalty: float = 1.0
     seed: int = 0
     lossy: LossyRule | None = None
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
 
     def __post_init__(self) -> None:
         # Dividing by less than a thousandth would overflow.
@@ -38,6 +47,41 @@ class SamplingSettings:
         self._check("min-p", self.min_p, 0.0, 1.0)
         self._check("repeat-penalty", self.repeat_penalty, 0.01, 100.0)
         self._check("seed", self.seed, 0, _MAX_SEED)
+        self._check("presence-penalty", self.presence_penalty, -_MOST_PENALTY, _MOST_PENALTY)
+        self._check("frequency-penalty", self.frequency_penalty, -_MOST_PENALTY, _MOST_PENALTY)
+        for token, bias in self.logit_bias:
+            self._check("logit-bias", bias, -_MOST_BIAS, _MOST_BIAS)
+            self._check("logit-bias", token, 0, _MOST_TOKENS)
+
+    @property
+    def counts_reply(self) -> bool:
+        """Whether the distribution depends on how often the reply has each token."""
+        return self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
+
+    @property
+    def adjusts(self) -> bool:
+        """Whether logits are changed before they are truncated."""
+        return self.repeat_penalty != 1.0 or self.counts_reply or bool(self.logit_bias)
+
+    @property
+    def elsewhere(self) -> "SamplingSettings":
+        """The settings for another vocabulary, and texts of which the reply's part is unknown."""
+        if not (self.counts_reply or self.logit_bias):
+            return self
+        return replace(self, presence_penalty=0.0, frequency_penalty=0.0, logit_bias=())
+
+    def check_vocabulary(self, n_vocab: int) -> None:
+        """Check that each token with a bias is one of the model's.
+
+        Raises:
+            UsageError: there is no such token.
+        """
+        for token, _ in self.logit_bias:
+            if token >= n_vocab:
+                raise UsageError(
+                    f"the token {token:,} of logit_bias does not exist",
+                    f"the model has {n_vocab:,} tokens",
+                )
 
     @property
     def lossy_in_effect(self) -> LossyRule | None:

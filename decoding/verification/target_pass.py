@@ -21,8 +21,10 @@ from decoding.forms import (
 )
 from decoding.rule import Rule
 from decoding.sampling.distribution import next_uniforms, skip_uniforms, uniform
+from decoding.sampling.logprobs import logprobs
 from decoding.sampling.lossy_rule import LossyRule
 from decoding.sampling.sampler import Sampler
+from decoding.sampling.token_logprob import TokenLogprob
 from decoding.sampling.warped_rows import WarpedRows, WarpedTreeRows
 from decoding.verification.block import verify_block
 from decoding.verification.lossy import verify_lossy
@@ -39,7 +41,8 @@ class Judged:
     """The accepted tokens of a draft, and the model's own token after them.
 
     at: clock reading at the end of the target's forward pass. path: the accepted nodes of a tree;
-    None for a line. branch, rule, on_device: as in decoding.events.Step.
+    None for a line. branch, rule, on_device, logprobs: as in decoding.events.Step, logprobs also of
+    what comes after a token that ends the reply.
     """
 
     accepted: tuple[int, ...]
@@ -49,22 +52,32 @@ class Judged:
     branch: int | None = None
     rule: Rule = Rule.NONE
     on_device: bool = False
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 def judge(
-    context: Context, history: Sequence[int], draft: Draft, sampler: Sampler, clock: Clock
+    context: Context,
+    history: Sequence[int],
+    draft: Draft,
+    sampler: Sampler,
+    clock: Clock,
+    top_logprobs: int | None = None,
 ) -> Judged:
     """Run the target over the last token of history and a draft, and verify it; settle follows.
+
+    top_logprobs: of how many of the likeliest tokens log probabilities are wanted beside that of
+    each token; None if none are.
 
     Raises:
         ModelError: the engine failed.
     """
-    target_pass, form = _Pass(context, history, draft, sampler, clock), draft.form
+    target_pass = _Pass(context, history, draft, sampler, clock, top_logprobs)
+    form = draft.form
     if isinstance(form, Tree):
         return target_pass.judge_tree(form)
     device, warping = context.device_sampling, sampler.warping
-    is_lossless = sampler.settings.lossy_in_effect is None
-    if device and warping and is_lossless and isinstance(form, PointMassLine | DeviceLine):
+    stays_there = sampler.settings.lossy_in_effect is None and top_logprobs is None
+    if device and warping and stays_there and isinstance(form, PointMassLine | DeviceLine):
         return target_pass.judge_on_device(form, device, warping)
     return target_pass.judge_line(on_host(form))
 
@@ -76,6 +89,7 @@ class _Pass:
     draft: Draft
     sampler: Sampler
     clock: Clock
+    top_logprobs: int | None
 
     def judge_line(self, line: HostLine) -> Judged:
         count = len(line.tokens)
@@ -83,13 +97,16 @@ class _Pass:
         at = self.clock()
         self._notify(rows)
         if not count:
-            return Judged((), drawn(rows[0], self.sampler, self.history), at)
+            token = drawn(rows[0], self.sampler, self.history)
+            return Judged((), token, at, logprobs=self._logprobs(rows, (), (token,)))
         target = WarpedRows(rows, self.sampler, self.history, line.tokens)
         lossy = self.sampler.settings.lossy_in_effect
         verdict = verify_line(target, line, self.sampler.verification, lossy)
         accepted = line.tokens[: verdict.accepted]
         rule = self.draft.rule if lossy is None else Rule.LOSSY
-        return Judged(accepted, verdict.next_token, at, rule=rule)
+        tokens = (*accepted, verdict.next_token)
+        told = self._logprobs(rows, range(len(accepted)), tokens)
+        return Judged(accepted, verdict.next_token, at, rule=rule, logprobs=told)
 
     def judge_on_device(
         self, line: PointMassLine | DeviceLine, device: DeviceSampling, warping: Warping
@@ -122,7 +139,17 @@ class _Pass:
         below = height(tree.parents[: self.draft.drafted], path[-1] if path else -1)
         accepted = tuple(tree.tokens[node] for node in path)
         branch = len(path) + below
-        return Judged(accepted, verdict.next_token, at, path, branch, self.draft.rule)
+        told = self._logprobs(rows, path, (*accepted, verdict.next_token))
+        rule = self.draft.rule
+        return Judged(accepted, verdict.next_token, at, path, branch, rule, logprobs=told)
+
+    def _logprobs(
+        self, rows: Logits, path: Sequence[int], tokens: Sequence[int]
+    ) -> tuple[TokenLogprob, ...]:
+        """Log probabilities of tokens, of which all but the last are drafted ones at path."""
+        if self.top_logprobs is None:
+            return ()
+        return logprobs(rows, (0, *(1 + node for node in path)), tokens, self.top_logprobs)
 
     def _notify(self, rows: Logits) -> None:
         if self.draft.listener is not None:

@@ -11,20 +11,13 @@ the end, each time as the median of readings after several requests, drafters of
 """
 
 import argparse
-import contextlib
-import ctypes
-import gc
 import os
 import random
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
-
-import psutil
 
 from app.chat.conversation import Conversation
 from app.engine.asking.answer import Answer, Request
@@ -33,6 +26,7 @@ from app.engine.engine_status import Phase
 from app.loading.session_options import SessionOptions
 from app.paths import HOME_VARIABLE, Paths
 from decoding.sampling.sampling_settings import SamplingSettings
+from scripts.campaigns.held import ALLOCATOR, Held, grown, middle
 from scripts.models.counting_model import make
 
 _FIRST = 104
@@ -50,30 +44,6 @@ _LAST = 5
 """Readings of which the median is what the process holds at the end."""
 
 _PATIENCE_SECONDS = 120.0
-
-_ALLOCATOR = "PYTHONMALLOC"
-"""Python's own takes memory by the megabyte, which is 2 % of this process."""
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """What a process holds. memory: bytes that are its own alone."""
-
-    memory: int
-    files: int
-    threads: int
-    children: int
-
-    @classmethod
-    def now(cls) -> "Held":
-        """At this moment, without what Python and the C library only keep for later."""
-        gc.collect()
-        with contextlib.suppress(OSError, AttributeError):  # glibc alone has it
-            ctypes.CDLL(None).malloc_trim(0)
-        process = psutil.Process()
-        files = process.num_fds() if hasattr(process, "num_fds") else len(process.open_files())
-        children = len(process.children(recursive=True))
-        return cls(process.memory_full_info().uss, files, process.num_threads(), children)
 
 
 class Soak:
@@ -109,7 +79,7 @@ class Soak:
             self._conversation.clear()
             self._ask("once more", 16)
             readings.append(Held.now())
-        return _middle(readings)
+        return middle(readings)
 
     def _one(self) -> None:
         chosen = self._random
@@ -167,15 +137,15 @@ def soak(requests: int, seed: int, folder: Path, most_growth: float) -> list[str
         soaked.fill()
         soaked.run(_FIRST, _FIRST // len(drafters))
         before = soaked.held()
-        print(f"after the first {_FIRST}: {_words(before)}", flush=True)
+        print(f"after the first {_FIRST}: {before}", flush=True)
         readings: list[Held] = []
         between = _ROUNDS * _EACH * len(drafters)
         for done in range(0, requests, between):
             count = min(between, requests - done)
             soaked.run(count, _EACH)
             readings.append(soaked.held())
-            print(f"after {done + count:,}: {_words(readings[-1])}", flush=True)
-        after = _middle(readings[-_LAST:])
+            print(f"after {done + count:,}: {readings[-1]}", flush=True)
+        after = middle(readings[-_LAST:])
     finally:
         engine.close(10.0)
     seconds = time.monotonic() - started
@@ -184,32 +154,8 @@ def soak(requests: int, seed: int, folder: Path, most_growth: float) -> list[str
         f"{requests:,} requests, {soaked.tokens:,} tokens, {soaked.stopped} stopped, "
         f"{seconds:.0f} s"
     )
-    print(f"at the end: {_words(after)}; memory {100 * growth:+.2f} %")
-    faults = list(dict.fromkeys(soaked.failed))
-    if growth >= most_growth:
-        faults.append(f"memory grew by {100 * growth:.2f} %")
-    return faults + [
-        f"{name}: {getattr(before, name)} before, {getattr(after, name)} after"
-        for name in ("files", "threads", "children")
-        if getattr(after, name) > getattr(before, name)
-    ]
-
-
-def _middle(readings: list[Held]) -> Held:
-    """The median of memory, and of the rest what most readings tell."""
-    return Held(
-        statistics.median_low(one.memory for one in readings),
-        statistics.mode(one.files for one in readings),
-        statistics.mode(one.threads for one in readings),
-        statistics.mode(one.children for one in readings),
-    )
-
-
-def _words(held: Held) -> str:
-    return (
-        f"{held.memory / 1e6:.2f} MB, {held.files} files, {held.threads} threads, "
-        f"{held.children} children"
-    )
+    print(f"at the end: {after}; memory {100 * growth:+.2f} %")
+    return list(dict.fromkeys(soaked.failed)) + grown(before, after, most_growth)
 
 
 def main() -> None:
@@ -219,8 +165,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--growth", type=float, default=1.0, help="per cent that is too much")
     given = parser.parse_args()
-    if _ALLOCATOR not in os.environ:
-        environment = os.environ | {_ALLOCATOR: "malloc"}
+    if ALLOCATOR not in os.environ:
+        environment = os.environ | {ALLOCATOR: "malloc"}
         command = [sys.executable, "-m", "scripts.campaigns.soak", *sys.argv[1:]]
         sys.exit(subprocess.run(command, env=environment, check=False).returncode)
     with tempfile.TemporaryDirectory() as folder:

@@ -3,7 +3,8 @@
 Run with `[TARGET DRAFTER]`, two GGUF files of one vocabulary; without, the bundled model and its
 own Q4_0 copy. First, what passes of both take at once, against alone; then replies at temperature 0
 with drafts of a fixed length, interleaved: plain, drafted in turn, and drafted ahead. Each engine
-has all threads when alone, and its share while both run.
+has all threads when alone, and its share while both run. "Hidden" is what drafting the tokens that
+were made ahead and used takes in turn.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from backends import llamacpp
 from backends.base import Context, Model
 from backends.hardware.host import physical_cores
 from decoding.current_drafter import always
-from decoding.draft import Draft, Drafter, KeepOn
+from decoding.draft import Drafter
 from decoding.drafters.model.draft_model import DraftModel
 from decoding.events import Step
 from decoding.generation import Limits, generate
@@ -46,13 +47,11 @@ class Method:
     replies: list[Statistics] = field(default_factory=list[Statistics])
     tokens: list[list[int]] = field(default_factory=list[list[int]])
 
-
-class Ahead(Overlapping):
-    """Drafts of a fixed length, whatever a controller would think of it."""
-
-    def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
-        del keep_on
-        return super().propose(history, limit)
+    @property
+    def draw_seconds(self) -> float:
+        """Mean time of a drafted token."""
+        drafted = sum(one.drafted for one in self.replies)
+        return sum(one.draft_seconds for one in self.replies) / max(drafted, 1)
 
 
 def at_once(
@@ -133,7 +132,8 @@ def main() -> None:
     lines = DraftModel(
         "model", draft_context, n_vocab=n_vocab, end_tokens=ends, max_draft=arguments.length
     )
-    methods = {"plain": Method(None), "in turn": Method(lines)}
+    in_turn = Method(lines)
+    methods = {"plain": Method(None), "in turn": in_turn}
     print("\n| threads of target + drafter | target's passes | drafter's passes |")
     print("| --- | --- | --- |")
     workers: list[DrafterThread] = []
@@ -146,11 +146,12 @@ def main() -> None:
         print(f"| {name} | × {found.target:.2f} | × {found.drafter:.2f} |")
         workers.append(DrafterThread())
         methods[f"ahead, {name}"] = Method(
-            Ahead(
+            Overlapping(
                 "overlap",
                 lines.anew(),
                 workers[-1],
                 acceptance=lambda draft: [_ACCEPTANCE] * len(draft),
+                draw_seconds=lambda: in_turn.draw_seconds,
                 split=split,
             )
         )

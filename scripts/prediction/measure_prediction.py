@@ -6,11 +6,13 @@ A small model does not edit files by itself. So the file after the edit is the m
 continuation of the beginning of a file, and the prediction, the file before the edit, is that text
 with a word of its middle line changed. Each file is written plainly, drafted without the
 prediction and drafted with it, one after another in one process; rates are those of decoding. Ids
-must be those of plain decoding. Acceptance is unknown at the start, as in a home of its own.
+must be those of plain decoding, but for near-ties. Acceptance is unknown at the start, as in a home
+of its own.
 """
 
 import argparse
 import os
+import re
 import statistics
 import tempfile
 from contextlib import closing
@@ -23,8 +25,10 @@ from app.engine.session import Session
 from app.engine.session_opening import open_session
 from app.loading.session_options import SessionOptions
 from app.paths import HOME_VARIABLE, Paths
+from backends.chat.chat_template import Prompt
 from decoding.sampling.sampling_settings import SamplingSettings
 from scripts.prediction.file_beginnings import BEGINNINGS
+from scripts.prediction.same_ids import difference
 
 _CONTEXT = 1024
 _GREEDY = SamplingSettings(0.0)
@@ -37,7 +41,7 @@ class _Edit:
     file: str
     drafted: float
     predicted: float
-    is_same: bool
+    difference: str
 
 
 def main() -> None:
@@ -57,7 +61,7 @@ def main() -> None:
     predicted = statistics.geometric_mean(edit.predicted for edit in edits)
     least = min(edit.predicted for edit in edits)
     print(f"geometric mean: {drafted:.2f} × plain, predicted {predicted:.2f} × (least {least:.2f})")
-    print(f"the same ids: {sum(edit.is_same for edit in edits)} of {len(edits)}")
+    print(f"the same ids: {sum(not edit.difference for edit in edits)} of {len(edits)}")
 
 
 def _measure(session: Session, name: str, arguments: argparse.Namespace) -> _Edit:
@@ -71,13 +75,13 @@ def _measure(session: Session, name: str, arguments: argparse.Namespace) -> _Edi
         name,
         _rate(drafted) / _rate(plain),
         _rate(predicted) / _rate(plain),
-        plain.token_ids == drafted.token_ids == predicted.token_ids,
+        difference(session, _prompt(session, name).tokens, plain.token_ids, predicted.token_ids),
     )
     print(
         f"{name}: {len(plain.token_ids)} tokens, plain {_rate(plain):.1f} tokens/s, "
         f"{arguments.draft} {edit.drafted:.2f} ×, predicted {edit.predicted:.2f} ×, "
         f"{predicted.statistics.steps} steps, {predicted.predicted}"
-        f"{'' if edit.is_same else ', OTHER IDS'}",
+        f"{edit.difference and ', '}{edit.difference}",
         flush=True,
     )
     return edit
@@ -85,10 +89,13 @@ def _measure(session: Session, name: str, arguments: argparse.Namespace) -> _Edi
 
 def _written(session: Session, name: str, tokens: int, prediction: str = "") -> Reply:
     reply, options = new_reply(), ReplyOptions(prediction=prediction)
-    prompt = session.raw_prompt(BEGINNINGS[name])
-    for _ in session.stream(prompt, _GREEDY, tokens, reply, lambda: False, options):
+    for _ in session.stream(_prompt(session, name), _GREEDY, tokens, reply, lambda: False, options):
         pass
     return reply
+
+
+def _prompt(session: Session, name: str) -> Prompt:
+    return session.raw_prompt(BEGINNINGS[name])
 
 
 def _rate(reply: Reply) -> float:
@@ -100,7 +107,7 @@ def before_edit(text: str) -> str:
     lines = text.split("\n")
     written = [number for number, line in enumerate(lines) if line.strip()]
     middle = written[len(written) // 2]
-    word = max(lines[middle].split(), key=len)
+    word = max(re.findall(r"\w+", lines[middle]), key=len, default=" ")
     lines[middle] = lines[middle].replace(word, "former_value", 1)
     return "\n".join(lines)
 

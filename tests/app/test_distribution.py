@@ -22,6 +22,7 @@ except SystemExit as ended:
 print("loaded", *sorted({name.partition(".")[0] for name in sys.modules}))
 """
 _MLX = {"mlx", "mlx_lm", "tokenizers", "transformers"}
+_SERVER = {"h11", "llguidance", "prometheus_client", "pydantic", "starlette", "uvicorn"}
 
 
 def _loaded(*options: str) -> set[str]:
@@ -37,7 +38,7 @@ def _loaded(*options: str) -> set[str]:
 def test_llama_cpp_is_run_without_the_screen_and_without_mlx() -> None:
     loaded = _loaded()
     assert "llama_cpp" in loaded
-    assert not loaded & {"textual", "huggingface_hub", "gguf", "matplotlib", *_MLX}
+    assert not loaded & {"textual", "huggingface_hub", "gguf", "matplotlib", *_MLX, *_SERVER}
 
 
 def test_mlx_is_run_without_the_screen_and_without_llama_cpp(

@@ -592,12 +592,14 @@ def test_a_draft_model_hands_on_the_law_each_token_was_drawn_from(
     context = setting(7).drafter_context()
     for seed in range(10):
         model = DraftModel("model", context, n_vocab=N_VOCAB, max_draft=3)
-        settings = SamplingSettings(0.9, 5, 0.95, 0.02, repeat_penalty=1.3, seed=seed)
-        model.begin([1, 2], Sampler(settings))
+        settings = SamplingSettings(
+            0.9, 5, 0.95, 0.02, 1.3, seed, presence_penalty=1.0, logit_bias=((3, 1.5),)
+        )
+        model.begin([1, 2], Sampler(settings, prompt_tokens=1))
         draft = model.propose([1, 2], 3)
         for i, (token, law) in enumerate(zip(draft.tokens, distributions_in(draft), strict=True)):
             text = [1, 2, *draft.tokens[:i]]
-            expected = warp(context.row(text)[:N_VOCAB], settings, text)
+            expected = warp(context.row(text)[:N_VOCAB], settings, text, text[1:])
             assert law.ids.tolist() == expected.ids.tolist()
             assert law.probabilities.tolist() == expected.probabilities.tolist()
             assert draft.confidence[i] == law.of(token) > 0.0

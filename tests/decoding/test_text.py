@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoding.text import TextStream
+from tests.fixtures.byte_tokenizer import BOS, END, START, ByteTokenizer
 
 if TYPE_CHECKING:
     from backends.base import Tokenizer
@@ -139,3 +140,39 @@ def test_only_what_may_begin_a_stop_text_waits(stops: tuple[str, ...]) -> None:
     released, rest, _ = fed([b"word E", b"!", b" END"[:3]], *stops)
     held = ["word ", "E!", " "] if stops else ["word E", "!", " EN"]
     assert (released, rest) == (held, "EN" if stops else "")
+
+
+@pytest.mark.parametrize(("shown", "text"), [(False, "aéb"), (True, f"{START}aé{BOS}b")])
+def test_control_texts_are_shown_on_request_and_the_end_never(shown: bool, text: str) -> None:
+    tokenizer = ByteTokenizer(None)
+    stream = TextStream(tokenizer, shows_control=shown)
+    tokens = tokenizer.encode(f"{START}aé{BOS}b{END}", special=True)
+    assert "".join([*map(stream.feed, tokens), stream.finish()]) == text
+
+
+def test_control_texts_that_are_shown_can_be_a_stop_text() -> None:
+    tokenizer = ByteTokenizer(None)
+    stream = TextStream(tokenizer, (f"a{START}",), shows_control=True)
+    tokens = tokenizer.encode(f"xa{START}b", special=True)
+    assert "".join(map(stream.feed, tokens)) == "x"
+    assert stream.stopped
+
+
+@pytest.mark.parametrize(
+    ("pieces", "stops", "told"),
+    [
+        ([b"one two"], ("two", "one"), "one"),  # the first in the text, not of those given
+        ([b"one t", b"wo"], ("two", "three"), "two"),
+        ([b"abc"], ("ab", "abc"), "ab"),  # at one place the first given
+        ([b"abc"], ("abc", "ab"), "abc"),
+        ([b"one"], ("two",), ""),
+    ],
+)
+def test_the_stop_text_that_ended_it_is_told(
+    pieces: Sequence[bytes], stops: tuple[str, ...], told: str
+) -> None:
+    stream = text_stream(pieces, stops)
+    for token in range(len(pieces)):
+        stream.feed(token)
+    stream.finish()
+    assert stream.stop_text == told

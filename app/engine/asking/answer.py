@@ -11,12 +11,16 @@ from app.chat.question import Infill, RawText
 from app.chat.reply_options import USUAL, ReplyOptions
 from app.engine.reply import START, Piece, Reply
 from backends.chat.message import Tool
+from backends.chat.reply_form import PLAIN
 from decoding.events import Event, FinishReason, Prefill, Step
 from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.token_logprob import TokenLogprob
 
 if TYPE_CHECKING:
     from app.engine.reply_metrics import ReplyMetrics
+    from app.engine.session import Session
     from backends.base import SpecchatError
+    from backends.chat.chat_template import Prompt
 
 
 class Stage(StrEnum):
@@ -37,7 +41,8 @@ class Request:
     text: what is continued in place of the conversation. tools: those that the model may call.
     may_drop: whether the oldest turns are left out where the context is too short; if not, that is
     an error. is_aside: whether it is a side question, such as for a title, which must not cost the
-    conversation before it its place in the prompt cache.
+    conversation before it its place in the prompt cache. program: the name of the program that asks
+    over HTTP, "" if the user does.
     """
 
     conversation: Conversation
@@ -51,6 +56,7 @@ class Request:
     tools: tuple[Tool, ...] = ()
     may_drop: bool = True
     is_aside: bool = False
+    program: str = ""
 
 
 class Answer:
@@ -69,9 +75,14 @@ class Answer:
         self.dropped = 0
         """Oldest turns left out of the prompt, as they no longer fit the context."""
         self.note = ""
+        self.form = PLAIN
+        """What the reply may be made of, known once its prompt is read."""
         self.metrics: ReplyMetrics | None = None
         self.error: SpecchatError | None = None
         self._reply: Reply | None = None
+        self.prepared: tuple[Session, Prompt] | None = None
+        """Its prompt where that was built, and the session it was built for; the engine's thread
+        alone reads it."""
         self._taken = START
         self._stop = Flag()
         self._done = Flag()
@@ -109,6 +120,11 @@ class Answer:
         """Text of the reply so far."""
         return self._reply.text if self._reply else ""
 
+    @property
+    def reply(self) -> Reply | None:
+        """The reply, which the engine's thread goes on to fill; None before its prompt is known."""
+        return self._reply
+
     def take_pieces(self) -> list[Piece]:
         """Text added since the last call, one piece for equal neighbours; for one reader."""
         if self._reply is None:
@@ -120,6 +136,11 @@ class Answer:
     def token_ids(self) -> tuple[int, ...]:
         """Tokens of the reply so far."""
         return tuple(self._reply.token_ids) if self._reply else ()
+
+    @property
+    def logprobs(self) -> tuple[TokenLogprob, ...]:
+        """Log probabilities of the tokens so far, if they were asked for."""
+        return tuple(self._reply.logprobs) if self._reply else ()
 
     @property
     def finish_reason(self) -> FinishReason | None:
@@ -140,6 +161,7 @@ class Answer:
 
     def finish(self) -> None:
         """Mark it as done."""
+        self.prepared = None
         self.stage = Stage.DONE
         self._done.set()
         self._on_change()

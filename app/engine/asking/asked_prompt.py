@@ -1,10 +1,24 @@
 """The prompt of a request."""
 
-from app.chat.question import RawText
-from app.engine.asking.answer import Request
+from app.chat.question import Infill, RawText
+from app.engine.asking.answer import Answer, Request
 from app.engine.session import Session
-from backends.base import PromptTooLongError, UsageError
+from backends.base import PromptTooLongError
 from backends.chat.chat_template import Prompt
+
+
+def prompt_for(session: Session, answer: Answer) -> Prompt:
+    """The prompt of an answer, which is built once for one session.
+
+    Raises:
+        UsageError: as of prompt_of.
+    """
+    if answer.prepared is not None and answer.prepared[0] is session:
+        return answer.prepared[1]
+    prompt, answer.dropped = prompt_of(session, answer.request)
+    answer.form = prompt.form
+    answer.prepared = session, prompt
+    return prompt
 
 
 def prompt_of(session: Session, request: Request) -> tuple[Prompt, int]:
@@ -15,16 +29,21 @@ def prompt_of(session: Session, request: Request) -> tuple[Prompt, int]:
             these may be left out.
         UsageError: the model was not trained to fill gaps.
     """
-    if request.text is not None:
-        return _of_text(session, request), 0
-    prompt, dropped = session.prompt(request.conversation, request.partial)
-    if dropped and not request.may_drop:
-        whole = session.whole_prompt(request.conversation)
-        raise PromptTooLongError(len(whole.tokens), session.context.n_ctx)
-    return prompt, dropped
+    if request.text is None and request.may_drop:
+        return session.prompt(request.conversation, request.partial, request.tools)
+    text = request.text
+    prompt = _whole(session, request) if text is None else _of_text(session, text)
+    if len(prompt.tokens) >= session.context.n_ctx:
+        raise PromptTooLongError(len(prompt.tokens), session.context.n_ctx)
+    return prompt, 0
 
 
-def _of_text(session: Session, request: Request) -> Prompt:
-    if isinstance(request.text, RawText):
-        return session.raw_prompt(request.text.text)
-    raise UsageError("this model cannot fill in the middle", "it was not trained to")
+def _of_text(session: Session, text: RawText | Infill) -> Prompt:
+    if isinstance(text, RawText):
+        return session.raw_prompt(text.text)
+    return session.infill_prompt(text.before, text.after)
+
+
+def _whole(session: Session, request: Request) -> Prompt:
+    prompt = session.whole_prompt(request.conversation, request.tools)
+    return session.continued(prompt, request.partial)

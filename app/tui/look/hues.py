@@ -17,6 +17,7 @@ from app.tui.look.contrast import legible
 _KIND_OF_FAMILY = {
     "lookup": "lookup",
     "prediction": "lookup",
+    "grammar": "lookup",
     "retrieval": "retrieval",
     "ngram": "ngram",
     "lookahead": "lookahead",

@@ -53,6 +53,15 @@ _DRAFTERS = {
     )
 }
 
+_OF_ONE_REPLY = {
+    term.name: term
+    for term in (
+        Term("prediction", f"copies from the text that was predicted for this answer{_FREE}"),
+        Term("grammar", f"writes what the form of this answer leaves no choice about{_FREE}"),
+    )
+}
+"""Not in help: they draft only for requests that bring a prediction or a form."""
+
 TERMS = (
     SPEED,
     PLAIN,
@@ -76,7 +85,8 @@ def drafter_term(drafter: str) -> Term:
         return Term(family, _DRAFTERS["lookahead"].text)
     if family in _TRAINED:
         return Term(family, "guesses ahead, and was trained for this model")
-    return _DRAFTERS.get(family) or Term(one_line(drafter), "a smaller model that guesses ahead")
+    known = _DRAFTERS | _OF_ONE_REPLY
+    return known.get(family) or Term(one_line(drafter), "a smaller model that guesses ahead")
 
 
 @runtime_checkable

@@ -80,7 +80,7 @@ class Vote:
         self._elections: list[Election] = []
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
-        certain = sampler.at(replace(sampler.settings, temperature=0.0))
+        certain = replace(sampler, settings=replace(sampler.settings, temperature=0.0))
         self._elections = []
         for voter in self._voters:
             voter.begin(history, certain)

@@ -15,7 +15,6 @@ from decoding.drafters.cross_vocabulary.token_bytes import TokenBytes
 from decoding.drafters.model.growing_draft import GrowingDraft
 from decoding.drafters.model.reads_backlog import ReadsBacklog
 from decoding.sampling.distribution import Distribution, point_mass, uniform, warp
-from decoding.sampling.sampler import Sampler
 from decoding.sampling.sampling_settings import SamplingSettings
 
 LEAST_SHARED = 0.5
@@ -52,10 +51,6 @@ class AcrossVocabularies(ReadsBacklog[Follower]):
         self._end_tokens = end_tokens
         self._max_draft = max_draft
 
-    def begin(self, history: Sequence[int], sampler: Sampler) -> None:
-        """Draft with this sampler, whose constraint is on the target's tokens and not on these."""
-        super().begin(history, sampler.unconstrained())
-
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         count = min(limit, self._max_draft)
         rows = self._reader.row(history) if count > 0 else None
@@ -81,7 +76,7 @@ class AcrossVocabularies(ReadsBacklog[Follower]):
         keep_on: KeepOn | None,
     ) -> int | None:
         """Extend a draft by one token of the drafter, which is returned; None to end the draft."""
-        q_draft = self._sampler.distribution(rows[0], self._reader.tokens, theirs)
+        q_draft = self._sampler.distribution_elsewhere(rows[0], self._reader.tokens, theirs)
         mass, q_shared = self._shared.restricted(q_draft)
         spelled = self._spelled(q_draft) if mass < LEAST_SHARED else []
         if spelled:

@@ -18,7 +18,6 @@ from decoding.drafters.cross_vocabulary.token_bytes import TokenBytes
 from decoding.drafters.model.reads_backlog import ReadsBacklog
 from decoding.forms import PointMassLine
 from decoding.sampling.distribution import Distribution, point_mass
-from decoding.sampling.sampler import Sampler
 from decoding.sampling.sampling_settings import SamplingSettings
 
 _MOST_PER_TOKEN = 4
@@ -80,10 +79,6 @@ class TextLevel(ReadsBacklog[Follower]):
         self._speller = speller
         self._max_draft = max_draft
 
-    def begin(self, history: Sequence[int], sampler: Sampler) -> None:
-        """Draft with this sampler, whose constraint is on the target's tokens and not on these."""
-        super().begin(history, sampler.unconstrained())
-
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         count = min(limit, self._max_draft)
         rows = self._reader.row(history) if count > 0 else None
@@ -112,7 +107,7 @@ class TextLevel(ReadsBacklog[Follower]):
         """Generate greedily into text; yields after each token whether the text is complete."""
         theirs: list[int] = []
         while rows is not None:
-            q_draft = self._sampler.distribution(rows[0], self._reader.tokens, theirs)
+            q_draft = self._sampler.distribution_elsewhere(rows[0], self._reader.tokens, theirs)
             best = int(q_draft.probabilities.argmax())
             token = int(q_draft.ids[best])
             piece = self._theirs[token]

@@ -87,7 +87,7 @@ class DynamicTree(ReadsBacklog[TreeReader]):
         settings = sampler.settings
         if settings.temperature == 0.0:  # a point mass would give a single branch
             settings = replace(settings, temperature=1.0)
-        super().begin(history, sampler.at(settings))
+        super().begin(history, replace(sampler, settings=settings))
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         del keep_on

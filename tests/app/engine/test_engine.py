@@ -3,12 +3,14 @@
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from threading import Event
 from typing import Any, NoReturn
 
 import pytest
 
 from app.chat.conversation import Conversation
+from app.chat.reply_options import ReplyOptions
 from app.engine.asking.answer import Answer, Request, Stage
 from app.engine.engine import Engine, LoadingStoppedError, OpenSession
 from app.engine.engine_status import Phase
@@ -61,6 +63,29 @@ def test_an_answer_comes_whole_with_where_its_tokens_came_from(start: Start) -> 
     assert answer.take_pieces() == []
     assert answer.metrics is not None
     assert answer.metrics.completion_tokens == len(WORDS) + 1
+
+
+def test_log_probabilities_are_told_of_each_token_if_they_are_asked_for(start: Start) -> None:
+    engine = start(ScriptedModel(WORDS))
+    answer = engine.ask(replace(request(), options=ReplyOptions(top_logprobs=2)))
+    text_of(answer)
+    assert [told.token for told in answer.logprobs] == list(answer.token_ids)
+    assert all(told.top[0] == (told.token, told.logprob) for told in answer.logprobs)
+    other = engine.ask(request())
+    text_of(other)
+    assert other.logprobs == ()
+
+
+def test_a_bias_of_a_token_that_does_not_exist_is_told_and_the_next_answer_comes(
+    start: Start,
+) -> None:
+    engine = start(ScriptedModel(WORDS))
+    biased = replace(GREEDY, logit_bias=((1_000_000, 1.0),))
+    answer = engine.ask(replace(request(), settings=biased))
+    assert text_of(answer) == ""
+    assert isinstance(answer.error, UsageError)
+    banned = replace(GREEDY, logit_bias=((2, -100.0),))  # the first word: no other has a score
+    assert text_of(engine.ask(replace(request(), settings=banned, max_tokens=1))) != WORDS[0]
 
 
 def test_a_ranking_that_nobody_waits_for_any_more_is_no_error(start: Start) -> None:

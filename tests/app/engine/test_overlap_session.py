@@ -58,7 +58,7 @@ def opened(
     monkeypatch.setattr(overlap, "DrafterThread", ThoroughThread)
     monkeypatch.setattr(predrafting, "likeliest_outcomes", lambda given: few(given, 6))
     for learned in (OverlapCost, Slowdown):  # waiting for all outcomes does not pay
-        monkeypatch.setattr(learned, "observe", lambda *_: None)
+        monkeypatch.setattr(learned, "observe", lambda *_: 1.0)
     monkeypatch.setattr(RiskBudget, "settle", lambda *_: None)
     monkeypatch.setattr(ProcessorTimes, "load_until", lambda *_: 0.0)
     monkeypatch.setattr(overlap, "thread_choices", lambda *_: ((0, 0),))

@@ -8,6 +8,7 @@ import pytest
 
 from app.loading.target_context import TargetContext
 from app.prompt_cache import state_keeper
+from app.prompt_cache.kept_states import KeptStates
 from app.prompt_cache.saved_states import SavedStates
 from app.prompt_cache.state_keeper import WORTHWHILE, StateKeeper
 from backends.base import ModelError
@@ -22,21 +23,29 @@ WORDS = ["one ", "two ", "three "]
 class Chat:
     """A context with its keeper, as one run of the app has them."""
 
-    def __init__(self, states: SavedStates, *, n_ctx: int = 1000) -> None:
+    def __init__(
+        self, states: SavedStates, *, n_ctx: int = 1000, in_memory: int = 1_000_000
+    ) -> None:
         self.model = ScriptedModel(WORDS)
         self.context: ScriptedContext = self.model.open(n_ctx)
         target = TargetContext(self.model, self.context)
         self.states = states
-        self.keeper = StateKeeper(self.model.info, target, states)
+        self.kept = KeptStates(lambda held: in_memory)
+        self.keeper = StateKeeper(self.model.info, target, states, self.kept)
 
-    def answer(self, prompt: Sequence[int]) -> int:
+    def answer(self, prompt: Sequence[int], *, is_aside: bool = False) -> int:
         """Read a prompt as generate does; returns how many tokens were at hand."""
-        self.keeper.prepare(prompt)
+        self.keeper.prepare(prompt, is_aside=is_aside)
         at_hand = reuse(self.context, prompt)
         for _ in prefill(self.context, prompt):
             pass
-        self.keeper.answered()
+        self.keeper.answered(is_aside=is_aside)
         return at_hand
+
+    @property
+    def in_memory(self) -> list[int]:
+        """Lengths of all copies in memory, the least recently used first."""
+        return [len(kept.tokens) for kept in self.kept]
 
     @property
     def saved(self) -> list[int]:
@@ -65,12 +74,174 @@ def test_the_next_run_goes_on_where_the_last_one_ended(states: SavedStates) -> N
 def test_a_conversation_that_gives_way_to_another_is_saved_and_comes_back(
     states: SavedStates,
 ) -> None:
-    chat = Chat(states)
+    """By way of the disk, where there is no room in memory."""
+    chat = Chat(states, in_memory=0)
     chat.answer(FIRST)
     chat.answer(SECOND)
     assert chat.saved == [100]
     assert chat.answer([*FIRST, 5]) == 100
     assert chat.saved == [100, 100]
+
+
+def test_conversations_that_take_turns_are_kept_in_memory_and_saved_in_idle_time(
+    states: SavedStates,
+) -> None:
+    chat = Chat(states)
+    chat.answer(FIRST)
+    chat.answer(SECOND)
+    assert chat.saved == []
+    assert chat.in_memory == [100]
+    assert chat.answer([*FIRST, 5]) == 100
+    assert chat.in_memory == [100]  # the second: the first is in the context
+    assert chat.answer([*SECOND, 6]) == 100
+    chat.keeper.run(lambda: True)
+    assert chat.saved == [101, 101]
+    assert chat.keeper.due_in(9.0) is None
+    assert Chat(states).answer([*FIRST, 5, 7]) == 101
+
+
+def test_what_is_left_in_memory_at_the_end_is_saved(states: SavedStates) -> None:
+    chat = Chat(states)
+    for prompt in (FIRST, SECOND, [4] * 100):
+        chat.answer(prompt)
+    chat.keeper.close()
+    assert chat.saved == [100, 100, 100]
+
+
+def test_memory_is_bounded_and_the_least_recently_used_copy_goes_first(
+    states: SavedStates,
+) -> None:
+    chat = Chat(states, in_memory=2 * 4 * 110)  # a token takes four bytes in a copy
+    prompts = [[token] * 100 for token in range(2, 6)]
+    for prompt in prompts:
+        chat.answer(prompt)
+        assert chat.kept.size <= 2 * 4 * 110
+    assert chat.in_memory == [100, 100]
+    assert chat.answer([*prompts[0], 9]) == 0
+    assert chat.answer([*prompts[3], 9]) == 100
+
+
+def test_of_what_is_too_long_the_beginning_is_kept_unless_all_is_on_disk(
+    states: SavedStates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ScriptedContext, "kv_bytes_per_token", 4)
+    chat = Chat(states, in_memory=4 * 150)
+    chat.answer(FIRST * 3)
+    chat.answer(SECOND)
+    assert (chat.in_memory, chat.saved) == ([], [300])
+    monkeypatch.setattr(state_keeper, "_CHANGE_SECONDS", 0.0)
+    states.clear()
+    chat.answer([4] * 300)
+    chat.answer([5] * 100)
+    assert chat.in_memory == [150]
+    assert chat.saved == []
+    assert chat.answer([*[4] * 300, 6]) == 150
+
+
+def test_a_copy_that_comes_back_makes_room_for_the_one_it_takes_turns_with(
+    states: SavedStates,
+) -> None:
+    chat = Chat(states, in_memory=4 * 110)  # for one
+    chat.answer(FIRST)
+    for turn in range(1, 4):
+        assert chat.answer([*SECOND, *[7] * turn]) >= (turn > 1) * 100
+        assert chat.answer([*FIRST, *[6] * turn]) >= 100
+
+
+def test_a_side_question_is_not_kept_and_costs_the_conversation_nothing(
+    states: SavedStates,
+) -> None:
+    chat = Chat(states)
+    chat.answer([*FIRST, *SECOND])
+    assert chat.answer([4] * 150, is_aside=True) == 0
+    assert chat.answer([*FIRST, *SECOND, 5]) == 200
+    assert chat.in_memory == []
+    chat.answer([*FIRST, *SECOND, 6, *[7] * 80], is_aside=True)  # as for a title, at its end
+    assert chat.answer([4] * 100) == 0
+    assert chat.in_memory == [281]
+    assert chat.answer([*FIRST, *SECOND, 5, 8]) == 200
+
+
+def test_a_side_question_in_the_place_of_little_has_that_kept_too(states: SavedStates) -> None:
+    chat = Chat(states)
+    long = [*FIRST * 8, *[5] * 70]
+    for is_aside, at_hand in ((False, 800), (True, 870)):
+        chat.answer(long)
+        chat.answer([*FIRST * 8, 9], is_aside=is_aside)
+        assert chat.answer([*long, 5]) == at_hand
+
+
+def test_two_conversations_with_one_beginning_both_stay(states: SavedStates) -> None:
+    chat = Chat(states)
+    one, other = [*FIRST, *SECOND], [*FIRST, *[4] * 100]
+    assert [chat.answer(prompt) for prompt in (one, other)] == [0, 100]
+    assert chat.answer([*one, 5]) == 200
+    assert chat.answer([*other, 5]) == 200
+
+
+def test_a_conversation_that_grows_is_kept_once(states: SavedStates) -> None:
+    chat = Chat(states)
+    for length in (1, 2, 3):
+        chat.answer(FIRST * length)
+        chat.answer([4] * 70)
+    assert chat.in_memory == [300]
+
+
+@pytest.mark.parametrize("marked", [0, 90])
+def test_where_there_is_no_going_back_the_marked_end_of_the_prompt_is_kept_too(
+    states: SavedStates, monkeypatch: pytest.MonkeyPatch, marked: int
+) -> None:
+    """For a next prompt that writes the answer otherwise."""
+
+    def reachable(context: ScriptedContext, length: int) -> int:
+        if length >= context.length:
+            return context.length
+        return marked if marked <= length else 0
+
+    monkeypatch.setattr(ScriptedContext, "can_roll_back", False)
+    monkeypatch.setattr(ScriptedContext, "reachable", reachable)
+    chat = Chat(states)
+    chat.answer(FIRST)
+    chat.context.forward([8] * 80, 0)
+    chat.keeper.answered()
+    chat.answer(SECOND)
+    assert chat.in_memory == [180, 90][: 2 if marked else 1]
+    assert chat.answer([*FIRST, *[9] * 80]) == marked
+    chat.answer(SECOND)
+    assert chat.answer([*FIRST, *[8] * 80, 7]) == 180
+
+
+def test_a_short_answer_is_saved_with_the_marked_end_of_its_prompt(
+    states: SavedStates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy that ends there takes the place of the whole, which was not saved yet."""
+
+    def reachable(context: ScriptedContext, length: int) -> int:
+        return context.length if length >= context.length else min(length, 90)
+
+    monkeypatch.setattr(ScriptedContext, "can_roll_back", False)
+    monkeypatch.setattr(ScriptedContext, "reachable", reachable)
+    chat = Chat(states)
+    chat.answer(FIRST)
+    chat.answer(SECOND)
+    assert chat.in_memory == [90]
+    chat.keeper.run(lambda: True)
+    assert chat.saved == [90, 100]
+
+
+def test_a_copy_that_the_engine_refuses_is_given_up(
+    states: SavedStates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(context: ScriptedContext, *_: object) -> NoReturn:
+        context.truncate(0)
+        raise ModelError("no")
+
+    chat = Chat(states)
+    chat.answer(FIRST)
+    chat.answer(SECOND)
+    monkeypatch.setattr(ScriptedContext, "restore", refuses)
+    assert chat.answer([*FIRST, 5]) == 0
+    assert chat.in_memory == [100]  # of the second, which was there
 
 
 def test_the_state_that_spares_most_is_taken(states: SavedStates) -> None:
@@ -146,7 +317,7 @@ def test_a_model_that_cannot_roll_back_takes_only_a_whole_state(
     assert chat.saved == [100, 200]
     assert Chat(states).answer(FIRST) == 0
     assert Chat(states).answer([*FIRST, 5]) == 100
-    chat = Chat(states)
+    chat = Chat(states, in_memory=0)
     assert chat.answer([*FIRST * 2, *SECOND]) == 200
     chat.answer([*FIRST * 2, 7])  # all must be forgotten for one other token
     assert chat.saved == [100, 200, 300]

@@ -46,3 +46,12 @@ async def test_a_model_that_streams_says_so() -> None:
         info = replace(status.loaded.info, streamed_bytes_per_token=1)
         prompt.store.status = replace(status, loaded=replace(status.loaded, info=info))
         assert (await prompt.lines())[0].endswith("qwen3-4b · CPU, streams")
+
+
+async def test_a_program_that_is_answered_is_named_where_there_is_room() -> None:
+    async with prompting((80, 12)) as prompt:
+        prompt.store.status = replace(prompt.store.status, program="editor")
+        assert (await prompt.lines())[0].endswith("answering editor · qwen3-4b · CPU")
+    async with prompting((40, 12)) as prompt:
+        prompt.store.status = replace(prompt.store.status, program="editor")
+        assert "editor" not in (await prompt.lines())[0]

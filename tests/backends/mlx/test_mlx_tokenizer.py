@@ -12,7 +12,7 @@ pytest.importorskip("mlx.core", reason="MLX is not installed")
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
 from tokenizers import pre_tokenizers as splitters
 
-from backends.base import ModelError
+from backends.base import InfillTokens, ModelError
 from backends.mlx.loading.tokenizer_files import read_engine, read_tokenizer
 from backends.mlx.mlx_tokenizer import MlxTokenizer
 
@@ -206,3 +206,31 @@ def test_a_sentencepiece_model_alone_is_turned_into_one_of_ours(tmp_path: Path) 
     (tmp_path / "tokenizer.model").write_bytes(b"damaged")
     with pytest.raises(ModelError, match=r"tokenizer\.model is damaged"):
         read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),
+        (f"{SPACE}<PRE>", f"{SPACE}<SUF>", f"{SPACE}<MID>"),
+        (
+            "<\uff5cfim\u2581begin\uff5c>",
+            "<\uff5cfim\u2581hole\uff5c>",
+            "<\uff5cfim\u2581end\uff5c>",
+        ),
+    ],
+)
+def test_tokens_of_a_gap_to_fill_are_known_by_their_names(names: tuple[str, str, str]) -> None:
+    def infill(*known: str) -> InfillTokens | None:
+        engine = byte_level()
+        engine.add_tokens([AddedToken(name, special=False) for name in known])
+        n_vocab = engine.get_vocab_size()
+        return MlxTokenizer(engine, n_vocab=n_vocab, end_tokens=frozenset(), template=None).infill
+
+    found = infill(*names)
+    assert found is not None
+    engine = byte_level()
+    engine.add_tokens(list(names))
+    assert (found.prefix, found.suffix, found.middle) == tuple(map(engine.token_to_id, names))
+    assert infill(*names[:2]) is None
+    assert infill() is None

@@ -209,7 +209,7 @@ class MaskedAfterWarping(Sampler):
         self, logits: NDArray[np.float32], history: Sequence[int], drafted: Sequence[int] = ()
     ) -> Distribution:
         assert self.constraint is not None
-        said = [*history[self.start + self.constraint.length :], *drafted]
+        said = [*history[self.prompt_tokens + self.constraint.length :], *drafted]
         law, allowed = warp(logits, self.settings), self.constraint.allowed(said)
         if allowed is None or not allowed[law.ids].any():
             return super().distribution(logits, history, drafted)

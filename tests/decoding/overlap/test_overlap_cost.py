@@ -1,5 +1,7 @@
 """What drafting ahead is expected to cost, and how that follows what it does."""
 
+import math
+
 import pytest
 
 from decoding.estimation.cost import CostModel, DraftCost
@@ -47,6 +49,51 @@ def test_passes_take_longer_while_both_run() -> None:
     for _ in range(60):
         slowdown.observe(2.0, 1.0)
     assert slowdown.factor == 1.0, "nobody is faster for the company"
+
+
+def test_what_counts_of_a_pass_is_bounded() -> None:
+    assert Slowdown(1.2).observe(2.0, 2.8) == pytest.approx(1.4)
+    assert Slowdown(1.2).observe(2.0, 200.0) == pytest.approx(1.2 * math.exp(0.5))
+
+
+def alone(slowdown: Slowdown, costs: CostModel, seconds: float) -> None:
+    """A plain step of so many seconds."""
+    before = costs.seconds(1)
+    costs.observe(1, seconds)
+    slowdown.confirm(math.log(costs.seconds(1) / before))
+
+
+@pytest.mark.parametrize("load", [0.5, 0.9, 1.1, 2.0])
+def test_a_drift_of_the_target_is_no_slowdown(load: float) -> None:
+    """First seen by passes that run beside the drafter, until a pass alone is called for."""
+    slowdown, costs = Slowdown(1.2), CostModel({1: 1.0, 2: 1.5, 4: 2.0, 16: 3.0})
+    for _ in range(40):
+        slowdown.observe(costs.seconds(4), 1.2 * load * 2.0)
+        for _ in range(20):
+            if not slowdown.is_doubtful:
+                break
+            alone(slowdown, costs, load)
+    for _ in range(40):  # it is parked, or it is not
+        alone(slowdown, costs, load)
+    assert costs.seconds(1) == pytest.approx(load, rel=0.01)
+    assert slowdown.factor == pytest.approx(1.2, rel=0.03)
+
+
+def test_what_passes_alone_do_not_show_is_a_slowdown() -> None:
+    slowdown, costs = Slowdown(1.2), CostModel({1: 1.0, 2: 1.5, 4: 2.0, 16: 3.0})
+    plain = 0
+    for _ in range(60):
+        slowdown.observe(costs.seconds(4), 1.7 * 2.0)
+        while slowdown.is_doubtful and plain < 30:
+            alone(slowdown, costs, 1.0)
+            plain += 1
+    assert slowdown.factor == pytest.approx(1.7, rel=0.01)
+    assert 0 < plain < 30
+    for _ in range(60):
+        alone(slowdown, costs, 1.0)
+    for _ in range(60):  # while nothing is drafted ahead
+        alone(slowdown, costs, 2.0)
+    assert slowdown.factor == pytest.approx(1.7, rel=0.01)
 
 
 def test_more_outcomes_hit_more_often() -> None:

@@ -18,6 +18,7 @@ from tests.fixtures.workers import StepwiseWorker
 
 N_VOCAB = 12
 PROMPT = [3, 1, 4, 1, 5]
+DRAW_SECONDS = 0.25
 GREEDY = SamplingSettings(temperature=0.0)
 Make = Callable[..., "Rig"]
 
@@ -37,7 +38,12 @@ class Rig:
         self.context, self.worker = context, StepwiseWorker(passes)
         made = DraftModel("model", context, n_vocab=N_VOCAB, end_tokens=ends)
         self.drafter = Overlapping(
-            "overlap", made, self.worker, acceptance=lambda one: [share] * len(one), split=split
+            "overlap",
+            made,
+            self.worker,
+            acceptance=lambda one: [share] * len(one),
+            draw_seconds=lambda: DRAW_SECONDS,
+            split=split,
         )
         self.alone = DraftModel("model", alone, n_vocab=N_VOCAB, end_tokens=ends)
         for drafter in (self.drafter, self.alone):
@@ -132,7 +138,7 @@ def test_a_draft_made_ahead_is_used_once(rig: Make) -> None:
     second = one.drafter.propose(history, 3)
     assert len(one.context.forwards) > before
     assert second.tokens == first.tokens
-    assert second.ahead is None
+    assert second.ahead == Ahead(0)
 
 
 def test_another_reply_uses_nothing_of_the_one_before(rig: Make) -> None:
@@ -154,6 +160,7 @@ def test_what_ends_the_reply_is_not_drafted_for(rig: Make) -> None:
     assert one.drafter.propose(PROMPT, 3).tokens == drafted
     history = [*PROMPT, *drafted, bonus]
     one.drafter.commit(history)
+    assert one.drafter._predrafts is not None
     assert not one.drafter._predrafts.has(history)
     assert len(one.drafter._predrafts) == 1, "the time went to the next likeliest outcome"
 
@@ -253,32 +260,18 @@ def test_a_drafter_that_is_dropped_for_its_draft_works_no_more(rig: Make) -> Non
     assert one.worker.is_closed
 
 
-def test_what_was_hidden_is_the_time_of_what_was_used(
-    table: Callable[..., NDArray[np.float32]], fake_context: Callable[..., Any]
+@pytest.mark.parametrize(("passes", "limit", "used"), [(4, 2, 2), (2, 3, 1), (1, 3, 0)])
+def test_hidden_time_is_what_the_used_tokens_would_have_taken_in_turn(
+    rig: Make, passes: int, limit: int, used: int
 ) -> None:
-    context = fake_context(table(7, N_VOCAB))
-    now = [0.0]
-    forward = context.forward
-
-    def slow(tokens: Sequence[int], n_logits: int) -> Any:
-        now[0] += 1.0
-        return forward(tokens, n_logits)
-
-    context.forward = slow
-    model = DraftModel("model", context, n_vocab=N_VOCAB)
-    drafter = Overlapping(
-        "overlap",
-        model,
-        StepwiseWorker(4),
-        acceptance=lambda one: [0.9] * len(one),
-        clock=lambda: now[0],
-    )
-    drafter.begin(PROMPT, Sampler(GREEDY))
-    drafted = drafter.propose(PROMPT, 3).tokens
+    """Not what they took meanwhile, when both compete for memory. The first pass drafts none."""
+    one = rig(passes, share=0.9)
+    drafted = one.drafter.propose(PROMPT, 3).tokens
     text = [*PROMPT, *drafted]
-    history = [*text, int(context.row(text).argmax())]
-    drafter.commit(history)
-    assert drafter.propose(history, 2).ahead == Ahead(1, is_hit=True, hidden_seconds=2.0)
+    history = [*text, likeliest(one, text)]
+    one.drafter.commit(history)
+    ahead = one.drafter.propose(history, limit).ahead
+    assert ahead == Ahead(int(used > 0), is_hit=used > 0, hidden_seconds=used * DRAW_SECONDS)
 
 
 def test_no_two_streams_of_drafts_made_ahead_have_the_same_numbers() -> None:
@@ -304,5 +297,21 @@ def test_a_drafter_that_begins_again_in_mid_answer_drafts_ahead_by_new_numbers(
         one.begin(PROMPT, sampler)
         one.propose(PROMPT, 4)
         one.rest()
+        assert one._predrafts is not None
         drawn.append([tuple(made.draft.tokens) for made in one._predrafts._made.values()])
     assert drawn[0] != drawn[1]
+
+
+def test_a_round_before_the_last_step_counts_neither_as_hit_nor_as_miss(rig: Make) -> None:
+    one = rig()
+    drafted = one.drafter.propose(PROMPT, 3).tokens
+    history = [*PROMPT, *drafted, likeliest(one, [*PROMPT, *drafted])]
+    one.drafter.commit(history)
+    history.append(1)
+    one.drafter.commit(history)  # that step drafted nothing, or another drafter did
+    draft = one.drafter.propose(history, 3)
+    assert draft.ahead is None
+    assert draft.tokens == one.in_turn(history, 3)
+    history.append(2)
+    one.drafter.commit(history)
+    assert one.drafter.propose(history, 3).ahead is not None

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,8 @@ from numpy.typing import NDArray
 
 from backends.base import ModelError, UsageError
 from decoding.sampling import truncation
-from decoding.sampling.distribution import (
-    PENALTY_WINDOW,
-    Distribution,
-    SamplingSettings,
-    point_mass,
-    warp,
-)
+from decoding.sampling.adjustment import PENALTY_WINDOW
+from decoding.sampling.distribution import Distribution, SamplingSettings, point_mass, warp
 from decoding.sampling.sampler import Sampler
 
 common = hypothesis_settings(max_examples=100, deadline=None, derandomize=True)
@@ -201,6 +196,53 @@ def test_the_penalty_looks_at_the_last_64_tokens_only() -> None:
     assert inside.of(0) < outside.of(0)
 
 
+def test_each_time_that_the_reply_has_a_token_counts_and_the_prompt_does_not() -> None:
+    logits = np.array([2.0, -2.0, 1.0, 0.0], dtype=np.float32)
+    settings = SamplingSettings(1.0, 0, 1.0, 0.0, presence_penalty=0.5, frequency_penalty=0.25)
+    weights = np.exp([2.0 - 0.5 - 0.75, -2.0, 1.0 - 0.5 - 0.25, 0.0])
+    found = Sampler(settings, prompt_tokens=2).distribution(logits, [1, 1, 0, 2], [0, 0])
+    assert found.probabilities.tolist() == pytest.approx((weights / weights.sum()).tolist())
+
+
+def test_a_bias_is_added_before_truncation_and_minus_100_bans() -> None:
+    logits = np.array([3.0, 2.0, 1.0, -500.0], dtype=np.float32)
+    settings = SamplingSettings(1.0, 2, 1.0, 0.0, logit_bias=((0, -100.0), (2, 2.5), (9, 5.0)))
+    found = Sampler(settings).distribution(logits, [0])
+    assert found.ids.tolist() == [1, 2]
+    assert found.of(2) == pytest.approx(math.exp(1.5) / (1 + math.exp(1.5)))
+    bans = replace(settings, temperature=0.0, logit_bias=tuple((i, -100.0) for i in range(3)))
+    assert warp(logits, bans).ids.tolist() == [3]
+
+
+def test_bans_yield_where_nothing_else_can_follow() -> None:
+    logits = np.array([1.0, 2.0, -np.inf], dtype=np.float32)
+    bans = replace(PLAIN, logit_bias=((0, -100.0), (1, -100.0)))
+    assert warp(logits, bans).probabilities.tolist() == warp(logits, PLAIN).probabilities.tolist()
+
+
+def test_a_bias_of_a_token_that_the_model_lacks_is_refused() -> None:
+    settings = SamplingSettings(logit_bias=((9, 1.0),))
+    settings.check_vocabulary(10)
+    with pytest.raises(UsageError, match="does not exist"):
+        settings.check_vocabulary(9)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"presence_penalty": 0.1}, {"frequency_penalty": -0.1}, {"logit_bias": ((1, 1.0),)}]
+)
+def test_a_device_is_not_given_what_it_does_not_know(changed: dict[str, Any]) -> None:
+    assert Sampler(PLAIN).warping is not None
+    assert Sampler(replace(PLAIN, **changed)).warping is None
+
+
+def test_in_another_vocabulary_tokens_are_neither_biased_nor_counted() -> None:
+    logits = np.array([1.0, 2.0, 0.5], dtype=np.float32)
+    settings = replace(PLAIN, presence_penalty=1.0, logit_bias=((0, 3.0),), repeat_penalty=1.5)
+    found = Sampler(settings).distribution_elsewhere(logits, [0, 1], [1])
+    expected = warp(logits, replace(PLAIN, repeat_penalty=1.5), [0, 1, 1])
+    assert found.probabilities.tolist() == expected.probabilities.tolist()
+
+
 @st.composite
 def distributions(draw: st.DrawFn) -> Distribution:
     ids = sorted(draw(st.sets(st.integers(0, 50), min_size=1, max_size=8)))
@@ -259,6 +301,12 @@ def test_point_mass_is_all_on_one_token() -> None:
         {"repeat_penalty": 0.0},
         {"repeat_penalty": -1.0},
         {"repeat_penalty": math.inf},
+        {"presence_penalty": 2.1},
+        {"frequency_penalty": -2.1},
+        {"frequency_penalty": math.nan},
+        {"logit_bias": ((1, 100.5),)},
+        {"logit_bias": ((1, math.nan),)},
+        {"logit_bias": ((-1, 1.0),)},
         {"seed": -1},
         {"seed": 2**63},
     ],

@@ -45,6 +45,15 @@ Table = Callable[..., NDArray[np.float32]]
 LENGTH = 3
 NO_END: frozenset[int] = frozenset()
 PENALISED = SamplingSettings(0.8, 0, 1.0, 0.0, repeat_penalty=1.4)
+COUNTED = SamplingSettings(
+    0.8,
+    0,
+    1.0,
+    0.0,
+    presence_penalty=0.7,
+    frequency_penalty=1.1,
+    logit_bias=((1, -100.0), (2, 0.5)),
+)
 
 
 def error(target: "FakeContext", drafter: Drafter, sampling: SamplingSettings) -> float:
@@ -52,7 +61,7 @@ def error(target: "FakeContext", drafter: Drafter, sampling: SamplingSettings) -
 
     def rows(prefix: Prefix) -> Distribution:
         text = [*PROMPT, *prefix]
-        return warp(target.row(text), sampling, text)
+        return warp(target.row(text), sampling, text, prefix)
 
     def step(prefix: Prefix, path: Path) -> Prefix:
         if prefix:
@@ -75,7 +84,7 @@ def error(target: "FakeContext", drafter: Drafter, sampling: SamplingSettings) -
 
 
 @pytest.mark.usefixtures("symbolic_loop")
-@pytest.mark.parametrize("sampling", [DENSE, SPARSE, PENALISED])
+@pytest.mark.parametrize("sampling", [DENSE, SPARSE, PENALISED, COUNTED])
 @pytest.mark.parametrize("name", MAKERS)
 def test_the_loop_says_what_the_target_says(
     name: str, sampling: SamplingSettings, table: Table, fake_context: Open

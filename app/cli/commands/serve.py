@@ -1,0 +1,125 @@
+"""`specchat serve`: answers other programs over HTTP."""
+
+import sys
+from threading import Event
+from typing import Annotated
+
+import typer
+
+from app.cli import completion, option_values, options
+from app.cli.terminal import process, stderr, stdout
+from app.cli.terminal.exit_codes import EXIT_INTERRUPTED
+from app.cli.terminal.interrupt import deferred
+from app.engine.engine import Engine
+from app.engine.engine_status import Loaded, Phase, where_it_runs
+from app.loading.session_options import SessionOptions
+from app.paths import Paths
+from app.serve.clients.client_config import CLIENTS, check_client, client_config
+from app.serve.clients.endpoint import Endpoint, address_of
+from app.serve.clients.served_model import served_model
+from app.serve.server_options import ServerOptions
+from app.serve.serving import serving
+from app.settings.answering import Answering
+from app.settings.in_effect import settings_in_effect
+from app.settings.listening import KEY_VARIABLE
+from backends.base import ModelError
+
+CLIENT_NAMES = f"{', '.join(CLIENTS[:-1])} or {CLIENTS[-1]}"
+
+_POLL_SECONDS = 0.1
+_CLOSE_SECONDS = 0.8
+"""How long the end waits for the engine."""
+
+SWITCH_SECONDS = 0.0005
+"""Thread switch interval; Python's default of 5 ms is as long as a token."""
+
+
+@options.with_options(*options.SESSION, *options.SERVER)
+def serve(
+    context: typer.Context,
+    print_config: Annotated[
+        str | None,
+        typer.Option(
+            "--print-config",
+            metavar="CLIENT",
+            help=f"Print what to paste into {CLIENT_NAMES}, and serve nothing.",
+            autocompletion=completion.clients,
+        ),
+    ] = None,
+) -> None:
+    """Answer other programs over HTTP, in OpenAI's dialect, until Ctrl+C.
+
+    It listens on this machine alone unless --key-file names a file that holds a key.
+    """
+    session_options = option_values.session_options(context)
+    server_options = option_values.server_options(context)
+    paths = Paths.of_this_user()
+    if print_config is not None:
+        _print_config(print_config, session_options, server_options, paths)
+        return
+    defaults = Answering.of(settings_in_effect(paths).values)
+    engine = Engine(session_options, paths)
+    sys.setswitchinterval(SWITCH_SECONDS)
+    with serving(server_options, defaults)(engine) as address, deferred() as stop:
+        try:
+            engine.start()
+            loaded = _loaded(engine, stop)
+            if loaded is not None:
+                _introduce(address, loaded, defaults)
+            while not stop.wait(_POLL_SECONDS):
+                pass
+        finally:
+            is_closed = engine.close(_CLOSE_SECONDS)
+        if not is_closed:  # a pass that takes longer would delay the end of the interpreter
+            process.leave(EXIT_INTERRUPTED)
+
+
+def _print_config(
+    client: str, session_options: SessionOptions, server_options: ServerOptions, paths: Paths
+) -> None:
+    """Print what a client needs on standard output, and where it belongs on standard error.
+
+    Raises:
+        SpecchatError: the client or the model is unknown.
+    """
+    check_client(client)
+    address = address_of(server_options.host, server_options.port)
+    name, context = served_model(session_options, paths)
+    config = client_config(client, Endpoint(address, name, context, bool(server_options.key)))
+    stderr.note(f"paste into: {config.place}")
+    if server_options.key:
+        stderr.note(f"first:      set {KEY_VARIABLE} to the key of the server")
+    stdout.write(config.text)
+    if config.then:
+        stderr.note(f"then:       {config.then}")
+
+
+def _loaded(engine: Engine, stop: Event) -> Loaded | None:
+    """What was loaded, shown as it proceeds; None if the user interrupted it.
+
+    Raises:
+        SpecchatError: it could not be loaded.
+    """
+    try:
+        while not stop.wait(_POLL_SECONDS):
+            status = engine.status
+            if status.phase is Phase.READY and status.loaded is not None:
+                return status.loaded
+            if status.phase is Phase.FAILED:
+                raise status.error or ModelError("no model was loaded")
+            stderr.status(status.text)
+        return None
+    finally:
+        stderr.clear_status()
+
+
+def _introduce(address: str, loaded: Loaded, defaults: Answering) -> None:
+    model = f"{loaded.name}, {where_it_runs(loaded.info)}, context {loaded.context_size:,} tokens"
+    drafters = ", ".join(loaded.drafters) or f"none: {loaded.missing or 'drafting is off'}"
+    stderr.note(f"address   {address}/v1 (Ctrl+C ends it)")
+    stderr.note(f"model     {model}")
+    stderr.note(f"drafters  {drafters}")
+    rule = defaults.sampling.lossy_in_effect
+    for note in (*loaded.notes, rule.warning if rule else ""):
+        if note:
+            stderr.note(f"note: {note}")

@@ -1,0 +1,135 @@
+"""Reads an answer as events, while the engine's thread fills it."""
+
+from collections.abc import Iterator
+
+from app.engine.asking.answer import Answer, Stage
+from app.engine.reply import Reply
+from app.serve.dialect import MakeSplitter, Splitter
+from app.serve.refusal import RefusalKind, RefusedError
+from app.serve.reply_events import (
+    Alternative,
+    Begun,
+    Ended,
+    EndReason,
+    ReplyEvent,
+    TextDelta,
+    Timings,
+    TokenLogprob,
+    Usage,
+)
+from backends.base import PromptTooLongError, SpecchatError, UsageError
+from decoding.events import FinishReason
+
+_REASONS = {
+    FinishReason.STOP: EndReason.STOP,
+    FinishReason.LENGTH: EndReason.LENGTH,
+    FinishReason.CONTEXT: EndReason.CONTEXT,
+}
+
+
+def refusal_of(error: Exception) -> RefusedError:
+    """An error of the engine, as a program is told of it."""
+    if isinstance(error, PromptTooLongError):
+        return RefusedError(RefusalKind.CONTEXT_EXCEEDED, error.summary, "messages")
+    if isinstance(error, UsageError):
+        return RefusedError(RefusalKind.INVALID, error.summary)
+    if isinstance(error, SpecchatError):
+        return RefusedError(RefusalKind.FAILED, error.summary)
+    return RefusedError(RefusalKind.FAILED, "the engine failed")
+
+
+class ReplyReader:
+    """Events of one answer, of which each call returns those since the last one."""
+
+    def __init__(self, answer: Answer, make_splitter: MakeSplitter | None) -> None:
+        self._answer = answer
+        self._make_splitter = make_splitter
+        self._splitter: Splitter | None = None
+        self._read = 0
+        """Characters of the text that were read."""
+        self._told = 0
+        """Tokens whose log probabilities were read."""
+        self._has_begun = False
+        self.is_over = False
+        """Whether all events were read."""
+
+    def read(self) -> Iterator[ReplyEvent]:
+        """Yield the events since the last call; the last of all is Ended.
+
+        Raises:
+            RefusedError: the answer failed, or was stopped by others than who asked.
+        """
+        answer = self._answer
+        self.is_over = is_done = answer.is_done  # first: what follows is then complete
+        if is_done and answer.error is not None:
+            raise refusal_of(answer.error)
+        reply = answer.reply
+        if is_done and (reply is None or reply.finish_reason in (None, FinishReason.CANCELLED)):
+            raise RefusedError(RefusalKind.FAILED, "the answer was stopped here")
+        if reply is None or (answer.stage is not Stage.ANSWERING and not is_done):
+            return
+        if not self._has_begun:
+            self._has_begun = True
+            if self._make_splitter is not None:
+                self._splitter = self._make_splitter(answer.form)
+            statistics = reply.statistics
+            yield Begun(statistics.prompt_tokens, statistics.cached_prompt_tokens)
+        yield from self._added(reply)
+        if is_done:
+            yield from self._end(reply)
+
+    def _added(self, reply: Reply) -> Iterator[ReplyEvent]:
+        text = reply.text
+        added, self._read = text[self._read :], len(text)
+        if added:
+            delta = TextDelta(added, tuple(self._logprobs(reply)))
+            yield from self._splitter.feed(delta) if self._splitter else (delta,)
+
+    def _logprobs(self, reply: Reply) -> Iterator[TokenLogprob]:
+        """Log probabilities of the tokens that begin in the text read so far, and were not told.
+
+        So neither tokens after a stop text are told, nor the one that ends the reply.
+        """
+        while self._told < min(len(reply.logprobs), len(reply.token_ends)):
+            begins_at = reply.token_ends[self._told - 1] if self._told else 0
+            if begins_at >= self._read:
+                return
+            told, data = reply.logprobs[self._told], reply.token_bytes
+            self._told += 1
+            top = tuple(Alternative(data[token], logprob) for token, logprob in told.top)
+            yield TokenLogprob(data[told.token], told.logprob, top)
+
+    def _end(self, reply: Reply) -> Iterator[ReplyEvent]:
+        has_calls = False
+        if self._splitter is not None:
+            yield from self._splitter.finish()
+            has_calls = self._splitter.has_calls
+        reason = _REASONS[reply.finish_reason or FinishReason.STOP]
+        stop_text = ""
+        if has_calls and reason is EndReason.STOP:
+            reason = EndReason.TOOL_CALLS
+        elif reply.stop_text in self._answer.request.options.stops:
+            reason, stop_text = EndReason.STOP_SEQUENCE, reply.stop_text
+        yield Ended(reason, self._usage(reply), stop_text)
+
+    def _reasoning_tokens(self, reply: Reply) -> int:
+        length = self._splitter.reasoning_length if self._splitter else 0
+        return sum(0 < end <= length for end in reply.token_ends)
+
+    def _usage(self, reply: Reply) -> Usage:
+        statistics, predicted = reply.statistics, reply.predicted
+        return Usage(
+            statistics.prompt_tokens,
+            statistics.cached_prompt_tokens,
+            statistics.completion_tokens,
+            self._reasoning_tokens(reply),
+            accepted_prediction_tokens=predicted.accepted if predicted else 0,
+            rejected_prediction_tokens=predicted.rejected if predicted else 0,
+            timings=Timings(
+                statistics.prefill_seconds,
+                statistics.decode_seconds,
+                statistics.decode_tokens_per_second,
+                statistics.drafted,
+                statistics.accepted,
+            ),
+        )

@@ -1,0 +1,1 @@
+"""What to paste into other programs so that they use the server."""

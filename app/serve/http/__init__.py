@@ -1,0 +1,1 @@
+"""HTTP: connections, checks, routes, bodies and streams."""

@@ -1,0 +1,1 @@
+"""OpenAI's dialects of chat and of completions."""

@@ -1,0 +1,40 @@
+"""Why a request is not answered; each dialect words it in its own body."""
+
+from enum import Enum
+
+
+class RefusalKind(Enum):
+    """What is wrong, with its HTTP status."""
+
+    INVALID = 400
+    CONTEXT_EXCEEDED = -400
+    UNAUTHORIZED = 401
+    FORBIDDEN = 403
+    NOT_FOUND = 404
+    METHOD = 405
+    SLOW = 408
+    TOO_LARGE = 413
+    MEDIA_TYPE = 415
+    FAILED = 500
+    BUSY = 503
+    LOADING = -503
+
+    @property
+    def status(self) -> int:
+        """Its HTTP status."""
+        return abs(self.value)
+
+
+class RefusedError(Exception):
+    """A request that is not answered. param: the field that is wrong, "" if none is."""
+
+    def __init__(self, kind: RefusalKind, message: str, param: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.param = param
+
+
+def invalid(message: str, param: str = "") -> RefusedError:
+    """A request that asks for what cannot be, or what is not understood."""
+    return RefusedError(RefusalKind.INVALID, message, param)

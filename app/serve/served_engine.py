@@ -1,0 +1,63 @@
+"""The engine as the server sees it: what is loaded, and the queue in front of it."""
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import Self
+
+from app.engine.asking.answer import Answer
+from app.engine.engine import Engine
+from app.engine.engine_status import Loaded, Phase
+from app.serve.answers.reply_reader import refusal_of
+from app.serve.answers.turns import Turns
+from app.serve.limits import Limits
+from app.serve.metrics import Metrics
+from app.serve.refusal import RefusalKind, RefusedError
+from backends.base import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class ServedEngine:
+    """An engine with its queue, its bounds and its metrics."""
+
+    engine: Engine
+    limits: Limits
+    turns: Turns
+    metrics: Metrics
+    started_at: int
+    """When, in seconds since 1970."""
+
+    @classmethod
+    def of(cls, engine: Engine, limits: Limits) -> Self:
+        """An engine with an empty queue."""
+        turns = Turns(limits.waiting)
+        return cls(engine, limits, turns, Metrics(turns), int(time.time()))
+
+    @property
+    def loaded(self) -> Loaded:
+        """What is loaded now.
+
+        Raises:
+            RefusedError: nothing is; it is loading, or that failed.
+        """
+        status = self.engine.status
+        if status.loaded is not None and status.phase is Phase.READY:
+            return status.loaded
+        why = status.error.summary if status.error else "the model is loading; try again later"
+        raise RefusedError(RefusalKind.LOADING, why)
+
+    async def check(self, answer: Answer) -> None:
+        """Build the prompt of an answer, if that is possible within a moment.
+
+        Raises:
+            RefusedError: the request cannot be answered.
+        """
+        prepared = asyncio.wrap_future(self.engine.prepare(answer))
+        try:
+            await asyncio.wait_for(prepared, self.limits.check_seconds)
+        except TimeoutError:
+            return  # its turn will tell
+        except UsageError as error:
+            raise refusal_of(error) from error
+        except Exception:
+            return  # its turn will tell, with a report

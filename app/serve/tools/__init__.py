@@ -1,0 +1,1 @@
+"""Tools: what a program offers, and the calls in the text of a reply."""

@@ -1,0 +1,191 @@
+"""Calls that are written as JSON objects: {"name": ..., "arguments": {...}}."""
+
+import json
+import re
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from app.serve.reply_events import Delta
+from app.serve.tools.growing_text import GrowingText, Reading
+from app.serve.tools.open_calls import OpenCalls
+
+Splitting = Generator[Delta | None, None, bool]
+"""Yields what is certain, None where more text is awaited; returns whether a call was read."""
+
+_STRING = r'"(?:[^"\\]|\\.)*"'
+_HEAD = re.compile(
+    rf'\s*\{{\s*"name"\s*:\s*({_STRING})\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{{)', re.DOTALL
+)
+_FIRST_KEY = re.compile(rf"\s*\{{\s*({_STRING})", re.DOTALL)
+_MAY_BEGIN = re.compile(r'\s*(\{\s*("|$)|$)')
+_KEYS = {f'"{key}"' for key in ("name", "arguments", "parameters", "function", "type", "id")}
+"""What the object of a call begins with, in the forms that models are seen to write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call that was read as a whole; arguments: None if it has none."""
+
+    name: str
+    arguments: str | None
+
+
+def json_calls(text: GrowingText, calls: OpenCalls, *, any_name: bool) -> Splitting:
+    """Read one call, several with a comma or semicolon between them, or an array of such.
+
+    Nothing is taken, and False returned, if what follows is no call. any_name: whether tools that
+    are not offered count as well, as where the text around tells that it is a call.
+    """
+    bracket = yield from text.opening(("[", "{"))
+    is_array = bracket == "["
+    before = text.take_opening("[") if is_array else ""
+    if not (yield from json_call(text, calls, any_name=any_name)):
+        text.give_back(before)
+        return False
+    while not calls.are_full:
+        separator = yield from text.opening((",", ";", "{"))
+        before = text.take_opening(separator) if separator in (",", ";") else ""
+        is_call = bool(separator) and (yield from json_call(text, calls, any_name=any_name))
+        if not is_call:
+            text.give_back(before)
+            break
+    if is_array and (yield from text.opening(("]",))):
+        text.take_opening("]")
+    return True
+
+
+def json_call(text: GrowingText, calls: OpenCalls, *, any_name: bool) -> Splitting:
+    """Read one call; nothing is taken, and False returned, if what follows is none."""
+    scan, scanned = ObjectScan(), 0
+    while True:
+        if not _may_be_call(text.rest):
+            return False
+        head = _HEAD.match(text.rest)
+        if head is not None:
+            name = _loaded(head[1])
+            if not isinstance(name, str) or not (any_name or calls.knows(name)):
+                return False
+            text.take(head.end())
+            yield calls.begin(name)
+            yield from streamed_object(text, calls)
+            yield from _end_of_object(text)
+            return True
+        scanned += scan.feed(text.rest[scanned:])
+        if scan.is_done:
+            return (yield from _whole_call(text, scanned, calls, any_name=any_name))
+        if text.has_ended:
+            return False
+        yield None
+
+
+def streamed_object(text: GrowingText, calls: OpenCalls) -> Generator[Delta | None, None, None]:
+    """Yield an object that follows as the arguments of the latest call, as it comes."""
+    scan = ObjectScan()
+    while True:
+        taken = text.take(scan.feed(text.rest))
+        if taken:
+            yield calls.arguments(taken)
+        if scan.is_done or text.has_ended:
+            return
+        yield None
+
+
+class ObjectScan:
+    """Finds the end of a JSON object in text that grows, by its brackets outside of strings."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._in_string = False
+        self._is_escaped = False
+        self.is_done = False
+
+    def feed(self, text: str) -> int:
+        """How many characters of this text belong to the object."""
+        for count, character in enumerate(text, start=1):
+            self._step(character)
+            if self.is_done:
+                return count
+        return len(text)
+
+    def _step(self, character: str) -> None:
+        if self._is_escaped:
+            self._is_escaped = False
+        elif self._in_string:
+            self._is_escaped = character == "\\"
+            self._in_string = character != '"'
+        elif character == '"':
+            self._in_string = True
+        elif character in "{[":
+            self._depth += 1
+        elif character in "}]":
+            self._depth -= 1
+            self.is_done = self._depth <= 0
+
+
+def _end_of_object(text: GrowingText) -> Reading[None]:
+    """Take what follows the arguments in the object of a call: other keys, and its end."""
+    following = yield from text.opening(("}", ","))
+    if following == "}":
+        text.take_opening("}")
+    elif following == "," and (yield from _has_more_keys(text)):
+        scan = ObjectScan()
+        scan.feed("{")
+        while True:
+            text.take(scan.feed(text.rest))
+            if scan.is_done or text.has_ended:
+                return
+            yield
+
+
+def _has_more_keys(text: GrowingText) -> Reading[bool]:
+    """Whether a key follows the comma; a model may also have left out the end of the object."""
+    while True:
+        after = text.rest.lstrip()[1:].lstrip()
+        if after or text.has_ended:
+            return after.startswith('"')
+        yield
+
+
+def _may_be_call(text: str) -> bool:
+    """Whether more text could make it a call."""
+    key = _FIRST_KEY.match(text)
+    if key is not None:
+        return key[1] in _KEYS
+    return _MAY_BEGIN.match(text) is not None
+
+
+def _whole_call(text: GrowingText, end: int, calls: OpenCalls, *, any_name: bool) -> Splitting:
+    call = _call_of(_loaded(text.rest[:end]))
+    if call is None or not (any_name or (calls.knows(call.name) and call.arguments is not None)):
+        return False
+    text.take(end)
+    yield calls.begin(call.name)
+    yield calls.arguments("{}" if call.arguments is None else call.arguments)
+    return True
+
+
+def _call_of(value: object) -> Call | None:
+    """The call that an object means, in whichever order and nesting its keys are."""
+    if not isinstance(value, dict):
+        return None
+    fields = cast("Mapping[str, object]", value)
+    inner = fields.get("function")
+    if isinstance(inner, dict):
+        return _call_of(cast("object", inner))
+    name = fields.get("name", inner)
+    if not isinstance(name, str):
+        return None
+    arguments = fields.get("arguments", fields.get("parameters"))
+    if isinstance(arguments, str):
+        return Call(name, arguments if isinstance(_loaded(arguments), dict) else None)
+    if not isinstance(arguments, dict):
+        return Call(name, None)
+    return Call(name, json.dumps(arguments, ensure_ascii=False))
+
+
+def _loaded(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None

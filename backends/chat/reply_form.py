@@ -1,0 +1,61 @@
+"""How a model writes its tool calls and its thinking, as far as its prompt tells."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+THINKING = {
+    "<think>": "</think>",
+    "[THINK]": "[/THINK]",
+    "<thinking>": "</thinking>",
+    "<seed:think>": "</seed:think>",
+}
+"""Texts that open thinking, at the beginning of a reply only, and those that close it."""
+
+
+class ToolForm(StrEnum):
+    """A way to write tool calls in a reply."""
+
+    HERMES = "hermes"
+    """JSON objects between <tool_call> and </tool_call>: Hermes, Qwen."""
+    XML = "xml"
+    """Functions and parameters in tags, between the same: Qwen3-Coder."""
+    LLAMA = "llama"
+    """A reply that is a JSON object, perhaps after <|python_tag|>: Llama 3.x."""
+    MISTRAL = "mistral"
+    """After [TOOL_CALLS], an array of JSON objects, or names and [ARGS]."""
+    GENERIC = "generic"
+    """A reply that is a JSON object or an array of such, as described in the system message."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyForm:
+    """What a reply may be made of, beside its content.
+
+    tools: how it calls tools, None if it has none to call. thinking: the text with which the
+    prompt opens the thinking that the reply begins with, "" if it opens none.
+    """
+
+    tools: ToolForm | None = None
+    thinking: str = ""
+
+
+PLAIN = ReplyForm()
+
+
+def tool_form(source: str) -> ToolForm | None:
+    """The form that a chat template teaches, by its text; None if it teaches no known one."""
+    if "tools" not in source:
+        return None
+    if "<tool_call>" in source and "<arg_key>" not in source:
+        return ToolForm.XML if "<parameter=" in source else ToolForm.HERMES
+    if "[TOOL_CALLS]" in source:
+        return ToolForm.MISTRAL
+    if "<|start_header_id|>" in source and "<function=" not in source:
+        return ToolForm.LLAMA
+    return None
+
+
+def opened_thinking(prompt: str) -> str:
+    """The text at the end of a prompt that opens thinking, "" if none does."""
+    end = prompt.rstrip()
+    return next((text for text in THINKING if end.endswith(text)), "")

@@ -1,0 +1,67 @@
+"""Filling a gap between two texts, by models that have the tokens for it."""
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from app.chat.conversation import Conversation
+from app.chat.question import Infill
+from app.engine.asking.answer import Answer, Request
+from app.engine.engine import Engine
+from app.engine.session_opening import open_session
+from app.loading.session_options import SessionOptions
+from app.paths import Paths
+from backends.base import UsageError
+from decoding.sampling.sampling_settings import SamplingSettings
+
+pytestmark = pytest.mark.usefixtures("llamacpp")
+
+TinyLlama = Callable[..., Path]
+PREFIX, SUFFIX, MIDDLE = 1, 2, 3
+"""Numbers of the control tokens in the small vocabulary."""
+GAP = Infill("def half(x):\n    return ", "<|fim_middle|>\n\ud83d print(half(4))")
+
+
+def options(path: Path) -> SessionOptions:
+    return SessionOptions(model=str(path), draft="off", threads=1)
+
+
+def asked(path: Path) -> Answer:
+    engine = Engine(options(path), Paths.of_this_user())
+    engine.start()
+    request = Request(Conversation("", []), SamplingSettings(temperature=0.0), 8, text=GAP)
+    try:
+        answer = engine.ask(request)
+        assert answer.wait(60)
+    finally:
+        assert engine.close(20)
+    return answer
+
+
+def test_the_prompt_is_the_text_before_then_after_and_control_texts_in_them_are_text(
+    tiny_llama: TinyLlama,
+) -> None:
+    file = tiny_llama(form="infill")
+    with closing(open_session(options(file), Paths.of_this_user(), lambda _: None)) as session:
+        tokens = session.infill_prompt(GAP.before, GAP.after).tokens
+        pieces = [session.model.tokenizer.piece(token) for token in tokens]
+    marks = [PREFIX, SUFFIX, MIDDLE]
+    assert [token for token in tokens if token in marks] == marks
+    assert (tokens[0], tokens[-1]) == (PREFIX, MIDDLE)
+    place = tokens.index(SUFFIX)
+    assert b"".join(pieces[1:place]).decode() == GAP.before
+    assert b"".join(pieces[place + 1 : -1]).decode() == GAP.after.replace("\ud83d", "?")
+
+
+def test_a_request_to_fill_a_gap_is_answered(tiny_llama: TinyLlama) -> None:
+    answer = asked(tiny_llama(form="infill"))
+    assert answer.error is None
+    assert answer.token_ids
+
+
+def test_a_model_without_the_tokens_refuses(tiny_llama: TinyLlama) -> None:
+    answer = asked(tiny_llama(form="gpt2"))
+    assert isinstance(answer.error, UsageError)
+    assert "cannot fill a gap" in str(answer.error)

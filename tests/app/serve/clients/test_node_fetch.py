@@ -1,0 +1,70 @@
+"""Node's own fetch, which gives up after 300 s of silence, outlives a prompt that takes longer.
+
+Time is scaled: a second for its 300, so that a heartbeat comes every thirtieth of a second.
+"""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from app.serve.limits import Limits
+from tests.app.serve.clients.conftest import PATIENCE_SECONDS, Serve
+from tests.fixtures.scripted import ScriptedModel
+
+_SCRIPT = Path(__file__).with_name("fetch.mjs")
+_TIMEOUT_MS = 1000
+_HEARTBEAT_SECONDS = 10 / 300
+_NEVER = 3600.0
+_TWELVE_MINUTES = 72
+"""Heartbeats in them. Six minutes would do, but Node looks at its clock once a second only."""
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed"),
+]
+
+
+@contextmanager
+def _fetching(address: str, comments: int) -> Iterator[subprocess.Popen[str]]:
+    url = f"{address}/v1/chat/completions"
+    command = ["node", str(_SCRIPT), url, str(_TIMEOUT_MS), str(comments)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_it_waits_for_a_prompt_that_takes_twelve_minutes(serve: Serve) -> None:
+    gate = Event()
+    server = serve(
+        ScriptedModel(["at ", "last"], gate=gate),
+        limits=Limits(heartbeat_seconds=_HEARTBEAT_SECONDS),
+    )
+
+    with _fetching(server.address, _TWELVE_MINUTES) as fetch:
+        assert fetch.stdout is not None
+        first = fetch.stdout.readline()
+        gate.set()
+        rest, _ = fetch.communicate(timeout=PATIENCE_SECONDS)
+
+    assert (first, rest) == ("silent\n", "at last\n")
+
+
+def test_without_heartbeats_it_gives_up(serve: Serve) -> None:
+    gate = Event()
+    server = serve(
+        ScriptedModel(["at ", "last"], gate=gate), limits=Limits(heartbeat_seconds=_NEVER)
+    )
+
+    with _fetching(server.address, _TWELVE_MINUTES) as fetch:
+        said, _ = fetch.communicate(timeout=PATIENCE_SECONDS)
+    gate.set()
+
+    assert said == "UND_ERR_BODY_TIMEOUT\n"

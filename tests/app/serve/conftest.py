@@ -1,0 +1,35 @@
+"""A server for the tests of a module, whose model writes what each test wants."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from app.serve.server import Server
+from tests.fixtures.speaking_server import HERMES, Speaker, served
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """A server and its model."""
+
+    server: Server
+    model: Speaker
+
+    def say(self, text: str) -> None:
+        """Set the text of the next replies."""
+        self.model.say(text)
+        self.model.prompts.clear()
+
+    @property
+    def prompt(self) -> str:
+        """The prompt of the latest reply."""
+        return self.model.prompts[-1]
+
+
+@pytest.fixture(scope="module")
+def spoken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spoken]:
+    """A server whose model calls tools as Hermes does."""
+    model = Speaker(HERMES)
+    with served(model, tmp_path_factory.mktemp("served")) as server:
+        yield Spoken(server, model)

@@ -1,0 +1,239 @@
+"""What is malformed, out of range or not supported is refused, named, and costs no pass."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("uvicorn")
+
+from app.serve.limits import MOST_CHOICES, MOST_MESSAGES, MOST_STOPS
+from app.serve.server import Server
+from tests.fixtures.scripted import ScriptedModel, opened
+from tests.fixtures.served_engine import (
+    CHAT,
+    COMPLETIONS,
+    HI,
+    JSON,
+    connected,
+    post,
+    read_to_end,
+    read_until,
+    request_bytes,
+    send,
+    serving,
+)
+
+MODEL = ScriptedModel(["one ", "two ", "three"])
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("home"), opened(MODEL)) as served:
+        yield served
+
+
+@pytest.fixture(autouse=True)
+def _engine_is_untouched(server: Server) -> Iterator[None]:
+    passes = MODEL.passes
+    yield
+    assert MODEL.passes == passes
+    assert post(server, CHAT, HI).json["choices"][0]["message"]["content"] == "one two three"
+
+
+def hi(**fields: Any) -> dict[str, Any]:
+    return {**HI, **fields}
+
+
+def said(role: str, content: Any) -> dict[str, Any]:
+    return {"messages": [{"role": role, "content": content}]}
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        (hi(temperature=-0.1), "temperature"),
+        (hi(temperature=0.0001), "temperature"),
+        (hi(top_p=0), "top_p"),
+        (hi(top_p=1.5), "top_p"),
+        (hi(max_tokens=0), "max_tokens"),
+        (hi(max_tokens=-1), "max_tokens"),
+        (hi(max_tokens=1.5), "max_tokens"),
+        (hi(max_completion_tokens=-5), "max_completion_tokens"),
+        (hi(n=0), "n"),
+        (hi(n=MOST_CHOICES + 1), "n"),
+        (hi(seed=-2), "seed"),
+        (hi(seed=1 << 63), "seed"),
+        (hi(seed="x"), "seed"),
+        (hi(top_k=-1), "top_k"),
+        (hi(presence_penalty=2.1), "presence_penalty"),
+        (hi(frequency_penalty=-2.1), "frequency_penalty"),
+        (hi(logit_bias={"4": 101}), "logit_bias.4"),
+        (hi(logit_bias={"-1": 1}), "logit_bias.-1"),
+        (hi(logit_bias={"5": 1}), "logit_bias"),
+        (hi(logit_bias={"x": 1}), "logit_bias.x"),
+        (hi(stop=""), "stop"),
+        (hi(stop=["a"] * (MOST_STOPS + 1)), "stop"),
+        (hi(stop=[1]), "stop"),
+        (hi(stream="perhaps"), "stream"),
+        (hi(top_logprobs=2), "top_logprobs"),
+        (hi(logprobs=True, top_logprobs=21), "top_logprobs"),
+        (hi(response_format={"type": "xml"}), "response_format.type"),
+        (hi(response_format={"type": "json_schema"}), "response_format.json_schema"),
+        (hi(response_format={"type": "json_object"}, grammar="root ::= [a-z]"), "grammar"),
+        (hi(modalities=["audio"]), "modalities.0"),
+        (hi(functions=[]), "functions"),
+        (hi(reasoning_effort="high"), "reasoning_effort"),
+        (hi(web_search_options={}), "web_search_options"),
+        (hi(something_new=1), "something_new"),
+        (hi(messages=[]), "messages"),
+        (hi(messages="hi"), "messages"),
+        (hi(messages=[HI["messages"][0]] * (MOST_MESSAGES + 1)), "messages"),
+        (hi(messages=None), "messages"),
+        ({}, "messages"),
+        (said("robot", "hi"), "messages.0.role"),
+        (said("function", "hi"), "messages.0.role"),
+        (said("user", 5), "messages.0.content"),
+        (
+            said("user", [{"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}]),
+            "messages.0.content.0.type",
+        ),
+    ],
+)
+def test_a_field_that_cannot_be_is_refused_by_name(
+    server: Server, body: dict[str, Any], param: str
+) -> None:
+    answered = post(server, CHAT, body)
+    assert answered.status == 400
+    assert answered.error["param"] == param
+    assert answered.error["type"] == "invalid_request_error"
+    assert "Traceback" not in answered.text
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"prompt": [1, 2, 3]}, "prompt"),
+        ({"prompt": "a", "echo": True}, "echo"),
+        ({"prompt": "a", "best_of": 2}, "best_of"),
+        ({"prompt": ["a"] * 9, "n": 2}, "n"),
+        ({"prompt": ["a"] * (MOST_CHOICES + 1)}, "prompt"),
+        ({"prompt": "a", "messages": []}, "messages"),
+        ({}, "prompt"),
+    ],
+)
+def test_completions_refuse_by_name_too(server: Server, body: Any, param: str) -> None:
+    answered = post(server, COMPLETIONS, body)
+    assert answered.status == 400
+    assert answered.error["param"] == param
+
+
+def test_an_empty_prompt_and_a_gap_for_a_model_that_fills_none_are_refused(server: Server) -> None:
+    for body in ({"prompt": ""}, {"prompt": "a", "suffix": "b"}):
+        assert post(server, COMPLETIONS, body).status == 400
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"nonsense",
+        b"[]",
+        b'"hi"',
+        b"\xff\xfe{}",
+        b'{"messages": [{"role": "user", "content": "hi"}], "temperature": NaN}',
+        b'{"messages": [{"role": "user", "content": "hi"}], "temperature": 1e999}',
+        b'{"messages": [{"role": "user", "content": "hi"}], "temperature": -Infinity}',
+        b'{"messages": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b'{"messages": [{"role": "user", "content": "\\ud800"}]}',
+        b'{"messages": [{"role": "user", "content": "hi"}], "seed": ' + b"9" * 5000 + b"}",
+    ],
+)
+def test_what_is_no_json_or_no_number_is_refused(server: Server, body: bytes) -> None:
+    answered = post(server, CHAT, body)
+    assert answered.status == 400
+    assert answered.error["message"]
+
+
+def test_a_conversation_that_does_not_fit_is_refused_whole(server: Server) -> None:
+    long = said("user", "x" * MODEL.n_ctx)
+    for body in (long, {**long, "stream": True}):
+        answered = post(server, CHAT, body)
+        assert answered.status == 400
+        assert answered.error["code"] == "context_length_exceeded"
+    asked = post(server, COMPLETIONS, {"prompt": "x" * MODEL.n_ctx})
+    assert asked.error["code"] == "context_length_exceeded"
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Content-Type": "text/plain"}, 415),
+        ({"Content-Type": "application/x-www-form-urlencoded"}, 415),
+        ({}, 415),
+        ({**JSON, "Content-Encoding": "gzip"}, 415),
+    ],
+)
+def test_a_page_cannot_post_without_asking_first(
+    server: Server, headers: dict[str, str], status: int
+) -> None:
+    answered = post(server, CHAT, HI, headers)
+    assert answered.status == status
+    assert "access-control-allow-origin" not in answered.headers
+
+
+def test_other_paths_and_methods_have_errors_of_the_same_form(server: Server) -> None:
+    assert send(server, "GET", "/v1/nothing").error["type"] == "not_found_error"
+    assert send(server, "GET", CHAT).status == 405
+    assert send(server, "OPTIONS", CHAT).status == 405
+    assert send(server, "DELETE", "/health").status == 405
+    assert send(server, "GET", "/v1/models/other").status == 404
+    assert send(server, "GET", "/v1/models/../../etc/passwd").status == 404
+
+
+def test_a_body_that_is_too_large_is_refused_by_its_length_alone(server: Server) -> None:
+    head = request_bytes({}).replace(b"Content-Length: 2", b"Content-Length: 104857600")
+    with connected(server) as connection:
+        connection.sendall(head)
+        came = read_until(connection, b"}")
+    assert came.startswith(b"HTTP/1.1 413")
+
+
+def test_a_body_that_grows_too_large_is_refused(server: Server) -> None:
+    head = (
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+        b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+    chunk = b"x" * (1 << 20)
+    with connected(server) as connection:
+        connection.sendall(head)
+        for _ in range(11):
+            connection.sendall(b"100000\r\n" + chunk + b"\r\n")
+        came = read_until(connection, b"}")
+    assert came.startswith(b"HTTP/1.1 413")
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\x00\x01\x02\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"NONSENSE\r\n\r\n",
+        b"GET /" + b"a" * 100_000,
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 100_000,
+        b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+    ],
+)
+def test_what_is_no_http_is_answered_with_an_error_and_the_end(
+    server: Server, garbage: bytes
+) -> None:
+    with connected(server) as connection:
+        connection.sendall(garbage)
+        connection.settimeout(60)
+        came = read_to_end(connection)
+    assert came.startswith(b"HTTP/1.1 400")
+    json.loads(came.partition(b"\r\n\r\n")[2])

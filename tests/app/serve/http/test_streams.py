@@ -1,0 +1,297 @@
+"""Streams: silences, the queue, clients that go away, and engines that fail."""
+
+import json
+import random
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from threading import Event
+
+import pytest
+
+pytest.importorskip("uvicorn")
+
+from app.serve.limits import Limits
+from app.serve.server import Server
+from tests.app.serve.http.conftest import Serve
+from tests.fixtures.scripted import ScriptedModel
+from tests.fixtures.served_engine import (
+    CHAT,
+    COMPLETIONS,
+    HI,
+    connected,
+    post,
+    read_to_end,
+    read_until,
+    request_bytes,
+)
+
+WORDS = [f"word{number} " for number in range(40)]
+STREAM = {**HI, "stream": True}
+QUICK = Limits(heartbeat_seconds=0.02, check_seconds=0.02)
+BEAT = b": the reply is still coming\n\n"
+END = b"data: [DONE]\n\n"
+
+
+def chunks(stream: bytes) -> list[dict[str, object]]:
+    """The JSON of all events but the last."""
+    lines = [line for line in stream.decode().splitlines() if line.startswith("data: {")]
+    return [json.loads(line.removeprefix("data: ")) for line in lines]
+
+
+def text_of(stream: bytes) -> str:
+    """The text of a stream's only choice."""
+    choices = [chunk["choices"] for chunk in chunks(stream)]
+    return "".join(choice[0]["delta"].get("content", "") for choice in choices)  # type: ignore[index]
+
+
+def come_true(condition: Callable[[], bool]) -> None:
+    """Wait for something that must become true."""
+    for _ in range(60_000):
+        if condition():
+            return
+        Event().wait(0.001)
+    raise AssertionError("it never became true")
+
+
+def dropped(connection: socket.socket) -> None:
+    """Close a connection as a client does that ended suddenly."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+class Passes:
+    """A gate that lets so many passes through; it closes again behind them."""
+
+    def __init__(self) -> None:
+        self._allowed = threading.Semaphore(0)
+
+    def allow(self, count: int) -> None:
+        self._allowed.release(count)
+
+    def wait(self, seconds: float) -> bool:
+        return self._allowed.acquire(timeout=seconds)
+
+
+def test_headers_come_at_once_and_comments_until_the_first_text(serve: Serve) -> None:
+    gate = Event()
+    server = serve(ScriptedModel(WORDS, gate=gate), limits=QUICK)
+    with connected(server) as answered, connected(server) as queued:
+        for connection in (answered, queued):
+            connection.sendall(request_bytes(STREAM))
+            assert read_until(connection, BEAT).startswith(b"HTTP/1.1 200")
+            read_until(connection, BEAT)  # and another one in the silence
+            read_until(connection, BEAT)
+        gate.set()
+        for connection in (answered, queued):
+            stream = read_until(connection, END)
+            assert text_of(stream) == "".join(WORDS)
+
+
+def test_a_full_queue_is_told_with_when_to_come_again(serve: Serve) -> None:
+    gate = Event()
+    limits = Limits(waiting=1, heartbeat_seconds=0.02, check_seconds=0.02)
+    server = serve(ScriptedModel(WORDS, gate=gate), limits=limits)
+    with connected(server) as answered, connected(server) as queued:
+        for connection in (answered, queued):
+            connection.sendall(request_bytes(STREAM))
+            read_until(connection, BEAT)
+        refused = post(server, CHAT, HI)
+        assert refused.status == 503
+        assert refused.error["code"] == "queue_full"
+        assert int(refused.headers["retry-after"]) > 0
+        gate.set()
+        for connection in (answered, queued):
+            read_until(connection, END)
+    assert post(server, CHAT, HI).status == 200
+
+
+def test_who_goes_away_while_waiting_leaves_the_queue(serve: Serve) -> None:
+    gate = Event()
+    server = serve(ScriptedModel(WORDS, gate=gate), limits=QUICK)
+    turns = server.served.turns
+    with connected(server) as answered:
+        answered.sendall(request_bytes(STREAM))
+        read_until(answered, BEAT)
+        for body in (STREAM, HI):
+            with connected(server) as queued:
+                queued.sendall(request_bytes(body))
+                come_true(lambda: turns.waiting == 1)
+            come_true(lambda: turns.waiting == 0)
+        gate.set()
+        assert text_of(read_until(answered, END)) == "".join(WORDS)
+
+
+@pytest.mark.parametrize("is_streamed", [True, False])
+def test_who_goes_away_while_being_answered_stops_the_answer_within_a_step(
+    serve: Serve, is_streamed: bool
+) -> None:
+    gate = Passes()
+    model = ScriptedModel(WORDS, gate=gate)  # type: ignore[arg-type]
+    server = serve(model, limits=QUICK)
+    engine = server.served.engine
+    with connected(server) as connection:
+        connection.sendall(request_bytes({**HI, "stream": is_streamed}))
+        gate.allow(5)
+        come_true(lambda: model.passes == 6)  # the sixth waits
+        answer = engine._current
+        assert answer is not None
+        dropped(connection)
+        come_true(lambda: answer.is_stopped)
+    gate.allow(1)
+    come_true(lambda: answer.is_done)
+    assert model.passes == 6
+    gate.allow(1000)
+    assert post(server, CHAT, HI).json["choices"][0]["message"]["content"] == "".join(WORDS)
+
+
+def test_clients_that_go_away_at_random_moments_leave_a_server_that_answers(serve: Serve) -> None:
+    model = ScriptedModel(WORDS, rate=4000.0)
+    server = serve(model, limits=QUICK)
+    chance = random.Random(27)
+    for _ in range(40):
+        body = chance.choice([STREAM, HI, {**STREAM, "n": 3}, {**STREAM, "max_tokens": 3}])
+        data = request_bytes(body)
+        with connected(server) as connection:
+            connection.sendall(data[: chance.choice([len(data), chance.randrange(len(data))])])
+            for _ in range(chance.randrange(4)):
+                connection.settimeout(0.02)
+                try:
+                    connection.recv(chance.randrange(1, 2000))
+                except TimeoutError:
+                    break
+            if chance.random() < 0.5:
+                dropped(connection)
+    assert post(server, CHAT, HI).json["choices"][0]["message"]["content"] == "".join(WORDS)
+    turns = server.served.turns
+    come_true(lambda: turns.waiting == 0 and turns.answering == 0)
+    assert model.most_at_once == 1
+
+
+def test_an_engine_that_fails_is_told_in_the_form_of_the_reply(serve: Serve) -> None:
+    server = serve(ScriptedModel(WORDS, fails_at=3))
+    whole = post(server, CHAT, HI)
+    assert (whole.status, whole.error["type"]) == (500, "server_error")
+    streamed = post(server, CHAT, STREAM)
+    assert streamed.status == 200
+    last = chunks(streamed.text.encode())[-1]
+    assert last["error"]["type"] == "server_error"  # type: ignore[index]
+    assert streamed.text.endswith(END.decode())
+
+
+def test_a_prompt_that_is_too_long_is_told_while_another_is_answered(serve: Serve) -> None:
+    model = ScriptedModel(WORDS * 100, rate=400.0)
+    server = serve(model)
+    with connected(server) as connection:
+        connection.sendall(request_bytes(STREAM))
+        read_until(connection, b"word3 ")
+        long = {"messages": [{"role": "user", "content": "x" * model.n_ctx}], "stream": True}
+        refused = post(server, CHAT, long)
+        assert refused.error["code"] == "context_length_exceeded"
+        assert server.served.turns.answering == 1
+
+
+def test_the_app_learns_which_program_is_answered(serve: Serve) -> None:
+    gate = Event()
+    server = serve(ScriptedModel(WORDS, gate=gate), limits=QUICK)
+    engine = server.served.engine
+    with connected(server) as connection:
+        data = request_bytes(STREAM).replace(b"\r\n\r\n", b"\r\nUser-Agent: editor/1.2 (x)\r\n\r\n")
+        connection.sendall(data)
+        come_true(lambda: engine.status.program == "editor")
+        gate.set()
+        read_until(connection, END)
+    come_true(lambda: not engine.status.program)
+
+
+@pytest.mark.parametrize("added", [request_bytes(HI), b"garbage\r\n\r\n", b"\x00" * 100_000])
+def test_what_is_sent_before_the_reply_is_complete_is_not_read(serve: Serve, added: bytes) -> None:
+    model = ScriptedModel(WORDS)
+    server = serve(model)
+    with connected(server) as connection:
+        connection.sendall(request_bytes(STREAM) + added)
+        came = read_to_end(connection)
+    assert came.count(b"HTTP/1.1") == 1
+    assert text_of(came) == "".join(WORDS)
+
+
+def test_a_client_that_sends_more_and_goes_away_is_noticed(serve: Serve) -> None:
+    gate = Event()
+    server = serve(ScriptedModel(WORDS, gate=gate), limits=QUICK)
+    with connected(server) as connection:
+        connection.sendall(request_bytes(HI) + request_bytes(HI))
+        come_true(lambda: server.served.turns.answering == 1)
+    come_true(lambda: server.served.turns.answering == 0)
+    gate.set()
+
+
+def test_slow_senders_lose_their_connection(serve: Serve) -> None:
+    limits = Limits(header_seconds=0.05, body_seconds=0.05)
+    server = serve(ScriptedModel(WORDS), limits=limits)
+    data = request_bytes(HI)
+    for begun in (b"", b"POST ", data[:40]):
+        with connected(server) as connection:
+            connection.sendall(begun)
+            assert read_to_end(connection) == b""
+    with connected(server) as connection:
+        connection.sendall(data[:-5])
+        assert read_until(connection, b"}").startswith(b"HTTP/1.1 408")
+
+
+def test_there_are_only_so_many_connections(serve: Serve) -> None:
+    server = serve(ScriptedModel(WORDS), limits=Limits(connections=3))
+    with ExitStack() as held:
+        kept = [held.enter_context(connected(server)) for _ in range(3)]
+        for connection in kept:
+            connection.sendall(request_bytes(HI))
+            read_until(connection, b"timings")
+        with connected(server) as refused:
+            assert read_to_end(refused) == b""
+    come_true(lambda: not _is_full(server))
+
+
+def _is_full(server: Server) -> bool:
+    with connected(server) as connection:
+        connection.sendall(request_bytes(HI))
+        return not read_to_end_or(connection, b"timings")
+
+
+def read_to_end_or(connection: socket.socket, mark: bytes) -> bool:
+    """Whether a mark comes before the end."""
+    came = b""
+    try:
+        while mark not in came and (part := connection.recv(65536)):
+            came += part
+    except ConnectionError:
+        return False
+    return mark in came
+
+
+def test_a_stop_text_is_held_back_and_cut_wherever_it_begins(serve: Serve) -> None:
+    server = serve(ScriptedModel(["one tw", "o th", "ree fo", "ur"]))
+    for stop, text, ended in (
+        ("two three", "one ", "stop"),
+        (["four", "three"], "one two ", "stop"),
+        ("twix", "one two three four", "stop"),
+        ("our", "one two three f", "stop"),
+        ("one", "", "stop"),
+    ):
+        body = {**HI, "stop": stop}
+        choice = post(server, CHAT, body).json["choices"][0]
+        assert (choice["message"]["content"], choice["finish_reason"]) == (text, ended)
+        streamed = post(server, CHAT, {**body, "stream": True})
+        assert text_of(streamed.text.encode()) == text
+        continued = post(server, COMPLETIONS, {"prompt": "hi", "stop": stop})
+        assert continued.json["choices"][0]["text"] == text
+
+
+def test_the_longest_answer_is_bounded_and_told(serve: Serve) -> None:
+    server = serve(ScriptedModel(WORDS))
+    answered = post(server, CHAT, {**HI, "max_tokens": 3}).json
+    assert answered["choices"][0]["finish_reason"] == "length"
+    assert answered["choices"][0]["message"]["content"] == "".join(WORDS[:3])
+    assert answered["usage"]["completion_tokens"] == 3
+    huge = post(server, CHAT, {**HI, "max_tokens": 1 << 31}).json
+    assert huge["choices"][0]["finish_reason"] == "stop"

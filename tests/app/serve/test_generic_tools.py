@@ -1,0 +1,88 @@
+"""Tools with the bundled model, whose template knows none."""
+
+import json
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+
+from app.chat.conversation import Conversation
+from app.engine.asking.answer import Answer, Request
+from app.engine.engine import Engine
+from app.loading.session_options import SessionOptions
+from app.paths import Paths
+from app.serve.server import Server
+from app.serve.server_options import ServerOptions
+from app.settings.answering import Answering
+from backends.chat.message import Message
+from decoding.sampling.sampling_settings import SamplingSettings
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"word": {"$ref": "#/$defs/word"}, "most": {"type": "integer"}},
+    "required": ["word", "most"],
+    "additionalProperties": False,
+    "$defs": {"word": {"type": "string", "maxLength": 12}},
+}
+TOOL = {"type": "function", "function": {"name": "look_up", "parameters": SCHEMA}}
+OTHER = {"type": "function", "function": {"name": "stop"}}
+HI = [{"role": "user", "content": "Look the word ox up, at most 3 meanings."}]
+
+
+@pytest.fixture(scope="module")
+def address(llamacpp: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    home = tmp_path_factory.mktemp("served")
+    paths = Paths(home / "config", home / "data", home / "cache")
+    engine = Engine(SessionOptions(model="demo", draft="lookup", threads=1), paths)
+    engine.start()
+    greedy = SamplingSettings(temperature=0.0)
+    first = Request(Conversation("", [Message("user", "Hi")]), greedy, 1)
+    engine.prepare(Answer(first)).result(120)  # the model is loaded
+    server = Server(engine, ServerOptions("127.0.0.1", 0), Answering(greedy, 64))
+    server.start()
+    yield server.address
+    server.close()
+    engine.close(30)
+
+
+def test_a_model_without_tools_answers_in_words_or_calls(address: str) -> None:
+    with openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
+        asked: Any = {"model": "any", "messages": HI, "max_tokens": 12, "tools": [TOOL]}
+        choice = client.chat.completions.create(**asked).choices[0]
+    assert choice.message.content or choice.message.tool_calls
+
+
+@pytest.mark.parametrize(
+    "choice", ["required", {"type": "function", "function": {"name": "look_up"}}]
+)
+def test_a_call_that_is_required_comes_with_arguments_of_its_schema(
+    address: str, choice: Any
+) -> None:
+    with openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
+        asked: Any = {"model": "any", "messages": HI, "max_tokens": 60, "tool_choice": choice}
+        tools: Any = [TOOL] if choice == "required" else [OTHER, TOOL]
+        reply = client.chat.completions.create(**asked, tools=tools).choices[0]
+    assert reply.finish_reason == "tool_calls"
+    (call,) = reply.message.tool_calls or []
+    assert call.type == "function"
+    assert call.function.name == "look_up"
+    arguments = json.loads(call.function.arguments)
+    assert set(arguments) == {"word", "most"}
+    assert (type(arguments["word"]), type(arguments["most"])) == (str, int)
+
+
+def test_a_required_call_streams_to_anthropics_client(address: str) -> None:
+    tool: Any = {"name": "look_up", "input_schema": SCHEMA}
+    asked: Any = {"model": "any", "messages": HI, "max_tokens": 60, "tools": [tool]}
+    with (
+        anthropic.Anthropic(base_url=address, api_key="none", max_retries=0) as client,
+        client.messages.stream(**asked, tool_choice={"type": "any"}) as stream,
+    ):
+        message = stream.get_final_message()
+    (block,) = message.content
+    assert block.type == "tool_use"
+    assert set(block.input) == {"word", "most"}
+    assert message.stop_reason == "tool_use"
