@@ -111,7 +111,7 @@ def test_what_it_takes_to_learn_is_part_of_the_price() -> None:
             draft: Draft,
             step: Step,
             *,
-            is_taught: bool,
+            is_taught: bool = False,
             learn=learn,
             clock=clock,
             seconds=learning,
