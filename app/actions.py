@@ -45,6 +45,7 @@ ACTIONS = (
     Action("copy_code", "Copy a code block of the last answer", "", "code", "[NUMBER]"),
     Action("editor", "Write the question in your editor", "ctrl+g", "editor"),
     Action("system", "Set the instructions; off removes them", "", "system", "[TEXT]"),
+    Action("schema", "Make answers match a JSON schema; off ends it", "", "schema", "FILE"),
     Action("compact", "Go on in a new chat that begins with a summary of this one", "", "compact"),
     Action("context", "Set the context size, in tokens", "", "context", "N"),
     Action("set", "Change one setting: temperature, top_k …", "", "set", "KEY VALUE"),

@@ -39,14 +39,15 @@ class KeptStates:
         """Bytes of all."""
         return sum(kept.size for kept in self._states)
 
-    def has_room_for(self, size: int) -> bool:
-        """Whether a copy of so many bytes is within the bound, perhaps in place of others."""
-        return 0 < size <= self._most_bytes(self.size)
+    @property
+    def room(self) -> int:
+        """Bytes that a copy may have, perhaps in place of others."""
+        return self._most_bytes(self.size)
 
     def add(self, tokens: Sequence[int], state: CacheState, *, is_saved: bool = False) -> None:
         """Keep a copy; others make room for it. Nothing is kept that is beyond the bound."""
         kept = KeptState(tuple(tokens), state, is_saved)
-        most = self._most_bytes(self.size)
+        most = self.room
         if kept.size > most:
             return
         while self._states and self.size + kept.size > most:

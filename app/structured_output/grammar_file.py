@@ -11,9 +11,9 @@ _MOST_BYTES = 4 << 20
 """A character has up to 4 bytes; how long a grammar may be is checked where it is compiled."""
 
 _BY_SUFFIX = {
+    ".gbnf": GrammarKind.GBNF,
     ".lark": GrammarKind.LARK,
     ".regex": GrammarKind.REGEX,
-    ".re": GrammarKind.REGEX,
     ".json": GrammarKind.JSON_SCHEMA,
 }
 
@@ -27,13 +27,13 @@ def read_schema(path: Path) -> Grammar:
     return _checked(path, GrammarKind.JSON_SCHEMA)
 
 
-def read_grammar(path: Path) -> Grammar:
-    """The grammar in a file: GBNF, or by its suffix Lark, a regular expression or a JSON schema.
+def read_grammar(path: Path, usual: GrammarKind = GrammarKind.GBNF) -> Grammar:
+    """The grammar in a file, of the kind that its suffix tells; of the usual kind if it tells none.
 
     Raises:
         UsageError: the file cannot be read, or the grammar cannot be used.
     """
-    return _checked(path, _BY_SUFFIX.get(path.suffix.lower(), GrammarKind.GBNF))
+    return _checked(path, _BY_SUFFIX.get(path.suffix.lower(), usual))
 
 
 def _checked(path: Path, kind: GrammarKind) -> Grammar:

@@ -24,6 +24,8 @@ class Store(DOMNode):
     """The requested drafters."""
     drafting: reactive[str] = reactive("auto")
     """State of drafting: "auto", "off", "paused (11 % accepted, needs 22 %)" or "▲ lossy"."""
+    schema: reactive[str] = reactive("")
+    """File of the schema that the next answers must match; empty if they may be anything."""
     ahead: reactive[AheadState | None] = reactive[AheadState | None](None)
     """How much of the next question is read already; None while an answer is in progress."""
     live: reactive[Live] = reactive(Live())

@@ -7,7 +7,7 @@ from enum import Enum, auto
 import numpy as np
 from numpy.typing import NDArray
 
-from decoding.constraint.constraint import Constraint, Mask
+from decoding.constraint.constraint import NOTHING_FORCED, Constraint, Forced, Mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +93,10 @@ class AfterReasoning:
             return after.legal - len(drafted)
         return free + self._answer.count_allowed(before.answer, after.answer[len(before.answer) :])
 
-    def forced(self, drafted: Sequence[int], limit: int) -> tuple[int, ...]:
+    def forced(self, drafted: Sequence[int], limit: int) -> Forced:
         place = self._after(drafted)
         if place.legal < len(drafted) or place.phase is not _Phase.ANSWER:
-            return ()
+            return NOTHING_FORCED
         return self._answer.forced(place.answer, limit)
 
     def accept(self, tokens: Sequence[int]) -> None:

@@ -127,7 +127,7 @@ def _entry(text: str) -> Mapping[str, Any]:
 def _from_schema(schema: Mapping[str, Any]) -> str:
     from llguidance import LLMatcher
 
-    return LLMatcher.grammar_from_json_schema(dict(schema), defaults=_WHITE_SPACE)
+    return LLMatcher.grammar_from_json_schema(dict(schema), defaults=cast("Any", _WHITE_SPACE))
 
 
 def _schema(text: str) -> Mapping[str, Any]:

@@ -1,13 +1,27 @@
 """Contract of what the tokens of one reply are limited to."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 Mask = NDArray[np.bool_]
 """Which tokens may follow, shape (n_vocab,)."""
+
+
+class Forced(NamedTuple):
+    """Tokens of the only text that may follow, in the division that the tokenizer makes of it.
+
+    certain: number of the first of them that the tokenizer divides off whatever follows the text;
+    the last ones may become part of a longer token.
+    """
+
+    tokens: tuple[int, ...]
+    certain: int
+
+
+NOTHING_FORCED = Forced((), 0)
 
 
 class Constraint(Protocol):
@@ -34,10 +48,10 @@ class Constraint(Protocol):
         """How many of the first of tokens may follow the reply so far and drafted."""
         ...
 
-    def forced(self, drafted: Sequence[int], limit: int) -> tuple[int, ...]:
+    def forced(self, drafted: Sequence[int], limit: int) -> Forced:
         """At most limit tokens of the only text that may follow the reply so far and drafted.
 
-        The text is certain, its division into tokens is a guess: the tokenizer's own.
+        They are a guess: the text is certain, but the model may divide it otherwise.
         """
         ...
 

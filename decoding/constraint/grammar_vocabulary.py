@@ -1,16 +1,13 @@
 """The vocabulary of a model, as the matcher of grammars reads it."""
 
-from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
 from backends.base import ModelError, Tokenizer
 from decoding.constraint.compiled_grammar import CompiledGrammar, limits
+from decoding.constraint.forced_text import ForcedText, Spell
 from decoding.constraint.matcher_constraint import MatcherConstraint
 from decoding.constraint.walker import Walker
-
-Spell = Callable[[bytes], list[int]]
-"""The tokens that a text is usually divided into."""
 
 
 class GrammarVocabulary:
@@ -25,8 +22,10 @@ class GrammarVocabulary:
         self.n_vocab = tokenizer.n_vocab
         self.end_tokens = tokenizer.end_tokens
         stated = _Stated(tokenizer, spell)
-        self.texts: Sequence[bytes] = stated.tokens[: self.n_vocab]
+        self.texts = tuple(stated.tokens[: self.n_vocab])
         """Of each token, control tokens by their names; empty for padding."""
+        self._spell = spell
+        self._end = tokenizer.eos if tokenizer.eos in self.end_tokens else None
         self._tokenizer = LLTokenizer(
             TokenizerWrapper(cast("Any", stated)), eos_token=stated.end_tokens
         )
@@ -41,7 +40,8 @@ class GrammarVocabulary:
         for walker in (matched, forcing):
             if walker.matcher.is_error():
                 raise grammar.refused(walker.matcher.get_error())
-        constraint = MatcherConstraint(matched, forcing, self.n_vocab, self.end_tokens)
+        forced = ForcedText(forcing, self.texts, self._spell, self._end)
+        constraint = MatcherConstraint(matched, forced, self.n_vocab, self.end_tokens)
         try:
             constraint.allowed(())
         except ModelError as error:

@@ -6,7 +6,8 @@ from threading import Lock
 import numpy as np
 
 from backends.base import ModelError
-from decoding.constraint.constraint import Mask
+from decoding.constraint.constraint import NOTHING_FORCED, Forced, Mask
+from decoding.constraint.forced_text import ForcedText
 from decoding.constraint.walker import Walker
 
 
@@ -16,11 +17,11 @@ class MatcherConstraint:
     Each mask is computed once a step, whoever asks: a drafter, the target's row at the same place,
     or the draft of another drafter with the same beginning. Several threads may ask.
 
-    matched: follows the grammar. forcing: follows the form of it that tells what is certain.
+    matched: follows the grammar. forcing: follows the form of it that tells what text is certain.
     """
 
     def __init__(
-        self, matched: Walker, forcing: Walker, n_vocab: int, end_tokens: Iterable[int]
+        self, matched: Walker, forcing: ForcedText, n_vocab: int, end_tokens: Iterable[int]
     ) -> None:
         self._matched = matched
         self._forcing = forcing
@@ -46,13 +47,9 @@ class MatcherConstraint:
             count = self._count([*drafted, *tokens])
         return max(count - len(drafted), 0)
 
-    def forced(self, drafted: Sequence[int], limit: int) -> tuple[int, ...]:
+    def forced(self, drafted: Sequence[int], limit: int) -> Forced:
         with self._lock:
-            if self._ended(drafted) or self._forcing.walk(drafted) < len(drafted):
-                return ()
-            tokens = self._forcing.matcher.compute_ff_tokens()
-            self._forcing.check()
-        return tuple(tokens[:limit])
+            return NOTHING_FORCED if self._ended(drafted) else self._forcing.after(drafted, limit)
 
     def accept(self, tokens: Sequence[int]) -> None:
         """Advance by emitted tokens.
@@ -72,7 +69,7 @@ class MatcherConstraint:
             self._is_over = self._ended(tokens)
             if not self._is_over:
                 self._matched.accept(tokens)
-                self._forcing.accept(tokens)
+                self._forcing.walker.accept(tokens)
 
     def _ended(self, tokens: Sequence[int]) -> bool:
         """Whether the reply is over after these tokens."""

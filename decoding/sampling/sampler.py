@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backends.base import Warping
-from decoding.constraint.constraint import Constraint, Mask
+from decoding.constraint.constraint import NOTHING_FORCED, Constraint, Forced, Mask
 from decoding.sampling.adjustment import PENALTY_WINDOW
 from decoding.sampling.distribution import Distribution, warp
 from decoding.sampling.sampling_settings import SamplingSettings
@@ -97,10 +97,10 @@ class Sampler:
             return len(tokens)
         return self.constraint.count_allowed(self._after_accepted(history), tokens)
 
-    def forced(self, history: Sequence[int], limit: int) -> tuple[int, ...]:
+    def forced(self, history: Sequence[int], limit: int) -> Forced:
         """At most limit tokens of the only text that may follow history."""
         if self.constraint is None:
-            return ()
+            return NOTHING_FORCED
         return self.constraint.forced(self._after_accepted(history), limit)
 
     def follow(self, history: Sequence[int]) -> None:

@@ -12,6 +12,7 @@ of its own.
 
 import argparse
 import os
+import re
 import statistics
 import tempfile
 from contextlib import closing
@@ -106,7 +107,7 @@ def before_edit(text: str) -> str:
     lines = text.split("\n")
     written = [number for number, line in enumerate(lines) if line.strip()]
     middle = written[len(written) // 2]
-    word = max(lines[middle].split(), key=len)
+    word = max(re.findall(r"\w+", lines[middle]), key=len, default=" ")
     lines[middle] = lines[middle].replace(word, "former_value", 1)
     return "\n".join(lines)
 

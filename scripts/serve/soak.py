@@ -32,7 +32,7 @@ from scripts.models.counting_model import make
 from scripts.serve.running_server import free_port, wait_until_ready
 from scripts.serve.soak_requests import SoakRequest, SoakRequests
 
-_WARM_UP = 600
+_WARM_UP = 1500
 """Requests before the first reading: of each kind many."""
 
 _READINGS = 9
@@ -41,8 +41,11 @@ _PATIENCE_SECONDS = 60.0
 """How long one answer may take; it waits for those before it."""
 
 _DIALECTS = ("/v1/messages", "/v1/messages/count_tokens", "/v1/responses")
-_ENDS = {"/v1/messages": b"message_stop", "/v1/responses": b"response."}
-"""How a stream ends that has not broken; else with [DONE]."""
+_ENDS = {
+    "/v1/messages": (b"event: message_stop",),
+    "/v1/responses": (b"event: response.completed", b"event: response.incomplete"),
+}
+"""Events that a stream ends with which has not broken; else it is [DONE]."""
 
 
 class Client:
@@ -71,7 +74,7 @@ class Client:
             connection.request(request.method, request.path, request.body, dict(request.headers))
             response = connection.getresponse()
             self._check(request, response.status, response.read())
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             self._fault(request, repr(error))
         finally:
             connection.close()
@@ -102,7 +105,8 @@ class Client:
         elif b"Traceback" in body:
             self._fault(request, f"a traceback: {body[:300]!r}")
         elif status == 200 and request.is_streamed:
-            if _ENDS.get(request.path, b"[DONE]") not in body[-400:] or b'"error"' in body:
+            ends = _ENDS.get(request.path, (b"data: [DONE]",))
+            if b'"error":{' in body or not any(end in body for end in ends):
                 self._fault(request, f"a broken stream: {body[-300:]!r}")
         elif request.method == "POST" and not isinstance(json.loads(body), dict):
             self._fault(request, f"no object: {body[:300]!r}")
@@ -172,21 +176,23 @@ def soak(given: argparse.Namespace, folder: Path) -> list[str]:
     try:
         paths = frozenset(path for path in _DIALECTS if _is_served(server.address, path, key))
         print(f"dialects beside OpenAI's: {', '.join(sorted(paths)) or 'none'}")
+        source = SoakRequests(given.seed, key, paths)
         clients = [
             Client(server.address, SoakRequests(seed, key, paths), seed)
             for seed in range(given.seed, given.seed + given.clients)
         ]
-        usual = SoakRequests(given.seed, key, paths).usual()
-        _run(clients, _WARM_UP)
-        before = server.held(clients[0], usual)
-        print(f"after the first {_WARM_UP}: {before}", flush=True)
-        after, done = before, _WARM_UP
+        clients[0].send(source.full())
+        done = min(_WARM_UP, given.requests // 2)
+        _run(clients, done)
+        before = server.held(clients[0], source.usual())
+        print(f"after the first {done:,}: {before}", flush=True)
+        after = before
         readings: list[Held] = []
         while done < given.requests:
             count = min(given.requests - done, max(1000, given.requests // 10))
             _run(clients, count)
             done += count
-            readings.append(server.held(clients[0], usual))
+            readings.append(server.held(clients[0], source.usual()))
             print(f"after {done:,}: {readings[-1]}", flush=True)
         after = middle(readings[-3:] or [before])
         faults = [fault for client in clients for fault in client.faults]

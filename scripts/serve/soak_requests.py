@@ -67,6 +67,11 @@ class SoakRequests:
         body = {"messages": [{"role": "user", "content": "once more"}], "max_tokens": 16}
         return self._asked("usual", _CHAT, body | {"temperature": 0})
 
+    def full(self) -> SoakRequest:
+        """A request that fills the context: its memory is the process's own from then on."""
+        body = {"messages": [{"role": "user", "content": "1 " * 900}], "max_tokens": 1000}
+        return self._asked("full", _CHAT, body)
+
     def _is_served(self, maker: Callable[[], SoakRequest], paths: frozenset[str]) -> bool:
         needed = {
             self._message: _MESSAGES,
@@ -111,7 +116,8 @@ class SoakRequests:
         return self._asked("prediction", _CHAT, body)
 
     def _message(self) -> SoakRequest:
-        body = {"messages": self._turns(), "max_tokens": self._length(), "system": "Count."}
+        turns = self._turns()
+        body: Body = {"messages": turns, "max_tokens": self._length(), "system": "Count."}
         if self._random.random() < 0.3:
             body["stop_sequences"] = ["7"]
         return self._asked("message", _MESSAGES, body | self._streamed())

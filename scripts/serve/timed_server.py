@@ -18,11 +18,11 @@ def main() -> None:
     path = sys.argv.pop(1)
     follow = Answer.on_event
 
-    def timed(answer: Answer, event: Event) -> None:
-        if isinstance(event, Step) and answer.stage is not Stage.ANSWERING:
+    def timed(self: Answer, event: Event) -> None:
+        if isinstance(event, Step) and self.stage is not Stage.ANSWERING:
             with open(path, "a", encoding="utf-8") as file:
                 file.write(f"{event.at!r}\n")
-        follow(answer, event)
+        follow(self, event)
 
     Answer.on_event = timed
     specchat()

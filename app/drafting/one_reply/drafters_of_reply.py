@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from app.chat.reply_options import ReplyOptions
 from backends.base.tokenizer import Tokenizer
+from backends.chat.chat_template import Prompt
 from decoding.draft import Drafter
 from decoding.drafters.forced.forced_tokens import ForcedTokens
 from decoding.drafters.lookup.predicted_text import PredictedText
@@ -14,16 +15,16 @@ to 5 characters."""
 
 
 def drafters_of(
-    options: ReplyOptions, tokenizer: Tokenizer, prompt_tokens: int, n_ctx: int
+    options: ReplyOptions, tokenizer: Tokenizer, prompt: Prompt, n_ctx: int
 ) -> Iterator[Drafter]:
     """The drafters of one reply alone. Those that come first are preferred where drafts are equal.
 
-    prompt_tokens: after which the reply begins. n_ctx: size of the context.
+    n_ctx: size of the context.
     """
     if options.grammar is not None:
         yield ForcedTokens()
     if predicted := _tokens(options.prediction, tokenizer, n_ctx):
-        yield PredictedText(predicted, prompt_tokens)
+        yield PredictedText(predicted, len(prompt.tokens) - prompt.begun)
 
 
 def _tokens(text: str, tokenizer: Tokenizer, n_ctx: int) -> list[int]:

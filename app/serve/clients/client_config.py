@@ -163,7 +163,7 @@ def _open_webui(endpoint: Endpoint, shell: Shell) -> ClientConfig:
         shell.variable("ENABLE_OLLAMA_API", "false"),
         shell.command("open-webui", "serve"),
     ]
-    then = "In a container, give it the host's network: other names of this machine are refused."
+    then = "In a container it needs the host's network, or an address that --allow-host names."
     return ClientConfig("a shell", "".join(lines), then)
 
 

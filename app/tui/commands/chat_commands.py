@@ -17,6 +17,8 @@ from app.dialogue.turn import ASSISTANT, USER
 from app.engine.engine import Engine
 from app.engine.engine_status import Phase
 from app.history.chat import title_of
+from app.printable import one_line
+from app.structured_output.grammar_file import read_grammar
 from app.tui.commands.command import Perform
 from app.tui.conversation.chat_view import ChatView
 from app.tui.store import Store
@@ -24,6 +26,7 @@ from app.tui.terminal.clipboard import copy
 from app.tui.welcome.welcome import Welcome
 from app.tui.wording import quoted_title
 from backends.base import UsageError
+from decoding.constraint.grammar import GrammarKind
 
 _CODE_BLOCK = re.compile(r"^```[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
@@ -199,3 +202,18 @@ class ChatCommands:
             self.settings_editor.change("system", "" if is_off else text)
             if is_off:  # others are seen at the top of the chat
                 self.app.notify("No instructions.")
+
+    # Structured output
+
+    def schema(self, path: str) -> None:
+        """Make the next answers match the schema, or the grammar, in a file."""
+        if not path:
+            raise UsageError("which file?", "", "Example: /schema person.json")
+        if path.lower() == _OFF:
+            self.view.grammar, self.store.schema = None, ""
+            self.app.notify("Answers may be anything.")
+            return
+        file = Path(path).expanduser()
+        self.view.grammar = read_grammar(file, GrammarKind.JSON_SCHEMA)
+        self.store.schema = file.name
+        self.app.notify(f"The next answers match {one_line(file.name)}.")

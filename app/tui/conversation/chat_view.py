@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -12,8 +12,10 @@ from textual.containers import Vertical
 from textual.message import Message
 from textual.widget import Widget
 
+from app.ahead.expected import Expected
 from app.chat.attachment import Attachment
 from app.chat.conversation import Conversation
+from app.chat.reply_options import ReplyOptions
 from app.continuation import CONTINUES, without_continuation
 from app.dialogue.changes import Change, Changes
 from app.dialogue.dialogue import Dialogue
@@ -37,6 +39,9 @@ from app.tui.store import Store
 from app.tui.typed_app import typed_app
 from app.tui.wording import INTERRUPTED, joined
 from backends.base import SpecchatError
+
+if TYPE_CHECKING:
+    from decoding.constraint.grammar import Grammar
 
 _UPDATE_SECONDS = 1 / 12
 
@@ -117,6 +122,8 @@ class ChatView(Vertical):
         self.dialogue = dialogue
         self.defaults = defaults
         self.pending: PendingAnswer | None = None
+        self.grammar: Grammar | None = None
+        """What the next answers must match, None if they may be anything."""
         self._engine = engine
         self._store = store
         self._changes = changes
@@ -430,6 +437,8 @@ class ChatView(Vertical):
     ) -> None:
         """Have the engine write an answer, or continue it."""
         dialogue, answering = self.dialogue, self.answering
+        # What specchat itself asks for, such as a summary, is free text.
+        options = ReplyOptions(grammar=self.grammar if conversation is None else None)
         if conversation is None:
             parent = turn.parent
             conversation = (
@@ -441,6 +450,7 @@ class ChatView(Vertical):
             answering.max_tokens,
             turn.text,
             chat=dialogue.chat,
+            options=options,
         )
         ending, turn.ending, turn.is_growing = turn.ending, "", True
         answer = Answer(request)
@@ -453,7 +463,9 @@ class ChatView(Vertical):
             previous=previous,
             begun=len(turn.text),
         )
-        # The question is painted first: the engine's thread would make the screen wait.
+        # The question is painted first: the engine's thread would make the screen wait. Meanwhile
+        # the rest of its prompt is read.
+        self._engine.expect(Expected(conversation, time.monotonic(), is_typing=False))
         self.call_after_refresh(self._engine.begin, answer)
         self.post_message(self.AnswerStarted())
 

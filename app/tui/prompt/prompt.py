@@ -11,6 +11,7 @@ from textual.content import Content
 from textual.widgets import Static, TextArea
 
 from app.actions import awaiting_argument
+from app.ahead.pause import ends_sentence
 from app.chat.attachment import Attachment
 from app.dialogue.next_request import Typed
 from app.engine.token_counts import CountTokens
@@ -82,6 +83,7 @@ class Prompt(Vertical):
         self.watch(self._store, "downloads", self._show_title)
         self.watch(self._store, "status", self._show_title)
         self.watch(self._store, "drafting", self._show_drafting)
+        self.watch(self._store, "schema", self._show_drafting, init=False)
         self.watch(self._store, "ahead", self._show_drafting, init=False)
         self.watch(self._store, "has_text", self._show_drafting, init=False)
         self.watch(self._store, "is_answering", self._follow_answer)
@@ -166,7 +168,7 @@ class Prompt(Vertical):
             self.post_message(messages.TextChanged(has_text=has_text))
         if has_text:
             self._counting.resume()
-        else:
+        if not has_text or ends_sentence(self.area.text):  # Enter may follow
             self._count()
 
     @on(Completion.Clicked)
@@ -227,6 +229,9 @@ class Prompt(Vertical):
         short = drafting.partition(" (")[0]
         marks = wording.read_ahead(self._store.ahead, is_typing=self._store.has_text)
         choices = [*(f"{mark}{wording.SEPARATOR}{drafting}" for mark in marks), drafting, short]
+        if schema := self._store.schema:
+            matching = f"schema: {one_line(schema)}"
+            choices = [*(f"{matching}{wording.SEPARATOR}{one}" for one in choices), matching]
         shown = longest_fitting(choices, self.size.width - _FRAME_CELLS)
         if shown != self._shown_drafting:
             self._shown_drafting = shown

@@ -10,9 +10,12 @@ from decoding.sampling.sampling_settings import SamplingSettings
 
 NAME = "grammar"
 
-_PRIOR = 0.95
-"""Acceptance of a token until it is counted: the text is certain, and models nearly always write it
-in the tokenizer's own division. A guess; not measured."""
+_CERTAIN, _LAST = 0, 1
+"""Evidence classes: tokens that the tokenizer divides off whatever follows, and the last ones."""
+
+_PRIORS = (0.95, 0.6)
+"""Acceptance of each class until it is counted. The text is certain, and models nearly always write
+it in the tokenizer's own division. Guesses; not measured."""
 
 
 class ForcedTokens(NoBacklog):
@@ -37,8 +40,9 @@ class ForcedTokens(NoBacklog):
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         del keep_on  # the whole draft costs one look
-        tokens = self._sampler.forced(history, min(limit, MOST_DRAFTED))
+        tokens, certain = self._sampler.forced(history, min(limit, MOST_DRAFTED))
         if not tokens:
             return NO_DRAFT
-        count = len(tokens)
-        return Draft(PointMassLine(tokens), self.name, (_PRIOR,) * count, (0,) * count)
+        evidence = (*(_CERTAIN,) * certain, *(_LAST,) * (len(tokens) - certain))
+        confidence = tuple(_PRIORS[number] for number in evidence)
+        return Draft(PointMassLine(tokens), self.name, confidence, evidence)

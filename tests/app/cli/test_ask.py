@@ -1,5 +1,6 @@
 """`specchat ask`: the answer on standard output, made of exactly what was asked."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -163,3 +164,60 @@ def test_a_prediction_that_cannot_be_read_is_named(specchat: Specchat, tmp_path:
         ended = specchat("ask", "Say hello.", "--predict", str(path))
         assert ended.returncode == 2
         assert str(path) in ended.stderr
+
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 20},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+    },
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize("draft", ["off", "lookup"])
+def test_an_answer_matches_its_schema(ask_json: AskJson, tmp_path: Path, draft: str) -> None:
+    schema = tmp_path / "person.json"
+    schema.write_text(json.dumps(PERSON), "utf-8")
+    settings = ("--temperature", "0.9", "--seed", "3", "--max-tokens", "60", "--draft", draft)
+    report = ask_json("Who is it?", *settings, "--schema", str(schema))
+    person = json.loads(report["text"])
+    assert set(person) == {"name", "age"}
+    assert isinstance(person["age"], int)
+    assert (report["grammar"], report["finish_reason"]) == ("json_schema", "stop")
+
+
+def test_an_answer_matches_a_grammar_by_the_suffix_of_its_file(
+    ask_json: AskJson, tmp_path: Path
+) -> None:
+    for name, grammar in {
+        "one.gbnf": 'root ::= "yes" | "no"',
+        "one.lark": 'start: "yes" | "no"',
+        "one.regex": "(yes|no)\n",
+    }.items():
+        (tmp_path / name).write_text(grammar, "utf-8")
+        asked = ("Is it?", "--draft", "off", "--grammar", str(tmp_path / name))
+        assert ask_json(*asked)["text"] in ("yes", "no")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"), [("{", "not JSON"), ('{"not": {}}', "not"), (None, "cannot read")]
+)
+def test_an_unusable_schema_is_refused_before_the_model_is_loaded(
+    specchat: Specchat, tmp_path: Path, text: str | None, reason: str
+) -> None:
+    schema = tmp_path / "schema.json"
+    if text is not None:
+        schema.write_text(text, "utf-8")
+    ended = specchat("ask", "Hi", "--schema", str(schema), "--model", str(tmp_path / "none.gguf"))
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert reason in ended.stderr
+    assert str(schema) in ended.stderr
+
+
+def test_an_answer_matches_one_grammar_only(specchat: Specchat) -> None:
+    ended = specchat("ask", "Hi", "--schema", "a.json", "--grammar", "a.gbnf")
+    assert ended.returncode == 2
+    assert "contradict" in ended.stderr

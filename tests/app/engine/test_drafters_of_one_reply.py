@@ -15,6 +15,7 @@ from app.engine.session_opening import open_session
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from backends.base import Model
+from backends.chat.chat_template import Prompt
 from decoding.drafting_state import State
 from decoding.sampling.sampling_settings import SamplingSettings
 
@@ -133,3 +134,18 @@ def test_a_useless_prediction_changes_nothing(opened: Callable[[str], Session]) 
     plain = replied(session).token_ids
     for useless in ("\0\1\2\x7f", "\ud800\udfff half", "Andere Wörter. " * 9, "x" * 300_000):
         assert replied(session, useless).token_ids == plain
+
+
+def test_a_reply_that_is_continued_is_where_its_beginning_ends(
+    opened: Callable[[str], Session],
+) -> None:
+    session = opened("lookup")
+    plain = replied(session)
+    prompt, begun = session.raw_prompt(PROMPT), plain.token_ids[: TOKENS // 2]
+    reply, options = new_reply(), ReplyOptions(prediction=plain.text)
+    continued = Prompt([*prompt.tokens, *begun], begun=len(begun))
+    for _ in session.stream(continued, GREEDY, TOKENS // 2, reply, lambda: False, options):
+        pass
+    assert begun + reply.token_ids == plain.token_ids
+    first = reply.provenance.index("prediction")
+    assert first <= 2, "it need not find its place again"

@@ -121,6 +121,23 @@ def test_memory_is_bounded_and_the_least_recently_used_copy_goes_first(
     assert chat.answer([*prompts[3], 9]) == 100
 
 
+def test_of_what_is_too_long_the_beginning_is_kept_unless_all_is_on_disk(
+    states: SavedStates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ScriptedContext, "kv_bytes_per_token", 4)
+    chat = Chat(states, in_memory=4 * 150)
+    chat.answer(FIRST * 3)
+    chat.answer(SECOND)
+    assert (chat.in_memory, chat.saved) == ([], [300])
+    monkeypatch.setattr(state_keeper, "_CHANGE_SECONDS", 0.0)
+    states.clear()
+    chat.answer([4] * 300)
+    chat.answer([5] * 100)
+    assert chat.in_memory == [150]
+    assert chat.saved == []
+    assert chat.answer([*[4] * 300, 6]) == 150
+
+
 def test_a_copy_that_comes_back_makes_room_for_the_one_it_takes_turns_with(
     states: SavedStates,
 ) -> None:

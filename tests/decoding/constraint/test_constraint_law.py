@@ -221,7 +221,7 @@ class Injecting(MatcherConstraint):
     """Wrong: where the text is certain, its division into tokens is made certain too."""
 
     def allowed(self, drafted: Sequence[int]) -> Mask | None:
-        mask, forced = super().allowed(drafted), self.forced(drafted, 1)
+        mask, forced = super().allowed(drafted), self.forced(drafted, 1).tokens
         if mask is None or not forced:
             return mask
         only = np.zeros_like(mask)

@@ -64,12 +64,17 @@ def test_tokens_that_may_follow_are_counted() -> None:
 
 def test_a_text_without_choice_is_forced_in_the_tokenizers_own_division() -> None:
     constraint = constraint_on(PIECES, "c(ab)?cab")
-    assert constraint.forced([], 8) == (C,)
-    assert constraint.forced([C, C], 8) == (AB,)
-    assert constraint.forced([C, C, A], 8) == (B,), "also within another division"
-    assert constraint.forced([C, AB], 1) == (C,), "no longer than was asked for"
-    assert constraint.forced([B], 8) == ()
+    assert constraint.forced([], 8) == ((C,), 1)
+    assert constraint.forced([C, C], 8) == ((AB, STOP), 1), "also the end of the reply"
+    assert constraint.forced([C, C, A], 8).tokens[:1] == (B,), "also within another division"
+    assert constraint.forced([C, AB], 1) == ((C,), 1), "no longer than was asked for"
+    assert constraint.forced([B], 8) == ((), 0)
+    assert constraint.forced([C, C, AB, STOP], 8) == ((), 0)
     assert allowed(constraint, C, C) == {A, AB, ALSO_AB}, "a division is a guess, not a rule"
+
+
+def test_the_last_token_of_a_forced_text_is_less_certain_where_it_may_be_longer() -> None:
+    assert constraint_on(PIECES, "ca(b|c)").forced([], 8) == ((C, A), 1)
 
 
 def test_a_token_that_may_not_follow_ends_the_reply() -> None:

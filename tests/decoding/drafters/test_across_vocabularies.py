@@ -5,11 +5,11 @@ decision to stop or to spell is theirs.
 """
 
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from decoding.draft import Drafter
 from decoding.drafters.cross_vocabulary import shared_tokens
@@ -25,6 +25,7 @@ from decoding.sampling.distribution import Distribution, SamplingSettings, warp
 from decoding.sampling.sampler import Sampler
 from tests.fixtures import enumeration as exact
 from tests.fixtures.forms import line_of
+from tests.fixtures.loop_law import sampler_along
 from tests.fixtures.tokenizers import ToyTokenizer
 
 pytestmark = pytest.mark.usefixtures("symbolic")
@@ -81,10 +82,7 @@ def target_rows(seed: int, settings: SamplingSettings) -> exact.Rows:
 
 def sampler_on(path: exact.Path, settings: SamplingSettings) -> Sampler:
     """Draws of a drafter are choices of a path."""
-    stand_in: Any = SimpleNamespace(
-        distribution_elsewhere=Sampler(settings).distribution_elsewhere, drafting=path
-    )
-    return cast("Sampler", stand_in)
+    return sampler_along(cast("Any", path), settings)
 
 
 GREEDY = sampler_on(exact.Path(), SamplingSettings(temperature=0.0))
@@ -100,6 +98,35 @@ def drafts(drafter: Drafter, settings: SamplingSettings, seen: list[HostLine]) -
         return seen[-1]
 
     return draft_of
+
+
+class Allowing:
+    """A constraint that allows one token of the target."""
+
+    length = 0
+
+    def __init__(self, token: int) -> None:
+        self._mask = np.arange(len(OURS)) == token
+
+    def allowed(self, drafted: Sequence[int]) -> NDArray[np.bool_]:
+        del drafted
+        return self._mask
+
+
+@pytest.mark.parametrize("kind", [AcrossVocabularies, TextLevel])
+def test_a_constraint_on_the_targets_tokens_is_none_on_the_drafters(
+    make: MakeDrafter, kind: type
+) -> None:
+    settings, drafted = GREEDY.settings, list[list[tuple[int, ...]]]()
+    for constraint in ((), (Allowing(2), len(PROMPT))):
+        drafted.append([])
+        for seed in range(4):
+            sampler = sampler_along(exact.Path(), settings, *constraint)
+            drafter = make(seed, kind)
+            drafter.begin(PROMPT, sampler)
+            drafted[-1].append(drafter.propose(PROMPT, 2).tokens)
+    assert drafted[0] == drafted[1]
+    assert any(drafted[0])
 
 
 @pytest.mark.parametrize("kind", [AcrossVocabularies, TextLevel])

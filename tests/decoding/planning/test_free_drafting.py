@@ -8,11 +8,13 @@ from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.estimation.cost import CostModel
 from decoding.events import Step
 from decoding.planning.controller import Controller
+from decoding.planning.free_drafting import FreeDrafting
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.sampler import Sampler
 from tests.fixtures.drafters import IdleDrafter
 from tests.fixtures.forms import certain
+from tests.fixtures.pieces import END, Pieces, constraint_on
 
 SAMPLER = Sampler(SamplingSettings(0.0))
 COSTS = {1: 1.0, 2: 1.2, 8: 1.6}
@@ -122,3 +124,28 @@ def test_what_is_dropped_is_asked_no_more() -> None:
     controller.drafters[0].drop("it failed")
     run(controller, 10)
     assert echo.asked == 10
+
+
+def test_a_draft_ends_before_the_first_token_that_may_not_follow() -> None:
+    """Also one that may not begin, which is then no proposal at all."""
+    pieces = Pieces([b"a", b"b", END])
+    for grammar, count in {"aab": 2, "aaaaaa": 4, "ba": 0}.items():
+        sampler = Sampler(SamplingSettings(0.0), constraint_on(pieces, grammar), start=1)
+        managed = ManagedDrafter(Says((0, 0, 0, 0)))
+        free = FreeDrafting([managed], CostModel(COSTS), pieces.n_vocab, branches=1)
+        free.begin(sampler)
+        offer = free.plan(free.due(), [0], 4, 1.0, 100.0)
+        assert [draft.tokens for _, draft in offer.proposals] == [(0,) * count] * (count > 0)
+
+
+class Says(IdleDrafter):
+    """The same tokens always."""
+
+    name = "says"
+    is_free = True
+
+    def __init__(self, tokens: tuple[int, ...]) -> None:
+        self._tokens = tokens
+
+    def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
+        return certain(self._tokens[:limit], self.name, 0.9)

@@ -1,5 +1,7 @@
 """Anthropic's own SDK: a stream, a tool loop, and counted tokens."""
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -22,13 +24,27 @@ _WEATHER = {
 _ASKED = [{"role": "user", "content": "How is the weather in Oslo?"}]
 
 
-def _client(server: Server) -> Any:
-    return anthropic.Anthropic(base_url=server.address, auth_token="none", max_retries=0)
+Connect = Callable[[Server], Any]
 
 
-def test_a_tool_is_called_in_a_stream_and_its_result_answered(serve: Serve) -> None:
+@pytest.fixture
+def connect() -> Iterator[Connect]:
+    """Makes a client of a server."""
+    with ExitStack() as held:
+
+        def client(server: Server) -> Any:
+            return held.enter_context(
+                anthropic.Anthropic(base_url=server.address, auth_token="none", max_retries=0)
+            )
+
+        yield client
+
+
+def test_a_tool_is_called_in_a_stream_and_its_result_answered(
+    serve: Serve, connect: Connect
+) -> None:
     model = ScriptedModel([*_CALL, *_ANSWER])
-    client = _client(serve(model))
+    client = connect(serve(model))
     model.script = [*map(model.texts.index, _CALL), END]
 
     with client.messages.stream(
@@ -51,8 +67,8 @@ def test_a_tool_is_called_in_a_stream_and_its_result_answered(serve: Serve) -> N
     assert answered.stop_reason == "end_turn"
 
 
-def test_counted_tokens_are_those_that_a_request_then_uses(serve: Serve) -> None:
-    client = _client(serve(ScriptedModel(["fine"])))
+def test_counted_tokens_are_those_that_a_request_then_uses(serve: Serve, connect: Connect) -> None:
+    client = connect(serve(ScriptedModel(["fine"])))
 
     counted = client.messages.count_tokens(model="any", messages=_ASKED)
     usage = client.messages.create(model="any", max_tokens=9, messages=_ASKED).usage

@@ -1,6 +1,8 @@
 """OpenAI's own SDK: streams, a tool loop, replies parsed into pydantic models, completions."""
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any, Literal
 
 import pytest
@@ -38,16 +40,28 @@ _WEATHER = {
 _ASKED = [{"role": "user", "content": "How is the weather in Oslo?"}]
 
 
-def _client(server: Server, key: str = "none") -> Any:
-    return openai.OpenAI(base_url=f"{server.address}/v1", api_key=key, max_retries=0)
+Connect = Callable[..., Any]
+
+
+@pytest.fixture
+def connect() -> Iterator[Connect]:
+    """Makes a client of a server: connect(server, key="none")."""
+    with ExitStack() as held:
+
+        def client(server: Server, key: str = "none") -> Any:
+            return held.enter_context(
+                openai.OpenAI(base_url=f"{server.address}/v1", api_key=key, max_retries=0)
+            )
+
+        yield client
 
 
 def _says(model: ScriptedModel, pieces: list[str]) -> None:
     model.script = [*map(model.texts.index, pieces), END]
 
 
-def test_a_stream_has_text_an_end_and_usage(serve: Serve) -> None:
-    client = _client(serve(ScriptedModel(["one ", "two ", "three"])))
+def test_a_stream_has_text_an_end_and_usage(serve: Serve, connect: Connect) -> None:
+    client = connect(serve(ScriptedModel(["one ", "two ", "three"])))
 
     chunks = list(
         client.chat.completions.create(
@@ -61,9 +75,9 @@ def test_a_stream_has_text_an_end_and_usage(serve: Serve) -> None:
     assert chunks[-1].usage.completion_tokens == 4
 
 
-def test_a_tool_is_called_and_its_result_answered(serve: Serve) -> None:
+def test_a_tool_is_called_and_its_result_answered(serve: Serve, connect: Connect) -> None:
     model = ScriptedModel([*_CALL, *_ANSWER])
-    client = _client(serve(model))
+    client = connect(serve(model))
     _says(model, _CALL)
 
     asked = client.chat.completions.create(model="any", messages=_ASKED, tools=[_WEATHER])
@@ -81,9 +95,9 @@ def test_a_tool_is_called_and_its_result_answered(serve: Serve) -> None:
     assert answered.choices[0].message.content == "It rains."
 
 
-def test_a_streamed_call_is_put_together_by_the_sdk(serve: Serve) -> None:
+def test_a_streamed_call_is_put_together_by_the_sdk(serve: Serve, connect: Connect) -> None:
     model = ScriptedModel(_CALL)
-    client = _client(serve(model))
+    client = connect(serve(model))
 
     with client.chat.completions.stream(model="any", messages=_ASKED, tools=[_WEATHER]) as stream:
         completion = stream.get_final_completion()
@@ -95,8 +109,8 @@ def test_a_streamed_call_is_put_together_by_the_sdk(serve: Serve) -> None:
     )
 
 
-def test_a_text_is_completed(serve: Serve) -> None:
-    client = _client(serve(ScriptedModel(["two ", "three ", "four"])))
+def test_a_text_is_completed(serve: Serve, connect: Connect) -> None:
+    client = connect(serve(ScriptedModel(["two ", "three ", "four"])))
 
     completion = client.completions.create(model="any", prompt="one ", stop=" four")
 
@@ -104,18 +118,20 @@ def test_a_text_is_completed(serve: Serve) -> None:
     assert completion.choices[0].finish_reason == "stop"
 
 
-def test_a_wrong_key_and_an_unsupported_field_are_errors_of_the_sdk(serve: Serve) -> None:
+def test_a_wrong_key_and_an_unsupported_field_are_errors_of_the_sdk(
+    serve: Serve, connect: Connect
+) -> None:
     server = serve(ScriptedModel(["never"]), key="a key that is right")
 
     with pytest.raises(openai.AuthenticationError):
-        _client(server, "a wrong key").models.list()
-    with pytest.raises(openai.BadRequestError, match="audio"):
-        _client(server, "a key that is right").chat.completions.create(
+        connect(server, "a wrong key").models.list()
+    with pytest.raises(openai.BadRequestError, match="modalities"):
+        connect(server, "a key that is right").chat.completions.create(
             model="any", messages=_ASKED, modalities=["text", "audio"]
         )
 
 
-def test_a_reply_is_parsed_into_a_pydantic_model(llamacpp: object) -> None:
+def test_a_reply_is_parsed_into_a_pydantic_model(llamacpp: object, connect: Connect) -> None:
     class Colour(pydantic.BaseModel):
         name: Literal["red", "green", "blue"]
         is_warm: bool
@@ -127,7 +143,7 @@ def test_a_reply_is_parsed_into_a_pydantic_model(llamacpp: object) -> None:
     server = Server(engine, where, Answering(SamplingSettings(temperature=0.0), 64))
     server.start()
     try:
-        completion = _client(server).chat.completions.parse(
+        completion = connect(server).chat.completions.parse(
             model="any",
             messages=[{"role": "user", "content": "Name a colour."}],
             response_format=Colour,

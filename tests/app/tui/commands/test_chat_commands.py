@@ -1,5 +1,6 @@
 """Slash commands and keys that cannot do what they are for: why is told, nothing typed is lost."""
 
+from pathlib import Path
 from threading import Event
 
 import pytest
@@ -8,6 +9,7 @@ from textual.content import Content
 from app.actions import ACTIONS, unknown_command
 from app.tui.prompt.completion import Completion
 from app.tui.screens.settings_screen import SettingsScreen
+from decoding.constraint.grammar import Grammar, GrammarKind
 from tests.app.tui.conftest import Chatting
 from tests.fixtures.scripted import ScriptedModel
 
@@ -151,3 +153,24 @@ async def test_there_is_nothing_to_answer_in_an_empty_chat(chatting: Chatting, k
         await chat.ready()
         await chat.pilot.press(key)
         await chat.until(lambda: "yet" in chat.prompt.fault)
+
+
+async def test_answers_match_a_schema_until_it_is_off(chatting: Chatting, tmp_path: Path) -> None:
+    schema, wrong = tmp_path / "person.json", tmp_path / "wrong.json"
+    schema.write_text('{"type": "object"}', "utf-8")
+    wrong.write_text('{"type": "text"}', "utf-8")
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.say(f"/schema {wrong}")
+        await chat.until(lambda: "Invalid type" in chat.prompt.fault)
+        assert chat.view.grammar is None
+        await chat.say(f"/schema {schema}")
+        await chat.until(lambda: "schema: person.json" in chat.shown)
+        expected = Grammar(GrammarKind.JSON_SCHEMA, '{"type": "object"}')
+        assert chat.view.grammar == expected
+        await chat.say("Who is it?")
+        await chat.until(lambda: chat.view.answer is not None)
+        assert chat.view.answer is not None
+        assert chat.view.answer.request.options.grammar == expected
+        await chat.say("/schema off")
+        await chat.until(lambda: "schema: person.json" not in chat.shown)
+        assert chat.view.grammar is None
