@@ -8,6 +8,15 @@ _FRAME = 16
 """Tokens at the end of a prompt that a chat template may write otherwise once the answer is known,
 such as an opened block of reasoning. A guess; not measured."""
 
+GROUP = 4
+"""Tokens that kernels process together: passes over a prompt's end are whole groups but for the
+last one, so that each token is computed in the group in which it would be in one pass."""
+
+_UNBLOCKED = 16
+"""Tokens at the end of a prompt that are never read in a block, more than a last word and what a
+template has behind it (5 tokens in ChatML). So which blocks a prompt is read in is known while its
+last word is typed, and none is to be read again at Enter. A guess; not measured."""
+
 _WORTHWHILE = 64
 """New tokens of a prompt from which a checkpoint near its end is worth a pass of its own. A guess;
 not measured."""
@@ -49,19 +58,29 @@ def read_prompt(context: Context, tokens: Sequence[int]) -> Iterator[tuple[int, 
     yield from prefill(context, tokens)
 
 
+def in_blocks(left: int, block: int) -> int:
+    """How many of the last tokens of a prompt are read in blocks of so many tokens; 0 for none."""
+    return max(0, left - _UNBLOCKED) // block * block if block else 0
+
+
 def prefill(
     context: Context, tokens: Sequence[int], n_logits: int = 1
 ) -> Iterator[tuple[int, Logits]]:
-    """Forward the tokens that the context lacks, in chunks, the last of them in whole blocks first.
+    """Forward the tokens that the context lacks, in chunks: whole blocks, then less than a block.
 
     So a token is computed alike whether the rest of its prompt is known or not. Yields (tokens
     held, logits) after each; the last logits have n_logits rows, 0 or 1, the others none.
     """
     while context.length < len(tokens):
-        end = min(context.length + context.n_chunk, len(tokens))
-        count = end - context.length
-        if context.block and count > context.block:
-            end -= count % context.block
+        left = len(tokens) - context.length
+        blocks = in_blocks(left, context.block)
+        if blocks:
+            count = min(blocks, context.n_chunk // context.block * context.block)
+        elif context.block and left >= context.block:
+            count = context.block - GROUP
+        else:
+            count = min(left, context.n_chunk)
+        end = context.length + count
         is_last = end == len(tokens)
         rows = context.forward(tokens[context.length : end], n_logits if is_last else 0)
         yield end, rows

@@ -32,7 +32,7 @@ _MOST_FRAMES = 16
 class BegunPrompt:
     """The beginning of the next prompt.
 
-    tokens: those that are certain. untyped: as many of them stand before the message that is typed.
+    tokens: those that are certain. untyped: as many of them do not depend on what is still typed.
     total: tokens of the prompt if it were sent now, more or less. has_text: whether anything is
     typed. messages: those before it, by which another conversation is known.
     """
@@ -65,16 +65,41 @@ class CertainTokens:
         text = turns.pop().content if turns and turns[-1].role == "user" else ""
         words = finished_words(text) if expected.is_typing else None
         key = (system, turns, text if words is None else words, bool(text), words is None)
+        if expected.is_typing:
+            self._template.get_ready()
         if key != self._last[0]:
-            self._last = key, self._found(Conversation(system, turns), text, words)
+            before = Conversation(system, turns)
+            is_whole = bool(text) and words is None
+            found = self.as_sent(expected) if is_whole else self._found(before, text, words or "")
+            self._last = key, found
         return self._last[1]
 
-    def _found(self, before: Conversation, text: str, words: str | None) -> BegunPrompt:
-        """The beginning of a prompt; words: those of the text that are finished, None for all."""
+    def as_sent(self, expected: Expected) -> BegunPrompt:
+        """The prompt if the message that is expected were sent as it now stands.
+
+        It is rendered by the template, and kept there for the request. Nothing of one that does not
+        fit. The last token is left to the reply, which needs its logits.
+        """
+        conversation = expected.conversation
+        if self._is_too_long(conversation.turns[-1].content):
+            return BegunPrompt()
+        try:
+            prompt, dropped = conversation.fit(self._template.urgent_prompt, self._n_ctx)
+        except PromptTooLongError:
+            return BegunPrompt()
+        head = [Message("system", conversation.system)] if conversation.system else []
+        messages = (*head, *conversation.turns[dropped:-1])
+        tokens = prompt.tokens[:-1]
+        return BegunPrompt(tokens, len(tokens), len(prompt.tokens), True, messages)
+
+    def _is_too_long(self, text: str) -> bool:
+        return len(text) > _TOKEN_CHARACTERS * self._n_ctx
+
+    def _found(self, before: Conversation, text: str, words: str) -> BegunPrompt:
+        """The beginning of a prompt; words: those of the text that are finished."""
         head = [Message("system", before.system)] if before.system else []
-        is_too_long = len(text) > _TOKEN_CHARACTERS * self._n_ctx
         # Without a frame, each word would cost a template's rendering for nothing.
-        if is_too_long or self._frame((*head, *before.turns)) is None:
+        if self._is_too_long(text) or self._frame((*head, *before.turns)) is None:
             return BegunPrompt()
         turns = [*before.turns, Message("user", text or _BEGINNINGS[0])]
         try:
@@ -88,8 +113,7 @@ class CertainTokens:
         untyped = self._untyped(frame)
         if not text:
             return BegunPrompt(untyped, len(untyped), len(untyped), messages=messages)
-        # The last token is left to the reply, which needs its logits.
-        tokens = prompt.tokens[:-1] if words is None else certain(frame, words)
+        tokens = certain(frame, words)
         untyped_length = min(len(untyped), len(tokens))
         return BegunPrompt(tokens, untyped_length, len(prompt.tokens), True, messages)
 

@@ -13,13 +13,12 @@ class Expected:
     conversation: ends with what is typed so far as the user's turn, attachments in full, or with
     the last answer while nothing is typed; not to be changed any more. typed_at: time.monotonic()
     of the last key. is_typing: whether its last word may still change; what is certain as it
-    stands is read at once. chat: its number in the history, None if not saved.
+    stands is read at once.
     """
 
     conversation: Conversation
     typed_at: float
     is_typing: bool
-    chat: int | None = None
 
     def leads_to(self, conversation: Conversation) -> bool:
         """Whether what is read of this is very likely the beginning of a conversation's prompt."""
@@ -39,10 +38,17 @@ class Expectation:
         self.latest: Expected | None = None
         self.followed: Expected | None = None
         """What the engine reads: that of which a pass may run, whatever was told since."""
+        self.voidings = 0
+        """How often what was expected became void: whoever told it before tells it again."""
 
     def tell(self, expected: Expected | None) -> None:
         """Replace what is expected, None for nothing."""
         self.latest = expected
+
+    def void(self) -> None:
+        """Expect nothing, as an answer has changed what there is to expect."""
+        self.latest = None
+        self.voidings += 1
 
     def led_to(self, conversation: Conversation) -> bool:
         """Whether what was read last is very likely the beginning of a conversation's prompt.

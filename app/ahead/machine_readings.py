@@ -14,9 +14,6 @@ _PROFILE = Path("/sys/firmware/acpi/platform_profile")
 _SAVING = frozenset({"low-power", "quiet"})
 """Profiles that give up speed."""
 
-_OLDEST = 10.0
-"""Seconds after which a reading of the processors' times tells nothing of what runs now."""
-
 
 class MachineReadings(Protocol):
     """Power and load of a machine at this moment."""
@@ -55,8 +52,6 @@ class ThisMachine:
             return None
 
     def others_share(self) -> float:
-        """Share since the last call; 0 if that was long ago, or just now."""
+        """Share since the last call, which one long piece may separate from this; 0 if just now."""
         before, self._before = self._before, ProcessorTimes.now()
-        if before is None or self._before.wall - before.wall > _OLDEST:
-            return 0.0
-        return before.load_until(self._before)
+        return 0.0 if before is None else before.load_until(self._before)

@@ -3,10 +3,7 @@
 from collections.abc import Callable
 
 from decoding.estimation.cost import CostModel
-
-GROUP = 4
-"""Tokens that kernels process together; pieces are whole groups, so that each token is computed
-in a group as it would be in the whole prompt, and rounds alike."""
+from decoding.prefill import GROUP
 
 SHORT_SECONDS = 0.05
 """Longest piece where a plain step is shorter: a delay that is hardly felt."""

@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
-from app.ahead.piece_length import GROUP, PieceLength
+from app.ahead.piece_length import PieceLength
 from app.ahead.read_pieces import ReadPieces
 from app.ahead.waste import AheadTime
 from app.loading.target_context import TargetContext
 from backends.base import Context
 from decoding.estimation.cost import CostModel
 from decoding.planning.controller import Controller
-from decoding.prefill import common_prefix
+from decoding.prefill import GROUP, common_prefix, in_blocks
 
 _WORTHWHILE = 64
 """Tokens after which a lasting checkpoint of a running state is worth its memory, as in prompts. A
@@ -55,11 +55,12 @@ class PieceReader:
         self._pieces.cut(0)
         self._anchor, self._checkpointed = None, 0
 
-    def read(self, tokens: Sequence[int], silence: float) -> bool:
+    def read(self, tokens: Sequence[int], silence: float, about: int | None = None) -> bool:
         """Read one piece of tokens that the context lacks; False if it lacks too few of them.
 
         silence: seconds since the last key. What the context holds instead of them is taken back,
-        but not what it holds beyond them.
+        but not what it holds beyond them. about: how many tokens the whole prompt will have, as far
+        as is known; None if it is these and one more.
 
         Raises:
             ModelError: the engine failed.
@@ -67,9 +68,14 @@ class PieceReader:
         """
         with self._context.use() as context:
             held = common_prefix(context.tokens, tokens)
-            start = self._start(held, len(tokens))
-            is_block = bool(context.block) and len(tokens) - start >= context.block
-            if not is_block and len(tokens) - held < min(GROUP, context.n_chunk):
+            blocks_end = self._blocks_end(held, len(tokens) + 1 if about is None else about)
+            # While a text is typed, a block that the prompt may not have in the end is kept.
+            kept_end = blocks_end if about is None else max(blocks_end, self._whole)
+            start = self._start(held, len(tokens), kept_end)
+            block_room = min(blocks_end, len(tokens)) - start
+            is_block = bool(context.block) and block_room >= context.block
+            lacking = len(tokens) - (start if about is None else held)
+            if not is_block and lacking < min(GROUP, context.n_chunk):
                 return False
             self._pieces.cut(held)
             if held >= self._whole:  # it only grew, and what was read in groups becomes a block
@@ -77,7 +83,10 @@ class PieceReader:
             start = self._go_back(context, start)
             most = self._lengths.choose(context.n_chunk, silence, stops_passes=context.stops_passes)
             least = context.block if is_block else min(GROUP, most)
-            count = min(max(most, least), len(tokens) - start)
+            room = block_room if is_block else len(tokens) - start
+            if context.block and not is_block:
+                room = min(room, context.block - GROUP)
+            count = min(max(most, least), room)
             count -= count % least
             with self._measured(start, start + count):
                 started = time.perf_counter()
@@ -87,23 +96,29 @@ class PieceReader:
                 self._whole = start + count
         return True
 
-    def _start(self, held: int, end: int) -> int:
+    def _blocks_end(self, held: int, total: int) -> int:
+        """Where the blocks of a prompt end, of which so many tokens are held."""
+        anchor = held if self._anchor is None else min(self._anchor, held)
+        return anchor + in_blocks(total - anchor, self._context.block)
+
+    def _start(self, held: int, end: int, blocks_end: int) -> int:
         """Where to read on from, if so many tokens are held of the first end tokens of a prompt.
 
-        A prompt is read in whole blocks but for its end, which is read in groups. So the beginning
-        of a block is kept only if the prompt ends in it, and if it was read in groups. A token is
-        left alone only where it would be: kernels for a single one may round otherwise.
+        A prompt is read in whole blocks but for its end, which is read in groups. So a block that
+        was read in groups is read again once all of it is known, and one that was read as a whole
+        if the prompt has no block there.
         """
         context, anchor = self._context, self._anchor
         if anchor is None or held <= anchor or context.state_bytes:
             return held
-        if context.block:
-            begun = (held - anchor) % context.block
-            if begun and (held < self._whole or held - begun + context.block <= end):
-                return held - begun
-            held -= begun % GROUP
-            return held - GROUP if begun >= GROUP and end - held == 1 else held
-        return held if held == context.length else held - (held - anchor) % GROUP
+        if not context.block:
+            return held if held == context.length else held - (held - anchor) % GROUP
+        begun = (held - anchor) % context.block
+        blocks = min(held - begun, self._whole)
+        if blocks > blocks_end:
+            return blocks_end
+        is_next_known = blocks + context.block <= min(end, blocks_end)
+        return blocks if held < self._whole or is_next_known else held - begun % GROUP
 
     def _go_back(self, context: Context, start: int) -> int:
         """Keep so many tokens, or fewer; prepare to come back here. Returns how many are kept."""
@@ -113,7 +128,7 @@ class PieceReader:
         self._checkpointed, self._whole = min(self._checkpointed, start), min(self._whole, start)
         is_new = self._anchor is None or start < self._anchor
         if is_new:
-            self._anchor = self._checkpointed = start
+            self._anchor = self._checkpointed = self._whole = start
         if context.state_bytes:
             context.checkpoint(is_brief=not is_new)
         return start
@@ -152,9 +167,14 @@ class PieceReader:
         """
         context = self._context
         kept = min(common_prefix(context.tokens, prompt), len(prompt) - 1)
-        start = self._start(kept, len(prompt))
+        start = self._start(kept, len(prompt), self._blocks_end(kept, len(prompt)))
+        anchor = start if self._anchor is None else self._anchor
+        if context.block and len(prompt) - start == 1 and start - anchor >= GROUP:
+            start -= GROUP  # as kernels for a single token may round otherwise
+        self._pieces.cut(kept)
         if start < kept and context.reachable(start) == start:
             kept = start
+            self._pieces.read_again(start)
             with self._context.use() as used:
                 used.truncate(start)
         self._anchor, self._drafters_have = None, (None, ())

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from app.ahead.ahead_state import AheadState
 from app.ahead.certain_tokens import BegunPrompt, CertainTokens
 from app.ahead.expected import Expectation, Expected
+from app.ahead.pause import pause_before
 from app.ahead.piece_length import SHORT_SECONDS
 from app.ahead.piece_reader import PieceReader
 from app.ahead.rested_text import RestedText
@@ -20,6 +21,9 @@ from decoding.prefill import common_prefix
 
 _LOOK_AGAIN_SECONDS = 1.0
 """Time after which it is asked again whether reading is allowed."""
+
+_MOST_FAILURES = 3
+"""In a row, after which the next one is expected too. A guess; not measured."""
 
 _ENOUGH_WASTED = "enough of this message was read in vain"
 _NOTHING = BegunPrompt()
@@ -42,7 +46,8 @@ class AheadPorts:
 class ReadingAhead:
     """Idle work that reads what is expected, as far as it is certain, in short pieces.
 
-    A failure ends it for this model: the reply reads its prompt itself, and has errors of its own.
+    A failure ends it until something else is expected, and several in a row end it for this model:
+    the reply reads its prompt itself, and has errors of its own.
     """
 
     def __init__(
@@ -61,6 +66,9 @@ class ReadingAhead:
         self._keeper = keeper
         self._paths = paths
         self._failure = ""
+        """Why reading what is expected failed, "" if it did not."""
+        self._failures = 0
+        """Failures in a row."""
         self._spent = AheadTime()
         self._forget()
 
@@ -71,6 +79,10 @@ class ReadingAhead:
         self._rested = RestedText()
         self._done = -1
         """Rested tokens of which nothing is left to read; -1 until that was tried."""
+        self._pause_ends: float | None = None
+        """When what is typed is read on as if it were sent; None if it is not, or was."""
+        self._as_sent: Sequence[int] = ()
+        """Tokens of the prompt if it were sent now, once they are found out."""
         self._prepared: object = None
         """Messages for which the context was prepared."""
         self._look_again_at = 0.0
@@ -80,13 +92,20 @@ class ReadingAhead:
         del idle  # what counts is the time since the last key
         latest, now = self._ports.expectation.latest, time.monotonic()
         is_known = latest is self._seen
-        if self._failure or (latest is None and is_known and not self._look_again_at):
+        if self._failures >= _MOST_FAILURES or (is_known and self._failure):
+            return None
+        if latest is None and is_known and not self._look_again_at:
             return None
         if latest is not None and (wait := self._refused_for(now)):
             return wait
-        if not is_known or latest is None:
+        if not is_known or latest is None or self._rested.length(now) > self._done:
             return 0.0
-        return 0.0 if self._rested.length(now) > self._done else self._rested.next_in(now)
+        waits = self._rested.next_in(now), self._pause_left(now)
+        return min((wait for wait in waits if wait is not None), default=None)
+
+    def _pause_left(self, now: float) -> float | None:
+        """Seconds until what is typed is read on as if it were sent; None if it is not."""
+        return None if self._pause_ends is None else max(0.0, self._pause_ends - now)
 
     def _refused_for(self, now: float) -> float:
         """Seconds until reading may be allowed again, after it was refused; 0 if it is allowed.
@@ -113,6 +132,7 @@ class ReadingAhead:
         except PassStoppedError:  # a job is more urgent
             pass
         except Exception as error:  # whatever it is, it must not reach the user as an error
+            self._failures += 1
             self._failure = f"reading ahead failed: {str(error) or type(error).__name__}"
             self._tell(self._failure)
 
@@ -130,19 +150,50 @@ class ReadingAhead:
         if self._begun.tokens and self._prepared != self._begun.messages:
             self._prepare()
             return True
+        return self._read(latest, is_wanted)
+
+    def _read(self, latest: Expected, is_wanted: Callable[[], bool]) -> bool:
+        """Read a piece of what has rested, or of what would follow; False if there is none now."""
         length = self._rested.length(time.monotonic())
         tokens, reason = self._readable(length)
         self._tell(reason)
-        if self._reader.read(tokens, time.monotonic() - latest.typed_at):
+        if reason:
+            self._pause_ends = None
+        about = self._begun.total if latest.is_typing or not self._begun.has_text else None
+        if self._reader.read(tokens, time.monotonic() - latest.typed_at, about):
+            self._failures = 0
             return True
         self._reader.read_along(tokens, SHORT_SECONDS, is_wanted)
-        if is_wanted():
-            self._end(length)
+        if not is_wanted():
+            return False
+        self._reader.rest()
+        if self._pause_left(time.monotonic()) == 0.0 and self._read_on(latest):
+            return True
+        self._end(length)
         return False
+
+    def _read_on(self, latest: Expected) -> bool:
+        """Read a piece of what would follow if the text were sent; False if there is no more.
+
+        It is taken back if another key comes. A running state can go back by one piece.
+        """
+        if not self._as_sent:
+            self._as_sent = self._tokens_as_sent(latest)
+        is_read = self._reader.read(self._as_sent, time.monotonic() - latest.typed_at)
+        is_over = not is_read or bool(self._context.state_bytes)
+        if is_over:
+            self._pause_ends = None
+        return is_read and not is_over
+
+    def _tokens_as_sent(self, latest: Expected) -> Sequence[int]:
+        """The prompt if it were sent now but for its last token; nothing if it begins otherwise."""
+        tokens, certain = self._certain.as_sent(latest).tokens, self._begun.tokens
+        is_continued = common_prefix(tokens, certain) == len(certain)
+        return tokens if is_continued and len(tokens) < self._context.n_ctx else ()
 
     def _examine(self, latest: Expected | None) -> None:
         """Find out what is certain of what is expected now."""
-        self._seen, self._done = latest, -1
+        self._seen, self._done, self._failure = latest, -1, ""
         self._ports.expectation.followed = latest
         self._begun = self._certain.of(latest) if latest is not None else _NOTHING
         if self._begun.tokens and self._prepared not in (None, self._begun.messages):
@@ -151,6 +202,9 @@ class ReadingAhead:
         is_typing = latest is not None and latest.is_typing
         since = latest.typed_at if latest is not None and is_typing else float("-inf")
         self._rested.update(self._begun.tokens, since)
+        self._pause_ends, self._as_sent = None, ()
+        if latest is not None and is_typing and self._begun.has_text:
+            self._pause_ends = latest.typed_at + pause_before(latest.conversation.turns[-1].content)
 
     def _prepare(self) -> None:
         """Restore a saved state of the conversation, which saves the one that it replaces."""
@@ -169,7 +223,6 @@ class ReadingAhead:
     def _end(self, length: int) -> None:
         """Note that nothing is left to read of what has rested."""
         self._done = length
-        self._reader.rest()
         is_conversation = bool(self._begun.messages) and not self._begun.has_text
         if is_conversation and self._context.length <= len(self._begun.tokens):
             self._keeper.answered()
@@ -197,7 +250,7 @@ class ReadingAhead:
 
     def expect_nothing(self) -> None:
         """Forget what is expected, until something is again."""
-        self._ports.expectation.tell(None)
+        self._ports.expectation.void()
         self._forget()
         self._ports.publish(None)
 

@@ -47,13 +47,13 @@ class NextRequest:
         is_new = edited is None
         queued = dialogue.queue[0] if is_new and dialogue.queue and not text else None
         is_typing = bool(text) and not (is_new and text.startswith(_COMMAND))
-        made_of = led, typed, is_typing, queued, dialogue.chat
+        made_of = led, typed, is_typing, queued
         if self._made is None or made_of != self._made_of:
             asked = typed if is_typing else queued  # an empty prompt sends what is queued
             message = _message(asked) if asked is not None else []
             conversation = Conversation(led.system, [*led.turns, *message])
             self._made_of = made_of
-            self._made = Expected(conversation, typed.at, is_typing, dialogue.chat)
+            self._made = Expected(conversation, typed.at, is_typing)
         return self._made
 
     def _what_leads(self, dialogue: Dialogue, edited: Turn | None) -> Conversation:

@@ -84,6 +84,8 @@ class Engine:
         self._deferred_draft: str = ""
         """The spec whose drafters cannot be built before the current reply ends."""
         self._current: Answer | None = None
+        self._unfinished: set[Answer] = set()
+        """The current answer, and those that wait for their turn."""
         self._loading_stopped = Event()
         self._counts = TokenCounts()
         self._preparations = Preparations()
@@ -112,6 +114,7 @@ class Engine:
         A pass that reads its prompt already goes on, as it is a part of the answer, until stopped.
         """
         answer.asked_at = time.perf_counter()
+        self._unfinished.add(answer)
         is_begun = self._expectation.led_to(answer.request.conversation)
         self._jobs.put(
             lambda: self._answer(answer), lambda: answer.is_stopped if is_begun else True
@@ -126,14 +129,20 @@ class Engine:
         """Tell what the next request will begin with, None if nothing is known of it.
 
         To be called at every change: how long text has to rest before it is read is decided here.
-        It is read while no job waits. An answer makes it void, when it begins and when it ends.
+        It is read while no job waits. An answer makes it void, when it begins and when it ends,
+        which voidings counts.
         """
         self._expectation.tell(expected)
         self._idle_time.disturb()
 
+    @property
+    def voidings(self) -> int:
+        """How often what was expected became void."""
+        return self._expectation.voidings
+
     def load(self, model: str) -> None:
-        """Stop the current answer and change to another model."""
-        self._stop_current()
+        """Stop the current answer and those that wait, and change to another model."""
+        self._stop_answers()
         self._jobs.put(lambda: self._reload(replace(self.options, model=model)))
 
     def set_context(self, n_ctx: int | None) -> None:
@@ -217,18 +226,17 @@ class Engine:
         self._jobs.put(lambda: self._follow_draft(is_asked=True), in_turn)
 
     def close(self, seconds: float) -> bool:
-        """Stop the current answer, free everything and end the thread; False after a timeout."""
-        self._stop_current()
+        """Stop all answers, free everything and end the thread; False after a timeout."""
+        self._stop_answers()
         self.stop_loading()
         self._jobs.put(None)
         if self._thread.is_alive():
             self._thread.join(seconds)
         return not self._thread.is_alive()
 
-    def _stop_current(self) -> None:
-        current = self._current
-        if current is not None:
-            current.stop()
+    def _stop_answers(self) -> None:
+        for answer in list(self._unfinished):  # a copy, which another thread cannot change midway
+            answer.stop()
 
     def _run(self) -> None:
         while self._run_next():
@@ -299,6 +307,8 @@ class Engine:
         ports = AheadPorts(self._expectation, self._may_read, self._most_waste, self._publish_ahead)
         self._active = ActiveSession.of(session, ports)
         self._publish_ready(session)
+        # Found once, by a look at each token: 35 to 55 ms, for which the first answer would wait.
+        _ = session.model.tokenizer.end_tokens
 
     def _notify_of_load(self, text: str) -> None:
         if self._loading_stopped.is_set():
@@ -387,13 +397,14 @@ class Engine:
             finally:
                 self._current = None
                 self._publish_program("")
+                self._unfinished.discard(answer)
                 answer.finish()
             if self._active is not None:
                 self._active.reading.keep_account()  # may wait for other processes
 
     def _expect_nothing(self) -> None:
         """Forget what was expected before an answer, which would take back what it left."""
-        self._expectation.tell(None)
+        self._expectation.void()
         if self._active is not None:
             self._active.reading.expect_nothing()
 

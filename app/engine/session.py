@@ -134,7 +134,7 @@ class Session:
         Raises:
             PromptTooLongError: the last turn does not fit even alone.
         """
-        rendered = partial_of(self.template.prompt, tools=tools)
+        rendered = partial_of(self.template.urgent_prompt, tools=tools)
         prompt, dropped = conversation.fit(rendered, self.context.n_ctx)
         return self.continued(prompt, partial), dropped
 
@@ -148,7 +148,7 @@ class Session:
     def whole_prompt(self, conversation: Conversation, tools: Sequence[Tool] = ()) -> Prompt:
         """The prompt of a conversation with all its turns, however long."""
         head = [Message("system", conversation.system)] if conversation.system else []
-        return self.template.prompt([*head, *conversation.turns], tools)
+        return self.template.urgent_prompt([*head, *conversation.turns], tools)
 
     def raw_prompt(self, text: str) -> Prompt:
         """The prompt of a text without the chat template."""
@@ -223,6 +223,7 @@ class Session:
                 yield from self._filled(reply, text, events)
         finally:
             reply.own_statuses = own.end(self.drafting.memory)
+            self.template.get_ready()
             self.drafting.remember()
             self._keep_speed(reply)
             if self.options.model and reply.token_ids:

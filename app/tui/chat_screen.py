@@ -127,8 +127,8 @@ class ChatScreen(Screen[None]):
         self._cleared = ClearedTexts(engine.paths.cleared)
         self._typed = Typed()
         self._next_request = NextRequest()
-        self._expected: Expected | None = None
-        """What the engine was told last."""
+        self._told: tuple[Expected, int] | None = None
+        """What the engine was told last to expect, and how often that had become void before."""
         app, perform = self.app, self.action_perform
         models = ModelCommands(app, engine, self.view, self.downloads, store, perform)
         preferences = store.preferences
@@ -454,11 +454,12 @@ class ChatScreen(Screen[None]):
         """
         view = self.view
         if not view.is_idle or self._engine.is_answering:
-            self._expected = None
+            self._told = None
         elif self.prompt.is_followed:  # else the text is about to be known
             expected = self._next_request.expected(view.dialogue, self._typed, view.edited)
-            if expected != self._expected:
-                self._expected = expected
+            told = expected, self._engine.voidings
+            if told != self._told:
+                self._told = told
                 self._engine.expect(expected)
 
     # The store

@@ -1,8 +1,10 @@
 """Rendering a conversation into a prompt with the chat template the model ships."""
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from backends.base import Tokenizer, UsageError
 from backends.chat.changed_texts import changed_message, changed_tool, texts_of
@@ -14,6 +16,13 @@ from backends.chat.template_process import TemplateProcess
 from backends.chat.template_variables import message_variables, tool_variables
 from backends.chat.tool_support import ToolSupport, probe_tool_support
 from backends.chat.whole_characters import whole_characters
+
+_KEPT_PROMPTS = 8
+"""As many as are rendered to find the turns that fit a context, more or less."""
+
+_KEPT_SECONDS = 60.0
+"""Time for which a prompt is kept: templates may write the date or the time. A guess; not
+measured."""
 
 _PROBE = "\t"
 """White space that shows whether a template trims contents: none writes it around them itself."""
@@ -74,6 +83,38 @@ class ChatTemplate:
         self._source = tokenizer.chat_template
         self._is_probed = False
         self._known_support: ToolSupport | None = None
+        self._prompts: dict[tuple[object, ...], tuple[float, Prompt]] = {}
+        """Urgent prompts, and when they were rendered."""
+        self._starts_next = True
+        """Whether rendering also prepares for the next prompt."""
+
+    def get_ready(self) -> None:
+        """Prepare for the next prompt; to be called some time after an urgent one."""
+        self._process.get_ready()
+
+    def urgent_prompt(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> Prompt:
+        """The prompt of messages, for a reply that somebody waits for.
+
+        It is kept, so that it can be rendered before it is asked for.
+        """
+        key, now = (*messages, *tools), time.monotonic()
+        rendered_at, prompt = self._prompts.get(key, (-inf, None))
+        if prompt is None or now - rendered_at > _KEPT_SECONDS:
+            self._starts_next = False
+            try:
+                prompt = self.prompt(messages, tools)
+            finally:
+                self._starts_next = True
+            self._keep(key, now, prompt)
+        return prompt
+
+    def _keep(self, key: tuple[object, ...], now: float, prompt: Prompt) -> None:
+        """Keep a prompt, unless the template failed: it may not do so again."""
+        self._prompts.pop(key, None)
+        while len(self._prompts) >= _KEPT_PROMPTS:
+            del self._prompts[next(iter(self._prompts))]
+        if not prompt.note:
+            self._prompts[key] = now, prompt
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> Prompt:
         """Tokens of a conversation up to the start of the assistant's reply.
@@ -186,7 +227,7 @@ class ChatTemplate:
             variables["tools"] = tool_variables(tools)
         written = [variables["messages"], variables.get("tools")]
         max_chars = 4 * len(json.dumps(written, ensure_ascii=False)) + (1 << 16)
-        return self._process.render(source, variables, max_chars)
+        return self._process.render(source, variables, max_chars, starts_next=self._starts_next)
 
     def _text_of(self, token: int | None) -> str:
         return "" if token is None else self._tokenizer.entry(token).decode(errors="replace")

@@ -14,23 +14,39 @@ _SECONDS = 5.0
 class TemplateProcess:
     """Renders each template in a fresh child, which is killed if it takes too long.
 
-    The next child is started ahead, so that rendering does not wait for an interpreter.
+    The next child is started ahead, so that rendering does not wait for an interpreter: at once, or
+    when get_ready is called, as its start would slow down what the caller does with the text.
     """
 
     def __init__(self) -> None:
         self._waiting: subprocess.Popen[bytes] | None = _start()
+        self._is_closed = False
 
-    def render(self, template: str, variables: dict[str, Any], max_chars: int) -> dict[str, str]:
+    def render(
+        self,
+        template: str,
+        variables: dict[str, Any],
+        max_chars: int,
+        *,
+        starts_next: bool = True,
+    ) -> dict[str, str]:
         """Render to {"text": ...} or {"error": ...}; a template never causes an exception."""
         worker = self._waiting or _start()
         self._waiting = None
         request = {"template": template, "variables": variables, "max_chars": max_chars}
         answer = _ask(worker, json.dumps(request).encode() + b"\n")
-        self._waiting = _start()
+        if starts_next:
+            self.get_ready()
         return answer
+
+    def get_ready(self) -> None:
+        """Start the next child, if none waits; after close nothing would end it."""
+        if self._waiting is None and not self._is_closed:
+            self._waiting = _start()
 
     def close(self) -> None:
         """End the waiting child."""
+        self._is_closed = True
         if self._waiting is not None:
             _end(self._waiting)
             self._waiting = None

@@ -63,21 +63,24 @@ def copies(options: SessionOptions, messages: list[Message]) -> str:
     """Size of a copy of the long one, and the times to make and to restore it."""
     with closing(open_session(options, Paths.of_this_user(), lambda _: None)) as session:
         tokens = session.prompt(Conversation("", messages))[0].tokens
+        size = 0
         making: list[float] = []
         restoring: list[float] = []
         with session.context.use() as context:
             for _ in prefill(context, tokens):
                 pass
+            size = 0
             for _ in range(_ROUNDS):
                 begun = time.perf_counter()
                 state = context.save()
                 made = time.perf_counter()
+                size = state.size
                 context.restore(tokens, state)
                 making.append(made - begun)
                 restoring.append(time.perf_counter() - made)
     made, restored = statistics.median(making), statistics.median(restoring)
     return (
-        f"{len(tokens):,} tokens, {state.size / 1e6:,.0f} MB: copied in {1000 * made:,.0f} ms, "
+        f"{len(tokens):,} tokens, {size / 1e6:,.0f} MB: copied in {1000 * made:,.0f} ms, "
         f"restored in {1000 * restored:,.0f} ms"
     )
 

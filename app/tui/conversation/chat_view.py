@@ -12,6 +12,7 @@ from textual.containers import Vertical
 from textual.message import Message
 from textual.widget import Widget
 
+from app.ahead.expected import Expected
 from app.chat.attachment import Attachment
 from app.chat.conversation import Conversation
 from app.chat.reply_options import ReplyOptions
@@ -462,7 +463,9 @@ class ChatView(Vertical):
             previous=previous,
             begun=len(turn.text),
         )
-        # The question is painted first: the engine's thread would make the screen wait.
+        # The question is painted first: the engine's thread would make the screen wait. Meanwhile
+        # the rest of its prompt is read.
+        self._engine.expect(Expected(conversation, time.monotonic(), is_typing=False))
         self.call_after_refresh(self._engine.begin, answer)
         self.post_message(self.AnswerStarted())
 

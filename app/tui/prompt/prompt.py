@@ -11,6 +11,7 @@ from textual.content import Content
 from textual.widgets import Static, TextArea
 
 from app.actions import awaiting_argument
+from app.ahead.pause import ends_sentence
 from app.chat.attachment import Attachment
 from app.dialogue.next_request import Typed
 from app.engine.token_counts import CountTokens
@@ -167,7 +168,7 @@ class Prompt(Vertical):
             self.post_message(messages.TextChanged(has_text=has_text))
         if has_text:
             self._counting.resume()
-        else:
+        if not has_text or ends_sentence(self.area.text):  # Enter may follow
             self._count()
 
     @on(Completion.Clicked)

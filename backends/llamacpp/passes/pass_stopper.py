@@ -46,12 +46,13 @@ class PassStopper:
         api.llama_set_abort_callback(self._pointer, _STRLEN, address)
         ended = Event()
         watcher = Thread(target=self._watch, args=(is_stopped, ended), daemon=True)
-        watcher.start()
         try:
+            watcher.start()
             yield
         finally:
             ended.set()
-            watcher.join()
+            if watcher.ident is not None:  # else no thread could be started
+                watcher.join()
             api.llama_set_abort_callback(self._pointer, _NEVER, ctypes.c_void_p(0))
 
     def _watch(self, is_stopped: Callable[[], bool], ended: Event) -> None:

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Any, cast
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,7 +26,12 @@ class Process:
     def __init__(self) -> None:
         self.rendered = 0
 
-    def render(self, template: str, variables: dict[str, Any], max_chars: int) -> dict[str, str]:
+    def get_ready(self) -> None:
+        """Nothing needs to be started."""
+
+    def render(
+        self, template: str, variables: dict[str, Any], *_: int, **__: bool
+    ) -> dict[str, str]:
         self.rendered += 1
         turns = [
             f"{START}{turn['role']}\n{turn['content']}{END}\n" for turn in variables["messages"]
@@ -151,19 +155,47 @@ def test_of_a_message_that_does_not_fit_nothing_is_read() -> None:
     assert CertainTokens(made(), 100).of(expected("x" * 99)) == BegunPrompt()
 
 
-@pytest.mark.parametrize("is_typing", [True, False])
-def test_a_template_without_a_place_for_the_text_leaves_all_to_the_reply(is_typing: bool) -> None:
-    """And costs no rendering for each word."""
+class Silent(Process):
+    """Writes the same, whatever was said."""
 
-    class Silent(Process):
-        def render(
-            self, template: str, variables: dict[str, Any], max_chars: int
-        ) -> dict[str, str]:
-            self.rendered += 1
-            return {"text": "always the same"}
+    def render(
+        self, template: str, variables: dict[str, Any], *_: int, **__: bool
+    ) -> dict[str, str]:
+        self.rendered += 1
+        return {"text": "always the same"}
 
+
+def test_with_a_template_without_a_place_for_the_text_nothing_is_certain_of_what_is_typed() -> None:
+    """And no word costs a rendering."""
     process = Silent()
     certain = CertainTokens(made(process), N_CTX)
-    assert certain.of(expected("one two ", is_typing=is_typing)) == BegunPrompt()
-    assert certain.of(expected("one two three ", is_typing=is_typing)) == BegunPrompt()
+    assert certain.of(expected("one two ")) == BegunPrompt()
+    assert certain.of(expected("one two three ")) == BegunPrompt()
     assert process.rendered == 1
+
+
+def test_a_message_that_is_sent_is_rendered_once_and_for_its_request_too() -> None:
+    """However the template writes it."""
+    process = Silent()
+    template = made(process)
+    sent = expected("one two ", is_typing=False)
+    found = CertainTokens(template, N_CTX).of(sent)
+    prompt, _ = sent.conversation.fit(template.urgent_prompt, N_CTX)
+    assert found.tokens == prompt.tokens[:-1]
+    assert process.rendered == 1
+
+
+def test_a_text_as_it_would_be_sent_is_the_prompt_of_its_request() -> None:
+    process = Process()
+    template = made(process)
+    certain = CertainTokens(template, N_CTX)
+    typed = expected("one two thr", system="Be brief.")
+    begun = certain.of(typed)
+    found = certain.as_sent(typed)
+    rendered = process.rendered
+    prompt, _ = typed.conversation.fit(template.urgent_prompt, N_CTX)
+    assert process.rendered == rendered
+    assert found.tokens == prompt.tokens[:-1]
+    assert found.tokens[: len(begun.tokens)] == begun.tokens
+    assert len(found.tokens) > len(begun.tokens)
+    assert found.messages == begun.messages

@@ -114,16 +114,19 @@ def test_a_power_profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
 def test_only_the_time_of_other_programs_makes_a_machine_busy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of four processors: one for this program, two for others, one idle; then all for this."""
+    """Of four processors: one for this program, two for others, one idle; then all for this.
+
+    Then a piece of a minute, in which this program took three of them and another the last.
+    """
     monkeypatch.setattr(psutil, "cpu_count", lambda: 4)
     readings = iter(
         [
             ProcessorTimes(wall=0.0, idle=0.0, own=0.0),
             ProcessorTimes(wall=1.0, idle=1.0, own=1.0),
             ProcessorTimes(wall=2.0, idle=1.0, own=5.0),
-            ProcessorTimes(wall=60.0, idle=1.0, own=5.0),  # a look after a long pause
+            ProcessorTimes(wall=62.0, idle=1.0, own=185.0),
         ]
     )
     monkeypatch.setattr(ProcessorTimes, "now", classmethod(lambda _: next(readings)))
     machine = ThisMachine()
-    assert [machine.others_share() for _ in range(4)] == [0.0, 0.5, 0.0, 0.0]
+    assert [machine.others_share() for _ in range(4)] == [0.0, 0.5, 0.0, 0.25]

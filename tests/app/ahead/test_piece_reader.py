@@ -53,7 +53,15 @@ class Typed:
         """Some pieces, or all of what is there."""
         silence = self.random.choice((0.0, QUIET_SECONDS))
         left = self.random.choice((1, 3, 1000))
-        while left and self.reader.read(self.tokens, silence):
+        about = len(self.tokens) + self.random.randint(1, 30)
+        while left and self.reader.read(self.tokens, silence, about):
+            left -= 1
+
+    def read_on(self) -> None:
+        """Some of what would follow if it were sent now, which it is not."""
+        sent = [*self.tokens, *self.more(12)]
+        left = self.random.choice((0, 1, 1000))
+        while left and self.reader.read(sent, 0.0):
             left -= 1
 
     def answered(self) -> NDArray[np.float32]:
@@ -79,6 +87,7 @@ def differences(model: Model) -> int:
             for _ in range(typed.random.randint(1, 12)):
                 typed.change()
                 typed.read()
+                typed.read_on()
             row = typed.answered()
             found += not np.array_equal(row, last_row(fresh, list(typed.context.tokens)))
     return found
@@ -91,7 +100,7 @@ def test_the_logits_are_the_same_to_the_bit(model: Model) -> None:
 def test_parts_of_blocks_that_are_not_read_again_are_found(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def groups_alone(reader: PieceReader, held: int, end: int) -> int:
+    def groups_alone(reader: PieceReader, held: int, end: int, blocks_end: int) -> int:
         return held - held % GROUP
 
     monkeypatch.setattr(PieceReader, "_start", groups_alone)
@@ -103,7 +112,7 @@ def test_a_text_that_only_grows_wastes_nothing_and_one_that_changes_does(model: 
     typed = Typed(model, 1)
     with closing(typed.context) as context:
         for length in range(3, 3 * context.block, 5):
-            while typed.reader.read([7] * length, 0.0):
+            while typed.reader.read([7] * length, 0.0, length + 7):
                 pass
         assert context.length > 2 * context.block
         assert typed.reader.wasted == 0.0
@@ -133,7 +142,80 @@ def test_pieces_are_whole_groups_and_blocks(model: Model) -> None:
         while typed.reader.read([7] * 30, 0.0):
             assert context.length % GROUP == 0
         assert context.length == 28
-        assert typed.reader.read([7] * 70, 0.0)
+        assert typed.reader.read([7] * 80, 0.0)
         assert context.length == block
         assert typed.reader.read([7] * 300, QUIET_SECONDS)
-        assert context.length == block + (300 - block) // block * block
+        assert context.length == block + (300 - 15 - block) // block * block
+
+
+def passes(context: Context, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The lengths of passes from now on."""
+    lengths: list[int] = []
+    forward = context.forward
+
+    def noting(tokens: Sequence[int], n_logits: int) -> NDArray[np.float32]:
+        lengths.append(len(tokens))
+        return forward(tokens, n_logits)
+
+    monkeypatch.setattr(context, "forward", noting)
+    return lengths
+
+
+TOTALS = range(60, 160, 3)
+
+
+def read_at_enter(model: Model, monkeypatch: pytest.MonkeyPatch, total: int) -> list[int]:
+    """Passes at Enter over a prompt of which all but the last word and its end was read."""
+    typed = Typed(model, total)
+    with closing(typed.context) as context, monkeypatch.context() as patch:
+        prompt = [typed.random.randrange(3, 300) for _ in range(total)]
+        while typed.reader.read(prompt[: total - 9], 0.0, total):
+            pass
+        lengths = passes(context, patch)
+        typed.reader.hand_over(prompt)
+        last_row(context, prompt)
+        return lengths
+
+
+def test_of_words_that_were_read_none_is_read_again_at_enter(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever a block ends, also within the last word and what the template has behind it."""
+    for total in TOTALS:
+        rest = (total - 9) % GROUP
+        assert read_at_enter(model, monkeypatch, total) == [9 + rest]
+
+
+def test_blocks_that_the_last_word_completes_are_found(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("decoding.prefill._UNBLOCKED", 0)
+    assert max(sum(read_at_enter(model, monkeypatch, total)) for total in TOTALS) >= 64
+
+
+@pytest.mark.parametrize("total", TOTALS)
+def test_of_a_prompt_that_was_read_on_to_its_end_a_group_is_read_at_enter(
+    model: Model, monkeypatch: pytest.MonkeyPatch, total: int
+) -> None:
+    typed = Typed(model, total)
+    with closing(typed.context) as context:
+        prompt = [typed.random.randrange(3, 300) for _ in range(total)]
+        while typed.reader.read(prompt[:-1], 0.0):
+            pass
+        lengths = passes(context, monkeypatch)
+        typed.reader.hand_over(prompt)
+        last_row(context, prompt)
+        assert sum(lengths) <= GROUP + 1
+        assert lengths[-1] > 1
+
+
+def test_what_is_read_again_as_it_is_was_not_in_vain(model: Model) -> None:
+    """As the prompt has a block where the words were read in groups."""
+    typed = Typed(model, 1)
+    with closing(typed.context):
+        while typed.reader.read([7] * 70, 0.0, 71):
+            pass
+        ahead, spent = typed.reader.hand_over([7] * 90)
+        assert ahead == 0
+        assert spent.wasted == 0.0
+        assert spent.used > 0.0

@@ -40,7 +40,7 @@ def test_what_leads_to_a_question_is_certain_while_nothing_is_typed(dialogue: Di
     expected = NextRequest().expected(dialogue, Typed(at=3.0))
     assert expected.conversation == dialogue.conversation()
     assert expected.conversation.system == "be brief"
-    assert (expected.is_typing, expected.typed_at, expected.chat) == (False, 3.0, None)
+    assert (expected.is_typing, expected.typed_at) == (False, 3.0)
 
 
 def test_a_typed_question_is_expected_as_it_would_be_sent(dialogue: Dialogue) -> None:

@@ -114,6 +114,7 @@ def test_words_that_have_not_rested_are_not_read_before_they_have(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.ahead.rested_text.REST_SECONDS", 2 * 100.0)
+    monkeypatch.setattr("app.ahead.pause.ELSEWHERE_SECONDS", 3 * 100.0)
     engine = start()
     engine.expect(certain(system=LONG))
     settle(engine)
@@ -125,6 +126,57 @@ def test_words_that_have_not_rested_are_not_read_before_they_have(
         Event().wait(0.001)
     assert read(engine) == before
     assert 0.0 < (reading.due_in(0.0) or 0.0) < 100.0
+
+
+def test_a_text_that_pauses_is_read_on_as_if_it_were_sent_and_its_answer_reads_next_to_nothing(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = start()
+    text = f"{LONG} and what then"
+    engine.expect(typed(text))
+    settle(engine)
+    forwarded: list[int] = []
+    forward = ScriptedContext.forward
+
+    def counting(context: ScriptedContext, tokens: Sequence[int], n_logits: int) -> Logits:
+        forwarded.append(len(tokens))
+        return forward(context, tokens, n_logits)
+
+    monkeypatch.setattr(ScriptedContext, "forward", counting)
+    answered(engine, text)
+    assert forwarded[0] <= GROUP + 1
+    assert forwarded[1] == 1  # the second token of the answer
+
+
+def test_what_was_read_as_if_it_were_sent_is_taken_back_when_a_key_comes(start: Start) -> None:
+    engine = start()
+    engine.expect(typed(f"{LONG} and what then"))
+    settle(engine)
+    text = f"{LONG} and whatever then follows"
+    engine.expect(typed(text))
+    settle(engine)
+    active = engine._active
+    assert active is not None
+    tokens = active.session.prompt(conversation(text))[0].tokens
+    assert active.session.context.tokens == tokens[: active.session.context.length]
+    assert len(tokens) - active.session.context.length <= GROUP
+    assert answered(engine, text).text == "".join(WORDS[:8])
+
+
+def test_before_it_pauses_a_text_is_not_read_on(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.ahead.pause.ELSEWHERE_SECONDS", 2 * 100.0)
+    engine = start()
+    engine.expect(typed(f"{LONG} and what then"))
+    active = None
+    while active is None or not 0.0 < (active.reading.due_in(0.0) or 0.0) < 100.0:
+        Event().wait(0.001)
+        active = engine._active
+    assert is_about(active.session.context.length, f"User: {LONG} and what")
+    engine.expect(typed(f"{LONG} and what then?"))  # which ends a sentence
+    settle(engine)
+    assert is_about(active.session.context.length, f"User: {LONG} and what then?\n\nAssistant")
 
 
 def test_a_message_that_is_certain_is_read_to_its_end(start: Start) -> None:
@@ -252,13 +304,13 @@ def test_once_enough_is_wasted_nothing_typed_is_read_until_it_is_sent(start: Sta
     assert ahead is not None
     assert is_about(ahead.read, f"System: {LONG}\n\nUser: ")
     assert "in vain" in ahead.paused
+    assert engine._active is not None
+    assert engine._active.session.context.length == ahead.read
     assert is_about(ahead_tokens(answered(engine, LONG, system=LONG)), f"System: {LONG}\n\nUser: ")
 
 
-@pytest.mark.parametrize("fault", [ModelError("it broke"), MemoryError(), ValueError("odd")])
-def test_a_failure_ends_reading_ahead_and_the_reply_comes_as_it_would_have(
-    start: Start, monkeypatch: pytest.MonkeyPatch, fault: Exception
-) -> None:
+def failing(monkeypatch: pytest.MonkeyPatch, fault: Exception) -> list[int]:
+    """Lets passes that read ahead fail; returns the lengths of those that did."""
     forward, failed = ScriptedContext.forward, list[int]()
 
     def fails(context: ScriptedContext, tokens: Sequence[int], n_logits: int) -> Logits:
@@ -268,17 +320,61 @@ def test_a_failure_ends_reading_ahead_and_the_reply_comes_as_it_would_have(
         return forward(context, tokens, n_logits)
 
     monkeypatch.setattr(ScriptedContext, "forward", fails)
+    return failed
+
+
+@pytest.mark.parametrize("fault", [ModelError("it broke"), MemoryError(), ValueError("odd")])
+def test_failures_in_a_row_end_reading_ahead_and_the_reply_comes_as_it_would_have(
+    start: Start, monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    failed = failing(monkeypatch, fault)
     engine = start()
-    engine.expect(typed(LONG))
-    settle(engine)
-    assert engine.status.ahead is not None
-    assert "reading ahead failed" in engine.status.ahead.paused
+    for number in range(3):
+        engine.expect(typed(f"{LONG} {number}"))
+        settle(engine)
+        assert engine.status.ahead is not None
+        assert "reading ahead failed" in engine.status.ahead.paused
+        assert len(failed) == number + 1
     answer = answered(engine, LONG)
     assert answer.text == "".join(WORDS[:8])
     engine.expect(certain(LONG, answer.text))
     settle(engine)
-    assert len(failed) == 1
+    assert len(failed) == 3
     assert engine.status.error is None
+
+
+def test_after_a_failure_what_is_expected_next_is_read(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = start()
+    for _ in range(4):  # never several in a row
+        with monkeypatch.context() as patch:
+            failed = failing(patch, ModelError("it broke"))
+            engine.expect(typed(f"{LONG} and"))
+            settle(engine)
+        assert len(failed) == 1
+        engine.expect(typed(f"{LONG} or else "))
+        settle(engine)
+        assert is_about(read(engine), f"User: {LONG} or else")
+        answered(engine, "something else")
+
+
+@pytest.mark.parametrize("change", ["model", "close"])
+def test_answers_that_wait_are_stopped_with_the_present_one(start: Start, change: str) -> None:
+    gate = Event()
+    model = ScriptedModel(WORDS, gate=gate)
+    engine = start(model)
+    answers = [engine.ask(Request(conversation(LONG), GREEDY, 8)) for _ in range(3)]
+    while not model.passes:
+        Event().wait(0.001)
+    if change == "model":
+        engine.load("another")
+    else:
+        engine.close(0.0)
+    gate.set()
+    assert all(answer.wait(30) for answer in answers)
+    assert [answer.text for answer in answers] == ["", "", ""]
+    assert model.passes == 1
 
 
 def test_the_end_of_an_answer_waits_for_no_account(

@@ -37,9 +37,9 @@ async def test_a_program_and_the_user_are_answered_in_turn(chatting: Chatting) -
             gate.set()
             answered = await asked
             await chat.idle()
+            await chat.until(lambda: "answering" not in chat.shown)
+            assert chat.texts == [("user", "hello"), ("assistant", "".join(WORDS))]
     assert answered["choices"][0]["message"]["content"] == "".join(WORDS)
-    assert chat.texts == [("user", "hello"), ("assistant", "".join(WORDS))]
-    assert "answering" not in chat.shown
 
 
 def test_the_address_is_told_in_the_app(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from types import SimpleNamespace
 from typing import Any, cast
 
 import psutil
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.chat import template_process
+from backends.chat import chat_template, template_process
 from backends.chat.chat_template import PLAIN_STOPS, ChatTemplate, Prompt
 from backends.chat.message import Message
 from backends.chat.template_process import TemplateProcess
@@ -28,7 +29,9 @@ PLAIN_HELLO = "User: Hi\n\nAssistant:"
 class InThisProcess:
     """Stands for TemplateProcess where many prompts are made: writes CHATML without a child."""
 
-    def render(self, template: str, variables: dict[str, Any], max_chars: int) -> dict[str, str]:
+    def render(
+        self, template: str, variables: dict[str, Any], *_: int, **__: bool
+    ) -> dict[str, str]:
         turns = [
             f"{START}{turn['role']}\n{turn['content']}{END}\n" for turn in variables["messages"]
         ]
@@ -375,3 +378,57 @@ def test_what_a_template_writes_otherwise_has_no_frame(
     process: TemplateProcess, template: str
 ) -> None:
     assert ChatTemplate(ByteTokenizer(template), process).frame(HELLO) is None
+
+
+class Clocked(InThisProcess):
+    """Counts what is rendered, and may fail."""
+
+    def __init__(self) -> None:
+        self.rendered = 0
+        self.fails = False
+
+    def render(
+        self, template: str, variables: dict[str, Any], *_: int, **__: bool
+    ) -> dict[str, str]:
+        self.rendered += 1
+        return {"error": "it ran for over 5 s"} if self.fails else super().render("", variables)
+
+
+def test_an_urgent_prompt_is_kept_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is that of the template, which may write the time."""
+    process, now = Clocked(), [100.0]
+    monkeypatch.setattr(chat_template, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    template = ChatTemplate(ByteTokenizer("any"), cast("TemplateProcess", process))
+    assert template.urgent_prompt(HELLO) == template.prompt(HELLO)
+    assert process.rendered == 2
+    now[0] += 59.0
+    assert template.urgent_prompt(HELLO) == template.urgent_prompt(list(HELLO))
+    assert process.rendered == 2
+    now[0] += 2.0
+    template.urgent_prompt(HELLO)
+    assert process.rendered == 3
+    template.urgent_prompt([Message("user", "Ho")])
+    assert process.rendered == 4
+
+
+def test_the_plain_form_is_not_kept_in_place_of_a_template_that_failed_once() -> None:
+    process = Clocked()
+    process.fails = True
+    template = ChatTemplate(ByteTokenizer("any"), cast("TemplateProcess", process))
+    assert "plain form" in template.urgent_prompt(HELLO).note
+    process.fails = False
+    assert template.urgent_prompt(HELLO).note == ""
+
+
+def test_after_an_urgent_prompt_no_child_is_started_before_it_is_asked_for() -> None:
+    with closing(TemplateProcess()) as process:
+        template = ChatTemplate(ByteTokenizer(CHATML), process)
+        template.urgent_prompt(HELLO)
+        assert process._waiting is None
+        assert template.prompt(HELLO) == template.urgent_prompt(HELLO)
+        assert process._waiting is not None
+        template.urgent_prompt([Message("user", "Ho")])
+        template.get_ready()
+        assert process._waiting is not None
+    process.get_ready()
+    assert process._waiting is None

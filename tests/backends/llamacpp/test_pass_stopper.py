@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 from contextlib import closing
+from threading import Thread
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 from backends.base import Context, Model, PassStoppedError
 from backends.base.pass_stop import stopping_passes
+from backends.llamacpp.passes import pass_stopper
 
 PROMPT = list(range(1000, 1032))
 LONG = list(range(2000, 2256))
@@ -52,6 +55,30 @@ def test_a_pass_that_nothing_stops_runs_to_its_end(context: Context) -> None:
     assert asked
     context.truncate(0)
     assert np.array_equal(context.forward(LONG, 1), within)
+
+
+def test_without_a_thread_to_watch_a_pass_the_next_ones_are_as_ever(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = context.forward(LONG, 1).copy()
+    context.truncate(0)
+    callbacks: list[object] = []
+    told: Any = pass_stopper.api.llama_set_abort_callback
+
+    def noting(pointer: object, callback: object, data: object) -> None:
+        callbacks.append(callback)
+        told(pointer, callback, data)
+
+    def refused(_: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pass_stopper.api, "llama_set_abort_callback", noting)
+        patch.setattr(Thread, "start", refused)
+        with stopping_passes(lambda: True), pytest.raises(RuntimeError):
+            context.forward(LONG, 0)
+    assert callbacks[-1] is pass_stopper._NEVER
+    assert np.array_equal(context.forward(LONG, 1), expected)
 
 
 def test_short_passes_and_drafts_are_not_watched(context: Context) -> None:

@@ -138,7 +138,9 @@ def test_a_draft_ends_before_the_first_token_that_may_not_follow() -> None:
     """Also one that may not begin, which is then no proposal at all."""
     pieces = Pieces([b"a", b"b", END])
     for grammar, count in {"aab": 2, "aaaaaa": 4, "ba": 0}.items():
-        sampler = Sampler(SamplingSettings(0.0), 1, constraint_on(pieces, grammar))
+        sampler = Sampler(
+            SamplingSettings(0.0), constraint=constraint_on(pieces, grammar), prompt_tokens=1
+        )
         managed = ManagedDrafter(Says((0, 0, 0, 0)))
         free = FreeDrafting([managed], CostModel(COSTS), pieces.n_vocab, branches=1)
         free.begin(sampler)

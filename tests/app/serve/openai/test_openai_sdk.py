@@ -1,7 +1,8 @@
 """OpenAI's own client against the server, over the bundled model."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, llamacpp: object) -> Iterat
 
 
 @pytest.fixture(scope="module")
-def client(server: Server) -> Iterator[object]:
+def client(server: Server) -> Iterator[Any]:
     with openai.OpenAI(
         base_url=f"{server.address}/v1", api_key="any", max_retries=0, timeout=60
     ) as made:
@@ -33,10 +34,10 @@ def client(server: Server) -> Iterator[object]:
 
 
 @pytest.fixture(scope="module")
-def chat(client: object) -> object:
+def chat(client: Any) -> Callable[..., Any]:
     """Asks with the longest answer of these tests."""
 
-    def ask(**options: object) -> object:
+    def ask(**options: object) -> Any:
         asked = {"model": "any", "messages": MESSAGES, "max_tokens": LENGTH, **options}
         return client.chat.completions.create(**asked)
 
@@ -44,7 +45,7 @@ def chat(client: object) -> object:
 
 
 @pytest.fixture(scope="module")
-def greedy(chat: object) -> str:
+def greedy(chat: Callable[..., Any]) -> str:
     """The answer at temperature 0."""
     return chat().choices[0].message.content
 
@@ -122,8 +123,12 @@ def test_the_tokens_of_a_stop_text_are_not_told(chat, greedy: str) -> None:
     assert stop not in told
 
 
-def test_a_token_that_is_banned_does_not_come(chat, server: Server, greedy: str) -> None:
-    session = server.served.engine._active.session
+def test_a_token_that_is_banned_does_not_come(
+    chat: Callable[..., Any], server: Server, greedy: str
+) -> None:
+    active = server.served.engine._active
+    assert active is not None
+    session = active.session
     first = session.model.tokenizer.encode(greedy, special=False)[0]
     banned = chat(logit_bias={str(first): -100}).choices[0].message.content
     assert not banned.startswith(session.model.tokenizer.piece(first).decode())
