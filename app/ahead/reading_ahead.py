@@ -150,6 +150,10 @@ class ReadingAhead:
         if self._begun.tokens and self._prepared != self._begun.messages:
             self._prepare()
             return True
+        return self._read(latest, is_wanted)
+
+    def _read(self, latest: Expected, is_wanted: Callable[[], bool]) -> bool:
+        """Read a piece of what has rested, or of what would follow; False if there is none now."""
         length = self._rested.length(time.monotonic())
         tokens, reason = self._readable(length)
         self._tell(reason)
@@ -160,10 +164,12 @@ class ReadingAhead:
             self._failures = 0
             return True
         self._reader.read_along(tokens, SHORT_SECONDS, is_wanted)
-        if is_wanted() and self._pause_left(time.monotonic()) == 0.0 and self._read_on(latest):
+        if not is_wanted():
+            return False
+        self._reader.rest()
+        if self._pause_left(time.monotonic()) == 0.0 and self._read_on(latest):
             return True
-        if is_wanted():
-            self._end(length)
+        self._end(length)
         return False
 
     def _read_on(self, latest: Expected) -> bool:
@@ -171,8 +177,7 @@ class ReadingAhead:
 
         It is taken back if another key comes. A running state can go back by one piece.
         """
-        is_first = not self._as_sent
-        if is_first:
+        if not self._as_sent:
             self._as_sent = self._tokens_as_sent(latest)
         is_read = self._reader.read(self._as_sent, time.monotonic() - latest.typed_at)
         is_over = not is_read or bool(self._context.state_bytes)
@@ -218,7 +223,6 @@ class ReadingAhead:
     def _end(self, length: int) -> None:
         """Note that nothing is left to read of what has rested."""
         self._done = length
-        self._reader.rest()
         is_conversation = bool(self._begun.messages) and not self._begun.has_text
         if is_conversation and self._context.length <= len(self._begun.tokens):
             self._keeper.answered()

@@ -69,6 +69,7 @@ def copies(options: SessionOptions, messages: list[Message]) -> str:
         with session.context.use() as context:
             for _ in prefill(context, tokens):
                 pass
+            size = 0
             for _ in range(_ROUNDS):
                 begun = time.perf_counter()
                 state = context.save()

@@ -32,6 +32,7 @@ class _Bytes:
     bos = None
     special_texts = ("<end>",)
     chat_template = None
+    infill = None
 
     def encode(self, text: str, *, special: bool) -> list[int]:
         del special

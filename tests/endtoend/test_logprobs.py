@@ -20,7 +20,7 @@ from decoding.sampling.sampling_settings import SamplingSettings
 if TYPE_CHECKING:
     from pathlib import Path
 
-PROMPT = [300, 301, 302, 303, 300, 301]
+PROMPT = [200, 201, 202, 203, 200, 201]
 LENGTH = 24
 ROUNDING = 0.02
 """How far they may be apart: llama.cpp keeps a tree's tokens in another order than a line's, and

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 import pytest
 
 from app.serve.server import Server
-from tests.fixtures.speaking_server import HERMES, Speaker, served
+from tests.fixtures.scripted import opened
+from tests.fixtures.served_engine import serving
+from tests.fixtures.speaker import HERMES, Speaker
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,5 +36,5 @@ class Spoken:
 def spoken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spoken]:
     """A server whose model calls tools as Hermes does."""
     model = Speaker(HERMES)
-    with served(model, tmp_path_factory.mktemp("served")) as server:
+    with serving(tmp_path_factory.mktemp("served"), opened(model)) as server:
         yield Spoken(server, model)

@@ -9,16 +9,8 @@ import anthropic
 import openai
 import pytest
 
-from app.chat.conversation import Conversation
-from app.engine.asking.answer import Answer, Request
-from app.engine.engine import Engine
 from app.loading.session_options import SessionOptions
-from app.paths import Paths
-from app.serve.server import Server
-from app.serve.server_options import ServerOptions
-from app.settings.answering import Answering
-from backends.chat.message import Message
-from decoding.sampling.sampling_settings import SamplingSettings
+from tests.fixtures.served_engine import serving
 
 SCHEMA = {
     "type": "object",
@@ -34,18 +26,9 @@ HI = [{"role": "user", "content": "Look the word ox up, at most 3 meanings."}]
 
 @pytest.fixture(scope="module")
 def address(llamacpp: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    home = tmp_path_factory.mktemp("served")
-    paths = Paths(home / "config", home / "data", home / "cache")
-    engine = Engine(SessionOptions(model="demo", draft="lookup", threads=1), paths)
-    engine.start()
-    greedy = SamplingSettings(temperature=0.0)
-    first = Request(Conversation("", [Message("user", "Hi")]), greedy, 1)
-    engine.prepare(Answer(first)).result(120)  # the model is loaded
-    server = Server(engine, ServerOptions("127.0.0.1", 0), Answering(greedy, 64))
-    server.start()
-    yield server.address
-    server.close()
-    engine.close(30)
+    options = SessionOptions("demo", "lookup", ctx=1024, threads=1)
+    with serving(tmp_path_factory.mktemp("served"), None, options) as server:
+        yield server.address
 
 
 def test_a_model_without_tools_answers_in_words_or_calls(address: str) -> None:

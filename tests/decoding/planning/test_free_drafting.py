@@ -107,9 +107,17 @@ def test_what_it_takes_to_learn_is_part_of_the_price() -> None:
         managed = controller.drafters[0]
         learn, clock = managed.learn, echo._clock
 
-        def slowly(draft: Draft, step: Step, learn=learn, clock=clock, seconds=learning) -> None:
+        def slowly(
+            draft: Draft,
+            step: Step,
+            *,
+            is_taught: bool = False,
+            learn=learn,
+            clock=clock,
+            seconds=learning,
+        ) -> None:
             clock.now += seconds
-            learn(draft, step)
+            learn(draft, step, is_taught=is_taught)
 
         managed.learn = slowly
         run(controller, 300)
@@ -130,7 +138,9 @@ def test_a_draft_ends_before_the_first_token_that_may_not_follow() -> None:
     """Also one that may not begin, which is then no proposal at all."""
     pieces = Pieces([b"a", b"b", END])
     for grammar, count in {"aab": 2, "aaaaaa": 4, "ba": 0}.items():
-        sampler = Sampler(SamplingSettings(0.0), constraint_on(pieces, grammar), start=1)
+        sampler = Sampler(
+            SamplingSettings(0.0), constraint=constraint_on(pieces, grammar), prompt_tokens=1
+        )
         managed = ManagedDrafter(Says((0, 0, 0, 0)))
         free = FreeDrafting([managed], CostModel(COSTS), pieces.n_vocab, branches=1)
         free.begin(sampler)

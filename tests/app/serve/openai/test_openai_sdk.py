@@ -123,7 +123,9 @@ def test_the_tokens_of_a_stop_text_are_not_told(chat, greedy: str) -> None:
     assert stop not in told
 
 
-def test_a_token_that_is_banned_does_not_come(chat, server: Server, greedy: str) -> None:
+def test_a_token_that_is_banned_does_not_come(
+    chat: Callable[..., Any], server: Server, greedy: str
+) -> None:
     active = server.served.engine._active
     assert active is not None
     session = active.session
