@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 
 import pytest
 
@@ -30,6 +31,14 @@ class Spoken:
     def prompt(self) -> str:
         """The prompt of the latest reply."""
         return self.model.prompts[-1]
+
+
+_NUMBERS = count()
+
+
+def question() -> str:
+    """A question that was not asked before, so that its prompt is rendered anew."""
+    return f"Question {next(_NUMBERS)}"
 
 
 @pytest.fixture(scope="module")
