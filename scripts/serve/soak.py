@@ -33,13 +33,13 @@ from scripts.models.counting_model import make
 from scripts.serve.running_server import free_port, wait_until_ready
 from scripts.serve.soak_requests import SoakRequest, SoakRequests
 
-_WARM_UP = 2500
+_WARM_UP = 2000
 """Requests before the first reading: of each kind many."""
 
 _READINGS = 9
 _CONTEXT = 2048
-_ARENAS = "MALLOC_ARENA_MAX"
-"""Variable of glibc: with heaps of their own, threads hold on to some 15 MB more or less."""
+_DRAFTER = "lookup"
+"""Beside those of one reply. The table of n-grams is given its 8 MB only as it fills."""
 
 _PROMPT_MEGABYTES = 16
 """For copies of prompt caches: so few that they are full before the first reading."""
@@ -142,11 +142,11 @@ class SoakedServer:
         port = free_port()
         command = [sys.executable, "-m", "scripts.serve.soaked_server", "serve", "--offline"]
         command += ["--model", str(model), "--ctx", str(_CONTEXT), "--threads", "1"]
+        command += ["--draft", _DRAFTER]
         command += ["--port", str(port), "--key-file", str(keys)]
         environment = os.environ | {
             HOME_VARIABLE: str(folder / "home"),
             ALLOCATOR: "malloc",
-            _ARENAS: "1",
             variable_of("prompt_memory"): str(_PROMPT_MEGABYTES),
         }
         self.address = f"http://127.0.0.1:{port}"
