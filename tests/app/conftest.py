@@ -24,7 +24,7 @@ import pytest
 from app.cli.main import main
 from app.cli.terminal import stderr
 from backends.chat.chat_template import ChatTemplate, Prompt
-from backends.chat.message import Message
+from backends.chat.message import Message, Tool
 
 COMMAND = Path(sys.executable).with_name("specchat")
 SIZE = (24, 80)
@@ -237,13 +237,15 @@ def on_terminal(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any
 def said(monkeypatch: pytest.MonkeyPatch) -> list[list[Message]]:
     """Every conversation that was turned into a prompt, as it comes."""
     conversations: list[list[Message]] = []
-    render = ChatTemplate.prompt
+    render = ChatTemplate.urgent_prompt
 
-    def record(self: ChatTemplate, messages: Sequence[Message]) -> Prompt:
+    def record(
+        self: ChatTemplate, messages: Sequence[Message], tools: Sequence[Tool] = ()
+    ) -> Prompt:
         conversations.append(list(messages))
-        return render(self, messages)
+        return render(self, messages, tools)
 
-    monkeypatch.setattr(ChatTemplate, "prompt", record)
+    monkeypatch.setattr(ChatTemplate, "urgent_prompt", record)
     return conversations
 
 
