@@ -13,9 +13,9 @@ from app.engine.engine_status import Loaded
 from app.serve.anthropic.turns import InputMessage, TextBlock, conversation_of
 from app.serve.asked_sampling import asked_sampling
 from app.serve.dialect import AskedReply
-from app.serve.limits import MOST_MESSAGES, MOST_STOP_CHARACTERS, MOST_STOPS
+from app.serve.limits import MOST_STOP_CHARACTERS, MOST_STOPS
 from app.serve.refusal import invalid
-from app.serve.request_body import Fields, Lenient
+from app.serve.request_body import Fields, Items, Lenient
 from app.serve.tools.offered_tools import OfferedTools, offered_tools
 from app.settings.answering import Answering
 from backends.chat.message import Tool
@@ -58,9 +58,9 @@ class CountRequest(Fields):
     """The body of a request to count tokens, and what a request for a reply has as well."""
 
     model: Annotated[str, Field(max_length=1024)] = ""
-    messages: Annotated[list[InputMessage], Field(min_length=1, max_length=MOST_MESSAGES)]
-    system: str | list[TextBlock] = ""
-    tools: list[InputTool] = Field(default_factory=list[InputTool])
+    messages: Annotated[Items[InputMessage], Field(min_length=1)]
+    system: str | Items[TextBlock] = ""
+    tools: Items[InputTool] = Field(default_factory=list[InputTool])
     tool_choice: ToolChoice = ToolChoice()
     output_config: OutputConfig = OutputConfig()
     output_format: OutputFormat | None = None
@@ -124,7 +124,7 @@ class MessagesRequest(CountRequest):
 
     max_tokens: Annotated[int, Field(ge=1, le=1 << 31)]
     stream: bool = False
-    stop_sequences: Annotated[list[_Stop], Field(max_length=MOST_STOPS)] = Field(
+    stop_sequences: Annotated[Items[_Stop], Field(max_length=MOST_STOPS)] = Field(
         default_factory=list[str]
     )
     temperature: Annotated[float, Field(ge=0.0, le=1.0)] | None = None

@@ -10,9 +10,8 @@ from app.engine.asking.answer import Request
 from app.engine.engine_status import Loaded
 from app.serve.asked_sampling import asked_sampling
 from app.serve.dialect import AskedReply
-from app.serve.limits import MOST_MESSAGES
 from app.serve.refusal import invalid
-from app.serve.request_body import Fields, Lenient
+from app.serve.request_body import Fields, Items, Lenient
 from app.serve.responses.items import Item, conversation_of
 from app.serve.tools.offered_tools import OfferedTools, offered_tools
 from app.settings.answering import Answering
@@ -66,13 +65,13 @@ class ResponsesRequest(Fields):
     """The body of a request to /v1/responses; nothing of it is stored."""
 
     model: Annotated[str, Field(max_length=1024)] = ""
-    input: str | Annotated[list[Item], Field(max_length=MOST_MESSAGES)]
+    input: str | Items[Item]
     instructions: str = ""
     max_output_tokens: Annotated[int, Field(ge=1, le=1 << 31)] | None = None
     temperature: Annotated[float, Field(ge=0.0, le=100.0)] | None = None
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
     stream: bool = False
-    tools: list[InputTool] = Field(default_factory=list[InputTool])
+    tools: Items[InputTool] = Field(default_factory=list[InputTool])
     tool_choice: Literal["auto", "none", "required"] | NamedTool = "auto"
     parallel_tool_calls: bool = True
     text: TextConfig = TextConfig()
