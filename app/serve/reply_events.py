@@ -57,8 +57,9 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The first event of a reply, when its prompt was read."""
+    """The first event of a reply, when its prompt was read. model: the name of what answers."""
 
+    model: str
     prompt_tokens: int
     cached_prompt_tokens: int
 

@@ -75,6 +75,8 @@ class Answer:
         self.dropped = 0
         """Oldest turns left out of the prompt, as they no longer fit the context."""
         self.note = ""
+        self.model = ""
+        """Name of the model that answers, known once its turn has come."""
         self.form = PLAIN
         """What the reply may be made of, known once its prompt is read."""
         self.metrics: ReplyMetrics | None = None

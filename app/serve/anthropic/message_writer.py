@@ -52,6 +52,7 @@ class MessageWriter:
         """One event as events of the stream; there is one choice."""
         del choice
         if isinstance(event, Begun):
+            self._head["model"] = event.model
             usage = _input_usage(event.prompt_tokens, event.cached_prompt_tokens)
             message: Fields = {
                 **self._head,
@@ -85,7 +86,9 @@ class MessageWriter:
         content: list[Fields] = []
         arguments: dict[int, str] = {}
         for event in events:
-            if isinstance(event, TextDelta):
+            if isinstance(event, Begun):
+                self._head["model"] = event.model
+            elif isinstance(event, TextDelta):
                 _append(content, "text", event.text)
             elif isinstance(event, ReasoningDelta):
                 _append(content, "thinking", event.text)

@@ -9,7 +9,6 @@ from pydantic import Field
 
 from app.chat.reply_options import ReplyOptions
 from app.engine.asking.answer import Request
-from app.engine.engine_status import Loaded
 from app.serve.anthropic.turns import InputMessage, TextBlock, conversation_of
 from app.serve.asked_sampling import asked_sampling
 from app.serve.dialect import AskedReply
@@ -22,6 +21,9 @@ from backends.chat.message import Tool
 from decoding.constraint.grammar import Grammar, GrammarKind
 
 _Stop = Annotated[str, Field(min_length=1, max_length=MOST_STOP_CHARACTERS)]
+
+_UNBOUNDED = 1 << 31
+"""Tokens of a reply that only the context bounds."""
 
 
 class InputTool(Lenient):
@@ -90,7 +92,7 @@ class CountRequest(Fields):
         choice = kind or self.tool_choice.type
         return offered_tools(tools, choice, self.tool_choice.name, is_parallel=is_parallel)
 
-    def request(self, answering: Answering, loaded: Loaded) -> Request:
+    def request(self, answering: Answering) -> Request:
         """The prompt of this request, and what its reply must look like.
 
         Raises:
@@ -106,7 +108,7 @@ class CountRequest(Fields):
         return Request(
             conversation,
             answering.for_an_answer(),
-            loaded.context_size,
+            _UNBOUNDED,
             partial=begun,
             options=offered.options(ReplyOptions(grammar=self._grammar)),
             tools=offered.tools,
@@ -134,18 +136,17 @@ class MessagesRequest(CountRequest):
     metadata: object = None
     service_tier: object = None
 
-    def asked(self, defaults: Answering, loaded: Loaded) -> AskedReply:
+    def asked(self, defaults: Answering) -> AskedReply:
         """The request, and how its reply is split.
 
         Raises:
             RefusedError: values are out of range, or contradict each other.
         """
-        plain = self.request(defaults, loaded)
+        plain = self.request(defaults)
         options = replace(plain.options, stops=tuple(self.stop_sequences))
         settings = asked_sampling(
             defaults, temperature=self.temperature, top_p=self.top_p, top_k=self.top_k
         )
-        longest = min(self.max_tokens, loaded.context_size)
-        request = replace(plain, options=options, settings=settings, max_tokens=longest)
+        request = replace(plain, options=options, settings=settings, max_tokens=self.max_tokens)
         splitter = partial(self.offered.splitter, is_begun=bool(plain.partial))
-        return AskedReply((request,), self.stream, splitter)
+        return AskedReply((request,), self.stream, splitter=splitter)

@@ -63,7 +63,7 @@ class ChatRequest(CommonFields):
         first = Request(
             conversation_of(self.messages),
             sampling,
-            min(self._longest, loaded.context_size),
+            self._longest,
             options=self._options(),
             tools=self.offered.tools,
             may_drop=False,

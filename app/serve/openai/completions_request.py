@@ -50,7 +50,7 @@ class CompletionsRequest(CommonFields):
             Request(
                 Conversation(),
                 replace(sampling, seed=seed),
-                min(longest, loaded.context_size),
+                longest,
                 options=options,
                 text=RawText(prompt) if self.suffix is None else Infill(prompt, self.suffix),
                 may_drop=False,

@@ -7,7 +7,6 @@ from pydantic import Field
 
 from app.chat.reply_options import ReplyOptions
 from app.engine.asking.answer import Request
-from app.engine.engine_status import Loaded
 from app.serve.asked_sampling import asked_sampling
 from app.serve.dialect import AskedReply
 from app.serve.refusal import invalid
@@ -109,7 +108,7 @@ class ResponsesRequest(Fields):
         kind, name = (choice, "") if isinstance(choice, str) else ("named", choice.name)
         return offered_tools(tools, kind, name, is_parallel=self.parallel_tool_calls)
 
-    def asked(self, defaults: Answering, loaded: Loaded) -> AskedReply:
+    def asked(self, defaults: Answering) -> AskedReply:
         """The request, and how its reply is split.
 
         Raises:
@@ -122,9 +121,9 @@ class ResponsesRequest(Fields):
         request = Request(
             conversation,
             asked_sampling(defaults, temperature=self.temperature, top_p=self.top_p),
-            min(self.max_output_tokens or 1 << 31, loaded.context_size),
+            self.max_output_tokens or 1 << 31,
             options=offered.options(ReplyOptions(grammar=self.text.format.grammar)),
             tools=offered.tools,
             may_drop=self.truncation == "auto",
         )
-        return AskedReply((request,), self.stream, offered.splitter)
+        return AskedReply((request,), self.stream, splitter=offered.splitter)

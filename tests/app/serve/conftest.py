@@ -22,6 +22,9 @@ class Spoken:
         """Set the text of the next replies."""
         self.model.say(text)
         self.model.prompts.clear()
+        active = self.server.served.engine._active
+        assert active is not None
+        active.session.template._prompts.clear()  # else one of another test may be taken
 
     @property
     def prompt(self) -> str:

@@ -154,6 +154,7 @@ def test_a_begun_answer_is_continued(spoken: Spoken, client: anthropic.Anthropic
 
 
 def test_tokens_are_counted_without_a_reply(spoken: Spoken, client: anthropic.Anthropic) -> None:
+    spoken.say("")
     count = client.messages.count_tokens(model="any", messages=HI, tools=[TOOL]).input_tokens
     assert count == len(spoken.prompt)
     assert '"look_up"' in spoken.prompt
