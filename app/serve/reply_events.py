@@ -24,11 +24,16 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """A token of the reply, its log probability, and the likeliest tokens at its position."""
+    """A token of the reply, its log probability, and the likeliest tokens at its position.
+
+    begin, end: where it stands in the text of the whole reply, in characters.
+    """
 
     data: bytes
     logprob: float
     top: tuple[Alternative, ...] = ()
+    begin: int = 0
+    end: int = 0
 
 
 @dataclass(frozen=True, slots=True)
