@@ -22,7 +22,7 @@ except SystemExit as ended:
 print("loaded", *sorted({name.partition(".")[0] for name in sys.modules}))
 """
 _MLX = {"mlx", "mlx_lm", "tokenizers", "transformers"}
-_SERVER = {"h11", "llguidance", "prometheus_client", "pydantic", "starlette", "uvicorn"}
+_SERVER = {"h11", "llguidance", "prometheus_client", "starlette", "uvicorn"}
 
 
 def _loaded(*options: str) -> set[str]:

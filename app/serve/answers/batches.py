@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import TypeVar
@@ -14,11 +15,15 @@ from app.serve.reply_events import ReplyEvent
 
 _Item = TypeVar("_Item")
 
+_PACE_SECONDS = 0.03
+"""Least time between two batches of a reply. Writing one takes about 0.3 ms of a processor that the
+model decodes on, 3 % of a small model's step of 10 ms; nobody sees text come later by this much."""
+
 
 async def batches(
     engine: Engine, answer: Answer, splitter: MakeSplitter | None
 ) -> AsyncGenerator[list[ReplyEvent], None]:
-    """Have an answer filled, and yield its events, those of a step together.
+    """Have an answer filled, and yield its events, those of a step or of a moment together.
 
     Whoever stops reading them ends the answer after its current step.
 
@@ -30,9 +35,12 @@ async def batches(
     answer.listen(changes.tell)
     try:
         engine.begin(answer)
+        due = 0.0
         while not reader.is_over:
             await changes.wait()
+            await asyncio.sleep(due - time.monotonic())
             if batch := list(reader.read()):
+                due = time.monotonic() + _PACE_SECONDS
                 yield batch
     finally:
         answer.stop()

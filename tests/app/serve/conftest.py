@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 
 import pytest
 
@@ -19,17 +20,25 @@ class Spoken:
     model: Speaker
 
     def say(self, text: str) -> None:
-        """Set the text of the next replies."""
+        """Set the text of the next replies, to prompts that are rendered anew."""
         self.model.say(text)
-        self.model.prompts.clear()
         active = self.server.served.engine._active
         assert active is not None
-        active.session.template._prompts.clear()  # else one of another test may be taken
+        active.session.template._prompts.clear()
+        self.model.prompts.clear()
 
     @property
     def prompt(self) -> str:
         """The prompt of the latest reply."""
         return self.model.prompts[-1]
+
+
+_NUMBERS = count()
+
+
+def question() -> str:
+    """A question that was not asked before, so that its prompt is rendered anew."""
+    return f"Question {next(_NUMBERS)}"
 
 
 @pytest.fixture(scope="module")

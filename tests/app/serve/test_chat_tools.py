@@ -7,7 +7,7 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
 
-from tests.app.serve.conftest import Spoken
+from tests.app.serve.conftest import Spoken, question
 
 TOOL: ChatCompletionToolParam = {
     "type": "function",
@@ -29,7 +29,9 @@ def client(spoken: Spoken) -> Iterator[openai.OpenAI]:
 
 
 def ask(client: openai.OpenAI, **more: Any) -> Any:
-    return client.chat.completions.create(**{"model": "any", "messages": HI, **more})
+    return client.chat.completions.create(
+        **{"model": "any", "messages": [{"role": "user", "content": question()}], **more}
+    )
 
 
 def test_a_call_and_its_result_go_through_the_template(

@@ -8,7 +8,7 @@ import anthropic
 import pytest
 from anthropic.types import MessageParam, ToolParam
 
-from tests.app.serve.conftest import Spoken
+from tests.app.serve.conftest import Spoken, question
 
 TOOL: ToolParam = {
     "name": "look_up",
@@ -28,7 +28,14 @@ def client(spoken: Spoken) -> Iterator[anthropic.Anthropic]:
 
 
 def ask(client: anthropic.Anthropic, **more: Any) -> Any:
-    return client.messages.create(**{"model": "any", "max_tokens": 200, "messages": HI, **more})
+    return client.messages.create(
+        **{
+            "model": "any",
+            "max_tokens": 200,
+            "messages": [{"role": "user", "content": question()}],
+            **more,
+        }
+    )
 
 
 def test_a_message_is_answered(spoken: Spoken, client: anthropic.Anthropic) -> None:
@@ -148,14 +155,17 @@ def test_the_changing_header_of_a_program_is_left_out(
 
 def test_a_begun_answer_is_continued(spoken: Spoken, client: anthropic.Anthropic) -> None:
     spoken.say("<think> 2")
-    message = ask(client, messages=[*HI, {"role": "assistant", "content": "1"}])
+    begun = [{"role": "user", "content": question()}, {"role": "assistant", "content": "1"}]
+    message = ask(client, messages=begun)
     assert message.content[0].text == "<think> 2"
-    assert spoken.model.prompts[-2:] == [spoken.model.prompts[-2], "1"]
+    rendered, added = spoken.model.prompts
+    assert rendered.endswith("<|im_start|>assistant\n")
+    assert added == "1"
 
 
 def test_tokens_are_counted_without_a_reply(spoken: Spoken, client: anthropic.Anthropic) -> None:
-    spoken.say("")
-    count = client.messages.count_tokens(model="any", messages=HI, tools=[TOOL]).input_tokens
+    asked: list[MessageParam] = [{"role": "user", "content": question()}]
+    count = client.messages.count_tokens(model="any", messages=asked, tools=[TOOL]).input_tokens
     assert count == len(spoken.prompt)
     assert '"look_up"' in spoken.prompt
     many = "long " * 4000

@@ -7,7 +7,7 @@ import openai
 import pytest
 from openai.types.responses import FunctionToolParam
 
-from tests.app.serve.conftest import Spoken
+from tests.app.serve.conftest import Spoken, question
 
 TOOL: FunctionToolParam = {
     "type": "function",
@@ -28,7 +28,7 @@ def client(spoken: Spoken) -> Iterator[openai.OpenAI]:
 
 
 def ask(client: openai.OpenAI, **more: Any) -> Any:
-    return client.responses.create(**{"model": "any", "input": "Hi", **more})
+    return client.responses.create(**{"model": "any", "input": question(), **more})
 
 
 def test_a_text_is_answered(spoken: Spoken, client: openai.OpenAI) -> None:

@@ -190,7 +190,9 @@ class Counting:
     def __init__(self) -> None:
         self.count = 0
 
-    def render(self, template: str, variables: dict[str, Any], max_chars: int) -> dict[str, str]:
+    def render(
+        self, template: str, variables: dict[str, Any], max_chars: int, **_options: bool
+    ) -> dict[str, str]:
         self.count += 1
         return {"text": json.dumps(variables)}
 

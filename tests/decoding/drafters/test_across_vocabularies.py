@@ -118,7 +118,7 @@ def test_a_constraint_on_the_targets_tokens_is_none_on_the_drafters(
     make: MakeDrafter, kind: type
 ) -> None:
     settings, drafted = GREEDY.settings, list[list[tuple[int, ...]]]()
-    for constraint in ((), (Allowing(2), len(PROMPT))):
+    for constraint in ((), (len(PROMPT), Allowing(2))):
         drafted.append([])
         for seed in range(4):
             sampler = sampler_along(exact.Path(), settings, *constraint)

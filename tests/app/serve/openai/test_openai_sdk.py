@@ -11,6 +11,7 @@ openai = pytest.importorskip("openai")
 
 from app.loading.session_options import SessionOptions
 from app.serve.server import Server
+from tests.fixtures.costs import cheap_drafting
 from tests.fixtures.served_engine import send, serving
 
 ASKED = "Count from one to five in words."
@@ -21,7 +22,7 @@ LENGTH = 12
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, llamacpp: object) -> Iterator[Server]:
     options = SessionOptions("demo", "lookup", ctx=512, threads=1)
-    with serving(tmp_path_factory.mktemp("home"), None, options) as served:
+    with cheap_drafting(), serving(tmp_path_factory.mktemp("home"), None, options) as served:
         yield served
 
 

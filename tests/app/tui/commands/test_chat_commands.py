@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from threading import Event
+from typing import TYPE_CHECKING
 
 import pytest
 from textual.content import Content
@@ -12,6 +13,9 @@ from app.tui.screens.settings_screen import SettingsScreen
 from decoding.constraint.grammar import Grammar, GrammarKind
 from tests.app.tui.conftest import Chatting
 from tests.fixtures.scripted import ScriptedModel
+
+if TYPE_CHECKING:
+    from app.engine.asking.answer import Answer
 
 WORDS = [f"word{number} " for number in range(10)]
 
@@ -155,7 +159,9 @@ async def test_there_is_nothing_to_answer_in_an_empty_chat(chatting: Chatting, k
         await chat.until(lambda: "yet" in chat.prompt.fault)
 
 
-async def test_answers_match_a_schema_until_it_is_off(chatting: Chatting, tmp_path: Path) -> None:
+async def test_answers_match_a_schema_until_it_is_off(
+    chatting: Chatting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     schema, wrong = tmp_path / "person.json", tmp_path / "wrong.json"
     schema.write_text('{"type": "object"}', "utf-8")
     wrong.write_text('{"type": "text"}', "utf-8")
@@ -167,10 +173,12 @@ async def test_answers_match_a_schema_until_it_is_off(chatting: Chatting, tmp_pa
         await chat.until(lambda: "schema: person.json" in chat.shown)
         expected = Grammar(GrammarKind.JSON_SCHEMA, '{"type": "object"}')
         assert chat.view.grammar == expected
+        asked: list[Answer] = []
+        monkeypatch.setattr(chat.app.engine, "begin", asked.append)
         await chat.say("Who is it?")
-        await chat.until(lambda: chat.view.answer is not None)
-        assert chat.view.answer is not None
-        assert chat.view.answer.request.options.grammar == expected
+        await chat.until(lambda: bool(asked))
+        assert asked[0].request.options.grammar == expected
+        asked[0].finish()
         await chat.say("/schema off")
         await chat.until(lambda: "schema: person.json" not in chat.shown)
         assert chat.view.grammar is None
