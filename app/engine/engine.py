@@ -439,10 +439,10 @@ class Engine:
         loaded = session.plain_replies.replies, session.drafting
         answer.begin(reply)
         try:
-            reply.ahead_tokens = active.reading.hand_over(prompt.tokens, is_aside=request.is_aside)
+            reply.ahead_tokens = active.reading.hand_over(prompt.tokens)
             self._stream(session, answer, prompt, reply)
         finally:
-            active.answered(is_aside=request.is_aside)
+            active.answered()
             answer.note = "; ".join(filter(None, [answer.note, session.model.shortage]))
             answer.metrics = reply_metrics(session, reply)
             if (session.plain_replies.replies, session.drafting) != loaded:
