@@ -114,7 +114,7 @@ class ChatWriter:
                 arguments[event.index] = arguments.get(event.index, "") + event.text
             elif isinstance(event, Begun):
                 self._head["model"] = event.model
-            elif isinstance(event, Ended):
+            else:
                 self._ended.append(event)
                 reason = FINISH_REASONS[event.reason]
         message: Fields = {"role": "assistant", "content": text or (None if calls else "")}

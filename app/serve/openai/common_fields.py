@@ -18,8 +18,8 @@ _Stop = Annotated[str, Field(min_length=1, max_length=MOST_STOP_CHARACTERS)]
 def _few(biases: object) -> object:
     """Refuse too many biases before each is checked."""
     if isinstance(biases, dict) and len(cast("dict[str, object]", biases)) > MOST_BIASES:
-        raise PydanticCustomError("too_long", f"at most {MOST_BIASES} tokens")
-    return biases
+        raise PydanticCustomError("too_long", "at most {most} tokens", {"most": MOST_BIASES})
+    return cast("object", biases)
 
 
 class StreamOptions(Lenient):

@@ -12,9 +12,11 @@ from pydantic import BaseModel, ValidationError, model_validator
 from app.serve.anthropic.messages_request import MessagesRequest
 from app.serve.limits import MOST_BIASES, MOST_FIELDS, MOST_VALUES
 from app.serve.openai.chat_request import ChatRequest
+from app.serve.openai.messages import conversation_of
 from app.serve.refusal import RefusedError
 from app.serve.request_body import Fields, read_body
 from app.serve.responses.responses_request import ResponsesRequest
+from backends.chat.message import Message
 
 WRONG: list[Any] = [{}] * 3000
 
@@ -92,6 +94,11 @@ def test_no_number_is_infinite_wherever_it_is(number: str) -> None:
     body = f'{{"messages": [{{"role": "user"}}], "tools": [{{"function": {function}}}]}}'
     with pytest.raises(RefusedError, match="not valid JSON"):
         read_body(ChatRequest, body.encode())
+
+
+def test_a_result_without_an_id_is_still_one() -> None:
+    read = ChatRequest.model_validate({"messages": [{"role": "tool", "content": "4"}]})
+    assert conversation_of(read.messages).turns == [Message("tool", "4", answers="unnamed")]
 
 
 @pytest.mark.parametrize(
