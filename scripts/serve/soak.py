@@ -27,16 +27,23 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from app.paths import HOME_VARIABLE
+from app.settings.catalogue import variable_of
 from scripts.campaigns.held import ALLOCATOR, Held, grown, middle
 from scripts.models.counting_model import make
 from scripts.serve.running_server import free_port, wait_until_ready
 from scripts.serve.soak_requests import SoakRequest, SoakRequests
 
-_WARM_UP = 1500
+_WARM_UP = 2000
 """Requests before the first reading: of each kind many."""
 
 _READINGS = 9
 _CONTEXT = 2048
+_DRAFTER = "lookup"
+"""Beside those of one reply. The table of n-grams is given its 8 MB only as it fills."""
+
+_PROMPT_MEGABYTES = 16
+"""For copies of prompt caches: so few that they are full before the first reading."""
+
 _PATIENCE_SECONDS = 60.0
 """How long one answer may take; it waits for those before it."""
 
@@ -135,8 +142,13 @@ class SoakedServer:
         port = free_port()
         command = [sys.executable, "-m", "scripts.serve.soaked_server", "serve", "--offline"]
         command += ["--model", str(model), "--ctx", str(_CONTEXT), "--threads", "1"]
+        command += ["--draft", _DRAFTER]
         command += ["--port", str(port), "--key-file", str(keys)]
-        environment = os.environ | {HOME_VARIABLE: str(folder / "home"), ALLOCATOR: "malloc"}
+        environment = os.environ | {
+            HOME_VARIABLE: str(folder / "home"),
+            ALLOCATOR: "malloc",
+            variable_of("prompt_memory"): str(_PROMPT_MEGABYTES),
+        }
         self.address = f"http://127.0.0.1:{port}"
         self._process = subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
