@@ -232,12 +232,12 @@ class ReadingAhead:
         read = common_prefix(self._context.tokens, self._begun.tokens)
         self._ports.publish(AheadState(read, self._begun.total, paused))
 
-    def hand_over(self, prompt: Sequence[int], *, is_aside: bool = False) -> int:
+    def hand_over(self, prompt: Sequence[int]) -> int:
         """Prepare the context for a reply; returns how many tokens of its prompt were read ahead.
 
-        Nothing is expected any more. is_aside: whether the conversation before is sure to go on.
+        Nothing is expected any more.
         """
-        if self._keeper.prepare(prompt, is_aside=is_aside):
+        if self._keeper.prepare(prompt):
             self._reader.replaced()
         tokens, spent = self._reader.hand_over(prompt)
         self._spent += spent

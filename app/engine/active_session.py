@@ -50,12 +50,9 @@ class ActiveSession:
         """Work for the time between requests, the most urgent first."""
         return self.reading, self.keeper, self.indexing
 
-    def answered(self, *, is_aside: bool = False) -> None:
-        """Note that the context and the history have changed.
-
-        is_aside: by a side question, which is not kept.
-        """
-        self.keeper.answered(is_aside=is_aside)
+    def answered(self) -> None:
+        """Note that the context and the history have changed."""
+        self.keeper.answered()
         self.indexing.changed()
 
     def close(self) -> None:

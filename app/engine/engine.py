@@ -125,6 +125,12 @@ class Engine:
         """Whether an answer is in progress, of the chat or of a race."""
         return self._current is not None
 
+    @property
+    def is_answering_user(self) -> bool:
+        """Whether an answer to the user is in progress, and not only one to a program."""
+        current = self._current
+        return current is not None and not current.request.program
+
     def expect(self, expected: Expected | None) -> None:
         """Tell what the next request will begin with, None if nothing is known of it.
 
@@ -181,7 +187,7 @@ class Engine:
         The future has the number of its tokens, or the error that will end the answer.
         """
         future = self._preparations.ask(answer)
-        self._jobs.put(self._prepare, in_turn)
+        self._jobs.put(lambda: self._prepare(future), in_turn)
         return future
 
     def drafters(self) -> "Ranking | None":
@@ -341,11 +347,13 @@ class Engine:
         if self._active is not None:
             self._counts.count_all(self._active.session.model.tokenizer)
 
-    def _prepare(self) -> None:
+    def _prepare(self, wanted: Future[int]) -> None:
+        """Build one prompt; those asked later wait for what was asked between."""
         if self._active is None:
-            self._preparations.fail_all(self._status.error or ModelError("no model is loaded"))
+            error = self._status.error or ModelError("no model is loaded")
+            self._preparations.fail(wanted, error)
         else:
-            self._preparations.build_all(self._active.session)
+            self._preparations.build(wanted, self._active.session)
 
     def _follow_draft(self, *, is_asked: bool = False) -> None:
         """Build the requested drafters; if that fails, keep the present ones.
@@ -417,6 +425,7 @@ class Engine:
             raise self._status.error or ModelError("no model is loaded")
         session = active.session
         active.files.check_whole()
+        answer.model = session.reference.name
         session.answer_in(request.chat)
         if request.draft is None:
             self._follow_draft()
@@ -430,10 +439,10 @@ class Engine:
         loaded = session.plain_replies.replies, session.drafting
         answer.begin(reply)
         try:
-            reply.ahead_tokens = active.reading.hand_over(prompt.tokens, is_aside=request.is_aside)
+            reply.ahead_tokens = active.reading.hand_over(prompt.tokens)
             self._stream(session, answer, prompt, reply)
         finally:
-            active.answered(is_aside=request.is_aside)
+            active.answered()
             answer.note = "; ".join(filter(None, [answer.note, session.model.shortage]))
             answer.metrics = reply_metrics(session, reply)
             if (session.plain_replies.replies, session.drafting) != loaded:

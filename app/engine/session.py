@@ -229,6 +229,11 @@ class Session:
             if self.options.model and reply.token_ids:
                 remember_model(self.reference, self.paths)
 
+    @property
+    def has_grammar_vocabulary(self) -> bool:
+        """Whether the vocabulary was read for grammars, which takes up to a second."""
+        return self._constraints is not None and self._constraints.is_ready
+
     def _constraint(self, options: ReplyOptions, prompt: Prompt) -> Constraint | None:
         if options.grammar is None:
             return None

@@ -80,14 +80,9 @@ class StateKeeper:
                 self._save_kept(unsaved, lambda: time.monotonic() < end)
             self._kept.remove(unsaved)
 
-    def answered(self, *, is_aside: bool = False) -> None:
-        """Note the context's tokens at the end of a conversation, which are worth keeping.
-
-        is_aside: after a side question, of which only what it shares with the conversation is.
-        """
-        held = list(self._context.tokens)
-        shared = common_prefix(self._answered, held) if is_aside else len(held)
-        self._answered = held[:shared]
+    def answered(self) -> None:
+        """Note the context's tokens at the end of a conversation, which are worth keeping."""
+        self._answered = list(self._context.tokens)
 
     @property
     def is_unsaved(self) -> bool:
@@ -114,10 +109,8 @@ class StateKeeper:
         unsaved = [kept for kept in self._kept if not kept.is_saved and kept.size <= most]
         return unsaved[-1] if unsaved else None
 
-    def prepare(self, prompt: Sequence[int], *, is_aside: bool = False) -> bool:
+    def prepare(self, prompt: Sequence[int]) -> bool:
         """Restore the state that spares most of a prompt; first keep the one it replaces.
-
-        is_aside: whether the conversation before it is sure to go on.
 
         Returns whether a state was restored, or the context emptied by one that is unusable, or cut
         to keep it as it was at its prompt's end.
@@ -131,7 +124,7 @@ class StateKeeper:
             if isinstance(state, KeptState) and self._is_used_up(state, prompt):
                 self._kept.remove(state)  # its place is free for the one that it replaces
         lost = length - held
-        if lost >= WORTHWHILE and (is_aside or lost >= _SHARE_LOST * length):
+        if lost >= WORTHWHILE and lost >= _SHARE_LOST * length:
             self._keep(held)
         self._prompt_tokens = len(prompt)
         for _, state in states:

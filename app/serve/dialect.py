@@ -48,11 +48,13 @@ MakeSplitter = Callable[[ReplyForm], Splitter]
 class AskedReply:
     """What a program asks for: a request for each choice, answered one after the other.
 
-    splitter: makes the one of each reply, once its form is known; None if its text is all content.
+    choices: of each prompt; those of one prompt follow each other. splitter: makes the one of each
+    reply, once its form is known; None if its text is all content.
     """
 
     requests: tuple[Request, ...]
     is_streamed: bool
+    choices: int = 1
     splitter: MakeSplitter | None = None
 
 

@@ -24,7 +24,12 @@ class Limits:
     """How long a stream's headers wait for the prompt, which tells whether it is too long."""
 
 
-MOST_MESSAGES = 4096
+MOST_VALUES = 100_000
+"""Values in a body; long sessions of agents with many tools have some ten thousand."""
+MOST_FIELDS = 256
+"""Fields of one object whose fields are known."""
+MOST_ITEMS = 4096
+"""Items of a list that has no bound of its own, such as messages."""
 MOST_CHOICES = 16
 MOST_STOPS = 16
 MOST_STOP_CHARACTERS = 1024

@@ -1,5 +1,7 @@
 """What the server has done so far, in the text form that Prometheus reads."""
 
+import contextlib
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
@@ -51,6 +53,17 @@ class Metrics:
     def count_gone(self) -> None:
         """Count a client that went away."""
         self._gone.inc()
+
+    def count_when_done(self, answer: Answer) -> None:
+        """Count an answer once its figures are final: one that was stopped ends a step later."""
+        uncounted = [answer]
+
+        def count() -> None:
+            if answer.is_done:
+                with contextlib.suppress(IndexError):  # two threads may see that it is done
+                    self.count_reply(uncounted.pop())
+
+        answer.listen(count)
 
     def count_reply(self, answer: Answer) -> None:
         """Count what an answer took, complete or not."""

@@ -4,10 +4,10 @@ from enum import Enum
 
 
 class RefusalKind(Enum):
-    """What is wrong, with its HTTP status."""
+    """What is wrong; the last three digits are its HTTP status."""
 
     INVALID = 400
-    CONTEXT_EXCEEDED = -400
+    CONTEXT_EXCEEDED = 1400
     UNAUTHORIZED = 401
     FORBIDDEN = 403
     NOT_FOUND = 404
@@ -17,12 +17,13 @@ class RefusalKind(Enum):
     MEDIA_TYPE = 415
     FAILED = 500
     BUSY = 503
-    LOADING = -503
+    LOADING = 1503
+    STOPPED = 2503
 
     @property
     def status(self) -> int:
         """Its HTTP status."""
-        return abs(self.value)
+        return self.value % 1000
 
 
 class RefusedError(Exception):

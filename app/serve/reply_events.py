@@ -24,11 +24,16 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """A token of the reply, its log probability, and the likeliest tokens at its position."""
+    """A token of the reply, its log probability, and the likeliest tokens at its position.
+
+    begin, end: where it stands in the text of the whole reply, in characters.
+    """
 
     data: bytes
     logprob: float
     top: tuple[Alternative, ...] = ()
+    begin: int = 0
+    end: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +62,9 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The first event of a reply, when its prompt was read."""
+    """The first event of a reply, when its prompt was read. model: the name of what answers."""
 
+    model: str
     prompt_tokens: int
     cached_prompt_tokens: int
 

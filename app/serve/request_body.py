@@ -1,16 +1,21 @@
 """Checks the body of a request against the fields that a dialect knows."""
 
-import re
-from typing import TypeVar, cast
+import math
+from typing import Annotated, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError, from_json
 
+from app.serve.limits import MOST_FIELDS, MOST_ITEMS, MOST_VALUES
 from app.serve.refusal import RefusedError, invalid
 
 _Body = TypeVar("_Body", bound=BaseModel)
+_Item = TypeVar("_Item")
 
-_NAME = re.compile(r"-?[a-z0-9_]+")
-_TYPES = ("str", "int", "float", "bool")
+Items = Annotated[list[_Item], Field(max_length=MOST_ITEMS, fail_fast=True)]
+"""A list of bounded length whose first wrong item ends the check: each error costs microseconds."""
+
+_MOST_FIELDS = {"most": MOST_FIELDS}
 _MOST_SHOWN = 200
 """Longest message about one field; it may repeat what was sent."""
 
@@ -22,8 +27,10 @@ class _Part(BaseModel):
         """Clients write null for what they do not ask for, also where they do not have to."""
         if not isinstance(value, dict):
             return value
-        items = cast("dict[str, object]", value).items()
-        return {name: item for name, item in items if item is not None}
+        fields = cast("dict[str, object]", value)
+        if len(fields) > MOST_FIELDS:  # before pydantic builds an error for each
+            raise PydanticCustomError("too_many_fields", "more than {most} fields", _MOST_FIELDS)
+        return {name: item for name, item in fields.items() if item is not None}
 
 
 class Fields(_Part):
@@ -44,27 +51,80 @@ class Lenient(_Part):
 def read_body(kind: type[_Body], body: bytes) -> _Body:
     """Read a body.
 
+    What a check costs is bounded before it begins, as other requests and replies wait for it.
+
     Raises:
-        RefusedError: it is not JSON, or a field is unknown, of the wrong type or out of range.
+        RefusedError: it is not JSON, has too many values, or a field is unknown, of the wrong type
+            or out of range.
     """
+    value = _json(body)
     try:
-        return kind.model_validate_json(body)
+        return kind.model_validate(value)
     except ValidationError as error:
-        raise _refused(error) from None
+        raise _refused(error, value) from None
     except RecursionError:
         raise invalid("the body is nested too deeply") from None
 
 
-def _refused(error: ValidationError) -> RefusedError:
+def _json(body: bytes) -> object:
+    """The value of a JSON text whose numbers are finite."""
+    if _values(body) > MOST_VALUES:
+        raise invalid(f"the body has more than {MOST_VALUES:,} values")
+    try:
+        value: object = from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        raise invalid(f"the body is not valid JSON: {error}"[:_MOST_SHOWN]) from None
+    if not _is_finite(value):
+        raise invalid("the body is not valid JSON: a number is too large")
+    return value
+
+
+def _values(body: bytes) -> int:
+    """About how many values a JSON text has, by its marks outside of strings.
+
+    What is escaped in a string is removed first, so that each quote begins or ends one.
+    """
+    bare = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if (quotes := bare.count(b'"')) > 4 * MOST_VALUES:  # two for each key and two for each value
+        return quotes
+    marks = b"".join(bare.split(b'"')[::2])
+    return sum(marks.count(mark) for mark in (b",", b"[", b"{"))
+
+
+def _is_finite(value: object) -> bool:
+    """Whether all numbers are; parsing makes an infinite one of 1e999."""
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, float) and not math.isfinite(item):
+            return False
+        if isinstance(item, dict):
+            waiting += cast("dict[str, object]", item).values()
+        elif isinstance(item, list):
+            waiting += cast("list[object]", item)
+    return True
+
+
+def _refused(error: ValidationError, body: object) -> RefusedError:
+    # The bounds above keep the number of errors small; pydantic has no way to ask for the first.
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    place = ".".join(str(part) for part in first["loc"] if _is_place(part))[:_MOST_SHOWN]
-    if first["type"] == "json_invalid":
-        return invalid(f"the body is not valid JSON: {first['msg']}"[:_MOST_SHOWN])
+    place = _place(first["loc"], body, is_missing=first["type"] == "missing")
     if first["type"] == "extra_forbidden":
         return invalid(f"{place} is not supported", place)
     return invalid(f"{place}: {first['msg']}"[:_MOST_SHOWN] if place else first["msg"], place)
 
 
-def _is_place(part: int | str) -> bool:
-    """Whether a part of an error's place was sent, and is not the name of a type that was tried."""
-    return isinstance(part, int) or bool(_NAME.fullmatch(part) and part not in _TYPES)
+def _place(parts: tuple[int | str, ...], body: object, *, is_missing: bool) -> str:
+    """Where an error is; the names of types that were tried, which no body has, are left out."""
+    place: list[str] = []
+    at = body
+    for number, part in enumerate(parts, start=1):
+        if isinstance(at, dict) and part in at:
+            at = cast("dict[object, object]", at)[part]
+        elif isinstance(at, list) and isinstance(part, int):
+            items = cast("list[object]", at)
+            at = items[part] if part < len(items) else None
+        elif not (is_missing and number == len(parts)):
+            continue
+        place.append(str(part))
+    return ".".join(place)[:_MOST_SHOWN]

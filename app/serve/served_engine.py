@@ -2,12 +2,14 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
 from app.engine.asking.answer import Answer
 from app.engine.engine import Engine
 from app.engine.engine_status import Loaded, Phase
+from app.serve.answers.places import Places
 from app.serve.answers.reply_reader import refusal_of
 from app.serve.answers.turns import Turns
 from app.serve.limits import Limits
@@ -23,6 +25,10 @@ class ServedEngine:
     engine: Engine
     limits: Limits
     turns: Turns
+    reading: Places
+    """For requests whose bodies arrive."""
+    counting: Places
+    """For requests whose tokens are to be counted, beside the queue."""
     metrics: Metrics
     started_at: int
     """When, in seconds since 1970."""
@@ -31,7 +37,9 @@ class ServedEngine:
     def of(cls, engine: Engine, limits: Limits) -> Self:
         """An engine with an empty queue."""
         turns = Turns(limits.waiting)
-        return cls(engine, limits, turns, Metrics(turns), int(time.time()))
+        reading = Places(limits.waiting + 1, "requests arrive")
+        counting = Places(limits.waiting, "prompts wait to be counted")
+        return cls(engine, limits, turns, reading, counting, Metrics(turns), int(time.time()))
 
     @property
     def loaded(self) -> Loaded:
@@ -46,13 +54,15 @@ class ServedEngine:
         why = status.error.summary if status.error else "the model is loading; try again later"
         raise RefusedError(RefusalKind.LOADING, why)
 
-    async def check(self, answer: Answer) -> None:
-        """Build the prompt of an answer, if that is possible within a moment.
+    async def check(self, answers: Sequence[Answer]) -> None:
+        """Build the prompts of some answers, if that is possible within a moment.
 
         Raises:
             RefusedError: the request cannot be answered.
         """
-        prepared = asyncio.wrap_future(self.engine.prepare(answer))
+        prepared = asyncio.gather(
+            *(asyncio.wrap_future(self.engine.prepare(answer)) for answer in answers)
+        )
         try:
             await asyncio.wait_for(prepared, self.limits.check_seconds)
         except TimeoutError:

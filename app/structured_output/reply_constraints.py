@@ -26,6 +26,11 @@ class ReplyConstraints:
         self._tokenizer = tokenizer
         self._vocabulary: GrammarVocabulary | None = None
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether the vocabulary was read."""
+        return self._vocabulary is not None
+
     def of(self, grammar: Grammar, prompt: Prompt) -> Constraint:
         """The constraint of the reply to a prompt, after the part of it that the prompt begins.
 

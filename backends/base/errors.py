@@ -39,6 +39,17 @@ class PromptTooLongError(UsageError):
         self.n_ctx = n_ctx
 
 
+class PromptTooLargeError(UsageError):
+    """A prompt of so many characters that it is not even turned into tokens."""
+
+    def __init__(self, size: int, n_ctx: int) -> None:
+        super().__init__(
+            f"the prompt has {size:,} characters",
+            f"the context holds {n_ctx:,} tokens",
+            "Shorten it.",
+        )
+
+
 class ModelError(SpecchatError):
     """A model that cannot be loaded or run."""
 

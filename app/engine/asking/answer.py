@@ -40,9 +40,7 @@ class Request:
     comparing answers; None for the session's. chat: its number in the history, None if not saved.
     text: what is continued in place of the conversation. tools: those that the model may call.
     may_drop: whether the oldest turns are left out where the context is too short; if not, that is
-    an error. is_aside: whether it is a side question, such as for a title, which must not cost the
-    conversation before it its place in the prompt cache. program: the name of the program that asks
-    over HTTP, "" if the user does.
+    an error. program: the name of the program that asks over HTTP, "" if the user does.
     """
 
     conversation: Conversation
@@ -55,7 +53,6 @@ class Request:
     text: RawText | Infill | None = None
     tools: tuple[Tool, ...] = ()
     may_drop: bool = True
-    is_aside: bool = False
     program: str = ""
 
 
@@ -75,6 +72,8 @@ class Answer:
         self.dropped = 0
         """Oldest turns left out of the prompt, as they no longer fit the context."""
         self.note = ""
+        self.model = ""
+        """Name of the model that answers, known once its turn has come."""
         self.form = PLAIN
         """What the reply may be made of, known once its prompt is read."""
         self.metrics: ReplyMetrics | None = None

@@ -34,34 +34,49 @@ class Preparations:
         self._waiting.append((answer, future))
         return future
 
-    def build_all(self, session: "Session") -> None:
-        """Build all prompts that wait."""
-        while self._waiting:
-            self._build_next(session)
+    def build(self, wanted: Future[int], session: "Session") -> None:
+        """Build one prompt, unless that was done beside an answer; those asked later wait."""
+        if (answer := self._taken(wanted)) is not None:
+            _build(answer, wanted, session)
 
     def build_beside(self, session: "Session") -> None:
-        """Build prompts beside an answer, as long as that takes little of its time."""
+        """Build prompts beside an answer, as long as that takes little of its time.
+
+        A grammar is not looked at while that would read the whole vocabulary first: up to a second,
+        in which the answer would stand still. Its own turn tells whether it can be used.
+        """
         while self._waiting and (began := self._clock()) >= self._next_at:
-            self._build_next(session)
+            answer, future = self._waiting.popleft()
+            _build(answer, future, session, is_quick=True)
             ended = self._clock()
             self._next_at = ended + (ended - began) / _SHARE
 
-    def fail_all(self, error: Exception) -> None:
-        """Tell all that wait that no prompt can be built."""
-        while self._waiting:
-            _, future = self._waiting.popleft()
-            if future.set_running_or_notify_cancel():
-                future.set_exception(error)
+    def fail(self, wanted: Future[int], error: Exception) -> None:
+        """Tell that a prompt cannot be built."""
+        if self._taken(wanted) is not None and wanted.set_running_or_notify_cancel():
+            wanted.set_exception(error)
 
-    def _build_next(self, session: "Session") -> None:
-        from app.engine.asking.asked_prompt import prompt_for  # loads what runs models
+    def _taken(self, wanted: Future[int]) -> Answer | None:
+        """The answer whose prompt is wanted, which waits no longer; None if it did not."""
+        for place, (answer, future) in enumerate(self._waiting):
+            if future is wanted:
+                del self._waiting[place]
+                return answer
+        return None
 
-        answer, future = self._waiting.popleft()
-        if not future.set_running_or_notify_cancel():
-            return
-        try:
-            prompt = prompt_for(session, answer)
-            session.check(prompt, answer.request.settings, answer.request.options)
-            future.set_result(len(prompt.tokens))
-        except Exception as error:
-            future.set_exception(error)
+
+def _build(
+    answer: Answer, future: Future[int], session: "Session", *, is_quick: bool = False
+) -> None:
+    from app.engine.asking.asked_prompt import prompt_for  # loads what runs models
+
+    if not future.set_running_or_notify_cancel():
+        return
+    request = answer.request
+    try:
+        prompt = prompt_for(session, answer)
+        if not is_quick or request.options.grammar is None or session.has_grammar_vocabulary:
+            session.check(prompt, request.settings, request.options)
+        future.set_result(len(prompt.tokens))
+    except Exception as error:
+        future.set_exception(error)

@@ -17,7 +17,7 @@ from app.serve.reply_events import (
     TokenLogprob,
     Usage,
 )
-from backends.base import PromptTooLongError, SpecchatError, UsageError
+from backends.base import PromptTooLargeError, PromptTooLongError, SpecchatError, UsageError
 from decoding.events import FinishReason
 
 _REASONS = {
@@ -29,7 +29,7 @@ _REASONS = {
 
 def refusal_of(error: Exception) -> RefusedError:
     """An error of the engine, as a program is told of it."""
-    if isinstance(error, PromptTooLongError):
+    if isinstance(error, PromptTooLargeError | PromptTooLongError):
         return RefusedError(RefusalKind.CONTEXT_EXCEEDED, error.summary, "messages")
     if isinstance(error, UsageError):
         return RefusedError(RefusalKind.INVALID, error.summary)
@@ -65,7 +65,7 @@ class ReplyReader:
             raise refusal_of(answer.error)
         reply = answer.reply
         if is_done and (reply is None or reply.finish_reason in (None, FinishReason.CANCELLED)):
-            raise RefusedError(RefusalKind.FAILED, "the answer was stopped here")
+            raise RefusedError(RefusalKind.STOPPED, "the answer was stopped here; try again")
         if reply is None or (answer.stage is not Stage.ANSWERING and not is_done):
             return
         if not self._has_begun:
@@ -73,7 +73,8 @@ class ReplyReader:
             if self._make_splitter is not None:
                 self._splitter = self._make_splitter(answer.form)
             statistics = reply.statistics
-            yield Begun(statistics.prompt_tokens, statistics.cached_prompt_tokens)
+            prompt_tokens, cached = statistics.prompt_tokens, statistics.cached_prompt_tokens
+            yield Begun(answer.model, prompt_tokens, cached)
         yield from self._added(reply)
         if is_done:
             yield from self._end(reply)
@@ -95,9 +96,10 @@ class ReplyReader:
             if begins_at >= self._read:
                 return
             told, data = reply.logprobs[self._told], reply.token_bytes
+            end = reply.token_ends[self._told]
             self._told += 1
             top = tuple(Alternative(data[token], logprob) for token, logprob in told.top)
-            yield TokenLogprob(data[told.token], told.logprob, top)
+            yield TokenLogprob(data[told.token], told.logprob, top, begins_at, end)
 
     def _end(self, reply: Reply) -> Iterator[ReplyEvent]:
         has_calls = False
@@ -116,12 +118,22 @@ class ReplyReader:
         length = self._splitter.reasoning_length if self._splitter else 0
         return sum(0 < end <= length for end in reply.token_ends)
 
+    def _completion_tokens(self, reply: Reply) -> int:
+        """Tokens of the reply; after a stop text those that begin before it.
+
+        So the count does not depend on how many tokens the last step drafted.
+        """
+        if not reply.stop_text:
+            return reply.statistics.completion_tokens
+        begins = (0, *reply.token_ends[:-1])
+        return sum(begin < len(reply.text) for begin in begins)
+
     def _usage(self, reply: Reply) -> Usage:
         statistics, predicted = reply.statistics, reply.predicted
         return Usage(
             statistics.prompt_tokens,
             statistics.cached_prompt_tokens,
-            statistics.completion_tokens,
+            self._completion_tokens(reply),
             self._reasoning_tokens(reply),
             accepted_prediction_tokens=predicted.accepted if predicted else 0,
             rejected_prediction_tokens=predicted.rejected if predicted else 0,

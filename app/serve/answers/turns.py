@@ -30,8 +30,8 @@ class Turns:
         """Requests that are answered."""
         return int(self._current is not None)
 
-    def enter(self) -> "Turn":
-        """A place at the end of the queue, to be left by its `with`.
+    def check_open(self) -> None:
+        """Check that there is a place.
 
         Raises:
             RefusedError: the queue is full.
@@ -39,6 +39,14 @@ class Turns:
         if self._current is not None and len(self._waiting) >= self._most_waiting:
             what = f"{len(self._waiting)} requests wait already; try again later"
             raise RefusedError(RefusalKind.BUSY, what)
+
+    def enter(self) -> "Turn":
+        """A place at the end of the queue, to be left by its `with`.
+
+        Raises:
+            RefusedError: the queue is full.
+        """
+        self.check_open()
         turn = Turn(self)
         self._waiting.append(turn)
         self._advance()

@@ -13,6 +13,7 @@ _TYPES: Mapping[RefusalKind, str] = {
     RefusalKind.FAILED: "api_error",
     RefusalKind.BUSY: "overloaded_error",
     RefusalKind.LOADING: "overloaded_error",
+    RefusalKind.STOPPED: "overloaded_error",
 }
 
 

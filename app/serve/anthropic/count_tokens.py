@@ -7,10 +7,10 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from app.engine.asking.answer import Answer
+from app.engine.asking.answer import Answer, Request
 from app.serve.answers.reply_reader import refusal_of
 from app.serve.anthropic.messages_request import CountRequest
-from app.serve.http.incoming import json_body
+from app.serve.http.incoming import json_body, until_gone
 from app.serve.request_body import read_body
 from app.serve.served_engine import ServedEngine
 from app.settings.answering import Answering
@@ -32,17 +32,38 @@ class CountTokens:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
+        served = self._served
+        with served.counting.take():
+            try:
+                with served.reading.take():
+                    body = await json_body(scope, receive, served.limits)
+                assert served.loaded
+                asked = read_body(CountRequest, body)
+                count = await self._count(asked.request(self._defaults), receive)
+            except ClientDisconnect:
+                return
+        await JSONResponse({"input_tokens": count})(scope, receive, send)
+
+    async def _count(self, request: Request, receive: Receive) -> int:
+        """The tokens of a prompt, which are no longer counted once the client went away.
+
+        Raises:
+            RefusedError: they cannot be counted.
+            ClientDisconnect: the client went away.
+        """
+        counted = asyncio.wrap_future(self._served.engine.prepare(Answer(request)))
+        gone = asyncio.ensure_future(until_gone(receive))
         try:
-            body = await json_body(scope, receive, self._served.limits)
-        except ClientDisconnect:
-            return
-        asked = read_body(CountRequest, body)
-        request = asked.request(self._defaults, self._served.loaded)
-        try:
-            prepared = self._served.engine.prepare(Answer(request))
-            count = await asyncio.wrap_future(prepared)
+            await asyncio.wait({counted, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not counted.done():
+                self._served.metrics.count_gone()
+                raise ClientDisconnect
+            return counted.result()
         except PromptTooLongError as error:
-            count = error.prompt_tokens
+            return error.prompt_tokens
         except SpecchatError as error:
             raise refusal_of(error) from error
-        await JSONResponse({"input_tokens": count})(scope, receive, send)
+        finally:
+            counted.cancel()
+            gone.cancel()
+            await asyncio.wait({gone})

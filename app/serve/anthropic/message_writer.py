@@ -1,6 +1,5 @@
 """Writes a reply as Anthropic's message."""
 
-import json
 import uuid
 from collections.abc import Iterator, Sequence
 from typing import cast
@@ -21,6 +20,7 @@ from app.serve.reply_events import (
     ToolArguments,
     ToolCallBegun,
 )
+from app.serve.tools.finite_json import finite, loads_finite
 
 STOP_REASONS = {
     EndReason.STOP: "end_turn",
@@ -52,6 +52,7 @@ class MessageWriter:
         """One event as events of the stream; there is one choice."""
         del choice
         if isinstance(event, Begun):
+            self._head["model"] = event.model
             usage = _input_usage(event.prompt_tokens, event.cached_prompt_tokens)
             message: Fields = {
                 **self._head,
@@ -85,7 +86,9 @@ class MessageWriter:
         content: list[Fields] = []
         arguments: dict[int, str] = {}
         for event in events:
-            if isinstance(event, TextDelta):
+            if isinstance(event, Begun):
+                self._head["model"] = event.model
+            elif isinstance(event, TextDelta):
                 _append(content, "text", event.text)
             elif isinstance(event, ReasoningDelta):
                 _append(content, "thinking", event.text)
@@ -157,10 +160,10 @@ def _append(content: list[Fields], kind: str, text: str) -> None:
 def _parsed(arguments: str) -> Fields:
     """Arguments as an object: of a text that was cut, what is whole."""
     try:
-        value = json.loads(arguments)
+        value = loads_finite(arguments)
     except (ValueError, RecursionError):
         try:
-            value = from_json(arguments, allow_partial="trailing-strings")
+            value = finite(from_json(arguments, allow_partial="trailing-strings"))
         except ValueError:
             value = None
     return cast("Fields", value) if isinstance(value, dict) else {}

@@ -21,7 +21,7 @@ class Messages:
 
     def read(self, body: bytes, model: Loaded) -> tuple[AskedReply, ReplyWriter]:
         """What a body asks for."""
-        asked = read_body(MessagesRequest, body).asked(self.defaults, model)
+        asked = read_body(MessagesRequest, body).asked(self.defaults)
         return asked, MessageWriter(model.name)
 
     def error(self, refusal: RefusedError) -> Json:

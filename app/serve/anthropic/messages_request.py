@@ -9,19 +9,21 @@ from pydantic import Field
 
 from app.chat.reply_options import ReplyOptions
 from app.engine.asking.answer import Request
-from app.engine.engine_status import Loaded
 from app.serve.anthropic.turns import InputMessage, TextBlock, conversation_of
 from app.serve.asked_sampling import asked_sampling
 from app.serve.dialect import AskedReply
-from app.serve.limits import MOST_MESSAGES, MOST_STOP_CHARACTERS, MOST_STOPS
+from app.serve.limits import MOST_STOP_CHARACTERS, MOST_STOPS
 from app.serve.refusal import invalid
-from app.serve.request_body import Fields, Lenient
+from app.serve.request_body import Fields, Items, Lenient
 from app.serve.tools.offered_tools import OfferedTools, offered_tools
 from app.settings.answering import Answering
 from backends.chat.message import Tool
 from decoding.constraint.grammar import Grammar, GrammarKind
 
 _Stop = Annotated[str, Field(min_length=1, max_length=MOST_STOP_CHARACTERS)]
+
+_UNBOUNDED = 1 << 31
+"""Tokens of a reply that only the context bounds."""
 
 
 class InputTool(Lenient):
@@ -58,9 +60,9 @@ class CountRequest(Fields):
     """The body of a request to count tokens, and what a request for a reply has as well."""
 
     model: Annotated[str, Field(max_length=1024)] = ""
-    messages: Annotated[list[InputMessage], Field(min_length=1, max_length=MOST_MESSAGES)]
-    system: str | list[TextBlock] = ""
-    tools: list[InputTool] = Field(default_factory=list[InputTool])
+    messages: Annotated[Items[InputMessage], Field(min_length=1)]
+    system: str | Items[TextBlock] = ""
+    tools: Items[InputTool] = Field(default_factory=list[InputTool])
     tool_choice: ToolChoice = ToolChoice()
     output_config: OutputConfig = OutputConfig()
     output_format: OutputFormat | None = None
@@ -90,7 +92,7 @@ class CountRequest(Fields):
         choice = kind or self.tool_choice.type
         return offered_tools(tools, choice, self.tool_choice.name, is_parallel=is_parallel)
 
-    def request(self, answering: Answering, loaded: Loaded) -> Request:
+    def request(self, answering: Answering) -> Request:
         """The prompt of this request, and what its reply must look like.
 
         Raises:
@@ -106,7 +108,7 @@ class CountRequest(Fields):
         return Request(
             conversation,
             answering.for_an_answer(),
-            loaded.context_size,
+            _UNBOUNDED,
             partial=begun,
             options=offered.options(ReplyOptions(grammar=self._grammar)),
             tools=offered.tools,
@@ -124,7 +126,7 @@ class MessagesRequest(CountRequest):
 
     max_tokens: Annotated[int, Field(ge=1, le=1 << 31)]
     stream: bool = False
-    stop_sequences: Annotated[list[_Stop], Field(max_length=MOST_STOPS)] = Field(
+    stop_sequences: Annotated[Items[_Stop], Field(max_length=MOST_STOPS)] = Field(
         default_factory=list[str]
     )
     temperature: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
@@ -134,18 +136,17 @@ class MessagesRequest(CountRequest):
     metadata: object = None
     service_tier: object = None
 
-    def asked(self, defaults: Answering, loaded: Loaded) -> AskedReply:
+    def asked(self, defaults: Answering) -> AskedReply:
         """The request, and how its reply is split.
 
         Raises:
             RefusedError: values are out of range, or contradict each other.
         """
-        plain = self.request(defaults, loaded)
+        plain = self.request(defaults)
         options = replace(plain.options, stops=tuple(self.stop_sequences))
         settings = asked_sampling(
             defaults, temperature=self.temperature, top_p=self.top_p, top_k=self.top_k
         )
-        longest = min(self.max_tokens, loaded.context_size)
-        request = replace(plain, options=options, settings=settings, max_tokens=longest)
+        request = replace(plain, options=options, settings=settings, max_tokens=self.max_tokens)
         splitter = partial(self.offered.splitter, is_begun=bool(plain.partial))
-        return AskedReply((request,), self.stream, splitter)
+        return AskedReply((request,), self.stream, splitter=splitter)

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from app.chat.conversation import Conversation
 from app.serve.refusal import RefusedError, invalid
-from app.serve.request_body import Fields, Lenient
+from app.serve.request_body import Fields, Items, Lenient
 from backends.chat.message import Message, ToolCall
 
 _CHANGING_HEADER = "x-anthropic-billing-header"
@@ -32,7 +32,7 @@ class Block(TextBlock):
     name: str = ""
     input: dict[str, object] = Field(default_factory=dict[str, object])
     tool_use_id: str = ""
-    content: str | list[TextBlock] = ""
+    content: str | Items[TextBlock] = ""
     is_error: bool | None = None
 
 
@@ -40,7 +40,7 @@ class InputMessage(Fields):
     """One message: text, or blocks of text, tool calls and their results."""
 
     role: Literal["user", "assistant", "system"]
-    content: str | list[Block]
+    content: str | Items[Block]
 
 
 def system_text(system: str | Sequence[TextBlock]) -> str:

@@ -22,6 +22,7 @@ _RETRY_SECONDS = "5"
 _HEADERS: Mapping[RefusalKind, Mapping[str, str]] = {
     RefusalKind.BUSY: {"retry-after": _RETRY_SECONDS},
     RefusalKind.LOADING: {"retry-after": _RETRY_SECONDS},
+    RefusalKind.STOPPED: {"retry-after": _RETRY_SECONDS},
     RefusalKind.UNAUTHORIZED: {"www-authenticate": "Bearer"},
 }
 _KINDS = {404: RefusalKind.NOT_FOUND, 405: RefusalKind.METHOD}

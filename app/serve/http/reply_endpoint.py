@@ -37,8 +37,10 @@ class ReplyEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; it ends with the connection, wherever it is."""
+        self._served.turns.check_open()  # before a body is read that would be refused
         try:
-            body = await json_body(scope, receive, self._served.limits)
+            with self._served.reading.take():
+                body = await json_body(scope, receive, self._served.limits)
         except ClientDisconnect:
             return
         asked, writer = self._dialect.read(body, self._served.loaded)
@@ -62,7 +64,7 @@ class ReplyEndpoint:
         requests = [replace(request, program=program) for request in asked.requests]
         answers = [Answer(request) for request in requests]
         with self._served.turns.enter() as turn:
-            await self._served.check(answers[0])
+            await self._served.check(answers[:: asked.choices])
             replies = self._replies(asked, answers, turn)
             if asked.is_streamed:
                 await self._stream(replies, writer, send)
@@ -81,7 +83,7 @@ class ReplyEndpoint:
                     async for batch in events:
                         yield choice, batch
             finally:
-                served.metrics.count_reply(answer)
+                served.metrics.count_when_done(answer)
 
     async def _stream(
         self, replies: AsyncGenerator[_Batch, None], writer: ReplyWriter, send: Send

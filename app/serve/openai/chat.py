@@ -24,11 +24,12 @@ class Chat:
         asked = read_body(ChatRequest, body)
         writer = ChatWriter(
             model.name,
+            choices=asked.n,
             includes_usage=asked.stream_options.include_usage,
             has_logprobs=asked.logprobs,
         )
         requests = asked.requests(self.defaults, model)
-        return AskedReply(requests, asked.stream, asked.offered.splitter), writer
+        return AskedReply(requests, asked.stream, asked.n, asked.offered.splitter), writer
 
     def error(self, refusal: RefusedError) -> Json:
         """The body of an error."""

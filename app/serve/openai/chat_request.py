@@ -9,13 +9,13 @@ from app.chat.reply_options import ReplyOptions
 from app.engine.asking.answer import Request
 from app.engine.engine_status import Loaded
 from app.serve.asked_sampling import seeds
-from app.serve.limits import MOST_MESSAGES, MOST_TOP_LOGPROBS
+from app.serve.limits import MOST_TOP_LOGPROBS
 from app.serve.openai.chat_tools import ChatTool, ToolChoice, offered_in_chat
 from app.serve.openai.common_fields import CommonFields
 from app.serve.openai.messages import ChatMessage, Content, conversation_of, text_of
 from app.serve.openai.response_format import ResponseFormat, asked_grammar
 from app.serve.refusal import invalid
-from app.serve.request_body import Fields
+from app.serve.request_body import Fields, Items
 from app.serve.tools.offered_tools import OfferedTools
 from app.settings.answering import Answering
 
@@ -32,15 +32,15 @@ class Prediction(Fields):
 class ChatRequest(CommonFields):
     """The body of a request to /v1/chat/completions."""
 
-    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MOST_MESSAGES)]
+    messages: Annotated[Items[ChatMessage], Field(min_length=1)]
     max_tokens: _Count | None = None
     max_completion_tokens: _Count | None = None
     logprobs: bool = False
     top_logprobs: Annotated[int, Field(ge=0, le=MOST_TOP_LOGPROBS)] | None = None
     response_format: ResponseFormat | None = None
     prediction: Prediction | None = None
-    modalities: list[Literal["text"]] = Field(default_factory=list[Literal["text"]])
-    tools: list[ChatTool] = Field(default_factory=list[ChatTool])
+    modalities: Items[Literal["text"]] = Field(default_factory=list[Literal["text"]])
+    tools: Items[ChatTool] = Field(default_factory=list[ChatTool])
     tool_choice: ToolChoice = "auto"
     parallel_tool_calls: bool = True
 
@@ -63,7 +63,7 @@ class ChatRequest(CommonFields):
         first = Request(
             conversation_of(self.messages),
             sampling,
-            min(self._longest, loaded.context_size),
+            self._longest,
             options=self._options(),
             tools=self.offered.tools,
             may_drop=False,

@@ -34,20 +34,28 @@ Fields = dict[str, object]
 
 
 class ChatWriter:
-    """Writes the replies to one request; model: the name of the one that answers."""
+    """Writes the replies to one request; model: the one that is expected to answer.
 
-    def __init__(self, model: str, *, includes_usage: bool, has_logprobs: bool) -> None:
+    choices: of each prompt.
+    """
+
+    def __init__(
+        self, model: str, *, choices: int, includes_usage: bool, has_logprobs: bool
+    ) -> None:
         self._head: Fields = {
             "id": f"chatcmpl-{uuid.uuid4().hex}",
             "created": int(time.time()),
             "model": model,
         }
+        self._choices = choices
         self._includes_usage = includes_usage
         self._has_logprobs = has_logprobs
         self._ended: list[Ended] = []
 
     def frames(self, choice: int, event: ReplyEvent) -> Iterator[Frame]:
         """One event of a choice as chunks."""
+        if isinstance(event, Begun):
+            self._head["model"] = event.model
         if isinstance(event, Ended):
             self._ended.append(event)
             yield self._chunk(choice, {}, FINISH_REASONS[event.reason])
@@ -77,7 +85,7 @@ class ChatWriter:
         return {**self._of("chat.completion"), "choices": written, **self._figures()}
 
     def _figures(self) -> Fields:
-        return {"usage": usage_of(self._ended), "timings": timings_of(self._ended)}
+        return {"usage": usage_of(self._ended, self._choices), "timings": timings_of(self._ended)}
 
     def _of(self, kind: str) -> Fields:
         return {**self._head, "object": kind}
@@ -104,7 +112,9 @@ class ChatWriter:
                 calls[event.index] = {"id": event.id, "name": event.name}
             elif isinstance(event, ToolArguments):
                 arguments[event.index] = arguments.get(event.index, "") + event.text
-            elif isinstance(event, Ended):
+            elif isinstance(event, Begun):
+                self._head["model"] = event.model
+            else:
                 self._ended.append(event)
                 reason = FINISH_REASONS[event.reason]
         message: Fields = {"role": "assistant", "content": text or (None if calls else "")}

@@ -1,17 +1,25 @@
 """Fields that OpenAI's chat and completions share."""
 
-from typing import Annotated
+from typing import Annotated, cast
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from app.serve.asked_sampling import asked_sampling
 from app.serve.limits import MOST_BIASES, MOST_CHOICES, MOST_STOP_CHARACTERS, MOST_STOPS
 from app.serve.refusal import invalid
-from app.serve.request_body import Fields, Lenient
+from app.serve.request_body import Fields, Items, Lenient
 from app.settings.answering import Answering
 from decoding.sampling.sampling_settings import SamplingSettings
 
 _Stop = Annotated[str, Field(min_length=1, max_length=MOST_STOP_CHARACTERS)]
+
+
+def _few(biases: object) -> object:
+    """Refuse too many biases before each is checked."""
+    if isinstance(biases, dict) and len(cast("dict[str, object]", biases)) > MOST_BIASES:
+        raise PydanticCustomError("too_long", "at most {most} tokens", {"most": MOST_BIASES})
+    return cast("object", biases)
 
 
 class StreamOptions(Lenient):
@@ -29,7 +37,7 @@ class CommonFields(Fields):
     n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] = 1
     seed: Annotated[int, Field(ge=-1, le=2**63 - 1)] | None = None
     """-1 for any, as llama-server has it."""
-    stop: _Stop | Annotated[list[_Stop], Field(max_length=MOST_STOPS)] = Field(
+    stop: _Stop | Annotated[Items[_Stop], Field(max_length=MOST_STOPS)] = Field(
         default_factory=list[str]
     )
     temperature: Annotated[float, Field(ge=0.0, le=100.0)] | None = None
@@ -38,7 +46,7 @@ class CommonFields(Fields):
     frequency_penalty: Annotated[float, Field(ge=-2.0, le=2.0)] | None = None
     logit_bias: Annotated[
         dict[Annotated[int, Field(ge=0)], Annotated[float, Field(ge=-100.0, le=100.0)]],
-        Field(max_length=MOST_BIASES),
+        BeforeValidator(_few),
     ] = Field(default_factory=dict[int, float])
 
     top_k: Annotated[int, Field(ge=0, le=1 << 31)] | None = None

@@ -24,10 +24,11 @@ class Completions:
         asked = read_body(CompletionsRequest, body)
         writer = CompletionsWriter(
             model.name,
+            choices=asked.n,
             includes_usage=asked.stream_options.include_usage,
             has_logprobs=asked.logprobs is not None,
         )
-        return AskedReply(asked.requests(self.defaults, model), asked.stream), writer
+        return AskedReply(asked.requests(self.defaults, model), asked.stream, asked.n), writer
 
     def error(self, refusal: RefusedError) -> Json:
         """The body of an error."""

@@ -15,13 +15,14 @@ from app.serve.limits import MOST_CHOICES, MOST_TOP_LOGPROBS
 from app.serve.openai.common_fields import CommonFields
 from app.serve.openai.response_format import ResponseFormat, asked_grammar
 from app.serve.refusal import invalid
+from app.serve.request_body import Items
 from app.settings.answering import Answering
 
 
 class CompletionsRequest(CommonFields):
     """The body of a request to /v1/completions; a prompt is text, not tokens."""
 
-    prompt: str | Annotated[list[str], Field(min_length=1, max_length=MOST_CHOICES)]
+    prompt: str | Annotated[Items[str], Field(min_length=1, max_length=MOST_CHOICES)]
     suffix: str | None = None
     max_tokens: Annotated[int, Field(ge=1, le=1 << 31)] | None = None
     logprobs: Annotated[int, Field(ge=0, le=MOST_TOP_LOGPROBS)] | None = None
@@ -49,7 +50,7 @@ class CompletionsRequest(CommonFields):
             Request(
                 Conversation(),
                 replace(sampling, seed=seed),
-                min(longest, loaded.context_size),
+                longest,
                 options=options,
                 text=RawText(prompt) if self.suffix is None else Infill(prompt, self.suffix),
                 may_drop=False,

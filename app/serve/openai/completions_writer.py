@@ -9,21 +9,27 @@ from app.serve.openai.chat_writer import FINISH_REASONS
 from app.serve.openai.openai_error import error_body
 from app.serve.openai.usage import timings_of, usage_of
 from app.serve.refusal import RefusedError
-from app.serve.reply_events import Ended, ReplyEvent, TextDelta, TokenLogprob
+from app.serve.reply_events import Begun, Ended, ReplyEvent, TextDelta, TokenLogprob
 
 Fields = dict[str, object]
 
 
 class CompletionsWriter:
-    """Writes the replies to one request; model: the name of the one that answers."""
+    """Writes the replies to one request; model: the one that is expected to answer.
 
-    def __init__(self, model: str, *, includes_usage: bool, has_logprobs: bool) -> None:
+    choices: of each prompt.
+    """
+
+    def __init__(
+        self, model: str, *, choices: int, includes_usage: bool, has_logprobs: bool
+    ) -> None:
         self._head: Fields = {
             "id": f"cmpl-{uuid.uuid4().hex}",
             "object": "text_completion",
             "created": int(time.time()),
             "model": model,
         }
+        self._choices = choices
         self._includes_usage = includes_usage
         self._has_logprobs = has_logprobs
         self._offsets: dict[int, int] = {}
@@ -32,7 +38,9 @@ class CompletionsWriter:
 
     def frames(self, choice: int, event: ReplyEvent) -> Iterator[Frame]:
         """One event of a choice as chunks; text alone is told."""
-        if isinstance(event, TextDelta):
+        if isinstance(event, Begun):
+            self._head["model"] = event.model
+        elif isinstance(event, TextDelta):
             yield self._chunk(choice, event.text, event.logprobs)
         elif isinstance(event, Ended):
             self._ended.append(event)
@@ -58,6 +66,9 @@ class CompletionsWriter:
         return {**self._head, "choices": written, **self._figures()}
 
     def _whole(self, index: int, events: Sequence[ReplyEvent]) -> Json:
+        for event in events:
+            if isinstance(event, Begun):
+                self._head["model"] = event.model
         deltas = [event for event in events if isinstance(event, TextDelta)]
         ended = [event for event in events if isinstance(event, Ended)]
         self._ended += ended
@@ -66,7 +77,7 @@ class CompletionsWriter:
         return self._choice(index, text, tokens, FINISH_REASONS[ended[-1].reason])
 
     def _figures(self) -> Fields:
-        return {"usage": usage_of(self._ended), "timings": timings_of(self._ended)}
+        return {"usage": usage_of(self._ended, self._choices), "timings": timings_of(self._ended)}
 
     def _chunk(
         self, choice: int, text: str, tokens: Sequence[TokenLogprob], reason: str | None = None

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from app.chat.conversation import Conversation
 from app.serve.refusal import invalid
-from app.serve.request_body import Fields, Lenient
+from app.serve.request_body import Fields, Items, Lenient
 from backends.chat.message import Message, ToolCall
 
 
@@ -32,7 +32,7 @@ class Call(Lenient):
     function: Function
 
 
-Content = str | list[TextPart]
+Content = str | Items[TextPart]
 
 
 class ChatMessage(Fields):
@@ -40,7 +40,7 @@ class ChatMessage(Fields):
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Content = ""
-    tool_calls: list[Call] = Field(default_factory=list[Call])
+    tool_calls: Items[Call] = Field(default_factory=list[Call])
     tool_call_id: str = ""
 
     name: object = None
@@ -88,4 +88,7 @@ def _turn(message: ChatMessage, place: str) -> Message:
     )
     if message.function_call is not None:
         raise invalid(f"{place}.function_call is not supported; use tool_calls", place)
-    return Message(role, text_of(message.content, f"{place}.content"), calls, message.tool_call_id)
+    text = text_of(message.content, f"{place}.content")
+    # A result without an id is still a result, which templates without tools show as a user's turn.
+    answers = message.tool_call_id or ("unnamed" if role == "tool" else "")
+    return Message(role, text, calls, answers)

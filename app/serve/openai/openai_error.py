@@ -12,12 +12,14 @@ _TYPES: Mapping[RefusalKind, str] = {
     RefusalKind.FAILED: "server_error",
     RefusalKind.BUSY: "overloaded_error",
     RefusalKind.LOADING: "unavailable_error",
+    RefusalKind.STOPPED: "unavailable_error",
 }
 _CODES: Mapping[RefusalKind, str] = {
     RefusalKind.CONTEXT_EXCEEDED: "context_length_exceeded",
     RefusalKind.UNAUTHORIZED: "invalid_api_key",
     RefusalKind.BUSY: "queue_full",
     RefusalKind.LOADING: "model_not_loaded",
+    RefusalKind.STOPPED: "answer_stopped",
 }
 
 

@@ -7,16 +7,17 @@ from app.serve.reply_events import Ended, Usage
 Fields = dict[str, object]
 
 
-def usage_of(choices: Sequence[Ended]) -> Fields:
-    """Usage of all choices: their prompt counts once, as it is one."""
+def usage_of(choices: Sequence[Ended], per_prompt: int) -> Fields:
+    """Usage of all choices; per_prompt: so many have the same prompt, which counts once."""
     usages = [choice.usage for choice in choices]
-    first = usages[0] if usages else Usage()
+    prompts = usages[::per_prompt]
+    prompt = sum(usage.prompt_tokens for usage in prompts)
     completion = sum(usage.completion_tokens for usage in usages)
     return {
-        "prompt_tokens": first.prompt_tokens,
+        "prompt_tokens": prompt,
         "completion_tokens": completion,
-        "total_tokens": first.prompt_tokens + completion,
-        "prompt_tokens_details": {"cached_tokens": first.cached_prompt_tokens},
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": sum(u.cached_prompt_tokens for u in prompts)},
         "completion_tokens_details": {
             "reasoning_tokens": sum(usage.reasoning_tokens for usage in usages),
             "accepted_prediction_tokens": sum(u.accepted_prediction_tokens for u in usages),

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from app.chat.conversation import Conversation
 from app.serve.refusal import invalid
-from app.serve.request_body import Lenient
+from app.serve.request_body import Items, Lenient
 from backends.chat.message import Message, ToolCall
 
 _TEXTS = ("input_text", "output_text", "text", "refusal")
@@ -26,11 +26,11 @@ class Item(Lenient):
 
     type: Annotated[str, Field(max_length=64)] = "message"
     role: Literal["system", "developer", "user", "assistant"] = "user"
-    content: str | list[Part] = ""
+    content: str | Items[Part] = ""
     call_id: str = ""
     name: str = ""
     arguments: str = "{}"
-    output: str | list[Part] = ""
+    output: str | Items[Part] = ""
 
 
 def conversation_of(instructions: str, items: str | Sequence[Item]) -> Conversation:

@@ -30,6 +30,7 @@ class ResponseWriter:
         """One event as events of the stream; there is one choice."""
         del choice
         if isinstance(event, Begun):
+            self._head["model"] = event.model
             for name in ("created", "in_progress"):
                 yield self._frame(name, {"response": self._response("in_progress")})
         elif isinstance(event, Ended):

@@ -22,7 +22,7 @@ class Responses:
     def read(self, body: bytes, model: Loaded) -> tuple[AskedReply, ReplyWriter]:
         """What a body asks for."""
         asked = read_body(ResponsesRequest, body)
-        return asked.asked(self.defaults, model), ResponseWriter(model.name, asked)
+        return asked.asked(self.defaults), ResponseWriter(model.name, asked)
 
     def error(self, refusal: RefusedError) -> Json:
         """The body of an error."""

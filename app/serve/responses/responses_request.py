@@ -7,12 +7,10 @@ from pydantic import Field
 
 from app.chat.reply_options import ReplyOptions
 from app.engine.asking.answer import Request
-from app.engine.engine_status import Loaded
 from app.serve.asked_sampling import asked_sampling
 from app.serve.dialect import AskedReply
-from app.serve.limits import MOST_MESSAGES
 from app.serve.refusal import invalid
-from app.serve.request_body import Fields, Lenient
+from app.serve.request_body import Fields, Items, Lenient
 from app.serve.responses.items import Item, conversation_of
 from app.serve.tools.offered_tools import OfferedTools, offered_tools
 from app.settings.answering import Answering
@@ -66,13 +64,13 @@ class ResponsesRequest(Fields):
     """The body of a request to /v1/responses; nothing of it is stored."""
 
     model: Annotated[str, Field(max_length=1024)] = ""
-    input: str | Annotated[list[Item], Field(max_length=MOST_MESSAGES)]
+    input: str | Items[Item]
     instructions: str = ""
     max_output_tokens: Annotated[int, Field(ge=1, le=1 << 31)] | None = None
     temperature: Annotated[float, Field(ge=0.0, le=100.0)] | None = None
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
     stream: bool = False
-    tools: list[InputTool] = Field(default_factory=list[InputTool])
+    tools: Items[InputTool] = Field(default_factory=list[InputTool])
     tool_choice: Literal["auto", "none", "required"] | NamedTool = "auto"
     parallel_tool_calls: bool = True
     text: TextConfig = TextConfig()
@@ -110,7 +108,7 @@ class ResponsesRequest(Fields):
         kind, name = (choice, "") if isinstance(choice, str) else ("named", choice.name)
         return offered_tools(tools, kind, name, is_parallel=self.parallel_tool_calls)
 
-    def asked(self, defaults: Answering, loaded: Loaded) -> AskedReply:
+    def asked(self, defaults: Answering) -> AskedReply:
         """The request, and how its reply is split.
 
         Raises:
@@ -123,9 +121,9 @@ class ResponsesRequest(Fields):
         request = Request(
             conversation,
             asked_sampling(defaults, temperature=self.temperature, top_p=self.top_p),
-            min(self.max_output_tokens or 1 << 31, loaded.context_size),
+            self.max_output_tokens or 1 << 31,
             options=offered.options(ReplyOptions(grammar=self.text.format.grammar)),
             tools=offered.tools,
             may_drop=self.truncation == "auto",
         )
-        return AskedReply((request,), self.stream, offered.splitter)
+        return AskedReply((request,), self.stream, splitter=offered.splitter)

@@ -69,9 +69,9 @@ class GrowingText:
             if found is not None:
                 at, text = found
                 before = _without_end(self.rest[:at], held)
+                self.take(len(before))  # first: who gets it may ask how much was taken
                 if before:
                     yield before
-                self.take(len(before))
                 return Found(text, self.take_opening(text))
             if self.has_ended:
                 if self.rest:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from app.serve.reply_events import Delta
+from app.serve.tools.finite_json import loads_finite
 from app.serve.tools.growing_text import GrowingText, Reading
 from app.serve.tools.open_calls import OpenCalls
 
@@ -186,6 +187,6 @@ def _call_of(value: object) -> Call | None:
 
 def _loaded(text: str) -> object:
     try:
-        return json.loads(text)
+        return loads_finite(text)
     except (ValueError, RecursionError):
         return None

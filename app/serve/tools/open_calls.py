@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from app.serve.reply_events import ToolArguments, ToolCallBegun
+from app.serve.tools.finite_json import check_strictly
 from backends.chat.message import Tool
 from backends.chat.template_variables import as_object
 
@@ -52,7 +53,7 @@ class OpenCalls:
         if self.is_text(name, parameter):
             return json.dumps(text, ensure_ascii=False)
         try:
-            json.loads(text)
+            check_strictly(text)
         except (ValueError, RecursionError):
             word = {"True": "true", "False": "false", "None": "null"}.get(text.strip())
             return word or json.dumps(text, ensure_ascii=False)

@@ -1,5 +1,6 @@
 """Splits the growing text of a reply into content, reasoning and tool calls."""
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 
 from app.serve.reply_events import (
@@ -33,7 +34,8 @@ class ReplySplitter:
         self._text = GrowingText()
         self._calls = OpenCalls(tools, most_calls)
         self._parts = self._read(form, has_thinking=has_thinking)
-        self._logprobs: tuple[TokenLogprob, ...] = ()
+        self._logprobs: deque[TokenLogprob] = deque()
+        """Those of tokens that end after all content so far."""
         self.reasoning_length = 0
 
     @property
@@ -44,7 +46,8 @@ class ReplySplitter:
     def feed(self, delta: TextDelta) -> Iterator[Delta]:
         """What is certain once this text was added.
 
-        Log probabilities go with the next content; those of reasoning and of calls are left out.
+        Log probabilities go with the content that their tokens stand in; those of reasoning and of
+        calls are left out.
         """
         self._text.rest += delta.text
         self._logprobs += delta.logprobs
@@ -54,18 +57,26 @@ class ReplySplitter:
         """What is left at the end of the text."""
         self._text.has_ended = True
         yield from self._certain()
-        if self._logprobs and not self.has_calls:
-            yield TextDelta("", self._logprobs)
 
     def _certain(self) -> Iterator[Delta]:
         for part in self._parts:
             if part is None:
                 return
             if isinstance(part, TextDelta):
-                yield TextDelta(part.text, self._logprobs)
+                yield TextDelta(part.text, tuple(self._within(len(part.text))))
             else:
                 yield part
-            self._logprobs = ()
+
+    def _within(self, length: int) -> Iterator[TokenLogprob]:
+        """Log probabilities of the tokens that have a part in the text that was just taken.
+
+        One that has no characters belongs to the character that it begins.
+        """
+        end = self._text.taken
+        while self._logprobs and self._logprobs[0].begin < end:
+            token = self._logprobs.popleft()
+            if max(token.end, token.begin + 1) > end - length:
+                yield token
 
     def _read(self, form: ReplyForm, *, has_thinking: bool) -> Contents:
         if has_thinking:

@@ -101,8 +101,11 @@ class ModelCommands:
         self.downloads.start(reference, self._hub_settings, use)
 
     async def _take_over(self, name: str) -> None:
-        """Use a model that has just arrived, between two answers, and at later starts."""
-        while self.engine.is_answering or not self.view.is_idle:
+        """Use a model that has just arrived, between two answers, and at later starts.
+
+        Answers to programs are stopped: they may follow each other without end.
+        """
+        while self.engine.is_answering_user or not self.view.is_idle:
             await asyncio.sleep(_LOOK_SECONDS)
         try:
             take_over(self.engine, name)

@@ -60,8 +60,8 @@ class Client:
         self._engine = Engine(options, Paths.of_this_user())
         self._engine.start()
 
-    def ask(self, messages: list[Message], *, is_aside: bool = False) -> Answer:
-        request = Request(Conversation("", messages), GREEDY, 6, is_aside=is_aside)
+    def ask(self, messages: list[Message]) -> Answer:
+        request = Request(Conversation("", messages), GREEDY, 6)
         answer = self._engine.ask(request)
         assert answer.wait(60)
         assert answer.error is None
@@ -81,11 +81,10 @@ def length(answer: Answer) -> int:
     return answer.metrics.prompt_tokens
 
 
-@pytest.mark.parametrize("is_aside", [False, True])
-def test_a_short_one_between_costs_the_long_one_nothing(model: Path, is_aside: bool) -> None:
+def test_a_short_one_between_costs_the_long_one_nothing(model: Path) -> None:
     with closing(Client(model)) as client:
         first = client.ask(LONG)
-        client.ask(SHORT, is_aside=is_aside)
+        client.ask(SHORT)
         found = client.ask(LATER)
     with closing(Client(model)) as fresh:
         expected = fresh.ask(LATER)

@@ -33,13 +33,13 @@ class Chat:
         self.kept = KeptStates(lambda held: in_memory)
         self.keeper = StateKeeper(self.model.info, target, states, self.kept)
 
-    def answer(self, prompt: Sequence[int], *, is_aside: bool = False) -> int:
+    def answer(self, prompt: Sequence[int]) -> int:
         """Read a prompt as generate does; returns how many tokens were at hand."""
-        self.keeper.prepare(prompt, is_aside=is_aside)
+        self.keeper.prepare(prompt)
         at_hand = reuse(self.context, prompt)
         for _ in prefill(self.context, prompt):
             pass
-        self.keeper.answered(is_aside=is_aside)
+        self.keeper.answered()
         return at_hand
 
     @property
@@ -146,29 +146,6 @@ def test_a_copy_that_comes_back_makes_room_for_the_one_it_takes_turns_with(
     for turn in range(1, 4):
         assert chat.answer([*SECOND, *[7] * turn]) >= (turn > 1) * 100
         assert chat.answer([*FIRST, *[6] * turn]) >= 100
-
-
-def test_a_side_question_is_not_kept_and_costs_the_conversation_nothing(
-    states: SavedStates,
-) -> None:
-    chat = Chat(states)
-    chat.answer([*FIRST, *SECOND])
-    assert chat.answer([4] * 150, is_aside=True) == 0
-    assert chat.answer([*FIRST, *SECOND, 5]) == 200
-    assert chat.in_memory == []
-    chat.answer([*FIRST, *SECOND, 6, *[7] * 80], is_aside=True)  # as for a title, at its end
-    assert chat.answer([4] * 100) == 0
-    assert chat.in_memory == [281]
-    assert chat.answer([*FIRST, *SECOND, 5, 8]) == 200
-
-
-def test_a_side_question_in_the_place_of_little_has_that_kept_too(states: SavedStates) -> None:
-    chat = Chat(states)
-    long = [*FIRST * 8, *[5] * 70]
-    for is_aside, at_hand in ((False, 800), (True, 870)):
-        chat.answer(long)
-        chat.answer([*FIRST * 8, 9], is_aside=is_aside)
-        assert chat.answer([*long, 5]) == at_hand
 
 
 def test_two_conversations_with_one_beginning_both_stay(states: SavedStates) -> None:

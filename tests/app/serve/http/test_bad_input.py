@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("uvicorn")
 
-from app.serve.limits import MOST_CHOICES, MOST_MESSAGES, MOST_STOPS
+from app.serve.limits import MOST_CHOICES, MOST_ITEMS, MOST_STOPS
 from app.serve.server import Server
 from tests.fixtures.scripted import ScriptedModel, opened
 from tests.fixtures.served_engine import (
@@ -89,7 +89,7 @@ def said(role: str, content: Any) -> dict[str, Any]:
         (hi(something_new=1), "something_new"),
         (hi(messages=[]), "messages"),
         (hi(messages="hi"), "messages"),
-        (hi(messages=[HI["messages"][0]] * (MOST_MESSAGES + 1)), "messages"),
+        (hi(messages=[HI["messages"][0]] * (MOST_ITEMS + 1)), "messages"),
         (hi(messages=None), "messages"),
         ({}, "messages"),
         (said("robot", "hi"), "messages.0.role"),

@@ -7,6 +7,7 @@ import struct
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from threading import Event
 
 import pytest
@@ -106,6 +107,121 @@ def test_a_full_queue_is_told_with_when_to_come_again(serve: Serve) -> None:
         for connection in (answered, queued):
             read_until(connection, END)
     assert post(server, CHAT, HI).status == 200
+
+
+def test_a_body_is_not_read_where_there_is_no_place_for_it(serve: Serve) -> None:
+    gate = Event()
+    server = serve(ScriptedModel(WORDS, gate=gate), limits=replace(QUICK, waiting=1))
+    head, _, _ = request_bytes(STREAM).partition(b"\r\n\r\n")
+    with ExitStack() as held:
+        arriving = [held.enter_context(connected(server)) for _ in range(2)]
+        for connection in arriving:
+            connection.sendall(head + b"\r\n\r\n{")
+        come_true(lambda: server.served.reading.taken == 2)
+        assert post(server, CHAT, HI).status == 503
+    come_true(lambda: server.served.reading.taken == 0)
+    with connected(server) as answered, connected(server) as queued:
+        for connection in (answered, queued):
+            connection.sendall(request_bytes(STREAM))
+            read_until(connection, BEAT)
+        with connected(server) as refused:
+            refused.sendall(head + b"\r\n\r\n")  # its body never comes
+            assert read_until(refused, b"}").startswith(b"HTTP/1.1 503")
+        gate.set()
+
+
+def test_counts_are_bounded_and_end_with_their_connections(serve: Serve) -> None:
+    gate = Event()
+    server = serve(ScriptedModel(WORDS, gate=gate), limits=replace(QUICK, waiting=2))
+    asked = request_bytes(HI, "/v1/messages/count_tokens")
+    preparations = server.served.engine._preparations
+    with connected(server) as answered:
+        answered.sendall(request_bytes(STREAM))
+        read_until(answered, BEAT)  # its pass waits, so that nothing is counted
+        with ExitStack() as held:
+            for _ in range(2):
+                held.enter_context(connected(server)).sendall(asked)
+            come_true(lambda: len(preparations._waiting) == 2)
+            refused = post(server, "/v1/messages/count_tokens", HI)
+            assert (refused.status, refused.error["type"]) == (503, "overloaded_error")
+            wanted = [future for _, future in preparations._waiting]
+        come_true(lambda: server.served.counting.taken == 0)
+        assert all(future.cancelled() for future in wanted)
+        gate.set()
+        read_until(answered, END)
+    assert post(server, "/v1/messages/count_tokens", HI).json["input_tokens"] > 0
+
+
+def test_an_answer_that_is_stopped_here_is_to_be_asked_for_again(serve: Serve) -> None:
+    model = ScriptedModel(WORDS * 100, rate=400.0)
+    server = serve(model)
+    for path in (CHAT, "/v1/messages"):
+        with connected(server) as connection:
+            connection.sendall(request_bytes({**HI, "max_tokens": 9999}, path))
+            come_true(lambda: server.served.engine._current is not None)
+            assert not server.served.engine.is_answering_user
+            server.served.engine._stop_answers()
+            told = read_until(connection, b"}}")
+        assert told.startswith(b"HTTP/1.1 503")
+        assert b"retry-after" in told
+        come_true(lambda: server.served.engine._current is None)
+
+
+def test_metrics_have_the_final_figures_of_an_answer_that_was_stopped(serve: Serve) -> None:
+    gate = Passes()
+    server = serve(ScriptedModel(WORDS, gate=gate), limits=QUICK)  # type: ignore[arg-type]
+    with connected(server) as connection:
+        connection.sendall(request_bytes(STREAM))
+        gate.allow(5)
+        read_until(connection, b"word3 ")
+        answer = server.served.engine._current
+        assert answer is not None
+        dropped(connection)
+        come_true(lambda: server.served.turns.answering == 0)
+        assert b"completion_tokens_total 0.0" in server.served.metrics.text()
+    gate.allow(1)
+    come_true(lambda: answer.is_done)
+    assert answer.metrics is not None
+    told = f"completion_tokens_total {float(answer.metrics.completion_tokens)}"
+    come_true(lambda: told.encode() in server.served.metrics.text())
+
+
+def test_a_reply_names_the_model_that_gave_it(serve: Serve) -> None:
+    gate = Event()
+    server = serve(ScriptedModel(WORDS, gate=gate), limits=QUICK)
+    engine = server.served.engine
+    paths = (CHAT, COMPLETIONS, "/v1/messages", "/v1/responses")
+    body = {**HI, "prompt": "hi", "input": "hi", "max_tokens": 5}
+    fields = {CHAT: "messages", COMPLETIONS: "prompt", "/v1/responses": "input"}
+    with connected(server) as answered, ExitStack() as held:
+        answered.sendall(request_bytes(STREAM))
+        read_until(answered, BEAT)
+        queued: list[socket.socket] = []
+        for path in paths:
+            one = {fields.get(path, "messages"): body[fields.get(path, "messages")]}
+            longest = {"max_tokens": 5} if path == "/v1/messages" else {}
+            connection = held.enter_context(connected(server))
+            connection.sendall(request_bytes({**one, **longest}, path))
+            queued.append(connection)
+        come_true(lambda: server.served.turns.waiting == len(paths))
+        assert engine._active is not None
+        session = engine._active.session
+        session.reference = replace(session.reference, name="another")  # as after /model
+        gate.set()
+        for connection in queued:
+            assert b'"model":"another"' in read_until(connection, b'"usage"')
+
+
+def test_usage_counts_each_prompt_once_and_no_tokens_after_a_stop_text(serve: Serve) -> None:
+    server = serve(ScriptedModel(WORDS))
+    one = post(server, COMPLETIONS, {"prompt": "longer"}).json["usage"]["prompt_tokens"]
+    two = post(server, COMPLETIONS, {"prompt": ["longer", "b"], "n": 2}).json["usage"]
+    assert two["prompt_tokens"] == 2 * one - len("onger")
+    stopped = post(server, COMPLETIONS, {"prompt": "hi", "stop": "rd2 word3"}).json
+    assert stopped["choices"][0]["text"] == "word0 word1 wo"
+    assert stopped["usage"]["completion_tokens"] == 3
+    refused = post(server, COMPLETIONS, {"prompt": ["a", "x" * 9000], "stream": True})
+    assert refused.error["code"] == "context_length_exceeded"
 
 
 def test_who_goes_away_while_waiting_leaves_the_queue(serve: Serve) -> None:

@@ -18,7 +18,7 @@ from app.serve.reply_events import (
 )
 from app.serve.tools.reply_splitter import ReplySplitter
 from backends.chat.message import Tool
-from backends.chat.reply_form import ReplyForm, ToolForm
+from backends.chat.reply_form import PLAIN, ReplyForm, ToolForm
 
 TOOLS = [
     Tool(
@@ -331,10 +331,31 @@ def test_after_the_last_call_that_is_allowed_nothing_follows(form: ToolForm) -> 
 
 
 def test_log_probabilities_go_with_the_content() -> None:
-    first = TokenLogprob(b"a", -1.0, (Alternative(b"b", -2.0),))
-    second, third = TokenLogprob(b"<", -0.5), TokenLogprob(b"c", -0.1)
+    first = TokenLogprob(b"a", -1.0, (Alternative(b"b", -2.0),), 0, 1)
+    second, third = TokenLogprob(b"<", -0.5, (), 1, 2), TokenLogprob(b"c", -0.1, (), 2, 3)
     splitter = ReplySplitter(ReplyForm(ToolForm.HERMES), TOOLS)
     assert list(splitter.feed(TextDelta("a", (first,)))) == [TextDelta("a", (first,))]
     assert list(splitter.feed(TextDelta("<", (second,)))) == []
     assert list(splitter.feed(TextDelta("c", (third,)))) == [TextDelta("<c", (second, third))]
     assert list(splitter.finish()) == []
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 100])
+def test_log_probabilities_go_with_the_content_that_their_tokens_stand_in(size: int) -> None:
+    text = "<think>ok</think>\n\nHello there"
+    tokens = [
+        TokenLogprob(part.encode(), -1.0, (), begin, begin + len(part))
+        for begin in range(0, len(text), size)
+        if (part := text[begin : begin + size])
+    ]
+    expected = [token for token in tokens if token.end > text.index("Hello")]
+    for together in (1, len(tokens)):
+        splitter = ReplySplitter(PLAIN, ())
+        events: list[Delta] = []
+        for first in range(0, len(tokens), together):
+            some = tokens[first : first + together]
+            events += splitter.feed(TextDelta(text[some[0].begin : some[-1].end], tuple(some)))
+        events += splitter.finish()
+        content = [event for event in events if isinstance(event, TextDelta)]
+        assert "".join(event.text for event in content) == "Hello there"
+        assert [token for event in content for token in event.logprobs] == expected

@@ -1,0 +1,120 @@
+"""What a body may cost is bounded before, and while, its fields are checked."""
+
+import json
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pydantic")
+
+from pydantic import BaseModel, ValidationError, model_validator
+
+from app.serve.anthropic.messages_request import MessagesRequest
+from app.serve.limits import MOST_BIASES, MOST_FIELDS, MOST_VALUES
+from app.serve.openai.chat_request import ChatRequest
+from app.serve.openai.messages import conversation_of
+from app.serve.refusal import RefusedError
+from app.serve.request_body import Fields, read_body
+from app.serve.responses.responses_request import ResponsesRequest
+from backends.chat.message import Message
+
+WRONG: list[Any] = [{}] * 3000
+
+
+def said(content: object) -> dict[str, object]:
+    return {"messages": [{"role": "user", "content": content}] * 3}
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (ChatRequest, said(WRONG)),
+        (ChatRequest, {"messages": WRONG}),
+        (ChatRequest, {**said("hi"), "tools": WRONG}),
+        (ChatRequest, {**said("hi"), "stop": [""] * 16}),
+        (ChatRequest, {**said("hi"), "modalities": ["x"] * 3000}),
+        (ChatRequest, {**said("hi"), **{f"field{n}": n for n in range(MOST_FIELDS)}}),
+        (ChatRequest, {**said("hi"), "logit_bias": {f"x{n}": 0 for n in range(MOST_BIASES + 1)}}),
+        (MessagesRequest, {**said(WRONG), "max_tokens": 1}),
+        (MessagesRequest, {**said("hi"), "max_tokens": 1, "system": WRONG}),
+        (MessagesRequest, {**said([{"type": "tool_result", "content": WRONG}]), "max_tokens": 1}),
+        (ResponsesRequest, {"input": [{"content": WRONG}] * 3000}),
+        (ResponsesRequest, {"input": [{"type": "function_call_output", "output": WRONG}]}),
+    ],
+)
+def test_the_first_errors_end_the_check(kind: type[BaseModel], body: dict[str, object]) -> None:
+    with pytest.raises(ValidationError) as caught:
+        kind.model_validate(body)
+    assert caught.value.error_count() <= 3
+
+
+class Counted(Fields):
+    """A body whose checks are counted."""
+
+    checks: int = 0
+    text: object = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _count(cls, value: object) -> object:
+        seen.append(value)
+        return value
+
+
+seen: list[object] = []
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        b'{"text": [' + b"{}," * MOST_VALUES + b"{}]}",
+        b'{"text": [' + b'"",' * MOST_VALUES + b'""]}',
+        b'{"text": ' + b"[" * (MOST_VALUES + 1),
+        b'{"text": "' + b'"' * (5 * MOST_VALUES),
+        b'{"text": ["\\\\",' + b"1," * MOST_VALUES + b"1]}",
+    ],
+)
+def test_a_body_of_too_many_values_is_refused_before_it_is_parsed(bomb: bytes) -> None:
+    seen.clear()
+    with pytest.raises(RefusedError, match="values"):
+        read_body(Counted, bomb)
+    assert not seen
+
+
+def test_marks_in_a_text_count_as_nothing() -> None:
+    seen.clear()
+    text = '[{,}] "quoted" \\ \\" ' * MOST_VALUES
+    assert read_body(Counted, json.dumps({"text": text}).encode()).text == text
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999"])
+def test_no_number_is_infinite_wherever_it_is(number: str) -> None:
+    function = '{"name": "f", "parameters": {"x": [' + number + "]}}"
+    body = f'{{"messages": [{{"role": "user"}}], "tools": [{{"function": {function}}}]}}'
+    with pytest.raises(RefusedError, match="not valid JSON"):
+        read_body(ChatRequest, body.encode())
+
+
+def test_a_result_without_an_id_is_still_one() -> None:
+    read = ChatRequest.model_validate({"messages": [{"role": "tool", "content": "4"}]})
+    assert conversation_of(read.messages).turns == [Message("tool", "4", answers="unnamed")]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"maxTokens": 5}, "maxTokens"),
+        ({"max-tokens": 5}, "max-tokens"),
+        ({"a b": 5}, "a b"),
+        ({"tools": [{"function": {}}]}, "tools.0.function.name"),
+        ({"tool_choice": "x"}, "tool_choice"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"Schema": {}}}},
+         "response_format.json_schema.Schema"),
+    ],
+)  # fmt: skip
+def test_a_field_is_named_as_it_was_sent(fields: dict[str, object], param: str) -> None:
+    with pytest.raises(RefusedError) as caught:
+        read_body(ChatRequest, json.dumps({**said("hi"), **fields}).encode())
+    assert caught.value.param == param
+    assert caught.value.message.startswith(param)
