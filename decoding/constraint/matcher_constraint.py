@@ -39,7 +39,7 @@ class MatcherConstraint:
         place = tuple(drafted)
         with self._lock:
             if place not in self._masks:
-                self._masks[place] = self._mask(place)
+                self._masks[place] = self._matched.ask(lambda: self._mask(place))
             return self._masks[place]
 
     def count_allowed(self, drafted: Sequence[int], tokens: Sequence[int]) -> int:
@@ -69,7 +69,7 @@ class MatcherConstraint:
             self._is_over = self._ended(tokens)
             if not self._is_over:
                 self._matched.accept(tokens)
-                self._forcing.walker.accept(tokens)
+                self._forcing.accept(tokens)
 
     def _ended(self, tokens: Sequence[int]) -> bool:
         """Whether the reply is over after these tokens."""
@@ -84,7 +84,6 @@ class MatcherConstraint:
         bits = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
         mask = np.unpackbits(bits, count=self._n_vocab, bitorder="little").view(np.bool_)
         mask[self._ends] = matcher.is_accepting()
-        self._matched.check()
         mask.flags.writeable = False
         return mask
 
@@ -92,6 +91,9 @@ class MatcherConstraint:
         """How many of tokens may follow the accepted ones; all may after one that ends it."""
         if self._is_over:
             return len(tokens)
+        return self._matched.ask(lambda: self._counted(tokens))
+
+    def _counted(self, tokens: Sequence[int]) -> int:
         end = next((at for at, token in enumerate(tokens) if token in self._end_tokens), None)
         count = self._matched.walk(tokens[:end])
         if end is None or count < end:
