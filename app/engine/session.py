@@ -217,6 +217,7 @@ class Session:
                     is_cancelled=is_cancelled,
                     top_logprobs=options.top_logprobs,
                     constraint=constraint,
+                    begun=prompt.begun,
                 )
                 stops = (*prompt.stops, *options.stops)
                 text = TextStream(self.model.tokenizer, stops, shows_control=options.shows_control)
