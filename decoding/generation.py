@@ -141,6 +141,7 @@ def _steps(
             reason = FinishReason.CANCELLED
         if reason is not None:
             drafter.commit(history)  # so that learning drafters see the end of the reply
+            sampler.follow(history)  # the last token may not be one that was allowed
             yield Finish(reason)
             return
         room = min(

@@ -1,4 +1,4 @@
-"""Error of a constraint that cannot be followed any further."""
+"""Errors of a constraint on a reply."""
 
 from backends.base import ModelError
 
@@ -14,4 +14,15 @@ class ConstraintError(ModelError):
             "the answer was stopped",
             f"its grammar cannot be followed any further ({why})",
             "The answer so far is kept. Simplify the schema or the grammar.",
+        )
+
+
+class NotAllowedError(ModelError):
+    """A token was emitted that may not follow, as the model left no choice but such."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the answer was stopped",
+            "the model gives no score to any token that its grammar allows",
+            "The answer so far is kept.",
         )

@@ -5,8 +5,8 @@ from threading import Lock
 
 import numpy as np
 
-from backends.base import ModelError
 from decoding.constraint.constraint import NOTHING_FORCED, Forced, Mask
+from decoding.constraint.constraint_error import NotAllowedError
 from decoding.constraint.forced_text import ForcedText
 from decoding.constraint.walker import Walker
 
@@ -55,15 +55,12 @@ class MatcherConstraint:
         """Advance by emitted tokens.
 
         Raises:
-            ModelError: one was not allowed, as the model gave no allowed token a score.
+            NotAllowedError: one was not allowed, as the model gave no allowed token a score.
+            ConstraintError: the grammar cannot be followed any further.
         """
         with self._lock:
             if self._count(tokens) < len(tokens):
-                raise ModelError(
-                    "the answer was stopped",
-                    "the model gives no score to any token that its grammar allows",
-                    "The answer so far is kept.",
-                )
+                raise NotAllowedError
             self._masks.clear()
             self.length += len(tokens)
             self._is_over = self._ended(tokens)
