@@ -43,6 +43,7 @@ def generate(
     top_logprobs: int | None = None,
     clock: Callable[[], float] = time.perf_counter,
     constraint: Constraint | None = None,
+    begun: int = 0,
 ) -> Iterator[Event]:
     """Generate a reply to prompt; the part that the context holds already is not computed again.
 
@@ -51,6 +52,7 @@ def generate(
 
     drafters: asked once per step. The drafter learns of each step before it is yielded.
     constraint: which tokens may follow, None if all may; it advances with the emitted ones.
+    begun: tokens at the end of the prompt that belong to the reply, which the constraint accepted.
     top_logprobs: of how many of the likeliest tokens each step tells the log probability, beside
     those of its own tokens; None for no log probabilities.
 
@@ -61,7 +63,7 @@ def generate(
     """
     if len(prompt) >= context.n_ctx:
         raise PromptTooLongError(len(prompt), context.n_ctx)
-    begun = constraint.length if constraint else 0
+    assert constraint is None or constraint.length == begun
     sampler = Sampler(settings, len(prompt) - begun, constraint)
     with closing(
         _events(context, prompt, sampler, limits, drafters, is_cancelled, top_logprobs, clock)
@@ -139,6 +141,7 @@ def _steps(
             reason = FinishReason.CANCELLED
         if reason is not None:
             drafter.commit(history)  # so that learning drafters see the end of the reply
+            sampler.follow(history)  # the last token may not be one that was allowed
             yield Finish(reason)
             return
         room = min(

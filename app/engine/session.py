@@ -171,7 +171,7 @@ class Session:
             tokenizer.encode(whole_characters(text), special=False) for text in (before, after)
         )
         tokens = [marks.prefix, *ahead, marks.suffix, *behind, marks.middle]
-        return Prompt(with_bos(tokens, tokenizer))
+        return Prompt(with_bos(tokens, tokenizer), is_conversation=False)
 
     def check(self, prompt: Prompt, settings: SamplingSettings, options: ReplyOptions) -> None:
         """Check what a reply is asked to be, without beginning it.
@@ -217,6 +217,7 @@ class Session:
                     is_cancelled=is_cancelled,
                     top_logprobs=options.top_logprobs,
                     constraint=constraint,
+                    begun=prompt.begun,
                 )
                 stops = (*prompt.stops, *options.stops)
                 text = TextStream(self.model.tokenizer, stops, shows_control=options.shows_control)

@@ -167,9 +167,10 @@ class Drafting:
 
     def remember(self) -> None:
         """Save measured acceptance; costs that have drifted are deleted, to be measured again."""
-        if self.memory is None or self.controller is None:
+        controller = self.controller or self.reserve
+        if self.memory is None or controller is None:
             return
-        if self.costs_file and self.controller.costs.has_drifted:
+        if self.costs_file and controller.costs.has_drifted:
             with suppress(OSError):
                 self.costs_file.unlink(missing_ok=True)
         for handle in self.handles:

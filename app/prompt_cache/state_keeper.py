@@ -127,8 +127,10 @@ class StateKeeper:
         if lost >= WORTHWHILE and lost >= _SHARE_LOST * length:
             self._keep(held)
         self._prompt_tokens = len(prompt)
-        for _, state in states:
+        for spared, state in states:
             if self._restore(state):
+                # Its copy may be given up, so that it has to be kept from here, answered or not.
+                self._answered = list(state.tokens[:spared])
                 break
         return bool(states) or context.length < length
 
@@ -157,6 +159,7 @@ class StateKeeper:
 
     def _keep(self, held: int) -> None:
         """Keep a copy of the context, of which a prompt leaves held tokens; else save it."""
+        self._drop_unanswered(held)
         if not self._holds_answered or len(self._answered) < WORTHWHILE:
             return
         room = self._kept.room
@@ -169,6 +172,21 @@ class StateKeeper:
             self._copy(is_saved=not self.is_unsaved)
             if not self._context.can_roll_back:
                 self._copy_prompt(held)
+
+    def _drop_unanswered(self, held: int) -> None:
+        """Go back to what was answered, where a copy with more than that would be of no use.
+
+        That is so where there is no going back in a copy, as of a context with a running state.
+        """
+        context = self._context
+        count = len(self._answered)
+        if context.can_roll_back or common_prefix(list(context.tokens), self._answered) < count:
+            return
+        place = context.reachable(count)
+        if max(held, WORTHWHILE) <= place < context.length:
+            with context.use() as whole:
+                whole.truncate(place)
+            self._answered = self._answered[:place]
 
     def _copy_beginning(self, room: int, held: int) -> None:
         """Keep a copy of as much of the beginning of the context as there is room for.

@@ -1,5 +1,7 @@
 """Constraints of replies, in the tokens of the loaded model."""
 
+from collections.abc import Sequence
+
 from app.chat.thinking import CLOSE, OPEN
 from backends.base import Tokenizer, UsageError
 from backends.chat.chat_template import Prompt
@@ -34,7 +36,8 @@ class ReplyConstraints:
     def of(self, grammar: Grammar, prompt: Prompt) -> Constraint:
         """The constraint of the reply to a prompt, after the part of it that the prompt begins.
 
-        A model that reasons first may do so freely; its answer must match.
+        A model that reasons first may do so freely; its answer must match. A text that is no
+        conversation is continued without reasoning.
 
         Raises:
             UsageError: the grammar cannot be used, or does not allow the beginning of the reply.
@@ -43,9 +46,7 @@ class ReplyConstraints:
         vocabulary = self._built()
         constraint: Constraint = vocabulary.constraint(made)
         end = len(prompt.tokens) - prompt.begun
-        before = prompt.tokens[max(end - _END_OF_PROMPT, 0) : end]
-        text = b"".join(vocabulary.texts[token] for token in before).decode("utf-8", "replace")
-        reasoning = reasoning_after(text, self._tokenizer.chat_template or "")
+        reasoning = self._reasoning(prompt.tokens[:end]) if prompt.is_conversation else None
         if reasoning is not None:
             ends = self._tokenizer.end_tokens
             constraint = AfterReasoning(constraint, reasoning, vocabulary.texts, ends)
@@ -56,6 +57,11 @@ class ReplyConstraints:
             )
         constraint.accept(begun)
         return constraint
+
+    def _reasoning(self, prompt: Sequence[int]) -> Reasoning | None:
+        texts = self._built().texts
+        end = b"".join(texts[token] for token in prompt[-_END_OF_PROMPT:])
+        return reasoning_after(end.decode("utf-8", "replace"), self._tokenizer.chat_template or "")
 
     def _built(self) -> GrammarVocabulary:
         if self._vocabulary is None:

@@ -43,6 +43,8 @@ class Prompt:
     """What the reply may be made of."""
     begun: int = 0
     """Number of tokens at its end that begin the reply, of one that is continued."""
+    is_conversation: bool = True
+    """Whether a model's template, or the plain form, puts questions and asks for an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +194,7 @@ class ChatTemplate:
         tokens = with_bos(tokenizer.encode(whole_characters(text), special=True), tokenizer)
         if not tokens:
             raise UsageError("there is nothing to continue", "the prompt is empty")
-        return Prompt(tokens)
+        return Prompt(tokens, is_conversation=False)
 
     def _render(
         self,

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decoding.constraint.constraint import NOTHING_FORCED, Constraint, Forced, Mask
+from decoding.constraint.constraint_error import NotAllowedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +104,12 @@ class AfterReasoning:
         """Advance by emitted tokens.
 
         Raises:
-            ModelError: one was not allowed.
+            NotAllowedError: one was not allowed.
+            ConstraintError: the grammar cannot be followed any further.
         """
         place = self._after(tokens)
+        if place.legal < len(tokens):
+            raise NotAllowedError
         self._answer.accept(place.answer)
         self._place = replace(place, answer=(), legal=0)
         self.length += len(tokens)

@@ -29,6 +29,9 @@ class Constraint(Protocol):
 
     Drafted tokens are given with each question and leave no trace, so that nothing has to be taken
     back when they are rejected.
+
+    Raises:
+        ConstraintError: as of each question; without what is drafted, another may be answered.
     """
 
     @property

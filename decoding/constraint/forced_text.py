@@ -1,18 +1,19 @@
 """The text that a grammar leaves no choice about, in tokens."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from decoding.constraint.constraint import NOTHING_FORCED, Forced
+from decoding.constraint.constraint_error import ConstraintError
 from decoding.constraint.walker import Walker
 
 Spell = Callable[[bytes], list[int]]
 """The tokens that a text is usually divided into."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ForcedText:
-    """Follows the form of a grammar that tells what is certain.
+    """Follows the form of a grammar that tells what is certain; if that fails, nothing is any more.
 
     texts: of each token. spell: divides the end of a forced text, which the library leaves out as
     its last token may be longer. end: the token that usually ends a reply, None if there is none.
@@ -22,15 +23,33 @@ class ForcedText:
     texts: Sequence[bytes]
     spell: Spell
     end: int | None
+    _is_lost: bool = field(default=False, init=False)
 
     def after(self, drafted: Sequence[int], limit: int) -> Forced:
         """At most limit tokens after the accepted ones and drafted, which have not ended it."""
+        if self._is_lost:
+            return NOTHING_FORCED
+        try:
+            return self.walker.ask(lambda: self._after(drafted, limit))
+        except ConstraintError:
+            self._is_lost = True
+            return NOTHING_FORCED
+
+    def accept(self, tokens: Sequence[int]) -> None:
+        """Advance by emitted tokens."""
+        if self._is_lost:
+            return
+        try:
+            self.walker.accept(tokens)
+        except ConstraintError:
+            self._is_lost = True
+
+    def _after(self, drafted: Sequence[int], limit: int) -> Forced:
         walker = self.walker
         if walker.walk(drafted) < len(drafted):
             return NOTHING_FORCED
         tokens = walker.matcher.compute_ff_tokens()
         text = walker.matcher.compute_ff_bytes()
-        walker.check()
         certain = len(tokens)
         tokens += self._rest(text, tokens)
         if self.end is not None and len(tokens) < limit and self._is_complete([*drafted, *tokens]):

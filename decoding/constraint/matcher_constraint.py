@@ -5,8 +5,8 @@ from threading import Lock
 
 import numpy as np
 
-from backends.base import ModelError
 from decoding.constraint.constraint import NOTHING_FORCED, Forced, Mask
+from decoding.constraint.constraint_error import NotAllowedError
 from decoding.constraint.forced_text import ForcedText
 from decoding.constraint.walker import Walker
 
@@ -39,7 +39,7 @@ class MatcherConstraint:
         place = tuple(drafted)
         with self._lock:
             if place not in self._masks:
-                self._masks[place] = self._mask(place)
+                self._masks[place] = self._matched.ask(lambda: self._mask(place))
             return self._masks[place]
 
     def count_allowed(self, drafted: Sequence[int], tokens: Sequence[int]) -> int:
@@ -55,21 +55,18 @@ class MatcherConstraint:
         """Advance by emitted tokens.
 
         Raises:
-            ModelError: one was not allowed, as the model gave no allowed token a score.
+            NotAllowedError: one was not allowed, as the model gave no allowed token a score.
+            ConstraintError: the grammar cannot be followed any further.
         """
         with self._lock:
             if self._count(tokens) < len(tokens):
-                raise ModelError(
-                    "the answer was stopped",
-                    "the model gives no score to any token that its grammar allows",
-                    "The answer so far is kept.",
-                )
+                raise NotAllowedError
             self._masks.clear()
             self.length += len(tokens)
             self._is_over = self._ended(tokens)
             if not self._is_over:
                 self._matched.accept(tokens)
-                self._forcing.walker.accept(tokens)
+                self._forcing.accept(tokens)
 
     def _ended(self, tokens: Sequence[int]) -> bool:
         """Whether the reply is over after these tokens."""
@@ -84,7 +81,6 @@ class MatcherConstraint:
         bits = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
         mask = np.unpackbits(bits, count=self._n_vocab, bitorder="little").view(np.bool_)
         mask[self._ends] = matcher.is_accepting()
-        self._matched.check()
         mask.flags.writeable = False
         return mask
 
@@ -92,6 +88,9 @@ class MatcherConstraint:
         """How many of tokens may follow the accepted ones; all may after one that ends it."""
         if self._is_over:
             return len(tokens)
+        return self._matched.ask(lambda: self._counted(tokens))
+
+    def _counted(self, tokens: Sequence[int]) -> int:
         end = next((at for at, token in enumerate(tokens) if token in self._end_tokens), None)
         count = self._matched.walk(tokens[:end])
         if end is None or count < end:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backends.base import Listener, PassStoppedError
+from decoding.constraint.constraint_error import ConstraintError
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
 from decoding.sampling.sampler import Sampler
 from decoding.sampling.sampling_settings import SamplingSettings
@@ -35,7 +36,10 @@ class FaultGuard:
         return self.drafter.name
 
     def guarded(self, call: Callable[[], Result], otherwise: Result) -> Result:
-        """The result of a call on the drafter; otherwise, if it raises, which drops the drafter."""
+        """The result of a call on the drafter; otherwise, if it raises.
+
+        That drops the drafter, unless the constraint on the reply is to blame.
+        """
         try:
             return call()
         except PassStoppedError:
@@ -103,6 +107,8 @@ class FaultGuard:
         self.guarded(lambda: listener(likeliest), None)
 
     def _failed(self, error: Exception) -> None:
+        if isinstance(error, ConstraintError):
+            return  # another reply has another grammar, or none
         self.drop(f"it failed: {str(error) or type(error).__name__}".splitlines()[0])
 
     def drop(self, reason: str) -> None:

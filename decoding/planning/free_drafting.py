@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from decoding.constraint.constraint_error import ConstraintError
 from decoding.draft import NO_DRAFT, Draft
 from decoding.estimation.cost import CostModel
 from decoding.forms import PointMassLine
@@ -124,7 +125,10 @@ class FreeDrafting:
         draft = managed.propose(history, limit, self._n_vocab)
         if self._sampler.constraint is None or not isinstance(draft.form, PointMassLine):
             return draft
-        count = self._sampler.count_allowed(history, draft.tokens)
+        try:
+            count = self._sampler.count_allowed(history, draft.tokens)
+        except ConstraintError:  # of the grammar along this draft
+            return NO_DRAFT
         return draft.first(count) if count < len(draft) else draft
 
     def _best(

@@ -45,8 +45,10 @@ def test_the_prompt_is_the_text_before_then_after_and_control_texts_in_them_are_
 ) -> None:
     file = tiny_llama(form="infill")
     with closing(open_session(options(file), Paths.of_this_user(), lambda _: None)) as session:
-        tokens = session.infill_prompt(GAP.before, GAP.after).tokens
+        prompt = session.infill_prompt(GAP.before, GAP.after)
+        tokens = prompt.tokens
         pieces = [session.model.tokenizer.piece(token) for token in tokens]
+    assert not prompt.is_conversation
     marks = [PREFIX, SUFFIX, MIDDLE]
     assert [token for token in tokens if token in marks] == marks
     assert (tokens[0], tokens[-1]) == (PREFIX, MIDDLE)

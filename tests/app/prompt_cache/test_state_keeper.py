@@ -42,6 +42,13 @@ class Chat:
         self.keeper.answered()
         return at_hand
 
+    def read_ahead(self, prompt: Sequence[int]) -> None:
+        """Read what is typed, which is not answered."""
+        self.keeper.prepare(prompt)
+        reuse(self.context, [*prompt, 0])
+        for _ in prefill(self.context, prompt):
+            pass
+
     @property
     def in_memory(self) -> list[int]:
         """Lengths of all copies in memory, the least recently used first."""
@@ -81,6 +88,20 @@ def test_a_conversation_that_gives_way_to_another_is_saved_and_comes_back(
     assert chat.saved == [100]
     assert chat.answer([*FIRST, 5]) == 100
     assert chat.saved == [100, 100]
+
+
+def test_what_was_restored_while_text_is_typed_is_kept_for_its_answer(
+    states: SavedStates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server's requests come in between, and no answer is given in the chat."""
+    monkeypatch.setattr(state_keeper, "_CHANGE_SECONDS", 0.0)
+    chat = Chat(states)
+    chat.answer(FIRST)
+    chat.answer(SECOND)
+    chat.read_ahead([*FIRST, 6])
+    assert chat.in_memory == [100]  # the server's
+    assert chat.answer([*SECOND, 8]) == 100
+    assert chat.answer([*FIRST, 6, 6]) == 101
 
 
 def test_conversations_that_take_turns_are_kept_in_memory_and_saved_in_idle_time(
@@ -186,6 +207,26 @@ def test_where_there_is_no_going_back_the_marked_end_of_the_prompt_is_kept_too(
     assert chat.answer([*FIRST, *[9] * 80]) == marked
     chat.answer(SECOND)
     assert chat.answer([*FIRST, *[8] * 80, 7]) == 180
+
+
+def test_where_there_is_no_going_back_what_is_typed_is_dropped_from_the_copy(
+    states: SavedStates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another conversation comes in between; the question may be changed before it is sent."""
+
+    def reachable(context: ScriptedContext, length: int) -> int:
+        if length >= context.length:
+            return context.length
+        return 100 if length >= 100 else 0
+
+    monkeypatch.setattr(ScriptedContext, "can_roll_back", False)
+    monkeypatch.setattr(ScriptedContext, "reachable", reachable)
+    chat = Chat(states)
+    chat.answer(FIRST)
+    chat.read_ahead([*FIRST, *[7] * 8])
+    chat.answer(SECOND)
+    assert chat.in_memory == [100]
+    assert chat.answer([*FIRST, *[7] * 3, 8]) == 100
 
 
 def test_a_short_answer_is_saved_with_the_marked_end_of_its_prompt(

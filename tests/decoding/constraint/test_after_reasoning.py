@@ -1,8 +1,10 @@
 """Reasoning is free, the answer after it is constrained, wherever in a draft it begins."""
 
 import numpy as np
+import pytest
 
 from decoding.constraint.after_reasoning import AfterReasoning, Reasoning
+from decoding.constraint.constraint_error import NotAllowedError
 from tests.fixtures.pieces import END, PADDING, Pieces, constraint_on
 
 OPEN, A, B, AB, LESS, CLOSE, GREATER, BREAK, JOINED, PAD, STOP = range(11)
@@ -75,3 +77,8 @@ def test_legal_tokens_are_counted_across_the_border() -> None:
 def test_nothing_is_forced_while_it_reasons() -> None:
     assert reasoning().forced([], 8) == ((), 0)
     assert reasoning().forced([CLOSE, A, B], 8).tokens == (STOP,)
+
+
+def test_a_reply_that_ends_within_its_reasoning_is_an_error() -> None:
+    with pytest.raises(NotAllowedError):
+        reasoning().accept([B, STOP])

@@ -1,9 +1,11 @@
 """Free drafters are asked as often as that pays, and noticed soon when they begin to be right."""
 
 from collections.abc import Sequence
+from typing import NoReturn
 
 import pytest
 
+from decoding.constraint.constraint_error import ConstraintError
 from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.estimation.cost import CostModel
 from decoding.events import Step
@@ -146,6 +148,23 @@ def test_a_draft_ends_before_the_first_token_that_may_not_follow() -> None:
         free.begin(sampler)
         offer = free.plan(free.due(), [0], 4, 1.0, 100.0)
         assert [draft.tokens for _, draft in offer.proposals] == [(0,) * count] * (count > 0)
+
+
+def test_a_draft_that_the_grammar_cannot_be_followed_along_is_no_proposal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The model may say something else, along which it can."""
+
+    def fails(*_: object) -> NoReturn:
+        raise ConstraintError("too many states")
+
+    constraint = constraint_on(Pieces([b"a", b"b", END]), "aab")
+    monkeypatch.setattr(constraint, "count_allowed", fails)
+    managed = ManagedDrafter(Says((0, 0)))
+    free = FreeDrafting([managed], CostModel(COSTS), 3, branches=1)
+    free.begin(Sampler(SamplingSettings(0.0), constraint=constraint, prompt_tokens=1))
+    assert not free.plan(free.due(), [0], 4, 1.0, 100.0).proposals
+    assert not managed.dropped
 
 
 class Says(IdleDrafter):
