@@ -11,7 +11,7 @@ def test_sentences() -> None:
     assert drafter_term("cascade/ngram:3").name == "ngram"
     assert drafter_term("jacobi").text == drafter_term("lookahead:w=5").text
     assert drafter_term("prediction").sentence == (
-        "prediction: copies from the text that was predicted for this answer; free."
+        "prediction copies from the text that was predicted for this answer. It is free."
     )
     assert drafter_term("smollm2\x1b").sentence == "smollm2␛: a smaller model that guesses ahead."
 
