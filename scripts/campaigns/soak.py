@@ -25,6 +25,7 @@ from app.engine.engine import Engine
 from app.engine.engine_status import Phase
 from app.loading.session_options import SessionOptions
 from app.paths import HOME_VARIABLE, Paths
+from app.settings.catalogue import variable_of
 from decoding.sampling.sampling_settings import SamplingSettings
 from scripts.campaigns.held import ALLOCATOR, Held, grown, middle
 from scripts.models.counting_model import make
@@ -42,6 +43,9 @@ _ROUNDS = 2
 
 _LAST = 5
 """Readings of which the median is what the process holds at the end."""
+
+_PROMPT_MEGABYTES = 1
+"""For copies of prompt caches: as many as that are made before the first reading."""
 
 _PATIENCE_SECONDS = 120.0
 
@@ -171,6 +175,7 @@ def main() -> None:
         sys.exit(subprocess.run(command, env=environment, check=False).returncode)
     with tempfile.TemporaryDirectory() as folder:
         os.environ[HOME_VARIABLE] = str(Path(folder, "home"))
+        os.environ[variable_of("prompt_memory")] = str(_PROMPT_MEGABYTES)
         faults = soak(given.requests, given.seed, Path(folder), given.growth / 100)
     for fault in faults:
         print(f"FAULT: {fault}")
