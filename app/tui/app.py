@@ -174,7 +174,7 @@ class SpecchatApp(App[None]):
                 yield SystemCommand(
                     action.title,
                     self._ways_to(action),
-                    lambda action=action: screen.run_worker(screen.begin(action)),
+                    lambda action=action: screen.call_later(screen.begin, action),
                 )
 
     def _ways_to(self, action: Action) -> str:

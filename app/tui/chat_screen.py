@@ -36,6 +36,7 @@ from app.tui.commands.settings_commands import SettingsCommands
 from app.tui.commands.settings_target import AppSettings
 from app.tui.conversation.attachment_row import AttachmentRow
 from app.tui.conversation.chat_view import ChatView
+from app.tui.conversation.in_turn import in_turn
 from app.tui.conversation.instructions_line import InstructionsLine
 from app.tui.conversation.message_view import MessageView
 from app.tui.conversation.transcript import Transcript
@@ -163,7 +164,7 @@ class ChatScreen(Screen[None]):
         for text in (*self.view.dialogue.questions(), *self._cleared.texts()):
             self.prompt.remember(text)
         self.watch(self.store, "preferences", self._apply_preferences)
-        self.set_interval(_UPDATE_SECONDS, self._update)
+        self.set_interval(_UPDATE_SECONDS, in_turn(self, self._update))
         self.set_interval(_SAVE_DRAFT_SECONDS, self._save_draft)
 
     def on_unmount(self) -> None:

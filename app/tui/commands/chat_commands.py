@@ -145,7 +145,7 @@ class ChatCommands:
         for welcome in self.view.query(Welcome):
             welcome.renew()
         if chat == self.view.dialogue.chat:
-            self.app.run_worker(self.view.reload())
+            self.view.call_later(self.view.reload)
 
     def rename(self, title: str) -> None:
         dialogue = self.view.dialogue

@@ -110,7 +110,7 @@ class ModelCommands:
         try:
             take_over(self.engine, name)
         except SpecchatError as error:
-            await self.view.show_fault(str(error))
+            self.view.call_later(self.view.show_fault, str(error))
 
     def _download(self, reference: "HubReference", drafter: str) -> None:
         """Download a part of a drafter, then choose the drafter again."""

@@ -85,7 +85,7 @@ class AppSettings:
             self.use_draft(str(value))
         elif name == "ctx":
             self.engine.set_context(None if value == self.usual_context else int(value))
-            self.view.run_worker(self.view.clear_fault())  # it may have been about the old size
+            self.view.call_later(self.view.clear_fault)  # it may have been about the old size
 
     def use_defaults(self, answering: Answering, system: str) -> None:
         """Start new chats with these settings."""

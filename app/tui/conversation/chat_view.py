@@ -28,6 +28,7 @@ from app.settings.answering import Answering
 from app.tui.conversation.answer_line import live_line, without_panel_figures
 from app.tui.conversation.answer_view import AnswerView
 from app.tui.conversation.card import WARNING, Card
+from app.tui.conversation.in_turn import in_turn
 from app.tui.conversation.instructions_line import InstructionsLine
 from app.tui.conversation.message_view import MessageView
 from app.tui.conversation.pending_answer import PendingAnswer
@@ -154,8 +155,8 @@ class ChatView(Vertical):
     async def on_mount(self) -> None:
         self.watch(self._store, "is_editing", self._follow_editing)
         self.watch(self._store, "is_panel_shown", self._refresh_views)
-        self.set_interval(_UPDATE_SECONDS, self._update)
-        self.set_interval(_REFRESH_SECONDS, self._follow_other_windows)
+        self.set_interval(_UPDATE_SECONDS, in_turn(self, self._update))
+        self.set_interval(_REFRESH_SECONDS, in_turn(self, self._follow_other_windows))
         await self._show()
 
     # Facts

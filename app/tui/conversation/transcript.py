@@ -17,6 +17,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from app.dialogue.turn import Turn
+from app.tui.conversation.in_turn import in_turn
 from app.tui.conversation.message_view import MessageView
 from app.tui.typed_app import typed_app
 
@@ -184,8 +185,7 @@ class Transcript(VerticalScroll):
         if focused is not None and gone.intersection(focused.ancestors_with_self):
             self.screen.set_focus(None)  # else Textual scrolls to what gets the focus
         self._views = [view for view in self._views if view not in gone]
-        for view in gone:
-            await view.remove()
+        await self.remove_children(gone)
 
     async def _mount_until(self, end: int) -> None:
         """Mount messages after those mounted, up to an index."""
@@ -245,7 +245,7 @@ class Transcript(VerticalScroll):
         if self._mounting.locked():
             return
         if self._laid_out < self._mounts:  # messages without a height look like room above
-            self.set_timer(_FRAME_SECONDS, self._mount_near)
+            self.set_timer(_FRAME_SECONDS, in_turn(self, self._mount_near))
             return
         async with self._mounting:
             if self._is_short_above:
@@ -296,7 +296,7 @@ class Transcript(VerticalScroll):
 
     async def _settle(self) -> None:
         if self._laid_out < self._mounts:
-            self.set_timer(_FRAME_SECONDS, self._settle)
+            self.set_timer(_FRAME_SECONDS, in_turn(self, self._settle))
             return
         self._pin = None
         await self._mount_near()

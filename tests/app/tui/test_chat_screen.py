@@ -1,5 +1,6 @@
 """Talking to the app: answers stream, stop, fail, are asked again, and nothing typed is lost."""
 
+import asyncio
 from pathlib import Path
 from threading import Event
 
@@ -11,10 +12,11 @@ from app.actions import BY_NAME
 from app.engine.engine_status import Phase
 from app.paths import Paths
 from app.tui.answer_text.code_block import CodeBlock
+from app.tui.conversation.question_view import QuestionView
 from app.tui.conversation.transcript import Transcript
 from app.tui.panel.panel import Panel
 from app.tui.prompt.completion import Completion
-from tests.app.tui.conftest import Chatting
+from tests.app.tui.conftest import PATIENCE_SECONDS, Chatting
 from tests.fixtures.screen_text import settled_text
 from tests.fixtures.scripted import ScriptedModel
 
@@ -497,3 +499,22 @@ async def test_an_edit_stopped_before_its_answer_is_an_edit_again(chatting: Chat
         await chat.pilot.press("enter")
         await chat.until(lambda: chat.texts[:1] == [("user", "changed")] and chat.view.is_idle)
         assert len(chat.view.dialogue.versions(chat.view.dialogue.turns[0])) == 2
+
+
+async def test_the_app_can_end_while_a_message_is_removed(
+    chatting: Chatting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, removing = Event(), Event()
+
+    async def leave_slowly(_: QuestionView) -> None:
+        removing.set()
+        for _ in range(5_000):
+            await asyncio.sleep(0)  # the app's end stops all timers meanwhile
+
+    monkeypatch.setattr(QuestionView, "on_unmount", leave_slowly, raising=False)
+    async with chatting(ScriptedModel(WORDS, gate=gate, fails_at=0)) as chat:
+        await chat.say("this one comes back")
+        gate.set()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not removing.is_set():
+                await asyncio.sleep(0)  # a pause of the pilot waits for the removal's end
