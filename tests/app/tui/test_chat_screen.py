@@ -506,7 +506,7 @@ async def test_the_app_can_end_while_a_message_is_removed(
 ) -> None:
     gate, removing = Event(), Event()
 
-    async def leave_slowly(_: QuestionView) -> None:
+    async def leave_slowly(_view: QuestionView) -> None:
         removing.set()
         for _ in range(5_000):
             await asyncio.sleep(0)  # the app's end stops all timers meanwhile

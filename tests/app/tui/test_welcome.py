@@ -20,7 +20,7 @@ from app.tui.welcome.welcome import Welcome
 from models.metadata.memory_bill import Fit
 from models.reference import Reference
 from tests.fixtures.metrics import LIVE
-from tests.fixtures.screen_text import screen_text
+from tests.fixtures.screen_text import screen_text, settled_text
 from tests.fixtures.small_app import SmallApp, compare_screen
 
 SIZES = [(80, 24), (40, 20)]
@@ -114,6 +114,7 @@ async def test_the_last_chats(size: tuple[int, int], pytestconfig: pytest.Config
     app = WelcomeApp(Chats(*TITLES), model="demo")
     async with app.run_test(size=size) as pilot:
         await loaded(app, pilot)
+        await settled_text(pilot)
         compare_screen(app, f"idle_{size[0]}x{size[1]}", pytestconfig)
 
 
@@ -136,6 +137,7 @@ async def test_the_first_run(size: tuple[int, int], pytestconfig: pytest.Config)
     app = WelcomeApp(None)
     async with app.run_test(size=size) as pilot:
         await loaded(app, pilot)
+        await settled_text(pilot)
         compare_screen(app, f"first_run_{size[0]}x{size[1]}", pytestconfig)
 
 

@@ -135,10 +135,9 @@ async def test_a_stopped_regeneration_shows_the_answer_before(chatting: Chatting
         await chat.view.regenerate()
         chat.view.stop()
         model.go()
-        await chat.idle()
-        assert chat.texts == ["hello", WHOLE]
+        await chat.until(lambda: chat.view.is_idle and chat.texts == ["hello", WHOLE])
+        await chat.until(lambda: "2/2" not in screen_text(chat.app))
         assert chat.app.returned == []
-        assert "2/2" not in screen_text(chat.app)
 
 
 async def test_queued_questions_are_sent_in_turn(chatting: Chatting) -> None:
