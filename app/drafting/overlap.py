@@ -158,7 +158,7 @@ def thread_choices(target: ModelInfo, drafter: ModelInfo, cores: int) -> tuple[T
 
     A device of its own leaves nothing to divide.
     """
-    if not (_uses_cores(target) and _uses_cores(drafter)):
+    if not (target.uses_processor and drafter.uses_processor):
         return (_UNDIVIDED,)
     shares = {1, cores // 2}
     divided = {
@@ -167,8 +167,3 @@ def thread_choices(target: ModelInfo, drafter: ModelInfo, cores: int) -> tuple[T
         if 0 < share < cores
     }
     return tuple(sorted(divided))
-
-
-def _uses_cores(info: ModelInfo) -> bool:
-    """Whether a model computes on the processor, wholly or in part."""
-    return info.device.startswith("CPU") or info.gpu_layers is not None

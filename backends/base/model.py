@@ -76,6 +76,11 @@ class ModelInfo:
     cache_type: CacheType | None = None
     """Type of the KV cache's numbers; None where the engine has the model's own."""
 
+    @property
+    def uses_processor(self) -> bool:
+        """Whether it computes on the processor, wholly or in part."""
+        return self.device.startswith("CPU") or self.gpu_layers is not None
+
     def check_context(self, n_ctx: int) -> None:
         """Refuse a context size that the model was not trained for.
 
