@@ -10,10 +10,11 @@ Build LLAMA_SERVER from the sources of the binding, so that both run the same ke
     cmake --build BUILD --target llama-server
 
 Each way answers the built-in prompts at temperature 0, in rounds of a few prompts each, as the
-speed of machines drifts. Each has a program of its own in each round, and ours a new home: nothing
-is known of a prompt that was asked before. Rates are those that a client sees, from the first text
-to the last. It ends with 1 if our plain rate is below llama-server's, or our best way of drafting
-is not above each of its ways, in geometric mean over the prompts.
+speed of machines drifts. Each has a program of its own in each round; each of ours has a home of
+its own, where costs are measured once, as on a user's machine. No prompt is asked twice. Rates are
+those that a client sees, from the first text to the last. It ends with 1 if our plain rate is below
+llama-server's, or our best way of drafting is not above each of its ways, in geometric mean over
+the prompts.
 """
 
 import argparse
@@ -48,10 +49,12 @@ def main() -> None:
     ways: list[str] = given.ways or _ways(given.drafter)
     prompts = built_in_prompts()[: given.prompts]
     replies: dict[str, list[StreamedReply]] = {way: [] for way in ways}
-    for number in range(given.rounds):
-        for way in ways:
-            replies[way] += _answered(way, prompts[number :: given.rounds], given)
-            print(f"round {number + 1}, {way}: {_rates(replies[way])}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        homes = {way: Path(folder, str(number)) for number, way in enumerate(ways)}
+        for number in range(given.rounds):
+            for way, home in homes.items():
+                replies[way] += _answered(way, prompts[number :: given.rounds], home, given)
+                print(f"round {number + 1}, {way}: {_rates(replies[way])}", flush=True)
     sys.exit(1 if _compared(replies) else 0)
 
 
@@ -80,17 +83,16 @@ def _ways(drafter: Path | None) -> list[str]:
 
 
 def _answered(
-    way: str, prompts: Sequence[BuiltInPrompt], given: argparse.Namespace
+    way: str, prompts: Sequence[BuiltInPrompt], home: Path, given: argparse.Namespace
 ) -> list[StreamedReply]:
-    """The replies of one way, from a server that knows nothing yet."""
+    """The replies of one way, from a server that has not read these prompts."""
     port = free_port()
     program, how = way.split(" ", 1)
     command = _our_command(how, given) if program == _OURS else _their_command(how, given)
-    with tempfile.TemporaryDirectory() as home:
-        environment = os.environ | {HOME_VARIABLE: home}
-        with running_server([*command, "--port", str(port)], port, environment) as address:
-            streamed_reply(address, "Write a line about the sea.", _WARM_UP_TOKENS)
-            return [streamed_reply(address, prompt.text, given.tokens) for prompt in prompts]
+    environment = os.environ | {HOME_VARIABLE: str(home)}
+    with running_server([*command, "--port", str(port)], port, environment) as address:
+        streamed_reply(address, "Write a line about the sea.", _WARM_UP_TOKENS)
+        return [streamed_reply(address, prompt.text, given.tokens) for prompt in prompts]
 
 
 def _our_command(how: str, given: argparse.Namespace) -> list[str]:

@@ -3,17 +3,13 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
-from typing import TypeVar
+from collections.abc import AsyncGenerator
 
 from app.engine.asking.answer import Answer
 from app.engine.engine import Engine
 from app.serve.answers.reply_reader import ReplyReader
 from app.serve.dialect import MakeSplitter
 from app.serve.reply_events import ReplyEvent
-
-_Item = TypeVar("_Item")
 
 _PACE_SECONDS = 0.03
 """Least time between two batches of a reply, except its last: nobody sees text come later by it."""
@@ -25,11 +21,12 @@ at 0.03 s, 1 to 2 % at 0.1 s, and nothing where the whole reply is one batch."""
 
 
 async def batches(
-    engine: Engine, answer: Answer, splitter: MakeSplitter | None
+    engine: Engine, answer: Answer, splitter: MakeSplitter | None, silence: float
 ) -> AsyncGenerator[list[ReplyEvent], None]:
     """Have an answer filled, and yield its events, those of a step or of a moment together.
 
-    Whoever stops reading them ends the answer after its current step.
+    After so many seconds of silence it yields none. Whoever stops reading ends the answer after its
+    current step.
 
     Raises:
         RefusedError: the answer failed.
@@ -41,30 +38,22 @@ async def batches(
         engine.begin(answer)
         pace, due = _pace(engine), 0.0
         while not reader.is_over:
-            await changes.wait(due - time.monotonic())
-            if batch := list(reader.read()):
-                due = time.monotonic() + pace
+            is_silent = not await changes.wait(due - time.monotonic(), silence)
+            batch = list(reader.read())
+            due = time.monotonic() + pace if batch else 0.0
+            if batch or is_silent:
                 yield batch
     finally:
         answer.stop()
         answer.listen(_ignore)
 
 
-async def paced(items: AsyncGenerator[_Item, None], seconds: float) -> AsyncIterator[_Item | None]:
-    """Yield items as they come, and None after each silence of so many seconds."""
-    async with aclosing(items):
-        while True:
-            following = asyncio.ensure_future(anext(items))
-            try:
-                while not (await asyncio.wait({following}, timeout=seconds))[0]:
-                    yield None
-                item = following.result()
-            except StopAsyncIteration:
-                return
-            finally:
-                following.cancel()
-                await asyncio.wait({following})
-            yield item
+async def happens(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for an event, but not longer than so many seconds; returns whether it is set."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()
 
 
 def _pace(engine: Engine) -> float:
@@ -90,14 +79,20 @@ class _Changes:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._set)
 
-    async def wait(self, least: float) -> None:
-        """Wait for the next change since the last wait, and so many seconds or the answer's end."""
-        await self._changed.wait()
+    async def wait(self, least: float, most: float) -> bool:
+        """Wait for so many seconds or the end; where that is no time, for a change.
+
+        most: seconds after which it returns False, for nothing changed.
+        """
         if least > 0:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._is_over.wait(), least)
+            self._is_told = True  # no step wakes the loop: all are read after this time
+            await happens(self._is_over, least)
+            has_changed = True
+        else:
+            has_changed = await happens(self._changed, most)
         self._changed.clear()
         self._is_told = False  # before anything is read: a change from now on wakes again
+        return has_changed
 
     def _set(self) -> None:
         self._changed.set()

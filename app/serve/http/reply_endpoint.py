@@ -9,7 +9,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from app.engine.asking.answer import Answer
-from app.serve.answers.batches import batches, paced
+from app.serve.answers.batches import batches, happens
 from app.serve.answers.turns import Turn
 from app.serve.dialect import AskedReply, Dialect, Frame, ReplyWriter
 from app.serve.http import sse
@@ -74,13 +74,14 @@ class ReplyEndpoint:
     async def _replies(
         self, asked: AskedReply, answers: list[Answer], turn: Turn
     ) -> AsyncGenerator[_Batch, None]:
-        """Yield the events of all choices, which are answered in this turn."""
-        await turn.come.wait()
-        served = self._served
+        """Yield the events of all choices, answered in this turn; none after each silence."""
+        served, silence = self._served, self._served.limits.heartbeat_seconds
+        while not await happens(turn.come, silence):
+            yield 0, []
         for choice, answer in enumerate(answers):
             try:
-                async with aclosing(batches(served.engine, answer, asked.splitter)) as events:
-                    async for batch in events:
+                async with aclosing(batches(served.engine, answer, asked.splitter, silence)) as new:
+                    async for batch in new:
                         yield choice, batch
             finally:
                 served.metrics.count_when_done(answer)
@@ -91,8 +92,9 @@ class ReplyEndpoint:
         await send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
         await _send_part(send, sse.COMMENT)  # some clients see the headers with the first bytes
         try:
-            async for item in paced(replies, self._served.limits.heartbeat_seconds):
-                await _send_part(send, _beat(writer) if item is None else _written(writer, item))
+            async for choice, batch in replies:
+                part = _written(writer, choice, batch) if batch else _beat(writer)
+                await _send_part(send, part)
             await _send_frames(send, writer.end())
         except RefusedError as refusal:
             await _send_frames(send, writer.failure(refusal))
@@ -118,8 +120,7 @@ class ReplyEndpoint:
         await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
-def _written(writer: ReplyWriter, batch: _Batch) -> bytes:
-    choice, events = batch
+def _written(writer: ReplyWriter, choice: int, events: list[ReplyEvent]) -> bytes:
     return b"".join(sse.encoded(writer.frames(choice, event)) for event in events)
 
 
