@@ -14,6 +14,7 @@ import pytest
 
 pytest.importorskip("uvicorn")
 
+from app.serve.answers import batches
 from app.serve.limits import Limits
 from app.serve.server import Server
 from tests.app.serve.http.conftest import Serve
@@ -89,6 +90,23 @@ def test_headers_come_at_once_and_comments_until_the_first_text(serve: Serve) ->
         for connection in (answered, queued):
             stream = read_until(connection, END)
             assert text_of(stream) == "".join(WORDS)
+
+
+def test_steps_within_the_pace_are_one_batch_and_the_end_comes_at_once(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "_PROCESSOR_PACE_SECONDS", 3600.0)
+    passes = Passes()
+    server = serve(ScriptedModel(WORDS, gate=passes))  # type: ignore[arg-type]
+    with connected(server) as connection:
+        connection.sendall(request_bytes(STREAM))
+        passes.allow(3)
+        begun = read_until(connection, b"word0")
+        passes.allow(100)
+        stream = begun + read_until(connection, END)
+    said = [chunk["choices"][0]["delta"].get("content") for chunk in chunks(stream)]  # type: ignore[index]
+    assert text_of(stream) == "".join(WORDS)
+    assert len(list(filter(None, said))) == 2
 
 
 def test_a_full_queue_is_told_with_when_to_come_again(serve: Serve) -> None:
