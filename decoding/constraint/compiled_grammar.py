@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from backends.base import UsageError
+from decoding.constraint.finite_schema import is_endless
 from decoding.constraint.grammar import Grammar, GrammarKind
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def _schema(text: str) -> Mapping[str, Any]:
     """The object of a schema.
 
     Raises:
-        UsageError: it is not JSON, or neither an object nor a boolean.
+        UsageError: it is not JSON, neither an object nor a boolean, or endless.
     """
     try:
         schema: object = json.loads(text)
@@ -143,7 +144,11 @@ def _schema(text: str) -> Mapping[str, Any]:
     except RecursionError as error:
         raise UsageError("the JSON schema cannot be used", "it is nested too deeply") from error
     if isinstance(schema, dict):
-        return cast("dict[str, Any]", schema)
+        schema = cast("dict[str, Any]", schema)
+        if is_endless(schema):
+            why = "it refers to itself without end, so that no answer to it ends"
+            raise UsageError("the JSON schema cannot be used", why)
+        return schema
     if schema is True:
         return {}
     why = "nothing can match it" if schema is False else "it is neither an object nor a boolean"

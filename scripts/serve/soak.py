@@ -41,8 +41,8 @@ _CONTEXT = 2048
 _DRAFTER = "lookup"
 """Beside those of one reply. The table of n-grams is given its 8 MB only as it fills."""
 
-_PROMPT_MEGABYTES = 16
-"""For copies of prompt caches: so few that they are full before the first reading."""
+_PROMPT_MEGABYTES = 1
+"""For copies of prompt caches: so few that a short run fills them before its first reading too."""
 
 _PATIENCE_SECONDS = 60.0
 """How long one answer may take; it waits for those before it."""
