@@ -99,6 +99,14 @@ def ask(
             stdout.write(rest if reply.text.endswith("\n") else f"{rest}\n")
             if sys.stderr.isatty():
                 stderr.note(stats_line(session, reply))
+        if must_match is not None and reply.finish_reason in (
+            FinishReason.LENGTH,
+            FinishReason.CONTEXT,
+        ):
+            stderr.note(
+                f"cut off after {reply.statistics.completion_tokens:,} tokens: the answer "
+                "is only the beginning of one that matches"
+            )
     finally:
         session.close()
     if failure is not None:

@@ -87,7 +87,7 @@ def _print_config(
     name, context = served_model(session_options, paths)
     config = client_config(client, Endpoint(address, name, context, bool(server_options.key)))
     stderr.note(f"paste into: {config.place}")
-    if server_options.key:
+    if server_options.key and KEY_VARIABLE in f"{config.text}{config.then}":
         stderr.note(f"first:      set {KEY_VARIABLE} to the key of the server")
     stdout.write(config.text)
     if config.then:

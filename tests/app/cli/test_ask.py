@@ -189,6 +189,19 @@ def test_an_answer_matches_its_schema(ask_json: AskJson, tmp_path: Path, draft: 
     assert (report["grammar"], report["finish_reason"]) == ("json_schema", "stop")
 
 
+def test_an_answer_that_is_cut_off_is_told_to_be_a_beginning(
+    specchat: Specchat, tmp_path: Path
+) -> None:
+    schema = tmp_path / "person.json"
+    schema.write_text(json.dumps(PERSON), "utf-8")
+    asked = ("ask", "Who is it?", "--schema", str(schema), "--draft", "off", "--max-tokens")
+    cut, whole = specchat(*asked, "4"), specchat(*asked, "60")
+    assert cut.returncode == whole.returncode == 0
+    assert "cut off after 4 tokens: the answer is only the beginning" in cut.stderr
+    assert json.loads(whole.stdout)
+    assert "cut off" not in whole.stderr
+
+
 def test_an_answer_matches_a_grammar_by_the_suffix_of_its_file(
     ask_json: AskJson, tmp_path: Path
 ) -> None:
@@ -203,7 +216,13 @@ def test_an_answer_matches_a_grammar_by_the_suffix_of_its_file(
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"), [("{", "not JSON"), ('{"not": {}}', "not"), (None, "cannot read")]
+    ("text", "reason"),
+    [
+        ("{", "not JSON"),
+        ('{"not": {}}', "not"),
+        ('{"$ref": "#"}', "without end"),
+        (None, "cannot read"),
+    ],
 )
 def test_an_unusable_schema_is_refused_before_the_model_is_loaded(
     specchat: Specchat, tmp_path: Path, text: str | None, reason: str
