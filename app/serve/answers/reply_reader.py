@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from app.engine.asking.answer import Answer, Stage
 from app.engine.reply import Reply
 from app.serve.dialect import MakeSplitter, Splitter
-from app.serve.refusal import RefusalKind, RefusedError
+from app.serve.refusal import RefusalKind, RefusedError, stopped
 from app.serve.reply_events import (
     Alternative,
     Begun,
@@ -65,7 +65,7 @@ class ReplyReader:
             raise refusal_of(answer.error)
         reply = answer.reply
         if is_done and (reply is None or reply.finish_reason in (None, FinishReason.CANCELLED)):
-            raise RefusedError(RefusalKind.STOPPED, "the answer was stopped here; try again")
+            raise stopped()
         if reply is None or (answer.stage is not Stage.ANSWERING and not is_done):
             return
         if not self._has_begun:

@@ -1,5 +1,6 @@
 """The server's ASGI application: checks each request, routes it, and words its errors."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 from starlette.exceptions import HTTPException
@@ -14,7 +15,7 @@ from app.serve.dialect import Dialect
 from app.serve.http.guard import Guard
 from app.serve.http.incoming import headers_of
 from app.serve.http.reply_endpoint import ReplyEndpoint
-from app.serve.refusal import RefusalKind, RefusedError
+from app.serve.refusal import RefusalKind, RefusedError, stopped
 from app.serve.served_engine import ServedEngine
 
 _RETRY_SECONDS = "5"
@@ -83,6 +84,10 @@ class Application:
             return RefusedError(kind, f"{scope['method']} {scope['path'][:200]}: {error.detail}")
         except ClientDisconnect:
             raise
+        except asyncio.CancelledError:
+            if not self._served.turns.is_closed:
+                raise
+            return stopped()
         except Exception as error:
             return refusal_of(crash_report(error, self._served.engine.paths))
         return None

@@ -14,7 +14,7 @@ from app.serve.answers.turns import Turn
 from app.serve.dialect import AskedReply, Dialect, Frame, ReplyWriter
 from app.serve.http import sse
 from app.serve.http.incoming import headers_of, json_body, program_of, until_gone
-from app.serve.refusal import RefusedError
+from app.serve.refusal import RefusedError, stopped
 from app.serve.reply_events import ReplyEvent
 from app.serve.served_engine import ServedEngine
 
@@ -50,10 +50,11 @@ class ReplyEndpoint:
         try:
             await asyncio.wait({reply, gone}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            gone.cancel()
             if not reply.done():
                 reply.cancel()
-                self._served.metrics.count_gone()
+                if gone.done():
+                    self._served.metrics.count_gone()
+            gone.cancel()
             await asyncio.wait({reply, gone})
         if not reply.cancelled():
             reply.result()
@@ -98,6 +99,10 @@ class ReplyEndpoint:
             await _send_frames(send, writer.end())
         except RefusedError as refusal:
             await _send_frames(send, writer.failure(refusal))
+        except asyncio.CancelledError:
+            if not self._served.turns.is_closed:
+                raise
+            await _send_frames(send, writer.failure(stopped()))
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _whole(
