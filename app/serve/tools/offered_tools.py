@@ -53,7 +53,13 @@ class OfferedTools:
         """The splitter of a reply. is_begun: whether it continues text, so that it cannot think."""
         if self.is_required:
             form = replace(form, tools=ToolForm.GENERIC)
-        return ReplySplitter(form, self.tools, self.most_calls, has_thinking=not is_begun)
+        return ReplySplitter(
+            form,
+            self.tools,
+            self.most_calls,
+            has_thinking=not is_begun,
+            is_call=self.is_required,
+        )
 
 
 def offered_tools(
