@@ -81,7 +81,7 @@ class Application:
             return refusal
         except HTTPException as error:
             kind = _KINDS.get(error.status_code, RefusalKind.INVALID)
-            return RefusedError(kind, f"{scope['method']} {scope['path'][:200]}: {error.detail}")
+            return RefusedError(kind, self._unrouted(scope, error))
         except ClientDisconnect:
             raise
         except asyncio.CancelledError:
@@ -91,6 +91,13 @@ class Application:
         except Exception as error:
             return refusal_of(crash_report(error, self._served.engine.paths))
         return None
+
+    def _unrouted(self, scope: Scope, error: HTTPException) -> str:
+        """Why no path answers a request."""
+        path: str = scope["path"]
+        meant = f"/v1{path}"
+        hint = f"; use {meant}" if meant in self._paths else ""
+        return f"{scope['method']} {path[:200]}: {error.detail}{hint}"
 
     def _error(self, path: str, refusal: RefusedError) -> JSONResponse:
         speaks = [dialect for dialect in self._dialects if path.startswith(dialect.path)]
