@@ -30,7 +30,7 @@ _REASONS = {
 def refusal_of(error: Exception) -> RefusedError:
     """An error of the engine, as a program is told of it."""
     if isinstance(error, PromptTooLargeError | PromptTooLongError):
-        return RefusedError(RefusalKind.CONTEXT_EXCEEDED, error.summary, "messages")
+        return RefusedError(RefusalKind.CONTEXT_EXCEEDED, error.summary)
     if isinstance(error, UsageError):
         return RefusedError(RefusalKind.INVALID, error.summary)
     if isinstance(error, SpecchatError):

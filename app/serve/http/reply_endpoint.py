@@ -10,6 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from app.engine.asking.answer import Answer
 from app.serve.answers.batches import batches, happens
+from app.serve.answers.refused_field import with_field
 from app.serve.answers.turns import Turn
 from app.serve.dialect import AskedReply, Dialect, Frame, ReplyWriter
 from app.serve.http import sse
@@ -65,7 +66,10 @@ class ReplyEndpoint:
         requests = [replace(request, program=program) for request in asked.requests]
         answers = [Answer(request) for request in requests]
         with self._served.turns.enter() as turn:
-            await self._served.check(answers[:: asked.choices])
+            try:
+                await self._served.check(answers[:: asked.choices])
+            except RefusedError as refusal:
+                raise await with_field(refusal, asked) from refusal
             replies = self._replies(asked, answers, turn)
             if asked.is_streamed:
                 await self._stream(replies, writer, send)
@@ -84,6 +88,8 @@ class ReplyEndpoint:
                 async with aclosing(batches(served.engine, answer, asked.splitter, silence)) as new:
                     async for batch in new:
                         yield choice, batch
+            except RefusedError as refusal:
+                raise await with_field(refusal, asked) from refusal
             finally:
                 served.metrics.count_when_done(answer)
 

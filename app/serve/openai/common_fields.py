@@ -68,6 +68,11 @@ class CommonFields(Fields):
     timings_per_token: object = None
 
     @property
+    def form_field(self) -> str:
+        """The field that limits the form of the replies, if any does."""
+        return "response_format" if self.grammar is None else "grammar"
+
+    @property
     def stops(self) -> tuple[str, ...]:
         """Texts that end a reply."""
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)

@@ -268,3 +268,38 @@ def test_what_is_no_http_is_answered_with_an_error_and_the_end(
         came = read_to_end(connection)
     assert came.startswith(b"HTTP/1.1 400")
     json.loads(came.partition(b"\r\n\r\n")[2])
+
+
+UNUSABLE = {"type": "objekt"}
+FORM = {"type": "json_schema", "json_schema": {"schema": UNUSABLE}}
+FUNCTION = {"name": "f", "parameters": {"properties": {"a": UNUSABLE}}}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        (CHAT, said("user", "x" * MODEL.n_ctx), "messages"),
+        (COMPLETIONS, {"prompt": "x" * MODEL.n_ctx}, "prompt"),
+        ("/v1/responses", {"input": "x" * MODEL.n_ctx}, "input"),
+        (CHAT, hi(response_format=FORM), "response_format"),
+        (CHAT, hi(grammar="root ::= ["), "grammar"),
+        (
+            CHAT,
+            hi(tools=[{"type": "function", "function": FUNCTION}], tool_choice="required"),
+            "tools",
+        ),
+        (COMPLETIONS, {"prompt": "a", "response_format": FORM}, "response_format"),
+        (COMPLETIONS, {"prompt": "a", "grammar": "root ::= ["}, "grammar"),
+        (
+            "/v1/responses",
+            {"input": "a", "text": {"format": {"type": "json_schema", "schema": UNUSABLE}}},
+            "text.format",
+        ),
+        (COMPLETIONS, {"prompt": "", "response_format": {"type": "json_object"}}, None),
+    ],
+)
+def test_what_the_engine_refuses_is_named_as_the_dialect_names_it(
+    server: Server, path: str, body: Any, param: str | None
+) -> None:
+    refused = post(server, path, body)
+    assert (refused.status, refused.error["param"]) == (400, param)
