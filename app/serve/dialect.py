@@ -49,13 +49,16 @@ class AskedReply:
     """What a program asks for: a request for each choice, answered one after the other.
 
     choices: of each prompt; those of one prompt follow each other. splitter: makes the one of each
-    reply, once its form is known; None if its text is all content.
+    reply, once its form is known; None if its text is all content. prompt_field, form_field: where
+    the request has its prompt, and what limits the form of its replies.
     """
 
     requests: tuple[Request, ...]
     is_streamed: bool
     choices: int = 1
     splitter: MakeSplitter | None = None
+    prompt_field: str = "messages"
+    form_field: str = ""
 
 
 class ReplyWriter(Protocol):

@@ -36,6 +36,11 @@ class RefusedError(Exception):
         self.param = param
 
 
+def stopped() -> RefusedError:
+    """A request whose answer ended here, by no fault of who asked."""
+    return RefusedError(RefusalKind.STOPPED, "the answer was stopped here; try again")
+
+
 def invalid(message: str, param: str = "") -> RefusedError:
     """A request that asks for what cannot be, or what is not understood."""
     return RefusedError(RefusalKind.INVALID, message, param)

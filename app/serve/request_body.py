@@ -4,7 +4,7 @@ import math
 from typing import Annotated, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import PydanticCustomError, from_json
+from pydantic_core import ErrorDetails, PydanticCustomError, from_json
 
 from app.serve.limits import MOST_FIELDS, MOST_ITEMS, MOST_VALUES
 from app.serve.refusal import RefusedError, invalid
@@ -16,6 +16,14 @@ Items = Annotated[list[_Item], Field(max_length=MOST_ITEMS, fail_fast=True)]
 """A list of bounded length whose first wrong item ends the check: each error costs microseconds."""
 
 _MOST_FIELDS = {"most": MOST_FIELDS}
+_OBJECT, _LIST = "must be an object", "must be a list"
+_MESSAGES = {
+    "model_type": _OBJECT,
+    "model_attributes_type": _OBJECT,
+    "dict_type": _OBJECT,
+    "list_type": _LIST,
+}
+"""Messages in words of JSON; pydantic's own are in words of Python, and name our classes."""
 _MOST_SHOWN = 200
 """Longest message about one field; it may repeat what was sent."""
 
@@ -34,18 +42,18 @@ class _Part(BaseModel):
 
 
 class Fields(_Part):
-    """Base of what comes in: numbers are finite, and unknown fields are refused by name.
+    """Base of what comes in: types are exact, numbers finite, and unknown fields refused by name.
 
     A dialect declares the harmless fields that it ignores.
     """
 
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
 
 
 class Lenient(_Part):
     """Base of parts whose unknown fields change no answer and are ignored."""
 
-    model_config = ConfigDict(extra="ignore", allow_inf_nan=False, frozen=True)
+    model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False, frozen=True)
 
 
 def read_body(kind: type[_Body], body: bytes) -> _Body:
@@ -107,11 +115,22 @@ def _is_finite(value: object) -> bool:
 
 def _refused(error: ValidationError, body: object) -> RefusedError:
     # The bounds above keep the number of errors small; pydantic has no way to ask for the first.
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    first = error.errors(include_url=False, include_input=False)[0]
     place = _place(first["loc"], body, is_missing=first["type"] == "missing")
     if first["type"] == "extra_forbidden":
         return invalid(f"{place} is not supported", place)
-    return invalid(f"{place}: {first['msg']}"[:_MOST_SHOWN] if place else first["msg"], place)
+    message = _message(first)
+    if not place:
+        return invalid(f"the body {message}" if message in _MESSAGES.values() else message)
+    return invalid(f"{place}: {message}"[:_MOST_SHOWN], place)
+
+
+def _message(error: ErrorDetails) -> str:
+    """What is wrong with a value."""
+    if error["type"] == "too_short":
+        least = error.get("ctx", {}).get("min_length", 1)
+        return "must have at least one item" if least == 1 else f"must have at least {least} items"
+    return _MESSAGES.get(error["type"], error["msg"])
 
 
 def _place(parts: tuple[int | str, ...], body: object, *, is_missing: bool) -> str:

@@ -11,6 +11,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from app.engine.engine import Engine
+from app.serve.answers.turns import Turns
 from app.serve.anthropic.count_tokens import count_route
 from app.serve.anthropic.messages import Messages
 from app.serve.http.application import Application
@@ -28,6 +29,8 @@ from backends.base import UsageError
 
 _START_SECONDS = 10.0
 _BACKLOG = 128
+_REFUSE_SECONDS = 0.5
+"""How long the end waits until all requests are refused. A guess; not measured."""
 
 
 class Server:
@@ -48,7 +51,7 @@ class Server:
         )  # fmt: skip
         routes = [*information_routes(self.served, defaults), count_route(self.served, defaults)]
         application = Application(self.served, guard, dialects, routes)
-        self._uvicorn = _Quiet(_config(application, options.limits))
+        self._uvicorn = _Quiet(_config(application, options.limits), self.served.turns)
         self._thread = Thread(target=self._run, name="server", daemon=True)
 
     @property
@@ -77,15 +80,26 @@ class Server:
 
 
 class _Quiet(uvicorn.Server):
-    """Uvicorn's server, which tells when it has started."""
+    """Uvicorn's server, which tells when it has started, and refuses requests before it ends."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, turns: Turns) -> None:
         super().__init__(config)
         self.has_started = Event()
+        self._turns = turns
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.has_started.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # Uvicorn itself would answer what it cancels with a text of its own, and not wait for it.
+        self._turns.close()
+        requests = list(self.server_state.tasks)
+        for request in requests:
+            request.cancel()
+        if requests:
+            await asyncio.wait(requests, timeout=_REFUSE_SECONDS)
+        await super().shutdown(sockets)
 
 
 def _config(application: ASGIApp, limits: Limits) -> uvicorn.Config:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from app.engine.asking.answer import Answer, Stage
 from app.engine.reply import Reply
 from app.serve.dialect import MakeSplitter, Splitter
-from app.serve.refusal import RefusalKind, RefusedError
+from app.serve.refusal import RefusalKind, RefusedError, stopped
 from app.serve.reply_events import (
     Alternative,
     Begun,
@@ -30,7 +30,7 @@ _REASONS = {
 def refusal_of(error: Exception) -> RefusedError:
     """An error of the engine, as a program is told of it."""
     if isinstance(error, PromptTooLargeError | PromptTooLongError):
-        return RefusedError(RefusalKind.CONTEXT_EXCEEDED, error.summary, "messages")
+        return RefusedError(RefusalKind.CONTEXT_EXCEEDED, error.summary)
     if isinstance(error, UsageError):
         return RefusedError(RefusalKind.INVALID, error.summary)
     if isinstance(error, SpecchatError):
@@ -65,7 +65,7 @@ class ReplyReader:
             raise refusal_of(answer.error)
         reply = answer.reply
         if is_done and (reply is None or reply.finish_reason in (None, FinishReason.CANCELLED)):
-            raise RefusedError(RefusalKind.STOPPED, "the answer was stopped here; try again")
+            raise stopped()
         if reply is None or (answer.stage is not Stage.ANSWERING and not is_done):
             return
         if not self._has_begun:

@@ -5,7 +5,7 @@ from collections import deque
 from types import TracebackType
 from typing import Self
 
-from app.serve.refusal import RefusalKind, RefusedError
+from app.serve.refusal import RefusalKind, RefusedError, stopped
 
 
 class Turns:
@@ -19,6 +19,8 @@ class Turns:
         self._most_waiting = most_waiting
         self._current: Turn | None = None
         self._waiting: deque[Turn] = deque()
+        self.is_closed = False
+        """Whether the server ends, and nobody's turn comes any more."""
 
     @property
     def waiting(self) -> int:
@@ -34,8 +36,10 @@ class Turns:
         """Check that there is a place.
 
         Raises:
-            RefusedError: the queue is full.
+            RefusedError: the queue is full or closed.
         """
+        if self.is_closed:
+            raise stopped()
         if self._current is not None and len(self._waiting) >= self._most_waiting:
             what = f"{len(self._waiting)} requests wait already; try again later"
             raise RefusedError(RefusalKind.BUSY, what)
@@ -44,13 +48,17 @@ class Turns:
         """A place at the end of the queue, to be left by its `with`.
 
         Raises:
-            RefusedError: the queue is full.
+            RefusedError: the queue is full or closed.
         """
         self.check_open()
         turn = Turn(self)
         self._waiting.append(turn)
         self._advance()
         return turn
+
+    def close(self) -> None:
+        """Let nobody enter, and nobody's turn come; whoever waits is to be told otherwise."""
+        self.is_closed = True
 
     def leave(self, turn: "Turn") -> None:
         """Give up a place, wherever it is."""
@@ -61,7 +69,7 @@ class Turns:
         self._advance()
 
     def _advance(self) -> None:
-        if self._current is None and self._waiting:
+        if self._current is None and self._waiting and not self.is_closed:
             self._current = self._waiting.popleft()
             self._current.come.set()
 

@@ -1,5 +1,6 @@
 """The server's ASGI application: checks each request, routes it, and words its errors."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 from starlette.exceptions import HTTPException
@@ -14,7 +15,7 @@ from app.serve.dialect import Dialect
 from app.serve.http.guard import Guard
 from app.serve.http.incoming import headers_of
 from app.serve.http.reply_endpoint import ReplyEndpoint
-from app.serve.refusal import RefusalKind, RefusedError
+from app.serve.refusal import RefusalKind, RefusedError, stopped
 from app.serve.served_engine import ServedEngine
 
 _RETRY_SECONDS = "5"
@@ -80,12 +81,23 @@ class Application:
             return refusal
         except HTTPException as error:
             kind = _KINDS.get(error.status_code, RefusalKind.INVALID)
-            return RefusedError(kind, f"{scope['method']} {scope['path'][:200]}: {error.detail}")
+            return RefusedError(kind, self._unrouted(scope, error))
         except ClientDisconnect:
             raise
+        except asyncio.CancelledError:
+            if not self._served.turns.is_closed:
+                raise
+            return stopped()
         except Exception as error:
             return refusal_of(crash_report(error, self._served.engine.paths))
         return None
+
+    def _unrouted(self, scope: Scope, error: HTTPException) -> str:
+        """Why no path answers a request."""
+        path: str = scope["path"]
+        meant = f"/v1{path}"
+        hint = f"; use {meant}" if meant in self._paths else ""
+        return f"{scope['method']} {path[:200]}: {error.detail}{hint}"
 
     def _error(self, path: str, refusal: RefusedError) -> JSONResponse:
         speaks = [dialect for dialect in self._dialects if path.startswith(dialect.path)]

@@ -82,7 +82,7 @@ def _props(loaded: Loaded, defaults: Answering) -> dict[str, object]:
         "top_p": sampling.top_p,
         "min_p": sampling.min_p,
         "repeat_penalty": sampling.repeat_penalty,
-        "n_predict": defaults.max_tokens,
+        "n_predict": -1,
     }
     return {
         "default_generation_settings": {"n_ctx": loaded.context_size, "params": parameters},

@@ -10,11 +10,12 @@ from starlette.types import Receive, Scope, Send
 
 from app.engine.asking.answer import Answer
 from app.serve.answers.batches import batches, happens
+from app.serve.answers.refused_field import with_field
 from app.serve.answers.turns import Turn
 from app.serve.dialect import AskedReply, Dialect, Frame, ReplyWriter
 from app.serve.http import sse
 from app.serve.http.incoming import headers_of, json_body, program_of, until_gone
-from app.serve.refusal import RefusedError
+from app.serve.refusal import RefusedError, stopped
 from app.serve.reply_events import ReplyEvent
 from app.serve.served_engine import ServedEngine
 
@@ -50,10 +51,11 @@ class ReplyEndpoint:
         try:
             await asyncio.wait({reply, gone}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            gone.cancel()
             if not reply.done():
                 reply.cancel()
-                self._served.metrics.count_gone()
+                if gone.done():
+                    self._served.metrics.count_gone()
+            gone.cancel()
             await asyncio.wait({reply, gone})
         if not reply.cancelled():
             reply.result()
@@ -64,7 +66,10 @@ class ReplyEndpoint:
         requests = [replace(request, program=program) for request in asked.requests]
         answers = [Answer(request) for request in requests]
         with self._served.turns.enter() as turn:
-            await self._served.check(answers[:: asked.choices])
+            try:
+                await self._served.check(answers[:: asked.choices])
+            except RefusedError as refusal:
+                raise await with_field(refusal, asked) from refusal
             replies = self._replies(asked, answers, turn)
             if asked.is_streamed:
                 await self._stream(replies, writer, send)
@@ -83,6 +88,8 @@ class ReplyEndpoint:
                 async with aclosing(batches(served.engine, answer, asked.splitter, silence)) as new:
                     async for batch in new:
                         yield choice, batch
+            except RefusedError as refusal:
+                raise await with_field(refusal, asked) from refusal
             finally:
                 served.metrics.count_when_done(answer)
 
@@ -98,6 +105,10 @@ class ReplyEndpoint:
             await _send_frames(send, writer.end())
         except RefusedError as refusal:
             await _send_frames(send, writer.failure(refusal))
+        except asyncio.CancelledError:
+            if not self._served.turns.is_closed:
+                raise
+            await _send_frames(send, writer.failure(stopped()))
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _whole(

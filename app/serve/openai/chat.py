@@ -29,7 +29,14 @@ class Chat:
             has_logprobs=asked.logprobs,
         )
         requests = asked.requests(self.defaults, model)
-        return AskedReply(requests, asked.stream, asked.n, asked.offered.splitter), writer
+        reply = AskedReply(
+            requests,
+            asked.stream,
+            asked.n,
+            asked.offered.splitter,
+            form_field="tools" if asked.offered.is_required else asked.form_field,
+        )
+        return reply, writer
 
     def error(self, refusal: RefusedError) -> Json:
         """The body of an error."""

@@ -45,7 +45,9 @@ class CommonFields(Fields):
     presence_penalty: Annotated[float, Field(ge=-2.0, le=2.0)] | None = None
     frequency_penalty: Annotated[float, Field(ge=-2.0, le=2.0)] | None = None
     logit_bias: Annotated[
-        dict[Annotated[int, Field(ge=0)], Annotated[float, Field(ge=-100.0, le=100.0)]],
+        dict[
+            Annotated[int, Field(ge=0, strict=False)], Annotated[float, Field(ge=-100.0, le=100.0)]
+        ],
         BeforeValidator(_few),
     ] = Field(default_factory=dict[int, float])
 
@@ -64,6 +66,11 @@ class CommonFields(Fields):
     prompt_cache_retention: object = None
     cache_prompt: object = None
     timings_per_token: object = None
+
+    @property
+    def form_field(self) -> str:
+        """The field that limits the form of the replies, if any does."""
+        return "response_format" if self.grammar is None else "grammar"
 
     @property
     def stops(self) -> tuple[str, ...]:

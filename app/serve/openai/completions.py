@@ -28,7 +28,14 @@ class Completions:
             includes_usage=asked.stream_options.include_usage,
             has_logprobs=asked.logprobs is not None,
         )
-        return AskedReply(asked.requests(self.defaults, model), asked.stream, asked.n), writer
+        reply = AskedReply(
+            asked.requests(self.defaults, model),
+            asked.stream,
+            asked.n,
+            prompt_field="prompt",
+            form_field=asked.form_field,
+        )
+        return reply, writer
 
     def error(self, refusal: RefusedError) -> Json:
         """The body of an error."""

@@ -39,7 +39,8 @@ class ChatMessage(Fields):
     """One message; reasoning of earlier turns is not given to the model again."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: Content = ""
+    content: Content | None = None
+    """Only an assistant's message that calls tools may lack it."""
     tool_calls: Items[Call] = Field(default_factory=list[Call])
     tool_call_id: str = ""
 
@@ -58,7 +59,7 @@ def conversation_of(messages: Sequence[ChatMessage]) -> Conversation:
     """The conversation of some messages.
 
     Raises:
-        RefusedError: one has content that is no text.
+        RefusedError: one has no content, or content that is no text.
     """
     turns = [_turn(message, f"messages.{index}") for index, message in enumerate(messages)]
     system = turns[0].content if turns[0].role == "system" else ""
@@ -88,7 +89,9 @@ def _turn(message: ChatMessage, place: str) -> Message:
     )
     if message.function_call is not None:
         raise invalid(f"{place}.function_call is not supported; use tool_calls", place)
-    text = text_of(message.content, f"{place}.content")
+    if message.content is None and not (calls and role == "assistant"):
+        raise invalid(f"{place}.content is missing", f"{place}.content")
+    text = text_of(message.content or "", f"{place}.content")
     # A result without an id is still a result, which templates without tools show as a user's turn.
     answers = message.tool_call_id or ("unnamed" if role == "tool" else "")
     return Message(role, text, calls, answers)

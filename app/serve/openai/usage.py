@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from app.serve.reply_events import Ended, Usage
+from app.serve.reply_events import Ended, Timings
 
 Fields = dict[str, object]
 
@@ -27,20 +27,37 @@ def usage_of(choices: Sequence[Ended], per_prompt: int) -> Fields:
 
 
 def timings_of(choices: Sequence[Ended]) -> Fields:
-    """Times of the last choice and what was drafted for all, by llama-server's names."""
-    usage = choices[-1].usage if choices else Usage()
-    timings = usage.timings
+    """What all choices took together, by llama-server's names; null where it was not measured.
+
+    A prompt is read again for each choice, as far as it is not cached.
+    """
+    usages = [choice.usage for choice in choices]
+    timings = [usage.timings for usage in usages]
+    cached = sum(usage.cached_prompt_tokens for usage in usages)
     return {
-        "cache_n": usage.cached_prompt_tokens,
-        "prompt_n": usage.prompt_tokens - usage.cached_prompt_tokens,
-        "prompt_ms": _milliseconds(timings.prefill_seconds),
-        "predicted_n": usage.completion_tokens,
-        "predicted_ms": _milliseconds(timings.decode_seconds),
-        "predicted_per_second": timings.decode_tokens_per_second,
-        "draft_n": sum(choice.usage.timings.drafted for choice in choices),
-        "draft_n_accepted": sum(choice.usage.timings.accepted for choice in choices),
+        "cache_n": cached,
+        "prompt_n": sum(usage.prompt_tokens for usage in usages) - cached,
+        "prompt_ms": _milliseconds([timing.prefill_seconds for timing in timings]),
+        "predicted_n": sum(usage.completion_tokens for usage in usages),
+        "predicted_ms": _milliseconds([timing.decode_seconds for timing in timings]),
+        "predicted_per_second": _decode_rate(timings),
+        "draft_n": sum(timing.drafted for timing in timings),
+        "draft_n_accepted": sum(timing.accepted for timing in timings),
     }
 
 
-def _milliseconds(seconds: float | None) -> float | None:
-    return None if seconds is None else 1000.0 * seconds
+def _milliseconds(seconds: Sequence[float | None]) -> float | None:
+    """The sum of what was measured; None if nothing was."""
+    measured = [second for second in seconds if second is not None]
+    return 1000.0 * sum(measured) if measured else None
+
+
+def _decode_rate(timings: Sequence[Timings]) -> float | None:
+    """Decode rate over all choices that have one: each counts as long as it took."""
+    measured = [
+        (timing.decode_tokens_per_second * timing.decode_seconds, timing.decode_seconds)
+        for timing in timings
+        if timing.decode_tokens_per_second is not None and timing.decode_seconds is not None
+    ]
+    seconds = sum(second for _, second in measured)
+    return sum(tokens for tokens, _ in measured) / seconds if seconds else None

@@ -26,7 +26,7 @@ class Item(Lenient):
 
     type: Annotated[str, Field(max_length=64)] = "message"
     role: Literal["system", "developer", "user", "assistant"] = "user"
-    content: str | Items[Part] = ""
+    content: str | Items[Part] | None = None
     call_id: str = ""
     name: str = ""
     arguments: str = "{}"
@@ -68,6 +68,8 @@ def _turn(item: Item, place: str) -> Message | None:
         return Message("tool", text, answers=item.call_id or "unnamed")
     if item.type == "message":
         role = "system" if item.role == "developer" else item.role
+        if item.content is None:
+            raise invalid(f"{place}.content is missing", f"{place}.content")
         return Message(role, _text(item.content, f"{place}.content"))
     where = f"{place}.type"
     raise invalid(f"{where}: {item.type!r} is not supported", where)

@@ -126,4 +126,10 @@ class ResponsesRequest(Fields):
             tools=offered.tools,
             may_drop=self.truncation == "auto",
         )
-        return AskedReply((request,), self.stream, splitter=offered.splitter)
+        return AskedReply(
+            (request,),
+            self.stream,
+            splitter=offered.splitter,
+            prompt_field="input",
+            form_field="tools" if offered.is_required else "text.format",
+        )

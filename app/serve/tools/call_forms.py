@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator
 
 from app.serve.reply_events import Delta, TextDelta
 from app.serve.tools.growing_text import Found, GrowingText, Reading
-from app.serve.tools.json_calls import Splitting, json_call, json_calls, streamed_object
+from app.serve.tools.json_calls import Splitting, cut_call, json_call, json_calls, streamed_object
 from app.serve.tools.open_calls import OpenCalls
 from app.serve.tools.xml_calls import FUNCTION, xml_call
 from backends.chat.reply_form import ToolForm
@@ -20,10 +20,14 @@ Contents = Generator[Delta | None, None, None]
 """Yields what is certain, None where more text is awaited."""
 
 
-def contents(text: GrowingText, calls: OpenCalls, form: ToolForm | None) -> Contents:
-    """The content of a reply and its calls."""
+def contents(
+    text: GrowingText, calls: OpenCalls, form: ToolForm | None, *, is_call: bool = False
+) -> Contents:
+    """The content of a reply and its calls. is_call: whether it can be nothing but a call."""
     if form in (ToolForm.LLAMA, ToolForm.GENERIC):
         yield from _calls_at_once(text, calls)
+    if is_call and not calls.count:
+        yield from cut_call(text, calls)
     marks, read = _MARKED.get(form, ((), _no_call)) if form else ((), _no_call)
     while marks and not calls.are_full:
         found = yield from _content(text, marks)

@@ -18,6 +18,7 @@ _STRING = r'"(?:[^"\\]|\\.)*"'
 _HEAD = re.compile(
     rf'\s*\{{\s*"name"\s*:\s*({_STRING})\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{{)', re.DOTALL
 )
+_NAME = re.compile(rf'\s*\{{\s*"name"\s*:\s*({_STRING})', re.DOTALL)
 _FIRST_KEY = re.compile(rf"\s*\{{\s*({_STRING})", re.DOTALL)
 _MAY_BEGIN = re.compile(r'\s*(\{\s*("|$)|$)')
 _KEYS = {f'"{key}"' for key in ("name", "arguments", "parameters", "function", "type", "id")}
@@ -78,6 +79,20 @@ def json_call(text: GrowingText, calls: OpenCalls, *, any_name: bool) -> Splitti
         if text.has_ended:
             return False
         yield None
+
+
+def cut_call(text: GrowingText, calls: OpenCalls) -> Generator[Delta, None, None]:
+    """Take the beginning of a call that the end of the text cut, and yield the call if it is named.
+
+    Nothing is taken if the text is none.
+    """
+    if not text.has_ended or not _may_be_call(text.rest):
+        return
+    named = _NAME.match(text.rest)
+    name = _loaded(named[1]) if named else None
+    text.take(len(text.rest))
+    if isinstance(name, str) and calls.knows(name):
+        yield calls.begin(name)
 
 
 def streamed_object(text: GrowingText, calls: OpenCalls) -> Generator[Delta | None, None, None]:

@@ -53,7 +53,13 @@ class OfferedTools:
         """The splitter of a reply. is_begun: whether it continues text, so that it cannot think."""
         if self.is_required:
             form = replace(form, tools=ToolForm.GENERIC)
-        return ReplySplitter(form, self.tools, self.most_calls, has_thinking=not is_begun)
+        return ReplySplitter(
+            form,
+            self.tools,
+            self.most_calls,
+            has_thinking=not is_begun,
+            is_call=self.is_required,
+        )
 
 
 def offered_tools(
@@ -74,7 +80,9 @@ def offered_tools(
         return OfferedTools()
     if choice == "named":
         tools = [tool for tool in tools if tool.name == name]
-    if choice in ("named", "required") and not tools:
+    if choice == "required" and not tools:
+        raise invalid("tool_choice is required, but there are no tools", "tool_choice")
+    if choice == "named" and not tools:
         raise invalid("tool_choice: there is no such tool", "tool_choice")
     is_required = choice in ("named", "required")
     return OfferedTools(tuple(tools), is_required, None if is_parallel else 1)
@@ -118,7 +126,10 @@ def _moved(value: object, place: str) -> object:
 def _check(tool: Tool, place: str) -> None:
     if not _NAME.fullmatch(tool.name):
         raise invalid(f"{place}: {tool.name[:100]!r} is no name of a function", place)
-    if _depth(json.loads(tool.parameters)) > _MOST_NESTED:
+    schema = cast("Mapping[str, object]", json.loads(tool.parameters))
+    if schema.get("type", "object") != "object":
+        raise invalid(f"{place}: the type of its parameters must be 'object'", place)
+    if _depth(schema) > _MOST_NESTED:
         raise invalid(f"{place}: its schema is nested too deeply", place)
 
 

@@ -20,7 +20,8 @@ class ReplySplitter:
     """Splits one reply; the same text gives the same events, however it is cut.
 
     tools: those that are offered. most_calls: after so many, what follows is left out.
-    has_thinking: whether the reply may begin with thinking.
+    has_thinking: whether the reply may begin with thinking. is_call: whether it can then be nothing
+    but a call, so that one that was cut is never content.
     """
 
     def __init__(
@@ -30,10 +31,11 @@ class ReplySplitter:
         most_calls: int | None = None,
         *,
         has_thinking: bool = True,
+        is_call: bool = False,
     ) -> None:
         self._text = GrowingText()
         self._calls = OpenCalls(tools, most_calls)
-        self._parts = self._read(form, has_thinking=has_thinking)
+        self._parts = self._read(form, has_thinking=has_thinking, is_call=is_call)
         self._logprobs: deque[TokenLogprob] = deque()
         """Those of tokens that end after all content so far."""
         self.reasoning_length = 0
@@ -78,13 +80,13 @@ class ReplySplitter:
             if max(token.end, token.begin + 1) > end - length:
                 yield token
 
-    def _read(self, form: ReplyForm, *, has_thinking: bool) -> Contents:
+    def _read(self, form: ReplyForm, *, has_thinking: bool, is_call: bool) -> Contents:
         if has_thinking:
             for part in _thinking(self._text, form.thinking):
                 self.reasoning_length = self._text.taken
                 yield part
             self.reasoning_length = self._text.taken
-        yield from contents(self._text, self._calls, form.tools)
+        yield from contents(self._text, self._calls, form.tools, is_call=is_call)
 
 
 def _thinking(text: GrowingText, opened: str) -> Contents:

@@ -91,7 +91,7 @@ def test_one_call_at_most_if_it_is_asked_for(spoken: Spoken, client: openai.Open
     [
         ({"tools": [{"type": "custom", "custom": {"name": "x"}}]}, "tools.0"),
         ({"tools": [TOOL], "response_format": {"type": "json_object"}}, "tool_choice"),
-        ({"tool_choice": "required"}, "no such tool"),
+        ({"tool_choice": "required"}, "there are no tools"),
         ({"tools": [{"type": "function", "function": {"name": ""}}]}, "tools.0"),
     ],
 )

@@ -69,3 +69,18 @@ def test_a_required_call_streams_to_anthropics_client(address: str) -> None:
     assert block.type == "tool_use"
     assert set(block.input) == {"word", "most"}
     assert message.stop_reason == "tool_use"
+
+
+@pytest.mark.parametrize("longest", [3, 9])
+def test_a_required_call_that_is_cut_is_no_content(address: str, longest: int) -> None:
+    with openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
+        asked: Any = {"model": "any", "messages": HI, "max_tokens": longest, "tools": [TOOL]}
+        reply = client.chat.completions.create(**asked, tool_choice="required").choices[0]
+        parts = client.chat.completions.create(**asked, tool_choice="required", stream=True)
+        streamed = [part.choices[0].delta for part in parts]
+    assert reply.finish_reason == "length"
+    assert not reply.message.content
+    assert not any(delta.content for delta in streamed)
+    calls = [call.function.name for call in reply.message.tool_calls or []]  # type: ignore[union-attr]
+    named = [call.function.name for delta in streamed for call in delta.tool_calls or []]  # type: ignore[union-attr]
+    assert calls == list(filter(None, named)) == (["look_up"] if longest == 9 else [])

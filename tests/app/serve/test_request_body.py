@@ -118,3 +118,18 @@ def test_a_field_is_named_as_it_was_sent(fields: dict[str, object], param: str) 
         read_body(ChatRequest, json.dumps({**said("hi"), **fields}).encode())
     assert caught.value.param == param
     assert caught.value.message.startswith(param)
+
+
+def test_whole_numbers_are_taken_where_others_are_meant_and_names_of_tokens_are_numbers() -> None:
+    read = read_body(
+        ChatRequest, json.dumps({**said("hi"), "temperature": 1, "logit_bias": {"4": 2}}).encode()
+    )
+    assert (read.temperature, read.logit_bias) == (1.0, {4: 2.0})
+
+
+def test_a_message_that_calls_tools_needs_no_content() -> None:
+    call = {"id": "a", "function": {"name": "f"}}
+    message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    read = read_body(ChatRequest, json.dumps({"messages": [message]}).encode())
+    (turn,) = conversation_of(read.messages).turns
+    assert (turn.content, turn.calls[0].name) == ("", "f")

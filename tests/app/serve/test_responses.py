@@ -126,9 +126,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "role": ({"input": [{"role": "bishop", "content": "Hi"}]}, "input"),
     "nothing": ({"input": []}, "input"),
+    "no content": ({"input": [{"role": "user"}]}, "input.0.content is missing"),
     "logprobs": ({"top_logprobs": 3}, "top_logprobs"),
     "no such tool": ({"tool_choice": {"type": "function", "name": "x"}}, "no such tool"),
-    "no tools": ({"tool_choice": "required"}, "no such tool"),
+    "no tools": ({"tool_choice": "required"}, "there are no tools"),
     "a form and tools": (
         {"tools": [TOOL], "text": {"format": {"type": "json_object"}}}, "tool_choice"
     ),

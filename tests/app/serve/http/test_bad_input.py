@@ -60,6 +60,12 @@ def said(role: str, content: Any) -> dict[str, Any]:
         (hi(max_tokens=0), "max_tokens"),
         (hi(max_tokens=-1), "max_tokens"),
         (hi(max_tokens=1.5), "max_tokens"),
+        (hi(max_tokens="5"), "max_tokens"),
+        (hi(max_tokens=True), "max_tokens"),
+        (hi(temperature="1"), "temperature"),
+        (hi(stream="yes"), "stream"),
+        (hi(stream=1), "stream"),
+        (hi(stream_options={"include_usage": "yes"}), "stream_options.include_usage"),
         (hi(max_completion_tokens=-5), "max_completion_tokens"),
         (hi(n=0), "n"),
         (hi(n=MOST_CHOICES + 1), "n"),
@@ -95,6 +101,14 @@ def said(role: str, content: Any) -> dict[str, Any]:
         (said("robot", "hi"), "messages.0.role"),
         (said("function", "hi"), "messages.0.role"),
         (said("user", 5), "messages.0.content"),
+        (said("user", None), "messages.0.content"),
+        (said("tool", None), "messages.0.content"),
+        (said("assistant", None), "messages.0.content"),
+        ({"messages": [{"role": "user"}]}, "messages.0.content"),
+        (
+            {"messages": [{"role": "user", "tool_calls": [{"function": {"name": "f"}}]}]},
+            "messages.0.content",
+        ),
         (
             said("user", [{"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}]),
             "messages.0.content.0.type",
@@ -127,6 +141,21 @@ def test_completions_refuse_by_name_too(server: Server, body: Any, param: str) -
     answered = post(server, COMPLETIONS, body)
     assert answered.status == 400
     assert answered.error["param"] == param
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"[]", "the body must be an object"),
+        ({"messages": ["hi"]}, "messages.0: must be an object"),
+        (hi(prediction="hi"), "prediction: must be an object"),
+        (hi(logit_bias=[]), "logit_bias: must be an object"),
+        ({"messages": "hi"}, "messages: must be a list"),
+        ({"messages": []}, "messages: must have at least one item"),
+    ],
+)
+def test_errors_are_in_words_of_json(server: Server, body: Any, message: str) -> None:
+    assert post(server, CHAT, body).error["message"] == message
 
 
 def test_an_empty_prompt_and_a_gap_for_a_model_that_fills_none_are_refused(server: Server) -> None:
@@ -186,6 +215,8 @@ def test_a_page_cannot_post_without_asking_first(
 
 def test_other_paths_and_methods_have_errors_of_the_same_form(server: Server) -> None:
     assert send(server, "GET", "/v1/nothing").error["type"] == "not_found_error"
+    assert "/v1/chat/completions" in send(server, "POST", "/chat/completions").error["message"]
+    assert "use" not in send(server, "POST", "/nothing").error["message"]
     assert send(server, "GET", CHAT).status == 405
     assert send(server, "OPTIONS", CHAT).status == 405
     assert send(server, "DELETE", "/health").status == 405
@@ -237,3 +268,38 @@ def test_what_is_no_http_is_answered_with_an_error_and_the_end(
         came = read_to_end(connection)
     assert came.startswith(b"HTTP/1.1 400")
     json.loads(came.partition(b"\r\n\r\n")[2])
+
+
+UNUSABLE = {"type": "objekt"}
+FORM = {"type": "json_schema", "json_schema": {"schema": UNUSABLE}}
+FUNCTION = {"name": "f", "parameters": {"properties": {"a": UNUSABLE}}}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        (CHAT, said("user", "x" * MODEL.n_ctx), "messages"),
+        (COMPLETIONS, {"prompt": "x" * MODEL.n_ctx}, "prompt"),
+        ("/v1/responses", {"input": "x" * MODEL.n_ctx}, "input"),
+        (CHAT, hi(response_format=FORM), "response_format"),
+        (CHAT, hi(grammar="root ::= ["), "grammar"),
+        (
+            CHAT,
+            hi(tools=[{"type": "function", "function": FUNCTION}], tool_choice="required"),
+            "tools",
+        ),
+        (COMPLETIONS, {"prompt": "a", "response_format": FORM}, "response_format"),
+        (COMPLETIONS, {"prompt": "a", "grammar": "root ::= ["}, "grammar"),
+        (
+            "/v1/responses",
+            {"input": "a", "text": {"format": {"type": "json_schema", "schema": UNUSABLE}}},
+            "text.format",
+        ),
+        (COMPLETIONS, {"prompt": "", "response_format": {"type": "json_object"}}, None),
+    ],
+)
+def test_what_the_engine_refuses_is_named_as_the_dialect_names_it(
+    server: Server, path: str, body: Any, param: str | None
+) -> None:
+    refused = post(server, path, body)
+    assert (refused.status, refused.error["param"]) == (400, param)

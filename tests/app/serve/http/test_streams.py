@@ -429,3 +429,36 @@ def test_the_longest_answer_is_bounded_and_told(serve: Serve) -> None:
     assert answered["usage"]["completion_tokens"] == 3
     huge = post(server, CHAT, {**HI, "max_tokens": 1 << 31}).json
     assert huge["choices"][0]["finish_reason"] == "stop"
+
+
+def test_the_end_of_the_server_is_told_to_every_request_in_its_own_form(serve: Serve) -> None:
+    gate = Event()
+    server = serve(ScriptedModel(WORDS, gate=gate), limits=QUICK)
+    streams = [(STREAM, CHAT), (STREAM, CHAT)]
+    wholes = [(HI, CHAT), (HI, CHAT), ({**HI, "max_tokens": 5}, "/v1/messages")]
+    with ExitStack() as held:
+        connections: list[socket.socket] = []
+        for number, (body, path) in enumerate([*streams[:1], *wholes, *streams[1:]]):
+            connection = held.enter_context(connected(server))
+            connection.sendall(request_bytes(body, path))
+            come_true(lambda number=number: server.served.turns.waiting == number)
+            come_true(lambda: server.served.turns.answering == 1)
+            connections.append(connection)
+        sending = held.enter_context(connected(server))
+        sending.sendall(request_bytes(HI)[:-5])
+        come_true(lambda: server.served.reading.taken == 1)
+        for connection in (connections[0], connections[-1]):
+            read_until(connection, BEAT)
+        server.served.engine.close(0.0)  # as Ctrl+C does first; the pass goes on behind the gate
+        server.close()
+        told = [read_to_end(connection) for connection in connections]
+        told_while_sending = read_to_end(sending)
+    gate.set()
+    for stream in (told[0], told[-1]):
+        assert b'"code":"answer_stopped"' in stream
+    for whole in (*told[1:3], told_while_sending):
+        assert whole.startswith(b"HTTP/1.1 503")
+        assert json.loads(whole.partition(b"\r\n\r\n")[2])["error"]["code"] == "answer_stopped"
+    assert told[3].startswith(b"HTTP/1.1 503")
+    assert json.loads(told[3].partition(b"\r\n\r\n")[2])["error"]["type"] == "overloaded_error"
+    assert b"disconnects_total 0.0" in server.served.metrics.text()

@@ -76,8 +76,20 @@ def nested(depth: int) -> Tool:
     return Tool("deep", parameters='{"a": ' * depth + "1" + "}" * depth)
 
 
+MISTYPED = Tool("a", parameters='{"type": "objekt"}')
+
+
 @pytest.mark.parametrize(
-    "tools", [[Tool("")], [Tool("a b")], [Tool("é")], [TREE, TREE], [nested(100)], [STOP] * 1000]
+    "tools",
+    [
+        [Tool("")],
+        [Tool("a b")],
+        [Tool("é")],
+        [TREE, TREE],
+        [nested(100)],
+        [STOP] * 1000,
+        [MISTYPED],
+    ],
 )
 def test_unusable_tools_are_refused(tools: list[Tool]) -> None:
     with pytest.raises(RefusedError) as refused:

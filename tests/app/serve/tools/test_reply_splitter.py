@@ -59,8 +59,11 @@ def split(
     most: int | None = None,
     *,
     has_thinking: bool = True,
+    is_call: bool = False,
 ) -> list[Told]:
-    splitter = ReplySplitter(ReplyForm(form, thinking), TOOLS, most, has_thinking=has_thinking)
+    splitter = ReplySplitter(
+        ReplyForm(form, thinking), TOOLS, most, has_thinking=has_thinking, is_call=is_call
+    )
     events = [event for piece in pieces for event in splitter.feed(TextDelta(piece))]
     events += splitter.finish()
     result = told(events)
@@ -359,3 +362,16 @@ def test_log_probabilities_go_with_the_content_that_their_tokens_stand_in(size: 
         content = [event for event in events if isinstance(event, TextDelta)]
         assert "".join(event.text for event in content) == "Hello there"
         assert [token for event in content for token in event.logprobs] == expected
+
+
+def test_of_a_required_call_nothing_is_content_wherever_it_is_cut() -> None:
+    named = CALL.index(",")
+    begun = CALL.index('{"word')
+    for end in range(len(CALL)):
+        arguments = CALL[begun:end]
+        expected = [("call", "look_up", arguments)] if end >= named else []
+        for pieces in ([CALL[:end]], list(CALL[:end])):
+            assert split(pieces, ToolForm.GENERIC, is_call=True) == expected, CALL[:end]
+    assert split([CALL], ToolForm.GENERIC, is_call=True) == [LOOKED]
+    whole = [("text", CALL[:named])]
+    assert split([CALL[:named]], ToolForm.GENERIC) == whole  # where it may be an answer in JSON
