@@ -390,7 +390,12 @@ class Engine:
         self._publish_ready(session)
 
     def _answer(self, answer: Answer) -> None:
-        """Fill an answer; an error ends it and is reported in it."""
+        """Fill an answer, unless it was stopped before its turn; an error ends it."""
+        if not answer.claim():
+            self._unfinished.discard(answer)
+            answer.prepared = None
+            self._expect_nothing()
+            return
         self._current = answer
         self._publish_program(answer.request.program)
         try:

@@ -42,6 +42,37 @@ async def test_a_program_and_the_user_are_answered_in_turn(chatting: Chatting) -
     assert answered["choices"][0]["message"]["content"] == "".join(WORDS)
 
 
+async def test_a_question_that_waits_for_a_program_is_taken_back_at_once(
+    chatting: Chatting,
+) -> None:
+    gate = Event()
+    model = ScriptedModel(WORDS, gate=gate)
+    async with chatting(model, (100, 30), reads_ahead=False) as chat:
+        await chat.ready()
+        with serving(ServerOptions("127.0.0.1", 0), GREEDY)(chat.app.engine) as address:
+            asked = asyncio.create_task(asyncio.to_thread(posted, address, HI, "editor/2.0"))
+            await chat.until(lambda: "answering editor" in chat.shown)
+            await chat.say("hello")
+            await chat.until(lambda: "waiting for editor" in chat.shown)
+            assert "reading" not in chat.shown
+            await chat.pilot.press("f5")
+            await chat.until(lambda: "your question waits for editor" in chat.shown)
+            await chat.pilot.press("escape")
+            await chat.idle()  # though the gate is shut, and the program is still answered
+            assert chat.view.dialogue.turns == []
+            assert chat.prompt.text == "hello"
+            assert "answering editor" in chat.shown
+            gate.set()
+            answered = await asked
+            assert answered["choices"][0]["message"]["content"] == "".join(WORDS)
+            passes = model.passes
+            await asyncio.wrap_future(chat.app.engine.count(""))  # the turn it had is over
+            assert model.passes == passes
+            await chat.say("again")
+            await chat.until(lambda: len(chat.texts) == 2 and chat.view.is_idle)
+            assert chat.texts == [("user", "again"), ("assistant", "".join(WORDS))]
+
+
 def test_the_address_is_told_in_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[SpecchatApp] = []
 
