@@ -25,6 +25,7 @@ from app.large_blocks import return_large_blocks
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.settings.reading_ahead import DEFAULT_AHEAD_WASTE
+from app.settings.served_at import ServedAt
 from backends.base import ModelError, PassStoppedError, SpecchatError
 from backends.base.pass_stop import stopping_passes
 
@@ -47,7 +48,7 @@ class LoadingStoppedError(SpecchatError):
 
 
 OpenSession = Callable[[SessionOptions, Paths, Callable[[str], None]], "Session"]
-Companion = Callable[["Engine"], contextlib.AbstractContextManager[str]]
+Companion = Callable[["Engine"], contextlib.AbstractContextManager[ServedAt]]
 """Runs beside an engine as long as its `with` lasts, and tells where it is found."""
 
 
@@ -390,7 +391,12 @@ class Engine:
         self._publish_ready(session)
 
     def _answer(self, answer: Answer) -> None:
-        """Fill an answer; an error ends it and is reported in it."""
+        """Fill an answer, unless it was stopped before its turn; an error ends it."""
+        if not answer.claim():
+            self._unfinished.discard(answer)
+            answer.prepared = None
+            self._expect_nothing()
+            return
         self._current = answer
         self._publish_program(answer.request.program)
         try:

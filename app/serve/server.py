@@ -14,6 +14,7 @@ from app.engine.engine import Engine
 from app.serve.answers.turns import Turns
 from app.serve.anthropic.count_tokens import count_route
 from app.serve.anthropic.messages import Messages
+from app.serve.clients.endpoint import address_of
 from app.serve.http.application import Application
 from app.serve.http.guard import Guard
 from app.serve.http.http_protocol import protocol_of
@@ -56,9 +57,8 @@ class Server:
 
     @property
     def address(self) -> str:
-        """Where clients reach it, without the path of a dialect."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        """Where clients on this machine reach it, without the path of a dialect."""
+        return address_of(self.host, self.port)
 
     def start(self) -> None:
         """Answer requests on a thread."""

@@ -57,6 +57,14 @@ class ServerOptions:
         )
 
 
+def is_wildcard(host: str) -> bool:
+    """Whether a host stands for all addresses of this machine."""
+    try:
+        return not host or ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
 def is_loopback(host: str) -> bool:
     """Whether a host is this machine alone."""
     if host.lower() == "localhost":

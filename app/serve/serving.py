@@ -4,8 +4,9 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from app.engine.engine import Companion, Engine
-from app.serve.server_options import ServerOptions
+from app.serve.server_options import ServerOptions, is_wildcard
 from app.settings.answering import Answering
+from app.settings.served_at import ServedAt
 
 
 def serving(options: ServerOptions, defaults: Answering) -> Companion:
@@ -15,13 +16,13 @@ def serving(options: ServerOptions, defaults: Answering) -> Companion:
     """
 
     @contextmanager
-    def serve(engine: Engine) -> Generator[str, None, None]:
+    def serve(engine: Engine) -> Generator[ServedAt, None, None]:
         from app.serve.server import Server
 
         server = Server(engine, options, defaults)
         try:
             server.start()
-            yield server.address
+            yield ServedAt(server.address, is_wildcard(options.host))
         finally:
             server.close()
 

@@ -82,7 +82,7 @@ class SpecchatApp(App[None]):
         self.engine = engine
         self.exit_signals = ExitSignals()
         preferences, faults = usable_preferences(start.preferences)
-        self.store = Store(preferences)
+        self.store = Store(preferences, start.served_at)
         self._start = start
         self._permission = permission
         self._notices = (*start.notices, *map(str, faults))
@@ -107,6 +107,9 @@ class SpecchatApp(App[None]):
             self.engine, self._dialogue, self._start.answering, self.store, self._notices
         )
         self.push_screen(screen)
+        if self._start.served_at is not None:
+            where = self._start.served_at.words
+            self.notify(f"Other programs reach this model at {where} (F1 shows it again)")
         self.call_after_refresh(self.set_timer, _START_DELAY, self.engine.start)
         self.exit_signals.on_signal(self.exit)
         if not self.is_headless:
@@ -215,9 +218,7 @@ def run(start: AppStart, paths: Paths, companion: Companion | None = None) -> in
         if history is not None:
             held.callback(history.close)
         if companion is not None:
-            address = held.enter_context(companion(engine))
-            notice = f"Other programs reach this model at {address}/v1."
-            start = replace(start, notices=(*start.notices, notice))
+            start = replace(start, served_at=held.enter_context(companion(engine)))
         return _run(SpecchatApp(engine, history, start, fault, permission))
 
 

@@ -9,6 +9,7 @@ from textual.reactive import reactive
 from app.ahead.ahead_state import AheadState
 from app.engine.engine_status import Phase, Status
 from app.settings.preferences import Preferences
+from app.settings.served_at import ServedAt
 from app.tui.live import Live
 
 
@@ -59,6 +60,8 @@ class Store(DOMNode):
 
     preferences: reactive[Preferences] = reactive(Preferences(Path()))
 
-    def __init__(self, preferences: Preferences) -> None:
+    def __init__(self, preferences: Preferences, served_at: ServedAt | None = None) -> None:
         super().__init__()
+        self.served_at: ServedAt | None = served_at
+        """Where other programs reach the model, None if nowhere; it never changes."""
         self.set_reactive(Store.preferences, preferences)

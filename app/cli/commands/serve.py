@@ -22,6 +22,7 @@ from app.serve.serving import serving
 from app.settings.answering import Answering
 from app.settings.in_effect import settings_in_effect
 from app.settings.listening import KEY_VARIABLE
+from app.settings.served_at import ServedAt
 from backends.base import ModelError
 
 CLIENT_NAMES = f"{', '.join(CLIENTS[:-1])} or {CLIENTS[-1]}"
@@ -60,12 +61,12 @@ def serve(
     defaults = Answering.of(settings_in_effect(paths).values)
     engine = Engine(session_options, paths)
     sys.setswitchinterval(SWITCH_SECONDS)
-    with serving(server_options, defaults)(engine) as address, deferred() as stop:
+    with serving(server_options, defaults)(engine) as served_at, deferred() as stop:
         try:
             engine.start()
             loaded = _loaded(engine, stop)
             if loaded is not None:
-                _introduce(address, loaded, defaults)
+                _introduce(served_at, loaded, defaults)
             while not stop.wait(_POLL_SECONDS):
                 pass
         finally:
@@ -113,10 +114,10 @@ def _loaded(engine: Engine, stop: Event) -> Loaded | None:
         stderr.clear_status()
 
 
-def _introduce(address: str, loaded: Loaded, defaults: Answering) -> None:
+def _introduce(served_at: ServedAt, loaded: Loaded, defaults: Answering) -> None:
     model = f"{loaded.name}, {where_it_runs(loaded.info)}, context {loaded.context_size:,} tokens"
     drafters = ", ".join(loaded.drafters) or f"none: {loaded.missing or 'drafting is off'}"
-    stderr.note(f"address   {address}/v1 (Ctrl+C ends it)")
+    stderr.note(f"address   {served_at.words} (Ctrl+C ends it)")
     stderr.note(f"model     {model}")
     stderr.note(f"drafters  {drafters}")
     rule = defaults.sampling.lossy_in_effect

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from threading import Event as Flag
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from app.chat.conversation import Conversation
@@ -83,6 +84,9 @@ class Answer:
         """Its prompt where that was built, and the session it was built for; the engine's thread
         alone reads it."""
         self._taken = START
+        self._claim = Lock()
+        """Acquired once and never released: by the engine's thread when its turn comes, or by
+        whoever stops it before that. The one who has it finishes the answer."""
         self._stop = Flag()
         self._done = Flag()
         self._on_change: Callable[[], None] = _ignore
@@ -90,15 +94,25 @@ class Answer:
     def listen(self, on_change: Callable[[], None]) -> None:
         """Have a function called on the engine's thread after each event and at the end.
 
-        It must not block, nor raise. One listener at a time.
+        Whoever stops an answer that still waits for its turn calls it at the end. It must not
+        block, nor raise. One listener at a time.
         """
         self._on_change = on_change
         if self.is_done:
             on_change()
 
     def stop(self) -> None:
-        """Request its end after the current step; the text so far is kept."""
+        """Request its end after the current step; the text so far is kept.
+
+        While it waits for its turn, it ends at once, and will never be answered.
+        """
         self._stop.set()
+        if self.claim():
+            self._end()
+
+    def claim(self) -> bool:
+        """Become the one who finishes it; False if another thread is."""
+        return self._claim.acquire(blocking=False)
 
     @property
     def is_stopped(self) -> bool:
@@ -159,8 +173,11 @@ class Answer:
         self._on_change()
 
     def finish(self) -> None:
-        """Mark it as done."""
+        """Mark it as done; for the engine's thread, if it has claimed it."""
         self.prepared = None
+        self._end()
+
+    def _end(self) -> None:
         self.stage = Stage.DONE
         self._done.set()
         self._on_change()

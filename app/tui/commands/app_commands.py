@@ -30,7 +30,9 @@ class AppCommands:
     def help(self) -> None:
         from app.tui.screens.help_screen import HelpScreen  # the first paint does not wait for it
 
-        self.app.push_screen(HelpScreen(self.store.preferences, self.app.focused))
+        self.app.push_screen(
+            HelpScreen(self.store.preferences, self.app.focused, self.store.served_at)
+        )
 
     def panel(self) -> None:
         """Show the panel, then its details, then neither."""

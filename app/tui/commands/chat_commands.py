@@ -68,8 +68,7 @@ class ChatCommands:
     async def compact(self) -> None:
         if not self.view.dialogue.turns:
             raise UsageError("there is nothing to summarise yet")
-        if not self.view.is_idle:
-            raise UsageError("an answer is in progress", "", "Esc stops it.")
+        self.view.require_idle()
         await self.view.compact()
 
     async def undo(self) -> None:
@@ -94,8 +93,7 @@ class ChatCommands:
         """Race the last question, or the built-in one if there is none; draft: empty for auto."""
         from app.tui.screens.race_screen import RaceScreen, demonstration, race_of
 
-        if not self.view.is_idle:
-            raise UsageError("an answer is in progress", "", "Esc stops it.")
+        self.view.require_idle()
         question = self.view.last_turn(USER)
         dialogue, answering = self.view.dialogue, self.view.answering
         raced = demonstration()

@@ -21,9 +21,10 @@ from app.dialogue.changes import Change, Changes
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.queued import Queued
 from app.dialogue.turn import ASSISTANT, USER, Turn, path_to
-from app.engine.asking.answer import Answer, Request
+from app.engine.asking.answer import Answer, Request, Stage
 from app.engine.engine import Engine
 from app.history import HistoryError
+from app.printable import one_line
 from app.settings.answering import Answering
 from app.tui.conversation.answer_line import live_line, without_panel_figures
 from app.tui.conversation.answer_view import AnswerView
@@ -39,7 +40,7 @@ from app.tui.remedies import remedy_here
 from app.tui.store import Store
 from app.tui.typed_app import typed_app
 from app.tui.wording import INTERRUPTED, joined
-from backends.base import SpecchatError
+from backends.base import SpecchatError, UsageError
 
 if TYPE_CHECKING:
     from decoding.constraint.grammar import Grammar
@@ -180,6 +181,23 @@ class ChatView(Vertical):
         return self.pending is None
 
     @property
+    def waits_for(self) -> str:
+        """The program that is answered before the question in progress; empty if none is."""
+        is_queued = self.pending is not None and self.pending.answer.stage is Stage.QUEUED
+        return one_line(self._engine.status.program) if is_queued else ""
+
+    def require_idle(self) -> None:
+        """Check that no answer is in progress, nor waits for that to a program.
+
+        Raises:
+            UsageError: one does, with what ends it.
+        """
+        if program := self.waits_for:
+            raise UsageError(f"your question waits for {program}", "", "Esc takes it back.")
+        if not self.is_idle:
+            raise UsageError("an answer is in progress", "", "Esc stops it.")
+
+    @property
     def edited(self) -> Turn | None:
         """The question that is edited in the prompt."""
         return self._edited
@@ -286,7 +304,10 @@ class ChatView(Vertical):
             await self._show(follow=chosen is self.last_turn())
 
     def stop(self) -> None:
-        """Stop the answer in progress; its text so far stays, and so does the queue."""
+        """Stop the answer in progress; its text so far stays, and so does the queue.
+
+        One that still waits for a program's answer ends at once, as if it had not been asked.
+        """
         if self.pending is not None:
             self.pending.answer.stop()
 
@@ -682,6 +703,8 @@ class ChatView(Vertical):
     def _line_of_pending(self, pending: PendingAnswer) -> str:
         if pending.answer.is_stopped:
             return "stopping…"
+        if program := self.waits_for:
+            return f"waiting for {program}"
         if self._store.is_panel_shown or pending.answer.metrics is None:
             return pending.reading
         return pending.reading or live_line(self._store.live)

@@ -14,6 +14,7 @@ from textual.widgets import Static, TextArea
 
 from app.actions import ACTIONS, Action
 from app.settings.preferences import Preferences
+from app.settings.served_at import ServedAt
 from app.tui.keymap import keys_of
 from app.tui.keys_bar import shown_key
 from app.tui.panel.panel import Panel
@@ -57,7 +58,10 @@ _PANEL: Lines = (
 
 
 class HelpScreen(ModalScreen[None]):
-    """Explains keys, commands and terms; focused: the widget whose keys come first."""
+    """Explains keys, commands and terms; focused: the widget whose keys come first.
+
+    served_at: where other programs reach the model, None if nowhere.
+    """
 
     app = typed_app
     BINDINGS: ClassVar = [
@@ -73,8 +77,14 @@ class HelpScreen(ModalScreen[None]):
     }
     """
 
-    def __init__(self, preferences: Preferences, focused: Widget | None = None) -> None:
+    def __init__(
+        self,
+        preferences: Preferences,
+        focused: Widget | None = None,
+        served_at: ServedAt | None = None,
+    ) -> None:
         super().__init__()
+        self._served_at = served_at
         self._preferences = preferences
         self._focused = focused
         self._page = Static()
@@ -122,6 +132,8 @@ class HelpScreen(ModalScreen[None]):
         else:
             sections = (messages, prompt, panel)
         yield sections[0]
+        if self._served_at is not None:
+            yield "Other programs reach this model at", [(self._served_at.words, "")]
         yield "Everywhere", [self._action(action) for action in ACTIONS]
         yield from sections[1:]
         yield "Words", [(term.name, term.text) for term in TERMS]

@@ -32,6 +32,18 @@ GREEDY = SamplingSettings(temperature=0.0)
 Start = Callable[..., Engine]
 
 
+class ToldGate(Event):
+    """A gate that tells when a pass waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached = Event()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.reached.set()
+        return super().wait(timeout)
+
+
 @pytest.fixture
 def start() -> Iterator[Start]:
     """Starts an engine on a scripted model: start(model) -> engine, closed at the end."""
@@ -120,6 +132,47 @@ def test_stopping_keeps_what_was_said_and_lets_the_next_one_begin(start: Start) 
     assert first.is_done
     assert first.finish_reason in (None, FinishReason.CANCELLED)
     assert model.most_at_once == 1
+
+
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_an_answer_stopped_before_its_turn_ends_at_once_and_is_never_answered(
+    start: Start, is_begun: bool
+) -> None:
+    gate = Event()
+    model = ScriptedModel(WORDS, gate=gate)
+    engine = start(model)
+    first, waiting = engine.ask(request()), Answer(request())
+    ends: list[Stage] = []
+    waiting.listen(lambda: ends.append(waiting.stage))
+    if is_begun:
+        engine.begin(waiting)
+    waiting.stop()
+    assert waiting.is_done  # though the gate is shut
+    if not is_begun:
+        engine.begin(waiting)
+    gate.set()
+    assert text_of(first) == "".join(WORDS)
+    text_of(engine.ask(request(max_tokens=1)))  # the turn of the stopped one was before
+    waiting.stop()
+    assert ends == [Stage.DONE]
+    assert waiting.reply is None
+    assert waiting.error is None
+    assert not engine.is_answering
+
+
+def test_an_answer_whose_turn_has_come_is_finished_by_the_engine_alone(start: Start) -> None:
+    gate = ToldGate()
+    engine = start(ScriptedModel(WORDS, gate=gate))
+    answer = engine.ask(request())
+    assert gate.reached.wait(30)
+    ends: list[bool] = []
+    answer.listen(lambda: ends.append(answer.is_done))
+    answer.stop()
+    assert not answer.is_done  # its pass waits for the gate
+    gate.set()
+    assert answer.wait(30)
+    text_of(engine.ask(request(max_tokens=1)))
+    assert ends.count(True) == 1
 
 
 def test_an_engine_that_fails_keeps_what_was_said(start: Start) -> None:

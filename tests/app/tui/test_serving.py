@@ -1,9 +1,13 @@
 """The app and the server over one engine."""
 
 import asyncio
+import urllib.error
+import urllib.request
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from threading import Event
+from typing import Any
 
 import pytest
 
@@ -14,24 +18,32 @@ from app.paths import Paths
 from app.serve.server_options import ServerOptions
 from app.serve.serving import serving
 from app.settings.answering import Answering
+from app.settings.served_at import ServedAt
 from app.tui import app as tui
 from app.tui.app import SpecchatApp
 from backends.base import UsageError
 from decoding.sampling.sampling_settings import SamplingSettings
-from tests.app.tui.conftest import Chatting, start
-from tests.fixtures.scripted import ScriptedModel
+from tests.app.tui.conftest import Chat, Chatting, start
+from tests.fixtures.scripted import ScriptedModel, opened
 from tests.fixtures.served_engine import HI, posted
 
 WORDS = [f"word{number} " for number in range(10)]
 GREEDY = Answering(SamplingSettings(temperature=0.0), 100)
 
 
+async def asked_by_editor(served_at: ServedAt) -> Any:
+    """What an editor gets that asks the server."""
+    return await asyncio.to_thread(posted, served_at.address, HI, "editor/2.0")
+
+
 async def test_a_program_and_the_user_are_answered_in_turn(chatting: Chatting) -> None:
     gate = Event()
     async with chatting(ScriptedModel(WORDS, gate=gate), (100, 30), reads_ahead=False) as chat:
         await chat.ready()
-        with serving(ServerOptions("127.0.0.1", 0), GREEDY)(chat.app.engine) as address:
-            asked = asyncio.create_task(asyncio.to_thread(posted, address, HI, "editor/2.0"))
+        with serving(ServerOptions("127.0.0.1", 0), GREEDY)(chat.app.engine) as served_at:
+            asked = asyncio.create_task(
+                asyncio.to_thread(posted, served_at.address, HI, "editor/2.0")
+            )
             await chat.until(lambda: "answering editor" in chat.shown)
             await chat.say("hello")
             gate.set()
@@ -42,7 +54,68 @@ async def test_a_program_and_the_user_are_answered_in_turn(chatting: Chatting) -
     assert answered["choices"][0]["message"]["content"] == "".join(WORDS)
 
 
-def test_the_address_is_told_in_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_question_that_waits_for_a_program_is_taken_back_at_once(
+    chatting: Chatting,
+) -> None:
+    gate = Event()
+    model = ScriptedModel(WORDS, gate=gate)
+    async with chatting(model, (100, 30), reads_ahead=False) as chat:
+        await chat.ready()
+        with serving(ServerOptions("127.0.0.1", 0), GREEDY)(chat.app.engine) as served_at:
+            asked = asyncio.create_task(
+                asyncio.to_thread(posted, served_at.address, HI, "editor/2.0")
+            )
+            await chat.until(lambda: "answering editor" in chat.shown)
+            await chat.say("hello")
+            await chat.until(lambda: "waiting for editor" in chat.shown)
+            assert "reading" not in chat.shown
+            await chat.pilot.press("f5")
+            await chat.until(lambda: "your question waits for editor" in chat.shown)
+            await chat.pilot.press("escape")
+            await chat.idle()  # though the gate is shut, and the program is still answered
+            assert chat.view.dialogue.turns == []
+            assert chat.prompt.text == "hello"
+            assert "answering editor" in chat.shown
+            gate.set()
+            answered = await asked
+            assert answered["choices"][0]["message"]["content"] == "".join(WORDS)
+            passes = model.passes
+            await asyncio.wrap_future(chat.app.engine.count(""))  # the turn it had is over
+            assert model.passes == passes
+            await chat.say("again")
+            await chat.until(lambda: len(chat.texts) == 2 and chat.view.is_idle)
+            assert chat.texts == [("user", "again"), ("assistant", "".join(WORDS))]
+
+
+async def test_the_address_is_no_warning_and_is_found_again_in_help() -> None:
+    engine = Engine(start().session, Paths.of_this_user(), opened(ScriptedModel(WORDS)))
+    served_at = ServedAt("http://127.0.0.1:8377")
+    app = SpecchatApp(engine, None, replace(start(), served_at=served_at))
+    try:
+        async with app.run_test(size=(100, 30)) as pilot:
+            chat = Chat(app, pilot)
+            await chat.until(lambda: "http://127.0.0.1:8377/v1" in chat.toasts)
+            await chat.ready()
+            assert not chat.cards
+            assert "▲" not in chat.shown
+            app.clear_notifications()
+            await pilot.press("f1")
+            await chat.until(lambda: "http://127.0.0.1:8377/v1" in chat.shown)
+    finally:
+        engine.close(10.0)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_a_wildcard_is_told_as_an_address_that_works_here(host: str) -> None:
+    options = ServerOptions(host, 0, key="0123456789abcdef")
+    with serving(options, GREEDY)(Engine(start().session, Paths.of_this_user())) as served_at:
+        assert served_at.address.startswith("http://127.0.0.1:")
+        with pytest.raises(urllib.error.HTTPError, match="503"):  # it is there; no model is yet
+            urllib.request.urlopen(f"{served_at.address}/health", timeout=60)
+    assert ("all addresses" in served_at.words) is (host == "0.0.0.0")
+
+
+def test_the_app_is_told_where_it_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[SpecchatApp] = []
 
     def note(app: SpecchatApp) -> int:
@@ -51,20 +124,21 @@ def test_the_address_is_told_in_the_app(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(tui, "_run", note)
     ended: list[str] = []
+    served_at = ServedAt("http://127.0.0.1:8377")
 
     @contextmanager
-    def companion(engine: Engine) -> Generator[str, None, None]:
-        yield "http://127.0.0.1:8377"
+    def companion(engine: Engine) -> Generator[ServedAt, None, None]:
+        yield served_at
         ended.append("ended")
 
     assert tui.run(start(), Paths.of_this_user(), companion) == 7
-    assert any("http://127.0.0.1:8377/v1" in notice for notice in begun[0]._notices)
+    assert begun[0].store.served_at is served_at
     assert ended == ["ended"]
 
 
 def test_a_server_that_cannot_listen_is_told_before_the_app_opens() -> None:
     options = ServerOptions("127.0.0.1", 0)
-    with serving(options, GREEDY)(Engine(start().session, Paths.of_this_user())) as address:
-        taken = ServerOptions("127.0.0.1", int(address.rpartition(":")[2]))
+    with serving(options, GREEDY)(Engine(start().session, Paths.of_this_user())) as served_at:
+        taken = ServerOptions("127.0.0.1", int(served_at.address.rpartition(":")[2]))
         with pytest.raises(UsageError, match="cannot listen"):
             tui.run(start(), Paths.of_this_user(), serving(taken, GREEDY))
