@@ -184,6 +184,7 @@ def still(
                 for timed in (chat.screen, chat.view):
                     for timer in timed._timers:
                         timer.pause()
+                await chat.pilot.pause()  # for what the timers wanted just before
                 chat.screen.store.status = status(model)
                 chat.screen.store.drafting = "auto"
                 yield Still(chat, pytestconfig)
