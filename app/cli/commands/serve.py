@@ -48,7 +48,7 @@ def serve(
         ),
     ] = None,
 ) -> None:
-    """Answer other programs over HTTP, in OpenAI's dialect, until Ctrl+C.
+    """Answer other programs over HTTP, in OpenAI's and Anthropic's dialects, until Ctrl+C.
 
     It listens on this machine alone unless --key-file names a file that holds a key.
     """
@@ -61,14 +61,15 @@ def serve(
     defaults = Answering.of(settings_in_effect(paths).values)
     engine = Engine(session_options, paths)
     sys.setswitchinterval(SWITCH_SECONDS)
-    with serving(server_options, defaults)(engine) as served_at, deferred() as stop:
+    with deferred() as stop:
         try:
-            engine.start()
-            loaded = _loaded(engine, stop)
-            if loaded is not None:
-                _introduce(served_at, loaded, defaults)
-            while not stop.wait(_POLL_SECONDS):
-                pass
+            with serving(server_options, defaults)(engine) as served_at:
+                engine.start()
+                loaded = _loaded(engine, stop)
+                if loaded is not None:
+                    _introduce(served_at, loaded, defaults)
+                while not stop.wait(_POLL_SECONDS):
+                    pass
         finally:
             is_closed = engine.close(_CLOSE_SECONDS)
         if not is_closed:  # a pass that takes longer would delay the end of the interpreter

@@ -64,6 +64,13 @@ class Chat:
         return state_keeper.state_key(self.model.info, self.context)
 
 
+@pytest.fixture(autouse=True)
+def _time_to_save(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk of a busy machine may take seconds for what is written at once elsewhere."""
+    monkeypatch.setattr(state_keeper, "_CLOSE_SECONDS", 60.0)
+    monkeypatch.setattr(state_keeper, "_CHANGE_SECONDS", 60.0)
+
+
 @pytest.fixture
 def states(tmp_path: Path) -> SavedStates:
     return SavedStates(tmp_path / "states")
@@ -408,6 +415,7 @@ def test_a_state_too_large_to_write_in_time_is_left_at_the_end(
     states: SavedStates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ScriptedContext, "kv_bytes_per_token", 2_000_000)
+    monkeypatch.setattr(state_keeper, "_CLOSE_SECONDS", 0.3)
     chat = Chat(states)
     chat.answer(FIRST)
     chat.keeper.close()

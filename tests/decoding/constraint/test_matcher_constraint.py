@@ -82,10 +82,19 @@ def test_a_token_that_may_not_follow_ends_the_reply() -> None:
         constraint_on(PIECES, "abc?").accept([B])
 
 
-def test_a_grammar_that_nothing_matches_is_refused() -> None:
-    endless = '{"$ref": "#"}'
-    with pytest.raises(UsageError, match=r"JSON schema.*no text"):
-        constraint_on(Pieces([b'"', b"a", END]), endless, GrammarKind.JSON_SCHEMA)
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (GrammarKind.REGEX, "c"),
+        (GrammarKind.GBNF, "root ::= root"),
+        (GrammarKind.JSON_SCHEMA, '{"type": "integer"}'),
+    ],
+)
+def test_a_grammar_that_no_text_of_the_vocabulary_matches_is_refused(
+    kind: GrammarKind, text: str
+) -> None:
+    with pytest.raises(UsageError, match="no text"):
+        constraint_on(Pieces([b'"', b"a", END]), text, kind)
 
 
 @pytest.mark.parametrize("seed", range(4))
