@@ -23,6 +23,7 @@ import pytest
 
 from app.cli.main import main
 from app.cli.terminal import stderr
+from app.prompt_cache import state_keeper
 from backends.chat.chat_template import ChatTemplate, Prompt
 from backends.chat.message import Message, Tool
 
@@ -50,6 +51,13 @@ Launch = Callable[..., Popen[bytes]]
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What tests before this one measured of this machine."""
     return tmp_path_factory.mktemp("measured")
+
+
+@pytest.fixture(autouse=True)
+def _time_to_save(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy disk may take seconds for a prompt cache that is written at once elsewhere."""
+    monkeypatch.setattr(state_keeper, "_CLOSE_SECONDS", 60.0)
+    monkeypatch.setattr(state_keeper, "_CHANGE_SECONDS", 60.0)
 
 
 @pytest.fixture(autouse=True)

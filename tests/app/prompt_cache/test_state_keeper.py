@@ -64,13 +64,6 @@ class Chat:
         return state_keeper.state_key(self.model.info, self.context)
 
 
-@pytest.fixture(autouse=True)
-def _time_to_save(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk of a busy machine may take seconds for what is written at once elsewhere."""
-    monkeypatch.setattr(state_keeper, "_CLOSE_SECONDS", 60.0)
-    monkeypatch.setattr(state_keeper, "_CHANGE_SECONDS", 60.0)
-
-
 @pytest.fixture
 def states(tmp_path: Path) -> SavedStates:
     return SavedStates(tmp_path / "states")
