@@ -1,8 +1,9 @@
 """A conversation, and the part of it that fits the context."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 from backends.base import PromptTooLongError
 from backends.chat.chat_template import Prompt
@@ -15,6 +16,14 @@ class Conversation:
 
     system: str = ""
     turns: list[Message] = field(default_factory=list[Message])
+
+    @classmethod
+    def of(cls, messages: Iterable[Message], instructions: str = "") -> Self:
+        """The conversation of messages; the system messages that it begins with become one."""
+        system, turns = [instructions] if instructions else [], list(messages)
+        while turns and turns[0].role == "system":
+            system.append(turns.pop(0).content)
+        return cls("\n\n".join(filter(None, system)), turns)
 
     def add(self, role: str, content: str) -> None:
         """Append one turn."""

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -206,10 +206,10 @@ class ChatTemplate:
             return None, "the model ships no chat template: a plain form is used"
         as_text = support is not None and support.arguments_as_text
         answer = self._run(self._source, messages, tools, as_text)
-        refused = answer.get("error", "").startswith("TemplateError")
-        if refused and messages and messages[0].role == "system":
-            # Some templates accept no system message: it is prepended to the first user message.
-            answer = self._run(self._source, _without_system(messages), tools, as_text)
+        for written in _other_places_of_system(messages):
+            if not answer.get("error", "").startswith("TemplateError"):
+                break
+            answer = self._run(self._source, written, tools, as_text)
         text = answer.get("text")
         if text is not None and text == whole_characters(text):
             return text, ""
@@ -255,7 +255,20 @@ def plain_form(messages: Sequence[Message]) -> str:
     return "\n\n".join([*turns, "Assistant:"])
 
 
+def _other_places_of_system(messages: Sequence[Message]) -> Iterator[list[Message]]:
+    """Messages for templates that accept a system message at the beginning only, or none at all."""
+    system = [message.content for message in messages if message.role == "system"]
+    if not system:
+        return
+    others = [message for message in messages if message.role != "system"]
+    first = [Message("system", "\n\n".join(system)), *others]
+    if first != list(messages):
+        yield first
+    yield _without_system(first)
+
+
 def _without_system(messages: Sequence[Message]) -> list[Message]:
+    """Messages with the system message before the first words of the user."""
     system, *rest = messages
     if rest and rest[0].role == "user":
         return [Message("user", f"{system.content}\n\n{rest[0].content}"), *rest[1:]]

@@ -32,8 +32,6 @@ class CompletionsWriter:
         self._choices = choices
         self._includes_usage = includes_usage
         self._has_logprobs = has_logprobs
-        self._offsets: dict[int, int] = {}
-        """Characters of the tokens of each choice so far."""
         self._ended: list[Ended] = []
 
     def frames(self, choice: int, event: ReplyEvent) -> Iterator[Frame]:
@@ -87,23 +85,17 @@ class CompletionsWriter:
     def _choice(
         self, index: int, text: str, tokens: Sequence[TokenLogprob], reason: str | None
     ) -> Fields:
-        logprobs = self._logprobs(index, tokens) if self._has_logprobs else None
+        logprobs = _logprobs(tokens) if self._has_logprobs else None
         return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
 
-    def _logprobs(self, choice: int, tokens: Sequence[TokenLogprob]) -> Fields:
-        offset = self._offsets.get(choice, 0)
-        offsets: list[int] = []
-        texts = [token.data.decode(errors="replace") for token in tokens]
-        for text in texts:
-            offsets.append(offset)
-            offset += len(text)
-        self._offsets[choice] = offset
-        return {
-            "tokens": texts,
-            "token_logprobs": [token.logprob for token in tokens],
-            "top_logprobs": [
-                {other.data.decode(errors="replace"): other.logprob for other in token.top}
-                for token in tokens
-            ],
-            "text_offset": offsets,
-        }
+
+def _logprobs(tokens: Sequence[TokenLogprob]) -> Fields:
+    return {
+        "tokens": [token.data.decode(errors="replace") for token in tokens],
+        "token_logprobs": [token.logprob for token in tokens],
+        "top_logprobs": [
+            {other.data.decode(errors="replace"): other.logprob for other in token.top}
+            for token in tokens
+        ],
+        "text_offset": [token.begin for token in tokens],
+    }

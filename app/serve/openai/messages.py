@@ -61,9 +61,8 @@ def conversation_of(messages: Sequence[ChatMessage]) -> Conversation:
     Raises:
         RefusedError: one has no content, or content that is no text.
     """
-    turns = [_turn(message, f"messages.{index}") for index, message in enumerate(messages)]
-    system = turns[0].content if turns[0].role == "system" else ""
-    return Conversation(system, turns[1:] if system else turns)
+    turns = (_turn(message, f"messages.{index}") for index, message in enumerate(messages))
+    return Conversation.of(turns)
 
 
 def text_of(content: Content, place: str) -> str:

@@ -51,10 +51,7 @@ def conversation_of(instructions: str, items: str | Sequence[Item]) -> Conversat
             turns[-1] = Message(last.role, last.content, (*last.calls, *turn.calls))
         else:
             turns.append(turn)
-    system = [instructions] if instructions else []
-    while turns and turns[0].role == "system":
-        system.append(turns.pop(0).content)
-    return Conversation("\n\n".join(system), turns)
+    return Conversation.of(turns, instructions)
 
 
 def _turn(item: Item, place: str) -> Message | None:

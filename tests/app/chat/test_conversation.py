@@ -53,3 +53,11 @@ def test_a_long_conversation_is_rendered_a_few_times_however_much_is_left_out() 
     _, dropped = conversation([10] * 5001).fit(counting, 100)
     assert dropped == 4996
     assert len(rendered) <= 16
+
+
+def test_the_system_messages_at_the_beginning_are_one() -> None:
+    hello, later = Message("user", "Hi"), Message("system", "Be kind.")
+    messages = [Message("system", "You are A."), Message("system", "Env B."), hello, later]
+    assert Conversation.of(messages) == Conversation("You are A.\n\nEnv B.", [hello, later])
+    assert Conversation.of([hello], "Be brief.") == Conversation("Be brief.", [hello])
+    assert Conversation.of([]) == Conversation()

@@ -203,6 +203,34 @@ def test_a_refused_system_message_alone_becomes_the_users(process: TemplateProce
     assert text == f"{START}user\nBe brief.{END}\n{START}assistant\n"
 
 
+FIRST_OR_REFUSED = (
+    "{% for message in messages %}{% if message.role == 'system' and not loop.first %}"
+    "{{ raise_exception('System message must be at the beginning.') }}{% endif %}{% endfor %}"
+    + CHATML
+)
+
+
+def test_a_system_message_that_is_refused_in_its_place_moves_to_the_beginning(
+    process: TemplateProcess,
+) -> None:
+    later = Message("system", "Be kind.")
+    turns = [Message("system", "Be brief."), *HELLO, Message("assistant", "Yes?"), later, *HELLO]
+    text = rendered(process, FIRST_OR_REFUSED, *turns)
+    assert text == (
+        f"{START}system\nBe brief.\n\nBe kind.{END}\n{START}user\nHi{END}\n"
+        f"{START}assistant\nYes?{END}\n{START}user\nHi{END}\n{START}assistant\n"
+    )
+    assert rendered(process, CHATML, *turns).count(f"{START}system") == 2
+
+
+def test_a_template_that_refuses_every_system_message_gets_all_of_them_as_the_users(
+    process: TemplateProcess,
+) -> None:
+    turns = [Message("system", "Be brief."), Message("system", "Be kind."), *HELLO]
+    text = rendered(process, REFUSES_SYSTEM, *turns)
+    assert text == f"{START}user\nBe brief.\n\nBe kind.\n\nHi{END}\n{START}assistant\n"
+
+
 def test_a_model_without_a_template_gets_the_plain_form(process: TemplateProcess) -> None:
     turns = [Message("system", "Be brief."), *HELLO, Message("assistant", "Yes?"), *HELLO]
     made, text = prompt(process, None, turns)
