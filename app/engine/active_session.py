@@ -8,6 +8,7 @@ from app.ahead.certain_tokens import CertainTokens
 from app.ahead.idle_work import IdleWork
 from app.ahead.piece_reader import PieceReader
 from app.ahead.reading_ahead import AheadPorts, ReadingAhead
+from app.engine.calibrating import Calibrating
 from app.engine.indexing import Indexing
 from app.engine.session import Session
 from app.loading.loaded_files import LoadedFiles
@@ -19,12 +20,13 @@ from app.prompt_cache.state_keeper import StateKeeper
 
 @dataclass(frozen=True, slots=True)
 class ActiveSession:
-    """A session, its idle work (reading ahead, saved prompt caches, an index), its files."""
+    """A session, its idle work (the first four that follow), and its files."""
 
     session: Session
     reading: ReadingAhead
     keeper: StateKeeper
     indexing: Indexing
+    calibrating: Calibrating
     files: LoadedFiles
 
     @classmethod
@@ -41,19 +43,21 @@ class ActiveSession:
             keeper = StateKeeper(session.model.info, session.context, states, kept)
             files = LoadedFiles.of(session.model.info.path)
             reading = _reading(session, keeper, ports)
-            active = cls(session, reading, keeper, Indexing.of(session), files)
+            calibrating = Calibrating(session, ports.may_read)
+            active = cls(session, reading, keeper, Indexing.of(session), calibrating, files)
             stack.pop_all()
         return active
 
     @property
     def idle_work(self) -> tuple[IdleWork, ...]:
         """Work for the time between requests, the most urgent first."""
-        return self.reading, self.keeper, self.indexing
+        return self.reading, self.keeper, self.indexing, self.calibrating
 
     def answered(self) -> None:
-        """Note that the context and the history have changed."""
+        """Note that the context, the history and the costs of passes have changed."""
         self.keeper.answered()
         self.indexing.changed()
+        self.calibrating.changed()
 
     def close(self) -> None:
         """Save what is worth it and free everything."""

@@ -55,9 +55,9 @@ Companion = Callable[["Engine"], contextlib.AbstractContextManager[ServedAt]]
 class Engine:
     """Loads a model and answers requests in turn on its own thread; no method but close blocks.
 
-    open_session: None for the usual way. may_read: why nothing may be read ahead now, "" if it
-    may. most_waste: processor seconds per message that may be spent on reading text which is then
-    changed. Both are called often, on the engine's thread.
+    open_session: None for the usual way. may_read: why nothing may be read ahead now, nor measured
+    in idle time; "" if it may. most_waste: processor seconds per message that may be spent on
+    reading text which is then changed. Both are called often, on the engine's thread.
     """
 
     def __init__(

@@ -164,20 +164,51 @@ class Calibrations:
         info = replace(model.info, variant=model.info.variant + kind)
         path = self.file(info)
         kept = _read(read_object(path))
-        if kept is not None and not _is_to_improve(kept, path, facts, _expert_share(info)):
+        # With a conversation in the context the user would have to wait.
+        if kept is not None and (facts.length or not _is_to_improve(kept, path, facts, info)):
             return kept.measured
         with for_measuring() as context:
             if not kind:  # told once
                 self.notify(f"measuring what {name} costs here")
-            tokens = _text(model)
-            before = ProcessorTimes.now()
-            measured = calibrate(context, tokens, expert_share=_expert_share(info))
-            measured = replace(measured, load=before.load_until(ProcessorTimes.now()))
+            return self._measured_now(model, info, context)
 
-        def added(before: dict[str, Any]) -> dict[str, Any]:
-            return _record(info, _with(_read(before), measured))
+    def improve_target(
+        self, model: Model, context: TargetContext, is_wanted: Callable[[], bool]
+    ) -> bool:
+        """Measure a target's passes if the next start would; returns whether that was due.
 
-        now = _read(change_object(path, added))  # other processes may have measured meanwhile
+        In a context of their own, so that the first keeps its conversation.
+
+        Raises:
+            PassStoppedError: is_wanted, asked before each pass, returned False.
+            ModelError: memory for another context is short, or the engine failed.
+        """
+        info = model.info
+        path = self.file(info)
+        kept = _read(read_object(path))
+        is_due = kept is None or _is_to_improve(kept, path, context, info)
+        if is_due:
+            with context.second(CONTEXT) as own:
+                self._measured_now(model, info, own, is_wanted)
+        return is_due
+
+    def _measured_now(
+        self,
+        model: Model,
+        info: ModelInfo,
+        context: Passes,
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> Measured:
+        """Measure passes, and combine them with what is stored for info."""
+        tokens, share = _text(model), _expert_share(info)
+        before = ProcessorTimes.now()
+        measured = calibrate(context, tokens, expert_share=share, is_wanted=is_wanted)
+        measured = replace(measured, load=before.load_until(ProcessorTimes.now()))
+
+        def added(stored: dict[str, Any]) -> dict[str, Any]:
+            return _record(info, _with(_read(stored), measured))
+
+        now = _read(change_object(self.file(info), added))  # others may have measured meanwhile
         return now.measured if now else measured
 
     def file(self, info: ModelInfo) -> Path:
@@ -203,15 +234,10 @@ def _expert_share(info: ModelInfo) -> float:
     return info.expert_share if info.streamed_bytes_per_token else 0.0
 
 
-def _is_to_improve(kept: _Kept, path: Path, facts: PassFacts, expert_share: float) -> bool:
-    """Whether to measure again: only if uncertain, and when the load may have ended.
-
-    Never if the context holds a conversation, as the user would have to wait.
-    """
-    if facts.length:
-        return False
+def _is_to_improve(kept: _Kept, path: Path, facts: PassFacts, info: ModelInfo) -> bool:
+    """Whether to measure again: only if uncertain, and when the load may have ended."""
     if kept.measured.spread == 0.0:
-        return ends_early(kept.measured.seconds, facts, expert_share)
+        return ends_early(kept.measured.seconds, facts, _expert_share(info))
     return _age(path) > _WAITS[min(kept.times, len(_WAITS)) - 1]
 
 

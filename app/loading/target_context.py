@@ -167,6 +167,17 @@ class TargetContext:
             self._is_in_use = False
 
     @contextmanager
+    def second(self, n_tokens: int) -> Generator[Context]:
+        """An empty context of n_tokens at most beside this one, whatever this one holds.
+
+        Raises:
+            OutOfMemoryError: there is not enough memory for one.
+            ModelError: the engine failed.
+        """
+        with closing(self._model.open(min(n_tokens, self.n_ctx))) as second:
+            yield second
+
+    @contextmanager
     def for_measuring(self, n_tokens: int) -> Generator[Context]:
         """An empty context of n_tokens at most, which leaves a conversation in the first intact.
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from backends.base import PassStoppedError
 from backends.base.distinct_experts import reads_of_one_token
 from decoding.draft import MOST_DRAFTED
 from decoding.estimation.combined_measurements import AGREEING, contradictions
@@ -157,6 +158,7 @@ def calibrate(
     tokens: Sequence[int],
     clock: Callable[[], float] = time.perf_counter,
     expert_share: float = 0.0,
+    is_wanted: Callable[[], bool] = lambda: True,
 ) -> Measured:
     """Seconds of a target pass by its number of tokens: the fastest of a few rounds.
 
@@ -167,16 +169,18 @@ def calibrate(
 
     Every pass goes on in the text: with experts, a pass costs what those cost that its tokens
     choose, and the tokens of the pass before would find theirs in memory. expert_share: as in
-    Measured.
+    Measured. is_wanted: asked before each pass.
 
     Raises:
         ModelError: the engine failed.
+        PassStoppedError: is_wanted returned False.
     """
     most = _most(context)
     timings = _Timings()
     text = _Text(tokens)
 
     def timed(n: int) -> float:
+        _check_wanted(is_wanted)
         context.truncate(1)
         following = text.take(n)
         started = clock()
@@ -217,6 +221,11 @@ def calibrate(
             add(n)
     context.truncate(0)
     return Measured(timings.seconds, timings.switching, timings.unsure, expert_share=expert_share)
+
+
+def _check_wanted(is_wanted: Callable[[], bool]) -> None:
+    if not is_wanted():
+        raise PassStoppedError
 
 
 def ends_early(seconds: Mapping[int, float], context: PassFacts, expert_share: float = 0.0) -> bool:

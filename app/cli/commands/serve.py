@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from app.ahead.permission import Permission
 from app.cli import completion, option_values, options
 from app.cli.terminal import process, stderr, stdout
 from app.cli.terminal.exit_codes import EXIT_INTERRUPTED
@@ -59,7 +60,7 @@ def serve(
         _print_config(print_config, session_options, server_options, paths)
         return
     defaults = Answering.of(settings_in_effect(paths).values)
-    engine = Engine(session_options, paths)
+    engine = Engine(session_options, paths, may_read=Permission())
     sys.setswitchinterval(SWITCH_SECONDS)
     with deferred() as stop:
         try:

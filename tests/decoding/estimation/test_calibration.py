@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from backends.base import Context, Logits
+from backends.base import Context, Logits, PassStoppedError
 from backends.base.distinct_experts import reads_of_one_token
 from decoding.estimation.calibration import calibrate, ends_early
 from decoding.estimation.cost import CostModel, Measured
@@ -202,3 +202,18 @@ def test_a_flat_curve_of_before_ends_early_where_the_context_takes_more(
     assert early({1: 4.0, 4: 4.1}, 64), "an earlier version timed slow models on no longer ones"
     assert not early({1: 4.0, 4: 4.1}, 4)
     assert not early({1: 4.0, 2: 7.0}, 64)
+
+
+@pytest.mark.parametrize("passes", [1, 3, 20])
+def test_no_pass_begins_once_it_is_unwanted(
+    table: Callable, fake_context: Callable, passes: int
+) -> None:
+    context = Slow(fake_context(table(0), n_ctx=64, n_chunk=16), 0.01, 0.4)
+    with pytest.raises(PassStoppedError):
+        calibrate(
+            cast("Context", context),
+            TEXT,
+            context.clock,
+            is_wanted=lambda: len(context.passes) < passes,
+        )
+    assert len(context.passes) == passes
