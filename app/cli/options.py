@@ -65,8 +65,9 @@ def _layers(value: Any) -> int | str:
 
 _DRAFT_HELP = (
     "drafter: auto, off, lookup, retrieval, ngram, jacobi, lookahead[:w=N,n=N,g=N], self[:RECIPE], "
-    "a model, mtp, eagle3, dflash, dspark or assistant (what was trained for the model; [:FILE]), "
-    "cascade(A,B), vote(A,B), tree(A), paths(A), or a comma-separated list"
+    "a model (cpu:MODEL: on the processor), mtp, eagle3, dflash, dspark or assistant (what was "
+    "trained for the model; [:FILE]), cascade(A,B), vote(A,B), tree(A), paths(A), or a "
+    "comma-separated list"
 )
 
 MODEL = option("model", str | None, None, "REF", complete=completion.models)

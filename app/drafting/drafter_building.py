@@ -22,6 +22,8 @@ from app.learned.ngram_memory import NgramMemory
 from app.paths import Paths
 from app.settings.learning import may_index, may_learn
 from backends.base import Context, DraftUnavailableError, Model
+from backends.engines.engine_resources import separate_gpus
+from backends.hardware.host import available_memory
 from decoding.draft import Drafter
 from decoding.drafters.lookup.prompt_lookup import PromptLookup
 from decoding.drafters.ngram.ngram import Ngram
@@ -74,7 +76,7 @@ class Builder:
         """
         handle = self._made(node)
         if self._room is not None:
-            self._room -= handle.held_bytes
+            self._room -= handle.taken_bytes
         return handle
 
     def beside(self, handle: DrafterHandle, costs: CostModel) -> Iterator[DrafterHandle]:
@@ -90,7 +92,7 @@ class Builder:
     def drop(self, handle: DrafterHandle) -> None:
         """Free a drafter that will not be used."""
         if self._room is not None:
-            self._room += handle.held_bytes
+            self._room += handle.taken_bytes
         handle.close()
 
     def _made(self, node: DrafterNode) -> DrafterHandle:
@@ -144,7 +146,7 @@ class Builder:
             handle = self._compose(node, parts)
             stack.pop_all()
         if self._room is not None:  # build takes it again with the whole
-            self._room += handle.held_bytes
+            self._room += handle.taken_bytes
         return handle
 
     def _compose(self, node: DrafterNode, parts: Sequence[DrafterHandle]) -> DrafterHandle:
@@ -179,8 +181,10 @@ class Builder:
 
     def _on_a_model(self, node: DrafterNode) -> DrafterHandle:
         environment = self._environment
-        source = source_of(node, environment, self._room)
-        n_ctx, reductions = source.context(node.name, environment.context.n_ctx, self._room)
+        is_elsewhere = node.on_processor and self._has_own_memory
+        room = available_memory() if is_elsewhere else self._room
+        source = source_of(node, environment, room)
+        n_ctx, reductions = source.context(node.name, environment.context.n_ctx, room)
         with ExitStack() as stack:
             loaded = source.load()
             model = stack.enter_context(closing(loaded.model))
@@ -212,4 +216,11 @@ class Builder:
             note=opened.note,
             context=context,
             is_head=source.is_head,
+            is_elsewhere=is_elsewhere,
         )
+
+    @property
+    def _has_own_memory(self) -> bool:
+        """Whether the target's device has memory of its own, apart from the processor's."""
+        backend = self._environment.target.info.backend
+        return bool(separate_gpus(backend, self._environment.gpu_layers))

@@ -18,7 +18,8 @@ class DrafterHandle:
     model, context: that it runs, if any. compute_bytes: working memory of its passes. corpus: the
     index it reads, if any. learned: n-grams of the model's replies, saved on disk. parts: drafters
     it is composed of. note: its peculiarities, in words. is_head: whether it reads what passes of
-    the target leave. overlapping: the drafter, if it has a thread of its own.
+    the target leave. overlapping: the drafter, if it has a thread of its own. is_elsewhere: whether
+    its memory is not that of the target's device.
     """
 
     key: str
@@ -33,6 +34,7 @@ class DrafterHandle:
     corpus: Corpus | None = None
     is_head: bool = False
     overlapping: Overlapping | None = None
+    is_elsewhere: bool = False
 
     @property
     def all(self) -> Iterator["DrafterHandle"]:
@@ -52,8 +54,17 @@ class DrafterHandle:
     @property
     def held_bytes(self) -> int:
         """Memory of weights and key-value caches."""
-        weights = sum(handle.model.info.weight_bytes for handle in self.all if handle.model)
-        return weights + sum(handle.kv_bytes for handle in self.all)
+        return sum(handle.own_bytes for handle in self.all)
+
+    @property
+    def taken_bytes(self) -> int:
+        """Those of them that are memory of the target's device."""
+        return sum(handle.own_bytes for handle in self.all if not handle.is_elsewhere)
+
+    @property
+    def own_bytes(self) -> int:
+        """Memory of its own weights and cache, without its parts."""
+        return self.kv_bytes + (self.model.info.weight_bytes if self.model else 0)
 
     def close(self) -> None:
         """End its thread, free its models, close its files, and save learned n-grams."""

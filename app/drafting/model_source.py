@@ -72,16 +72,24 @@ def source_of(node: DrafterNode, environment: DrafterEnvironment, room: int | No
         drafter_context(node.name, expected, environment.context.n_ctx, room)
     path = environment.obtain(node.reference).path
     found = drafter_alone(path)
+    if found is not None and node.on_processor:
+        why = "it is a head, which runs where its model does"
+        raise DraftUnavailableError(f"{node.name} cannot draft on the processor", why)
     if found is not None:
         refuse_unread_head(path, environment.target.info.backend)
         return _head_in(path, found.kind, environment)
-    facts = facts_of(path, drafter_backend(path, environment.backend))
+    wanted = LLAMACPP if node.on_processor else environment.backend
+    gpu_layers = 0 if node.on_processor else environment.gpu_layers
+    backend = drafter_backend(path, wanted)
+    if node.on_processor and backend != LLAMACPP:
+        why = "MLX runs all models on one device; name a GGUF file"
+        raise DraftUnavailableError(f"{node.name} cannot draft on the processor", why)
 
     def load() -> LoadedDrafter:
-        options = environment.backend, environment.threads, environment.gpu_layers
+        options = wanted, environment.threads, gpu_layers
         return LoadedDrafter(load_drafter(environment.models, path, *options), is_own=False)
 
-    return ModelSource(facts, load)
+    return ModelSource(facts_of(path, backend), load)
 
 
 def _head(node: DrafterNode, environment: DrafterEnvironment) -> ModelSource:

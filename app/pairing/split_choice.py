@@ -84,8 +84,10 @@ class SplitChoice:
         return best_split(self._contenders(first).all(rates.gpu), seconds, room)
 
     def _contenders(self, first: MemoryPlan) -> StreamContenders:
-        facts, paths = self.planner.facts, self.paths
-        return StreamContenders(self.reference, facts, self.spec, self.options, paths, first.n_ctx)
+        """Drafters for GPUs, of which those that are named for the processor take nothing."""
+        nodes = tuple(node for node in self.spec.nodes if not node.on_processor)
+        facts, spec = self.planner.facts, replace(self.spec, nodes=nodes)
+        return StreamContenders(self.reference, facts, spec, self.options, self.paths, first.n_ctx)
 
     def _outlook(
         self,

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.drafting.spec.branching_spec import PathsSettings, TreeSettings
 from app.drafting.spec.drafter_node import (
@@ -12,6 +12,7 @@ from app.drafting.spec.drafter_node import (
     LOOKUP,
     MODELS,
     NGRAM,
+    ON_PROCESSOR,
     RETRIEVAL,
     SELF,
     DrafterNode,
@@ -218,9 +219,20 @@ class _Reader:
         return DrafterNode(kind, kind.value, reference=known)
 
     def _model(self, part: str) -> DrafterNode:
+        word, colon, name = part.partition(":")
+        if colon and word.lower() == ON_PROCESSOR:
+            return self._on_processor(name.strip())
         drafter = catalogue.drafter(part, self._target)
         reference = self._resolved(drafter.model if drafter else part)
         return DrafterNode(NodeKind.MODEL, part, reference=reference)
+
+    def _on_processor(self, part: str) -> DrafterNode:
+        """A model that drafts on the processor."""
+        node = self._node(part)
+        if node.kind is not NodeKind.MODEL or node.on_processor:
+            why = f"{ON_PROCESSOR}: stands before the name of a model"
+            raise unreadable(self._text, why, f"Example: --draft {ON_PROCESSOR}:FILE")
+        return replace(node, name=f"{ON_PROCESSOR}:{node.name}", on_processor=True)
 
     def _resolved(self, name: str) -> Reference | HubReference:
         known = self._target.drafters if self._target else ()

@@ -35,6 +35,9 @@ LOOKUP, SELF = NodeKind.LOOKUP.value, NodeKind.SELF.value
 RETRIEVAL, NGRAM = NodeKind.RETRIEVAL.value, NodeKind.NGRAM.value
 JACOBI, LOOKAHEAD = NodeKind.JACOBI.value, NodeKind.LOOKAHEAD.value
 
+ON_PROCESSOR = "cpu"
+"""Stands before the name of a model that drafts on the processor, wherever the target runs."""
+
 HEADS = {NodeKind(kind.word): kind for kind in TrainedKind}
 """Words of drafters that were trained for one model."""
 
@@ -48,7 +51,8 @@ class DrafterNode:
 
     recipe: of a self-drafter, None for the default. reference: of a model; of a head that is asked
     for by its word alone, what is known before the target is here. parts: the drafters it is
-    composed of. settings: the text after its colon.
+    composed of. settings: the text after its colon. on_processor: whether a model runs on the
+    processor, wherever the target does.
     """
 
     kind: NodeKind
@@ -57,6 +61,7 @@ class DrafterNode:
     reference: Reference | HubReference | None = None
     parts: "tuple[DrafterNode, ...]" = ()
     settings: str = ""
+    on_processor: bool = False
 
     @property
     def known_as(self) -> str:

@@ -141,3 +141,22 @@ def test_a_word_is_read_in_any_case(paths: Paths) -> None:
         (NodeKind.LOOKUP, "lookup"),
         (NodeKind.SELF, "self:q4_0"),
     ]
+
+
+def test_a_model_can_be_named_to_draft_on_the_processor(paths: Paths) -> None:
+    target = Reference("llama3.1-8b", Path("/models/llama3.1-8b"))
+    for spec in ("cpu:1b", "CPU: 1b"):
+        (node,) = parse(spec, paths, target).nodes
+        assert (node.kind, node.name, node.on_processor) == (NodeKind.MODEL, "cpu:1b", True)
+        assert node.reference == parse("1b", paths, target).nodes[0].reference
+    (whole,) = parse("cascade(lookup,cpu:1b)", paths, target).nodes
+    assert whole.name == "cascade(lookup,cpu:1b)"
+    assert [part.on_processor for part in whole.parts] == [False, True]
+
+
+@pytest.mark.parametrize(
+    "spec", ["cpu:", "cpu:self", "cpu:lookup", "cpu:tree(self)", "cpu:cpu:1b", "cpu:auto"]
+)
+def test_what_is_no_model_of_its_own_cannot_be_named_so(paths: Paths, spec: str) -> None:
+    with pytest.raises(UsageError):
+        parse(spec, paths, Reference("llama3.1-8b", Path("/models/llama3.1-8b")))

@@ -46,6 +46,12 @@ def choose(monkeypatch: pytest.MonkeyPatch, tiny_llama: Callable[..., Path], hom
     return of
 
 
+def test_a_drafter_on_the_processor_takes_nothing_of_the_gpus(choose: Choose) -> None:
+    choice = choose(draft="llama3.2-1b,cpu:llama3.2-1b")
+    contenders = choice._contenders(choice._planned(PLANNER, 0))
+    assert [node.name for node in contenders.spec.nodes] == ["llama3.2-1b"]
+
+
 def test_a_named_drafter_takes_layers_and_no_context(choose: Choose) -> None:
     alone, outlook = choose().plan()
     beside, slower = choose(3 * GB).plan()
