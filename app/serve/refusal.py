@@ -8,6 +8,7 @@ class RefusalKind(Enum):
 
     INVALID = 400
     CONTEXT_EXCEEDED = 1400
+    UNUSABLE_FORM = 2400
     UNAUTHORIZED = 401
     FORBIDDEN = 403
     NOT_FOUND = 404

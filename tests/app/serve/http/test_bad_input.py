@@ -283,6 +283,7 @@ FUNCTION = {"name": "f", "parameters": {"properties": {"a": UNUSABLE}}}
         ("/v1/responses", {"input": "x" * MODEL.n_ctx}, "input"),
         (CHAT, hi(response_format=FORM), "response_format"),
         (CHAT, hi(grammar="root ::= ["), "grammar"),
+        (CHAT, hi(grammar="root ::= root"), "grammar"),
         (
             CHAT,
             hi(tools=[{"type": "function", "function": FUNCTION}], tool_choice="required"),
