@@ -81,7 +81,7 @@ def said(role: str, content: Any) -> dict[str, Any]:
         (hi(logit_bias={"x": 1}), "logit_bias.x"),
         (hi(stop=""), "stop"),
         (hi(stop=["a"] * (MOST_STOPS + 1)), "stop"),
-        (hi(stop=[1]), "stop"),
+        (hi(stop=[1]), "stop.0"),
         (hi(stream="perhaps"), "stream"),
         (hi(top_logprobs=2), "top_logprobs"),
         (hi(logprobs=True, top_logprobs=21), "top_logprobs"),
@@ -128,7 +128,7 @@ def test_a_field_that_cannot_be_is_refused_by_name(
 @pytest.mark.parametrize(
     ("body", "param"),
     [
-        ({"prompt": [1, 2, 3]}, "prompt"),
+        ({"prompt": [1, 2, 3]}, "prompt.0"),
         ({"prompt": "a", "echo": True}, "echo"),
         ({"prompt": "a", "best_of": 2}, "best_of"),
         ({"prompt": ["a"] * 9, "n": 2}, "n"),
@@ -152,6 +152,15 @@ def test_completions_refuse_by_name_too(server: Server, body: Any, param: str) -
         (hi(logit_bias=[]), "logit_bias: must be an object"),
         ({"messages": "hi"}, "messages: must be a list"),
         ({"messages": []}, "messages: must have at least one item"),
+        (hi(messages=None), "messages: is missing"),
+        (hi(max_tokens=-1), "max_tokens: must be greater than or equal to 1"),
+        (hi(max_tokens=1.5), "max_tokens: must be an integer"),
+        (hi(stream="yes"), "stream: must be true or false"),
+        (hi(stop=5), "stop: must be a string or a list"),
+        (hi(stop=[""]), "stop.0: must have at least 1 character"),
+        (said("user", [{"type": 5}]), "messages.0.content.0.type: must be a string"),
+        (hi(tool_choice="x"), "tool_choice: must be 'auto', 'none' or 'required' or an object"),
+        (hi(n="2", temperature="x"), "n: must be an integer"),
     ],
 )
 def test_errors_are_in_words_of_json(server: Server, body: Any, message: str) -> None:
