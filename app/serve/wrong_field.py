@@ -28,7 +28,7 @@ MOST_SHOWN = 200
 
 def wrong_field(error: ValidationError, body: object) -> RefusedError:
     """The refusal of a body whose check found errors: it tells the first."""
-    # The bounds above keep the number of errors small; pydantic has no way to ask for the first.
+    # What is read is bounded, so errors are few; pydantic has no way to ask for the first.
     errors = error.errors(include_url=False, include_input=False)
     places = [_place(one["loc"], body, is_missing=one["type"] == "missing") for one in errors]
     # Where several types are possible, what is wrong within one of them tells most.
@@ -61,7 +61,8 @@ def _message(errors: Sequence[ErrorDetails]) -> str:
 def _wanted(error: ErrorDetails) -> str:
     """What a value should have been; "" if the error is another."""
     if error["type"] == "literal_error":
-        return str(error.get("ctx", {}).get("expected", ""))
+        expected = str(error.get("ctx", {}).get("expected", ""))
+        return {"True": "true", "False": "false"}.get(expected, expected)
     return _WANTED.get(error["type"], "")
 
 

@@ -167,6 +167,11 @@ def test_errors_are_in_words_of_json(server: Server, body: Any, message: str) ->
     assert post(server, CHAT, body).error["message"] == message
 
 
+def test_a_truth_value_is_in_words_of_json_too(server: Server) -> None:
+    refused = post(server, COMPLETIONS, {"prompt": "a", "echo": True})
+    assert refused.error["message"] == "echo: must be false"
+
+
 def test_an_empty_prompt_and_a_gap_for_a_model_that_fills_none_are_refused(server: Server) -> None:
     for body in ({"prompt": ""}, {"prompt": "a", "suffix": "b"}):
         assert post(server, COMPLETIONS, body).status == 400
