@@ -232,6 +232,7 @@ def test_other_paths_and_methods_have_errors_of_the_same_form(server: Server) ->
     assert "/v1/chat/completions" in send(server, "POST", "/chat/completions").error["message"]
     assert "use" not in send(server, "POST", "/nothing").error["message"]
     assert send(server, "GET", CHAT).status == 405
+    assert send(server, "GET", CHAT).headers["allow"] == "POST"
     assert send(server, "OPTIONS", CHAT).status == 405
     assert send(server, "DELETE", "/health").status == 405
     assert send(server, "GET", "/v1/models/other").status == 404
