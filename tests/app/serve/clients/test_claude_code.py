@@ -1,4 +1,4 @@
-"""Claude Code answers a question through the server, set up as `--print-config claude-code` says."""
+"""Claude Code answers through the server, set up as `--print-config claude-code` says."""
 
 import shlex
 import shutil
