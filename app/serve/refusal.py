@@ -1,5 +1,6 @@
 """Why a request is not answered; each dialect words it in its own body."""
 
+from collections.abc import Mapping
 from enum import Enum
 
 
@@ -8,6 +9,7 @@ class RefusalKind(Enum):
 
     INVALID = 400
     CONTEXT_EXCEEDED = 1400
+    UNUSABLE_FORM = 2400
     UNAUTHORIZED = 401
     FORBIDDEN = 403
     NOT_FOUND = 404
@@ -27,13 +29,23 @@ class RefusalKind(Enum):
 
 
 class RefusedError(Exception):
-    """A request that is not answered. param: the field that is wrong, "" if none is."""
+    """A request that is not answered.
 
-    def __init__(self, kind: RefusalKind, message: str, param: str = "") -> None:
+    param: the field that is wrong, "" if none is. headers: further ones of the response.
+    """
+
+    def __init__(
+        self,
+        kind: RefusalKind,
+        message: str,
+        param: str = "",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(message)
         self.kind = kind
         self.message = message
         self.param = param
+        self.headers = headers or {}
 
 
 def stopped() -> RefusedError:

@@ -4,10 +4,11 @@ import math
 from typing import Annotated, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import ErrorDetails, PydanticCustomError, from_json
+from pydantic_core import PydanticCustomError, from_json
 
 from app.serve.limits import MOST_FIELDS, MOST_ITEMS, MOST_VALUES
-from app.serve.refusal import RefusedError, invalid
+from app.serve.refusal import invalid
+from app.serve.wrong_field import MOST_SHOWN, wrong_field
 
 _Body = TypeVar("_Body", bound=BaseModel)
 _Item = TypeVar("_Item")
@@ -16,16 +17,6 @@ Items = Annotated[list[_Item], Field(max_length=MOST_ITEMS, fail_fast=True)]
 """A list of bounded length whose first wrong item ends the check: each error costs microseconds."""
 
 _MOST_FIELDS = {"most": MOST_FIELDS}
-_OBJECT, _LIST = "must be an object", "must be a list"
-_MESSAGES = {
-    "model_type": _OBJECT,
-    "model_attributes_type": _OBJECT,
-    "dict_type": _OBJECT,
-    "list_type": _LIST,
-}
-"""Messages in words of JSON; pydantic's own are in words of Python, and name our classes."""
-_MOST_SHOWN = 200
-"""Longest message about one field; it may repeat what was sent."""
 
 
 class _Part(BaseModel):
@@ -69,7 +60,7 @@ def read_body(kind: type[_Body], body: bytes) -> _Body:
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        raise _refused(error, value) from None
+        raise wrong_field(error, value) from None
     except RecursionError:
         raise invalid("the body is nested too deeply") from None
 
@@ -81,7 +72,7 @@ def _json(body: bytes) -> object:
     try:
         value: object = from_json(body, allow_inf_nan=False)
     except ValueError as error:
-        raise invalid(f"the body is not valid JSON: {error}"[:_MOST_SHOWN]) from None
+        raise invalid(f"the body is not valid JSON: {error}"[:MOST_SHOWN]) from None
     if not _is_finite(value):
         raise invalid("the body is not valid JSON: a number is too large")
     return value
@@ -111,39 +102,3 @@ def _is_finite(value: object) -> bool:
         elif isinstance(item, list):
             waiting += cast("list[object]", item)
     return True
-
-
-def _refused(error: ValidationError, body: object) -> RefusedError:
-    # The bounds above keep the number of errors small; pydantic has no way to ask for the first.
-    first = error.errors(include_url=False, include_input=False)[0]
-    place = _place(first["loc"], body, is_missing=first["type"] == "missing")
-    if first["type"] == "extra_forbidden":
-        return invalid(f"{place} is not supported", place)
-    message = _message(first)
-    if not place:
-        return invalid(f"the body {message}" if message in _MESSAGES.values() else message)
-    return invalid(f"{place}: {message}"[:_MOST_SHOWN], place)
-
-
-def _message(error: ErrorDetails) -> str:
-    """What is wrong with a value."""
-    if error["type"] == "too_short":
-        least = error.get("ctx", {}).get("min_length", 1)
-        return "must have at least one item" if least == 1 else f"must have at least {least} items"
-    return _MESSAGES.get(error["type"], error["msg"])
-
-
-def _place(parts: tuple[int | str, ...], body: object, *, is_missing: bool) -> str:
-    """Where an error is; the names of types that were tried, which no body has, are left out."""
-    place: list[str] = []
-    at = body
-    for number, part in enumerate(parts, start=1):
-        if isinstance(at, dict) and part in at:
-            at = cast("dict[object, object]", at)[part]
-        elif isinstance(at, list) and isinstance(part, int):
-            items = cast("list[object]", at)
-            at = items[part] if part < len(items) else None
-        elif not (is_missing and number == len(parts)):
-            continue
-        place.append(str(part))
-    return ".".join(place)[:_MOST_SHOWN]

@@ -5,15 +5,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from backends.base import UsageError
+from decoding.constraint.constraint_error import GrammarError
 from decoding.constraint.finite_schema import is_endless
 from decoding.constraint.grammar import Grammar, GrammarKind
+from decoding.constraint.schema_depth import depth
 
 if TYPE_CHECKING:
     from llguidance import LLParserLimits
 
 _LONGEST = 1 << 20
 """Characters of a grammar. A guess; not measured."""
+
+_LONGEST_GBNF = 1 << 17
+"""Characters of one in GBNF: 0.2 million took a second to read, 0.9 million 14 s."""
+
+_MOST_RULES = 500
+"""Rules of one in GBNF, each of which may lead to another: see schema_depth."""
+
+_DEEPEST = 300
+"""Depth of a schema. A stack of 2 MB, as threads of Windows have, holds some 400."""
 
 _MOST_STATES = 50_000
 """States of the lexer, of 1 to 2 kB each: at most about 100 MB. A guess; not measured."""
@@ -68,7 +78,7 @@ class CompiledGrammar:
             name, json.dumps({"grammars": [outer, inner]}), json.dumps({"grammars": [inner]})
         )
 
-    def refused(self, reason: str) -> UsageError:
+    def refused(self, reason: str) -> GrammarError:
         """The error that names what is wrong with it."""
         return _refused(self.name, reason)
 
@@ -86,13 +96,14 @@ def compiled(grammar: Grammar) -> CompiledGrammar:
     """Compile and check a grammar; takes milliseconds, and no model.
 
     Raises:
-        UsageError: it cannot be read, uses what is not supported, or nothing can match it.
+        GrammarError: it cannot be read, uses what is not supported, or nothing can match it.
     """
     from llguidance import LLMatcher
 
     name = _NAMES[grammar.kind]
-    if len(grammar.text) > _LONGEST:
-        raise UsageError(f"{name} is too long", f"at most {_LONGEST:,} characters")
+    longest = _LONGEST_GBNF if grammar.kind is GrammarKind.GBNF else _LONGEST
+    if len(grammar.text) > longest:
+        raise GrammarError(f"{name} is too long", f"at most {longest:,} characters")
     try:
         made = CompiledGrammar.of(name, _converted(grammar))
         is_wrong, messages = LLMatcher.validate_grammar_with_warnings(made.text, limits=limits())
@@ -135,43 +146,54 @@ def _schema(text: str) -> Mapping[str, Any]:
     """The object of a schema.
 
     Raises:
-        UsageError: it is not JSON, neither an object nor a boolean, or endless.
+        GrammarError: it is not JSON, neither an object nor a boolean, or endless.
     """
     try:
         schema: object = json.loads(text)
     except ValueError as error:
-        raise UsageError("the JSON schema cannot be read", f"it is not JSON: {error}") from error
+        raise GrammarError("the JSON schema cannot be read", f"it is not JSON: {error}") from error
     except RecursionError as error:
-        raise UsageError("the JSON schema cannot be used", "it is nested too deeply") from error
+        raise GrammarError("the JSON schema cannot be used", "it is nested too deeply") from error
     if isinstance(schema, dict):
         schema = cast("dict[str, Any]", schema)
         if is_endless(schema):
             why = "it refers to itself without end, so that no answer to it ends"
-            raise UsageError("the JSON schema cannot be used", why)
+            raise GrammarError("the JSON schema cannot be used", why)
+        if depth(schema) > _DEEPEST:
+            why = "it is nested too deeply, or has too many parts or references"
+            raise GrammarError("the JSON schema cannot be used", why)
         return schema
     if schema is True:
         return {}
     why = "nothing can match it" if schema is False else "it is neither an object nor a boolean"
-    raise UsageError("the JSON schema cannot be used", why)
+    raise GrammarError("the JSON schema cannot be used", why)
 
 
 def _from_gbnf(text: str) -> str:
     """A GBNF grammar, as of llama.cpp, in the Lark form.
 
     Raises:
-        UsageError: it cannot be read.
+        GrammarError: it cannot be read.
     """
     from llguidance.gbnf_to_lark import gbnf_to_lark
 
+    if text.count("::=") > _MOST_RULES:
+        raise GrammarError(
+            "the GBNF grammar cannot be used", f"it has more than {_MOST_RULES} rules"
+        )
     try:
         return gbnf_to_lark(text)
+    except RecursionError as error:
+        raise GrammarError("the GBNF grammar cannot be read", "it is nested too deeply") from error
     except Exception as error:  # its parser raises whatever it stumbles over
         reason = _short(str(error) or type(error).__name__)
-        raise UsageError("the GBNF grammar cannot be read", reason) from error
+        raise GrammarError("the GBNF grammar cannot be read", reason) from error
 
 
-def _refused(name: str, reason: str) -> UsageError:
-    return UsageError(f"{name} cannot be used", _short(reason))
+def _refused(name: str, reason: str) -> GrammarError:
+    if reason.startswith("panic"):  # a bound of the library; what follows is about its own code
+        reason = "it is too large"
+    return GrammarError(f"{name} cannot be used", _short(reason))
 
 
 def _short(reason: str) -> str:

@@ -1,6 +1,10 @@
 """Errors of a constraint on a reply."""
 
-from backends.base import ModelError
+from backends.base import ModelError, UsageError
+
+
+class GrammarError(UsageError):
+    """A schema or grammar that cannot be used."""
 
 
 class ConstraintError(ModelError):

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
+from decoding.constraint.json_pointer import pointed_at
+
 _MOST_VISITS = 100_000
 """Parts of a schema looked at, 0.1 s; one that needs more is taken to be finite."""
 
@@ -28,7 +30,7 @@ class _Search:
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._visits = 0
         self._finite: set[str] = set()
-        targets = {ref: _target(schema, ref) for ref in set(self._references(schema))}
+        targets = {ref: pointed_at(schema, ref) for ref in set(self._references(schema))}
         is_growing = True
         while is_growing:
             found = {
@@ -79,21 +81,6 @@ def _needed(part: Mapping[str, Any]) -> Iterable[object]:
         first = _list(part.get("prefixItems"))[:least]
         return [*first, part.get("items")] if len(first) < least else first
     return ()
-
-
-def _target(schema: Mapping[str, Any], reference: str) -> object:
-    """The part of a schema that a local JSON pointer names; None if there is no such part."""
-    if reference != "#" and not reference.startswith("#/"):
-        return None
-    part: object = schema
-    for name in reference.split("/")[1:]:
-        key = name.replace("~1", "/").replace("~0", "~")
-        items = _list(part)
-        if key.isdecimal() and int(key) < len(items):
-            part = items[int(key)]
-        else:
-            part = _object(part).get(key)
-    return part
 
 
 def _object(value: object) -> dict[str, Any]:

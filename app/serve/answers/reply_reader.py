@@ -18,6 +18,7 @@ from app.serve.reply_events import (
     Usage,
 )
 from backends.base import PromptTooLargeError, PromptTooLongError, SpecchatError, UsageError
+from decoding.constraint.constraint_error import GrammarError
 from decoding.events import FinishReason
 
 _REASONS = {
@@ -31,6 +32,8 @@ def refusal_of(error: Exception) -> RefusedError:
     """An error of the engine, as a program is told of it."""
     if isinstance(error, PromptTooLargeError | PromptTooLongError):
         return RefusedError(RefusalKind.CONTEXT_EXCEEDED, error.summary)
+    if isinstance(error, GrammarError):
+        return RefusedError(RefusalKind.UNUSABLE_FORM, error.summary)
     if isinstance(error, UsageError):
         return RefusedError(RefusalKind.INVALID, error.summary)
     if isinstance(error, SpecchatError):

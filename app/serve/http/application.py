@@ -81,7 +81,7 @@ class Application:
             return refusal
         except HTTPException as error:
             kind = _KINDS.get(error.status_code, RefusalKind.INVALID)
-            return RefusedError(kind, self._unrouted(scope, error))
+            return RefusedError(kind, self._unrouted(scope, error), headers=error.headers)
         except ClientDisconnect:
             raise
         except asyncio.CancelledError:
@@ -102,7 +102,7 @@ class Application:
     def _error(self, path: str, refusal: RefusedError) -> JSONResponse:
         speaks = [dialect for dialect in self._dialects if path.startswith(dialect.path)]
         dialect = (speaks or self._dialects)[0]
-        headers = _HEADERS.get(refusal.kind)
+        headers = {**_HEADERS.get(refusal.kind, {}), **refusal.headers}
         return JSONResponse(dialect.error(refusal), refusal.kind.status, headers)
 
 

@@ -69,7 +69,7 @@ class ReplyEndpoint:
             try:
                 await self._served.check(answers[:: asked.choices])
             except RefusedError as refusal:
-                raise await with_field(refusal, asked) from refusal
+                raise with_field(refusal, asked) from refusal
             replies = self._replies(asked, answers, turn)
             if asked.is_streamed:
                 await self._stream(replies, writer, send)
@@ -89,7 +89,7 @@ class ReplyEndpoint:
                     async for batch in new:
                         yield choice, batch
             except RefusedError as refusal:
-                raise await with_field(refusal, asked) from refusal
+                raise with_field(refusal, asked) from refusal
             finally:
                 served.metrics.count_when_done(answer)
 

@@ -63,6 +63,7 @@ class CommonFields(Fields):
     service_tier: object = None
     safety_identifier: object = None
     prompt_cache_key: object = None
+    prompt_cache_options: object = None
     prompt_cache_retention: object = None
     cache_prompt: object = None
     timings_per_token: object = None

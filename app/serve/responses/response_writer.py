@@ -128,7 +128,7 @@ def _head(model: str, asked: ResponsesRequest) -> Fields:
         "max_output_tokens": asked.max_output_tokens,
         "previous_response_id": None,
         "store": False,
-        "text": {"format": {"type": "text"}},
+        "text": {"format": asked.text.format.sent},
         "tool_choice": choice if isinstance(choice, str) else choice.model_dump(),
         "tools": [
             {**tool.model_dump(), "strict": False}

@@ -47,6 +47,11 @@ class Format(Fields):
     strict: object = None
 
     @property
+    def sent(self) -> dict[str, object]:
+        """The form as it was sent."""
+        return {"type": self.type, **self.model_dump(by_alias=True, exclude_unset=True)}
+
+    @property
     def grammar(self) -> Grammar | None:
         """The grammar of the reply, None if it may be any text."""
         if self.type == "json_schema":

@@ -1,15 +1,20 @@
-"""A server for the tests of a module, whose model writes what each test wants."""
+"""Servers whose models write what each test wants."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 
 import pytest
 
+from app.serve.limits import Limits
 from app.serve.server import Server
-from tests.fixtures.scripted import opened
+from tests.fixtures.scripted import ScriptedModel, opened
 from tests.fixtures.served_engine import serving
 from tests.fixtures.speaker import HERMES, Speaker
+
+Serve = Callable[..., Server]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +52,14 @@ def spoken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spoken]:
     model = Speaker(HERMES)
     with serving(tmp_path_factory.mktemp("served"), opened(model)) as server:
         yield Spoken(server, model)
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Serve]:
+    """Serves a scripted model: serve(model, key="", limits=None) -> Server."""
+    with ExitStack() as held:
+
+        def start(model: ScriptedModel, key: str = "", limits: Limits | None = None) -> Server:
+            return held.enter_context(serving(tmp_path, opened(model), key=key, limits=limits))
+
+        yield start

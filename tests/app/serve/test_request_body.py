@@ -133,3 +133,12 @@ def test_a_message_that_calls_tools_needs_no_content() -> None:
     read = read_body(ChatRequest, json.dumps({"messages": [message]}).encode())
     (turn,) = conversation_of(read.messages).turns
     assert (turn.content, turn.calls[0].name) == ("", "f")
+
+
+HARMLESS = ("user", "metadata", "store", "service_tier", "prompt_cache_key", "prompt_cache_options")
+
+
+@pytest.mark.parametrize("field", HARMLESS)
+def test_fields_that_change_no_answer_are_ignored(field: str) -> None:
+    for kind, body in ((ChatRequest, said("hi")), (ResponsesRequest, {"input": "hi"})):
+        assert read_body(kind, json.dumps({**body, field: {"any": "thing"}}).encode())

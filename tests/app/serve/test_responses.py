@@ -40,6 +40,14 @@ def test_a_text_is_answered(spoken: Spoken, client: openai.OpenAI) -> None:
     assert spoken.prompt.startswith("<|im_start|>system\nBe brief.<|im_end|>")
 
 
+def test_a_response_tells_which_form_was_asked_for(spoken: Spoken, client: openai.OpenAI) -> None:
+    spoken.say("1")
+    form = {"type": "json_schema", "name": "count", "schema": {"type": "integer"}}
+    response = ask(client, text={"format": form}).model_dump(by_alias=True, exclude_none=True)
+    assert (response["output"][0]["content"][0]["text"], response["text"]["format"]) == ("1", form)
+    assert ask(client).text.format.type == "text"
+
+
 def test_a_stream_has_reasoning_text_and_calls(spoken: Spoken, client: openai.OpenAI) -> None:
     spoken.say(f"<think>\nHm.\n</think>\n\nI look.\n{CALL}\n{CALL}")
     kinds: list[str] = []

@@ -8,10 +8,11 @@ import pytest
 
 from app.serve.clients.client_config import client_config
 from app.serve.clients.shell import Posix
-from tests.app.serve.clients.conftest import Run, Serve, endpoint_of, installed
+from tests.app.serve.clients.conftest import Run, endpoint_of
+from tests.app.serve.clients.programs import from_pypi
+from tests.app.serve.conftest import Serve
 from tests.fixtures.scripted import ScriptedModel
 
-_AIDER = ("uv", "tool", "run", "--from", "aider-chat==0.86.2", "aider")
 _OPTIONS = (
     "--yes-always", "--no-git", "--no-gitignore", "--no-check-update", "--analytics-disable",
     "--no-show-release-notes", "--no-show-model-warnings", "--no-pretty", "--no-fancy-input",
@@ -23,7 +24,7 @@ _EDIT = ["greeting.py\n", "```\n", 'print("', "goodbye", '")\n', "```\n"]
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_it_edits_a_file(serve: Serve, run_client: Run, tmp_path: Path) -> None:
-    aider = shlex.join(installed(_AIDER))
+    aider = shlex.quote(from_pypi("aider-chat", "0.86.2", "aider"))
     file = tmp_path / "project" / "greeting.py"
     file.parent.mkdir()
     file.write_text('print("hello")\n', encoding="utf-8")

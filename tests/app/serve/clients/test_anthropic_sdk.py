@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.serve.server import Server
-from tests.app.serve.clients.conftest import Serve
+from tests.app.serve.conftest import Serve
 from tests.fixtures.scripted import END, ScriptedModel
 
 anthropic = pytest.importorskip("anthropic")

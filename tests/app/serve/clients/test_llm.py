@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from app.serve.clients.client_config import client_config
-from tests.app.serve.clients.conftest import Run, Serve, endpoint_of
+from tests.app.serve.clients.conftest import Run, endpoint_of
+from tests.app.serve.conftest import Serve
 from tests.fixtures.scripted import ScriptedModel
 
 pytest.importorskip("llm")

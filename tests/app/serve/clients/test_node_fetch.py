@@ -3,7 +3,6 @@
 Time is scaled: a second for its 300, so that a heartbeat comes every thirtieth of a second.
 """
 
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +12,9 @@ from threading import Event
 import pytest
 
 from app.serve.limits import Limits
-from tests.app.serve.clients.conftest import PATIENCE_SECONDS, Serve
+from tests.app.serve.clients.conftest import PATIENCE_SECONDS
+from tests.app.serve.clients.programs import found_node
+from tests.app.serve.conftest import Serve
 from tests.fixtures.scripted import ScriptedModel
 
 _SCRIPT = Path(__file__).with_name("fetch.mjs")
@@ -23,16 +24,13 @@ _NEVER = 3600.0
 _TWELVE_MINUTES = 72
 """Heartbeats in them. Six minutes would do, but Node looks at its clock once a second only."""
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed"),
-]
+pytestmark = pytest.mark.slow
 
 
 @contextmanager
 def _fetching(address: str, comments: int) -> Iterator[subprocess.Popen[str]]:
     url = f"{address}/v1/chat/completions"
-    command = ["node", str(_SCRIPT), url, str(_TIMEOUT_MS), str(comments)]
+    command = [found_node().program, str(_SCRIPT), url, str(_TIMEOUT_MS), str(comments)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         yield process

@@ -14,7 +14,7 @@ from app.serve.server import Server
 from app.serve.server_options import ServerOptions
 from app.settings.answering import Answering
 from decoding.sampling.sampling_settings import SamplingSettings
-from tests.app.serve.clients.conftest import Serve
+from tests.app.serve.conftest import Serve
 from tests.fixtures.scripted import END, ScriptedModel
 from tests.fixtures.settled import settle
 

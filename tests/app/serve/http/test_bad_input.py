@@ -81,7 +81,7 @@ def said(role: str, content: Any) -> dict[str, Any]:
         (hi(logit_bias={"x": 1}), "logit_bias.x"),
         (hi(stop=""), "stop"),
         (hi(stop=["a"] * (MOST_STOPS + 1)), "stop"),
-        (hi(stop=[1]), "stop"),
+        (hi(stop=[1]), "stop.0"),
         (hi(stream="perhaps"), "stream"),
         (hi(top_logprobs=2), "top_logprobs"),
         (hi(logprobs=True, top_logprobs=21), "top_logprobs"),
@@ -128,7 +128,7 @@ def test_a_field_that_cannot_be_is_refused_by_name(
 @pytest.mark.parametrize(
     ("body", "param"),
     [
-        ({"prompt": [1, 2, 3]}, "prompt"),
+        ({"prompt": [1, 2, 3]}, "prompt.0"),
         ({"prompt": "a", "echo": True}, "echo"),
         ({"prompt": "a", "best_of": 2}, "best_of"),
         ({"prompt": ["a"] * 9, "n": 2}, "n"),
@@ -152,10 +152,24 @@ def test_completions_refuse_by_name_too(server: Server, body: Any, param: str) -
         (hi(logit_bias=[]), "logit_bias: must be an object"),
         ({"messages": "hi"}, "messages: must be a list"),
         ({"messages": []}, "messages: must have at least one item"),
+        (hi(messages=None), "messages: is missing"),
+        (hi(max_tokens=-1), "max_tokens: must be greater than or equal to 1"),
+        (hi(max_tokens=1.5), "max_tokens: must be an integer"),
+        (hi(stream="yes"), "stream: must be true or false"),
+        (hi(stop=5), "stop: must be a string or a list"),
+        (hi(stop=[""]), "stop.0: must have at least 1 character"),
+        (said("user", [{"type": 5}]), "messages.0.content.0.type: must be a string"),
+        (hi(tool_choice="x"), "tool_choice: must be 'auto', 'none' or 'required' or an object"),
+        (hi(n="2", temperature="x"), "n: must be an integer"),
     ],
 )
 def test_errors_are_in_words_of_json(server: Server, body: Any, message: str) -> None:
     assert post(server, CHAT, body).error["message"] == message
+
+
+def test_a_truth_value_is_in_words_of_json_too(server: Server) -> None:
+    refused = post(server, COMPLETIONS, {"prompt": "a", "echo": True})
+    assert refused.error["message"] == "echo: must be false"
 
 
 def test_an_empty_prompt_and_a_gap_for_a_model_that_fills_none_are_refused(server: Server) -> None:
@@ -218,6 +232,7 @@ def test_other_paths_and_methods_have_errors_of_the_same_form(server: Server) ->
     assert "/v1/chat/completions" in send(server, "POST", "/chat/completions").error["message"]
     assert "use" not in send(server, "POST", "/nothing").error["message"]
     assert send(server, "GET", CHAT).status == 405
+    assert send(server, "GET", CHAT).headers["allow"] == "POST"
     assert send(server, "OPTIONS", CHAT).status == 405
     assert send(server, "DELETE", "/health").status == 405
     assert send(server, "GET", "/v1/models/other").status == 404
@@ -283,6 +298,7 @@ FUNCTION = {"name": "f", "parameters": {"properties": {"a": UNUSABLE}}}
         ("/v1/responses", {"input": "x" * MODEL.n_ctx}, "input"),
         (CHAT, hi(response_format=FORM), "response_format"),
         (CHAT, hi(grammar="root ::= ["), "grammar"),
+        (CHAT, hi(grammar="root ::= root"), "grammar"),
         (
             CHAT,
             hi(tools=[{"type": "function", "function": FUNCTION}], tool_choice="required"),

@@ -8,7 +8,7 @@ from app.serve.http.guard import Guard
 from app.serve.refusal import RefusedError
 from app.serve.server_options import ServerOptions
 from backends.base import UsageError
-from tests.app.serve.http.conftest import Serve
+from tests.app.serve.conftest import Serve
 from tests.fixtures.scripted import ScriptedModel
 from tests.fixtures.served_engine import CHAT, HI, JSON, post, send
 

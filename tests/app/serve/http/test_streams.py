@@ -17,7 +17,7 @@ pytest.importorskip("uvicorn")
 from app.serve.answers import batches
 from app.serve.limits import Limits
 from app.serve.server import Server
-from tests.app.serve.http.conftest import Serve
+from tests.app.serve.conftest import Serve
 from tests.fixtures.scripted import ScriptedModel
 from tests.fixtures.served_engine import (
     CHAT,

@@ -138,6 +138,22 @@ def test_a_token_that_is_banned_does_not_come(
     assert liked.choices[0].message.content == 3 * piece
 
 
+def test_penalties_keep_an_answer_from_repeating_itself(chat) -> None:
+    def words(**options: object) -> list[str]:
+        asked = [{"role": "user", "content": "Repeat the word yes many times."}]
+        text = chat(messages=asked, max_tokens=24, temperature=0, **options)
+        return text.choices[0].message.content.lower().replace(",", "").split()
+
+    often = words().count("yes")
+    assert often > 4
+    penalties = [
+        {"presence_penalty": 2.0, "frequency_penalty": 2.0},
+        {"extra_body": {"repeat_penalty": 1.8}},
+    ]
+    for options in penalties:
+        assert words(**options).count("yes") < often / 2
+
+
 def test_a_predicted_answer_is_the_same_in_fewer_steps(chat, greedy: str) -> None:
     answered = chat(prediction={"type": "content", "content": greedy})
     assert answered.choices[0].message.content == greedy
