@@ -79,7 +79,8 @@ def test_what_is_set_holds_from_the_next_answer_on(
     lines = changed + b"one\n/stats\n" + back + b"two\n/stats\n"
     ended = specchat(*CHAT, "--system", "Be brief.", stdin=lines)
     assert ended.returncode == 0
-    assert re.findall(r"\[(\d+) tokens", ended.stderr) == ["3", "6"]
+    cut, usual = map(int, re.findall(r"\[(\d+) tokens", ended.stderr))
+    assert cut == 3 < usual <= 6  # the model may end its answer before
     assert [turns[0].content for turns in said] == ["Be kind.", "Be brief."]
 
 

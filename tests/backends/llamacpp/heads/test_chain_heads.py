@@ -26,10 +26,13 @@ TREES = ("eagle3", "eagle3-borrowing", "glm4moe")
 LINES = ("qwen35", "nemotron_h_moe", "step35", "mimo2")
 """The first two cannot verify trees, and of the others three layers draft in turn."""
 
+EXPERTS = ("glm4moe", "nemotron_h_moe")
+"""Heads with experts: where two are as likely, rounding chooses, and moves all logits of a row."""
+
 LAST = 305
-ROUNDING = 1e-3
-"""Of logits of 6, in passes of other sizes: 0.00006 was found. A head that only reads has the same
-bits as one that drafted in between (540 comparisons)."""
+ROUNDING = 3e-3
+"""Of logits of 6, in passes of other sizes: 0.00006 was found with AVX-512, 0.0012 with AVX2 alone.
+A head that only reads has the same bits as one that drafted in between (540 comparisons)."""
 
 OF_MODEL = 0.03
 """Of logits of 6: what a model leaves in passes of other sizes and after trees, whose half floats
@@ -68,6 +71,7 @@ def test_drafts_accepted_and_rejected_leave_what_a_new_context_reads(
         history = random.integers(3, 300, int(random.integers(1, 90))).tolist()
         for start in range(0, len(history) - 1, 40):
             context.forward(history[start : min(start + 40, len(history) - 1)], 0)
+        differences: list[float] = []
         for _ in range(12):
             tokens = random.integers(3, 300, int(random.integers(0, 6))).tolist()
             parents = [int(random.integers(-1, node)) for node in range(len(tokens))]
@@ -82,11 +86,13 @@ def test_drafts_accepted_and_rejected_leave_what_a_new_context_reads(
                 else:
                     rows = np.vstack([rows, *line(opened, tokens[:-1])])
                 expected = anew(of_kind.model, of_kind.head, history, tokens[: len(rows) - 1])
-                assert difference(rows, expected) < OF_MODEL
+                differences.append(difference(rows, expected))
             path = path_to(int(random.integers(-1, len(tokens))), parents)
             verify(context, history[-1], tokens, parents, path, is_tree=is_tree)
             history += [*(tokens[node] for node in path), int(random.integers(3, 300))]
             assert context.length == len(history) - 1
+        wrong = [each for each in differences if each >= OF_MODEL]
+        assert len(wrong) <= (of_kind.head.stem in EXPERTS), differences
 
 
 def draft_tree(context: Context, tokens: Sequence[int], parents: Sequence[int]) -> None:

@@ -27,8 +27,9 @@ from tests.fixtures.tiny.kinds import Tiny
 
 KINDS = ("eagle3", "eagle3-borrowing")
 GUESSED = (305, 210, 220, 230)
-ROUNDING = 1e-3
-"""Of logits of 6, in passes of other sizes: 0.00006 was found."""
+ROUNDING = 3e-3
+"""Of logits of 6, in passes of other sizes: 0.00006 was found with AVX-512, 0.0012 with AVX2
+alone."""
 
 
 @pytest.fixture(scope="module")
