@@ -25,8 +25,8 @@ async def batches(
 ) -> AsyncGenerator[list[ReplyEvent], None]:
     """Have an answer filled, and yield its events, those of a step or of a moment together.
 
-    After so many seconds of silence it yields none. Whoever stops reading ends the answer after its
-    current step.
+    After so many seconds of silence, in which a prompt may well be read further, it yields none.
+    Whoever stops reading ends the answer after its current step.
 
     Raises:
         RefusedError: the answer failed.
@@ -37,11 +37,15 @@ async def batches(
     try:
         engine.begin(answer)
         pace, due = _pace(engine), 0.0
+        told_at = time.monotonic()
         while not reader.is_over:
-            is_silent = not await changes.wait(due - time.monotonic(), silence)
+            now = time.monotonic()
+            await changes.wait(due - now, told_at + silence - now)
             batch = list(reader.read())
-            due = time.monotonic() + pace if batch else 0.0
-            if batch or is_silent:
+            now = time.monotonic()
+            due = now + pace if batch else 0.0
+            if batch or now >= told_at + silence:
+                told_at = now
                 yield batch
     finally:
         answer.stop()
@@ -79,20 +83,18 @@ class _Changes:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._set)
 
-    async def wait(self, least: float, most: float) -> bool:
+    async def wait(self, least: float, most: float) -> None:
         """Wait for so many seconds or the end; where that is no time, for a change.
 
-        most: seconds after which it returns False, for nothing changed.
+        most: seconds to wait for a change.
         """
         if least > 0:
             self._is_told = True  # no step wakes the loop: all are read after this time
             await happens(self._is_over, least)
-            has_changed = True
         else:
-            has_changed = await happens(self._changed, most)
+            await happens(self._changed, most)
         self._changed.clear()
         self._is_told = False  # before anything is read: a change from now on wakes again
-        return has_changed
 
     def _set(self) -> None:
         self._changed.set()

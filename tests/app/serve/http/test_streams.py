@@ -92,6 +92,26 @@ def test_headers_come_at_once_and_comments_until_the_first_text(serve: Serve) ->
             assert text_of(stream) == "".join(WORDS)
 
 
+class Slow:
+    """A gate that holds each pass for a while."""
+
+    SECONDS = 0.1
+
+    def wait(self, _seconds: float) -> bool:
+        return Event().wait(self.SECONDS)
+
+
+def test_comments_come_while_a_prompt_is_read_further(serve: Serve) -> None:
+    model = ScriptedModel(WORDS, gate=Slow())  # type: ignore[arg-type]
+    server = serve(model, limits=replace(QUICK, heartbeat_seconds=5 * Slow.SECONDS))
+    long = {"messages": [{"role": "user", "content": "x" * 7000}], "stream": True}
+    with connected(server) as connection:
+        connection.sendall(request_bytes(long))
+        silence = read_until(connection, b"data: ").partition(b"data: ")[0]
+    assert model.passes > 8
+    assert silence.count(BEAT) >= 2
+
+
 def test_steps_within_the_pace_are_one_batch_and_the_end_comes_at_once(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
