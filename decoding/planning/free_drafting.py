@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from decoding.constraint.constraint_error import ConstraintError
 from decoding.draft import NO_DRAFT, Draft
+from decoding.drafters.forced.under_grammar import with_grounds
 from decoding.estimation.cost import CostModel
 from decoding.forms import PointMassLine
 from decoding.planning.consensus import Consensus, Proposal
 from decoding.planning.draft_length import NOTHING, Option, best_affordable, options
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.planning.poll_schedule import PollSchedule
-from decoding.planning.under_grammar import with_grounds
 from decoding.planning.union_tree import UnionTree, is_forked, union
 from decoding.sampling.sampler import Sampler
 from decoding.sampling.sampling_settings import SamplingSettings
