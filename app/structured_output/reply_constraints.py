@@ -8,6 +8,7 @@ from backends.chat.chat_template import Prompt
 from decoding.constraint.after_reasoning import AfterReasoning, Reasoning
 from decoding.constraint.compiled_grammar import compiled
 from decoding.constraint.constraint import Constraint
+from decoding.constraint.divisions import Divisions
 from decoding.constraint.grammar import Grammar
 from decoding.constraint.grammar_vocabulary import GrammarVocabulary
 from decoding.drafters.cross_vocabulary.speller import Speller
@@ -27,6 +28,7 @@ class ReplyConstraints:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._vocabulary: GrammarVocabulary | None = None
+        self._divisions: Divisions | None = None
 
     @property
     def is_ready(self) -> bool:
@@ -44,7 +46,8 @@ class ReplyConstraints:
         """
         made = compiled(grammar)
         vocabulary = self._built()
-        constraint: Constraint = vocabulary.constraint(made)
+        self._divisions = self._divisions or Divisions(vocabulary.texts)
+        constraint: Constraint = vocabulary.constraint(made, self._divisions)
         end = len(prompt.tokens) - prompt.begun
         reasoning = self._reasoning(prompt.tokens[:end]) if prompt.is_conversation else None
         if reasoning is not None:

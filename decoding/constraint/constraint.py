@@ -1,6 +1,7 @@
 """Contract of what the tokens of one reply are limited to."""
 
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -10,18 +11,32 @@ Mask = NDArray[np.bool_]
 """Which tokens may follow, shape (n_vocab,)."""
 
 
-class Forced(NamedTuple):
-    """Tokens of the only text that may follow, in the division that the tokenizer makes of it.
+class Grounds(IntEnum):
+    """What speaks for a token at a place of a reply.
 
-    certain: number of the first of them that the tokenizer divides off whatever follows the text;
-    the last ones may become part of a longer token.
+    Where only one text may follow: KNOWN, the model always divided such a text so. LIKELY, it did
+    last time, or its tokenizer does, at no beginning of a word. GUESSED, its tokenizer does, or
+    nothing is known. DIFFERENT, the model divided it otherwise.
+    Elsewhere: FIRST and SECOND, tokens after such a text; FURTHER, those after them.
     """
 
+    KNOWN = 0
+    LIKELY = 1
+    GUESSED = 2
+    DIFFERENT = 3
+    FIRST = 4
+    SECOND = 5
+    FURTHER = 6
+
+
+class Forced(NamedTuple):
+    """Tokens of the only text that may follow, in the division that the model may well make."""
+
     tokens: tuple[int, ...]
-    certain: int
+    grounds: tuple[Grounds, ...]
 
 
-NOTHING_FORCED = Forced((), 0)
+NOTHING_FORCED = Forced((), ())
 
 
 class Constraint(Protocol):
@@ -56,6 +71,10 @@ class Constraint(Protocol):
 
         They are a guess: the text is certain, but the model may divide it otherwise.
         """
+        ...
+
+    def grounds(self, drafted: Sequence[int], tokens: Sequence[int]) -> Sequence[Grounds]:
+        """What speaks for each of tokens after the reply so far and drafted, all of them legal."""
         ...
 
     def accept(self, tokens: Sequence[int]) -> None:

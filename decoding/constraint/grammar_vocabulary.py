@@ -5,7 +5,9 @@ from typing import Any, cast
 
 from backends.base import ModelError, Tokenizer
 from decoding.constraint.compiled_grammar import CompiledGrammar, limits
-from decoding.constraint.forced_text import ForcedText, Spell
+from decoding.constraint.divider import Divider, Spell
+from decoding.constraint.divisions import Divisions
+from decoding.constraint.forced_text import ForcedText
 from decoding.constraint.matcher_constraint import MatcherConstraint
 from decoding.constraint.walker import Walker
 
@@ -30,8 +32,12 @@ class GrammarVocabulary:
             TokenizerWrapper(cast("Any", stated)), eos_token=stated.end_tokens
         )
 
-    def constraint(self, grammar: CompiledGrammar) -> MatcherConstraint:
+    def constraint(
+        self, grammar: CompiledGrammar, divisions: Divisions | None = None
+    ) -> MatcherConstraint:
         """A constraint that nothing was accepted under yet.
+
+        divisions: known from earlier replies of the model, and learned further in this one.
 
         Raises:
             UsageError: the grammar cannot be used with this vocabulary, or nothing can match it.
@@ -40,7 +46,8 @@ class GrammarVocabulary:
         for walker in (matched, forcing):
             if walker.matcher.is_error():
                 raise grammar.refused(walker.matcher.get_error())
-        forced = ForcedText(forcing, self.texts, self._spell, self._end)
+        divider = Divider(self.texts, self._spell, divisions or Divisions(self.texts))
+        forced = ForcedText(forcing, divider, self._end)
         constraint = MatcherConstraint(matched, forced, self.n_vocab, self.end_tokens)
         try:
             constraint.allowed(())

@@ -5,7 +5,7 @@ from threading import Lock
 
 import numpy as np
 
-from decoding.constraint.constraint import NOTHING_FORCED, Forced, Mask
+from decoding.constraint.constraint import NOTHING_FORCED, Forced, Grounds, Mask
 from decoding.constraint.constraint_error import NotAllowedError
 from decoding.constraint.forced_text import ForcedText
 from decoding.constraint.walker import Walker
@@ -50,6 +50,15 @@ class MatcherConstraint:
     def forced(self, drafted: Sequence[int], limit: int) -> Forced:
         with self._lock:
             return NOTHING_FORCED if self._ended(drafted) else self._forcing.after(drafted, limit)
+
+    def grounds(self, drafted: Sequence[int], tokens: Sequence[int]) -> Sequence[Grounds]:
+        with self._lock:
+            if self._ended(drafted):
+                found: Sequence[Grounds] = ()
+            else:
+                end = next((at for at, one in enumerate(tokens) if one in self._end_tokens), None)
+                found = self._forcing.grounds(drafted, tokens[:end])
+        return (*found, *(Grounds.FURTHER,) * (len(tokens) - len(found)))
 
     def accept(self, tokens: Sequence[int]) -> None:
         """Advance by emitted tokens.

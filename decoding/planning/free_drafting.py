@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from decoding.constraint.constraint_error import ConstraintError
 from decoding.draft import NO_DRAFT, Draft
+from decoding.drafters.forced.under_grammar import with_grounds
 from decoding.estimation.cost import CostModel
 from decoding.forms import PointMassLine
 from decoding.planning.consensus import Consensus, Proposal
@@ -60,6 +61,7 @@ class FreeDrafting:
         self._n_vocab = n_vocab
         self._most_branches = self._branches = branches
         self._clock = clock
+        self._of_reply: Sequence[ManagedDrafter] = ()
         self._consensus = Consensus()
         self._step = 0
         self._next = 0
@@ -72,11 +74,16 @@ class FreeDrafting:
         self._sampler = Sampler(SamplingSettings())
 
     def add(self, drafters: Sequence[ManagedDrafter]) -> None:
-        """Poll further drafters, before the others: of equal proposals the first is sent."""
+        """Poll further drafters, before the others: of equal proposals the first is sent.
+
+        They know something of the reply itself.
+        """
+        self._of_reply = (*self._of_reply, *drafters)
         self._schedules = [*((managed, PollSchedule()) for managed in drafters), *self._schedules]
 
     def remove(self, drafters: Sequence[ManagedDrafter]) -> None:
         """Poll drafters that were added no more."""
+        self._of_reply = tuple(one for one in self._of_reply if one not in drafters)
         self._schedules = [entry for entry in self._schedules if entry[0] not in drafters]
         self._polled, self._promising = (), []
 
@@ -121,7 +128,10 @@ class FreeDrafting:
         return offer
 
     def _proposed(self, managed: ManagedDrafter, history: Sequence[int], limit: int) -> Draft:
-        """A proposal up to the first token that may not follow, which would surely be rejected."""
+        """A proposal up to the first token that may not follow, which would surely be rejected.
+
+        What the grammar tells of its tokens is their evidence, but for drafters of this reply.
+        """
         draft = managed.propose(history, limit, self._n_vocab)
         if self._sampler.constraint is None or not isinstance(draft.form, PointMassLine):
             return draft
@@ -129,7 +139,10 @@ class FreeDrafting:
             count = self._sampler.count_allowed(history, draft.tokens)
         except ConstraintError:  # of the grammar along this draft
             return NO_DRAFT
-        return draft.first(count) if count < len(draft) else draft
+        draft = draft.first(count) if count < len(draft) else draft
+        if managed in self._of_reply or not draft.tokens:
+            return draft
+        return with_grounds(draft, self._sampler.grounds(history, draft.tokens))
 
     def _best(
         self,

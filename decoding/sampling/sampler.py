@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backends.base import Warping
-from decoding.constraint.constraint import NOTHING_FORCED, Constraint, Forced, Mask
+from decoding.constraint.constraint import NOTHING_FORCED, Constraint, Forced, Grounds, Mask
 from decoding.sampling.adjustment import PENALTY_WINDOW
 from decoding.sampling.distribution import Distribution, warp
 from decoding.sampling.sampling_settings import SamplingSettings
@@ -102,6 +102,12 @@ class Sampler:
         if self.constraint is None:
             return NOTHING_FORCED
         return self.constraint.forced(self._after_accepted(history), limit)
+
+    def grounds(self, history: Sequence[int], tokens: Sequence[int]) -> Sequence[Grounds]:
+        """What speaks for each of tokens after history; nothing is known without a constraint."""
+        if self.constraint is None:
+            return (Grounds.FURTHER,) * len(tokens)
+        return self.constraint.grounds(self._after_accepted(history), tokens)
 
     def follow(self, history: Sequence[int]) -> None:
         """Advance the constraint to the end of history, all of which was emitted.

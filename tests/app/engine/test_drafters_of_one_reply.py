@@ -1,5 +1,6 @@
 """A prediction drafts for its reply alone, whatever the session drafts with."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -16,6 +17,7 @@ from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from backends.base import Model
 from backends.chat.chat_template import Prompt
+from decoding.constraint.grammar import Grammar, GrammarKind
 from decoding.drafting_state import State
 from decoding.sampling.sampling_settings import SamplingSettings
 
@@ -41,9 +43,14 @@ def opened(demo: Model) -> Iterator[Callable[[str], Session]]:
         session.close()
 
 
-def replied(session: Session, prediction: str = "", then: Callable[[Reply], object] = id) -> Reply:
+def replied(
+    session: Session,
+    prediction: str = "",
+    then: Callable[[Reply], object] = id,
+    options: ReplyOptions | None = None,
+) -> Reply:
     """A greedy reply; then: called after each of its events."""
-    reply, options = new_reply(), ReplyOptions(prediction=prediction)
+    reply, options = new_reply(), options or ReplyOptions(prediction=prediction)
     prompt = session.raw_prompt(PROMPT)
     stream = session.stream(prompt, GREEDY, TOKENS, reply, lambda: False, options)
     with closing(stream):
@@ -127,6 +134,33 @@ def test_what_one_prediction_taught_is_known_to_the_next(
     memory = session.drafting.memory
     assert memory is not None
     assert memory.recall("prediction").counts()
+
+
+SCHEMA = json.dumps({
+    "type": "object",
+    "properties": {"nearest_planet": {"const": "Mercury"}, "numberOfPlanets": {"const": 8}},
+    "required": ["nearest_planet", "numberOfPlanets"],
+    "additionalProperties": False,
+})  # fmt: skip
+
+
+def test_how_a_model_divides_the_names_of_a_schema_is_known_to_the_next_reply(
+    opened: Callable[[str], Session],
+) -> None:
+    pytest.importorskip("llguidance")
+    options = ReplyOptions(grammar=Grammar(GrammarKind.JSON_SCHEMA, SCHEMA))
+    session = opened("off")
+    plain = replied(session, options=options)
+    session.redraft("lookup", lambda _: None)
+    first, second = (replied(session, options=options) for _ in range(2))
+    assert plain.token_ids == first.token_ids == second.token_ids
+    assert json.loads(plain.text) == {"nearest_planet": "Mercury", "numberOfPlanets": 8}
+    wrong, after = (
+        counted.drafted - counted.accepted
+        for counted in (one.statistics.by_drafter["grammar"] for one in (first, second))
+    )
+    assert 0 == after < wrong
+    assert second.statistics.steps < first.statistics.steps
 
 
 def test_a_useless_prediction_changes_nothing(opened: Callable[[str], Session]) -> None:

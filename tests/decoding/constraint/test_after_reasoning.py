@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from decoding.constraint.after_reasoning import AfterReasoning, Reasoning
+from decoding.constraint.constraint import NOTHING_FORCED, Grounds
 from decoding.constraint.constraint_error import NotAllowedError
 from tests.fixtures.pieces import END, PADDING, Pieces, constraint_on
 
@@ -75,8 +76,16 @@ def test_legal_tokens_are_counted_across_the_border() -> None:
 
 
 def test_nothing_is_forced_while_it_reasons() -> None:
-    assert reasoning().forced([], 8) == ((), 0)
+    assert reasoning().forced([], 8) == NOTHING_FORCED
     assert reasoning().forced([CLOSE, A, B], 8).tokens == (STOP,)
+
+
+def test_the_grammar_tells_nothing_of_the_reasoning() -> None:
+    """Its answer is certain but for its last letter."""
+    assert list(reasoning().grounds([B], [B, CLOSE, A, B])) == [
+        Grounds.FURTHER, Grounds.FURTHER, Grounds.GUESSED, Grounds.FIRST,
+    ]  # fmt: skip
+    assert list(reasoning().grounds([CLOSE, A], [B])) == [Grounds.FIRST]
 
 
 def test_a_reply_that_ends_within_its_reasoning_is_an_error() -> None:

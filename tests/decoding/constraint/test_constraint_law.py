@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from backends.base import ModelError
 from decoding import generation
 from decoding.constraint.constraint import Mask
+from decoding.constraint.divisions import Divisions
 from decoding.constraint.matcher_constraint import MatcherConstraint
 from decoding.constraint.walker import Walker
 from decoding.current_drafter import always
@@ -263,6 +264,21 @@ def test_an_injected_division_is_found(table: Table, fake_context: Open) -> None
     assert error(target, ForcedTokens(), language) < 1e-9
     injecting = wrong_constraint(language, Injecting)
     assert error(target, ForcedTokens(), language, constrain=injecting) > 1e-3
+
+
+def test_the_law_holds_whatever_division_was_learned(table: Table, fake_context: Open) -> None:
+    """Here that a model writes `ab` as `a` and `b`, or `ba` as `b` and `ab`, though few do."""
+    pieces, grammar = FORCED
+    for learned in ([0], [1, 0, 1], [1, 2, 0]):
+
+        def taught(said: Sequence[int] = tuple(learned)) -> MatcherConstraint:
+            divisions = Divisions(pieces.pieces)
+            for place, token in enumerate(said):
+                divisions.learn(b"bab"[place:], token)
+            return constraint_on(pieces, grammar, divisions=divisions)
+
+        target = fake_context(table(3, N_VOCAB))
+        assert error(target, ForcedTokens(), FORCED, constrain=taught) < 1e-9
 
 
 def test_a_matcher_that_is_not_rolled_back_is_found(table: Table, fake_context: Open) -> None:

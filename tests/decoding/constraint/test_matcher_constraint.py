@@ -1,11 +1,14 @@
 """A mask allows what the grammar allows, at any drafted place, and leaves no trace."""
 
 import re
+from functools import partial
 
 import numpy as np
 import pytest
 
 from backends.base import ModelError, UsageError
+from decoding.constraint.constraint import NOTHING_FORCED
+from decoding.constraint.divisions import Divisions
 from decoding.constraint.grammar import GrammarKind
 from decoding.constraint.matcher_constraint import MatcherConstraint
 from tests.fixtures.pieces import END, PADDING, Pieces, constraint_on
@@ -64,17 +67,13 @@ def test_tokens_that_may_follow_are_counted() -> None:
 
 def test_a_text_without_choice_is_forced_in_the_tokenizers_own_division() -> None:
     constraint = constraint_on(PIECES, "c(ab)?cab")
-    assert constraint.forced([], 8) == ((C,), 1)
-    assert constraint.forced([C, C], 8) == ((AB, STOP), 1), "also the end of the reply"
+    assert constraint.forced([], 8).tokens == (C,)
+    assert constraint.forced([C, C], 8).tokens == (AB, STOP), "also the end of the reply"
     assert constraint.forced([C, C, A], 8).tokens[:1] == (B,), "also within another division"
-    assert constraint.forced([C, AB], 1) == ((C,), 1), "no longer than was asked for"
-    assert constraint.forced([B], 8) == ((), 0)
-    assert constraint.forced([C, C, AB, STOP], 8) == ((), 0)
+    assert constraint.forced([C, AB], 1).tokens == (C,), "no longer than was asked for"
+    assert constraint.forced([B], 8) == NOTHING_FORCED
+    assert constraint.forced([C, C, AB, STOP], 8) == NOTHING_FORCED
     assert allowed(constraint, C, C) == {A, AB, ALSO_AB}, "a division is a guess, not a rule"
-
-
-def test_the_last_token_of_a_forced_text_is_less_certain_where_it_may_be_longer() -> None:
-    assert constraint_on(PIECES, "ca(b|c)").forced([], 8) == ((C, A), 1)
 
 
 def test_a_token_that_may_not_follow_ends_the_reply() -> None:
@@ -100,12 +99,13 @@ def test_a_grammar_that_no_text_of_the_vocabulary_matches_is_refused(
 @pytest.mark.parametrize("seed", range(4))
 def test_wherever_it_was_it_says_what_a_new_one_says(seed: int) -> None:
     """Random walks: asked about drafts in any order, and advanced, it equals one that was not."""
-    random = np.random.default_rng(seed)
-    used, said = constraint_on(PIECES, "(ab|c(a|b)c|bbc)*"), list[int]()
+    random, divisions = np.random.default_rng(seed), Divisions(PIECES.pieces)
+    make = partial(constraint_on, PIECES, "(ab|c(a|b)c|bbc)*", divisions=divisions)
+    used, said = make(), list[int]()
     for _ in range(12):
         for _ in range(4):
             drafted = random.integers(0, PIECES.n_vocab, random.integers(0, 5)).tolist()
-            new = constraint_on(PIECES, "(ab|c(a|b)c|bbc)*")
+            new = make()
             new.accept(said)
             assert allowed(used, *drafted) == allowed(new, *drafted)
             assert used.forced(drafted, 9) == new.forced(drafted, 9)

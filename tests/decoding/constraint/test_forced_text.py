@@ -1,0 +1,81 @@
+"""A certain text is drafted as the model divided it before; what it did is learned on the way."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from decoding.constraint.constraint import Grounds
+from decoding.constraint.divisions import Divisions
+from decoding.constraint.matcher_constraint import MatcherConstraint
+from tests.fixtures.pieces import END, Pieces, constraint_on
+
+A, B, AB, C, COMMA, COMMA_A, STOP = range(7)
+PIECES = Pieces([b"a", b"b", b"ab", b"c", b",", b",a", END])
+KNOWN, LIKELY, GUESSED, DIFFERENT = (
+    Grounds.KNOWN, Grounds.LIKELY, Grounds.GUESSED, Grounds.DIFFERENT,
+)  # fmt: skip
+FIRST, SECOND, FURTHER = Grounds.FIRST, Grounds.SECOND, Grounds.FURTHER
+
+
+def follow(constraint: MatcherConstraint, tokens: Sequence[int]) -> MatcherConstraint:
+    """Advance as a reply does whose drafter asks before each step, of two tokens where it can."""
+    for start in range(0, len(tokens), 2):
+        constraint.forced((), 1)
+        constraint.accept(tokens[start : start + 2])
+    return constraint
+
+
+def test_it_is_guessed_until_it_was_seen() -> None:
+    """But for signs that the tokenizer divides off whatever follows."""
+    constraint = constraint_on(PIECES, "(ab,ab,c|ab,ab,b)*")
+    assert constraint.forced([A], 3) == ((B, COMMA_A, B), (GUESSED, GUESSED, LIKELY))
+    follow(constraint, [A, B, COMMA, AB, COMMA, B])
+    assert constraint.forced([A], 4) == ((B, COMMA, AB, COMMA), (KNOWN,) * 4)
+
+
+WORDS = "cab,ab,ab,(c|b)"
+"""All of it is certain but the last letter."""
+
+
+@pytest.mark.parametrize("said", [[C, A, B, COMMA], [C, AB, COMMA]])
+def test_a_division_is_the_models_own_in_the_same_reply_and_the_next(said: list[int]) -> None:
+    divisions = Divisions(PIECES.pieces)
+    constraint = follow(constraint_on(PIECES, WORDS, divisions=divisions), said)
+    own = said[1:]
+    known = constraint.forced((), 9)
+    assert known.tokens[: len(own)] == tuple(own)
+    assert set(known.grounds[: len(own)]) == {KNOWN}
+    following = constraint_on(PIECES, WORDS, divisions=divisions).forced((), 9)
+    assert following.tokens[: len(said)] == tuple(said)
+    assert constraint_on(PIECES, WORDS).forced((), 2).tokens == (C, AB)
+
+
+def test_where_nobody_asks_nothing_is_learned() -> None:
+    divisions = Divisions(PIECES.pieces)
+    constraint_on(PIECES, WORDS, divisions=divisions).accept([C, A, B, COMMA])
+    assert constraint_on(PIECES, WORDS, divisions=divisions).forced((), 2).tokens == (C, AB)
+
+
+def test_a_token_that_reaches_beyond_a_certain_text_teaches_nothing() -> None:
+    constraint = constraint_on(PIECES, "b,(a|c),(a|c)")
+    follow(constraint, [B, COMMA_A])
+    assert constraint.forced((), 9) == ((COMMA,), (GUESSED,))
+
+
+def test_what_the_grammar_tells_of_a_line() -> None:
+    constraint = constraint_on(PIECES, "cab,[ab]*,cab,c")
+    line = [C, A, B, COMMA, A, B, A, COMMA, C]
+    assert list(constraint.grounds([], line)) == [
+        GUESSED, GUESSED, GUESSED, GUESSED, FIRST, SECOND, FURTHER, FURTHER, GUESSED,
+    ]  # fmt: skip
+    assert list(constraint.grounds(line[:5], line[5:7])) == [SECOND, FURTHER]
+    follow(constraint, line[:5])
+    assert list(constraint.grounds([], [B, A])) == [SECOND, FURTHER]
+    assert list(constraint.grounds([], [COMMA, C, A, B])) == [SECOND, KNOWN, KNOWN, KNOWN]
+    assert list(constraint.grounds([], [COMMA, C, AB])) == [SECOND, KNOWN, DIFFERENT]
+
+
+def test_of_the_end_and_what_follows_it_nothing_is_told() -> None:
+    constraint = constraint_on(PIECES, "ca?")
+    assert list(constraint.grounds([], [C, STOP, A])) == [GUESSED, FURTHER, FURTHER]
+    assert list(constraint.grounds([C, STOP], [A])) == [FURTHER]
