@@ -172,7 +172,7 @@ KEYS = (
         Part.APP,
         "processor seconds a message that may be spent on text that then changes",
         DEFAULT_AHEAD_WASTE,
-        title="Read in vain",
+        title="Reading limit",
     ),
     Key(
         "system",
