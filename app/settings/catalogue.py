@@ -371,7 +371,8 @@ def _check_range(name: str, value: Value) -> None:
         raise UsageError(f"{name} cannot be {shown(value)}", "it is at least 1")
     most = _MOST.get(name)
     if most is not None and not 0 <= float(value) <= most:
-        raise UsageError(f"{name} cannot be {shown(value)}", f"it is at least 0, at most {most:g}")
+        bounds = f"it is at least 0, at most {most:,}".removesuffix(".0")
+        raise UsageError(f"{name} cannot be {shown(value)}", bounds)
 
 
 def _wrong_kind(key: Key, value: object) -> UsageError:

@@ -42,7 +42,7 @@ def start(home: Path) -> Callable[..., AppStart]:
         (("--model", "gone.gguf"), "there is no file gone.gguf"),
         (("--draft", "nosuch"), "there is no drafter nosuch."),
         (("--draft", "lokup"), "there is no drafter lokup. Nearest: lookup"),
-        (("--ctx", "0"), "--ctx 0 is out of range"),
+        (("--ctx", "0"), "--ctx cannot be 0"),
         (("--lossy", "eers"), "eers"),
         (("--backend", "cuda"), "cuda"),
     ],
