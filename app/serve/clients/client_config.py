@@ -181,7 +181,8 @@ def _llm(endpoint: Endpoint, _shell: Shell) -> ClientConfig:
 {key}"""
     then = f"llm -m {_PROVIDER} hello"
     then = f"llm keys set {_PROVIDER}, then {then}" if endpoint.needs_key else then
-    return ClientConfig("extra-openai-models.yaml in the folder of the file that `llm logs path` prints", text, then)
+    place = "extra-openai-models.yaml in the folder of the file that `llm logs path` prints"
+    return ClientConfig(place, text, then)
 
 
 _CLIENTS: Mapping[str, Callable[[Endpoint, Shell], ClientConfig]] = {

@@ -38,9 +38,9 @@ def start(home: Path) -> Callable[..., AppStart]:
     ("arguments", "told"),
     [
         (("--model", "qwen3-4"), "there is no model qwen3-4. Nearest: qwen3-4b (2.5 GB, to"),
-        (("--model", "nosuch"), "there is no model nosuch."),
+        (("--model", "nosuch"), "there is no model nosuch"),
         (("--model", "gone.gguf"), "there is no file gone.gguf"),
-        (("--draft", "nosuch"), "there is no drafter nosuch."),
+        (("--draft", "nosuch"), "there is no drafter nosuch"),
         (("--draft", "lokup"), "there is no drafter lokup. Nearest: lookup"),
         (("--ctx", "0"), "--ctx cannot be 0"),
         (("--lossy", "eers"), "eers"),
