@@ -135,6 +135,8 @@ def _preset(name: str | None) -> dict[str, Any]:
         return {}
     path = Paths.of_this_user().settings
     presets = file.read(path).get(file.PRESETS_TABLE, {})
+    if not presets:
+        raise UsageError(f"there is no preset {name!r}", f"no presets are defined in {path}")
     return presets[known(name, presets, f"there is no preset {name!r} in {path}")]
 
 

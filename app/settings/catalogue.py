@@ -259,10 +259,16 @@ def known(name: str, names: Iterable[str], what: str) -> str:
     names = sorted(names)
     if name in names:
         return name
+    if near := nearest(name, names):
+        raise UsageError(what, f"nearest: {', '.join(near)}")
+    raise UsageError(what, f"known: {', '.join(names)}" if names else "none are defined")
+
+
+def nearest(name: str, names: Iterable[str]) -> list[str]:
+    """The names that begin as this one, or else the one most like it, if any is."""
+    names = sorted(names)
     begun = [known for known in names if name and known.startswith(name.lower())]
-    near = begun or difflib.get_close_matches(name, names, n=1)
-    listed = f"known: {', '.join(names)}" if names else "there is none"
-    raise UsageError(what, f"nearest: {', '.join(near)}" if near else listed)
+    return begun or difflib.get_close_matches(name, names, n=1)
 
 
 def parsed(key: Key, text: str) -> Value:
