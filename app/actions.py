@@ -115,5 +115,5 @@ def unknown_command(text: str) -> str | None:
 
 def nearest_command(word: str) -> str:
     """The slash command that is most like a misspelt one; empty if none is."""
-    nearest = get_close_matches(word[1:].lower(), BY_SLASH, 1, cutoff=0.5)
+    nearest = get_close_matches(word[1:].lower(), BY_SLASH, 1)
     return f"/{nearest[0]}" if nearest else ""

@@ -23,6 +23,10 @@ _MLX_ORGANISATION = "mlx-community/"
 _QUANTIZATION = re.compile(r"(?:UD-)?(?:I?Q\d\w*|TQ\d\w*|B?F16|F32|MXFP4\w*|NVFP4)")
 
 
+class UnknownNameError(UsageError):
+    """A name that is near none of a model or a drafter; its remedy tells what lists them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reference:
     """Model on this machine: the name the user gave, and its file or folder."""
@@ -264,12 +268,13 @@ def _unknown(
         return UsageError(f"{what}. Nearest: {', '.join(_described(near, installed))}.")
     if words:
         drafters = ", ".join(words)
-        return UsageError(f"{what}. Drafters are {drafters}, and models: `specchat models list`.")
-    return UsageError(
-        f"{what}. `specchat models list` names all.",
-        "",
-        f"Or give a .gguf file, organization/name of a hub repository, or put a file into {folder}",
+        remedy = f"Drafters are {drafters}, and models: `specchat models list`."
+        return UnknownNameError(what, "", remedy)
+    remedy = (
+        "`specchat models list` names all. Or give a .gguf file, organization/name of a hub "
+        f"repository, or put a file into {folder}"
     )
+    return UnknownNameError(what, "", remedy)
 
 
 def _described(names: Sequence[str], installed: Container[str]) -> list[str]:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 from typer import Context
 
 from app.cli.command import FROM_COMMAND_LINE, source_of
+from app.cli.option_values import checked_option
 from app.loading.session_options import AUTO_DRAFT, OFF_DRAFT, SessionOptions, check_ranges
 from app.paths import Paths
 from app.serve.server_options import SERVER_NAMES, ServerOptions
 from app.settings.answering import Answering
 from app.settings.app_start import AppStart
-from app.settings.catalogue import BY_NAME, Value, checked
+from app.settings.catalogue import BY_NAME, Value
 from app.settings.in_effect import notice, settings_in_effect
 from app.settings.preferences import preferences_of
 from backends.base import SpecchatError, UsageError
@@ -58,7 +59,7 @@ def server_start(context: Context, paths: Paths) -> ServerOptions:
     values = {**settings_in_effect(paths).values, **_typed(context)}
     return ServerOptions.of(
         {
-            name: checked(BY_NAME[name], value)
+            name: checked_option(name, value)
             for name, value in values.items()
             if name in SERVER_NAMES
         }

@@ -9,10 +9,19 @@ import typer
 from typer import core
 from typer._click.formatting import HelpFormatter  # pyright: ignore[reportPrivateUsage]
 
-from app.settings.catalogue import BY_NAME, from_variable
+from app.settings.catalogue import BY_NAME, Kind, from_variable, shown
+from backends.base import UsageError
 
 FROM_COMMAND_LINE, FROM_VARIABLE, FROM_DEFAULT = "COMMANDLINE", "ENVIRONMENT", "DEFAULT"
 STDOUT = "-"
+
+_KINDS = {
+    "int_parsing": Kind.INTEGER,
+    "int_parsing_size": Kind.INTEGER,
+    "int_from_float": Kind.INTEGER,
+    "float_parsing": Kind.NUMBER,
+}
+"""What Pydantic's errors say that a value is not."""
 
 _NARROW_COLUMNS = 60
 _STACKED_COLUMNS = 4
@@ -68,7 +77,18 @@ class Command(core.TyperCommand):
             name = error.param.name if error.param else ""
             if name in BY_NAME and source_of(ctx, name) == FROM_VARIABLE:
                 from_variable(name)  # raises a UsageError that names the variable
-            raise
+            raise _in_words(error) from error
+
+
+def _in_words(error: typer.BadParameter) -> Exception:
+    """The error about a number that is none without Pydantic's words; any other as it is."""
+    details = getattr(error.__cause__, "errors", list[Any])()
+    kind = _KINDS.get(details[0]["type"]) if details else None
+    if kind is None or error.param is None:
+        return error
+    name = max(error.param.opts, key=len)
+    name = name if name.startswith("-") else name.upper()
+    return UsageError(f"{name} cannot be {shown(details[0]['input'])}", f"it must be {kind}")
 
 
 class OptionalJsonFile(Command):
@@ -90,4 +110,7 @@ class Group(core.TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.formatter_class = HelpLayout
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            raise _in_words(error) from error

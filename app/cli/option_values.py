@@ -22,6 +22,7 @@ from app.settings.catalogue import (
     checked,
     from_variable,
     known,
+    shown,
     unusable,
 )
 from app.settings.in_effect import CAUTIOUS
@@ -63,10 +64,20 @@ def server_options(context: Context) -> ServerOptions:
     _check_settings(context)
     _check_variables(context)
     values = {name: _chosen(context, name, {}) for name in SERVER_NAMES}
-    for name, value in values.items():
-        if value is not None:
-            checked(BY_NAME[name], value)
-    return ServerOptions.of(values)
+    return ServerOptions.of({name: checked_option(name, value) for name, value in values.items()})
+
+
+def checked_option(name: str, value: Any) -> Any:
+    """Return a typed value, or None for none, if its type and range are right.
+
+    Raises:
+        UsageError: it is not; the error names the option.
+    """
+    try:
+        return None if value is None else checked(BY_NAME[name], value)
+    except UsageError as error:
+        what = f"--{name.replace('_', '-')} cannot be {shown(value)}"
+        raise UsageError(what, error.why, error.remedy) from error
 
 
 def answer_options(context: Context) -> AnswerOptions:
@@ -82,7 +93,7 @@ def answer_options(context: Context) -> AnswerOptions:
     if sampling["seed"] is None:
         sampling["seed"] = secrets.randbelow(1 << 32)
     if values["max_tokens"] < 1:
-        raise UsageError(f"--max-tokens {values['max_tokens']} is out of range", "at least 1")
+        raise UsageError(f"--max-tokens cannot be {values['max_tokens']:,}", "it is at least 1")
     system = text_input.check(values["system"] or "", "the system prompt")
     answering = Answering(SamplingSettings(**sampling), values["max_tokens"])
     return AnswerOptions(system, answering)
@@ -124,6 +135,8 @@ def _preset(name: str | None) -> dict[str, Any]:
         return {}
     path = Paths.of_this_user().settings
     presets = file.read(path).get(file.PRESETS_TABLE, {})
+    if not presets:
+        raise UsageError(f"there is no preset {name!r}", f"no presets are defined in {path}")
     return presets[known(name, presets, f"there is no preset {name!r} in {path}")]
 
 

@@ -13,7 +13,7 @@ from app.loading.session_options import DEFAULT_CONTEXT, STREAM_OFF, SessionOpti
 from app.loading.streaming.stream_plan import can_stream
 from app.paths import HOME_VARIABLE, Paths
 from app.settings import catalogue, file
-from app.settings.catalogue import BY_NAME, PREFIX, known, variable_of
+from app.settings.catalogue import BY_NAME, PREFIX, nearest, variable_of
 from app.settings.listening import KEY_VARIABLE
 from backends.base import ModelError, OutOfMemoryError, SpecchatError, UsageError, check_context
 from backends.engines.backend_names import AUTO, LLAMACPP
@@ -75,10 +75,10 @@ def _read_variables(given: "_Given") -> Iterator[Fault]:
             HOME_VARIABLE,
             KEY_VARIABLE,
         ):
-            try:
-                known(variable, [*variables, HOME_VARIABLE], f"unknown variable {variable}")
-            except UsageError as error:
-                yield Fault("", variable, error.what, error.why, f"Unset {variable}.")
+            # All begin alike, which is no likeness.
+            near = nearest(variable.removeprefix(PREFIX).lower(), BY_NAME)
+            why = f"nearest: {', '.join(map(variable_of, near))}" if near else ""
+            yield Fault("", variable, f"unknown variable {variable}", why, f"Unset {variable}.")
     for variable, name in variables.items():
         try:
             value = catalogue.from_variable(name)

@@ -37,7 +37,8 @@ def fetch_model(
     try:
         done = _downloaded(request_for(reference), settings, report)
     except DownloadError as error:
-        why = error.summary
+        # Offline, it is no news that the repository is not here.
+        why = (settings.offline and error.why) or error.summary
         what = f"{reference.name} is not on this machine and cannot be downloaded"
         raise type(error)(what, why, error.remedy) from error
     return Reference(reference.name, done.path)

@@ -90,4 +90,4 @@ def check_range(name: str, value: float) -> None:
     least, most = RANGES[name]
     if not least <= value <= most:
         bounds = f"it is at least {least}, at most {most:,}"
-        raise UsageError(f"--{name.replace('_', '-')} {value} is out of range", bounds)
+        raise UsageError(f"--{name.replace('_', '-')} cannot be {value:,}", bounds)

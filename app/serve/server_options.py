@@ -90,6 +90,6 @@ def read_key(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise UsageError(what, "a key has ASCII characters only") from error
     if not _LEAST_KEY <= len(key) <= _MOST_KEY or not key.isprintable() or " " in key:
-        bounds = f"it holds one line of {_LEAST_KEY} to {_MOST_KEY:,} characters without spaces"
+        bounds = f"it must hold one line of {_LEAST_KEY} to {_MOST_KEY:,} characters without spaces"
         raise UsageError(what, bounds, f"Make one, such as: openssl rand -hex 24 > {path}")
     return key

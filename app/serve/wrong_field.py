@@ -55,7 +55,8 @@ def _message(errors: Sequence[ErrorDetails]) -> str:
     if error["type"] == "too_short":
         least = error.get("ctx", {}).get("min_length", 1)
         return "must have at least one item" if least == 1 else f"must have at least {least} items"
-    return _OF_PYDANTIC.sub("must ", error["msg"])
+    message = _OF_PYDANTIC.sub("must ", error["msg"])
+    return message.partition(" after validation")[0]
 
 
 def _wanted(error: ErrorDetails) -> str:

@@ -172,7 +172,7 @@ KEYS = (
         Part.APP,
         "processor seconds a message that may be spent on text that then changes",
         DEFAULT_AHEAD_WASTE,
-        title="Read in vain",
+        title="Reading limit",
     ),
     Key(
         "system",
@@ -259,10 +259,16 @@ def known(name: str, names: Iterable[str], what: str) -> str:
     names = sorted(names)
     if name in names:
         return name
+    if near := nearest(name, names):
+        raise UsageError(what, f"nearest: {', '.join(near)}")
+    raise UsageError(what, f"known: {', '.join(names)}" if names else "none are defined")
+
+
+def nearest(name: str, names: Iterable[str]) -> list[str]:
+    """The names that begin as this one, or else the one most like it, if any is."""
+    names = sorted(names)
     begun = [known for known in names if name and known.startswith(name.lower())]
-    near = begun or difflib.get_close_matches(name, names, n=1)
-    listed = f"known: {', '.join(names)}" if names else "there is none"
-    raise UsageError(what, f"nearest: {', '.join(near)}" if near else listed)
+    return begun or difflib.get_close_matches(name, names, n=1)
 
 
 def parsed(key: Key, text: str) -> Value:
@@ -371,7 +377,8 @@ def _check_range(name: str, value: Value) -> None:
         raise UsageError(f"{name} cannot be {shown(value)}", "it is at least 1")
     most = _MOST.get(name)
     if most is not None and not 0 <= float(value) <= most:
-        raise UsageError(f"{name} cannot be {shown(value)}", f"it is at least 0, at most {most:g}")
+        bounds = f"it is at least 0, at most {most:,}".removesuffix(".0")
+        raise UsageError(f"{name} cannot be {shown(value)}", bounds)
 
 
 def _wrong_kind(key: Key, value: object) -> UsageError:

@@ -101,7 +101,8 @@ def _llamacpp(machine: Machine) -> EngineFacts:
 
 def _mlx(machine: Machine) -> EngineFacts:
     if not machine.has_mlx:
-        return EngineFacts(MLX, "", problem="MLX is not installed")
+        why = "" if machine.is_apple_silicon else ": it is for Apple Silicon"
+        return EngineFacts(MLX, "", problem=f"MLX is not installed{why}")
     try:
         with importing_engine(MLX):
             from backends.mlx import mlx_device

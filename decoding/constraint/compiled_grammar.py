@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from decoding.constraint.constraint_error import GrammarError
 from decoding.constraint.finite_schema import is_endless
 from decoding.constraint.grammar import Grammar, GrammarKind
+from decoding.constraint.refusal_reason import plain_reason, shortened
 from decoding.constraint.schema_depth import depth
 
 if TYPE_CHECKING:
@@ -30,9 +31,6 @@ _MOST_STATES = 50_000
 
 _MOST_SYMBOLS = 100_000
 """Symbols in the productions of a grammar. A guess; not measured."""
-
-_LONGEST_REASON = 300
-"""Characters of an error that are shown."""
 
 _WHITE_SPACE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """JSON on one line, written as most models write it.
@@ -186,16 +184,10 @@ def _from_gbnf(text: str) -> str:
     except RecursionError as error:
         raise GrammarError("the GBNF grammar cannot be read", "it is nested too deeply") from error
     except Exception as error:  # its parser raises whatever it stumbles over
-        reason = _short(str(error) or type(error).__name__)
+        reason = shortened(str(error) or type(error).__name__)
         raise GrammarError("the GBNF grammar cannot be read", reason) from error
 
 
 def _refused(name: str, reason: str) -> GrammarError:
-    if reason.startswith("panic"):  # a bound of the library; what follows is about its own code
-        reason = "it is too large"
-    return GrammarError(f"{name} cannot be used", _short(reason))
-
-
-def _short(reason: str) -> str:
-    line = " ".join(reason.split())
-    return line if len(line) <= _LONGEST_REASON else f"{line[: _LONGEST_REASON - 1]}…"
+    has_lines = name == _NAMES[GrammarKind.LARK]  # others are rewritten
+    return GrammarError(f"{name} cannot be used", plain_reason(reason, has_lines=has_lines))

@@ -39,7 +39,7 @@ class SamplingSettings:
         # Dividing by less than a thousandth would overflow.
         if self.temperature != 0.0 and not 0.001 <= self.temperature <= 100.0:
             raise UsageError(
-                f"--temperature {self.temperature} is out of range",
+                f"--temperature cannot be {_typed(self.temperature)}",
                 "it is 0, or at least 0.001 and at most 100",
             )
         self._check("top-k", self.top_k, 0, 1 << 31)
@@ -96,7 +96,11 @@ class SamplingSettings:
     @staticmethod
     def _check(name: str, value: float, low: float, high: float, *, above: bool = False) -> None:
         if not low <= value <= high or (above and value == low):
-            bound = f"above {low:,}" if above else f"at least {low:,}"
-            raise UsageError(
-                f"--{name} {value} is out of range", f"it is {bound}, at most {high:,}"
-            )
+            bound = f"above {_typed(low)}" if above else f"at least {_typed(low)}"
+            what = f"--{name} cannot be {_typed(value)}"
+            raise UsageError(what, f"it is {bound}, at most {_typed(high)}")
+
+
+def _typed(number: float) -> str:
+    """A number as users write it: 1000, not 1000.0."""
+    return f"{number:,}".removesuffix(".0")

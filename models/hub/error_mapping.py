@@ -27,8 +27,7 @@ def mapped_errors(repository: str, settings: HubSettings) -> Generator[None]:
     """
     if settings.offline:
         raise HubUnreachableError(
-            f"{repository} is not downloaded",
-            "--offline, or a setting, keeps specchat off the network",
+            f"{repository} is not downloaded", "specchat is offline (--offline, or a setting)"
         )
     hub_client()
     from httpx2 import HTTPError, InvalidURL, TransportError

@@ -46,7 +46,12 @@ def test_a_command_with_its_argument(text: str, name: str, argument: str) -> Non
 
 @pytest.mark.parametrize(
     ("text", "unknown", "nearest"),
-    [("/modle x", "/modle", "/model"), ("/xyzzy", "/xyzzy", ""), ("/etc/hosts", None, None)],
+    [
+        ("/modle x", "/modle", "/model"),
+        ("/xyzzy", "/xyzzy", ""),
+        ("/nonsense", "/nonsense", ""),
+        ("/etc/hosts", None, None),
+    ],
 )
 def test_a_misspelt_command(text: str, unknown: str | None, nearest: str | None) -> None:
     assert unknown_command(text) == unknown

@@ -31,6 +31,7 @@ from backends.engines.engine_overview import (
 )
 from backends.hardware.bandwidth import Bandwidth, of_gpu
 from backends.hardware.host import available_memory, physical_cores, processor_name, total_memory
+from backends.hardware.machine import this_machine
 from backends.streaming.disk_speed import DiskSpeed
 from models.stores.available_models import installed, readable_names
 from models.stores.bundled import demo_path
@@ -46,6 +47,7 @@ _PACKAGES = (
     "huggingface-hub",
     "typer",
 )
+_OF_APPLE = ("mlx", "mlx-lm")
 _TITLES = {LLAMACPP: "llama.cpp", MLX: "MLX"}
 
 
@@ -182,14 +184,38 @@ def _reading_ahead(spent: dict[str, float]) -> str:
     used, wasted = spent["used_seconds"], spent["wasted_seconds"]
     if not used + wasted:
         return ""
-    return f"{seconds(used)} of processor time used, {seconds(wasted)} in vain"
+    return f"{seconds(used)} of processor time used, {seconds(wasted)} wasted"
 
 
 def _engine(engine: dict[str, Any]) -> str:
     """An engine's build and device in a line."""
     if engine["problem"]:
         return engine["problem"]
-    return f"{engine['build']}, {'on the GPU' if engine['on_gpu'] else 'on the processor'}"
+    where = "on the GPU" if engine["on_gpu"] else "on the processor"
+    return f"{_build(engine['build'])}, {where}"
+
+
+def _build(build: str) -> str:
+    """An engine's build with the names of what is on, such as CPU: AVX2, FMA."""
+    listed: list[str] = []
+    for part in build.split(" | "):
+        device, colon, feature = part.rpartition(" : ")
+        name, _, value = feature.partition(" = ")
+        if colon:
+            listed.append(f"{device}:")
+        if value != "0":
+            listed.append(f"{name} {value}," if value not in ("", "1") else f"{name},")
+    return " ".join(listed).rstrip(",:")
+
+
+def _versions(versions: dict[str, str | None]) -> str:
+    """Versions of the packages; those of Apple Silicon are not missing elsewhere."""
+    unneeded = () if this_machine().is_apple_silicon else _OF_APPLE
+    return ", ".join(
+        f"{name} {version or 'missing'}"
+        for name, version in versions.items()
+        if version or name not in unneeded
+    )
 
 
 def _lines(facts: dict[str, Any]) -> list[str]:
@@ -206,9 +232,7 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         "disk": _disk(device),
         "system": facts["system"],
         "Python": facts["python"],
-        "versions": ", ".join(
-            f"{name} {version or 'missing'}" for name, version in facts["versions"].items()
-        ),
+        "versions": _versions(facts["versions"]),
         "models": ", ".join(facts["models"]) or "none",
         "reading ahead": _reading_ahead(facts["reading_ahead"]),
         "settings": facts["settings"]["file"]

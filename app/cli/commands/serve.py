@@ -15,7 +15,7 @@ from app.engine.engine import Engine
 from app.engine.engine_status import Loaded, Phase, where_it_runs
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
-from app.serve.clients.client_config import CLIENTS, check_client, client_config
+from app.serve.clients.client_config import CLIENT_NAMES, check_client, client_config
 from app.serve.clients.endpoint import Endpoint, address_of
 from app.serve.clients.served_model import served_model
 from app.serve.server_options import ServerOptions
@@ -25,8 +25,6 @@ from app.settings.in_effect import settings_in_effect
 from app.settings.listening import KEY_VARIABLE
 from app.settings.served_at import ServedAt
 from backends.base import ModelError
-
-CLIENT_NAMES = f"{', '.join(CLIENTS[:-1])} or {CLIENTS[-1]}"
 
 _POLL_SECONDS = 0.1
 _CLOSE_SECONDS = 0.8

@@ -12,6 +12,9 @@ from backends.base import UsageError
 _PROVIDER = "specchat"
 """Our name in the configuration of every client."""
 
+_AIDER_FILE = ".aider.specchat.json"
+"""Beside `.aider.model.metadata.json`, which aider reads too and the user may have written."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
@@ -41,7 +44,7 @@ def check_client(client: str) -> None:
         UsageError: it is not.
     """
     if client not in _CLIENTS:
-        raise UsageError(f"--print-config {client!r} is not known", f"known: {', '.join(_CLIENTS)}")
+        raise UsageError(f"unknown client “{client}”", f"choose {CLIENT_NAMES}")
 
 
 def _zed(endpoint: Endpoint, _shell: Shell) -> ClientConfig:
@@ -96,8 +99,8 @@ def _aider(endpoint: Endpoint, shell: Shell) -> ClientConfig:
     lines = [
         shell.variable("OPENAI_API_BASE", endpoint.openai),
         _key_line(shell, "OPENAI_API_KEY", endpoint),
-        shell.file(".aider.model.metadata.json", _json({model: limits})),
-        shell.command("aider", "--model", model),
+        shell.file(_AIDER_FILE, _json({model: limits})),
+        shell.command("aider", "--model", model, "--model-metadata-file", _AIDER_FILE),
     ]
     return ClientConfig("a shell, in the folder of the project", "".join(lines))
 
@@ -178,7 +181,8 @@ def _llm(endpoint: Endpoint, _shell: Shell) -> ClientConfig:
 {key}"""
     then = f"llm -m {_PROVIDER} hello"
     then = f"llm keys set {_PROVIDER}, then {then}" if endpoint.needs_key else then
-    return ClientConfig("extra-openai-models.yaml beside `llm logs path`", text, then)
+    place = "extra-openai-models.yaml in the folder of the file that `llm logs path` prints"
+    return ClientConfig(place, text, then)
 
 
 _CLIENTS: Mapping[str, Callable[[Endpoint, Shell], ClientConfig]] = {
@@ -194,6 +198,8 @@ _CLIENTS: Mapping[str, Callable[[Endpoint, Shell], ClientConfig]] = {
 
 CLIENTS = tuple(_CLIENTS)
 """Names of the clients whose configuration is known."""
+
+CLIENT_NAMES = f"{', '.join(CLIENTS[:-1])} or {CLIENTS[-1]}"
 
 
 def _key(endpoint: Endpoint, reference: str) -> str:

@@ -36,7 +36,7 @@ class Guard:
             raise RefusedError(RefusalKind.FORBIDDEN, what)
         origin = headers.get("origin")
         if origin is not None and origin.lower() != f"http://{host.lower()}":
-            what = "requests of web pages from elsewhere are refused"
+            what = "requests from other web pages are refused"
             raise RefusedError(RefusalKind.FORBIDDEN, what)
         if self.key and path not in _KEYLESS and not self._has_key(headers):
             raise RefusedError(RefusalKind.UNAUTHORIZED, "the key is missing or wrong")

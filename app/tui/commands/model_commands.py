@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from models.reference import HubReference
 
 
+_MODELS_LISTED = "Ctrl+L lists them; you can also give a .gguf file or organization/name of the hub"
+_DRAFTERS_LISTED = "F3 lists the drafters"
+
 _LOOK_SECONDS = 0.1
 """Between two looks whether an answer has ended."""
 
@@ -56,13 +59,17 @@ class ModelCommands:
             SpecchatError: it is no SPEC, or it does not fit the model.
         """
         from app.drafting.spec import draft_spec
-        from models.reference import HubReference
+        from models.reference import HubReference, UnknownNameError
 
         if not text:
             raise UsageError("which drafter?", "", "Example: /draft lookup")
         text = text.strip("\"'")  # quoted as for a shell
         loaded = self.engine.status.loaded
-        spec = draft_spec.parse(text, self.engine.paths, loaded.reference if loaded else None)
+        target = loaded.reference if loaded else None
+        try:
+            spec = draft_spec.parse(text, self.engine.paths, target)
+        except UnknownNameError as error:
+            raise UsageError(error.what, "", _DRAFTERS_LISTED) from error
         if loaded is not None:
             spec.check(loaded.name, loaded.info.n_layers, loaded.info.active_experts)
         references = [reference for node in spec.nodes for reference in node.references]
@@ -86,10 +93,13 @@ class ModelCommands:
 
     def _use_or_download(self, name: str) -> None:
         from backends.engines.backend_selection import forms
-        from models.reference import HubReference, resolve
+        from models.reference import HubReference, UnknownNameError, resolve
 
         engine = self.engine
-        reference = resolve(name, engine.paths.models, forms=forms(engine.options.backend))
+        try:
+            reference = resolve(name, engine.paths.models, forms=forms(engine.options.backend))
+        except UnknownNameError as error:
+            raise UsageError(error.what, "", _MODELS_LISTED) from error
         if not isinstance(reference, HubReference):
             self.view.stop()  # what it has said is kept
             engine.load(name)

@@ -19,7 +19,17 @@ _AT_START = "it takes effect when specchat starts"
 _NO_PRESET = "off"
 _SHOWN_ELSEWHERE = ("model", "draft")
 """Settings that may have to be downloaded or loaded first, of which the screen tells."""
+_SETTABLE = tuple(
+    key.name for key in catalogue.KEYS if key.part is not Part.START or key.name == "ctx"
+)
 _LABELS = {"ctx": "Context size"}
+
+
+def _unknown(name: str) -> UsageError:
+    what = f"there is no setting {name!r}"
+    if near := catalogue.nearest(name, _SETTABLE):
+        return UsageError(what, f"nearest: {', '.join(near)}")
+    return UsageError(what, "", "F8 lists all")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +70,10 @@ class SettingsCommands:
         name, _, text = argument.partition(" ")
         if not name:
             raise UsageError("which setting?", "", "Example: /set temperature 0.2; F8 lists all")
-        key = BY_NAME[catalogue.known(name, BY_NAME, f"there is no setting {name!r}")]
-        if key.part is Part.START and name != "ctx":
+        if name not in BY_NAME:
+            raise _unknown(name)
+        key = BY_NAME[name]
+        if name not in _SETTABLE:
             raise UsageError(f"{name} cannot be set here", _AT_START)
         self._change(key, text)
 

@@ -118,7 +118,7 @@ EVERY_CHAT = (
         words=_AHEAD, choices=tuple(value for value, _, _ in _AHEAD),
     ),
     SettingField(
-        "ahead_waste", "Read in vain", "At most, for text that changes before it is sent.",
+        "ahead_waste", "Reading limit", "Processor time for text that changes before it is sent.",
         unit="s a message", wanted=f"a number from 0 to {MOST_AHEAD_WASTE:g}, such as 5",
     ),
 )  # fmt: skip

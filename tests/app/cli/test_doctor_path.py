@@ -11,8 +11,10 @@ from subprocess import CompletedProcess
 import pytest
 
 from app.ahead.waste import AheadTime
-from app.cli.commands.doctor import _ahead_time, _reading_ahead
+from app.cli.commands.doctor import _ahead_time, _build, _reading_ahead, _versions
 from app.paths import Paths
+from backends.engines.engine_overview import describe_engines
+from backends.hardware.machine import Machine
 
 Specchat = Callable[..., CompletedProcess[str]]
 
@@ -54,7 +56,31 @@ def test_doctor_tells_what_reading_ahead_cost(monkeypatch: pytest.MonkeyPatch) -
     AheadTime(95.0, 0.25).keep(Paths.of_this_user())
     AheadTime(30.0, 1.0).keep(Paths.of_this_user())
     assert _ahead_time() == {"used_seconds": 125.0, "wasted_seconds": 1.25}
-    assert _reading_ahead(_ahead_time()) == "2 min 5 s of processor time used, 1.2 s in vain"
+    assert _reading_ahead(_ahead_time()) == "2 min 5 s of processor time used, 1.2 s wasted"
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        ("mlx 0.30", "mlx 0.30"),
+        ("llama 1 CPU : SSE3 = 1 | AMX = 0 | FMA = 1", "llama 1 CPU: SSE3, FMA"),
+        ("llama 1 GPU : ARCHS = 750,800 | CPU : AVX = 1", "llama 1 GPU: ARCHS 750,800, CPU: AVX"),
+    ],
+)
+def test_of_a_build_what_is_on_is_named(build: str, words: str) -> None:
+    assert _build(build) == words
+
+
+@pytest.mark.parametrize(
+    ("is_apple", "words"), [(False, "numpy missing"), (True, "numpy missing, mlx missing")]
+)
+def test_mlx_is_missing_on_apple_silicon_alone(
+    monkeypatch: pytest.MonkeyPatch, is_apple: bool, words: str
+) -> None:
+    machine = Machine(is_apple_silicon=is_apple, has_llamacpp=True, has_mlx=False)
+    monkeypatch.setattr("app.cli.commands.doctor.this_machine", lambda: machine)
+    assert _versions({"numpy": None, "mlx": None}) == words
+    assert ("Apple Silicon" in describe_engines(machine).other.problem) is not is_apple
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,12 @@ def test_a_preset_overrides_variables_and_typed_options_override_it(
     assert (typed.answering.sampling.temperature, typed.system) == (1.0, "Be brief.")
 
 
+def test_without_presets_none_is_found(specchat: Specchat) -> None:
+    ended = specchat("ask", "hi", "--preset", "exat")
+    assert ended.returncode == 2
+    assert "there is no preset 'exat': no presets are defined in " in ended.stderr
+
+
 def test_an_unknown_preset_names_the_nearest(specchat: Specchat, home: Path) -> None:
     path = home / "config" / "config.toml"
     path.parent.mkdir(parents=True, exist_ok=True)

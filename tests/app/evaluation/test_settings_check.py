@@ -1,4 +1,4 @@
-"""`doctor` tells of every setting that `ask` refuses, and ends as `ask` would."""
+"""`doctor` tells of every setting that cannot be used, and ends as commands that use it do."""
 
 import json
 from collections.abc import Callable
@@ -119,6 +119,27 @@ def test_an_unknown_variable_is_reported_with_the_nearest(monkeypatch: pytest.Mo
     (fault,) = check_settings(Paths.of_this_user())
     assert fault.source == "SPECCHAT_TEMPRATURE"
     assert fault.why == "nearest: SPECCHAT_TEMPERATURE"
+
+
+def test_a_variable_that_is_like_no_other_is_reported_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SPECCHAT_FOO", "1")
+    (fault,) = check_settings(Paths.of_this_user())
+    assert str(fault) == "unknown variable SPECCHAT_FOO. Unset SPECCHAT_FOO."
+
+
+@pytest.mark.usefixtures("llamacpp")
+@pytest.mark.parametrize(
+    ("name", "value"), [("ahead", "nonsense"), ("port", "abc"), ("anything", "1")]
+)
+def test_a_variable_that_ask_does_not_read_is_told_and_stops_nothing(
+    specchat: Specchat, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(f"SPECCHAT_{name.upper()}", value)
+    assert specchat("ask", "hi", "--max-tokens", "1").returncode == 0
+    (fault,) = check_settings(Paths.of_this_user())
+    assert fault.source == f"SPECCHAT_{name.upper()}"
 
 
 def test_an_unknown_theme_is_reported_with_the_known_ones(write_settings: Write) -> None:

@@ -10,7 +10,7 @@ pytest.importorskip("pydantic")
 from pydantic import BaseModel, ValidationError, model_validator
 
 from app.serve.anthropic.messages_request import MessagesRequest
-from app.serve.limits import MOST_BIASES, MOST_FIELDS, MOST_VALUES
+from app.serve.limits import MOST_BIASES, MOST_FIELDS, MOST_STOPS, MOST_VALUES
 from app.serve.openai.chat_request import ChatRequest
 from app.serve.openai.messages import conversation_of
 from app.serve.refusal import RefusedError
@@ -118,6 +118,20 @@ def test_a_field_is_named_as_it_was_sent(fields: dict[str, object], param: str) 
         read_body(ChatRequest, json.dumps({**said("hi"), **fields}).encode())
     assert caught.value.param == param
     assert caught.value.message.startswith(param)
+
+
+@pytest.mark.parametrize(
+    ("stop", "message"),
+    [
+        (["."] * (MOST_STOPS + 1), f"stop: must have at most {MOST_STOPS} items"),
+        ([""], "stop.0: must have at least 1 character"),
+        (5, "stop: must be a string or a list"),
+    ],
+)
+def test_of_several_types_the_one_that_was_sent_is_told_of(stop: object, message: str) -> None:
+    with pytest.raises(RefusedError) as caught:
+        read_body(ChatRequest, json.dumps({**said("hi"), "stop": stop}).encode())
+    assert caught.value.message == message
 
 
 def test_whole_numbers_are_taken_where_others_are_meant_and_names_of_tokens_are_numbers() -> None:

@@ -130,6 +130,8 @@ def test_claude_code_gets_the_address_without_a_path() -> None:
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_a_posix_shell_runs_what_is_printed_for_aider(tmp_path: Any) -> None:
     script = client_config("aider", OPEN, Posix()).text
+    own = tmp_path / ".aider.model.metadata.json"  # of the user
+    own.write_text("{}")
     echo = 'aider() { printf "%s\\n" "$OPENAI_API_BASE" "$OPENAI_API_KEY" "$@"; }\n'
 
     ran = subprocess.run(
@@ -138,8 +140,10 @@ def test_a_posix_shell_runs_what_is_printed_for_aider(tmp_path: Any) -> None:
 
     assert ran.stdout.decode().splitlines() == [
         f"{ADDRESS}/v1", "none", "--model", f"openai/{MODEL}",
+        "--model-metadata-file", ".aider.specchat.json",
     ]  # fmt: skip
-    written = json.loads((tmp_path / ".aider.model.metadata.json").read_text())
+    assert own.read_text() == "{}"
+    written = json.loads((tmp_path / ".aider.specchat.json").read_text())
     assert written[f"openai/{MODEL}"]["max_input_tokens"] == CONTEXT
 
 

@@ -69,6 +69,24 @@ async def test_the_beginning_of_a_name_names_it(chatting: Chatting) -> None:
         await chat.until(lambda: "nearest: top_k, top_p" in chat.prompt.fault)
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("/set foo 1", "there is no setting 'foo' · F8 lists all"),
+        ("/set hots 1", "there is no setting 'hots' · F8 lists all"),  # host is no setting here
+        ("/model nonsense", "there is no model nonsense · Ctrl+L lists them; you can also give"),
+        ("/draft nonsense", "there is no drafter nonsense · F3 lists the drafters"),
+    ],
+)
+async def test_an_unknown_name_leads_to_what_lists_them_in_the_app(
+    chatting: Chatting, line: str, told: str
+) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.say(line)
+        await chat.until(lambda: chat.prompt.fault.startswith(told))
+        assert "specchat" not in chat.prompt.fault
+
+
 async def test_brackets_of_commands_are_shown(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS)) as chat:
         chat.prompt.focus()
