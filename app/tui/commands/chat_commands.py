@@ -26,7 +26,7 @@ from app.tui.terminal.clipboard import copy
 from app.tui.welcome.welcome import Welcome
 from app.tui.wording import quoted_title
 from backends.base import UsageError
-from decoding.constraint.grammar import GrammarKind
+from decoding.constraint.grammar import Grammar, GrammarKind
 
 _CODE_BLOCK = re.compile(r"^```[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
@@ -208,10 +208,21 @@ class ChatCommands:
         if not path:
             raise UsageError("which file?", "", "Example: /schema person.json")
         if path.lower() == _OFF:
-            self.view.grammar, self.store.schema = None, ""
+            self._match(None, "")
             self.app.notify("Answers may be anything.")
             return
         file = Path(path).expanduser()
-        self.view.grammar = read_grammar(file, GrammarKind.JSON_SCHEMA)
-        self.store.schema = file.name
+        self._match(read_grammar(file, GrammarKind.JSON_SCHEMA), file.name)
         self.app.notify(f"The next answers match {one_line(file.name)}.")
+
+    def _match(self, grammar: Grammar | None, name: str) -> None:
+        """Have the next answers match a grammar, None for none; name: of its file."""
+        view, store = self.view, self.store
+        before, after = (view.grammar, store.schema), (grammar, name)
+
+        def use(wanted: tuple[Grammar | None, str]) -> None:
+            view.grammar, store.schema = wanted
+
+        use(after)
+        if before != after:
+            self.changes.add(Change("changed the schema", lambda: use(before), lambda: use(after)))

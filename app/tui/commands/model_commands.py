@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from textual.app import App
 
+from app.dialogue.changes import Change, Changes
 from app.engine.engine import Engine
 from app.tui.commands.command import Perform
 from app.tui.conversation.chat_view import ChatView
@@ -34,6 +35,7 @@ class ModelCommands:
     app: App[Any]
     engine: Engine
     view: ChatView
+    changes: Changes
     downloads: Downloads
     store: Store
     perform: Perform
@@ -50,6 +52,24 @@ class ModelCommands:
             self._use_or_download(name)
 
     def draft(self, text: str) -> None:
+        """Switch drafters, after the download of missing ones, with an undo.
+
+        Raises:
+            SpecchatError: it is no SPEC, or it does not fit the model.
+        """
+        engine, before = self.engine, self.engine.draft
+        self.use_draft(text)
+        after = engine.draft
+        if after != before:  # else they are downloaded first, or were chosen already
+            self.changes.add(
+                Change(
+                    "changed the drafter",
+                    lambda: engine.set_draft(before),
+                    lambda: engine.set_draft(after),
+                )
+            )
+
+    def use_draft(self, text: str) -> None:
         """Switch drafters, after the download of missing ones.
 
         Raises:

@@ -24,6 +24,21 @@ async def test_the_frame_follows_a_drafter_chosen_after_an_answer(chatting: Chat
         await chat.until(lambda: "drafting: lookup" in chat.shown)
 
 
+async def test_a_drafter_is_taken_back_before_what_was_done_earlier(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ready()
+        await chat.say("/set temperature 0.3")
+        await chat.say("/draft lookup")
+        await built(chat, "lookup")
+        await chat.say("/draft lookup")  # which changes nothing
+        await chat.pilot.press("ctrl+z")
+        await chat.until(lambda: chat.app.engine.draft == "off")
+        await built(chat)
+        assert chat.view.dialogue.own == {"temperature": 0.3}
+        await chat.pilot.press("ctrl+y")
+        await built(chat, "lookup")
+
+
 async def built(chat: Chat, *drafters: str) -> None:
     """Wait until the model has these drafters."""
 
