@@ -21,6 +21,7 @@ from app.printable import one_line
 from app.structured_output.grammar_file import read_grammar
 from app.tui.commands.command import Perform
 from app.tui.conversation.chat_view import ChatView
+from app.tui.conversation.pending_answer import PendingAnswer
 from app.tui.store import Store
 from app.tui.terminal.clipboard import copy
 from app.tui.welcome.welcome import Welcome
@@ -72,16 +73,24 @@ class ChatCommands:
         await self.view.compact()
 
     async def undo(self) -> None:
+        pending = self.view.pending
         name = await self.changes.undo()
         if not name:
             raise UsageError("there is nothing to undo")
-        self.app.notify(f"Undone: {name}. Ctrl+Y redoes it.")
+        self.app.notify(f"Undone: {name}{self._stopped(pending)}. Ctrl+Y redoes it.")
 
     async def redo(self) -> None:
+        pending = self.view.pending
         name = await self.changes.redo()
         if not name:
             raise UsageError("there is nothing to redo")
-        self.app.notify(f"Redone: {name}.")
+        self.app.notify(f"Redone: {name}{self._stopped(pending)}.")
+
+    def _stopped(self, pending: PendingAnswer | None) -> str:
+        """Tell that a step has stopped the answer that was in progress before, if it has."""
+        if pending is None or pending is self.view.pending or not pending.answer.is_stopped:
+            return ""
+        return ", which stopped an answer; it is kept"
 
     def colours(self) -> None:
         self.store.keeps_colours = keeps = not self.store.keeps_colours
@@ -109,7 +118,8 @@ class ChatCommands:
         if not (old.turns or old.queue or old.own or old.system != old.default_system):
             return
         new = old.fresh()
-        await self.view.open(new)
+        queue = " Enter there sends what is queued." if old.queue else ""
+        await self.view.open(new, f"Ctrl+Z shows it.{queue}")
         self.changes.add(
             Change(
                 "opened a new chat", lambda: self.view.reopen(old), lambda: self.view.reopen(new)
@@ -136,7 +146,7 @@ class ChatCommands:
         if chat != self.view.dialogue.chat:
             dialogue = self.view.dialogue.fresh()
             dialogue.open(chat)
-            await self.view.open(dialogue)
+            await self.view.open(dialogue, "It is kept in its chat.")
 
     def _touched(self, chat: int) -> None:
         """Follow what was done to a chat in the list of chats."""
