@@ -131,9 +131,7 @@ class ChatScreen(Screen[None]):
         self._told: tuple[Expected, int] | None = None
         """What the engine was told last to expect, and how often that had become void before."""
         app, perform = self.app, self.action_perform
-        models = ModelCommands(
-            app, engine, self.view, self.changes, self.downloads, store, perform
-        )
+        models = ModelCommands(app, engine, self.view, self.changes, self.downloads, store, perform)
         preferences = store.preferences
         editor = SettingsEditor(
             AppSettings(engine, self.view, store, models.model, models.use_draft),

@@ -12,6 +12,7 @@ from textual.app import App
 
 from app.dialogue.changes import Change, Changes
 from app.engine.engine import Engine
+from app.printable import one_line
 from app.tui.commands.command import Perform
 from app.tui.conversation.chat_view import ChatView
 from app.tui.downloads import Downloads, take_over
@@ -21,7 +22,7 @@ from backends.base import SpecchatError, UsageError
 if TYPE_CHECKING:
     from app.tui.screens.drafters_screen import DrafterChoice
     from models.hub import HubSettings
-    from models.reference import HubReference
+    from models.reference import HubReference, Reference
 
 
 _LOOK_SECONDS = 0.1
@@ -111,14 +112,20 @@ class ModelCommands:
         engine = self.engine
         reference = resolve(name, engine.paths.models, forms=forms(engine.options.backend))
         if not isinstance(reference, HubReference):
-            self.view.stop()  # what it has said is kept
-            engine.load(name)
+            self._use(name, reference)
             return
 
         def use() -> None:
             self.app.run_worker(self._take_over(name))
 
         self.downloads.start(reference, self._hub_settings, use)
+
+    def _use(self, name: str, reference: "Reference") -> None:
+        if self.engine.has_loaded(reference.path):  # loading it again would stop every answer
+            self.app.notify(f"{one_line(reference.name)} is loaded already.")
+            return
+        self.view.stop()  # what it has said is kept
+        self.engine.load(name)
 
     async def _take_over(self, name: str) -> None:
         """Use a model that has just arrived, between two answers, and at later starts.
