@@ -54,11 +54,14 @@ class ChatCommands:
     async def regenerate(self) -> None:
         if not self.view.dialogue.turns:
             raise UsageError("there is no question to answer yet")
+        self.view.require_model()
         await self.view.regenerate()
 
     async def go_on(self) -> None:
         if not self.view.dialogue.turns:
             raise UsageError("there is no answer to continue yet")
+        self.view.require_model()
+        self.view.require_idle()
         await self.view.continue_answer()
 
     def edit(self) -> None:
@@ -69,6 +72,7 @@ class ChatCommands:
     async def compact(self) -> None:
         if not self.view.dialogue.turns:
             raise UsageError("there is nothing to summarise yet")
+        self.view.require_model()
         self.view.require_idle()
         await self.view.compact()
 
@@ -102,6 +106,7 @@ class ChatCommands:
         """Race the last question, or the built-in one if there is none; draft: empty for auto."""
         from app.tui.screens.race_screen import RaceScreen, demonstration, race_of
 
+        self.view.require_model()
         self.view.require_idle()
         question = self.view.last_turn(USER)
         dialogue, answering = self.view.dialogue, self.view.answering

@@ -23,6 +23,7 @@ from app.dialogue.queued import Queued
 from app.dialogue.turn import ASSISTANT, USER, Turn, path_to
 from app.engine.asking.answer import Answer, Request, Stage
 from app.engine.engine import Engine
+from app.engine.engine_status import Phase
 from app.history import HistoryError
 from app.history.chat import title_of
 from app.printable import one_line
@@ -200,6 +201,18 @@ class ChatView(Vertical):
         if not self.is_idle:
             raise UsageError("an answer is in progress", "", "Esc stops it.")
 
+    def require_model(self) -> None:
+        """Check that a model is loaded.
+
+        Raises:
+            UsageError: none is, with why.
+        """
+        if self._has_model:
+            return
+        if self._engine.status.phase is Phase.LOADING:
+            raise UsageError("the model is still loading")
+        raise UsageError("no model is loaded", "", "Ctrl+L chooses one.")
+
     @property
     def edited(self) -> Turn | None:
         """The question that is edited in the prompt."""
@@ -255,10 +268,12 @@ class ChatView(Vertical):
             await self._show(follow=True)
 
     async def send_next(self) -> None:
-        """Send the first queued question, if no answer is in progress."""
+        """Send the first queued question, if no answer is in progress, once a model is loaded."""
         async with self._changing:
             if self.pending is None and self._has_model:
                 await self._send_next()
+            elif self.pending is None:
+                self._awaits_model = bool(self.dialogue.queue)
 
     async def take_back(self) -> Queued | None:
         """Take the last question out of the queue, and return it."""
