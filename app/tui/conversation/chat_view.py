@@ -253,18 +253,24 @@ class ChatView(Vertical):
             await self._reopen(dialogue)
 
     async def send(self, text: str, attachments: Attachments = ()) -> None:
-        """Ask a question; it is queued while an answer is in progress or no model is loaded."""
+        """Ask a question, after those that are queued.
+
+        It is queued while an answer is in progress or no model is loaded.
+        """
         async with self._changing:
             self._edited = None
             stopping = self.pending
             if stopping is not None and stopping.answer.is_stopped and not stopping.is_unbegun:
                 self._keep_pending()  # what is sent after a stop does not wait for its end
-            if self.pending is not None or not self._has_model:
-                self.dialogue.enqueue(text, attachments)
-                self._awaits_model = self.pending is None
-            else:
+            can_ask = self.pending is None and self._has_model
+            if can_ask and not self.dialogue.queue:
                 await self._remove_cards()
                 self._send(text, attachments)
+            else:
+                self.dialogue.enqueue(text, attachments)
+                self._awaits_model = self.pending is None
+            if can_ask and self.pending is None:
+                await self._send_next()
             await self._show(follow=True)
 
     async def send_next(self) -> None:
