@@ -213,8 +213,7 @@ class ChatScreen(Screen[None]):
             if pending is not None:
                 await pending
         except SpecchatError as error:
-            shown = [error.summary, error.remedy]
-            self.prompt.show_fault(wording.SEPARATOR.join(filter(None, shown)))
+            self.prompt.show_fault(wording.fault(error))
             return False
         return True
 

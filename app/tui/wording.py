@@ -8,6 +8,7 @@ from app.engine.reply_metrics import ReplyMetrics
 from app.percentage import percentage
 from app.printable import one_line
 from app.tui.fitting import ellipsised
+from backends.base import SpecchatError
 from decoding.drafting_state import Shortfall, State
 from decoding.events import FinishReason
 from decoding.sampling.lossy_rule import LOSSY, LossyRule
@@ -152,6 +153,11 @@ def _end(reason: FinishReason | None, tokens: str) -> str:
             return "the context is full"
         case _:
             return ""
+
+
+def fault(error: SpecchatError) -> str:
+    """An error in the prompt's frame: phrases without a full stop, as in every title."""
+    return joined([error.summary, error.remedy.removesuffix(".")])
 
 
 def tokens_in_words(count: int, kind: str = "") -> str:
