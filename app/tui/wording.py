@@ -7,6 +7,7 @@ from app.continuation import CONTINUES, SEPARATOR
 from app.engine.reply_metrics import ReplyMetrics
 from app.percentage import percentage
 from app.printable import one_line
+from app.settings.reading_ahead import SWITCHED_OFF
 from app.tui.fitting import ellipsised
 from backends.base import SpecchatError
 from decoding.drafting_state import Shortfall, State
@@ -42,6 +43,14 @@ def read_ahead(state: AheadState | None, *, is_typing: bool) -> list[str]:
         return []
     share = percent(state.read / state.total)
     return [f"read {state.read:,} of {state.total:,}", f"read {share}"]
+
+
+def not_read_ahead(state: AheadState | None) -> list[str]:
+    """Why the next question is not read; empty if it is, or is not wanted to be."""
+    if state is None or state.paused in ("", SWITCHED_OFF):
+        return []
+    is_read = state.total >= _FEW_AHEAD and state.total - state.read < _LAST_TOKENS
+    return [] if is_read else [f"not reading ahead: {one_line(state.paused)}"]
 
 
 def quoted_title(title: str) -> str:
