@@ -4,7 +4,13 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from app.settings.reading_ahead import AHEAD_AUTO, AHEAD_OFF, AHEAD_ON, DEFAULT_AHEAD_WASTE
+from app.settings.reading_ahead import (
+    AHEAD_AUTO,
+    AHEAD_OFF,
+    AHEAD_ON,
+    DEFAULT_AHEAD_WASTE,
+    SWITCHED_OFF,
+)
 
 if TYPE_CHECKING:
     from app.ahead.machine_readings import MachineReadings
@@ -41,7 +47,7 @@ class Permission:
     def __call__(self) -> str:
         """Why nothing may be read ahead now, in words; empty if it may. For one thread."""
         if self.setting == AHEAD_OFF:
-            return "switched off"
+            return SWITCHED_OFF
         if self.setting == AHEAD_ON:
             return ""
         if self._now() - self._looked_at >= _LOOK_SECONDS:

@@ -133,7 +133,7 @@ class ReadingAhead:
             pass
         except Exception as error:  # whatever it is, it must not reach the user as an error
             self._failures += 1
-            self._failure = f"reading ahead failed: {str(error) or type(error).__name__}"
+            self._failure = f"it failed: {str(error) or type(error).__name__}"
             self._tell(self._failure)
 
     def _advance(self, is_wanted: Callable[[], bool]) -> bool:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
+from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING
 
@@ -146,6 +147,11 @@ class Engine:
     def voidings(self) -> int:
         """How often what was expected became void."""
         return self._expectation.voidings
+
+    def has_loaded(self, path: Path) -> bool:
+        """Whether the model in use is that of a file or folder, as it is now."""
+        active = self._active
+        return active is not None and active.files.are_those_of(path)
 
     def load(self, model: str) -> None:
         """Stop the current answer and those that wait, and change to another model."""

@@ -26,6 +26,15 @@ class LoadedFiles:
             files += [(file, file.stat()) for file in model_files(path)]
         return cls(path, tuple(files))
 
+    def are_those_of(self, path: Path) -> bool:
+        """Whether they are the files of the model at a path, unchanged since."""
+        return self.path.resolve() == path.resolve() and all(
+            (now := _stat(file)) is not None
+            and os.path.samestat(now, before)
+            and (now.st_size, now.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+            for file, before in self.files
+        )
+
     def check_whole(self) -> None:
         """Check that no file was cut: reading beyond its end would end the process.
 

@@ -3,6 +3,9 @@
 AHEAD_AUTO, AHEAD_ON, AHEAD_OFF = "auto", "on", "off"
 """When the model reads ahead: while the machine has power and time to spare, always, or never."""
 
+SWITCHED_OFF = "switched off"
+"""Why nothing is read where the user wants that."""
+
 AHEAD_CHOICES = (AHEAD_AUTO, AHEAD_ON, AHEAD_OFF)
 
 DEFAULT_AHEAD_WASTE = 60.0

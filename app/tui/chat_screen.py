@@ -131,10 +131,10 @@ class ChatScreen(Screen[None]):
         self._told: tuple[Expected, int] | None = None
         """What the engine was told last to expect, and how often that had become void before."""
         app, perform = self.app, self.action_perform
-        models = ModelCommands(app, engine, self.view, self.downloads, store, perform)
+        models = ModelCommands(app, engine, self.view, self.changes, self.downloads, store, perform)
         preferences = store.preferences
         editor = SettingsEditor(
-            AppSettings(engine, self.view, store, models.model, models.draft),
+            AppSettings(engine, self.view, store, models.model, models.use_draft),
             self.changes,
             defaults,
             dialogue.fresh().system,
@@ -213,8 +213,7 @@ class ChatScreen(Screen[None]):
             if pending is not None:
                 await pending
         except SpecchatError as error:
-            shown = [error.summary, error.remedy]
-            self.prompt.show_fault(wording.SEPARATOR.join(filter(None, shown)))
+            self.prompt.show_fault(wording.fault(error))
             return False
         return True
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from app.engine.engine import Engine
+from app.engine.engine_status import Loaded
 from app.engine.pooled_comparison import PooledComparison
 from app.engine.reply_metrics import ReplyMetrics
 from app.tui import wording
@@ -46,8 +47,20 @@ class StoreWriter:
         store.is_broken_off = view.is_idle and last is not None and last.is_interrupted
 
     def _write_figures(self) -> None:
-        live = self._clock.tick(self._view.answer, self._engine.status.loaded, self._session)
+        loaded = self._engine.status.loaded
+        live = self._clock.tick(self._view.answer, loaded, self._session)
         if live is not self._store.live:
             self._store.live = live
         rule = self._view.answering.sampling.lossy_in_effect
-        self._store.drafting = wording.drafting(self._engine.draft, live.metrics, rule)
+        metrics = _of_these_drafters(live.metrics, loaded)
+        self._store.drafting = wording.drafting(self._engine.draft, metrics, rule)
+
+
+def _of_these_drafters(metrics: ReplyMetrics | None, loaded: Loaded | None) -> ReplyMetrics | None:
+    """The figures of an answer; None if the model has other drafters since.
+
+    A reply's own drafters come after those of the model.
+    """
+    if metrics is None or loaded is None:
+        return None
+    return metrics if metrics.drafters[: len(loaded.drafters)] == loaded.drafters else None

@@ -7,7 +7,9 @@ from app.continuation import CONTINUES, SEPARATOR
 from app.engine.reply_metrics import ReplyMetrics
 from app.percentage import percentage
 from app.printable import one_line
+from app.settings.reading_ahead import SWITCHED_OFF
 from app.tui.fitting import ellipsised
+from backends.base import SpecchatError
 from decoding.drafting_state import Shortfall, State
 from decoding.events import FinishReason
 from decoding.sampling.lossy_rule import LOSSY, LossyRule
@@ -41,6 +43,14 @@ def read_ahead(state: AheadState | None, *, is_typing: bool) -> list[str]:
         return []
     share = percent(state.read / state.total)
     return [f"read {state.read:,} of {state.total:,}", f"read {share}"]
+
+
+def not_read_ahead(state: AheadState | None) -> list[str]:
+    """Why the next question is not read; empty if it is, or is not wanted to be."""
+    if state is None or state.paused in ("", SWITCHED_OFF):
+        return []
+    is_read = state.total >= _FEW_AHEAD and state.total - state.read < _LAST_TOKENS
+    return [] if is_read else [f"not reading ahead: {one_line(state.paused)}"]
 
 
 def quoted_title(title: str) -> str:
@@ -152,6 +162,11 @@ def _end(reason: FinishReason | None, tokens: str) -> str:
             return "the context is full"
         case _:
             return ""
+
+
+def fault(error: SpecchatError) -> str:
+    """An error in the prompt's frame: phrases without a full stop, as in every title."""
+    return joined([error.summary, error.remedy.removesuffix(".")])
 
 
 def tokens_in_words(count: int, kind: str = "") -> str:

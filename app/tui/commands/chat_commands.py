@@ -21,12 +21,13 @@ from app.printable import one_line
 from app.structured_output.grammar_file import read_grammar
 from app.tui.commands.command import Perform
 from app.tui.conversation.chat_view import ChatView
+from app.tui.conversation.pending_answer import PendingAnswer
 from app.tui.store import Store
 from app.tui.terminal.clipboard import copy
 from app.tui.welcome.welcome import Welcome
 from app.tui.wording import quoted_title
 from backends.base import UsageError
-from decoding.constraint.grammar import GrammarKind
+from decoding.constraint.grammar import Grammar, GrammarKind
 
 _CODE_BLOCK = re.compile(r"^```[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
@@ -53,11 +54,14 @@ class ChatCommands:
     async def regenerate(self) -> None:
         if not self.view.dialogue.turns:
             raise UsageError("there is no question to answer yet")
+        self.view.require_model()
         await self.view.regenerate()
 
     async def go_on(self) -> None:
         if not self.view.dialogue.turns:
             raise UsageError("there is no answer to continue yet")
+        self.view.require_model()
+        self.view.require_idle()
         await self.view.continue_answer()
 
     def edit(self) -> None:
@@ -68,20 +72,29 @@ class ChatCommands:
     async def compact(self) -> None:
         if not self.view.dialogue.turns:
             raise UsageError("there is nothing to summarise yet")
+        self.view.require_model()
         self.view.require_idle()
         await self.view.compact()
 
     async def undo(self) -> None:
+        pending = self.view.pending
         name = await self.changes.undo()
         if not name:
             raise UsageError("there is nothing to undo")
-        self.app.notify(f"Undone: {name}. Ctrl+Y redoes it.")
+        self.app.notify(f"Undone: {name}{self._stopped(pending)}. Ctrl+Y redoes it.")
 
     async def redo(self) -> None:
+        pending = self.view.pending
         name = await self.changes.redo()
         if not name:
             raise UsageError("there is nothing to redo")
-        self.app.notify(f"Redone: {name}.")
+        self.app.notify(f"Redone: {name}{self._stopped(pending)}.")
+
+    def _stopped(self, pending: PendingAnswer | None) -> str:
+        """Tell that a step has stopped the answer that was in progress before, if it has."""
+        if pending is None or pending is self.view.pending or not pending.answer.is_stopped:
+            return ""
+        return ", which stopped an answer; it is kept"
 
     def colours(self) -> None:
         self.store.keeps_colours = keeps = not self.store.keeps_colours
@@ -93,6 +106,7 @@ class ChatCommands:
         """Race the last question, or the built-in one if there is none; draft: empty for auto."""
         from app.tui.screens.race_screen import RaceScreen, demonstration, race_of
 
+        self.view.require_model()
         self.view.require_idle()
         question = self.view.last_turn(USER)
         dialogue, answering = self.view.dialogue, self.view.answering
@@ -109,7 +123,8 @@ class ChatCommands:
         if not (old.turns or old.queue or old.own or old.system != old.default_system):
             return
         new = old.fresh()
-        await self.view.open(new)
+        queue = " Enter there sends what is queued." if old.queue else ""
+        await self.view.open(new, f"Ctrl+Z shows it.{queue}")
         self.changes.add(
             Change(
                 "opened a new chat", lambda: self.view.reopen(old), lambda: self.view.reopen(new)
@@ -136,7 +151,7 @@ class ChatCommands:
         if chat != self.view.dialogue.chat:
             dialogue = self.view.dialogue.fresh()
             dialogue.open(chat)
-            await self.view.open(dialogue)
+            await self.view.open(dialogue, "It is kept in its chat.")
 
     def _touched(self, chat: int) -> None:
         """Follow what was done to a chat in the list of chats."""
@@ -208,10 +223,21 @@ class ChatCommands:
         if not path:
             raise UsageError("which file?", "", "Example: /schema person.json")
         if path.lower() == _OFF:
-            self.view.grammar, self.store.schema = None, ""
+            self._match(None, "")
             self.app.notify("Answers may be anything.")
             return
         file = Path(path).expanduser()
-        self.view.grammar = read_grammar(file, GrammarKind.JSON_SCHEMA)
-        self.store.schema = file.name
+        self._match(read_grammar(file, GrammarKind.JSON_SCHEMA), file.name)
         self.app.notify(f"The next answers match {one_line(file.name)}.")
+
+    def _match(self, grammar: Grammar | None, name: str) -> None:
+        """Have the next answers match a grammar, None for none; name: of its file."""
+        view, store = self.view, self.store
+        before, after = (view.grammar, store.schema), (grammar, name)
+
+        def use(wanted: tuple[Grammar | None, str]) -> None:
+            view.grammar, store.schema = wanted
+
+        use(after)
+        if before != after:
+            self.changes.add(Change("changed the schema", lambda: use(before), lambda: use(after)))

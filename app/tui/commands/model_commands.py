@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from textual.app import App
 
+from app.dialogue.changes import Change, Changes
 from app.engine.engine import Engine
+from app.printable import one_line
 from app.tui.commands.command import Perform
 from app.tui.conversation.chat_view import ChatView
 from app.tui.downloads import Downloads, take_over
@@ -20,7 +22,7 @@ from backends.base import SpecchatError, UsageError
 if TYPE_CHECKING:
     from app.tui.screens.drafters_screen import DrafterChoice
     from models.hub import HubSettings
-    from models.reference import HubReference
+    from models.reference import HubReference, Reference
 
 
 _MODELS_LISTED = "Ctrl+L lists them; you can also give a .gguf file or organization/name of the hub"
@@ -37,6 +39,7 @@ class ModelCommands:
     app: App[Any]
     engine: Engine
     view: ChatView
+    changes: Changes
     downloads: Downloads
     store: Store
     perform: Perform
@@ -53,6 +56,24 @@ class ModelCommands:
             self._use_or_download(name)
 
     def draft(self, text: str) -> None:
+        """Switch drafters, after the download of missing ones, with an undo.
+
+        Raises:
+            SpecchatError: it is no SPEC, or it does not fit the model.
+        """
+        engine, before = self.engine, self.engine.draft
+        self.use_draft(text)
+        after = engine.draft
+        if after != before:  # else they are downloaded first, or were chosen already
+            self.changes.add(
+                Change(
+                    "changed the drafter",
+                    lambda: engine.set_draft(before),
+                    lambda: engine.set_draft(after),
+                )
+            )
+
+    def use_draft(self, text: str) -> None:
         """Switch drafters, after the download of missing ones.
 
         Raises:
@@ -101,14 +122,20 @@ class ModelCommands:
         except UnknownNameError as error:
             raise UsageError(error.what, "", _MODELS_LISTED) from error
         if not isinstance(reference, HubReference):
-            self.view.stop()  # what it has said is kept
-            engine.load(name)
+            self._use(name, reference)
             return
 
         def use() -> None:
             self.app.run_worker(self._take_over(name))
 
         self.downloads.start(reference, self._hub_settings, use)
+
+    def _use(self, name: str, reference: "Reference") -> None:
+        if self.engine.has_loaded(reference.path):  # loading it again would stop every answer
+            self.app.notify(f"{one_line(reference.name)} is loaded already.")
+            return
+        self.view.stop()  # what it has said is kept
+        self.engine.load(name)
 
     async def _take_over(self, name: str) -> None:
         """Use a model that has just arrived, between two answers, and at later starts.

@@ -23,7 +23,9 @@ from app.dialogue.queued import Queued
 from app.dialogue.turn import ASSISTANT, USER, Turn, path_to
 from app.engine.asking.answer import Answer, Request, Stage
 from app.engine.engine import Engine
+from app.engine.engine_status import Phase
 from app.history import HistoryError
+from app.history.chat import title_of
 from app.printable import one_line
 from app.settings.answering import Answering
 from app.tui.conversation.answer_line import live_line, without_panel_figures
@@ -39,7 +41,7 @@ from app.tui.conversation.transcript import Transcript
 from app.tui.remedies import remedy_here
 from app.tui.store import Store
 from app.tui.typed_app import typed_app
-from app.tui.wording import INTERRUPTED, joined
+from app.tui.wording import INTERRUPTED, joined, quoted_title
 from backends.base import SpecchatError, UsageError
 
 if TYPE_CHECKING:
@@ -52,6 +54,8 @@ _RETRY_SECONDS = 0.75
 
 _REFRESH_SECONDS = 1.0
 """Between two looks at what other windows wrote."""
+
+_SHOWS_AGAIN = "Ctrl+Z shows it."
 
 _SUMMARISE = (
     "Summarise this conversation so that it can be continued from the summary alone: what was "
@@ -197,6 +201,18 @@ class ChatView(Vertical):
         if not self.is_idle:
             raise UsageError("an answer is in progress", "", "Esc stops it.")
 
+    def require_model(self) -> None:
+        """Check that a model is loaded.
+
+        Raises:
+            UsageError: none is, with why.
+        """
+        if self._has_model:
+            return
+        if self._engine.status.phase is Phase.LOADING:
+            raise UsageError("the model is still loading")
+        raise UsageError("no model is loaded", "", "Ctrl+L chooses one.")
+
     @property
     def edited(self) -> Turn | None:
         """The question that is edited in the prompt."""
@@ -221,10 +237,13 @@ class ChatView(Vertical):
 
     # Commands
 
-    async def open(self, dialogue: Dialogue) -> None:
-        """Show another chat; the answer in progress stops and is kept."""
+    async def open(self, dialogue: Dialogue, way_back: str = "") -> None:
+        """Show another chat; the answer in progress stops and is kept.
+
+        way_back: tells how that is shown again.
+        """
         async with self._changing:
-            self._keep_pending()
+            self._break_off(way_back)
             await self._open(dialogue)
 
     async def reopen(self, dialogue: Dialogue) -> None:
@@ -234,25 +253,33 @@ class ChatView(Vertical):
             await self._reopen(dialogue)
 
     async def send(self, text: str, attachments: Attachments = ()) -> None:
-        """Ask a question; it is queued while an answer is in progress or no model is loaded."""
+        """Ask a question, after those that are queued.
+
+        It is queued while an answer is in progress or no model is loaded.
+        """
         async with self._changing:
             self._edited = None
             stopping = self.pending
             if stopping is not None and stopping.answer.is_stopped and not stopping.is_unbegun:
                 self._keep_pending()  # what is sent after a stop does not wait for its end
-            if self.pending is not None or not self._has_model:
-                self.dialogue.enqueue(text, attachments)
-                self._awaits_model = self.pending is None
-            else:
+            can_ask = self.pending is None and self._has_model
+            if can_ask and not self.dialogue.queue:
                 await self._remove_cards()
                 self._send(text, attachments)
+            else:
+                self.dialogue.enqueue(text, attachments)
+                self._awaits_model = self.pending is None
+            if can_ask and self.pending is None:
+                await self._send_next()
             await self._show(follow=True)
 
     async def send_next(self) -> None:
-        """Send the first queued question, if no answer is in progress."""
+        """Send the first queued question, if no answer is in progress, once a model is loaded."""
         async with self._changing:
             if self.pending is None and self._has_model:
                 await self._send_next()
+            elif self.pending is None:
+                self._awaits_model = bool(self.dialogue.queue)
 
     async def take_back(self) -> Queued | None:
         """Take the last question out of the queue, and return it."""
@@ -268,7 +295,7 @@ class ChatView(Vertical):
             last = self.last_turn()
             if last is None or not self._has_model or _is_unbegun(self.pending):
                 return
-            self._keep_pending()
+            self._break_off(_SHOWS_AGAIN)
             await self._remove_cards()
             if last.role == USER:
                 self._ask(self.dialogue.add(ASSISTANT, ""))
@@ -282,7 +309,7 @@ class ChatView(Vertical):
         """Add another version of a question and answer it; an answer in progress is kept."""
         async with self._changing:
             self._edited = None
-            self._keep_pending()
+            self._break_off(_SHOWS_AGAIN)
             await self._remove_cards()
             question = self.dialogue.add_version(turn, text, attachments)
             self._ask(self.dialogue.add(ASSISTANT, ""), question=question, instead=turn)
@@ -592,6 +619,21 @@ class ChatView(Vertical):
         self._close(pending)
         if pending.is_unbegun and pending.instead is not None and pending.question is None:
             self._drop(pending.turn, pending.instead)
+
+    def _break_off(self, way_back: str = "") -> None:
+        """Stop the answer in progress as something else is wanted, and say so.
+
+        way_back: tells how it is shown again.
+        """
+        pending = self.pending
+        if pending is None:
+            return
+        is_news = not (pending.answer.is_stopped or pending.answer.is_done)
+        self._keep_pending()
+        question, versions = pending.turn.parent, self.dialogue.versions(pending.turn)
+        if is_news and question is not None and pending.turn in versions:
+            told = f"Stopped the answer to {quoted_title(title_of(question.text))}."
+            self.app.notify(f"{told} {way_back}".strip(), markup=False)
 
     def _close(self, pending: PendingAnswer) -> None:
         """Save how an answer ended; from now on nothing is in progress."""

@@ -44,10 +44,10 @@ def time_spent(metrics: ReplyMetrics) -> list[Line]:
 
 def start(metrics: ReplyMetrics) -> Line:
     """When an answer began, and how much of its prompt was read before it was asked for."""
-    first, ahead = metrics.ttft_seconds, metrics.ahead_tokens
+    first, held = metrics.ttft_seconds, metrics.cached_prompt_tokens
     if first is None:
         return Line.of("first token not measured", START)
-    ready = f", {wording.tokens_in_words(ahead)} ready" if ahead else ""
+    ready = f", {wording.tokens_in_words(held)} ready" if held else ""
     return Line.of(f"first token {wording.seconds(first)}{ready}", START)
 
 

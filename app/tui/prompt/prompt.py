@@ -30,6 +30,9 @@ from app.tui.typed_app import typed_app
 _COUNT_SECONDS = 0.25
 """Between two updates of the token counts."""
 
+_LONG_TEXT = 400
+"""Characters, of about 100 tokens, from which it is told why they are not read ahead."""
+
 _FRAME_CELLS = 6
 """Cells of the frame's rows that a title cannot use."""
 
@@ -186,6 +189,7 @@ class Prompt(Vertical):
         if not self._counts.is_counting:
             self._counting.pause()
         self._show_title()
+        self._show_drafting()
 
     def _show_title(self) -> None:
         width = self.size.width - _FRAME_CELLS
@@ -227,7 +231,10 @@ class Prompt(Vertical):
     def _show_drafting(self) -> None:
         drafting = f"drafting: {one_line(self._store.drafting)}"
         short = drafting.partition(" (")[0]
-        marks = wording.read_ahead(self._store.ahead, is_typing=self._store.has_text)
+        ahead = self._store.ahead
+        marks = wording.read_ahead(ahead, is_typing=self._store.has_text)
+        if self._is_long:
+            marks = marks or wording.not_read_ahead(ahead)
         choices = [*(f"{mark}{wording.SEPARATOR}{drafting}" for mark in marks), drafting, short]
         if schema := self._store.schema:
             matching = f"schema: {one_line(schema)}"
@@ -236,6 +243,12 @@ class Prompt(Vertical):
         if shown != self._shown_drafting:
             self._shown_drafting = shown
             self.area.border_subtitle = Content(shown)
+
+    @property
+    def _is_long(self) -> bool:
+        """Whether what is written takes a moment to read."""
+        attached = sum(len(one.text) for one in self._counts.attachments)
+        return len(self.area.text) + attached >= _LONG_TEXT
 
     def _follow_answer(self, is_answering: bool) -> None:
         self.area.placeholder = "Ask anything" + ": it will be queued" * is_answering

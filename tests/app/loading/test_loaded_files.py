@@ -49,3 +49,14 @@ def test_a_file_that_was_replaced_by_a_smaller_one_stays_usable(model: Path) -> 
 
 def test_a_model_without_readable_files_has_none_to_check(tmp_path: Path) -> None:
     LoadedFiles.of(tmp_path / "gone.gguf").check_present()
+
+
+def test_a_file_that_was_replaced_is_another_model(tmp_path: Path) -> None:
+    file, new = tmp_path / "model.gguf", tmp_path / "new"
+    for one in (file, new):
+        one.write_bytes(b"GGUF")
+    files = LoadedFiles.of(file)
+    assert files.are_those_of(file)
+    assert not files.are_those_of(new)
+    new.replace(file)
+    assert not files.are_those_of(file)

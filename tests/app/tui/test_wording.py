@@ -7,6 +7,7 @@ import pytest
 from app.ahead.ahead_state import AheadState
 from app.engine.speed.comparison import Comparison, Standing
 from app.tui import wording
+from backends.base import UsageError
 from decoding.events import FinishReason
 from decoding.planning.parking import Shortfall, State
 from decoding.sampling.lossy_rule import parse_lossy
@@ -120,6 +121,12 @@ def test_the_prompt_tells_what_becomes_of_drafting() -> None:
     assert wording.drafting("off", short, rule) == "off"
     assert wording.drafting("auto", short, rule) == "▲ lossy"
     assert wording.drafting("mtp", replace(LIVE, state=State.OFF), None) == "off"
+
+
+def test_an_error_in_the_frame_has_no_full_stop() -> None:
+    error = UsageError("an answer is in progress", "", "Esc stops it.")
+    assert wording.fault(error) == "an answer is in progress · Esc stops it"
+    assert wording.fault(UsageError("which file?")) == "which file?"
 
 
 @pytest.mark.parametrize(

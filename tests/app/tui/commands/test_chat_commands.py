@@ -200,3 +200,22 @@ async def test_answers_match_a_schema_until_it_is_off(
         await chat.say("/schema off")
         await chat.until(lambda: "schema: person.json" not in chat.shown)
         assert chat.view.grammar is None
+
+
+async def test_a_schema_is_taken_back_before_what_was_done_earlier(
+    chatting: Chatting, tmp_path: Path
+) -> None:
+    schema = tmp_path / "person.json"
+    schema.write_text('{"type": "object"}', "utf-8")
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.say("/set temperature 0.3")
+        await chat.say(f"/schema {schema}")
+        await chat.say("/schema off")
+        await chat.until(lambda: chat.view.grammar is None)
+        await chat.pilot.press("ctrl+z")
+        await chat.until(lambda: "schema: person.json" in chat.shown)
+        assert chat.view.grammar == Grammar(GrammarKind.JSON_SCHEMA, '{"type": "object"}')
+        await chat.pilot.press("ctrl+z")
+        await chat.until(lambda: "schema: person.json" not in chat.shown)
+        assert chat.view.grammar is None
+        assert chat.view.dialogue.own == {"temperature": 0.3}

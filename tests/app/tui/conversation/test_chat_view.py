@@ -168,6 +168,17 @@ async def test_stopping_keeps_the_queue(chatting: Chatting) -> None:
         assert chat.texts[2::2] == ["two", "three"]
 
 
+async def test_a_question_after_a_stop_does_not_overtake_the_queue(chatting: Chatting) -> None:
+    async with chatting(slow()) as chat:
+        await chat.begin("one")
+        await chat.view.send("two")
+        chat.view.stop()
+        await chat.idle()
+        await chat.view.send("three")
+        await chat.until(lambda: len(chat.texts) == 6 and chat.view.is_idle)
+        assert chat.texts[2::2] == ["two", "three"]
+
+
 async def test_a_question_waits_for_a_model(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS), loads=False) as chat:
         await chat.view.send("hello")

@@ -10,6 +10,7 @@ from textual.geometry import Region
 from app.engine.reply_metrics import DrafterMetrics
 from app.engine.speed.comparison import Comparison, Standing
 from app.tui.live import Live, Second
+from app.tui.panel.details import start
 from app.tui.panel.terms import Helpable
 from decoding.planning.parking import State
 from tests.app.tui.panel.panel_app import METRICS, MINUTE, PanelApp, live
@@ -211,3 +212,9 @@ async def test_the_drafters_hue_is_the_one_of_the_theme() -> None:
         assert square.style is not None
         assert square.style.color is not None
         assert square.style.color.name == app.theme_variables["drafter-lookup"].lower()
+
+
+def test_what_is_ready_is_all_that_is_not_computed_again() -> None:
+    """As in the prompt's frame, and whoever read it: a stopped answer to the same question too."""
+    metrics = replace(METRICS, cached_prompt_tokens=1203, ahead_tokens=288, ttft_seconds=0.4)
+    assert start(metrics).content.plain == "first token 0.4 s, 1,203 tokens ready"

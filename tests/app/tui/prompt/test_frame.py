@@ -8,6 +8,7 @@ import pytest
 from app.ahead.ahead_state import AheadState
 from app.engine.engine_status import Phase, Status
 from app.settings.preferences import Preferences
+from app.settings.reading_ahead import SWITCHED_OFF
 from app.tui.prompt.prompt_text import PromptText
 from app.tui.prompt.token_counts import TokenCounts
 from tests.fixtures.prompt_app import Prompting, prompting, ready
@@ -132,6 +133,19 @@ async def test_what_is_read_ahead_moves_nothing(size: tuple[int, int]) -> None:
             assert all(now[row].endswith(before[row][-17:]) for row in changed)
         prompt.store.ahead = None
         assert await prompt.lines() == before
+
+
+async def test_a_long_text_that_is_not_read_says_why() -> None:
+    reason = "not reading ahead: the machine is busy"
+    async with prompting((80, 24)) as prompt:
+        prompt.store.ahead = AheadState(0, 0, "the machine is busy")
+        prompt.prompt.write("short.")
+        assert reason not in "".join(await prompt.lines())
+        prompt.prompt.write("word " * 100 + "end.")
+        await prompt.pilot.pause()
+        assert reason in "".join(await prompt.lines())
+        prompt.store.ahead = AheadState(0, 0, SWITCHED_OFF)
+        assert "not reading" not in "".join(await prompt.lines())
 
 
 async def test_a_text_is_told_with_its_files_once_it_is_known(folder: Path) -> None:

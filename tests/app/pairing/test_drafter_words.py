@@ -1,0 +1,15 @@
+"""What drafters are, in a few words: the list cuts what is too long for its column."""
+
+from app.drafting.spec.drafter_node import JACOBI, LOOKAHEAD
+from app.pairing.candidate import Candidate, Kind
+from app.pairing.drafter_words import nature
+from app.pairing.ranking import Pair
+
+
+def test_similar_drafters_differ_in_their_first_words() -> None:
+    first = [
+        nature(Pair(Candidate(name, Kind.LOOKUP, is_compatible=True, why=""), is_installed=True))
+        for name in (JACOBI, LOOKAHEAD)
+    ]
+    assert first[0].split()[0] != first[1].split()[0]
+    assert all(len(words) <= 31 for words in first)
