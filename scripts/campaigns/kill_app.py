@@ -38,7 +38,7 @@ from scripts.campaigns import forked_program
 from scripts.campaigns.forked_program import OverdueError, Program
 from scripts.campaigns.home_check import faults_of, half_written
 from scripts.campaigns.screen import Screen
-from scripts.campaigns.seen_answers import QUESTION, Seen, faults, note
+from scripts.campaigns.seen_answers import QUESTION, Seen, add, faults, note
 
 READY = "Ask anything"
 WHOLE = "cut at "
@@ -264,18 +264,25 @@ _KEYS = {
 
 
 def pressing(campaign: Campaign) -> tuple[Program, Expected]:
-    """Keys are pressed at random moments of answers; all that the screen shows is noted."""
+    """Keys are pressed at random moments of answers; all that the screen shows is noted.
+
+    What an unfinished answer showed in the last second need not be saved yet.
+    """
     program = campaign.app()
     expected, screen = Expected(), Screen(forked_program.COLUMNS, forked_program.ROWS)
     _press(campaign, program, "ask")
     program.wait_for("tok/s")
     taken, goes_on = 0, True
+    looks: list[tuple[float, Seen]] = []
     for _ in range(campaign.random.randrange(4, 24)):
         goes_on = program.read(campaign.random.choice((0.02, 0.1, 0.5, 1.2)) + 0.15)
         raw = program.raw[taken:]
         taken += len(raw)
         screen.write(raw.decode(errors="replace"))
-        note(screen.lines, expected.seen)
+        looked: Seen = {}
+        note(screen.lines, looked)
+        looks.append((time.monotonic(), looked))
+        add(dict.fromkeys(looked, 0), expected.seen)  # a question is saved before it is shown
         if not goes_on:  # Ctrl+C twice
             break
         key = campaign.random.choices(list(_KEYS), list(_KEYS.values()))[0]
@@ -283,6 +290,9 @@ def pressing(campaign: Campaign) -> tuple[Program, Expected]:
             expected.seen = {answer: shown for answer, shown in expected.seen.items() if shown}
         _press(campaign, program, key)
         campaign.presses += 1
+    for at, looked in looks:
+        if at <= time.monotonic() - MOST_LOST_SECONDS:
+            add({answer: shown for answer, shown in looked.items() if shown}, expected.seen)
     return program, expected
 
 

@@ -32,6 +32,12 @@ def note(lines: Sequence[str], seen: Seen) -> None:
             version = int(label[1])
 
 
+def add(more: Seen, seen: Seen) -> None:
+    """Add what was seen at another moment."""
+    for answer, highest in more.items():
+        seen[answer] = max(seen.get(answer, 0), highest)
+
+
 def faults(path: Path, seen: Seen, unsent: str) -> Iterator[str]:
     """What was seen and is not in the history, in words."""
     saved = _saved(path)
