@@ -19,6 +19,13 @@ async def begin(chat: Chat, text: str) -> None:
     await chat.until(lambda: len(chat.texts) == before + 2 and bool(chat.texts[-1][1]))
 
 
+async def stop(chat: Chat, text: str) -> None:
+    """Have a question answered, and stop the answer."""
+    await begin(chat, text)
+    await chat.pilot.press("escape")
+    await chat.idle()
+
+
 @pytest.mark.parametrize(("key", "goes"), [("ctrl+r", "Ctrl+Z shows it."), ("ctrl+n", "Ctrl+Z")])
 async def test_a_key_that_stops_an_answer_says_so(chatting: Chatting, key: str, goes: str) -> None:
     async with chatting(endless(), toasts=True) as chat:
@@ -57,9 +64,7 @@ async def test_an_edit_tells_which_answer_it_stops(chatting: Chatting) -> None:
 async def test_an_undo_tells_that_it_stops_an_answer(chatting: Chatting) -> None:
     async with chatting(endless(), toasts=True) as chat:
         await chat.ready()
-        await begin(chat, "go on")
-        await chat.pilot.press("escape")
-        await chat.idle()
+        await stop(chat, "go on")
         await chat.pilot.press("ctrl+r")
         await chat.until(lambda: not chat.view.is_idle and bool(chat.texts[-1][1]))
         await chat.pilot.press("ctrl+z")
@@ -69,9 +74,7 @@ async def test_an_undo_tells_that_it_stops_an_answer(chatting: Chatting) -> None
 async def test_no_answer_is_said_to_stop_that_was_stopped(chatting: Chatting) -> None:
     async with chatting(endless(), toasts=True) as chat:
         await chat.ready()
-        await begin(chat, "go on")
-        await chat.pilot.press("escape")
-        await chat.idle()
+        await stop(chat, "go on")
         await chat.pilot.press("ctrl+n")
         await chat.until(lambda: not chat.view.dialogue.turns)
         assert "Stopped" not in chat.toasts
