@@ -64,7 +64,9 @@ class ServedEngine:
             *(asyncio.wrap_future(self.engine.prepare(answer)) for answer in answers)
         )
         try:
-            await asyncio.wait_for(prepared, self.limits.check_seconds)
+            # Not wait_for: in Python 3.11 it loses a cancellation that comes with the result.
+            async with asyncio.timeout(self.limits.check_seconds):
+                await prepared
         except TimeoutError:
             return  # its turn will tell
         except UsageError as error:
