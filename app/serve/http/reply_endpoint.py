@@ -81,8 +81,9 @@ class ReplyEndpoint:
     ) -> AsyncGenerator[_Batch, None]:
         """Yield the events of all choices, answered in this turn; none after each silence."""
         served, silence = self._served, self._served.limits.heartbeat_seconds
-        while not await happens(turn.come, silence):
-            yield 0, []
+        while not turn.come.is_set():
+            await happens(turn.come, silence)
+            yield 0, []  # also when it comes: the next silence is counted from here
         for choice, answer in enumerate(answers):
             try:
                 async with aclosing(batches(served.engine, answer, asked.splitter, silence)) as new:

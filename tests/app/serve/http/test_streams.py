@@ -92,6 +92,19 @@ def test_headers_come_at_once_and_comments_until_the_first_text(serve: Serve) ->
             assert text_of(stream) == "".join(WORDS)
 
 
+def test_a_comment_comes_with_the_turn_of_a_request_that_waited(serve: Serve) -> None:
+    """The silence before the turn and the one after it never add up to two."""
+    gate = Event()
+    server = serve(ScriptedModel(WORDS, gate=gate), limits=replace(QUICK, heartbeat_seconds=1000.0))
+    with connected(server) as answered, connected(server) as queued:
+        for connection in (answered, queued):
+            connection.sendall(request_bytes(STREAM))
+            read_until(connection, BEAT)
+        gate.set()
+        assert read_until(queued, b"data: ").count(BEAT) == 1
+        assert BEAT not in read_until(answered, END)
+
+
 class Slow:
     """A gate that holds each pass for a while."""
 
