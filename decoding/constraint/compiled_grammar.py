@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from decoding.constraint.constraint_error import GrammarError
 from decoding.constraint.finite_schema import is_endless
 from decoding.constraint.grammar import Grammar, GrammarKind
+from decoding.constraint.lark_depth import most_rules, schemas
 from decoding.constraint.refusal_reason import plain_reason, shortened
 from decoding.constraint.schema_depth import depth
 
@@ -21,7 +22,7 @@ _LONGEST_GBNF = 1 << 17
 """Characters of one in GBNF: 0.2 million took a second to read, 0.9 million 14 s."""
 
 _MOST_RULES = 500
-"""Rules of one in GBNF, each of which may lead to another: see schema_depth."""
+"""Rules of a grammar, each of which may lead to another: the stack below holds some 700."""
 
 _DEEPEST = 300
 """Depth of a schema. A stack of 2 MB, as threads of Windows have, holds some 400."""
@@ -105,7 +106,9 @@ def compiled(grammar: Grammar) -> CompiledGrammar:
     try:
         made = CompiledGrammar.of(name, _converted(grammar))
         is_wrong, messages = LLMatcher.validate_grammar_with_warnings(made.text, limits=limits())
-    except (ValueError, RecursionError) as error:  # ValueError also for text that is too deep
+    except RecursionError as error:
+        raise GrammarError(f"{name} cannot be used", "it is nested too deeply") from error
+    except ValueError as error:
         raise _refused(name, str(error)) from error
     if is_wrong:
         raise made.refused(messages[0])
@@ -126,7 +129,7 @@ def _converted(grammar: Grammar) -> Mapping[str, Any]:
         case GrammarKind.GBNF:
             return {"lark_grammar": _from_gbnf(grammar.text)}
         case GrammarKind.LARK:
-            return {"lark_grammar": grammar.text}
+            return {"lark_grammar": _checked_lark(grammar.text)}
 
 
 def _entry(text: str) -> Mapping[str, Any]:
@@ -154,17 +157,37 @@ def _schema(text: str) -> Mapping[str, Any]:
         raise GrammarError("the JSON schema cannot be used", "it is nested too deeply") from error
     if isinstance(schema, dict):
         schema = cast("dict[str, Any]", schema)
-        if is_endless(schema):
-            why = "it refers to itself without end, so that no answer to it ends"
-            raise GrammarError("the JSON schema cannot be used", why)
-        if depth(schema) > _DEEPEST:
-            why = "it is nested too deeply, or has too many parts or references"
-            raise GrammarError("the JSON schema cannot be used", why)
+        _check_depth(schema, _DEEPEST)
         return schema
     if schema is True:
         return {}
     why = "nothing can match it" if schema is False else "it is neither an object nor a boolean"
     raise GrammarError("the JSON schema cannot be used", why)
+
+
+def _check_depth(schema: Mapping[str, Any], deepest: int) -> None:
+    if is_endless(schema):
+        why = "it refers to itself without end, so that no answer to it ends"
+        raise GrammarError("the JSON schema cannot be used", why)
+    if depth(schema) > deepest:
+        why = "it is nested too deeply, or has too many parts or references"
+        raise GrammarError("the JSON schema cannot be used", why)
+
+
+def _checked_lark(text: str) -> str:
+    """A Lark grammar, if following its rules and schemas cannot end the process.
+
+    Raises:
+        GrammarError: it could.
+    """
+    rules = most_rules(text)
+    if rules > _MOST_RULES:
+        raise GrammarError(
+            "the Lark grammar cannot be used", f"it has more than {_MOST_RULES} rules"
+        )
+    for schema in schemas(text):
+        _check_depth(schema, min(_DEEPEST, _MOST_RULES - rules))  # on the same stack
+    return text
 
 
 def _from_gbnf(text: str) -> str:

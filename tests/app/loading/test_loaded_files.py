@@ -48,7 +48,9 @@ def test_a_file_that_was_replaced_by_a_smaller_one_stays_usable(model: Path) -> 
 
 
 def test_a_model_without_readable_files_has_none_to_check(tmp_path: Path) -> None:
-    LoadedFiles.of(tmp_path / "gone.gguf").check_present()
+    files = LoadedFiles.of(tmp_path / "gone.gguf")
+    files.check_present()
+    assert not files.are_those_of(tmp_path / "gone.gguf")
 
 
 def test_a_file_that_was_replaced_is_another_model(tmp_path: Path) -> None:

@@ -15,6 +15,18 @@ def nested(depth: int) -> str:
     return '{"type":"array","items":' * depth + "{}" + "}" * depth
 
 
+def referring(times: int) -> str:
+    """A schema in which so many definitions refer to the next."""
+    chain = {str(n): {"$ref": f"#/$defs/{n + 1}"} for n in range(times)}
+    return json.dumps({"$ref": "#/$defs/0", "$defs": {**chain, str(times): {"type": "string"}}})
+
+
+def rules(count: int, last: str = '"b"', name: str = "rule") -> str:
+    """A Lark grammar in which so many rules lead to the next, and the last one to something."""
+    chain = [f'{name}{n}: "a" {name}{n + 1}' for n in range(count)]
+    return "\n".join([f"start: {name}0", *chain, f"{name}{count}: {last}"])
+
+
 @pytest.mark.parametrize(
     ("kind", "text", "reason"),
     [
@@ -38,6 +50,13 @@ def nested(depth: int) -> str:
         (GBNF, 'root ::= "' + "x" * (1 << 17), "too long"),
         (GrammarKind.LARK, "start: missing", "missing"),
         (GrammarKind.LARK, "", "Lark"),
+        (GrammarKind.LARK, rules(10_000), "500 rules"),
+        (GrammarKind.LARK, rules(10_000, name="TERMINAL"), "500 rules"),
+        (GrammarKind.LARK, f"start: %json {referring(1000)}", "deep"),
+        (GrammarKind.LARK, f"start: %json {nested(300)}", "deep"),
+        (GrammarKind.LARK, f"start: %json {nested(30_000)}", "deep"),
+        (GrammarKind.LARK, rules(450, f"%json {referring(50)}"), "deep"),
+        (GrammarKind.LARK, 'start: %json {"$ref": "#"}', "without end"),
     ],
 )
 def test_what_is_wrong_is_named(kind: GrammarKind, text: str, reason: str) -> None:
@@ -86,6 +105,8 @@ def test_a_reason_shows_nothing_that_the_user_did_not_write(
         (GrammarKind.REGEX, r"\d{4}-\d\d"),
         (GBNF, 'root ::= "yes" | no-word\nno-word ::= "no" [.!]*'),
         (GrammarKind.LARK, "start: /[a-z]+/"),
+        (GrammarKind.LARK, rules(450)),
+        (GrammarKind.LARK, rules(100, f"%json {referring(90)}")),
     ],
 )
 def test_usable_grammars_are_read(kind: GrammarKind, text: str) -> None:
