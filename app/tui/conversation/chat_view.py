@@ -293,7 +293,10 @@ class ChatView(Vertical):
         """Add another answer next to the last one; if that is in progress, it is kept."""
         async with self._changing:
             last = self.last_turn()
-            if last is None or not self._has_model or _is_unbegun(self.pending):
+            if last is None or not self._has_model:
+                return
+            if _is_unbegun(self.pending):
+                self.app.notify("The answer has not begun yet.")
                 return
             self._break_off(_SHOWS_AGAIN)
             await self._remove_cards()

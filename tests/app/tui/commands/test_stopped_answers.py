@@ -1,5 +1,7 @@
 """Keys that stop an answer, as something else is wanted, say so and how it is shown again."""
 
+from threading import Event
+
 import pytest
 
 from tests.app.tui.conftest import Chat, Chatting
@@ -37,6 +39,19 @@ async def test_a_key_that_stops_an_answer_says_so(chatting: Chatting, key: str, 
         await chat.until(lambda: "Undone: " in chat.toasts)
         assert chat.texts[0] == ("user", "And of Italy?")
         assert chat.texts[1][1].startswith("word0 ")
+
+
+async def test_an_answer_that_has_not_begun_is_not_asked_for_again(chatting: Chatting) -> None:
+    gate = Event()
+    async with chatting(ScriptedModel(WORDS, gate=gate), toasts=True) as chat:
+        await chat.ready()
+        await chat.say("And of Italy?")
+        await chat.until(lambda: not chat.view.is_idle)
+        await chat.pilot.press("ctrl+r")
+        await chat.until(lambda: "The answer has not begun yet." in chat.toasts)
+        gate.set()
+        await chat.idle()
+        assert chat.texts == [("user", "And of Italy?"), ("assistant", "".join(WORDS))]
 
 
 async def test_an_edit_tells_which_answer_it_stops(chatting: Chatting) -> None:
