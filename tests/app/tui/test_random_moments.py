@@ -2,6 +2,7 @@
 
 import random
 import re
+from pathlib import Path
 from unittest.mock import AsyncMock, Mock
 
 import pytest
@@ -21,6 +22,10 @@ WORDS = [f"word{number} " for number in range(40)]
 KEYS = (
     "ctrl+r", "f9", "f9", "escape", "ctrl+c", "ctrl+z", "ctrl+y", "ctrl+t", "ctrl+n", "up", "down",
     "enter", "tab", "left", "right", "f2",
+)  # fmt: skip
+SETTINGS = (
+    ("draft", "off"), ("draft", "lookup"), ("draft", "nobody-knows-this"), ("schema", "off"),
+    ("schema", "person.json"), ("set", "temperature 0.5"), ("system", "Be brief."), ("model", "gone"),
 )  # fmt: skip
 
 
@@ -45,8 +50,9 @@ class Campaign:
         await self.chat.pilot.pause()
 
     async def act(self) -> None:
-        """Type, send, press a key, open a chat or load the model again."""
-        kind = self.chance.choice(("send", "send", "type", "key", "key", "key", "chat", "model"))
+        """Type, send, press a key, open a chat, change a setting or load the model again."""
+        kinds = ("send", "send", "type", "key", "key", "key", "chat", "setting", "model")
+        kind = self.chance.choice(kinds)
         if kind in ("send", "type"):
             await self._type()
         if kind == "send":
@@ -55,6 +61,8 @@ class Campaign:
             await self._press(self.chance.choice(KEYS))
         elif kind == "chat":
             await self._open()
+        elif kind == "setting":
+            await self.chat.screen.action_perform(*self.chance.choice(SETTINGS))
         elif kind == "model" and self.chance.random() < 0.3:
             self.chat.view.stop()
             self.chat.app.engine.load("scripted")
@@ -62,7 +70,9 @@ class Campaign:
     async def _type(self) -> None:
         word = f"typed{len(self.typed)}"
         self.typed.add(word)
-        self.chat.screen.prompt.area.focus()
+        area = self.chat.screen.prompt.area
+        area.focus()
+        area.move_cursor(area.document.end)  # no word is split by another
         self.chat.screen.prompt.insert(f"{word} ")
 
     async def _press(self, key: str) -> None:
@@ -116,6 +126,7 @@ def of_history() -> tuple[set[str], list[str]]:
 
 async def lost(chatting: Chatting, seed: int, moments: int) -> list[str]:
     """What is nowhere any more after a campaign."""
+    Path("person.json").write_text('{"type": "object"}', "utf-8")
     model = ScriptedModel(WORDS, rate=150.0)
     async with chatting(model, (80, 24)) as chat:
         await chat.ready()
@@ -129,6 +140,12 @@ async def lost(chatting: Chatting, seed: int, moments: int) -> list[str]:
         if not any(answer.startswith(said) for answer in answers)
     ]  # fmt: skip
     return [*missing, *unsaid]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of its own, in which a schema is found."""
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.parametrize("seed", range(2))
