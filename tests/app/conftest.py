@@ -34,10 +34,12 @@ SIZE = (24, 80)
 PATIENCE_SECONDS = 120
 """How long a test waits for what must come, before it fails."""
 
-# Runs in the child: Ctrl-C works there even if whoever runs the tests ignores it.
+# Runs in the child: Ctrl-C and a closed terminal end it even if whoever runs the tests, as under
+# nohup, ignores them.
 _PRELUDE = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)
+signal.signal(getattr(signal, "SIGHUP", signal.SIGTERM), signal.SIG_DFL)
 {first}
 os.execv(sys.argv[1], sys.argv[1:])
 """
@@ -215,7 +217,7 @@ class Terminal:
 def on_terminal(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Starts the command on a pseudo-terminal of its own: on_terminal("chat") -> Terminal.
 
-    Options are those of Popen.
+    first is as of launch; other options are those of Popen.
     """
     import pty
     import termios
@@ -223,12 +225,12 @@ def on_terminal(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any
     monkeypatch.setenv("TERM", "dumb")
     with ExitStack() as stack:
 
-        def start(*arguments: str, **options: Any) -> Terminal:
+        def start(*arguments: str, first: str = "", **options: Any) -> Terminal:
             ours, theirs = pty.openpty()
             termios.tcsetwinsize(theirs, SIZE)
             process = launch(
                 *arguments,
-                first=_TAKE_TERMINAL,
+                first=f"{_TAKE_TERMINAL}\n{first}",
                 start_new_session=True,
                 **options,
                 **dict.fromkeys(("stdin", "stdout", "stderr"), theirs),

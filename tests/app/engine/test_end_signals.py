@@ -32,6 +32,9 @@ READY = "· CPU"
 LEFT = ("\x1b[?1049l", "\x1b[?1000l", "\x1b[?1003l", "\x1b[?2004l", "\x1b[?25h")
 """The other screen, the mouse and pasting are given back, and the cursor is shown."""
 
+IGNORING_HANGUP = "signal.signal(signal.SIGHUP, signal.SIG_IGN)"
+"""As nohup does."""
+
 NUMBERS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 asked_to_end = pytest.mark.parametrize("number", NUMBERS, ids=lambda one: one.name)
 in_one_way = pytest.mark.parametrize(
@@ -55,8 +58,8 @@ def app(
     """Opens the app."""
     monkeypatch.setenv("TERM", "xterm-256color")
 
-    def start() -> Terminal:
-        terminal = on_terminal("--model", counting, "--draft", "lookup")
+    def start(first: str = "") -> Terminal:
+        terminal = on_terminal("--model", counting, "--draft", "lookup", first=first)
         terminal.read_until(READY)
         return terminal
 
@@ -150,16 +153,9 @@ def test_two_apps_keep_what_is_typed_in_each(app: Callable[[], Terminal]) -> Non
 
 @pytest.mark.parametrize("ignored", [False, True], ids=["told", "not-told"])
 def test_a_terminal_that_is_closed_ends_the_app(
-    app: Callable[[], Terminal], monkeypatch: pytest.MonkeyPatch, *, ignored: bool
+    app: Callable[..., Terminal], *, ignored: bool
 ) -> None:
-    if ignored:  # as nohup does
-        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    else:
-        before = signal.getsignal(signal.SIGHUP)
-    try:
-        terminal = app()
-    finally:
-        signal.signal(signal.SIGHUP, before)
+    terminal = app(IGNORING_HANGUP if ignored else "")
     typed(terminal, "half a question")
     terminal.close()
     code = terminal.process.wait(PATIENCE_SECONDS)
@@ -279,10 +275,8 @@ def test_a_download_ends_and_goes_on_the_next_time(
 
 
 def test_a_signal_that_is_ignored_stays_so(launch: Launch, counting: str) -> None:
-    """As of nohup."""
-    ignoring = "signal.signal(signal.SIGHUP, signal.SIG_IGN)"
     arguments = ("ask", "count", "--model", counting, "--max-tokens", "30", "--temperature", "0")
-    process = launch(*arguments, first=ignoring, stdin=subprocess.DEVNULL)
+    process = launch(*arguments, first=IGNORING_HANGUP, stdin=subprocess.DEVNULL)
     shown = begun(process)
     process.send_signal(signal.SIGHUP)
     rest, _ = process.communicate()

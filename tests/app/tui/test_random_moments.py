@@ -25,7 +25,8 @@ KEYS = (
 )  # fmt: skip
 SETTINGS = (
     ("draft", "off"), ("draft", "lookup"), ("draft", "nobody-knows-this"), ("schema", "off"),
-    ("schema", "person.json"), ("set", "temperature 0.5"), ("system", "Be brief."), ("model", "gone"),
+    ("schema", "person.json"), ("set", "temperature 0.5"), ("system", "Be brief."),
+    ("model", "gone"),
 )  # fmt: skip
 
 
