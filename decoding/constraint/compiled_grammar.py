@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from decoding.constraint.constraint_error import GrammarError
 from decoding.constraint.finite_schema import is_endless
 from decoding.constraint.grammar import Grammar, GrammarKind
-from decoding.constraint.lark_depth import most_rules, schemas
+from decoding.constraint.lark_depth import lark_depth, schemas
 from decoding.constraint.refusal_reason import plain_reason, shortened
 from decoding.constraint.schema_depth import depth
 
@@ -22,7 +22,7 @@ _LONGEST_GBNF = 1 << 17
 """Characters of one in GBNF: 0.2 million took a second to read, 0.9 million 14 s."""
 
 _MOST_RULES = 500
-"""Rules of a grammar, each of which may lead to another: the stack below holds some 700."""
+"""Rules and groups of a grammar within each other: the stack below holds some 600."""
 
 _DEEPEST = 300
 """Depth of a schema. A stack of 2 MB, as threads of Windows have, holds some 400."""
@@ -104,7 +104,7 @@ def compiled(grammar: Grammar) -> CompiledGrammar:
     if len(grammar.text) > longest:
         raise GrammarError(f"{name} is too long", f"at most {longest:,} characters")
     try:
-        made = CompiledGrammar.of(name, _converted(grammar))
+        made = CompiledGrammar.of(name, _converted(name, grammar))
         is_wrong, messages = LLMatcher.validate_grammar_with_warnings(made.text, limits=limits())
     except RecursionError as error:
         raise GrammarError(f"{name} cannot be used", "it is nested too deeply") from error
@@ -115,7 +115,7 @@ def compiled(grammar: Grammar) -> CompiledGrammar:
     return made
 
 
-def _converted(grammar: Grammar) -> Mapping[str, Any]:
+def _converted(name: str, grammar: Grammar) -> Mapping[str, Any]:
     """A grammar as an entry of the library's list of grammars."""
     from llguidance import LLMatcher
 
@@ -127,9 +127,9 @@ def _converted(grammar: Grammar) -> Mapping[str, Any]:
         case GrammarKind.REGEX:
             return _entry(LLMatcher.grammar_from_regex(grammar.text))
         case GrammarKind.GBNF:
-            return {"lark_grammar": _from_gbnf(grammar.text)}
+            return {"lark_grammar": _checked_lark(name, _from_gbnf(grammar.text))}
         case GrammarKind.LARK:
-            return {"lark_grammar": _checked_lark(grammar.text)}
+            return {"lark_grammar": _checked_lark(name, grammar.text)}
 
 
 def _entry(text: str) -> Mapping[str, Any]:
@@ -157,7 +157,7 @@ def _schema(text: str) -> Mapping[str, Any]:
         raise GrammarError("the JSON schema cannot be used", "it is nested too deeply") from error
     if isinstance(schema, dict):
         schema = cast("dict[str, Any]", schema)
-        _check_depth(schema, _DEEPEST)
+        _check_depth(schema)
         return schema
     if schema is True:
         return {}
@@ -165,28 +165,26 @@ def _schema(text: str) -> Mapping[str, Any]:
     raise GrammarError("the JSON schema cannot be used", why)
 
 
-def _check_depth(schema: Mapping[str, Any], deepest: int) -> None:
+def _check_depth(schema: Mapping[str, Any]) -> None:
     if is_endless(schema):
         why = "it refers to itself without end, so that no answer to it ends"
         raise GrammarError("the JSON schema cannot be used", why)
-    if depth(schema) > deepest:
+    if depth(schema) > _DEEPEST:
         why = "it is nested too deeply, or has too many parts or references"
         raise GrammarError("the JSON schema cannot be used", why)
 
 
-def _checked_lark(text: str) -> str:
-    """A Lark grammar, if following its rules and schemas cannot end the process.
+def _checked_lark(name: str, text: str) -> str:
+    """A grammar in the Lark form, if following its rules and schemas cannot end the process.
 
     Raises:
         GrammarError: it could.
     """
-    rules = most_rules(text)
-    if rules > _MOST_RULES:
-        raise GrammarError(
-            "the Lark grammar cannot be used", f"it has more than {_MOST_RULES} rules"
-        )
     for schema in schemas(text):
-        _check_depth(schema, min(_DEEPEST, _MOST_RULES - rules))  # on the same stack
+        _check_depth(schema)
+    if lark_depth(text) > _MOST_RULES:
+        why = f"it has more than {_MOST_RULES} rules and groups within each other"
+        raise GrammarError(f"{name} cannot be used", why)
     return text
 
 
@@ -198,10 +196,6 @@ def _from_gbnf(text: str) -> str:
     """
     from llguidance.gbnf_to_lark import gbnf_to_lark
 
-    if text.count("::=") > _MOST_RULES:
-        raise GrammarError(
-            "the GBNF grammar cannot be used", f"it has more than {_MOST_RULES} rules"
-        )
     try:
         return gbnf_to_lark(text)
     except RecursionError as error:

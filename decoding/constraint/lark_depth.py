@@ -1,4 +1,7 @@
-"""What can make a Lark grammar deep, once the rules that it names are followed."""
+"""How deep a Lark grammar is once the rules that it names are followed.
+
+The library follows them by recursion; hundreds in a row would end the process, without an error.
+"""
 
 import json
 import re
@@ -6,15 +9,26 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, cast
 
-_RULE = re.compile(r"^[ \t]*[?!]?[^\W\d]\w*[ \t]*[\[:.{]", re.MULTILINE)
+from decoding.constraint.longest_way import longest_way
+from decoding.constraint.schema_depth import depth
+
+_RULE = re.compile(r"^[ \t]*[?!]?([^\W\d]\w*)[ \t]*[\[:.{]", re.MULTILINE)
 """The start of a line that defines a rule or a terminal."""
 
+_NAME = re.compile(r"[^\W\d]\w*")
+_BRACKET = re.compile(r"[(\[)\]]")
 _SCHEMA = re.compile(r"%json\s*")
 
 
-def most_rules(text: str) -> int:
-    """Rules and terminals that a grammar defines at most: none can lead through more of them."""
-    return sum(1 for _ in _RULE.finditer(text))
+def lark_depth(text: str) -> int:
+    """The most rules, groups and parts of schemas that can lie within each other, or more."""
+    starts = list(_RULE.finditer(text))
+    ends = [*(start.start() for start in starts[1:]), len(text)]
+    bodies = [text[start.end(1) : end] for start, end in zip(starts, ends, strict=False)]
+    numbers = {start[1]: number for number, start in enumerate(starts, 1)}
+    named = (set(_NAME.findall(body)) & numbers.keys() for body in bodies)
+    edges = [range(1, len(bodies) + 1), *([numbers[name] for name in names] for names in named)]
+    return longest_way(edges, [0, *map(_own_depth, bodies)])
 
 
 def schemas(text: str) -> Iterator[Mapping[str, Any]]:
@@ -29,3 +43,12 @@ def schemas(text: str) -> Iterator[Mapping[str, Any]]:
             schema = decoder.raw_decode(text, found.end())[0]
             if isinstance(schema, dict):
                 yield cast("dict[str, Any]", schema)
+
+
+def _own_depth(body: str) -> int:
+    """Depth of a rule itself; brackets within its texts count as groups."""
+    level = deepest = 0
+    for bracket in _BRACKET.finditer(body):
+        level = level + 1 if bracket[0] in "([" else max(level - 1, 0)
+        deepest = max(deepest, level)
+    return 1 + deepest + max(map(depth, schemas(body)), default=0)

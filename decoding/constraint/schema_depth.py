@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any, cast
 
 from decoding.constraint.json_pointer import pointed_at
+from decoding.constraint.longest_way import longest_way
 
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _BASES = ("$id", "id")
@@ -27,12 +28,7 @@ def depth(schema: Mapping[str, Any]) -> int:
     if len(parts) > _MOST_PARTS:
         return len(parts)
     edges = _edges(parts)
-    depths = [0] * len(edges)
-    for group in _groups(edges):
-        beyond = max((depths[other] for node in group for other in edges[node]), default=0)
-        for node in group:
-            depths[node] = len(group) + beyond
-    return max(depths)
+    return longest_way(edges, [1] * len(edges))
 
 
 def _edges(parts: Sequence[object]) -> Sequence[Sequence[int]]:
@@ -80,41 +76,3 @@ def _references(part: object) -> Iterator[str]:
 
 def _fields(part: object) -> dict[str, object]:
     return cast("dict[str, object]", part) if isinstance(part, dict) else {}
-
-
-def _groups(edges: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """Nodes that lead to each other, in groups; each group after those that it leads to.
-
-    Tarjan's algorithm, without recursion.
-    """
-    order: dict[int, int] = {}
-    lowest: dict[int, int] = {}
-    stack: list[int] = []
-    waiting: set[int] = set()
-    path: list[tuple[int, Iterator[int]]] = []
-
-    def enter(node: int) -> None:
-        order[node] = lowest[node] = len(order)
-        stack.append(node)
-        waiting.add(node)
-        path.append((node, iter(edges[node])))
-
-    enter(0)
-    while path:
-        node, following = path[-1]
-        for other in following:
-            if other not in order:
-                enter(other)
-                break
-            if other in waiting:
-                lowest[node] = min(lowest[node], order[other])
-        else:
-            path.pop()
-            if path:
-                lowest[path[-1][0]] = min(lowest[path[-1][0]], lowest[node])
-            if lowest[node] == order[node]:
-                group = [stack.pop()]
-                while group[-1] != node:
-                    group.append(stack.pop())
-                waiting.difference_update(group)
-                yield group

@@ -21,9 +21,10 @@ def referring(times: int) -> str:
     return json.dumps({"$ref": "#/$defs/0", "$defs": {**chain, str(times): {"type": "string"}}})
 
 
-def rules(count: int, last: str = '"b"', name: str = "rule") -> str:
+def rules(count: int, last: str = '"b"', name: str = "rule", groups: int = 0) -> str:
     """A Lark grammar in which so many rules lead to the next, and the last one to something."""
-    chain = [f'{name}{n}: "a" {name}{n + 1}' for n in range(count)]
+    before, after = '("x" | ' * groups, ")" * groups
+    chain = [f'{name}{n}: "a" {before}{name}{n + 1}{after}' for n in range(count)]
     return "\n".join([f"start: {name}0", *chain, f"{name}{count}: {last}"])
 
 
@@ -52,10 +53,12 @@ def rules(count: int, last: str = '"b"', name: str = "rule") -> str:
         (GrammarKind.LARK, "", "Lark"),
         (GrammarKind.LARK, rules(10_000), "500 rules"),
         (GrammarKind.LARK, rules(10_000, name="TERMINAL"), "500 rules"),
+        (GrammarKind.LARK, rules(200, groups=3), "500 rules"),
+        (GBNF, rules(200, groups=3).replace(":", " ::=").replace("start", "root"), "500 rules"),
         (GrammarKind.LARK, f"start: %json {referring(1000)}", "deep"),
         (GrammarKind.LARK, f"start: %json {nested(300)}", "deep"),
         (GrammarKind.LARK, f"start: %json {nested(30_000)}", "deep"),
-        (GrammarKind.LARK, rules(450, f"%json {referring(50)}"), "deep"),
+        (GrammarKind.LARK, rules(450, f"%json {referring(50)}"), "500 rules"),
         (GrammarKind.LARK, 'start: %json {"$ref": "#"}', "without end"),
     ],
 )
@@ -106,6 +109,10 @@ def test_a_reason_shows_nothing_that_the_user_did_not_write(
         (GBNF, 'root ::= "yes" | no-word\nno-word ::= "no" [.!]*'),
         (GrammarKind.LARK, "start: /[a-z]+/"),
         (GrammarKind.LARK, rules(450)),
+        (GrammarKind.LARK, "\n".join(["start: r0", *(f'r{n}: ("a" | ["b"])' for n in range(999))])),
+        (GrammarKind.LARK, rules(100, groups=3)),
+        (GBNF, rules(100, groups=3).replace(":", " ::=").replace("start", "root")),
+        (GBNF, 'root ::= "(((((" [(]* "))"'),
         (GrammarKind.LARK, rules(100, f"%json {referring(90)}")),
     ],
 )
