@@ -17,7 +17,7 @@ _RULE = re.compile(r"^[ \t]*[?!]?([^\W\d]\w*)[ \t]*[\[:.{]", re.MULTILINE)
 
 _NAME = re.compile(r"[^\W\d]\w*")
 _BRACKET = re.compile(r"[(\[)\]]")
-_SCHEMA = re.compile(r"%json\s*")
+_SCHEMA = re.compile(r"%json\s*(?=\{)")
 
 
 def lark_depth(text: str) -> int:
@@ -40,9 +40,7 @@ def schemas(text: str) -> Iterator[Mapping[str, Any]]:
     decoder = json.JSONDecoder()
     for found in _SCHEMA.finditer(text):
         with suppress(ValueError):  # the library will tell, unless it stands in a string
-            schema = decoder.raw_decode(text, found.end())[0]
-            if isinstance(schema, dict):
-                yield cast("dict[str, Any]", schema)
+            yield cast("dict[str, Any]", decoder.raw_decode(text, found.end())[0])
 
 
 def _own_depth(body: str) -> int:
