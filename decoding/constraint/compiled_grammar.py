@@ -22,7 +22,7 @@ _LONGEST_GBNF = 1 << 17
 """Characters of one in GBNF: 0.2 million took a second to read, 0.9 million 14 s."""
 
 _MOST_RULES = 500
-"""Rules and groups of a grammar within each other: the stack below holds some 600."""
+"""Rules and groups of a grammar within each other. A stack of 2 MB holds some 600."""
 
 _DEEPEST = 300
 """Depth of a schema. A stack of 2 MB, as threads of Windows have, holds some 400."""
@@ -157,7 +157,7 @@ def _schema(text: str) -> Mapping[str, Any]:
         raise GrammarError("the JSON schema cannot be used", "it is nested too deeply") from error
     if isinstance(schema, dict):
         schema = cast("dict[str, Any]", schema)
-        _check_depth(schema)
+        _check_bounded(schema)
         return schema
     if schema is True:
         return {}
@@ -165,7 +165,12 @@ def _schema(text: str) -> Mapping[str, Any]:
     raise GrammarError("the JSON schema cannot be used", why)
 
 
-def _check_depth(schema: Mapping[str, Any]) -> None:
+def _check_bounded(schema: Mapping[str, Any]) -> None:
+    """Check that a schema neither refers to itself without end nor is too deep.
+
+    Raises:
+        GrammarError: it does, or is.
+    """
     if is_endless(schema):
         why = "it refers to itself without end, so that no answer to it ends"
         raise GrammarError("the JSON schema cannot be used", why)
@@ -181,7 +186,7 @@ def _checked_lark(name: str, text: str) -> str:
         GrammarError: it could.
     """
     for schema in schemas(text):
-        _check_depth(schema)
+        _check_bounded(schema)
     if lark_depth(text) > _MOST_RULES:
         why = f"it has more than {_MOST_RULES} rules and groups within each other"
         raise GrammarError(f"{name} cannot be used", why)
