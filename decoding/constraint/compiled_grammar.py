@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from decoding.constraint.checks.finite_schema import is_endless
+from decoding.constraint.checks.lark_depth import lark_depth, schemas
+from decoding.constraint.checks.schema_depth import depth
 from decoding.constraint.constraint_error import GrammarError
-from decoding.constraint.finite_schema import is_endless
 from decoding.constraint.grammar import Grammar, GrammarKind
-from decoding.constraint.lark_depth import lark_depth, schemas
 from decoding.constraint.refusal_reason import plain_reason, shortened
-from decoding.constraint.schema_depth import depth
 
 if TYPE_CHECKING:
     from llguidance import LLParserLimits

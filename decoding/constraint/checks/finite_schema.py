@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
-from decoding.constraint.json_pointer import pointed_at
+from decoding.constraint.checks.json_pointer import pointed_at
 
 _MOST_VISITS = 100_000
 """Parts of a schema looked at, 0.1 s; one that needs more is taken to be finite."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, cast
 
-from decoding.constraint.json_pointer import pointed_at
-from decoding.constraint.longest_way import longest_way
+from decoding.constraint.checks.json_pointer import pointed_at
+from decoding.constraint.checks.longest_way import longest_way
 
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _BASES = ("$id", "id")

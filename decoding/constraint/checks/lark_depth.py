@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, cast
 
-from decoding.constraint.longest_way import longest_way
-from decoding.constraint.schema_depth import depth
+from decoding.constraint.checks.longest_way import longest_way
+from decoding.constraint.checks.schema_depth import depth
 
 _RULE = re.compile(r"^[ \t]*[?!]?([^\W\d]\w*)[ \t]*[\[:.{]", re.MULTILINE)
 """The start of a line that defines a rule or a terminal."""

@@ -1,0 +1,1 @@
+"""What is checked of a grammar before it is compiled, as some would end the process."""
