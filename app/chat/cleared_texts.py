@@ -7,7 +7,7 @@ from typing import Any, cast
 from models.json_file import change_object, read_object
 
 _TEXTS = "texts"
-_MOST_TEXTS = 5
+_MOST_TEXTS = 20
 _MOST_SECONDS = 86_400.0
 _LONGEST = 1 << 18
 """Characters of a text that is kept: all are read at the start."""

@@ -21,7 +21,7 @@ from app.dialogue.changes import Changes
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.next_request import NextRequest, Typed
 from app.dialogue.settings_editor import SettingsEditor
-from app.dialogue.turn import USER
+from app.dialogue.turn import USER, Turn
 from app.engine.engine import Engine
 from app.engine.engine_status import Phase
 from app.loading.streaming.outlook import StreamOfferError
@@ -48,6 +48,7 @@ from app.tui.panel.panel import Panel
 from app.tui.prompt import messages
 from app.tui.prompt.completion import Completion
 from app.tui.prompt.prompt import Prompt
+from app.tui.prompt.prompt_text import PromptText
 from app.tui.store import Store
 from app.tui.store_writer import StoreWriter
 from app.tui.terminal.clipboard import copy
@@ -117,7 +118,9 @@ class ChatScreen(Screen[None]):
         super().__init__()
         self.store = store
         self.changes = Changes()
-        self.view = ChatView(engine, dialogue, defaults, store, self.changes, self._welcome)
+        self.view = ChatView(
+            engine, dialogue, defaults, store, self.changes, self._welcome, self._take_question
+        )
         self.prompt = Prompt(store, engine.count)
         self.panel = Panel(store)
         self.downloads = Downloads(store)
@@ -171,12 +174,16 @@ class ChatScreen(Screen[None]):
         """Save what an answer in progress has, and what was not sent."""
         self.view.abandon()
         self.downloads.stop_all()
-        self._composer_draft.keep(*self._unsent)
+        self._keep_unsent()
         self._composer_draft.close()
 
     def _save_draft(self) -> None:
         """Save what is typed, in case the app is killed."""
         self._composer_draft.keep_soon(*self._unsent)
+
+    def _keep_unsent(self) -> None:
+        """Save what is typed before it leaves the history."""
+        self._composer_draft.keep(*self._unsent)
 
     @property
     def _unsent(self) -> tuple[str, tuple[Attachment, ...]]:
@@ -266,6 +273,7 @@ class ChatScreen(Screen[None]):
             await self.view.edit(edited, event.text, attachments)
         else:
             await self.view.send(event.text, attachments)
+        self.prompt.kept(event.text, event.attachments)
 
     @on(messages.CommandPicked)
     async def _run_picked(self, event: messages.CommandPicked) -> None:
@@ -294,7 +302,8 @@ class ChatScreen(Screen[None]):
         event.stop()
         queued = await self.view.take_back()
         if queued is not None:
-            self.prompt.write(queued.text, queued.attachments)
+            self.prompt.put_before(queued.text, queued.attachments)
+            self._keep_unsent()  # it leaves the history with the next save
 
     @on(messages.SelectLast)
     def _select_last(self, event: messages.SelectLast) -> None:
@@ -318,6 +327,7 @@ class ChatScreen(Screen[None]):
         """Keep a text for the next start: it may have been cleared on the way out."""
         event.stop()
         self._cleared.add(with_pastes(event.text, event.attachments))
+        self.prompt.kept(event.text, event.attachments)
 
     @on(messages.TextChanged)
     def _text_changed(self, event: messages.TextChanged) -> None:
@@ -392,19 +402,24 @@ class ChatScreen(Screen[None]):
             self.writer.add_answer(event.answer.metrics)
         self._expect()
 
-    @on(ChatView.QuestionReturned)
-    def _question_returned(self, event: ChatView.QuestionReturned) -> None:
-        event.stop()
-        self.prompt.put_before(event.text, event.attachments)
+    def _take_question(self, question: Turn, edited: Turn | None) -> None:
+        """Put a question that leaves the chat into the prompt, and keep it there."""
+        if edited is None:
+            self.prompt.put_before(question.text, tuple(question.attachments))
+        else:
+            self._begin_edit(edited, question)
+        self._keep_unsent()
 
     @on(ChatView.EditRequested)
     def _edit_requested(self, event: ChatView.EditRequested) -> None:
         event.stop()
-        turn, typed = event.turn, event.typed
-        version = len(self.view.dialogue.versions(turn)) + 1
-        self.prompt.begin_edit(turn.text, tuple(turn.attachments), version)
-        if typed is not turn:
-            self.prompt.write(typed.text, tuple(typed.attachments))
+        self._begin_edit(event.turn, event.turn)
+
+    def _begin_edit(self, turn: Turn, typed: Turn) -> None:
+        """Edit a question; typed: the question, or the edit as far as it was made already."""
+        others = [one for one in self.view.dialogue.versions(turn) if one not in (turn, typed)]
+        question, edit = (PromptText(one.text, tuple(one.attachments)) for one in (turn, typed))
+        self.prompt.begin_edit(question, len(others) + 2, edit)
         self.prompt.area.focus()
         self.store.is_editing = True
 

@@ -17,6 +17,7 @@ Now and then the app is opened and closed in order, after which nothing half wri
 """
 
 import argparse
+import codecs
 import contextlib
 import hashlib
 import os
@@ -37,7 +38,7 @@ from pathlib import Path
 from scripts.campaigns import forked_program
 from scripts.campaigns.forked_program import OverdueError, Program
 from scripts.campaigns.home_check import faults_of, half_written
-from scripts.campaigns.screen import Screen
+from scripts.campaigns.screen import SYNCHRONISES, Screen
 from scripts.campaigns.seen_answers import QUESTION, Seen, add, faults, note
 
 READY = "Ask anything"
@@ -71,6 +72,8 @@ class Expected:
     """When the question was sent."""
     typed: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
     seen: Seen = field(default_factory=Seen)
+    story: list[str] = field(default_factory=list[str])
+    """What was pressed and seen, in order, to tell with a violation."""
 
 
 @dataclass(slots=True)
@@ -269,16 +272,18 @@ def pressing(campaign: Campaign) -> tuple[Program, Expected]:
     What an unfinished answer showed in the last second need not be saved yet.
     """
     program = campaign.app()
+    program.type(SYNCHRONISES)
     expected, screen = Expected(), Screen(forked_program.COLUMNS, forked_program.ROWS)
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     _press(campaign, program, "ask")
     program.wait_for("tok/s")
-    taken, goes_on = 0, True
+    taken = 0
     looks: list[tuple[float, Seen]] = []
     for _ in range(campaign.random.randrange(4, 24)):
         goes_on = program.read(campaign.random.choice((0.02, 0.1, 0.5, 1.2)) + 0.15)
         raw = program.raw[taken:]
         taken += len(raw)
-        screen.write(raw.decode(errors="replace"))
+        screen.write(decoder.decode(raw))
         looked: Seen = {}
         note(screen.lines, looked)
         looks.append((time.monotonic(), looked))
@@ -286,8 +291,7 @@ def pressing(campaign: Campaign) -> tuple[Program, Expected]:
         if not goes_on:  # Ctrl+C twice
             break
         key = campaign.random.choices(list(_KEYS), list(_KEYS.values()))[0]
-        if key == "\x03":  # it may clear a question that was taken back; ↑ would bring it back
-            expected.seen = {answer: shown for answer, shown in expected.seen.items() if shown}
+        expected.story.append(f"{time.monotonic():.2f} {looked} {key!r}")
         _press(campaign, program, key)
         campaign.presses += 1
     for at, looked in looks:
@@ -302,7 +306,7 @@ def _press(campaign: Campaign, program: Program, key: str) -> None:
         program.type("\x1b[20~")
         program.read(0.2)
     if key in ("ask", "edit"):
-        program.type(f" {campaign.question()}")
+        program.type(f"\x1b[F {campaign.question()}")  # End: not within what stands there
         program.read(0.2)
         program.type("\r")
     else:
@@ -415,7 +419,7 @@ def kill_once(campaign: Campaign, activities: Mapping[Activity, int] = ACTIVITIE
             *_typed(campaign, expected, sent),
             *_files(campaign),
         ):
-            campaign.say(f"{place}: {fault}")
+            campaign.say("\n  ".join([f"{place}: {fault}", *expected.story]))
     finally:
         program.close()
 
@@ -479,7 +483,8 @@ def _seen(campaign: Campaign, expected: Expected) -> Iterator[str]:
     path = campaign.home / "data" / "chats.sqlite3"
     if expected.seen and path.exists():
         campaign.seen += len(expected.seen)
-        unsent = "".join(one.read_text() for one in path.parent.glob("unsent*.txt"))
+        kept = [*path.parent.glob("unsent*.txt"), *path.parent.glob("cleared.json")]
+        unsent = "".join(one.read_text() for one in kept)
         yield from faults(path, expected.seen, unsent)
 
 

@@ -8,6 +8,11 @@ _STEP = re.compile(
     re.DOTALL,
 )
 
+SYNCHRONISES = "\x1b[?2026;2$y"
+"""What a terminal answers that shows whole pictures alone: each then ends in PICTURE_END."""
+
+PICTURE_END = "\x1b[?2026l"
+
 
 class Screen:
     """The characters of a terminal; every one takes one cell."""
@@ -15,14 +20,17 @@ class Screen:
     def __init__(self, columns: int, rows: int) -> None:
         self._cells = [[" "] * columns for _ in range(rows)]
         self._row = self._column = 0
+        self._begun = ""
+        """A picture whose end has not come yet."""
 
     @property
     def lines(self) -> list[str]:
         return ["".join(row).rstrip() for row in self._cells]
 
     def write(self, text: str) -> None:
-        """Take over what a program wrote."""
-        for step in _STEP.finditer(text):
+        """Take over what a program wrote, up to the end of the last whole picture."""
+        whole, end, self._begun = (self._begun + text).rpartition(PICTURE_END)
+        for step in _STEP.finditer(whole + end):
             if step["text"]:
                 self._put(step["text"])
             elif step["at"] is not None:

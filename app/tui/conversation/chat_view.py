@@ -69,7 +69,8 @@ class ChatView(Vertical):
     """Transcript of a chat, the answer in progress and the questions queued behind it.
 
     defaults: settings of chats that have none of their own. welcome: makes what an empty chat
-    shows.
+    shows. give_back: puts a question that was not answered back into the prompt, and keeps it there
+    before it leaves the chat; with the question that it is an edit of, None if it is new.
     """
 
     app = typed_app
@@ -93,24 +94,12 @@ class ChatView(Vertical):
             super().__init__()
             self.answer = answer
 
-    class QuestionReturned(Message):
-        """A question was not answered, and belongs back in the prompt."""
-
-        def __init__(self, text: str, attachments: Attachments) -> None:
-            super().__init__()
-            self.text = text
-            self.attachments = attachments
-
     class EditRequested(Message):
-        """A question should be edited in the prompt; `edit` takes the result.
+        """A question should be edited in the prompt; `edit` takes the result."""
 
-        typed: the question, or the edit as far as it was made already.
-        """
-
-        def __init__(self, turn: Turn, typed: Turn) -> None:
+        def __init__(self, turn: Turn) -> None:
             super().__init__()
             self.turn = turn
-            self.typed = typed
 
     class SettingsRequested(Message):
         """The instructions and settings of this chat should be edited."""
@@ -123,6 +112,7 @@ class ChatView(Vertical):
         store: Store,
         changes: Changes,
         welcome: Callable[[], Widget],
+        give_back: Callable[[Turn, Turn | None], None],
     ) -> None:
         super().__init__()
         self.dialogue = dialogue
@@ -134,6 +124,7 @@ class ChatView(Vertical):
         self._store = store
         self._changes = changes
         self._welcome = welcome
+        self._give_back = give_back
         self._instructions = InstructionsLine()
         self._queue = QueueView()
         self._cards = Vertical(id="cards")
@@ -389,16 +380,13 @@ class ChatView(Vertical):
         if view is not None:
             view.focus()
 
-    def edit_question(self, turn: Turn | None = None, typed: Turn | None = None) -> None:
-        """Ask for a question to be edited, the last one if none is given.
-
-        typed: the edit as far as it was made already.
-        """
+    def edit_question(self, turn: Turn | None = None) -> None:
+        """Ask for a question to be edited, the last one if none is given."""
         question = turn or self.last_turn(USER)
         if question is not None:
             self._edited = question
             self._refresh_views()
-            self.post_message(self.EditRequested(question, typed or question))
+            self.post_message(self.EditRequested(question))
 
     @on(QuestionView.EditWanted)
     def _edit_wanted(self, event: QuestionView.EditWanted) -> None:
@@ -655,13 +643,12 @@ class ChatView(Vertical):
         question = pending.question
         if pending.continued is not None:
             return
+        if question is not None and pending.previous is None:
+            self._edited = pending.instead
+            self._give_back(question, pending.instead)
         self._drop(question or pending.turn, pending.instead)
         if pending.previous is not None:
             await self._open(pending.previous)
-        elif question is not None and pending.instead is not None:
-            self.edit_question(pending.instead, question)
-        elif question is not None:
-            self.post_message(self.QuestionReturned(question.text, question.attachments))
 
     def _drop(self, turn: Turn, instead: Turn | None) -> None:
         """Withdraw a turn, and show the version again that was shown before it."""

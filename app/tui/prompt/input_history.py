@@ -25,13 +25,14 @@ class InputHistory:
         """What was typed and not sent, oldest first. current: what now stands in the prompt."""
         return [text for _, text in sorted({**self._changed, self._index: current}.items())]
 
-    def remember(self, written: PromptText) -> None:
-        """Add a text, and begin browsing behind it again."""
-        for _, changed in sorted(self._changed.items()):
-            self._append(changed)
-        self._append(written)
+    def remember(self, written: PromptText) -> list[PromptText]:
+        """Add a text, and begin browsing behind it again; returns those changed while browsing."""
+        changed = [text for _, text in sorted(self._changed.items())]
+        for text in (*changed, written):
+            self._append(text)
         self._changed.clear()
         self._index = len(self._past)
+        return changed
 
     def move(self, step: int, current: PromptText) -> PromptText | None:
         """The text `step` entries on; None at the end. current: what now stands in the prompt."""

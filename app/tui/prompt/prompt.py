@@ -105,7 +105,7 @@ class Prompt(Vertical):
 
     @property
     def unsent(self) -> list[PromptText]:
-        """What was typed and not sent: also what stood in the prompt before an edit."""
+        """What was typed and is nowhere else: also what stood in the prompt before an edit."""
         return self.area.unsent
 
     @property
@@ -126,6 +126,10 @@ class Prompt(Vertical):
         """Insert a text, in lines of its own, before what is being typed."""
         self.area.put_before(PromptText(text, attachments))
 
+    def kept(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
+        """A text that was sent or cleared stands elsewhere now."""
+        self.area.kept(PromptText(text, attachments))
+
     def insert(self, text: str) -> None:
         """Type a text at the cursor."""
         self.area.insert(text)
@@ -138,9 +142,14 @@ class Prompt(Vertical):
         """Return what stands in the prompt and clear it."""
         return self.area.take()
 
-    def begin_edit(self, text: str, attachments: tuple[Attachment, ...], version: int) -> None:
-        """Edit a question; version: the number of the version that sending adds."""
-        self.area.begin_edit(PromptText(text, attachments), version)
+    def begin_edit(
+        self, question: PromptText, version: int, typed: PromptText | None = None
+    ) -> None:
+        """Edit a question; version: the number of the version that sending adds.
+
+        typed: the edit as far as it was made already.
+        """
+        self.area.begin_edit(question, version, typed)
 
     def end_edit(self) -> None:
         """Leave the edit: the prompt is as it was before; a changed text is one ↑ away."""

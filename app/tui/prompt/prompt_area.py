@@ -47,6 +47,8 @@ class PromptArea(FoldingArea):
         self._past = InputHistory()
         self._doubted = ""
         """The text whose sending was refused once."""
+        self._leaving: list[PromptText] = []
+        """Texts that have left the prompt, and that the screen has not kept yet."""
         self._before_edit = PromptText()
         self._original = PromptText()
         """The question that is edited, as it was."""
@@ -80,22 +82,32 @@ class PromptArea(FoldingArea):
     def unsent(self) -> list[PromptText]:
         """What was typed and not sent, also before earlier texts were browsed or one was edited."""
         if self.edited_version is None:
-            return self._past.unsent(self.written)
-        return [self._before_edit, *([self.written] if self.written != self._original else [])]
+            return [*self._leaving, *self._past.unsent(self.written)]
+        edit = [self.written] if self.written != self._original else []
+        return [*self._leaving, self._before_edit, *edit]
 
     def write(self, written: PromptText) -> None:
         """Replace the text; what stood there is among the earlier texts, and one undo away."""
-        self._past.remember(self.written)
+        self._set_aside(self.written)
         self.rewrite(written)
 
     def put_before(self, written: PromptText) -> None:
-        """Insert a text, in lines of its own, before what is being typed; not into an edit."""
+        """Insert a text, in lines of its own, before what is being typed; not into an edit.
+
+        It stands nowhere else any more, so undo does not take it away.
+        """
         if self.edited_version is not None:
             self._before_edit = _before(written, self._before_edit)
             return
         text = self.attached.adopt(written)
         joined = "\n\n".join(filter(None, [text, self.text]))
         self.rewrite(PromptText(joined))
+        self.history.clear()
+
+    def kept(self, written: PromptText) -> None:
+        """A text that has left the prompt was kept elsewhere."""
+        if written in self._leaving:
+            self._leaving.remove(written)
 
     def text_changed(self) -> None:
         """Bring up to date what depends on the text."""
@@ -120,8 +132,20 @@ class PromptArea(FoldingArea):
         self._faulty = self.text
 
     def remember(self, written: PromptText) -> None:
-        """Add a text to the earlier ones."""
-        self._past.remember(written)
+        """Add a text to the earlier ones; those changed among them are kept as if cleared."""
+        for changed in self._past.remember(written):
+            self._clear(changed)
+
+    def _set_aside(self, written: PromptText) -> None:
+        """Keep a text that is cleared without being sent, here and for the next start."""
+        self.remember(written)
+        self._clear(written)
+
+    def _clear(self, written: PromptText) -> None:
+        text = written.text.strip()
+        if text and parse(text) is None:
+            self._leaving.append(written)
+            self.post_message(messages.Cleared(written.text, written.attachments))
 
     def _delete_via_keyboard(self, start: Location, end: Location) -> EditResult | None:
         """Delete a part; a whole text that is deleted at once is among the earlier ones."""
@@ -129,8 +153,7 @@ class PromptArea(FoldingArea):
         before = self.written if is_whole else PromptText()
         is_original = self.edited_version is not None and before == self._original
         if len(before.text) > 1 and not is_original:
-            self._past.remember(before)
-            self.post_message(messages.Cleared(before.text, before.attachments))
+            self._set_aside(before)
         return super()._delete_via_keyboard(start, end)
 
     def take(self) -> PromptText:
@@ -141,12 +164,14 @@ class PromptArea(FoldingArea):
         self.attached.clear()
         return written
 
-    def begin_edit(self, question: PromptText, version: int) -> None:
-        """Replace the prompt by a question until the edit is sent or left."""
+    def begin_edit(
+        self, question: PromptText, version: int, typed: PromptText | None = None
+    ) -> None:
+        """Replace the prompt by a question, as typed so far, until the edit is sent or left."""
         self.end_edit()
         self._before_edit = self.take()
         self._original = question
-        self.rewrite(question)
+        self.rewrite(typed or question)
         self.history.clear()
         self.edited_version = version
 
@@ -154,12 +179,17 @@ class PromptArea(FoldingArea):
         """Restore the prompt as it was before the edit; a changed text joins the earlier ones."""
         if self.edited_version is None:
             return
+        typed = self._leave_edit()
+        if typed != self._original:
+            self._set_aside(typed)
+
+    def _leave_edit(self) -> PromptText:
+        """Restore the prompt as it was before the edit, and return the edit."""
         self.edited_version = None
         typed = self.take()
-        if typed != self._original:
-            self._past.remember(typed)
         self.rewrite(self._before_edit)
         self.history.clear()
+        return typed
 
     def render_line(self, y: int) -> Strip:
         """Render a line; nothing where no column is left, which Textual's placeholder cannot."""
@@ -272,9 +302,7 @@ class PromptArea(FoldingArea):
         if self._store.is_answering:
             self.post_message(messages.StopRequested())
         elif self.text:
-            written = self.written
             self.write(PromptText())
-            self.post_message(messages.Cleared(written.text, written.attachments))
         elif self.quits_next:
             self.post_message(messages.QuitRequested())
         else:
@@ -327,21 +355,20 @@ class PromptArea(FoldingArea):
             self._send_edit()
         elif (command := parse(self.text.strip())) is not None:
             written = self.take()
-            self._past.remember(written)
+            self.remember(written)
             self.post_message(messages.CommandPicked(*command, written.text))
         elif not self._is_doubtful():
-            written = self.take()
-            self._past.remember(written)
-            self.post_message(messages.Submitted(written.text.strip(), written.attachments))
+            self._send(self.take())
 
     def _send_edit(self) -> None:
-        if self._is_doubtful():
-            return
-        written = self.written
-        self._past.remember(written)
-        self.end_edit()
-        text, attachments = written.text.strip(), written.attachments
-        self.post_message(messages.Submitted(text, attachments, is_edit=True))
+        if not self._is_doubtful():
+            self._send(self._leave_edit(), is_edit=True)
+
+    def _send(self, written: PromptText, *, is_edit: bool = False) -> None:
+        self.remember(written)
+        sent = PromptText(written.text.strip(), written.attachments)
+        self._leaving.append(sent)
+        self.post_message(messages.Submitted(sent.text, sent.attachments, is_edit=is_edit))
 
     def _is_doubtful(self) -> bool:
         """Show what is probably wrong with the text, once."""

@@ -10,9 +10,10 @@ from app.chat.cleared_texts import ClearedTexts
 
 def test_the_last_texts_come_back_each_once(tmp_path: Path) -> None:
     file = tmp_path / "data" / "cleared.json"
-    for text in ("a", "b", "a", "c", "d", "e", "f"):
+    texts = [f"text {number}" for number in range(21)]
+    for text in ("again", *texts[:5], "again", *texts[5:]):
         ClearedTexts(file).add(text)
-    assert ClearedTexts(file).texts() == ["a", "c", "d", "e", "f"]
+    assert ClearedTexts(file).texts() == [*texts[2:5], "again", *texts[5:]]
 
 
 def test_a_text_is_forgotten_after_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

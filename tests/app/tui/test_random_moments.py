@@ -2,19 +2,24 @@
 
 import random
 import re
+from collections.abc import Callable
 from pathlib import Path
+from threading import Event
+from typing import Any
 from unittest.mock import AsyncMock, Mock
 
 import pytest
 
+from app.chat.cleared_texts import ClearedTexts
+from app.chat.composer_draft import ComposerDraft
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.turn import ASSISTANT, Turn
 from app.engine.engine_status import Phase
 from app.history import History
 from app.paths import Paths
+from app.tui.chat_screen import ChatScreen
 from app.tui.conversation.chat_view import ChatView
 from app.tui.prompt.input_history import InputHistory
-from app.tui.prompt.prompt_area import PromptArea
 from tests.app.tui.conftest import Chat, Chatting
 from tests.fixtures.scripted import ScriptedModel
 
@@ -103,14 +108,39 @@ def words(text: str) -> set[str]:
     return set(re.findall(r"typed\d+", text))
 
 
-def of_prompt(area: PromptArea) -> set[str]:
-    """What the prompt still has: on the screen, behind ↑, or an undo away."""
-    texts = [one.text for one in (*area.unsent, *area.earlier)]
-    for batch in (*area.history.undo_stack, *area.history.redo_stack):
-        for edit in batch:
-            replaced = edit._edit_result.replaced_text if edit._edit_result else ""
-            texts += [edit.text, replaced]
-    return words(" ".join(texts))
+def of_prompt() -> set[str]:
+    """Words that are not sent, as the next start finds them: in the prompt, or behind ↑."""
+    paths = Paths.of_this_user()
+    files = [paths.unsent, paths.cleared]
+    return words(" ".join(file.read_text("utf-8") for file in files if file.exists()))
+
+
+class Watch:
+    """Looks after every step of a write whether the disk still has each word that was sent."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sent: set[str] = set()
+        self.lost: set[str] = set()
+        for owner, name in (
+            (History, "add"),
+            (History, "enqueue"),
+            (History, "unqueue"),
+            (History, "withdraw"),
+            (ComposerDraft, "_write"),
+            (ClearedTexts, "add"),
+        ):
+            monkeypatch.setattr(owner, name, self._looking_after(getattr(owner, name)))
+
+    def _looking_after(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        def stepped(*arguments: Any, **options: Any) -> Any:
+            result = step(*arguments, **options)
+            kept = of_prompt()  # first: what leaves it is in the history already
+            asked = of_history()[0]
+            self.sent |= asked
+            self.lost |= self.sent - asked - kept
+            return result
+
+        return stepped
 
 
 def of_history() -> tuple[set[str], list[str]]:
@@ -125,22 +155,25 @@ def of_history() -> tuple[set[str], list[str]]:
     return words(" ".join(questions)), answers
 
 
-async def lost(chatting: Chatting, seed: int, moments: int) -> list[str]:
-    """What is nowhere any more after a campaign."""
+async def lost(
+    chatting: Chatting, seed: int, moments: int, monkeypatch: pytest.MonkeyPatch
+) -> list[str]:
+    """What is nowhere any more after a campaign, or was nowhere in between."""
+    monkeypatch.setattr("app.chat.cleared_texts._MOST_TEXTS", 1000)
+    watch = Watch(monkeypatch)
     Path("person.json").write_text('{"type": "object"}', "utf-8")
     model = ScriptedModel(WORDS, rate=150.0)
     async with chatting(model, (80, 24)) as chat:
         await chat.ready()
         campaign = Campaign(chat, seed)
         await campaign.go(moments)
-        kept = of_prompt(chat.prompt) | campaign.undone
     asked, answers = of_history()
-    missing = sorted(campaign.typed - kept - asked)
+    missing = sorted(campaign.typed - of_prompt() - campaign.undone - asked)
     unsaid = [
         said for said in campaign.said.values()
         if not any(answer.startswith(said) for answer in answers)
     ]  # fmt: skip
-    return [*missing, *unsaid]
+    return [*missing, *unsaid, *watch.lost]
 
 
 @pytest.fixture(autouse=True)
@@ -150,13 +183,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_nothing_typed_or_said_is_lost(chatting: Chatting, seed: int) -> None:
-    assert await lost(chatting, seed, 20) == []
+async def test_nothing_typed_or_said_is_lost(
+    chatting: Chatting, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    assert await lost(chatting, seed, 20, monkeypatch) == []
 
 
 @pytest.mark.slow
-async def test_nothing_is_lost_at_many_moments(chatting: Chatting) -> None:
-    assert await lost(chatting, 100, 300) == []
+async def test_nothing_is_lost_at_many_moments(
+    chatting: Chatting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await lost(chatting, 100, 300, monkeypatch) == []
 
 
 @pytest.mark.parametrize("kind", ["typed", "said"])
@@ -165,7 +202,61 @@ async def test_a_loss_is_found(
 ) -> None:
     if kind == "typed":
         monkeypatch.setattr(ChatView, "send", AsyncMock())
-        monkeypatch.setattr(InputHistory, "remember", Mock())
+        monkeypatch.setattr(InputHistory, "remember", Mock(return_value=[]))
     else:
         monkeypatch.setattr(Dialogue, "save", Mock())
-    assert await lost(chatting, 1, 20) != []
+    assert await lost(chatting, 1, 20, monkeypatch) != []
+
+
+@pytest.mark.parametrize("way", ["new", "edit", "queued"])
+@pytest.mark.parametrize("is_kept", [True, False])
+async def test_a_question_on_its_way_back_to_the_prompt_is_on_the_disk(
+    chatting: Chatting, monkeypatch: pytest.MonkeyPatch, way: str, is_kept: bool
+) -> None:
+    gate = Event()
+    gate.set()
+    async with chatting(ScriptedModel(WORDS, gate=gate), reads_ahead=False) as chat:
+        await chat.ask("first")
+        watch = Watch(monkeypatch)
+        if not is_kept:
+            monkeypatch.setattr(ChatScreen, "_keep_unsent", Mock())
+        gate.clear()
+        if way == "queued":
+            await chat.say("what is answered")
+            await chat.until(lambda: not chat.view.is_idle)
+        if way == "edit":
+            await chat.pilot.press("f9")
+        await chat.say("typed0")
+        await chat.until(lambda: "typed0" in watch.sent and not of_prompt())
+        await chat.pilot.press("up" if way == "queued" else "escape")
+        gate.set()
+        await chat.until(lambda: chat.prompt.text == "typed0" and chat.view.is_idle)
+        assert watch.lost == (set() if is_kept else {"typed0"})
+        await chat.pilot.press("ctrl+z")
+        assert chat.prompt.text == "typed0"
+
+
+async def test_a_question_on_its_way_to_the_chat_is_kept_at_the_end(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ready()
+        chat.prompt.text = "typed0"
+        chat.prompt._handle("enter")
+        assert chat.prompt.text == ""  # the screen has not heard of it yet
+        chat.screen._keep_unsent()
+        assert of_prompt() == {"typed0"}
+        await chat.until(lambda: of_history()[0] == {"typed0"})
+        chat.screen._keep_unsent()
+        assert of_prompt() == set()
+
+
+async def test_an_edit_that_is_left_comes_back_after_a_start(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ask("first")
+        await chat.pilot.press("f9")
+        await chat.until(lambda: chat.prompt.text == "first")
+        chat.prompt.text = "typed0"
+        await chat.pilot.press("escape")
+        await chat.until(lambda: chat.prompt.text == "")
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.pilot.press("up")
+        assert chat.prompt.text == "typed0"

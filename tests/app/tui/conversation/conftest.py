@@ -42,7 +42,13 @@ class ViewApp(App[None]):
             dialogue.open(chat)
         answering = Answering(SamplingSettings(temperature=0.0), 100_000)
         self.view = ChatView(
-            engine, dialogue, answering, self.store, self.changes, lambda: Static("Welcome.")
+            engine,
+            dialogue,
+            answering,
+            self.store,
+            self.changes,
+            lambda: Static("Welcome."),
+            self._take,
         )
         self.returned: list[str] = []
         self.edits: list[Turn] = []
@@ -50,8 +56,12 @@ class ViewApp(App[None]):
     def compose(self) -> ComposeResult:
         yield self.view
 
-    def on_chat_view_question_returned(self, event: ChatView.QuestionReturned) -> None:
-        self.returned.append(event.text)
+    def _take(self, question: Turn, edited: Turn | None) -> None:
+        if edited is None:
+            self.returned.append(question.text)
+        else:
+            self.edits.append(edited)
+            self.store.is_editing = True
 
     def on_chat_view_edit_requested(self, event: ChatView.EditRequested) -> None:
         self.edits.append(event.turn)

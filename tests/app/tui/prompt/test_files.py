@@ -9,6 +9,7 @@ from app.chat.attachment import Attachment, AttachmentKind
 from app.chat.named_files import file_names, read_files
 from app.tui.prompt.completion import Completion
 from app.tui.prompt.messages import Submitted
+from app.tui.prompt.prompt_text import PromptText
 from tests.fixtures.prompt_app import Prompting, prompting
 
 
@@ -67,7 +68,7 @@ async def test_suggestions_leave_room_for_the_prompt(size: tuple[int, int], most
 
 async def test_no_suggestions_for_a_question_that_is_edited() -> None:
     async with prompting() as prompt:
-        prompt.prompt.begin_edit("/he", (), 2)
+        prompt.prompt.begin_edit(PromptText("/he"), 2)
         await prompt.press("l")
         assert not prompt.app.query_one(Completion).display
 

@@ -66,7 +66,7 @@ def show(prompt: Prompting, state: str) -> None:
     for name, value in STATES[state].items():
         setattr(prompt.store, name, value)
     if state == "editing":
-        prompt.prompt.begin_edit("Which words did you change? As JSON.", (), 3)
+        prompt.prompt.begin_edit(PromptText("Which words did you change? As JSON."), 3)
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -169,7 +169,7 @@ async def test_escape_closes_suggestions_then_leaves_the_edit_then_stops() -> No
         prompt.store.is_answering = True
         await prompt.press("escape")
         assert (prompt.app.actions, prompt.text) == ([], "/he")
-        prompt.prompt.begin_edit("question", (), 2)
+        prompt.prompt.begin_edit(PromptText("question"), 2)
         await prompt.press("escape")
         assert isinstance(prompt.last, messages.EditEnded)
         assert (prompt.app.actions, prompt.text) == ([], "/he")
@@ -258,7 +258,7 @@ async def test_earlier_texts_are_browsed_and_their_changes_kept() -> None:
 async def test_an_edit_changes_nothing_until_it_is_sent() -> None:
     async with prompting() as prompt:
         await prompt.type("unsent")
-        prompt.prompt.begin_edit("question", (), 2)
+        prompt.prompt.begin_edit(PromptText("question"), 2)
         assert prompt.text == "question"
         await prompt.press("x", "escape")
         assert prompt.text == "unsent"
@@ -270,7 +270,7 @@ async def test_an_edit_changes_nothing_until_it_is_sent() -> None:
 async def test_a_sent_edit_is_told_and_the_prompt_is_as_before() -> None:
     async with prompting() as prompt:
         await prompt.type("unsent")
-        prompt.prompt.begin_edit("question", (), 2)
+        prompt.prompt.begin_edit(PromptText("question"), 2)
         assert [one.text for one in prompt.prompt.unsent] == ["unsent"]
         await prompt.press("x")
         assert [one.text for one in prompt.prompt.unsent] == ["unsent", "questionx"]

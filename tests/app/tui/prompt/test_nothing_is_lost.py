@@ -26,7 +26,7 @@ async def act(prompt: Prompting, dice: random.Random, number: int) -> str:
         case 2:
             prompt.prompt.put_before(f"before{number}")
         case 3:
-            prompt.prompt.begin_edit(f"question{number}", (), 2)
+            prompt.prompt.begin_edit(PromptText(f"question{number}"), 2)
         case 4:
             prompt.prompt.end_edit()
         case 5:
