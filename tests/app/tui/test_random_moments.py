@@ -244,7 +244,8 @@ async def test_a_question_on_its_way_to_the_chat_is_kept_at_the_end(chatting: Ch
         assert chat.prompt.text == ""  # the screen has not heard of it yet
         chat.screen._keep_unsent()
         assert of_prompt() == {"typed0"}
-        await chat.until(lambda: of_history()[0] == {"typed0"})
+        await chat.until(lambda: all(one.text == "" for one in chat.prompt.unsent))
+        assert of_history()[0] == {"typed0"}
         chat.screen._keep_unsent()
         assert of_prompt() == set()
 
