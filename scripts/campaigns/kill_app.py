@@ -192,7 +192,7 @@ def prefilling(campaign: Campaign) -> tuple[Program, Expected]:
     file = campaign.folder / "long.txt"
     file.write_text("lorem ipsum " * 300, encoding="utf-8")
     expected = _ask(campaign, program, f"@{file} ")
-    program.wait_for("ipsum", expected.since)
+    program.wait_for("▸", expected.since)  # the file below the question that is sent
     program.read(campaign.random.uniform(0.0, 1.2))
     return program, expected
 
@@ -428,12 +428,14 @@ def kill_once(campaign: Campaign, activities: Mapping[Activity, int] = ACTIVITIE
 
 
 def _answers(path: Path) -> dict[str, str]:
-    """Answers of the last three chats by their question, "" where there is none."""
+    """Answers of the last three chats by their question, "" where there is none or it waits."""
     from app.history import History
 
     answers: dict[str, str] = {}
     with contextlib.closing(History.open(path)) as history:
         for chat in history.chats(limit=3):
+            waiting = [QUESTION.search(one.text) for one in history.queue(chat.number)]
+            answers |= {asked[0]: "" for asked in waiting if asked}
             messages = history.messages(chat.number)
             for message in messages:
                 if message.role == "user" and (asked := QUESTION.search(message.text)):
