@@ -644,7 +644,7 @@ class ChatView(Vertical):
         if pending.continued is not None:
             return
         if question is not None and pending.previous is None:
-            self._edited = pending.instead
+            self._edited = pending.instead or self._edited
             self._give_back(question, pending.instead)
         self._drop(question or pending.turn, pending.instead)
         if pending.previous is not None:

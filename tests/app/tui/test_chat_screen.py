@@ -129,6 +129,27 @@ async def test_stopped_before_the_first_word_the_question_comes_back(chatting: C
         await chat.idle()
 
 
+async def test_a_question_that_comes_back_during_an_edit_leaves_the_edit(
+    chatting: Chatting,
+) -> None:
+    gate = Event()
+    gate.set()
+    async with chatting(ScriptedModel(WORDS, gate=gate), reads_ahead=False) as chat:
+        await chat.ask("first")
+        gate.clear()
+        await chat.say("second")
+        await chat.until(lambda: not chat.view.is_idle)
+        chat.view.edit_question(chat.view.dialogue.turns[0])
+        await chat.until(lambda: chat.prompt.text == "first")
+        chat.view.stop()
+        gate.set()
+        await chat.until(lambda: chat.view.is_idle and len(chat.texts) == 2)
+        await chat.idle()
+        assert chat.prompt.text == "first"
+        await chat.pilot.press("escape")
+        assert chat.prompt.text == "second"
+
+
 async def test_keys_that_come_at_once_act_in_their_order(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS)) as chat:
         for keys, text in (
