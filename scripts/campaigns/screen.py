@@ -36,10 +36,14 @@ class Screen:
             elif step["at"] is not None:
                 row, _, column = step["at"].partition(";")
                 self._row, self._column = int(row or 1) - 1, int(column or 1) - 1
+            elif step[0] == "\r":
+                self._column = 0
+            elif step[0] == "\n":
+                self._row += 1
 
     def _put(self, text: str) -> None:
         if self._row < len(self._cells):
             row = self._cells[self._row]
             place = self._column
-            row[place : place + len(text)] = text[: len(row) - place]
+            row[place : place + len(text)] = text[: max(0, len(row) - place)]
         self._column += len(text)
