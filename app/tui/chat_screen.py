@@ -182,7 +182,7 @@ class ChatScreen(Screen[None]):
         self._composer_draft.keep_soon(*self._unsent)
 
     def _keep_unsent(self) -> None:
-        """Save what is typed before it leaves the history."""
+        """Save what is typed before going on: it is about to stand nowhere else."""
         self._composer_draft.keep(*self._unsent)
 
     @property

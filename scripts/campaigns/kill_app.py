@@ -17,7 +17,6 @@ Now and then the app is opened and closed in order, after which nothing half wri
 """
 
 import argparse
-import codecs
 import contextlib
 import hashlib
 import os
@@ -274,7 +273,6 @@ def pressing(campaign: Campaign) -> tuple[Program, Expected]:
     program = campaign.app()
     program.type(SYNCHRONISES)
     expected, screen = Expected(), Screen(forked_program.COLUMNS, forked_program.ROWS)
-    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     _press(campaign, program, "ask")
     program.wait_for("tok/s")
     taken = 0
@@ -283,7 +281,7 @@ def pressing(campaign: Campaign) -> tuple[Program, Expected]:
         goes_on = program.read(campaign.random.choice((0.02, 0.1, 0.5, 1.2)) + 0.15)
         raw = program.raw[taken:]
         taken += len(raw)
-        screen.write(decoder.decode(raw))
+        screen.write(bytes(raw))
         looked: Seen = {}
         note(screen.lines, looked)
         looks.append((time.monotonic(), looked))

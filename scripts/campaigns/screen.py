@@ -11,7 +11,7 @@ _STEP = re.compile(
 SYNCHRONISES = "\x1b[?2026;2$y"
 """What a terminal answers that shows whole pictures alone: each then ends in PICTURE_END."""
 
-PICTURE_END = "\x1b[?2026l"
+PICTURE_END = b"\x1b[?2026l"
 
 
 class Screen:
@@ -20,17 +20,17 @@ class Screen:
     def __init__(self, columns: int, rows: int) -> None:
         self._cells = [[" "] * columns for _ in range(rows)]
         self._row = self._column = 0
-        self._begun = ""
+        self._begun = b""
         """A picture whose end has not come yet."""
 
     @property
     def lines(self) -> list[str]:
         return ["".join(row).rstrip() for row in self._cells]
 
-    def write(self, text: str) -> None:
+    def write(self, written: bytes) -> None:
         """Take over what a program wrote, up to the end of the last whole picture."""
-        whole, end, self._begun = (self._begun + text).rpartition(PICTURE_END)
-        for step in _STEP.finditer(whole + end):
+        whole, _, self._begun = (self._begun + written).rpartition(PICTURE_END)
+        for step in _STEP.finditer(whole.decode(errors="replace")):
             if step["text"]:
                 self._put(step["text"])
             elif step["at"] is not None:
