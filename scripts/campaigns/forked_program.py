@@ -169,8 +169,9 @@ def start(
     """Begin a program in a terminal of its own."""
     process, terminal = pty.fork()
     if process == 0:
+        # Not by the parent, which may be slower than the program.
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
         _become(run, arguments, environment)
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     return Program(process, terminal)
 
 

@@ -10,6 +10,8 @@ QUESTION = re.compile(r"question x\d+x")
 _LABEL = re.compile(r"‹(\d+)/\d+›$")
 _COUNTING = re.compile(r"[\d █]+")
 _CHAT_COLUMNS = 79
+_BEGIN = re.compile(r" {0,2}[▌╭]")
+"""A question, what is selected, or the prompt; a notice begins farther to the right."""
 
 Seen = dict[tuple[str, int], int]
 """The highest number seen of each answer, by its question and its version (0: no label)."""
@@ -18,13 +20,14 @@ Seen = dict[tuple[str, int], int]
 def note(lines: Sequence[str], seen: Seen) -> None:
     """Add what is on a screen."""
     question, version, highest = "", 0, 0
-    for line in [*(line[:_CHAT_COLUMNS].strip() for line in lines), "▌"]:
-        if line.startswith(("▌", "╭")):
+    for line in [*(line[:_CHAT_COLUMNS].rstrip() for line in lines), "╭"]:
+        if _BEGIN.match(line):
             if question:
                 key = question, version
                 seen[key] = max(seen.get(key, 0), highest)
             asked = QUESTION.findall(line)
-            question = asked[-1] if asked and line.startswith("▌") else ""
+            is_covered = line.count("▌") > 1  # by a notice, which may name another question
+            question = asked[-1] if asked and not is_covered else ""
             version, highest = 0, 0
         elif _COUNTING.fullmatch(line):
             highest = max([highest, *map(int, re.findall(r"\d+", line))])
@@ -39,7 +42,7 @@ def add(more: Seen, seen: Seen) -> None:
 
 
 def faults(path: Path, seen: Seen, unsent: str) -> Iterator[str]:
-    """What was seen and is not in the history, in words."""
+    """What was seen and is not in the history, and answers there that have a hole, in words."""
     saved = _saved(path)
     for (question, version), highest in seen.items():
         versions = saved.get(question)
@@ -47,19 +50,34 @@ def faults(path: Path, seen: Seen, unsent: str) -> Iterator[str]:
             if question not in unsent:
                 yield f"{question!r} is lost"
         elif highest:
-            answers = [max(counts, default=0) for counts in versions]
+            answers = [answer for one in versions for answer in one]
             if len(versions) == 1 and 0 < version <= len(versions[0]):
                 answers = [versions[0][version - 1]]
-            if max(answers, default=0) < highest:
-                yield f"of {question!r}, version {version}, {highest} was seen, saved: {versions}"
+            counts = [len(answer.split()) for answer in answers]
+            if max(counts, default=0) < highest:
+                yield f"of {question!r}, version {version}, {highest} was seen, saved: {counts}"
+    for question, versions in saved.items():
+        for hole in filter(None, (_hole(answer) for one in versions for answer in one)):
+            yield f"an answer to {question!r} does not count: {hole}"
 
 
-def _saved(path: Path) -> Mapping[str, list[list[int]]]:
-    """How far each answer counts, by question: a list for each message that asks it."""
+def _hole(answer: str) -> str:
+    """What stands where an answer first does not count on; empty if it counts to its end."""
+    from scripts.models.counting_model import HIGHEST  # NumPy's threads must not be forked
+
+    words = answer.split()
+    for place, word in enumerate(words):
+        if word != str(1 + place % HIGHEST):
+            return " ".join(words[max(0, place - 2) : place + 3])
+    return ""
+
+
+def _saved(path: Path) -> Mapping[str, list[list[str]]]:
+    """The answers to each question: a list for each message that asks it."""
     with closing(sqlite3.connect(path)) as connection:
         rows = connection.execute("SELECT number, parent, role, text FROM messages").fetchall()
         queued = connection.execute("SELECT text FROM queue").fetchall()
-    found: dict[str, list[list[int]]] = {}
+    found: dict[str, list[list[str]]] = {}
     texts = [*(text for (text,) in queued), *(row[3] for row in rows if row[2] == "user")]
     for text in texts:  # one that was taken back may have become part of another
         for question in QUESTION.findall(text):
@@ -67,5 +85,5 @@ def _saved(path: Path) -> Mapping[str, list[list[int]]]:
     for number, _, role, text in rows:
         if role == "user" and (asked := QUESTION.findall(text)):
             answers = [row[3] for row in rows if row[1] == number and row[2] == "assistant"]
-            found[asked[-1]].append([len(one.split()) for one in answers])
+            found[asked[-1]].append(answers)
     return found
