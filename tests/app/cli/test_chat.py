@@ -110,7 +110,9 @@ def test_what_cannot_be_set_is_told_and_changes_nothing(
 
 def test_stats_are_of_the_last_answer(specchat: Specchat) -> None:
     ended = specchat(*CHAT, stdin=b"one\n/stats\n")
-    assert re.search(r"\[6 tokens · [\d.]+ s · \d+ tok/s · .*cut at --max-tokens\]", ended.stderr)
+    assert re.search(
+        r"\[6 tokens · [\d.]+ s · [\d.,]+ tok/s · .*cut at --max-tokens\]", ended.stderr
+    )
 
 
 def test_blank_lines_are_no_messages(specchat: Specchat, said: list[list[Message]]) -> None:
@@ -162,7 +164,7 @@ def test_the_oldest_turns_make_room_and_that_is_said(
 ) -> None:
     message = "one two three four five six seven eight"
     ended = specchat(
-        *CHAT, "--ctx", "100", stdin=f"first {message}\n{message}\n{message}\n".encode()
+        *CHAT, "--ctx", "96", stdin=f"first {message}\n{message}\n{message}\n".encode()
     )
     assert ended.returncode == 0
     assert "oldest turns no longer fit and were dropped" in ended.stderr
