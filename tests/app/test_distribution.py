@@ -49,6 +49,7 @@ def test_mlx_is_run_without_the_screen_and_without_llama_cpp(
     assert not loaded & {"textual", "gguf", "llama_cpp", "matplotlib"}
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_the_four_packages_and_nothing_else(tmp_path: Path) -> None:
     uv = shutil.which("uv")
     assert uv is not None, "the wheel is built with uv"

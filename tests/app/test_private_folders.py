@@ -28,6 +28,7 @@ def modes(folder: Path) -> dict[str, int]:
     return {str(path.relative_to(folder)): mode for path, mode in found.items() if mode & 0o077}
 
 
+@pytest.mark.slow
 def test_a_whole_session_leaves_nothing_to_others(bare_home: Path, specchat: Specchat) -> None:
     usual = os.umask(0)
     try:

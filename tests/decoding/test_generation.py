@@ -203,6 +203,7 @@ def greedy_reply(
     return text[len(prompt) :]
 
 
+@pytest.mark.slow
 @common
 @given(seeds, prompts, st.integers(1, 40), st.sets(st.integers(0, N_VOCAB - 1), max_size=1), depths)
 def test_greedy_replies_are_those_of_plain_decoding_with_every_drafter(
@@ -228,6 +229,7 @@ def test_greedy_replies_are_those_of_plain_decoding_with_every_drafter(
         assert reason_of(events) is (FinishReason.STOP if stopped else FinishReason.LENGTH)
 
 
+@pytest.mark.slow
 @common
 @given(seeds, prompts, seeds, depths)
 def test_sampled_replies_keep_the_cache_in_step_with_every_drafter(
@@ -815,6 +817,7 @@ def sampled_p_value(one: Setting, settings: SamplingSettings, drafter: Drafter |
     return p_value(law_of_reply(context, prompt, settings), counts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLED)
 def test_sampled_replies_with_a_draft_model_follow_the_law_of_the_target(
     setting: Callable[[int], Setting], name: str
@@ -823,6 +826,7 @@ def test_sampled_replies_with_a_draft_model_follow_the_law_of_the_target(
     assert sampled_p_value(one, SAMPLED[name], one.model()) > ALARM
 
 
+@pytest.mark.slow
 def test_sampled_replies_with_prompt_lookup_follow_the_law_of_the_target(
     setting: Callable[[int], Setting],
 ) -> None:
@@ -830,6 +834,7 @@ def test_sampled_replies_with_prompt_lookup_follow_the_law_of_the_target(
     assert sampled_p_value(setting(11), settings, PromptLookup(min_match=1)) > ALARM
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", ["cascade", "vote"])
 def test_sampled_replies_with_drafters_made_of_others_follow_the_law_of_the_target(
     setting: Callable[[int], Setting], make: str
@@ -843,6 +848,7 @@ def test_sampled_replies_with_drafters_made_of_others_follow_the_law_of_the_targ
     assert sampled_p_value(one, settings, drafters[make]) > ALARM
 
 
+@pytest.mark.slow
 def test_control_the_same_test_rejects_resampling_from_the_target(
     setting: Callable[[int], Setting], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,6 +43,7 @@ def tokens(events: list[Event]) -> list[int]:
     return [token for event in events if isinstance(event, Step) for token in event.tokens]
 
 
+@pytest.mark.slow
 def test_what_came_before_stays_and_the_reply_can_be_taken_up(streamed: Model):
     context = streamed.open(64)
     whole = tokens(reply(context))

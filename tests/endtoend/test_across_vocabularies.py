@@ -114,6 +114,7 @@ def compare(demo: Model, drafter: Drafter, prompts: list[list[int]], tokens: int
     return accepted
 
 
+@pytest.mark.slow
 def test_same_token_ids_with_a_changed_vocabulary(
     demo: Model, demo_file: Path, files: Callable[[Path, str], Path], drafter_on: MakeDrafter
 ):
@@ -136,6 +137,7 @@ def test_same_token_ids_over_prompts_of_every_kind(
     assert compare(demo, drafter, prompts, 32) > 33
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["gpt2", "spm", "wordpiece"])
 @pytest.mark.parametrize("as_text", [False, True])
 def test_same_token_ids_with_small_models_of_other_vocabularies(
@@ -166,6 +168,7 @@ def test_a_word_is_shared_whatever_form_the_vocabulary_has(
     assert shared.share > 0.6
 
 
+@pytest.mark.slow
 def test_following_word_by_word_gives_the_tokens_of_the_whole_text(demo: Model):
     """Real words, characters of several tokens and code: where it begins anew leaves no trace."""
     pieces = TokenBytes.of(demo.tokenizer)
@@ -208,6 +211,7 @@ def tiny_draws(target: Model, drafter: Drafter, count: int) -> tuple[float, int]
     return p_value(law, drawn), sum(drafted for _, drafted in found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_law_is_the_targets(
     tiny_llama: Callable[..., Path],
@@ -223,6 +227,7 @@ def test_the_law_is_the_targets(
     assert chance > FALSE_ALARM
 
 
+@pytest.mark.slow
 def test_the_test_sees_a_wrong_rule(
     tiny_llama: Callable[..., Path],
     files: Callable[[Path, str], Path],

@@ -94,6 +94,7 @@ def test_drafters_made_of_others_are_exact_on_a_small_model(
     assert found > FALSE_ALARM
 
 
+@pytest.mark.slow
 def test_the_test_sees_a_rule_that_is_wrong_from_the_second_token_on(
     tiny_pair: tuple[Context, Context, int], monkeypatch: pytest.MonkeyPatch
 ):

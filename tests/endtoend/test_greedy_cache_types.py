@@ -34,6 +34,7 @@ def _said(model: Model, prompt: list[int], tokens: int, drafter: Drafter | None)
         return said(replied(context, prompt, GREEDY, limits, drafter))
 
 
+@pytest.mark.slow
 def test_lookup_gives_plain_decodings_tokens(model: Model) -> None:
     prompt = tokenized(model)[0][1]
     assert _said(model, prompt, 24, PromptLookup()) == _said(model, prompt, 24, None)

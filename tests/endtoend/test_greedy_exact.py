@@ -144,6 +144,7 @@ def test_the_controller_gives_the_same_token_ids(
     assert drafted > 0
 
 
+@pytest.mark.slow
 def test_retrieval_of_the_same_answers_gives_the_same_token_ids_in_few_steps(
     demo: Model,
     context: Context,
@@ -163,6 +164,7 @@ def test_retrieval_of_the_same_answers_gives_the_same_token_ids_in_few_steps(
     corpus.close()
 
 
+@pytest.mark.slow
 def test_a_drafter_equal_to_the_target_is_always_accepted(
     demo: Model, context: Context, prompts: list[list[int]], plain: list[list[int]]
 ):
@@ -175,6 +177,7 @@ def test_a_drafter_equal_to_the_target_is_always_accepted(
     assert all(step.accepted == step.drafted for step in steps[:-1])
 
 
+@pytest.mark.slow
 def test_several_threads_change_nothing(
     llamacpp: ModuleType, demo_file: Path, prompts: list[list[int]]
 ):

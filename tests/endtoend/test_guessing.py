@@ -74,6 +74,7 @@ def test_greedy_replies_of_the_bundled_model_are_plain_ones_but_for_near_ties(
     assert accepted > 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("drafting_never_pays")
 @pytest.mark.parametrize("name", ["jacobi", "lookahead"])
 def test_where_it_cannot_pay_it_is_parked_with_the_reason(name: str, demo: Model, paths: Paths):

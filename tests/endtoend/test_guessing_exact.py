@@ -46,6 +46,7 @@ def likelihood(context: Context, drafter: Drafter) -> float:
     return chance(context, PROMPT, SETTINGS, drafter, REPLIES, more=2, accepted=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_replies_follow_the_law_of_the_model(name: str, context: Context) -> None:
     assert likelihood(context, DRAFTERS[name]()) > FALSE_ALARM

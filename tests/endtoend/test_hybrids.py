@@ -67,6 +67,7 @@ def test_costs_of_passes_are_measured_up_to_the_longest_draft(context: Context) 
     check_costs(context)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("drafting_pays")
 @pytest.mark.parametrize("draft", ["lookup,ngram", "itself"])
 def test_a_session_drafts_for_it_and_with_it(hybrid_file: Path, draft: str) -> None:

@@ -39,6 +39,7 @@ def test_a_recurrent_model_answers_undrafted_and_says_why(tiny_mamba: Path, draf
     assert "cannot forget rejected tokens" in session.drafting.status.reason
 
 
+@pytest.mark.slow
 def test_a_model_without_template_gets_a_plain_form_and_a_note(tiny_llama: Callable[..., Path]):
     _, tokens, note = _answer(tiny_llama(), "lookup")
     assert tokens
@@ -55,6 +56,7 @@ def test_a_padded_drafter_vocabulary_is_no_obstacle(tiny_llama: Callable[..., Pa
     assert session.drafting.handles[0].member.estimates.judged.judged > 0.0
 
 
+@pytest.mark.slow
 def test_a_recurrent_drafter_is_refused_with_the_reason(
     tiny_llama: Callable[..., Path], tiny_mamba: Path
 ):

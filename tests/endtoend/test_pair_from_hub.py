@@ -114,6 +114,7 @@ def test_from_two_names_to_an_answer(ask: Ask, hub: LocalHub) -> None:
         assert other["token_ids"] == plain["token_ids"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("drafting_pays")
 @pytest.mark.parametrize("interrupted", ["Llama", "gpt2"])
 def test_an_interrupted_download_goes_on_in_the_next_run(

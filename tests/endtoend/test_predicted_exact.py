@@ -82,6 +82,7 @@ def test_a_right_prediction_takes_a_fraction_of_the_passes(context: Context) -> 
     assert len(steps) < TOKENS / 4
 
 
+@pytest.mark.slow
 def test_at_temperature_1_the_law_is_that_of_plain_decoding(context: Context) -> None:
     law = exact_distribution(context, PROMPT, WARM)
     predicted = said(written(context, None))[:12]

@@ -67,6 +67,7 @@ def sampled_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lossless_check, "REPLIES", 400)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("sampled_alone")
 def test_what_did_not_come_up_is_named(verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(lossless_check, "REPLIES", 4)
@@ -76,6 +77,7 @@ def test_what_did_not_come_up_is_named(verify_tiny: Verify, monkeypatch: pytest.
     assert words in said
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("sampled_alone", "drafting_never_pays")
 def test_trees_and_paths_of_a_model_named_alone_are_drafted_though_they_would_not_gain_here(
     verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch
@@ -89,6 +91,7 @@ def test_trees_and_paths_of_a_model_named_alone_are_drafted_though_they_would_no
     assert re.search(r"chosen lines of paths\(\S+\) by block verification", drafted)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("sampled_alone", "drafting_never_pays")
 def test_every_form_of_a_drafter_model_and_of_what_it_is_part_of_is_drafted(
     verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch
@@ -111,6 +114,7 @@ def test_every_form_of_a_drafter_model_and_of_what_it_is_part_of_is_drafted(
     assert "Temperature 1, not tested" not in said
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("sampled_alone")
 def test_a_block_that_ends_at_the_first_failure_is_found(
     verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch
@@ -123,6 +127,7 @@ def test_a_block_that_ends_at_the_first_failure_is_found(
     assert "do not follow the model's own distribution" in said
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("sampled_alone", "drafting_never_pays")
 def test_a_traversal_that_forgets_the_residual_is_found(
     verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch
@@ -138,6 +143,7 @@ def test_a_traversal_that_forgets_the_residual_is_found(
     assert "do not follow the model's own distribution" in said
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("sampled_alone", "drafting_never_pays")
 def test_a_union_that_keeps_a_sibling_is_found(
     verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch
@@ -155,6 +161,7 @@ def test_a_union_that_keeps_a_sibling_is_found(
     assert "do not follow the model's own distribution" in said
 
 
+@pytest.mark.slow
 def test_accepting_every_draft_is_found(verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch):
     def accept_all(
         target: TargetRows, draft: SampledLine, generator: np.random.Generator
@@ -170,6 +177,7 @@ def test_accepting_every_draft_is_found(verify_tiny: Verify, monkeypatch: pytest
     assert "Verdict: NOT lossless" in said
 
 
+@pytest.mark.slow
 def test_a_wrong_residual_is_found_by_the_distribution_alone(
     verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch
 ):
@@ -200,6 +208,7 @@ def test_a_lossy_rule_is_measured_and_is_no_fault(
     assert "chance alone" not in said, said
 
 
+@pytest.mark.slow
 def test_the_verdict_in_json(verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(lossless_check, "built_in_prompts", lambda: ())
     monkeypatch.setattr(lossless_check, "_rounding", lambda session, context: 0.0)
@@ -211,6 +220,7 @@ def test_the_verdict_in_json(verify_tiny: Verify, monkeypatch: pytest.MonkeyPatc
     assert all(finding["lossless"] for finding in verdict["findings"])
 
 
+@pytest.mark.slow
 def test_what_is_set_for_answers_does_not_change_what_is_verified(
     verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch
 ):

@@ -13,6 +13,7 @@ from tests.fixtures.faulty_kind import FaultyKind
 _FAULTS = {"raise": "exception", "exit": "crash", "hang": "hang"}
 
 
+@pytest.mark.slow
 def test_a_campaign_notices_every_fault(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(campaign, "MOST_SECONDS", 2.0)
     summary, kind = Summary(), FaultyKind()

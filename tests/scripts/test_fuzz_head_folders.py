@@ -1,5 +1,7 @@
 """A short campaign of damaged folders with heads, by a seed of its own."""
 
+import pytest
+
 from scripts.fuzzing.campaign import Summary, readings
 from scripts.fuzzing.heads.folder_kind import HeadFolders
 from scripts.fuzzing.kind import READ, REFUSED
@@ -7,6 +9,7 @@ from scripts.fuzzing.kind import READ, REFUSED
 SEED = 61
 
 
+@pytest.mark.slow
 def test_a_damaged_head_is_refused_by_name_or_sound() -> None:
     summary = Summary()
     for found in readings(HeadFolders, 2000, SEED, workers=1):

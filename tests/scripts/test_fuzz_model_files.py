@@ -29,6 +29,7 @@ def summary_of(kind: Callable[[], Kind], count: int) -> Summary:
     return summary
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Gguf, Safetensors, MlxConfig])
 def test_readers_refuse_by_name_or_read(kind: Callable[[], Kind]) -> None:
     found = summary_of(kind, 150)
@@ -36,6 +37,7 @@ def test_readers_refuse_by_name_or_read(kind: Callable[[], Kind]) -> None:
     assert min(found.outcomes[READ], found.outcomes[REFUSED]) > 10
 
 
+@pytest.mark.slow
 def test_no_model_file_ends_the_program() -> None:
     found = summary_of(Engine, 40)
     assert not found.faults

@@ -16,6 +16,7 @@ _OWN = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", _OWN)
 def test_damaged_files(name: str, tmp_path: Path) -> None:
     made = tmp_path / "made"

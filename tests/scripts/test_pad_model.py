@@ -66,6 +66,7 @@ def test_only_llama_models_are_padded(tiny_mamba: Path, tmp_path: Path):
         pad(tiny_mamba, tmp_path / "large.gguf", 1e6)
 
 
+@pytest.mark.slow
 def test_quantized_layers_four_times_as_wide_keep_every_bit(demo_file: Path, tmp_path: Path):
     """Two layers of the bundled model; what is padded to them is the same for each."""
     small, large = tmp_path / "small.gguf", tmp_path / "large.gguf"

@@ -103,6 +103,7 @@ def differences(typed: Typed) -> int:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["llama", "gemma4", "lfm2", "qwen35"])
 def test_they_draft_as_ones_that_read_only_the_prompt(rig: Rig, kind: str) -> None:
     """Also where a context has a running state, or forgets what is out of its window."""

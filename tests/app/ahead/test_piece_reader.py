@@ -93,10 +93,12 @@ def differences(model: Model) -> int:
     return found
 
 
+@pytest.mark.slow
 def test_the_logits_are_the_same_to_the_bit(model: Model) -> None:
     assert differences(model) == 0
 
 
+@pytest.mark.slow
 def test_parts_of_blocks_that_are_not_read_again_are_found(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:

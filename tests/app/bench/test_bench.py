@@ -83,6 +83,7 @@ def test_a_model_that_streams(
     assert any("other engines were left out" in note for note in found["notes"])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("llamacpp")
 def test_prompts_that_do_not_fit_are_left_out_and_named(
     specchat: Specchat, tiny_llama: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
@@ -134,6 +135,7 @@ def test_a_method_that_fails_is_left_out_and_the_rest_goes_on(
     assert "failing was left out: it broke" in ended.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("llamacpp", "small")
 def test_time_that_is_up_ends_it_after_whole_rounds(
     specchat: Specchat,

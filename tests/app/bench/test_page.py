@@ -76,6 +76,7 @@ def bare_bench() -> Bench:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "bench",
     [
@@ -101,6 +102,7 @@ def test_the_page_is_whole_and_loads_nothing(bench: Bench) -> None:
     assert not re.search(r'="-?(nan|inf)', html)
 
 
+@pytest.mark.slow
 def test_a_hostile_name_stays_text() -> None:
     reader = Reader(page(hostile_bench()))
     assert "img" not in reader.tags
@@ -108,6 +110,7 @@ def test_a_hostile_name_stays_text() -> None:
     assert "49" not in reader.words
 
 
+@pytest.mark.slow
 def test_every_speedup_of_the_summary_is_in_the_page() -> None:
     bench = synthetic_bench()
     text = Reader(page(bench)).text
@@ -118,6 +121,7 @@ def test_every_speedup_of_the_summary_is_in_the_page() -> None:
             assert told in text
 
 
+@pytest.mark.slow
 def test_the_headline_is_auto_at_both_temperatures() -> None:
     html = page(synthetic_bench())
     cards = re.findall(r'class="big">([^<]*)<', html)
@@ -127,6 +131,7 @@ def test_the_headline_is_auto_at_both_temperatures() -> None:
     assert "Measured against plain decoding (off), in the same run." in text
 
 
+@pytest.mark.slow
 def test_every_chart_is_described_and_has_its_numbers() -> None:
     html = page(synthetic_bench())
     assert len(re.findall(r'role="img" aria-label="[^"]{30,}"', html)) == 6
@@ -134,6 +139,7 @@ def test_every_chart_is_described_and_has_its_numbers() -> None:
     assert (tags.count("svg"), tags.count("table"), tags.count("figcaption")) == (6, 6, 6)
 
 
+@pytest.mark.slow
 def test_missing_figures_are_said_to_be() -> None:
     text = Reader(page(bare_bench())).text
     assert "memory bandwidth was not measured" in text
@@ -141,6 +147,7 @@ def test_missing_figures_are_said_to_be() -> None:
     assert "Notes" not in text
 
 
+@pytest.mark.slow
 def test_the_histogram_of_accepted_lengths_is_drawn_and_told() -> None:
     """Counts of its own; llama-cpp-python tells none."""
     bench = synthetic_bench(("off", "auto", "llama-cpp-python lookup"))
@@ -158,6 +165,7 @@ def test_the_histogram_of_accepted_lengths_is_drawn_and_told() -> None:
     assert "Steps of auto by shape: line 75 %, tree 25 %." in text
 
 
+@pytest.mark.slow
 def test_identical_replies_are_counted_by_method() -> None:
     bench = synthetic_bench(("off", "auto", "llama-cpp-python lookup"))
     runs = tuple(
@@ -171,6 +179,7 @@ def test_identical_replies_are_counted_by_method() -> None:
     assert "identical" not in page(replace(bench, runs=none))
 
 
+@pytest.mark.slow
 def test_rounding_is_blamed_only_for_replies_of_ours() -> None:
     bench = synthetic_bench(("off", "auto"))
     runs = tuple(replace(run, same_tokens=False) for run in bench.runs)
@@ -178,6 +187,7 @@ def test_rounding_is_blamed_only_for_replies_of_ours() -> None:
     assert "auto 0 of 18; a pass over several tokens rounds differently" in text
 
 
+@pytest.mark.slow
 def test_one_round_is_reported_at_the_top_and_has_no_whiskers() -> None:
     bench = synthetic_bench()
     runs = tuple(run for run in bench.runs if run.round == 0)
@@ -187,6 +197,7 @@ def test_one_round_is_reported_at_the_top_and_has_no_whiskers() -> None:
     assert "whiskers span" in Reader(page(bench)).text
 
 
+@pytest.mark.slow
 def test_a_missing_kind_leaves_a_dash() -> None:
     bench = synthetic_bench(("off", "auto"))
     runs = tuple(run for run in bench.runs if (run.method, run.kind) != ("auto", "maths"))

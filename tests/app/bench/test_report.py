@@ -119,6 +119,7 @@ def test_a_method_that_begins_like_a_file_is_not_taken_for_it(
     assert tuple(told.get(method, method) for method in methods) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("llamacpp")
 def test_a_bench_writes_one(
     specchat: Specchat,

@@ -34,6 +34,7 @@ def start(home: Path) -> Callable[..., AppStart]:
     return started
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -97,6 +98,7 @@ def test_the_last_chat_can_be_continued(start: Callable[..., AppStart]) -> None:
     assert start("--continue").continues
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [("--continue", "ask", "hi"), ("--continue",)])
 def test_nothing_but_the_app_continues_a_chat(
     on_terminal: OnTerminal, arguments: tuple[str, ...]

@@ -20,6 +20,7 @@ AskJson = Callable[..., dict[str, Any]]
 GREEDY = ("--temperature", "0", "--max-tokens", "8")
 
 
+@pytest.mark.slow
 def test_standard_output_holds_the_answer_and_nothing_else(
     specchat: Specchat, ask_json: AskJson
 ) -> None:
@@ -29,6 +30,7 @@ def test_standard_output_holds_the_answer_and_nothing_else(
     assert (ended.returncode, ended.stdout) == (0, f"{answer}\n")
 
 
+@pytest.mark.slow
 def test_a_note_goes_to_standard_error(specchat: Specchat, tmp_path: Path) -> None:
     drafter = tmp_path / "damaged.gguf"
     drafter.write_bytes(b"GG")
@@ -39,6 +41,7 @@ def test_a_note_goes_to_standard_error(specchat: Specchat, tmp_path: Path) -> No
     assert plain.stderr == ""
 
 
+@pytest.mark.slow
 def test_an_answer_comes_piece_by_piece_and_no_stream_makes_it_one(
     specchat: Specchat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,6 +54,7 @@ def test_an_answer_comes_piece_by_piece_and_no_stream_makes_it_one(
     assert pieces == ["".join(streamed)]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("drafting_pays")
 def test_drafting_does_not_change_a_greedy_answer(ask_json: AskJson) -> None:
     question = "Repeat after me: one two three, one two three, one two three."
@@ -62,6 +66,7 @@ def test_drafting_does_not_change_a_greedy_answer(ask_json: AskJson) -> None:
     assert plain["stats"]["drafted"] == 0
 
 
+@pytest.mark.slow
 def test_a_seed_repeats_the_answer_and_another_gives_another(ask_json: AskJson) -> None:
     question = ("Tell me a story.", "--temperature", "1.5", "--max-tokens", "16", "--seed")
     first, again, other = (ask_json(*question, seed)["token_ids"] for seed in ("7", "7", "8"))
@@ -69,6 +74,7 @@ def test_a_seed_repeats_the_answer_and_another_gives_another(ask_json: AskJson) 
     assert first != other
 
 
+@pytest.mark.slow
 def test_without_a_seed_one_is_drawn_that_repeats_the_answer(ask_json: AskJson) -> None:
     question = ("Tell me a story.", "--temperature", "1.5", "--max-tokens", "12")
     first = ask_json(*question)
@@ -90,6 +96,7 @@ def test_system_leads_the_conversation(specchat: Specchat, said: list[list[Messa
     assert said == [[Message("system", "Be brief."), Message("user", "Hello")]]
 
 
+@pytest.mark.slow
 def test_piped_text_follows_the_prompt(specchat: Specchat, said: list[list[Message]]) -> None:
     specchat("ask", "Sum up:", *GREEDY, stdin="Grüße aus Köln 🎉\n".encode())
     assert said == [[Message("user", "Sum up:\n\nGrüße aus Köln 🎉")]]
@@ -106,6 +113,7 @@ def test_the_prompt_is_read_from_standard_input(
     ]
 
 
+@pytest.mark.slow
 def test_files_follow_in_order_each_in_a_fence_of_its_own(
     specchat: Specchat, said: list[list[Message]], tmp_path: Path
 ) -> None:
@@ -128,6 +136,7 @@ def test_a_file_alone_is_a_question(
     assert said == [[Message("user", "q.txt:\n```\nWhy is the sky blue?\n```")]]
 
 
+@pytest.mark.slow
 def test_words_of_a_user_never_become_control_tokens(ask_json: AskJson, demo: Model) -> None:
     control = demo.tokenizer.special_texts[0]
     plain = ask_json("Hello", *GREEDY)["stats"]["prompt_tokens"]
@@ -135,6 +144,7 @@ def test_words_of_a_user_never_become_control_tokens(ask_json: AskJson, demo: Mo
     assert hostile > plain + 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("drafting_pays")
 def test_a_prediction_drafts_and_the_answer_stays_the_same(
     ask_json: AskJson, tmp_path: Path
@@ -150,6 +160,7 @@ def test_a_prediction_drafts_and_the_answer_stays_the_same(
     assert plain["draft"]["predicted"] is None
 
 
+@pytest.mark.slow
 def test_a_prediction_that_is_no_text_is_no_error(ask_json: AskJson, tmp_path: Path) -> None:
     file = tmp_path / "binary"
     for data in (b"", b"\xff\xfe\0\0\xc3(" * 9):
@@ -177,6 +188,7 @@ PERSON = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draft", ["off", "lookup"])
 def test_an_answer_matches_its_schema(ask_json: AskJson, tmp_path: Path, draft: str) -> None:
     schema = tmp_path / "person.json"
@@ -189,6 +201,7 @@ def test_an_answer_matches_its_schema(ask_json: AskJson, tmp_path: Path, draft: 
     assert (report["grammar"], report["finish_reason"]) == ("json_schema", "stop")
 
 
+@pytest.mark.slow
 def test_an_answer_that_is_cut_off_is_told_to_be_a_beginning(
     specchat: Specchat, tmp_path: Path
 ) -> None:
@@ -202,6 +215,7 @@ def test_an_answer_that_is_cut_off_is_told_to_be_a_beginning(
     assert "cut off" not in whole.stderr
 
 
+@pytest.mark.slow
 def test_an_answer_matches_a_grammar_by_the_suffix_of_its_file(
     ask_json: AskJson, tmp_path: Path
 ) -> None:

@@ -37,6 +37,7 @@ KEYS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draft", ["off", "self"])
 def test_every_key_of_the_schema_is_there(ask_json: AskJson, draft: str) -> None:
     report = ask_json("Say hello.", *GREEDY, "--draft", draft)
@@ -46,6 +47,7 @@ def test_every_key_of_the_schema_is_there(ask_json: AskJson, draft: str) -> None
         assert not missing, group
 
 
+@pytest.mark.slow
 def test_standard_output_is_one_line_of_json_and_standard_error_is_silent(
     specchat: Specchat,
 ) -> None:
@@ -70,6 +72,7 @@ def test_figures_of_an_undrafted_answer(ask_json: AskJson) -> None:
     assert stats["plain_tokens_per_second"] == stats["decode_tokens_per_second"] > 0
 
 
+@pytest.mark.slow
 def test_the_first_token_is_timed_from_the_request_and_not_from_loading(
     ask_json: AskJson, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +97,7 @@ def test_the_first_token_is_timed_from_the_request_and_not_from_loading(
 REPEAT = "Repeat this: " + "one two three four five six seven eight nine ten, " * 8
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("drafting_pays")
 def test_figures_of_a_drafted_answer_agree(ask_json: AskJson) -> None:
     report = ask_json(REPEAT, "--raw", *GREEDY, "--max-tokens", "60", "--draft", "lookup")
@@ -126,6 +130,7 @@ def test_figures_of_a_drafted_answer_agree(ask_json: AskJson) -> None:
     assert sum(stats["memory"].values()) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("drafting_never_pays")
 def test_a_drafter_that_does_not_pay_is_parked_and_says_why(ask_json: AskJson) -> None:
     report = ask_json("Say hello.", *GREEDY, "--draft", "self:q8_0")
@@ -135,12 +140,14 @@ def test_a_drafter_that_does_not_pay_is_parked_and_says_why(ask_json: AskJson) -
     assert report["stats"]["memory"]["drafter_bytes"] > 0
 
 
+@pytest.mark.slow
 def test_what_was_not_measured_is_null(ask_json: AskJson) -> None:
     stats = ask_json("Say hello.", "--max-tokens", "1", "--draft", "lookup")["stats"]
     unknown = ("plain_tokens_per_second", "plain_source", "speedup", "times_wall")
     assert [stats[name] for name in unknown] == [None] * 4
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("drafting_pays")
 def test_a_seed_gives_the_plain_answer_drafted_by_lookup_too(ask_json: AskJson) -> None:
     sampled = ("--raw", "--temperature", "0.9", "--seed", "7", "--max-tokens", "60")
@@ -150,6 +157,7 @@ def test_a_seed_gives_the_plain_answer_drafted_by_lookup_too(ask_json: AskJson) 
     assert drafted["token_ids"] == plain["token_ids"]
 
 
+@pytest.mark.slow
 def test_one_token_has_no_decode_rate(ask_json: AskJson) -> None:
     stats = ask_json("Say hello.", "--max-tokens", "1", "--draft", "off")["stats"]
     assert stats["completion_tokens"] == 1

@@ -51,6 +51,7 @@ def test_chat_refuses_what_is_out_of_range(specchat: Specchat, option: str, valu
     assert option.lstrip("-") in ended.stderr
 
 
+@pytest.mark.slow
 def test_more_threads_than_the_engine_can_start_are_refused(
     launch: Callable[..., object],
 ) -> None:

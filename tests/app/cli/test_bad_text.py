@@ -61,6 +61,7 @@ def test_a_file_larger_than_any_context(specchat: Specchat, tmp_path: Path) -> N
     assert "too large" in ended.stderr
 
 
+@pytest.mark.slow
 def test_a_device_without_end_is_not_read_to_its_end(launch: Launch) -> None:
     limit = "import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))"
     process = launch("ask", "Sum up:", "--file", "/dev/zero", first=limit)
@@ -68,6 +69,7 @@ def test_a_device_without_end_is_not_read_to_its_end(launch: Launch) -> None:
     assert process.returncode == 2, err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", [(), ("--system",)])
 def test_bytes_of_another_encoding_on_the_command_line(
     launch: Launch, option: tuple[str, ...]
@@ -89,6 +91,7 @@ def test_an_empty_question(specchat: Specchat, arguments: tuple[str, ...], stdin
     assert "there is no question" in ended.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("llamacpp")
 def test_a_prompt_longer_than_the_context_says_by_how_much(specchat: Specchat) -> None:
     ended = specchat("ask", "count", "--ctx", "60", stdin=b"one two three " * 30)

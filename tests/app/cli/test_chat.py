@@ -24,6 +24,7 @@ Specchat = Callable[..., CompletedProcess[str]]
 CHAT = ("chat", "--temperature", "0", "--max-tokens", "6", "--draft", "off")
 
 
+@pytest.mark.slow
 def test_each_line_is_answered_in_turn(specchat: Specchat, said: list[list[Message]]) -> None:
     ended = specchat(*CHAT, stdin=b"Say one.\nSay two.\n")
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -128,6 +129,7 @@ def test_lines_between_triple_quotes_are_one_message(
     assert [turns[-1].content for turns in said] == ["def f():\n    /quit\n\n    return 1"]
 
 
+@pytest.mark.slow
 def test_windows_line_ends_and_a_last_line_without_one(
     specchat: Specchat, said: list[list[Message]]
 ) -> None:
@@ -135,6 +137,7 @@ def test_windows_line_ends_and_a_last_line_without_one(
     assert [turns[-1].content for turns in said] == ["Grüße", "日本"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", [b"a\0b", b"caf\xe9", b"\xed\xa0\x80"])
 def test_a_line_that_is_not_text_is_told_and_the_rest_answered(
     specchat: Specchat, said: list[list[Message]], bad: bytes
@@ -159,6 +162,7 @@ def test_lines_are_counted_on_after_one_that_is_not_text(specchat: Specchat) -> 
     assert "line 4 of standard input" in ended.stderr
 
 
+@pytest.mark.slow
 def test_the_oldest_turns_make_room_and_that_is_said(
     specchat: Specchat, said: list[list[Message]]
 ) -> None:
@@ -172,6 +176,7 @@ def test_the_oldest_turns_make_room_and_that_is_said(
     assert not said[-1][0].content.startswith("first")
 
 
+@pytest.mark.slow
 def test_a_message_that_can_never_fit_is_refused_and_the_rest_answered(
     specchat: Specchat, said: list[list[Message]]
 ) -> None:
@@ -182,6 +187,7 @@ def test_a_message_that_can_never_fit_is_refused_and_the_rest_answered(
     assert not any("two two" in turn.content for turn in said[-1])
 
 
+@pytest.mark.slow
 def test_a_refused_message_leaves_the_conversation_as_it_was(
     specchat: Specchat, said: list[list[Message]]
 ) -> None:

@@ -10,6 +10,7 @@ pytestmark = pytest.mark.usefixtures("llamacpp")
 OnTerminal = Callable[..., Any]
 
 
+@pytest.mark.slow
 def test_the_bare_command_starts_the_conversation(on_terminal: OnTerminal) -> None:
     terminal = on_terminal("--draft", "off")
     greeting = terminal.read_until("> ")
@@ -19,6 +20,7 @@ def test_the_bare_command_starts_the_conversation(on_terminal: OnTerminal) -> No
     assert terminal.end()[0] == 0
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_an_answer_and_the_conversation_goes_on(on_terminal: OnTerminal) -> None:
     terminal = on_terminal("chat", "--draft", "off", "--seed", "1")
     terminal.read_until("> ")
@@ -36,6 +38,7 @@ def test_ctrl_c_stops_an_answer_and_the_conversation_goes_on(on_terminal: OnTerm
     assert "Traceback" not in shown
 
 
+@pytest.mark.slow
 def test_ctrl_d_ends_the_conversation(on_terminal: OnTerminal) -> None:
     terminal = on_terminal("chat", "--draft", "off")
     terminal.read_until("> ")
@@ -45,6 +48,7 @@ def test_ctrl_d_ends_the_conversation(on_terminal: OnTerminal) -> None:
     assert "Traceback" not in shown
 
 
+@pytest.mark.slow
 def test_ctrl_c_twice_at_the_prompt_ends_with_130(on_terminal: OnTerminal) -> None:
     terminal = on_terminal("chat", "--draft", "off")
     terminal.read_until("> ")
@@ -58,6 +62,7 @@ def test_ctrl_c_twice_at_the_prompt_ends_with_130(on_terminal: OnTerminal) -> No
     assert "Traceback" not in shown
 
 
+@pytest.mark.slow
 def test_an_option_given_before_no_command_counts(on_terminal: OnTerminal) -> None:
     terminal = on_terminal("--ctx", "777", "--draft", "off")
     assert "context 777" in terminal.read_until("> ")

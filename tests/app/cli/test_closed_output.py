@@ -15,6 +15,7 @@ ENDLESS = ("ask", "--raw", "one two one two one two one two", "--temperature", "
 SHORT = ("ask", "hi", "--max-tokens", "2")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("--draft", "off")])
 def test_a_reader_that_goes_away_ends_it_quietly(launch: Launch, options: tuple[str, ...]) -> None:
     process = launch(*ENDLESS, *options, stdin=subprocess.DEVNULL)
@@ -26,6 +27,7 @@ def test_a_reader_that_goes_away_ends_it_quietly(launch: Launch, options: tuple[
     assert process.wait() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments", [SHORT, (*SHORT, "--json"), ("chat",), ("doctor",), ("path", "data")]
 )
@@ -40,6 +42,7 @@ def test_a_full_disk_under_standard_output_is_an_error(
     assert b"Traceback" not in err
 
 
+@pytest.mark.slow
 def test_help_onto_a_full_disk_is_no_fault_of_specchat(launch: Launch) -> None:
     with Path("/dev/full").open("wb") as full:
         process = launch("--help", stdout=full)
@@ -49,6 +52,7 @@ def test_help_onto_a_full_disk_is_no_fault_of_specchat(launch: Launch) -> None:
     assert b"Please report" not in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", [0, 1, 2])
 def test_a_stream_that_is_not_open_is_no_fault_of_specchat(launch: Launch, closed: int) -> None:
     process = launch(*SHORT, first=f"os.close({closed})")

@@ -150,6 +150,7 @@ def test_no_command_lets_a_sequence_through(run: Run, hostile_home: Path, comman
     _check(run(*COMMANDS[command]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", sorted(COMMANDS.keys() - QUOTED))
 def test_without_the_rule_it_would(
     run: Run, hostile_home: Path, command: str, monkeypatch: pytest.MonkeyPatch

@@ -68,6 +68,7 @@ def model(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_ask(on_terminal: OnTerminal, model: str) -> None:
     terminal = on_terminal("ask", "hi", *GREEDY, "--model", model)
     code, _ = terminal.end()
@@ -76,6 +77,7 @@ def test_ask(on_terminal: OnTerminal, model: str) -> None:
     assert printable("".join(TEXTS)) in written.text.replace("\r", "")
 
 
+@pytest.mark.slow
 def test_chat(on_terminal: OnTerminal, model: str) -> None:
     terminal = on_terminal("chat", *GREEDY, "--model", model)
     terminal.read_until("> ")
@@ -146,6 +148,7 @@ def open_app(
     return lambda **more: on_terminal(*options, cwd=tmp_path, **more)
 
 
+@pytest.mark.slow
 def test_a_crash_of_the_app_is_one_sentence(open_app: Callable[..., Any]) -> None:
     app = open_app(command=(sys.executable, "-c", CRASH))
     code, _ = app.end()

@@ -45,6 +45,7 @@ def ctrl_c_after(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return arrange
 
 
+@pytest.mark.slow
 def test_an_interrupted_answer_keeps_what_was_said(launch: Launch) -> None:
     process = launch(*ENDLESS, "--draft", "off", stdin=subprocess.DEVNULL)
     assert process.stdout is not None
@@ -120,6 +121,7 @@ def test_ctrl_c_is_not_lost_while_the_engine_reports(
     assert ended.returncode == 130
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_the_model_loads(on_terminal: Callable[..., Any]) -> None:
     terminal = on_terminal(*ENDLESS)
     terminal.read_until("loading demo")
@@ -140,6 +142,7 @@ with deferred():
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_what_does_not_come_back() -> None:
     """As native code: the handler of the signal cannot end the wait."""
     command = [sys.executable, "-c", STUCK]
@@ -154,6 +157,7 @@ def test_ctrl_c_ends_what_does_not_come_back() -> None:
     assert (process.returncode, err) == (130, b"")
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_a_self_drafter_is_made(on_terminal: Callable[..., Any], home: Path) -> None:
     terminal = on_terminal(*ENDLESS, "--draft", "self:q8_0")
     terminal.read_until("making the self-drafter")
@@ -164,6 +168,7 @@ def test_ctrl_c_while_a_self_drafter_is_made(on_terminal: Callable[..., Any], ho
     assert not list((home / "cache" / "self-drafts").glob("*.partial*"))
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_the_prompt_is_read(on_terminal: Callable[..., Any], tmp_path: Path) -> None:
     path = tmp_path / "long.txt"
     path.write_text("one two three four " * 500, encoding="utf-8")

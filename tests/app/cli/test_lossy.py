@@ -30,6 +30,7 @@ WARNING = "answers may be lossy (ears 0.1)"
 runs = pytest.mark.usefixtures("llamacpp", "drafting_pays")
 
 
+@pytest.mark.slow
 @runs
 def test_a_lossy_answer_says_so_and_is_warned_of_once(specchat: Specchat, demo_file: Path) -> None:
     ended = specchat("ask", REPEAT, *SAMPLED, *LOOKUP, *EARS, "--json")
@@ -43,6 +44,7 @@ def test_a_lossy_answer_says_so_and_is_warned_of_once(specchat: Specchat, demo_f
     assert not any(map(is_lossless, kinds))
 
 
+@pytest.mark.slow
 @runs
 def test_at_temperature_0_an_answer_is_lossless_all_the_same(specchat: Specchat) -> None:
     ended = specchat("ask", REPEAT, *SAMPLED, *LOOKUP, *EARS, "--temperature", "0", "--json")
@@ -52,6 +54,7 @@ def test_at_temperature_0_an_answer_is_lossless_all_the_same(specchat: Specchat)
     assert (report["lossless"], report["lossy"]) == (True, "ears:0.1")
 
 
+@pytest.mark.slow
 @runs
 def test_a_conversation_is_warned_of_once_and_its_figures_tell_it(specchat: Specchat) -> None:
     lines = f"{REPEAT}\n{REPEAT}\n/stats\n".encode()
@@ -68,6 +71,7 @@ def test_another_rule_is_refused(specchat: Specchat, command: tuple[str, ...]) -
         assert "there is no lossy rule eers" in ended.stderr
 
 
+@pytest.mark.slow
 @runs
 def test_the_settings_file_and_a_variable_have_it_too(
     ask_json: AskJson, monkeypatch: pytest.MonkeyPatch

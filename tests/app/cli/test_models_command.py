@@ -306,6 +306,7 @@ def test_unreadable_settings_forbid_the_network(specchat: Specchat, hub: LocalHu
     assert hub.asked == []
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_came(specchat: Specchat, launch: Launch, hub: LocalHub) -> None:
     hub.pause_at = 500_000
     process = launch("models", "pull", f"{REPOSITORY}:Q8_0", stdin=subprocess.DEVNULL)
@@ -338,6 +339,7 @@ def test_an_unfinished_download_is_discarded(
     assert list(blobs.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_progress_is_one_line_on_the_terminal(on_terminal: Any, hub: LocalHub) -> None:
     hub.pause_at = 500_000
     terminal = on_terminal("models", "pull", f"{REPOSITORY}:Q8_0")
@@ -349,6 +351,7 @@ def test_progress_is_one_line_on_the_terminal(on_terminal: Any, hub: LocalHub) -
     assert f"{REPOSITORY}:Q8_0" in rest
 
 
+@pytest.mark.slow
 def test_listing_needs_no_hub_client() -> None:
     program = (
         "import sys\n"

@@ -22,6 +22,7 @@ def screen(written: str) -> str:
     return "\n".join(lines)
 
 
+@pytest.mark.slow
 def test_an_answer_stays_on_the_screen(specchat: Specchat, on_terminal: OnTerminal) -> None:
     answer = specchat("ask", "Say hello to the world", *GREEDY).stdout
     code, written = on_terminal("ask", "Say hello to the world", *GREEDY).end()
@@ -29,6 +30,7 @@ def test_an_answer_stays_on_the_screen(specchat: Specchat, on_terminal: OnTermin
     assert answer in screen(written)
 
 
+@pytest.mark.slow
 def test_an_answer_in_a_conversation_stays_on_the_screen(
     specchat: Specchat, on_terminal: OnTerminal
 ) -> None:
@@ -40,6 +42,7 @@ def test_an_answer_in_a_conversation_stays_on_the_screen(
     assert answer in screen(terminal.read_until("> "))
 
 
+@pytest.mark.slow
 def test_a_status_goes_before_the_answer_comes(on_terminal: OnTerminal) -> None:
     code, written = on_terminal("ask", "Say hello to the world", *GREEDY).end()
     assert code == 0
@@ -48,6 +51,7 @@ def test_a_status_goes_before_the_answer_comes(on_terminal: OnTerminal) -> None:
     assert "reading" not in screen(written)
 
 
+@pytest.mark.slow
 def test_figures_follow_the_answer(on_terminal: OnTerminal) -> None:
     _, written = on_terminal("ask", "Say hello to the world", *GREEDY).end()
     assert re.search(r"\[24 tokens · .* cut at --max-tokens\]", screen(written))

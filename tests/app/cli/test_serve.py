@@ -18,6 +18,7 @@ from tests.app.conftest import PATIENCE_SECONDS, Launch, Specchat
 KEY = "0123456789abcdef0123456789abcdef"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Ctrl+C reaches whole consoles there")
 def test_it_tells_where_it_is_answers_and_ends_with_ctrl_c(
     launch: Launch, llamacpp: object

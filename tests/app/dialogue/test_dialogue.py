@@ -215,6 +215,7 @@ def test_an_answer_is_interrupted_only_once_its_app_is_gone(
     assert exported.endswith("begun, and on\n\n*lossy: typical*\n")
 
 
+@pytest.mark.slow
 def test_a_locked_file_is_named_and_all_is_saved_later(
     dialogue: Dialogue, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -281,6 +281,7 @@ def alone(path: Path, seed: int) -> None:
         office.close()
 
 
+@pytest.mark.slow
 def test_what_one_window_shows_is_opened_again(tmp_path: Path) -> None:
     for seed in range(100):
         alone(tmp_path / f"{seed}.sqlite3", seed)
@@ -295,6 +296,7 @@ def test_a_withdrawal_that_cuts_what_follows_is_noticed(
         work_through(tmp_path, range(100))
 
 
+@pytest.mark.slow
 def test_a_save_that_replaces_the_text_of_another_window_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -95,11 +95,13 @@ def test_each_recipe_is_remembered_by_itself(target: Model, context: Context, pa
     assert memory.known_drafters() == []  # there is no file that could be loaded
 
 
+@pytest.mark.slow
 def test_layers_that_are_not_there_are_refused(target: Model, context: Context, paths: Paths):
     with pytest.raises(UsageError, match="layer 7 cannot be skipped"):
         built("self:skip=7", target, context, paths, None)
 
 
+@pytest.mark.slow
 def test_fewer_bits_than_there_are_must_be_asked_for(target: Model, context: Context, paths: Paths):
     models = ProvenModels(paths, lambda text: None)
     made = self_drafter.made(target, Recipe("q4_0"), None, None, models)

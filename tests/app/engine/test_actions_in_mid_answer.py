@@ -212,6 +212,7 @@ FEW_AND_MANY = [40, pytest.param(1000, marks=pytest.mark.slow)]
 """Actions: the few show at once that something is wrong, the many meet everything."""
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("llamacpp")
 @pytest.mark.parametrize("actions", FEW_AND_MANY)
 def test_llamacpp(play: Play, tiny_llama: Callable[..., Path], actions: int) -> None:

@@ -59,6 +59,7 @@ def replied(
     return reply
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draft", ["lookup", "missing.gguf"])
 def test_it_drafts_for_one_reply_and_is_gone(
     opened: Callable[[str], Session], draft: str, tmp_path: Path
@@ -90,6 +91,7 @@ def test_it_drafts_for_one_reply_and_is_gone(
     assert reply_report(session, after, GREEDY, TOKENS)["draft"]["predicted"] is None
 
 
+@pytest.mark.slow
 def test_where_drafting_is_off_it_stays_off(opened: Callable[[str], Session]) -> None:
     session = opened("off")
     plain = replied(session)
@@ -100,6 +102,7 @@ def test_where_drafting_is_off_it_stays_off(opened: Callable[[str], Session]) ->
     assert reply_metrics(session, predicted).state is State.OFF
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drafts", [("lookup", "ngram"), ("off", "lookup"), ("lookup", "off")])
 def test_it_stays_while_the_drafters_change_in_mid_reply(
     opened: Callable[[str], Session], drafts: tuple[str, str]
@@ -125,6 +128,7 @@ def test_it_stays_while_the_drafters_change_in_mid_reply(
     assert names == session.drafting.names
 
 
+@pytest.mark.slow
 def test_what_one_prediction_taught_is_known_to_the_next(
     opened: Callable[[str], Session],
 ) -> None:
@@ -144,6 +148,7 @@ SCHEMA = json.dumps({
 })  # fmt: skip
 
 
+@pytest.mark.slow
 def test_how_a_model_divides_the_names_of_a_schema_is_known_to_the_next_reply(
     opened: Callable[[str], Session],
 ) -> None:
@@ -163,6 +168,7 @@ def test_how_a_model_divides_the_names_of_a_schema_is_known_to_the_next_reply(
     assert second.statistics.steps < first.statistics.steps
 
 
+@pytest.mark.slow
 def test_a_useless_prediction_changes_nothing(opened: Callable[[str], Session]) -> None:
     session = opened("lookup")
     plain = replied(session).token_ids
@@ -170,6 +176,7 @@ def test_a_useless_prediction_changes_nothing(opened: Callable[[str], Session]) 
         assert replied(session, useless).token_ids == plain
 
 
+@pytest.mark.slow
 def test_a_reply_that_is_continued_is_where_its_beginning_ends(
     opened: Callable[[str], Session],
 ) -> None:

@@ -88,6 +88,7 @@ def typed(terminal: Terminal, text: str) -> None:
     terminal.read_until(text[-4:])
 
 
+@pytest.mark.slow
 @asked_to_end
 def test_the_app_keeps_what_is_typed_and_gives_the_terminal_back(
     app: Callable[[], Terminal], number: signal.Signals
@@ -103,6 +104,7 @@ def test_the_app_keeps_what_is_typed_and_gives_the_terminal_back(
     assert modes(terminal) & termios.ICANON
 
 
+@pytest.mark.slow
 def test_the_app_keeps_what_was_answered_and_what_waits(app: Callable[[], Terminal]) -> None:
     terminal = app()
     terminal.type("tell me all\r")
@@ -123,6 +125,7 @@ def test_the_app_keeps_what_was_answered_and_what_waits(app: Callable[[], Termin
     assert "stopped after" in answer.ending
 
 
+@pytest.mark.slow
 def test_the_app_that_is_killed_keeps_what_rested_a_second(app: Callable[[], Terminal]) -> None:
     terminal = app()
     typed(terminal, "half a question")
@@ -133,6 +136,7 @@ def test_the_app_that_is_killed_keeps_what_rested_a_second(app: Callable[[], Ter
     assert "half a question" in again.seen
 
 
+@pytest.mark.slow
 def test_two_apps_keep_what_is_typed_in_each(app: Callable[[], Terminal]) -> None:
     first, second = app(), app()
     typed(first, "one here")
@@ -151,6 +155,7 @@ def test_two_apps_keep_what_is_typed_in_each(app: Callable[[], Terminal]) -> Non
     assert "one there" in last.seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ignored", [False, True], ids=["told", "not-told"])
 def test_a_terminal_that_is_closed_ends_the_app(
     app: Callable[..., Terminal], *, ignored: bool
@@ -163,6 +168,7 @@ def test_a_terminal_that_is_closed_ends_the_app(
     assert unsent() == "half a question"
 
 
+@pytest.mark.slow
 def test_the_app_stops_and_comes_back(app: Callable[[], Terminal]) -> None:
     terminal = app()
     typed(terminal, "half a question")
@@ -192,6 +198,7 @@ def begun(process: Popen[bytes], count: int = 12) -> bytes:
     return shown
 
 
+@pytest.mark.slow
 @in_one_way
 @pytest.mark.parametrize("options", [(), ("--json",)], ids=["text", "json"])
 def test_ask_ends_soon_and_prints_what_it_has(
@@ -214,6 +221,7 @@ def test_ask_ends_soon_and_prints_what_it_has(
     assert psutil.wait_procs(helpers, timeout=PATIENCE_SECONDS)[1] == []
 
 
+@pytest.mark.slow
 @asked_to_end
 def test_chat_that_is_piped_does_not_go_on_with_what_waits(
     launch: Launch, counting: str, number: signal.Signals
@@ -231,6 +239,7 @@ def test_chat_that_is_piped_does_not_go_on_with_what_waits(
     assert b"longest answer" not in err.lower()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", NUMBERS[:2], ids=lambda one: one.name)
 def test_chat_at_a_prompt_ends(
     on_terminal: OnTerminal, counting: str, number: signal.Signals
@@ -244,6 +253,7 @@ def test_chat_at_a_prompt_ends(
     assert modes(terminal) & termios.ICANON
 
 
+@pytest.mark.slow
 @in_one_way
 def test_tuning_ends_and_leaves_no_file_half_written(
     launch: Launch, counting: str, number: signal.Signals
@@ -260,6 +270,7 @@ def test_tuning_ends_and_leaves_no_file_half_written(
     assert psutil.wait_procs(helpers, timeout=PATIENCE_SECONDS)[1] == []
 
 
+@pytest.mark.slow
 @in_one_way
 def test_a_download_ends_and_goes_on_the_next_time(
     launch: Launch, local_hub: LocalHub, number: signal.Signals
@@ -274,6 +285,7 @@ def test_a_download_ends_and_goes_on_the_next_time(
     assert b"the downloaded part is kept" in err
 
 
+@pytest.mark.slow
 def test_a_signal_that_is_ignored_stays_so(launch: Launch, counting: str) -> None:
     arguments = ("ask", "count", "--model", counting, "--max-tokens", "30", "--temperature", "0")
     process = launch(*arguments, first=IGNORING_HANGUP, stdin=subprocess.DEVNULL)

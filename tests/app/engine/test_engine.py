@@ -227,6 +227,7 @@ def runs_long(_options: SessionOptions, _paths: Paths, notify: Callable[[str], N
     raise PassStoppedError
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opens", [never_ends, runs_long])
 @pytest.mark.parametrize("way", ["stop_loading", "close"])
 def test_a_model_that_is_being_loaded_is_given_up(way: str, opens: OpenSession) -> None:
@@ -267,6 +268,7 @@ def drafters(engine: Engine) -> tuple[str, ...]:
     return loaded.drafters
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_memory", [True, False])
 def test_a_drafter_that_has_to_be_measured_has_a_context_for_it_or_waits_for_the_end(
     start: Start, monkeypatch: pytest.MonkeyPatch, has_memory: bool

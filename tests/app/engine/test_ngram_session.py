@@ -59,6 +59,7 @@ def reply_of(session: Session, drafter: Drafter | None, settings: SamplingSettin
 SETTINGS = [GREEDY, SamplingSettings(1.0, seed=4)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", SETTINGS, ids=["greedy", "sampled"])
 def test_what_one_session_says_the_next_drafts(model: str, settings: SamplingSettings) -> None:
     """For a point mass a seed gives the plain reply: the same tokens, greedy and sampled."""
@@ -76,6 +77,7 @@ def test_what_one_session_says_the_next_drafts(model: str, settings: SamplingSet
         assert {step.drafter for step in drafted} == {"", "ngram"}
 
 
+@pytest.mark.slow
 def test_auto_has_it_beside_prompt_lookup(ask_json: AskJson, model: str) -> None:
     found = ask_json("hi", "--model", model, *SHORT, "--draft", "auto")
     assert found["draft"]["drafters"][:3] == ["lookup", "retrieval", "ngram"]
@@ -106,6 +108,7 @@ def test_a_wrong_value_is_named(
     assert "SPECCHAT_LEARN" in ended.stderr
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_told_once_and_the_answer_is_the_same(
     specchat: Specchat, model: str
 ) -> None:

@@ -97,6 +97,7 @@ def test_an_answer_is_drafted_ahead_and_the_model_s_own(
     assert reply.statistics.by_drafter[overlapped].steps >= stats["predrafted_rounds"]
 
 
+@pytest.mark.slow
 def test_random_stops_and_changes_of_the_drafter_in_mid_answer(
     opened: Open, path: Path, drafter: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,7 @@ def ngram(drafting: Drafting) -> Ngram:
     return found[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_over", [False, True])
 def test_what_a_reply_taught_is_known_to_the_drafters_that_take_over(
     session: Session, is_over: bool

@@ -71,6 +71,7 @@ def restarted(between: Callable[[], None]) -> Answer:
         return run.ask(QUESTIONS[1])
 
 
+@pytest.mark.slow
 def test_a_restart_changes_no_token_and_computes_nothing_again(uninterrupted: Answer) -> None:
     answer = restarted(lambda: None)
     assert answer.token_ids == uninterrupted.token_ids
@@ -78,6 +79,7 @@ def test_a_restart_changes_no_token_and_computes_nothing_again(uninterrupted: An
     assert len(saved()) == 1
 
 
+@pytest.mark.slow
 def test_a_damaged_state_is_computed_again() -> None:
     def damage() -> None:
         (path,) = saved()

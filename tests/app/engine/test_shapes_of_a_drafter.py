@@ -75,6 +75,7 @@ def reply(context: Context, drafter: Controller | None, temperature: float) -> l
     return replied(context, PROMPT, SamplingSettings(temperature), Limits(64, frozenset()), timed)
 
 
+@pytest.mark.slow
 def test_where_tokens_cost_little_trees_are_planned_beside_lines(
     drafted: Callable[[dict[int, float]], tuple[Context, Drafting]],
 ) -> None:

@@ -62,6 +62,7 @@ def _left_over(session: Session) -> int:
     return session.shared.budget - held - session.drafting.memory_bytes
 
 
+@pytest.mark.slow
 def test_a_self_drafter_is_made_and_gets_its_memory_and_gives_it_back(opened: Opened) -> None:
     with closing(opened(ALMOST_ALL)) as session:
         assert session.drafting.missing == ""
@@ -98,6 +99,7 @@ def test_memory_that_no_drafter_took_holds_weights(
         assert 0 <= _left_over(session) < 5_000_000
 
 
+@pytest.mark.slow
 def test_drafters_that_cannot_be_built_leave_the_present_ones_and_their_memory(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,6 +116,7 @@ def test_drafters_that_cannot_be_built_leave_the_present_ones_and_their_memory(
         assert session.model.info == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("displaced", "is_freed"), [(0.01, True), (0.0002, False)])
 def test_a_drafter_that_gains_less_than_weights_in_its_place_is_freed_in_mid_answer(
     opened: Opened, monkeypatch: pytest.MonkeyPatch, displaced: float, is_freed: bool

@@ -47,6 +47,7 @@ def greedy(session: Session) -> list[int]:
     return reply.token_ids
 
 
+@pytest.mark.slow
 def test_fewer_experts_draft_without_memory_for_weights(opened: Callable[[str], Session]) -> None:
     with closing(opened("self:experts=1")) as session:
         assert session.model.info.streamed_bytes_per_token > 0

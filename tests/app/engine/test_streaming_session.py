@@ -54,6 +54,7 @@ def test_a_model_that_does_not_fit_is_offered_and_refused_when_off(
     assert "--stream" not in refused.value.remedy
 
 
+@pytest.mark.slow
 def test_a_streamed_model_answers_as_one_in_memory(opened: Opened, small: int) -> None:
     with closing(opened(10 * small)) as session:
         whole = greedy_ids(session)

@@ -27,12 +27,14 @@ def check_undrafted(ended: CompletedProcess[str], *told: str) -> None:
     assert report["draft"]["reason"] in ended.stderr
 
 
+@pytest.mark.slow
 def test_a_cache_that_cannot_be_written(specchat: Specchat, bare_home: Path) -> None:
     bare_home.mkdir()
     (bare_home / "cache").write_text("a file where a folder should be")
     check_undrafted(specchat(*ASK, "--draft", "self", "--json"), "cannot be kept", "cache")
 
 
+@pytest.mark.slow
 def test_a_home_below_a_regular_file(
     specchat: Specchat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -41,6 +43,7 @@ def test_a_home_below_a_regular_file(
     check_undrafted(specchat(*ASK, "--draft", "self", "--json"), "cannot be kept")
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_leaves_nothing_half_written(launch: Launch, home: Path) -> None:
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (30_000_000,) * 2)"
     process = launch(*ASK, "--draft", "self", "--json", first=limit)
@@ -51,6 +54,7 @@ def test_a_disk_that_fills_up_leaves_nothing_half_written(launch: Launch, home: 
     assert kept == ["hashes.json"]
 
 
+@pytest.mark.slow
 def test_a_chain_goes_on_without_the_drafter_that_failed(
     specchat: Specchat, bare_home: Path
 ) -> None:

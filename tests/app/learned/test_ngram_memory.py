@@ -104,6 +104,7 @@ def test_two_that_learn_at_once_lose_nothing(tmp_path: Path) -> None:
     assert all(on_disk(tmp_path, words(0), words(1), words(2)))
 
 
+@pytest.mark.slow
 def test_processes_that_save_at_once_lose_nothing(tmp_path: Path) -> None:
     at_work = [
         subprocess.Popen([sys.executable, "-c", WORKER, str(tmp_path), str(number)])

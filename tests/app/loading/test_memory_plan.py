@@ -104,6 +104,7 @@ def opened(home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Sessio
     return open_with
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("llamacpp")
 def test_a_session_gives_up_the_drafter_and_keeps_its_context(
     opened: Callable[[int, SessionOptions], Session], tiny_llama: Callable[..., Path]

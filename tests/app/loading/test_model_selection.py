@@ -74,6 +74,7 @@ def test_a_dangling_link_among_the_models_is_passed_over(paths: Paths) -> None:
     assert choose_model(None, paths).name == "demo"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("llamacpp")
 def test_only_a_model_that_was_named_is_remembered(
     ask_json: Callable[..., dict[str, Any]], paths: Paths
@@ -105,6 +106,7 @@ def test_a_model_that_did_not_answer_is_not_remembered(
     assert not paths.last_model.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("llamacpp")
 def test_where_the_last_model_cannot_be_run_the_next_one_answers_and_says_so(
     specchat: Callable[..., CompletedProcess[str]], paths: Paths, crashing: Path
@@ -118,6 +120,7 @@ def test_where_the_last_model_cannot_be_run_the_next_one_answers_and_says_so(
     assert paths.last_model.read_text(encoding="utf-8") == str(crashing)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("llamacpp")
 def test_a_model_that_was_named_is_never_replaced(
     paths: Paths, crashing: Path, monkeypatch: pytest.MonkeyPatch

@@ -96,6 +96,7 @@ def test_files_that_once_ended_the_app_are_refused(
         load(models, written(tmp_path, parts))
 
 
+@pytest.mark.slow
 def test_a_crash_is_told_with_what_the_engine_said_last(
     models: ProvenModels, crashing: Path
 ) -> None:
@@ -114,6 +115,7 @@ def proving() -> list[psutil.Process]:
     return [child for child in children if "backends.proof.proof_worker" in child.cmdline()]
 
 
+@pytest.mark.slow
 def test_a_hang_is_given_up(
     models: ProvenModels, hanging: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,6 +220,7 @@ ProofProcess().prove(Trial(Path(sys.argv[1]), "llamacpp", 1, 0), 1 << 40, tick)
 """
 
 
+@pytest.mark.slow
 def test_a_killed_app_leaves_no_child(hanging: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     arguments = [sys.executable, "-c", _PROVES, str(hanging)]

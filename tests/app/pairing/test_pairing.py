@@ -138,6 +138,7 @@ def test_a_model_that_streams_is_ranked_once_that_is_agreed(
     assert (lookup.break_even or 1.0) < (small.break_even or 0.0)
 
 
+@pytest.mark.slow
 def test_a_head_beside_the_target_that_does_not_fit_is_named(models: Path) -> None:
     written(models / "head-for-another.gguf", "eagle3", EAGLE3_KEYS, EAGLE3)
     (head,) = [pair for pair in ranked("big").pairs if pair.drafter.kind is Kind.TRAINED]

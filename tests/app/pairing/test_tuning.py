@@ -62,6 +62,7 @@ def files(paths: Paths) -> list[Path]:
     return [path for path in paths.self_drafts.iterdir() if path.name != "hashes.json"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("drafting_pays")
 def test_candidates_get_memory_of_the_weights_of_a_model_that_streams(
     tiny_llama: TinyLlama, paths: Paths, monkeypatch: pytest.MonkeyPatch
@@ -81,6 +82,7 @@ def test_candidates_get_memory_of_the_weights_of_a_model_that_streams(
     assert all(0 < one < budget for one in held[1::2])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("drafting_pays")
 def test_the_winner_s_file_is_all_that_is_left(target: Model, paths: Paths) -> None:
     most: list[int] = []
@@ -124,6 +126,7 @@ def test_each_recipe_is_told_as_it_is_measured_and_the_best_when_stopped(
     assert "× plain predicted" in tuning.best_so_far
 
 
+@pytest.mark.slow
 def test_where_no_status_line_is_watched_each_recipe_is_a_line(
     tiny_llama: TinyLlama, paths: Paths, specchat: Callable[..., Any]
 ) -> None:
@@ -158,6 +161,7 @@ def test_a_full_disk_ends_it_and_says_so(
     assert files(paths) == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("drafting_pays")
 def test_fewer_experts_are_tried(tiny_llama: TinyLlama, paths: Paths) -> None:
     with closing(llamacpp.load(tiny_llama(layers=1, experts=(4, 2)), threads=1)) as model:

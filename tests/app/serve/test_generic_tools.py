@@ -31,6 +31,7 @@ def address(llamacpp: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> I
         yield server.address
 
 
+@pytest.mark.slow
 def test_a_model_without_tools_answers_in_words_or_calls(address: str) -> None:
     with openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
         asked: Any = {"model": "any", "messages": HI, "max_tokens": 12, "tools": [TOOL]}
@@ -38,6 +39,7 @@ def test_a_model_without_tools_answers_in_words_or_calls(address: str) -> None:
     assert choice.message.content or choice.message.tool_calls
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "choice", ["required", {"type": "function", "function": {"name": "look_up"}}]
 )
@@ -57,6 +59,7 @@ def test_a_call_that_is_required_comes_with_arguments_of_its_schema(
     assert (type(arguments["word"]), type(arguments["most"])) == (str, int)
 
 
+@pytest.mark.slow
 def test_a_required_call_streams_to_anthropics_client(address: str) -> None:
     tool: Any = {"name": "look_up", "input_schema": SCHEMA}
     asked: Any = {"model": "any", "messages": HI, "max_tokens": 60, "tools": [tool]}

@@ -50,6 +50,7 @@ async def test_a_key_that_the_screen_got_is_meant_for_the_prompt(chatting: Chatt
         await chat.until(lambda: chat.prompt.text == "x")
 
 
+@pytest.mark.slow
 async def test_escape_stops_an_answer_and_keeps_what_was_said(chatting: Chatting) -> None:
     model = ScriptedModel(WORDS * 200, rate=300.0)
     async with chatting(model) as chat:
@@ -64,6 +65,7 @@ async def test_escape_stops_an_answer_and_keeps_what_was_said(chatting: Chatting
         assert model.most_at_once == 1
 
 
+@pytest.mark.slow
 async def test_escape_while_the_prompt_is_read(chatting: Chatting) -> None:
     gate = Event()
     model = ScriptedModel(WORDS, gate=gate)
@@ -173,6 +175,7 @@ async def test_what_is_typed_in_the_conversation_goes_to_the_prompt(chatting: Ch
         assert chat.prompt.has_focus
 
 
+@pytest.mark.slow
 async def test_what_was_not_sent_is_there_the_next_time(chatting: Chatting) -> None:
     gate = Event()
     async with chatting(ScriptedModel(WORDS, gate=gate)) as chat:
@@ -208,6 +211,7 @@ async def test_an_export_spares_a_file_that_is_there(chatting: Chatting, tmp_pat
         assert file.read_text() == "my notes"
 
 
+@pytest.mark.slow
 async def test_regenerate_edit_and_go_on(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS), reads_ahead=False) as chat:
         await chat.ask("hello")
@@ -236,6 +240,7 @@ async def test_regenerate_edit_and_go_on(chatting: Chatting) -> None:
         await chat.until(lambda: chat.texts[0] == ("user", "hello"))
 
 
+@pytest.mark.slow
 async def test_slash_commands_complete_and_run(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS)) as chat:
         chat.prompt.focus()
@@ -251,6 +256,7 @@ async def test_slash_commands_complete_and_run(chatting: Chatting) -> None:
         assert chat.prompt.text == "/nonsense"
 
 
+@pytest.mark.slow
 async def test_lines_and_what_was_written_before(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS)) as chat:
         await chat.ask("first\nof two lines")
@@ -280,6 +286,7 @@ async def test_a_file_named_in_a_question_goes_with_it(
         assert len(chat.texts) == 2
 
 
+@pytest.mark.slow
 async def test_a_race_of_the_last_question_leaves_the_chat_as_it_was(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS), (120, 40)) as chat:
         await chat.ask("hello")
@@ -291,6 +298,7 @@ async def test_a_race_of_the_last_question_leaves_the_chat_as_it_was(chatting: C
         assert chat.texts == before
 
 
+@pytest.mark.slow
 async def test_a_race_that_is_left_early_leaves_the_drafter_as_it_was(chatting: Chatting) -> None:
     gate = Event()
     gate.set()
@@ -311,6 +319,7 @@ async def test_a_race_that_is_left_early_leaves_the_drafter_as_it_was(chatting: 
         await chat.until(lambda: drafters() == ("lookup",))
 
 
+@pytest.mark.slow
 async def test_every_size_of_terminal(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS * 4), (200, 50)) as chat:
         await chat.ask("hello")
@@ -320,6 +329,7 @@ async def test_every_size_of_terminal(chatting: Chatting) -> None:
         assert chat.texts[1] == ("assistant", "".join(WORDS * 4))
 
 
+@pytest.mark.slow
 async def test_what_is_said_is_kept_and_opened_again(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS)) as chat:
         await chat.ask("keep this")
@@ -377,6 +387,7 @@ class Clipboard:
         self.text = text
 
 
+@pytest.mark.slow
 async def test_a_click_copies_code_an_answer_or_an_address(
     chatting: Chatting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -412,6 +423,7 @@ async def test_what_is_sent_right_after_a_new_chat_is_asked_there(chatting: Chat
         await chat.until(lambda: [turn.text for turn in chat.view.dialogue.turns][:1] == ["two"])
 
 
+@pytest.mark.slow
 async def test_undo_shows_a_chat_as_it_is_by_now(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS[:3])) as chat:
         await chat.ask("one")
@@ -425,6 +437,7 @@ async def test_undo_shows_a_chat_as_it_is_by_now(chatting: Chatting) -> None:
         assert [text for role, text in chat.texts if role == "user"] == ["one", "two"]
 
 
+@pytest.mark.slow
 async def test_a_chat_that_is_gone_cannot_be_opened_and_says_so(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS[:3])) as chat:
         await chat.ask("one")
@@ -440,6 +453,7 @@ async def test_a_chat_that_is_gone_cannot_be_opened_and_says_so(chatting: Chatti
         await chat.until(lambda: f"there is no chat {number}" in chat.shown)
 
 
+@pytest.mark.slow
 async def test_a_command_from_the_palette_is_no_edited_question(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS[:3])) as chat:
         await chat.ask("one")
@@ -451,6 +465,7 @@ async def test_a_command_from_the_palette_is_no_edited_question(chatting: Chatti
         assert [text for role, text in chat.texts if role == "user"] == ["one"]
 
 
+@pytest.mark.slow
 async def test_what_is_sent_while_an_answer_stops_is_answered(chatting: Chatting) -> None:
     gate = Event()
     gate.set()
@@ -475,6 +490,7 @@ async def test_what_is_sent_while_an_answer_stops_is_answered(chatting: Chatting
         await chat.idle()
 
 
+@pytest.mark.slow
 async def test_the_queue_goes_on_after_an_earlier_answer_was_continued(chatting: Chatting) -> None:
     gate = Event()
     gate.set()
@@ -502,6 +518,7 @@ async def test_an_unsaved_chat_is_given_one_second_thought(chatting: Chatting) -
         assert await chat.screen.action_perform("quit")
 
 
+@pytest.mark.slow
 async def test_an_edit_stopped_before_its_answer_is_an_edit_again(chatting: Chatting) -> None:
     gate = Event()
     gate.set()

@@ -32,6 +32,7 @@ def tokens_told(chat: Chat) -> int:
     )
 
 
+@pytest.mark.slow
 async def test_a_full_disk_is_told_and_the_chat_goes_on(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS), (120, 30)) as chat:
         await chat.ask("kept")
@@ -53,6 +54,7 @@ async def test_a_full_disk_is_told_and_the_chat_goes_on(chatting: Chatting) -> N
         await chat.until(lambda: "not saved" not in chat.shown)
 
 
+@pytest.mark.slow
 async def test_leaving_in_mid_reply_keeps_what_was_said(chatting: Chatting) -> None:
     model = ScriptedModel(WORDS * 200, rate=300.0)
     async with chatting(model) as chat:
@@ -71,6 +73,7 @@ async def test_leaving_in_mid_reply_keeps_what_was_said(chatting: Chatting) -> N
         with_all.close()
 
 
+@pytest.mark.slow
 async def test_another_chat_in_mid_reply_keeps_what_was_said(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS * 200, rate=300.0)) as chat:
         await chat.say("go on")
@@ -86,6 +89,7 @@ async def test_another_chat_in_mid_reply_keeps_what_was_said(chatting: Chatting)
         assert re.search(r"stopped after [\d,]+ tokens · Ctrl\+T continues$", said.ending)
 
 
+@pytest.mark.slow
 async def test_two_windows_on_one_database(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS)) as one, chatting(ScriptedModel(WORDS)) as other:
         await one.ask("from one")

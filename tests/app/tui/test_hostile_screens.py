@@ -66,6 +66,7 @@ async def test_errors(chatting: Chatting) -> None:
         await shows(chat, f"{CLICK}�2J")
 
 
+@pytest.mark.slow
 async def test_chats(chatting: Chatting) -> None:
     with closing(History.open(Paths.of_this_user().history)) as history:
         number = history.create("demo")
@@ -84,6 +85,7 @@ async def test_chats(chatting: Chatting) -> None:
         await shows(chat, f"{CLICK} ␛]8;;file:///PWN␇PWN")
 
 
+@pytest.mark.slow
 async def test_models_and_presets(chatting: Chatting, tmp_path: Path) -> None:
     paths = Paths.of_this_user()
     paths.models.mkdir(parents=True)
@@ -118,6 +120,7 @@ async def test_files_and_the_prompt(
         assert "\x1b]0;PWN" in chat.prompt.text  # it is what is sent
 
 
+@pytest.mark.slow
 async def test_answers_and_what_comes_in_pieces(chatting: Chatting) -> None:
     pieces = [f"{text}\n\n" for text in (*TEXTS, *MARKUP)]
     halves = [

@@ -24,6 +24,7 @@ def write(text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
+@pytest.mark.slow
 async def test_another_key_does_it_and_the_usual_one_no_longer(chatting: Chatting) -> None:
     write('[keys]\nchats = "f10, Alt+O"\nsettings = "ctrl+o"\n')
     async with chatting(ScriptedModel(WORDS)) as chat:

@@ -31,6 +31,7 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[Heard]:
     return hear(monkeypatch)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("llamacpp")
 @pytest.mark.parametrize("seed", range(2))
 async def test_answers_stay_the_models_own(

@@ -40,6 +40,7 @@ async def test_nothing_is_told_twice_at_once(chatting: Chatting) -> None:
         assert chat.toasts == "Copied the answer."
 
 
+@pytest.mark.slow
 async def test_a_setting_that_cannot_be_used_is_told_once_and_left_out(chatting: Chatting) -> None:
     path = Paths.of_this_user().settings
     path.parent.mkdir(parents=True)

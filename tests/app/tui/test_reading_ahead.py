@@ -81,6 +81,7 @@ async def type_in(chat: Chat, text: str) -> None:
     await chat.until(lambda: chat.screen.prompt.is_followed)
 
 
+@pytest.mark.slow
 async def test_what_was_expected_is_what_is_asked(
     chatting: Chatting, told: Told, tmp_path: Path
 ) -> None:
@@ -149,6 +150,7 @@ async def test_what_an_answer_to_something_else_made_void_is_told_again(
         await chat.until(lambda: (engine.status.ahead or AheadState(0, 0)).read >= len(LONG) - 8)
 
 
+@pytest.mark.slow
 async def test_sending_does_not_unsay_what_was_expected(chatting: Chatting, told: Told) -> None:
     """What was read would be rolled back between Enter and the request."""
     async with chatting(ScriptedModel(WORDS)) as chat:
@@ -163,6 +165,7 @@ async def test_sending_does_not_unsay_what_was_expected(chatting: Chatting, told
             await chat.idle()
 
 
+@pytest.mark.slow
 async def test_a_question_is_expected_as_it_is_asked_before_it_is_painted(
     chatting: Chatting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +203,7 @@ async def test_the_end_of_a_sentence_is_followed_before_the_next_look_at_the_tex
         await chat.until(lambda: told.message == "why?")
 
 
+@pytest.mark.slow
 async def test_other_chats_and_edits_are_followed(chatting: Chatting, told: Told) -> None:
     async with chatting(ScriptedModel(WORDS)) as chat:
         await chat.ask("one")
@@ -292,6 +296,7 @@ WRONG_MOMENTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", WRONG_MOMENTS.values(), ids=WRONG_MOMENTS)
 async def test_a_key_in_the_midst_of_reading(chatting: Chatting, keys: list[str]) -> None:
     """Nothing waits for what is read, nothing is lost, and the next answer is whole."""
@@ -318,6 +323,7 @@ async def test_a_key_in_the_midst_of_reading(chatting: Chatting, keys: list[str]
         assert model.most_at_once == 1
 
 
+@pytest.mark.slow
 async def test_another_model_in_the_midst_of_reading(chatting: Chatting) -> None:
     gate = Event()
     gate.set()
@@ -339,6 +345,7 @@ async def test_another_model_in_the_midst_of_reading(chatting: Chatting) -> None
         assert chat.texts[-1] == ("assistant", ALL)
 
 
+@pytest.mark.slow
 async def test_an_engine_that_fails_while_it_reads_ahead(
     chatting: Chatting, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,7 @@ async def asked_by_editor(served_at: ServedAt) -> Any:
     return await asyncio.to_thread(posted, served_at.address, HI, "editor/2.0")
 
 
+@pytest.mark.slow
 async def test_a_program_and_the_user_are_answered_in_turn(chatting: Chatting) -> None:
     gate = Event()
     async with chatting(ScriptedModel(WORDS, gate=gate), (100, 30), reads_ahead=False) as chat:
@@ -54,6 +55,7 @@ async def test_a_program_and_the_user_are_answered_in_turn(chatting: Chatting) -
     assert answered["choices"][0]["message"]["content"] == "".join(WORDS)
 
 
+@pytest.mark.slow
 async def test_a_question_that_waits_for_a_program_is_taken_back_at_once(
     chatting: Chatting,
 ) -> None:

@@ -272,6 +272,7 @@ async def test_the_first_run(still: StillApp) -> None:
         await app.compare("first_download")
 
 
+@pytest.mark.slow
 async def test_answering(still: StillApp) -> None:
     async with still() as app:
         start, drafted = LETTER[:-20], LETTER[-20:]
@@ -284,6 +285,7 @@ async def test_answering(still: StillApp) -> None:
             await app.compare("answering_with_panel")
 
 
+@pytest.mark.slow
 async def test_finished(still: StillApp) -> None:
     async with still() as app:
         await finished(app)
@@ -294,6 +296,7 @@ async def test_finished(still: StillApp) -> None:
         await app.compare("details")
 
 
+@pytest.mark.slow
 async def test_editing(still: StillApp) -> None:
     async with still() as app:
         await finished(app)
@@ -359,6 +362,7 @@ async def test_no_model(still: StillApp) -> None:
         await app.compare("no_model")
 
 
+@pytest.mark.slow
 async def test_errors(still: StillApp) -> None:
     async with still() as app:
         app.say("Why is the sky blue?", "Sunlight is scattered by the air. Short waves")

@@ -1,5 +1,7 @@
 """A version is switched where it stands, however long the chat is."""
 
+import pytest
+
 from app.dialogue.turn import ASSISTANT, USER
 from tests.app.tui.conftest import Chat, Chatting
 from tests.fixtures.scripted import ScriptedModel
@@ -21,6 +23,7 @@ async def open_versions(chat: Chat) -> None:
     await chat.pilot.pause()
 
 
+@pytest.mark.slow
 async def test_a_question_whose_version_is_switched_stays_in_view(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(["a"]), keeps=False) as chat:
         await chat.ready()
@@ -35,6 +38,7 @@ async def test_a_question_whose_version_is_switched_stays_in_view(chatting: Chat
             assert shown in chat.shown
 
 
+@pytest.mark.slow
 async def test_selecting_the_last_message_from_far_above_scrolls_to_it(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(["a"]), keeps=False) as chat:
         await chat.ready()

@@ -226,6 +226,7 @@ async def test_offline_the_folder_for_models_is_named() -> None:
         assert "recommended" not in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(10, 3), (250, 60)])
 async def test_odd_titles_in_odd_terminals(size: tuple[int, int]) -> None:
     app = WelcomeApp(Chats("\x1b[2J[red]猫\n" * 30, "", "\u202e"))

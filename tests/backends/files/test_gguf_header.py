@@ -281,6 +281,7 @@ def test_a_figure_that_is_no_number_is_its_default(folder: Path, value: float) -
     assert read(folder, data).integer("expert_count", 3) == 3
 
 
+@pytest.mark.slow
 @common
 @given(
     st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=6),

@@ -42,6 +42,7 @@ def test_logits_are_a_view_of_the_engines_own_rows(context: Context):
     assert not np.array_equal(first[0], kept[0])
 
 
+@pytest.mark.slow
 def test_rows_are_found_where_the_engine_has_moved_them(demo: Model, context: Context):
     """Its buffer grows with the most rows asked for; those of one token come before and after."""
     alone = demo.open(512)
@@ -64,6 +65,7 @@ def test_several_tokens_at_once_give_the_same_bits_as_one_by_one(context: Contex
     assert np.array_equal(together, alone)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lengths", [(64, 64, 32), (128, 32), (128, 16, 4, 12), (64, 64, 28, 4)])
 def test_a_block_is_computed_alike_in_every_long_pass_and_its_rest_in_every_short_one(
     context: Context, lengths: tuple[int, ...]
@@ -118,6 +120,7 @@ def test_logits_do_not_depend_on_the_number_of_threads(demo: Model):
     context.use_threads(2)  # nothing to run, and no fault
 
 
+@pytest.mark.slow
 def test_contexts_of_two_threads_run_at_once_without_disturbing_each_other(demo: Model):
     """Each thread has its own context; the engine leaves Python's lock to the other meanwhile."""
     contexts = [demo.open(64) for _ in range(2)]

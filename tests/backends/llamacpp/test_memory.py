@@ -35,6 +35,7 @@ def _peak(demo_file: Path, n_ctx: int, n_prompt: int) -> tuple[int, int]:
     return peak, kv_bytes
 
 
+@pytest.mark.slow
 def test_fifty_rounds_of_loading_and_unloading_do_not_grow(demo_file: Path):
     process = psutil.Process()
     after: list[int] = []
@@ -48,6 +49,7 @@ def test_fifty_rounds_of_loading_and_unloading_do_not_grow(demo_file: Path):
     assert min(after[-5:]) - min(after[4:9]) < 8_000_000
 
 
+@pytest.mark.slow
 def test_memory_grows_with_the_cache_and_with_no_prompt(demo_file: Path):
     small, kv_bytes = _peak(demo_file, 1024, 100)
     large, _ = _peak(demo_file, 5120, 900)

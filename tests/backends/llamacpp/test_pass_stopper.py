@@ -24,6 +24,7 @@ def context(demo: Model) -> Iterator[Context]:
         yield context
 
 
+@pytest.mark.slow
 def test_a_long_pass_is_stopped_and_what_was_read_before_stays(context: Context) -> None:
     assert context.stops_passes
     context.forward(PROMPT, 0)
@@ -43,6 +44,7 @@ def test_a_long_pass_is_stopped_and_what_was_read_before_stays(context: Context)
     assert np.array_equal(context.forward(LONG, 1), stopped)
 
 
+@pytest.mark.slow
 def test_a_pass_that_nothing_stops_runs_to_its_end(context: Context) -> None:
     asked: list[int] = []
 
@@ -57,6 +59,7 @@ def test_a_pass_that_nothing_stops_runs_to_its_end(context: Context) -> None:
     assert np.array_equal(context.forward(LONG, 1), within)
 
 
+@pytest.mark.slow
 def test_without_a_thread_to_watch_a_pass_the_next_ones_are_as_ever(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:

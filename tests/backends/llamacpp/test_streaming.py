@@ -36,6 +36,7 @@ def greedy(context: Context, prompt: list[int], count: int) -> tuple[list[int], 
     return ids, rows.copy()
 
 
+@pytest.mark.slow
 def test_logits_are_those_of_the_model_in_memory(demo: Model, streamed: Model):
     prompt = demo.tokenizer.encode("The old lighthouse keeper said that", special=False)
     contexts = [model.open(256) for model in (demo, streamed)]
@@ -69,6 +70,7 @@ def test_the_model_tells_what_it_holds_and_what_it_reads(demo: Model, streamed: 
     assert demo.info.streamed_bytes_per_token == demo.info.locked_bytes == 0
 
 
+@pytest.mark.slow
 def test_more_or_less_is_held_from_now_on(demo: Model, demo_file: Path):
     model = llamacpp.load(demo_file, lock_bytes=LOCKED)
     prompt = demo.tokenizer.encode("The old lighthouse keeper said that", special=False)

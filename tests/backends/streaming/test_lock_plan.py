@@ -89,6 +89,7 @@ def test_longer_passes_read_more_experts_and_no_more_than_all():
     assert dense.read_bytes(1) == dense.read_bytes(64) > 0
 
 
+@pytest.mark.slow
 def test_tensors_lie_where_the_file_has_them(demo_file: Path):
     layout = weight_layout(demo_file)
     expected = {one.name: one for one in gguf.GGUFReader(demo_file).tensors}

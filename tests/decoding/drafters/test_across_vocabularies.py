@@ -141,6 +141,7 @@ def test_every_draft_leaves_the_law_of_the_target(
     assert any(len(draft.tokens) == 2 for draft in seen)
 
 
+@pytest.mark.slow
 def test_shared_draws_and_spelled_tokens_are_both_met(make: MakeDrafter):
     """The enumeration above is worth something only if it goes both ways."""
     seen: list[HostLine] = []

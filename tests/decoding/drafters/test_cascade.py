@@ -262,6 +262,7 @@ def test_control_a_certain_tail_judged_by_a_law_is_found(
     assert error_of_a_pass(target, draft_of) > 0.01
 
 
+@pytest.mark.slow
 @enumerated
 @pytest.mark.parametrize("seed", SEEDS)
 def test_control_dropping_a_drawn_token_is_found(cascade: Cascades, seed: int) -> None:

@@ -122,6 +122,7 @@ def p_value(
     return float(chi2.sf(distance, len(cells) - 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "sampling"),
     [

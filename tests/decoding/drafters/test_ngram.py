@@ -168,10 +168,12 @@ def same_replies(context: "FakeContext") -> list[bool]:
     return found
 
 
+@pytest.mark.slow
 def test_a_seed_gives_the_reply_of_plain_decoding(table: MakeTable, fake_context: Open) -> None:
     assert all(same_replies(fake_context(table(3, scale=1.0))))
 
 
+@pytest.mark.slow
 def test_the_test_sees_a_wrong_rule(
     table: MakeTable, fake_context: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -186,6 +186,7 @@ def chosen_by_the_verdict(is_wanted: Callable[[float, float], bool]) -> Second:
     return propose
 
 
+@pytest.mark.slow
 def test_control_a_draft_chosen_by_looking_at_the_verdict_is_found(
     distance: Callable[..., float],
 ) -> None:

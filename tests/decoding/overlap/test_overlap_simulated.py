@@ -35,6 +35,7 @@ def at_fixed_length(pair: Pair, length: int, *, overlaps: bool) -> float:
     return rate(machine.run(steps=STEPS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", FIXED)
 def test_the_gain_at_a_fixed_length_is_that_of_the_theory(case: str) -> None:
     pair, length = FIXED[case]
@@ -45,6 +46,7 @@ def test_the_gain_at_a_fixed_length_is_that_of_the_theory(case: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_half_of_the_drafting_hidden_for_a_fourteenth_of_the_acceptance() -> None:
     """A drafter whose drafts can be made ahead is worth 7 % less acceptance where half is hidden.
 
@@ -102,6 +104,7 @@ def test_auto_is_never_slower_for_the_choice(name: str) -> None:
     assert overlapped > 0.98 * in_turn
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.6, 0.8])
 def test_auto_gains_where_the_drafter_has_a_device_of_its_own(share: float) -> None:
     pair = Pair(OWN_DEVICE, share, 0.1)
@@ -117,6 +120,7 @@ def test_auto_gains_where_the_drafter_has_a_device_of_its_own(share: float) -> N
     assert overlapped > (1.0 + 0.6 * (best - 1.0)) * in_turn
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("believed", [AtOnce(1.0, 1.0), AtOnce(2.5, 2.5)])
 @pytest.mark.parametrize("both", [AtOnce(1.0, 1.0), AtOnce(1.9, 1.9)])
 def test_a_wrong_measurement_costs_little(believed: AtOnce, both: AtOnce) -> None:
@@ -141,6 +145,7 @@ def test_where_it_does_not_pay_it_is_parked_with_the_reason() -> None:
     assert status.reason.endswith("the model's passes take 1.90 × as long meanwhile")
 
 
+@pytest.mark.slow
 def test_where_it_pays_it_is_on_and_learns_what_is_hidden() -> None:
     pair = Pair(OWN_DEVICE, 0.8, 0.1)
     machine = OverlappedMachine(pair, overlaps=True, believed=AtOnce(1.1, 1.1))

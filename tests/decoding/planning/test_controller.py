@@ -46,6 +46,7 @@ PROCESSES: dict[str, Process] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", CURVES)
 @pytest.mark.parametrize("process", PROCESSES)
 @pytest.mark.parametrize("draw_cost", [None, 0.02, 0.1])
@@ -101,6 +102,7 @@ def test_load_by_another_process_half_way_through(shape: str, share: float, stee
     assert log.speedup() >= (0.98 if steeper == 1.0 else 0.97)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.97, 0.99])
 @pytest.mark.parametrize("draw_cost", [0.15, 0.22])
 def test_a_model_that_pays_is_found_within_a_few_short_replies(
@@ -260,6 +262,7 @@ def test_costs_of_a_drafter_follow_the_machine() -> None:
     assert cost.draw_seconds == pytest.approx(2 * 0.05 * 0.03, rel=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("draw_cost", "least"), [(None, 1.05), (0.1, 1.02)])
 @pytest.mark.parametrize("shape", ["stepped", "mixture"])
 def test_a_drafter_is_judged_by_what_it_did_in_text_of_that_kind(

@@ -69,6 +69,7 @@ def test_no_draft_is_longer_than_the_curve_or_the_proposal() -> None:
     assert best_length([0.99], costs({1: 1.0}), rate=1.0, affordable=PLENTY) == NOTHING
 
 
+@pytest.mark.slow
 @common
 @given(curves(), st.lists(chances, max_size=20), st.floats(0.0, 0.3))
 def test_no_length_has_a_higher_ratio_than_the_best_at_its_own_rate(

@@ -21,6 +21,7 @@ def machine(share: float, name: str, seed: int, draw_cost: float | None = DRAW) 
     return Machine(constant(share, seed), STREAMED[name][1], draw_cost=draw_cost, seed=seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STREAMED)
 @pytest.mark.parametrize(
     ("share", "first", "later"),
@@ -74,6 +75,7 @@ def test_no_drafter_makes_a_short_reply_slower_than_plain(
         assert log.speedup() >= 0.98
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STREAMED)
 @pytest.mark.parametrize("draw_cost", [None, DRAW])
 def test_a_text_that_changes_costs_little(name: str, draw_cost: float | None) -> None:

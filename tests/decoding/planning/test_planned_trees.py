@@ -23,6 +23,7 @@ RANKS = (0.6, 0.15, 0.06)
 STEPS, WARM, SEEDS = 500, 150, 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draw_cost", [0.02, 0.1])
 def test_where_tokens_cost_little_trees_gain_a_tenth_over_the_best_line(draw_cost: float):
     gained: list[float] = []
@@ -68,6 +69,7 @@ def test_a_tree_that_pays_only_when_small_is_found():
     assert np.median(log.drafted[WARM:]) <= 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ranks", "shape"), [(RANKS, Shape.TREE), ((0.9, 0.05, 0.02), Shape.LINE)])
 def test_beside_each_other_lines_and_trees_do_as_well_as_the_better_form(
     ranks: tuple[float, ...], shape: Shape

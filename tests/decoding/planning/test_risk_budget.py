@@ -1,5 +1,6 @@
 """What speculation may lose is bounded, whatever becomes of the drafts."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -41,6 +42,7 @@ def test_what_one_reply_saved_pays_little_of_the_next(
         assert spent <= 1.005 * tokens + 1.0 + 1e-9
 
 
+@pytest.mark.slow
 @common
 @given(st.lists(st.lists(st.tuples(st.floats(0.0, 8.0), st.integers(0, 3), st.booleans()))))
 def test_trust_and_shown_drafters_lose_three_plain_steps_more_at_most(

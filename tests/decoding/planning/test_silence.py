@@ -105,6 +105,7 @@ def test_beside_a_silent_model_a_free_drafter_drafts_as_if_it_were_alone(
         assert 0 < drafter.in_vain < 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("takes", [0.0, 0.1, 1.0])
 @pytest.mark.parametrize("shape", ["flat", "mixture"])
 def test_one_that_is_silent_for_no_reason_is_parked(shape: str, takes: float) -> None:

@@ -29,6 +29,7 @@ def share_of(shape: Shape, found: list[Log]) -> float:
     return float(np.mean([one is shape for log in found for one in log.shapes[WARM:]]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHARES)
 def test_where_tokens_cost_little_trees_are_sent_and_gain_a_tenth(name: str):
     trees, lines = (logs(SHARES[name], FLAT, branches) for branches in (16, 1))

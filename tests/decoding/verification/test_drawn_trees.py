@@ -48,10 +48,12 @@ def distance(seed: int, rule: Rule, *, replaces: bool = False) -> float:
     return measured(seed, rule, replaces=replaces)[0]
 
 
+@pytest.mark.slow
 def test_drawn_trees_leave_the_law_of_the_target() -> None:
     assert max(distance(seed, verify_traversal) for seed in range(CASES)) < 1e-9
 
 
+@pytest.mark.slow
 def test_from_the_leaves_up_never_less_is_kept_than_from_the_top_down() -> None:
     up, down = (
         [measured(seed, rule)[1] for seed in range(CASES)]
@@ -108,6 +110,7 @@ def not_renormalised(
     return ((node, draft.distributions[siblings[0]]) for node in siblings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("right", [multi_round, from_the_leaves(right_share)])
 def test_control_right_variants_pass_the_same_enumeration(right: Rule) -> None:
     assert max(distance(seed, right) for seed in range(CASES)) < 1e-9

@@ -83,6 +83,7 @@ def error(seed: int, k: int) -> float:
     return sum(abs(chosen[line] - said[line]) for line in chosen) / 2
 
 
+@pytest.mark.slow
 def test_the_line_chosen_has_the_law_it_is_handed_on_with() -> None:
     assert max(error(seed, 2) for seed in range(CASES)) < 1e-9
     assert max(error(seed, 3) for seed in range(3)) < 1e-9

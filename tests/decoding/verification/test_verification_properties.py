@@ -112,6 +112,7 @@ def test_residual_of_equal_distributions_is_the_target(p: Distribution) -> None:
     assert residual(p, p) is p
 
 
+@pytest.mark.slow
 @common
 @given(rows_of_target, drafts(), generators)
 def test_the_next_token_and_every_accepted_one_are_possible(
@@ -133,6 +134,7 @@ def test_no_row_after_a_rejection_is_asked_for(
     assert asked.positions == list(range(verdict.accepted + 1))
 
 
+@pytest.mark.slow
 @common
 @given(rows_of_target, drafts(drawn=True), generators)
 def test_a_block_uses_a_number_for_each_token_and_one_more(

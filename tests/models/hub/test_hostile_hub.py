@@ -9,6 +9,7 @@ from scripts.hostile_hub.mode import Mode
 from scripts.hostile_hub.trial import MODES, try_mode
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="links need a privilege there")
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
 def test_a_hostile_hub_ends_in_a_named_error_or_the_right_file(mode: Mode, tmp_path: Path) -> None:

@@ -235,6 +235,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     return (folder / f"{number}.gguf" for number in itertools.count())
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(
     st.lists(

@@ -14,6 +14,7 @@ TEXTS = ["q4_0+skip=1-28", "q2_k+skip=1-28", "q4_k_m+skip=1-28", "skip=1-28", "q
 """Of 30 layers; with two of them, most of the file is the embedding."""
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("llamacpp")
 @pytest.mark.parametrize("text", TEXTS)
 def test_the_size_is_that_of_the_file(demo_file: Path, tmp_path: Path, text: str) -> None:

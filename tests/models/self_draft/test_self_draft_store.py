@@ -56,6 +56,7 @@ def test_it_is_built_once_and_then_reused(store: SelfDrafts, demo: Model) -> Non
     assert path.stat().st_size < demo.info.path.stat().st_size
 
 
+@pytest.mark.slow
 def test_other_content_and_other_recipes_get_other_files(
     store: SelfDrafts, demo: Model, demo_file: Path, tmp_path: Path
 ) -> None:
@@ -79,6 +80,7 @@ def test_other_content_and_other_recipes_get_other_files(
     assert len(set(paths)) == 3
 
 
+@pytest.mark.slow
 def test_a_recipe_is_not_taken_for_the_beginning_of_another(store: SelfDrafts, demo: Model) -> None:
     longer, _ = build(store, demo.info, Recipe("q4_0", (3,)))
     assert store.made(demo.info, RECIPE) is None
@@ -87,6 +89,7 @@ def test_a_recipe_is_not_taken_for_the_beginning_of_another(store: SelfDrafts, d
     assert longer.exists()
 
 
+@pytest.mark.slow
 def test_all_that_was_made_from_a_model_is_found_without_reading_it(
     store: SelfDrafts, demo: Model, demo_file: Path, tmp_path: Path
 ) -> None:
@@ -124,6 +127,7 @@ def test_skipped_layers_are_gone(store: SelfDrafts, demo: Model) -> None:
     assert read_header(path).integer("block_count") == demo.info.n_layers - 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [0, 1000, 40_000_000, -1])
 def test_a_damaged_file_is_built_again(store: SelfDrafts, demo: Model, kept: int) -> None:
     path, _ = build(store, demo.info)
@@ -195,6 +199,7 @@ SelfDrafts(Path(sys.argv[2])).get(info, Recipe("q4_0"), tell)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
 @pytest.mark.skipif(sys.platform == "win32", reason="it has no process 1")
 def test_what_a_killed_process_left_is_never_taken_for_a_drafter(
@@ -211,6 +216,7 @@ def test_what_a_killed_process_left_is_never_taken_for_a_drafter(
     assert path.is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="it has no process 1")
 def test_what_a_killed_program_left_is_removed(store: SelfDrafts, demo: Model) -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:

@@ -114,6 +114,7 @@ class Slow:
         return Event().wait(self.SECONDS)
 
 
+@pytest.mark.slow
 def test_comments_come_while_a_prompt_is_read_further(serve: Serve) -> None:
     model = ScriptedModel(WORDS, gate=Slow())  # type: ignore[arg-type]
     server = serve(model, limits=replace(QUICK, heartbeat_seconds=5 * Slow.SECONDS))

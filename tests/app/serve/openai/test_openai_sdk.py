@@ -85,6 +85,7 @@ def test_a_stop_text_ends_the_answer_before_itself(chat, greedy: str) -> None:
     assert text == answered.message.content
 
 
+@pytest.mark.slow
 def test_a_seed_repeats_an_answer_and_choices_have_seeds_of_their_own(chat) -> None:
     def texts(**options: object) -> list[str]:
         answered = chat(temperature=1.5, top_p=1.0, **options)

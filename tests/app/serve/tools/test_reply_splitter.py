@@ -261,6 +261,7 @@ fragments = st.sampled_from(
 forms = st.sampled_from([*ToolForm, None])
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None, derandomize=True)
 @given(
     st.lists(fragments, max_size=10).map("".join),

@@ -136,6 +136,7 @@ async def test_text_of_a_list_can_be_selected() -> None:
         assert app.screen.get_selected_text() == "one\ntwo"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 7, 400])
 @pytest.mark.parametrize(
     "text",

@@ -50,6 +50,7 @@ async def test_a_wrong_command_of_several_lines_is_not_sent(chatting: Chatting) 
         assert chat.prompt.text == "/wrong\nwith more lines"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "line", ["/set temp 1", "/theme nrod", "/preset exat", "/draft ,", "/set draft ,"]
 )
@@ -140,6 +141,7 @@ async def test_one_code_block_is_one(chatting: Chatting) -> None:
         await chat.until(lambda: "has 1 code block" in chat.prompt.fault)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "toast"),
     [

@@ -1,11 +1,14 @@
 """Changing the drafter: the frame tells what is chosen now, and Ctrl+Z takes it back."""
 
+import pytest
+
 from tests.app.tui.conftest import Chat, Chatting
 from tests.fixtures.scripted import ScriptedModel
 
 WORDS = [f"word{number} " for number in range(10)]
 
 
+@pytest.mark.slow
 async def test_the_frame_follows_a_drafter_chosen_after_an_answer(chatting: Chatting) -> None:
     """The last answer's figures are of the drafters that it had."""
     async with chatting(ScriptedModel(WORDS * 200, rate=300.0)) as chat:

@@ -20,6 +20,7 @@ class Late(ScriptedModel):
         return super().open(n_ctx)
 
 
+@pytest.mark.slow
 async def test_the_model_in_use_goes_on_answering(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS * 400, rate=300.0), toasts=True) as chat:
         await chat.ready()
@@ -33,6 +34,7 @@ async def test_the_model_in_use_goes_on_answering(chatting: Chatting) -> None:
         assert chat.app.engine.status.loaded is loaded
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["ctrl+r", "ctrl+t", "f5"])
 async def test_what_needs_a_model_says_that_it_is_loading(chatting: Chatting, key: str) -> None:
     async with chatting(ScriptedModel(WORDS)) as chat:
@@ -44,6 +46,7 @@ async def test_what_needs_a_model_says_that_it_is_loading(chatting: Chatting, ke
         assert chat.app.screen is chat.screen
 
 
+@pytest.mark.slow
 async def test_a_queue_that_is_sent_while_the_model_loads_goes_with_it(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS * 400, rate=300.0)) as chat:
         await chat.say("first")
@@ -62,6 +65,7 @@ async def test_a_queue_that_is_sent_while_the_model_loads_goes_with_it(chatting:
         assert chat.texts[2] == ("user", "second")
 
 
+@pytest.mark.slow
 async def test_continuing_in_mid_answer_says_that_it_is_in_progress(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS * 400, rate=300.0)) as chat:
         await chat.say("go on")

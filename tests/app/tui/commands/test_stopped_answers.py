@@ -28,6 +28,7 @@ async def stop(chat: Chat, text: str) -> None:
     await chat.idle()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("key", "goes"), [("ctrl+r", "Ctrl+Z shows it."), ("ctrl+n", "Ctrl+Z")])
 async def test_a_key_that_stops_an_answer_says_so(chatting: Chatting, key: str, goes: str) -> None:
     async with chatting(endless(), toasts=True) as chat:
@@ -54,6 +55,7 @@ async def test_an_answer_that_has_not_begun_is_not_asked_for_again(chatting: Cha
         assert chat.texts == [("user", "And of Italy?"), ("assistant", "".join(WORDS))]
 
 
+@pytest.mark.slow
 async def test_an_edit_tells_which_answer_it_stops(chatting: Chatting) -> None:
     """It may be that of a question which was still queued when the edit began."""
     async with chatting(endless(), toasts=True) as chat:
@@ -76,6 +78,7 @@ async def test_an_edit_tells_which_answer_it_stops(chatting: Chatting) -> None:
         await chat.until(lambda: ("user", "And of Spain?") in chat.texts)
 
 
+@pytest.mark.slow
 async def test_an_undo_tells_that_it_stops_an_answer(chatting: Chatting) -> None:
     async with chatting(endless(), toasts=True) as chat:
         await chat.ready()
@@ -86,6 +89,7 @@ async def test_an_undo_tells_that_it_stops_an_answer(chatting: Chatting) -> None
         await chat.until(lambda: "which stopped an answer" in chat.toasts)
 
 
+@pytest.mark.slow
 async def test_no_answer_is_said_to_stop_that_was_stopped(chatting: Chatting) -> None:
     async with chatting(endless(), toasts=True) as chat:
         await chat.ready()

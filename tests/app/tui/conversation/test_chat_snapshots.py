@@ -55,6 +55,7 @@ def letter(history: None = None) -> Dialogue:
     return dialogue
 
 
+@pytest.mark.slow
 async def test_finished(
     chatting: Chatting, size: tuple[int, int], pytestconfig: pytest.Config
 ) -> None:

@@ -96,6 +96,7 @@ async def test_what_follows_an_edited_question_is_dimmed(chatting: Chatting) -> 
         assert not any(m.has_class("-after-edited") for m in chat.messages)
 
 
+@pytest.mark.slow
 async def test_a_stopped_answer_stays_and_goes_on(chatting: Chatting) -> None:
     async with chatting(slow()) as chat:
         await chat.begin("hello")
@@ -125,6 +126,7 @@ async def test_stopping_before_the_first_token_returns_the_question(chatting: Ch
         assert "Welcome." in screen_text(chat.app)
 
 
+@pytest.mark.slow
 async def test_a_stopped_regeneration_shows_the_answer_before(chatting: Chatting) -> None:
     model = Gated()
     model.go()
@@ -140,6 +142,7 @@ async def test_a_stopped_regeneration_shows_the_answer_before(chatting: Chatting
         assert chat.app.returned == []
 
 
+@pytest.mark.slow
 async def test_queued_questions_are_sent_in_turn(chatting: Chatting) -> None:
     async with chatting(slow()) as chat:
         await chat.begin("one")
@@ -151,6 +154,7 @@ async def test_queued_questions_are_sent_in_turn(chatting: Chatting) -> None:
         assert labels(chat) == []
 
 
+@pytest.mark.slow
 async def test_stopping_keeps_the_queue(chatting: Chatting) -> None:
     async with chatting(slow()) as chat:
         await chat.begin("one")
@@ -168,6 +172,7 @@ async def test_stopping_keeps_the_queue(chatting: Chatting) -> None:
         assert chat.texts[2::2] == ["two", "three"]
 
 
+@pytest.mark.slow
 async def test_a_question_after_a_stop_does_not_overtake_the_queue(chatting: Chatting) -> None:
     async with chatting(slow()) as chat:
         await chat.begin("one")
@@ -222,6 +227,7 @@ async def test_opening_another_chat_keeps_the_answer(chatting: Chatting) -> None
         assert chat.texts == ["hello", said]
 
 
+@pytest.mark.slow
 async def test_a_version_may_be_shown_while_another_is_answered(chatting: Chatting) -> None:
     async with chatting(slow()) as chat:
         await chat.ask("one")
@@ -263,6 +269,7 @@ async def test_a_summary_begins_a_new_chat(chatting: Chatting) -> None:
         assert chat.texts == ["hello", WHOLE]
 
 
+@pytest.mark.slow
 async def test_a_stopped_summary_goes_back(chatting: Chatting) -> None:
     model = Gated()
     model.go()
@@ -279,6 +286,7 @@ async def test_a_stopped_summary_goes_back(chatting: Chatting) -> None:
         assert chat.app.returned == []
 
 
+@pytest.mark.slow
 async def test_selection_by_keys(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS)) as chat:
         await chat.ask("one")

@@ -1,5 +1,6 @@
 """A context that is full: the oldest turns leave it, and the screen shows where it begins."""
 
+import pytest
 from textual.widgets import Static
 
 from tests.app.tui.conversation.conftest import Chat, Chatting
@@ -12,6 +13,7 @@ def outside(chat: Chat) -> list[bool]:
     return [message.has_class("-outside") for message in chat.messages]
 
 
+@pytest.mark.slow
 async def test_what_the_model_no_longer_sees_is_marked(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS, n_ctx=1024)) as chat:
         for number in range(2):
@@ -27,6 +29,7 @@ async def test_what_the_model_no_longer_sees_is_marked(chatting: Chatting) -> No
         assert shown[shown.index(line) + 1] is chat.messages[forgotten]
 
 
+@pytest.mark.slow
 async def test_the_next_prompts_begin_as_the_last_did(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS, n_ctx=1024)) as chat:
         while not chat.view.dialogue.dropped:
@@ -40,6 +43,7 @@ async def test_the_next_prompts_begin_as_the_last_did(chatting: Chatting) -> Non
         assert answer.metrics.cached_prompt_tokens > 100
 
 
+@pytest.mark.slow
 async def test_another_version_brings_back_what_fits_again(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS, n_ctx=1024)) as chat:
         await chat.ask("first")

@@ -57,6 +57,7 @@ def shown(chat: Chat) -> list[str]:
     return [view.turn.text for view in chat.messages if view.region.overlaps(transcript.region)]
 
 
+@pytest.mark.slow
 async def test_only_messages_near_the_view_are_mounted(chatting: Chatting, long_chat: int) -> None:
     async with chatting(ScriptedModel(["a"]), SIZE, chat=long_chat) as chat:
         transcript = chat.view.transcript
@@ -71,6 +72,7 @@ async def test_only_messages_near_the_view_are_mounted(chatting: Chatting, long_
         assert shown(chat)[-1] == text_of(MESSAGES - 1)
 
 
+@pytest.mark.slow
 async def test_a_scroll_mounts_no_more_than_comes_near(chatting: Chatting, long_chat: int) -> None:
     async with chatting(ScriptedModel(["a"]), SIZE, chat=long_chat) as chat:
         for _ in range(3):
@@ -80,6 +82,7 @@ async def test_a_scroll_mounts_no_more_than_comes_near(chatting: Chatting, long_
         assert chat.view.dialogue.turns.index(oldest) >= MESSAGES - 40
 
 
+@pytest.mark.slow
 async def test_scrolling_up_goes_through_every_message(chatting: Chatting, long_chat: int) -> None:
     async with chatting(ScriptedModel(["a"]), SIZE, chat=long_chat) as chat:
         transcript, seen = chat.view.transcript, list[str]()
@@ -96,6 +99,7 @@ async def test_scrolling_up_goes_through_every_message(chatting: Chatting, long_
             assert len(chat.messages) <= MOST_MOUNTED
 
 
+@pytest.mark.slow
 async def test_what_is_in_view_stays_where_it_is(chatting: Chatting, long_chat: int) -> None:
     async with chatting(ScriptedModel(["a"]), SIZE, chat=long_chat) as chat:
         transcript = chat.view.transcript

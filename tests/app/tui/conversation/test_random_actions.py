@@ -95,6 +95,7 @@ def saved() -> tuple[set[str], set[str]]:
     return questions, answers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 async def test_nothing_said_is_lost(chatting: Chatting, seed: int) -> None:
     async with chatting(ScriptedModel(WORDS, rate=400.0), (60, 20)) as chat:
@@ -112,6 +113,7 @@ async def test_nothing_said_is_lost(chatting: Chatting, seed: int) -> None:
         assert any(answer.startswith(said) for answer in answers), turn
 
 
+@pytest.mark.slow
 async def test_another_window_is_followed(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS)) as chat:
         await chat.ask("here")

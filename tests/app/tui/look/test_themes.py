@@ -127,6 +127,7 @@ class Styled(App[None]):
             yield Static(Content.styled(kind, kind.hue))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("term", ["xterm-16color", "xterm-256color"])
 async def test_every_theme_can_be_used(term: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", term)

@@ -44,6 +44,7 @@ def test_names_are_completed(before: str, names: list[str]) -> None:
     assert file_names(before) == names
 
 
+@pytest.mark.slow
 async def test_a_folder_and_then_its_file_are_picked() -> None:
     async with prompting() as prompt:
         await prompt.type("see @note")
@@ -55,6 +56,7 @@ async def test_a_folder_and_then_its_file_are_picked() -> None:
         assert prompt.submitted == ['see @"notes/to do.txt"']
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "most"), [((80, 24), 6), ((40, 20), 6), ((40, 12), 3), ((10, 3), 0)]
 )
@@ -147,6 +149,7 @@ async def test_what_is_no_file_is_sent_at_once(text: str) -> None:
         assert prompt.submitted == [text]
 
 
+@pytest.mark.slow
 async def test_a_name_is_not_doubted_while_it_is_typed() -> None:
     async with prompting() as prompt:
         await prompt.type("see @nort.tx")
@@ -167,6 +170,7 @@ async def test_an_attached_file_that_is_gone_is_still_sent() -> None:
         assert sent.attachments == (gone,)
 
 
+@pytest.mark.slow
 async def test_the_space_after_a_completion_is_not_doubled(folder: Path) -> None:
     async with prompting() as prompt:
         await prompt.type("@nor")
@@ -190,6 +194,7 @@ async def listed(prompt: Prompting, text: str, rows: int) -> list[str]:
     return [line.strip() for line in (await prompt.lines())[top : top + completion.size.height]]
 
 
+@pytest.mark.slow
 async def test_a_long_list_of_files_scrolls(folder: Path) -> None:
     for number in range(20):
         (folder / f"page {number:02}.txt").touch()

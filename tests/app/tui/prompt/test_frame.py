@@ -69,6 +69,7 @@ def show(prompt: Prompting, state: str) -> None:
         prompt.prompt.begin_edit(PromptText("Which words did you change? As JSON."), 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 async def test_each_state(size: tuple[int, int], pytestconfig: pytest.Config) -> None:
     shown: list[str] = []
@@ -81,6 +82,7 @@ async def test_each_state(size: tuple[int, int], pytestconfig: pytest.Config) ->
     compare_snapshot(pytestconfig, name, "\n\n".join(shown) + "\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(80, 12), (40, 20)])
 async def test_each_title(size: tuple[int, int], folder: Path, pytestconfig: pytest.Config) -> None:
     (folder / "data.csv").write_text("1 2 3 " * 1000)
@@ -148,6 +150,7 @@ async def test_a_long_text_that_is_not_read_says_why() -> None:
         assert "not reading" not in "".join(await prompt.lines())
 
 
+@pytest.mark.slow
 async def test_a_text_is_told_with_its_files_once_it_is_known(folder: Path) -> None:
     (folder / "report.md").write_text("all I know")
     async with prompting() as prompt:
@@ -171,6 +174,7 @@ def test_a_count_that_fails_is_left_out() -> None:
     assert counts.summaries(None) == []
 
 
+@pytest.mark.slow
 async def test_counts_go_with_their_text_even_while_the_model_is_busy() -> None:
     waiting: list[Future[int]] = []
 

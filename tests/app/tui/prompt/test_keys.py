@@ -67,6 +67,7 @@ async def test_a_file_that_was_read_before_is_not_missing() -> None:
         assert prompt.last.attachments == (file,)
 
 
+@pytest.mark.slow
 async def test_a_command_is_told_with_its_argument() -> None:
     async with prompting() as prompt:
         await prompt.type("/set temperature 1")
@@ -76,6 +77,7 @@ async def test_a_command_is_told_with_its_argument() -> None:
         assert prompt.last.text == "/set temperature 1"
 
 
+@pytest.mark.slow
 async def test_a_picked_command_runs_or_awaits_its_argument() -> None:
     async with prompting() as prompt:
         await prompt.type("/hel")
@@ -187,6 +189,7 @@ async def test_escape_twice_selects_the_last_question() -> None:
         assert prompt.last.is_question
 
 
+@pytest.mark.slow
 async def test_tab_selects_the_last_message() -> None:
     async with prompting() as prompt:
         await prompt.press("tab")
@@ -235,6 +238,7 @@ async def test_what_was_sent_is_not_undone_in_the_prompt() -> None:
         assert (prompt.text, prompt.app.actions) == ("", ["undo"])
 
 
+@pytest.mark.slow
 async def test_earlier_texts_are_browsed_and_their_changes_kept() -> None:
     async with prompting() as prompt:
         for text in ("one", "two"):

@@ -57,6 +57,7 @@ def findable(prompt: Prompting) -> list[PromptText]:
     return texts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 async def test_random_keys_lose_nothing(seed: int) -> None:
     dice = random.Random(seed)

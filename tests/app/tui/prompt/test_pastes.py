@@ -110,6 +110,7 @@ async def test_a_deleted_paste_is_not_sent() -> None:
         assert (await sent(prompt)).attachments == ()
 
 
+@pytest.mark.slow
 async def test_a_placeholder_in_two_places_is_two_pastes() -> None:
     async with prompting() as prompt:
         await prompt.paste(LINES)

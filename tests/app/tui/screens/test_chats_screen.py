@@ -137,6 +137,7 @@ async def test_a_chat_without_a_question_is_not_listed(history: History) -> None
         assert "untitled" not in shown.text
 
 
+@pytest.mark.slow
 async def test_renaming_in_place_and_undo(history: History) -> None:
     async with listing(history) as shown:
         await shown.press("down", "f2")
@@ -180,6 +181,7 @@ async def test_a_removal_is_undone_from_the_prompt_too(history: History) -> None
         assert shown.titles == [title for title, _, _ in TITLES[1:]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "words"),
     [((80, 24), "removed · Ctrl+Z brings it back"), ((40, 20), "removed · Ctrl+Z undoes")],
@@ -238,6 +240,7 @@ async def test_an_error_is_told_once_below_the_list(history: History) -> None:
         assert shown.text.count("✕ cannot use the chats") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(10, 3), (40, 20), (120, 36)])
 async def test_hostile_titles_at_any_size(history: History, size: tuple[int, int]) -> None:
     for text in TEXTS:

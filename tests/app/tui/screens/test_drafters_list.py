@@ -106,6 +106,7 @@ def names(text: str) -> Sequence[str]:
     return [line.split("■")[1].split()[0] for line in text.splitlines() if "■" in line]
 
 
+@pytest.mark.slow
 async def test_enter_uses_f5_races_and_escape_leaves() -> None:
     app = SmallApp()
     async with app.run_test(size=(80, 24)) as pilot:

@@ -51,6 +51,7 @@ async def test_every_action_and_term_is_listed() -> None:
     assert [term.name for term in TERMS if term.name not in text] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("focused", "first"),
     [

@@ -156,6 +156,7 @@ async def test_enter_returns_the_highlighted_model_and_escape_none() -> None:
         assert app.returned == ["qwen3-8b", None]
 
 
+@pytest.mark.slow
 async def test_typing_searches_and_an_unknown_name_is_returned_as_typed() -> None:
     app = SmallApp()
     async with app.run_test(size=(80, 24)) as pilot:
@@ -196,6 +197,7 @@ async def test_a_download_moves_in_its_row_and_delete_stops_it() -> None:
         assert "larger, half as fast" in picking.text
 
 
+@pytest.mark.slow
 async def test_only_keys_that_do_something_are_named() -> None:
     app = SmallApp()
     async with app.run_test(size=(80, 40)) as pilot:

@@ -137,6 +137,7 @@ async def test_both_answers_get_the_same_question_and_other_drafters() -> None:
         assert one is not other  # each may drop turns of its own
 
 
+@pytest.mark.slow
 async def test_bars_grow_while_it_runs() -> None:
     app = SmallApp()
     async with app.run_test(size=(80, 24)) as pilot:
@@ -254,6 +255,7 @@ async def test_a_failed_answer_has_no_verdict_and_tells_why() -> None:
         assert "the engine failed" in racing.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(10, 3), (300, 70)])
 async def test_odd_text_in_odd_terminals(size: tuple[int, int]) -> None:
     app = SmallApp()

@@ -129,6 +129,7 @@ async def test_the_settings_at_every_size(
         compare_screen(app, f"settings_{size[0]}x{size[1]}", pytestconfig)
 
 
+@pytest.mark.slow
 async def test_a_number_is_edited_in_its_row_and_undone(path: Path) -> None:
     async with page(path) as shown:
         await shown.press("down", "enter", "ctrl+u", *"0.25", "enter")
@@ -144,6 +145,7 @@ async def test_a_number_is_edited_in_its_row_and_undone(path: Path) -> None:
         assert shown.target.shown == 4
 
 
+@pytest.mark.slow
 async def test_an_unusable_value_changes_nothing_and_is_told_below(path: Path) -> None:
     async with page(path) as shown:
         await shown.press("down", "enter", "ctrl+u", *"hot", "enter")
@@ -156,6 +158,7 @@ async def test_an_unusable_value_changes_nothing_and_is_told_below(path: Path) -
         assert shown.app.returned == []
 
 
+@pytest.mark.slow
 async def test_instructions_of_several_lines(path: Path) -> None:
     async with page(path) as shown:
         await shown.press("enter", *"One", "ctrl+j", *"two", "enter")
@@ -164,6 +167,7 @@ async def test_instructions_of_several_lines(path: Path) -> None:
         assert shown.dialogue.system == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(120, 36), (80, 24), (40, 20)])
 async def test_instructions_have_a_frame_of_their_own_and_whole_keys(
     path: Path, size: tuple[int, int]
@@ -233,6 +237,7 @@ async def test_a_preset_replaces_the_settings_of_the_chat(path: Path) -> None:
         assert (shown.dialogue.own, shown.dialogue.system) == ({"seed": 3}, "")
 
 
+@pytest.mark.slow
 async def test_more_settings_expand(path: Path) -> None:
     async with page(path) as shown:
         await shown.down(4)
@@ -241,6 +246,7 @@ async def test_more_settings_expand(path: Path) -> None:
         assert "Lossy" in shown.text
 
 
+@pytest.mark.slow
 async def test_the_context_changes_without_a_restart(path: Path) -> None:
     async with page(path) as shown:
         await shown.down(7)
@@ -291,6 +297,7 @@ async def test_an_undo_that_cannot_be_saved_is_told_and_can_be_tried_again(path:
         assert shown.kept == {}
 
 
+@pytest.mark.slow
 async def test_undo_after_another_chat_was_opened_leaves_that_alone(path: Path) -> None:
     async with page(path) as shown:
         first = shown.dialogue

@@ -31,6 +31,7 @@ def measured(pair: Pair, told: list[str]) -> DraftCost:
     return calibrations.head(pair.head, pair.drafts, beside, "head")
 
 
+@pytest.mark.slow
 def test_a_block_is_measured_by_its_length_and_by_what_is_read(talkative: Opened) -> None:
     told: list[str] = []
     with talkative("dflash") as pair:
@@ -46,6 +47,7 @@ def test_a_block_is_measured_by_its_length_and_by_what_is_read(talkative: Opened
     assert again.seconds(4, 9) == first.seconds(4, 9)
 
 
+@pytest.mark.slow
 def test_an_assistant_reads_for_nothing(talkative: Opened) -> None:
     with talkative("gemma4-assistant") as pair:
         pair.context.forward(PROMPT, 1)

@@ -38,6 +38,7 @@ def drafts(tiny: Tiny) -> dict[str, list[int] | str]:
     return dict(zip(pairs, map(json.loads, done.stdout.splitlines()), strict=True))
 
 
+@pytest.mark.slow
 def test_every_model_answers(tiny: Tiny) -> None:
     process = ProofProcess()
     for kind in MODELS:

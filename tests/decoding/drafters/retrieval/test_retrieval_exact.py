@@ -83,6 +83,7 @@ def chance(table: MakeTable, fake_context: Open, folder: Path) -> float:
     return p_value(exact_distribution(context, PROMPT, SAMPLED, SHORT), drawn)
 
 
+@pytest.mark.slow
 def test_sampled_replies_follow_the_target(
     table: MakeTable, fake_context: Open, tmp_path: Path
 ) -> None:
