@@ -15,7 +15,7 @@ from app.chat.attachment import Attachment, AttachmentKind
 from app.chat.conversation import Conversation
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.turn import ASSISTANT, USER, Turn
-from app.engine.asking.answer import Answer, Request
+from app.engine.asking.answer import Answer, Request, Stage
 from app.engine.engine_status import Loaded, Phase, Status
 from app.engine.reply import Piece
 from app.engine.reply_metrics import DrafterMetrics, ReplyMetrics
@@ -140,6 +140,7 @@ class Still:
         turn.text += drafted
         await view.grow([Piece(drafted, "lookup")])
         self.view.pending = PendingAnswer(Answer(_REQUEST), turn, begun=0)
+        self.view.pending.answer.stage = Stage.ANSWERING  # else it soon says that it reads
         self.view.pending.answer.metrics = figures.metrics
         await self.figures(figures)
 

@@ -141,6 +141,24 @@ async def test_the_first_run(size: tuple[int, int], pytestconfig: pytest.Config)
         compare_screen(app, f"first_run_{size[0]}x{size[1]}", pytestconfig)
 
 
+async def test_the_first_model_is_highlighted_however_late_models_are_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app = WelcomeApp(None)
+
+    def late(_engine: object) -> ModelList:
+        app.call_from_thread(app.welcome.renew)
+        return MODELS
+
+    monkeypatch.setattr("app.tui.welcome.first_run.models_here", late)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await loaded(app, pilot)
+        await pilot.press("enter")
+        picked = app.heard[0]
+        assert isinstance(picked, Welcome.ModelPicked)
+        assert picked.name == "qwen3-4b"
+
+
 async def test_down_then_enter_opens_a_chat_and_up_returns() -> None:
     app = WelcomeApp(Chats(*TITLES), model="demo")
     async with app.run_test(size=(80, 24)) as pilot:
