@@ -169,8 +169,6 @@ def start(
     """Begin a program in a terminal of its own."""
     process, terminal = pty.fork()
     if process == 0:
-        # Not by the parent, which may be slower than the program.
-        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
         _become(run, arguments, environment)
     return Program(process, terminal)
 
@@ -181,6 +179,8 @@ def _become(
     """The child: what an interpreter that was just started has, then the program."""
     code = 1
     try:
+        # Not by the parent, which may be slower than the program.
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
         os.environ.update(environment)
         sys.argv = arguments
         sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115

@@ -464,7 +464,7 @@ def _chats(campaign: Campaign, program: Program, expected: Expected, sent: float
     try:
         saved = len(numbers(answers[question]))
     except ValueError as error:
-        yield f"a saved answer is not what was said: {error}"
+        yield f"a saved answer {error}"
         return
     if WHOLE in shown:
         campaign.whole[question] = TOKENS

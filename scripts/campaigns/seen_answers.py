@@ -26,8 +26,8 @@ def note(lines: Sequence[str], seen: Seen) -> None:
                 key = question, version
                 seen[key] = max(seen.get(key, 0), highest)
             asked = QUESTION.findall(line)
-            is_covered = line.count("▌") > 1  # by a notice, which may name another question
-            question = asked[-1] if asked and not is_covered else ""
+            is_clear = line.count("▌") == 1  # a second one is a notice, which may name another
+            question = asked[-1] if asked and is_clear else ""
             version, highest = 0, 0
         elif _COUNTING.fullmatch(line):
             highest = max([highest, *map(int, re.findall(r"\d+", line))])
@@ -43,6 +43,8 @@ def add(more: Seen, seen: Seen) -> None:
 
 def faults(path: Path, seen: Seen, unsent: str) -> Iterator[str]:
     """What was seen and is not in the history, and answers there that have a hole, in words."""
+    from scripts.models.counting_model import numbers  # NumPy's threads must not be forked
+
     saved = _saved(path)
     for (question, version), highest in seen.items():
         versions = saved.get(question)
@@ -57,19 +59,11 @@ def faults(path: Path, seen: Seen, unsent: str) -> Iterator[str]:
             if max(counts, default=0) < highest:
                 yield f"of {question!r}, version {version}, {highest} was seen, saved: {counts}"
     for question, versions in saved.items():
-        for hole in filter(None, (_hole(answer) for one in versions for answer in one)):
-            yield f"an answer to {question!r} does not count: {hole}"
-
-
-def _hole(answer: str) -> str:
-    """What stands where an answer first does not count on; empty if it counts to its end."""
-    from scripts.models.counting_model import HIGHEST  # NumPy's threads must not be forked
-
-    words = answer.split()
-    for place, word in enumerate(words):
-        if word != str(1 + place % HIGHEST):
-            return " ".join(words[max(0, place - 2) : place + 3])
-    return ""
+        for answer in (answer for one in versions for answer in one):
+            try:
+                numbers(answer)
+            except ValueError as error:
+                yield f"an answer to {question!r} {error}"
 
 
 def _saved(path: Path) -> Mapping[str, list[list[str]]]:

@@ -60,10 +60,13 @@ def numbers(text: str) -> list[int]:
     Raises:
         ValueError: it is no answer of this model.
     """
-    said = [int(word) for word in text.split()]
-    if said != [1 + place % HIGHEST for place in range(len(said))]:
-        raise ValueError(f"{text[:80]!r} does not count")
-    return said
+    words = text.split()
+    counted = [1 + place % HIGHEST for place in range(len(words))]
+    for place, number in enumerate(counted):
+        if words[place] != str(number):
+            hole = " ".join(words[max(0, place - 2) : place + 3])
+            raise ValueError(f"does not count: {hole}")
+    return counted
 
 
 def _vocabulary() -> tuple[list[bytes], list[gguf.TokenType]]:

@@ -38,6 +38,10 @@ def test_a_question_that_a_notice_covers_is_not_known() -> None:
     assert seen == {}
 
 
+def test_what_the_prompts_frame_says_is_no_question() -> None:
+    assert noted("╭─ ✕ question x1x ──", "   1 2 3", "╭──") == {}
+
+
 def test_a_selected_answer_is_no_question() -> None:
     assert noted(" ▌ question x1x", " ▌ 1 2 3", "╭──") == {("question x1x", 0): 0}
 

@@ -58,8 +58,8 @@ class RowList(OptionList):
         return self._rows[self.highlighted].id
 
     def show(self, rows: Sequence[Row]) -> None:
-        """Show rows; the highlight stays on the row of the same id, else it moves to the first."""
-        focused = self.focused_id
+        """Show rows; a highlight that is seen stays on its row, by id; else it is on the first."""
+        focused = self.focused_id if self._marks_highlighted else None
         ids = [row.id for row in rows]
         if ids == [row.id for row in self._rows]:
             self._rows = tuple(rows)
@@ -93,10 +93,14 @@ class RowList(OptionList):
         super().watch_has_focus(has_focus)
         self._redraw()
 
+    @property
+    def _marks_highlighted(self) -> bool:
+        return self.has_focus or self.marks_unfocused
+
     def _redraw(self) -> None:
         """Draw the rows that have changed."""
         width = self.scrollable_content_region.width
-        highlighted = self.highlighted if self.has_focus or self.marks_unfocused else None
+        highlighted = self.highlighted if self._marks_highlighted else None
         for index, row in enumerate(self._rows):
             prompt = row.render(width, index == highlighted)
             if index < self.option_count and not self._is_shown(index, prompt):

@@ -124,7 +124,6 @@ class Welcome(Vertical):
         self._offer: Offer | None = None
         self._has_kept_demo = False
         self._looked_for: Loaded | None = None
-        self._has_looked = False
         self._rows = WelcomeRows()
 
     def compose(self) -> ComposeResult:
@@ -176,7 +175,7 @@ class Welcome(Vertical):
         self.app.call_from_thread(self._take, offer)
 
     def _take(self, offer: Offer | None) -> None:
-        self._offer, self._has_looked = offer, True
+        self._offer = offer
         self._show()
 
     def _show(self) -> None:
@@ -188,8 +187,7 @@ class Welcome(Vertical):
         has_models = offer is not None and bool(offer.suggestions) and not offer.is_offline
         rows = self._model_rows(offer, is_small) if offer and has_models else []
         rows += self._chat_rows()
-        # A race needs a model; before there is an offer to stand above it, it would be highlighted.
-        if self._has_looked:
+        if self._looked_for is not None:  # a race needs a model
             rows += [text_row(""), Row(_RACE, _race_line)] if rows else [Row(_RACE, _race_line)]
         self._rows.styles.width = "100%" if is_small else min(_WIDEST, max(self.size.width - 3, 1))
         self._rows.show(rows)

@@ -136,15 +136,18 @@ async def test_renamed_and_removed_chats_are_shown_as_they_are() -> None:
 async def test_the_first_run(size: tuple[int, int], pytestconfig: pytest.Config) -> None:
     app = WelcomeApp(None)
     async with app.run_test(size=size) as pilot:
+        app.screen.set_focus(None)  # it is in the prompt
         await loaded(app, pilot)
+        app.welcome.focus_rows()
         await settled_text(pilot)
         compare_screen(app, f"first_run_{size[0]}x{size[1]}", pytestconfig)
 
 
+@pytest.mark.parametrize("history", [None, Chats(*TITLES)])
 async def test_the_first_model_is_highlighted_however_late_models_are_known(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, history: Chats | None
 ) -> None:
-    app = WelcomeApp(None)
+    app = WelcomeApp(history)
 
     def late(_engine: object) -> ModelList:
         app.call_from_thread(app.welcome.renew)
@@ -152,7 +155,9 @@ async def test_the_first_model_is_highlighted_however_late_models_are_known(
 
     monkeypatch.setattr("app.tui.welcome.first_run.models_here", late)
     async with app.run_test(size=(80, 24)) as pilot:
+        app.screen.set_focus(None)  # it is in the prompt
         await loaded(app, pilot)
+        app.welcome.focus_rows()
         await pilot.press("enter")
         picked = app.heard[0]
         assert isinstance(picked, Welcome.ModelPicked)
