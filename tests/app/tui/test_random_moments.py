@@ -4,7 +4,7 @@ import random
 import re
 from collections.abc import Callable
 from pathlib import Path
-from threading import Event
+from threading import Event, RLock
 from typing import Any
 from unittest.mock import AsyncMock, Mock
 
@@ -121,6 +121,8 @@ class Watch:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.sent: set[str] = set()
         self.lost: set[str] = set()
+        self._step = RLock()
+        """The prompt is also written in the background: no step moves a word while one looks."""
         for owner, name in (
             (History, "add"),
             (History, "enqueue"),
@@ -133,11 +135,11 @@ class Watch:
 
     def _looking_after(self, step: Callable[..., Any]) -> Callable[..., Any]:
         def stepped(*arguments: Any, **options: Any) -> Any:
-            result = step(*arguments, **options)
-            kept = of_prompt()  # first: what leaves it is in the history already
-            asked = of_history()[0]
-            self.sent |= asked
-            self.lost |= self.sent - asked - kept
+            with self._step:
+                result = step(*arguments, **options)
+                asked = of_history()[0]
+                self.sent |= asked
+                self.lost |= self.sent - asked - of_prompt()
             return result
 
         return stepped
