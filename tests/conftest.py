@@ -7,6 +7,7 @@ from types import ModuleType
 
 import psutil
 import pytest
+from hypothesis import settings
 
 from backends.base import Model
 from models.stores.bundled import demo_path
@@ -27,6 +28,9 @@ pytest_plugins = [
     "tests.fixtures.tiny.folder_pairs",  # imports those above
     "tests.fixtures.tiny_models",
 ]
+
+settings.register_profile("same everywhere", deadline=None, derandomize=True)
+settings.load_profile("same everywhere")
 
 
 @pytest.fixture(scope="session", autouse=True)

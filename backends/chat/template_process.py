@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 _WORKER = Path(__file__).with_name("template_worker.py")
-_SECONDS = 5.0
+_SECONDS = 10.0
+"""Time limit of a rendering, which takes milliseconds, and of what is left of the child's start; on
+a busy machine that takes seconds."""
 
 
 class TemplateProcess:

@@ -14,7 +14,7 @@ from tests.fixtures.byte_tokenizer import BOS, END, START, ByteTokenizer
 if TYPE_CHECKING:
     from backends.base import Tokenizer
 
-common = settings(max_examples=200, deadline=None, derandomize=True)
+common = settings(max_examples=200)
 SMILE = "\N{GRINNING FACE}"
 
 

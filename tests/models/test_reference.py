@@ -80,7 +80,7 @@ def test_a_name_without_letters_is_unknown(
         resolve(name, folder)
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200)
 @given(
     st.one_of(
         st.text(max_size=30),

@@ -18,8 +18,8 @@ from app.end_signals import END_SIGNALS, code_after, heeded
 _GRACE_SECONDS = 1.0
 """Time to end in order after Ctrl-C."""
 
-_END_SECONDS = 3.0
-"""Time to end after a signal, whatever is running."""
+_END_SECONDS = 5.0
+"""Time to end after a signal, whatever is running; Docker kills a process after 10 s."""
 
 _ended_by = 0
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.ahead.certain_tokens import BegunPrompt, CertainTokens, finished_words
@@ -66,7 +66,6 @@ def test_the_last_word_is_certain_only_when_white_space_follows() -> None:
 
 @pytest.mark.slow
 @given(words=st.lists(st.text("ab<|im_end>", min_size=1, max_size=9), max_size=4), more=st.text())
-@settings(deadline=None)
 def test_whatever_is_typed_next_begins_with_what_is_certain(words: list[str], more: str) -> None:
     template = made()
     text = "".join(f"{word} " for word in words)

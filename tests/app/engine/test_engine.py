@@ -275,8 +275,9 @@ def test_a_drafter_that_has_to_be_measured_has_a_context_for_it_or_waits_for_the
 ) -> None:
     monkeypatch.setattr("app.engine.engine._PUBLISH_SECONDS", 0.0)
     shutil.rmtree(Paths.of_this_user().calibrations, ignore_errors=True)
-    engine = start((ScriptedModel if has_memory else Narrow)(WORDS * 200, rate=200.0))
-    answer = engine.ask(request(max_tokens=4000))
+    kind = ScriptedModel if has_memory else Narrow
+    engine = start(kind(WORDS * 1000, rate=200.0, n_ctx=50_000))
+    answer = engine.ask(request(max_tokens=40_000))
     while answer.stage is not Stage.ANSWERING:
         assert not answer.wait(0.01)
     engine.set_draft("lookup")
@@ -294,7 +295,7 @@ def test_a_drafter_that_has_to_be_measured_has_a_context_for_it_or_waits_for_the
     answer.stop()
     said = text_of(answer)
     assert answer.error is None
-    assert said == "".join(WORDS * 200)[: len(said)]
+    assert said == "".join(WORDS * 1000)[: len(said)]
     assert len(said) > 50
     assert text_of(engine.ask(request(max_tokens=3))) == "".join(WORDS[:3])
     assert drafters(engine) == ("lookup",)
@@ -306,14 +307,26 @@ def test_a_drafter_that_cannot_be_had_leaves_the_answer_and_the_drafters_as_they
     start: Start, monkeypatch: pytest.MonkeyPatch, wrong: str
 ) -> None:
     monkeypatch.setattr("app.engine.engine._PUBLISH_SECONDS", 0.0)
-    engine = start(ScriptedModel(WORDS, rate=200.0))
+    gate, held = Event(), Event()
+    gate.set()
+    engine = start(ScriptedModel(WORDS, gate=gate))
     engine.set_draft("lookup")
-    answer = engine.ask(request())
-    while answer.stage is not Stage.ANSWERING:
-        assert not answer.wait(0.01)
+
+    def hold() -> None:
+        if answer.stage is Stage.ANSWERING and not held.is_set():
+            gate.clear()
+            held.set()
+
+    answer = Answer(request())
+    answer.listen(hold)
+    engine.begin(answer)
+    assert held.wait(30)
     engine.set_draft(wrong)
+    gate.set()
     assert text_of(answer) == "".join(WORDS)
     assert answer.error is None
+    while engine.status.error is None:
+        Event().wait(0.01)
     assert isinstance(engine.status.error, UsageError)
     assert engine.draft == "lookup"
     assert text_of(engine.ask(request())) == "".join(WORDS)

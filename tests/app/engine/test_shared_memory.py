@@ -117,7 +117,7 @@ def test_drafters_that_cannot_be_built_leave_the_present_ones_and_their_memory(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("displaced", "is_freed"), [(0.01, True), (0.0002, False)])
+@pytest.mark.parametrize(("displaced", "is_freed"), [(0.01, True), (1e-6, False)])
 def test_a_drafter_that_gains_less_than_weights_in_its_place_is_freed_in_mid_answer(
     opened: Opened, monkeypatch: pytest.MonkeyPatch, displaced: float, is_freed: bool
 ) -> None:

@@ -64,7 +64,7 @@ def test_only_its_owner_can_read_it(written: NgramFile) -> None:
     assert written.path.stat().st_mode & 0o777 == 0o600
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_any_changed_byte_is_noticed(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

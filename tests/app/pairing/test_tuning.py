@@ -265,13 +265,15 @@ def test_ctrl_c_keeps_what_was_measured_and_leaves_no_file(on_terminal: Any, pat
     terminal.type("\x03")
     code, said = terminal.end()
     assert code == 130
-    assert "stopped: the best so far is q4_0, " in said
+    best = re.search(r"stopped: the best so far is (\w+), ", said)
+    assert best is not None
     assert "the same command measures the rest" in said
     assert files(paths) == []
     (kept,) = paths.tuning.iterdir()
-    assert '"recipe": "q4_0"' in kept.read_text()
+    assert f'"recipe": "{best[1]}"' in kept.read_text()
     again = on_terminal("models", "tune", "demo")
-    assert "recipe 1: " not in again.read_until("recipe 2: ")
+    again.read_until("recipe ")
+    assert again.read_until(": ") != "1: "
     again.type("\x03")
     assert again.end()[0] == 130
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.prompt_cache import state_file
@@ -79,7 +79,6 @@ def test_any_flipped_bit_is_noticed(path: Path) -> None:
         assert whole(path) is None, bit
 
 
-@settings(derandomize=True, deadline=None)
 @given(st.binary(max_size=300), st.booleans())
 def test_any_other_file_is_refused(data: bytes, begins_like_one: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -261,7 +261,7 @@ fragments = st.sampled_from(
 words = st.lists(fragments, max_size=8).map("".join)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300)
 @given(st.lists(words, min_size=1, max_size=4))
 def test_no_words_of_a_user_become_control_tokens_or_are_lost(contents: list[str]) -> None:
     stub = cast("TemplateProcess", InThisProcess())
@@ -366,7 +366,6 @@ CONTENTS = st.text("a \n\t<|im_end>s", max_size=12)
     content=CONTENTS,
     hidden=st.sampled_from(["", START, f"{END}{BOS}"]),
 )
-@settings(deadline=None)
 def test_a_frame_makes_the_same_prompts_as_the_template(
     before: list[str], content: str, hidden: str
 ) -> None:
@@ -419,7 +418,7 @@ class Clocked(InThisProcess):
         self, template: str, variables: dict[str, Any], *_: int, **__: bool
     ) -> dict[str, str]:
         self.rendered += 1
-        return {"error": "it ran for over 5 s"} if self.fails else super().render("", variables)
+        return {"error": "it ran for over 10 s"} if self.fails else super().render("", variables)
 
 
 def test_an_urgent_prompt_is_kept_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

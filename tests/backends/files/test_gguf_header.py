@@ -20,7 +20,7 @@ from backends.files.gguf_header import GgufHeader, Tensor, parts, read_header
 UINT32, FLOAT32, STRING, ARRAY, UINT64, FLOAT64 = 4, 6, 8, 9, 10, 12
 HUGE = [1 << 20, (1 << 20) + 1, 1 << 24, 1 << 31, 1 << 32, 1 << 62, (1 << 64) - 1]
 
-common = settings(max_examples=300, deadline=None, derandomize=True)
+common = settings(max_examples=300)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ def test_the_child_stops_and_cleans_up_when_its_parent_is_gone(demo_file: Path, 
     worker = Path(requantize.__file__).with_name("requantize_worker.py")
     target = tmp_path / "copy.gguf"
     child = subprocess.Popen(
-        [sys.executable, "-I", str(worker), str(demo_file), str(target), "q8_0", ""],
+        [sys.executable, "-I", str(worker), str(demo_file), str(target), "q2_k", ""],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

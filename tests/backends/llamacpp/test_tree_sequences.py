@@ -36,9 +36,7 @@ def pair(tiny: Model) -> Iterator[tuple[Context, Context]]:
         context.close()
 
 
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(parents_of(16), st.integers(0, 40), st.integers(0, 1 << 20), st.data())
 def test_each_branch_of_a_tree_is_as_a_line_of_its_own(
     pair: tuple[Context, Context], parents: list[int], held: int, seed: int, data: st.DataObject

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from decoding.drafters.ngram.ngram_statistics import LONGEST, ORDERS, NgramStatistics, Passage
 from decoding.drafters.ngram.ngram_table import state_of
 
-common = settings(max_examples=60, deadline=None, derandomize=True)
+common = settings(max_examples=60)
 texts = st.lists(st.integers(0, 5), max_size=40)
 
 

@@ -12,7 +12,7 @@ from decoding.drafters.ngram.ngram_table import N_BYTES, SLOTS, NgramTable, stat
 
 WAYS = 4
 EPOCH = 1 << 15
-common = settings(max_examples=50, deadline=None, derandomize=True)
+common = settings(max_examples=50)
 keys = st.integers(0, 2**64 - 1)
 tokens = st.integers(0, 300_000)
 pairs = st.lists(st.tuples(keys, tokens), max_size=60)

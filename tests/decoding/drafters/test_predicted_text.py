@@ -14,7 +14,7 @@ from decoding.sampling.sampler import Sampler
 SAMPLER = Sampler(SamplingSettings())
 PROMPT = [900, 901, 902]
 FILE = list(range(100, 200))
-common = settings(max_examples=200, deadline=None, derandomize=True)
+common = settings(max_examples=200)
 texts = st.lists(st.integers(0, 3), max_size=40)
 
 

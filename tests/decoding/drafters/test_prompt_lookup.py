@@ -16,7 +16,7 @@ from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.sampler import Sampler
 
 SAMPLER = Sampler(SamplingSettings())
-common = settings(max_examples=200, deadline=None, derandomize=True)
+common = settings(max_examples=200)
 
 
 def proposal(history: Sequence[int], limit: int = 100, **options: int) -> list[int]:

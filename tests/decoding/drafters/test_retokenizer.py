@@ -34,7 +34,7 @@ def text_of(history: list[int]) -> bytes:
 
 
 @given(moves=histories)
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 def test_the_tokens_read_as_the_text_after_every_move(
     moves: list[tuple[float, bool, list[int]]],
 ):

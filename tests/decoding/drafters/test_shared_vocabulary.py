@@ -47,7 +47,7 @@ def test_the_ends_of_a_text_are_matched_whatever_their_names():
 
 @pytest.mark.parametrize("size", [40, 3000])
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(max_examples=10)
 def test_the_restriction_is_the_condition_of_being_shared(size: int, seed: int):
     random = np.random.default_rng(seed)
     theirs = [b"%d" % number for number in random.permutation(size)]

@@ -19,7 +19,7 @@ def speller_of(tokenizer: ToyTokenizer) -> tuple[Speller, TokenBytes]:
 
 @pytest.mark.parametrize("adds_space", [False, True])
 @given(data=st.binary(max_size=40) | st.text(max_size=20).map(str.encode))
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200)
 def test_what_is_spelled_reads_as_it_was(adds_space: bool, data: bytes):
     speller, pieces = speller_of(ToyTokenizer([*BYTES, *WORDS], adds_space=adds_space))
     assert pieces.joined(speller.spell(data)) == data

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from decoding.drafters.lookup.suffix_index import SuffixIndex
 
-common = settings(max_examples=200, deadline=None, derandomize=True)
+common = settings(max_examples=200)
 
 
 def texts(n_tokens: int) -> st.SearchStrategy[list[int]]:

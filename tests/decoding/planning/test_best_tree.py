@@ -12,7 +12,7 @@ from decoding.planning.best_tree import NO_TREE, best_shape
 from decoding.planning.draft_length import best_length
 from decoding.tree_shape import TreeShape
 
-common = settings(max_examples=40, deadline=None, derandomize=True)
+common = settings(max_examples=40)
 
 FLAT = {1: 1.0, 64: 1.3}
 LAPTOP = {1: 1.0, 2: 1.9, 4: 2.6, 8: 4.2, 16: 5.7}

@@ -15,7 +15,7 @@ from decoding.planning.draft_length import (
     predicted_speedup,
 )
 
-common = settings(max_examples=200, deadline=None, derandomize=True)
+common = settings(max_examples=200)
 
 STEPPED = {
     1: 1.0, 2: 1.89, 3: 2.5, 4: 2.3, 5: 3.3, 6: 3.9, 7: 4.4, 8: 4.0, 12: 5.9, 16: 6.1,

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from decoding.planning.risk_budget import RiskBudget
 
-common = settings(max_examples=300, deadline=None, derandomize=True)
+common = settings(max_examples=300)
 drafts = st.lists(st.tuples(st.floats(0.0, 4.0), st.integers(0, 8)), max_size=300)
 
 

@@ -21,7 +21,7 @@ from decoding.sampling.sampler import Sampler
 from decoding.shape import Shape
 from tests.fixtures.drafters import IdleDrafter
 
-common = settings(max_examples=60, deadline=None, derandomize=True)
+common = settings(max_examples=60)
 chances = st.floats(0.01, 0.99)
 lines = st.lists(st.tuples(st.integers(0, 2), chances), min_size=1, max_size=6)
 PLENTY = 1e9

@@ -19,7 +19,7 @@ from decoding.sampling.adjustment import PENALTY_WINDOW
 from decoding.sampling.distribution import Distribution, SamplingSettings, point_mass, warp
 from decoding.sampling.sampler import Sampler
 
-common = hypothesis_settings(max_examples=100, deadline=None, derandomize=True)
+common = hypothesis_settings(max_examples=100)
 PLAIN = SamplingSettings(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
 
 

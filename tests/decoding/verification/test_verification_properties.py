@@ -17,7 +17,7 @@ from decoding.verification.target_pass import verify_line
 N_VOCAB = 8
 SMALLEST = 2.0**-53
 
-common = settings(max_examples=100, deadline=None, derandomize=True)
+common = settings(max_examples=100)
 
 
 def normalised(ids: Sequence[int], weights: Sequence[float]) -> Distribution:

@@ -154,31 +154,43 @@ def test_stopping_midway_leaves_nothing_behind(store: SelfDrafts, demo: Model) -
     assert drafters(store) == []
 
 
-def test_closing_the_generator_ends_the_work(demo_file: Path, tmp_path: Path) -> None:
-    target = tmp_path / "half.gguf"
-    work = requantize(demo_file, target, "q4_0")
-    next(work)
-    work.close()  # pyright: ignore[reportAttributeAccessIssue]
-    size = target.stat().st_size
-    assert size < demo_file.stat().st_size // 2
-    target.unlink()
-
-
-def test_a_worker_that_is_killed_is_a_reason_not_a_file(
-    store: SelfDrafts, demo: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    workers: list[subprocess.Popen[str]] = []
+@pytest.fixture
+def workers(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[str]]:
+    """The processes that the test has started to make copies."""
+    started: list[subprocess.Popen[str]] = []
 
     class Watched(subprocess.Popen[str]):
         def __init__(self, *arguments: object, **options: object) -> None:
             super().__init__(*arguments, **options)  # pyright: ignore
-            workers.append(self)
+            started.append(self)
 
     monkeypatch.setattr(requantizing.subprocess, "Popen", Watched)
+    return started
 
-    def kill(done: int, _total: int) -> None:
-        if done == 20:
-            workers[0].kill()
+
+def test_closing_the_generator_ends_the_work(
+    demo_file: Path, tmp_path: Path, workers: list[subprocess.Popen[str]]
+) -> None:
+    work = requantize(demo_file, tmp_path / "half.gguf", "q4_0")
+    next(work)
+    work.close()  # pyright: ignore[reportAttributeAccessIssue]
+    (worker,) = workers
+    assert worker.returncode is not None
+
+
+def test_a_worker_that_is_killed_is_a_reason_not_a_file(
+    store: SelfDrafts,
+    demo: Model,
+    workers: list[subprocess.Popen[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    endless = tmp_path / "endless.py"  # the real one might be done before it is killed
+    endless.write_text("import sys\nprint('progress 1 9', flush=True)\nsys.stdin.read()\n")
+    monkeypatch.setattr(requantizing, "_WORKER", endless)
+
+    def kill(_done: int, _total: int) -> None:
+        workers[0].kill()
 
     with pytest.raises(DraftUnavailableError, match="no drafter could be made"):
         store.get(demo.info, RECIPE, kill)
@@ -194,7 +206,11 @@ from models.self_draft.recipe import Recipe
 from models.self_draft.self_draft_store import SelfDrafts
 
 info = llamacpp.load(Path(sys.argv[1])).info
-tell = lambda done, total: print(done, flush=True)
+
+def tell(done, total):
+    print(done, flush=True)
+    sys.stdin.read()  # until it is killed: it never ends first
+
 SelfDrafts(Path(sys.argv[2])).get(info, Recipe("q4_0"), tell)
 """
 
@@ -206,7 +222,8 @@ def test_what_a_killed_process_left_is_never_taken_for_a_drafter(
     store: SelfDrafts, demo: Model, demo_file: Path
 ) -> None:
     arguments = [sys.executable, "-c", _BUILD, str(demo_file), str(store.folder)]
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE) as builder:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(arguments, stdin=pipe, stdout=pipe) as builder:
         assert builder.stdout is not None
         builder.stdout.readline()
         builder.send_signal(signal.SIGKILL)

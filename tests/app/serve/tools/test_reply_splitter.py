@@ -262,7 +262,7 @@ forms = st.sampled_from([*ToolForm, None])
 
 
 @pytest.mark.slow
-@settings(max_examples=500, deadline=None, derandomize=True)
+@settings(max_examples=500)
 @given(
     st.lists(fragments, max_size=10).map("".join),
     forms,
@@ -279,7 +279,7 @@ def test_the_events_do_not_depend_on_the_cuts(
     assert split(list(text), form, thinking) == whole
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200)
 @given(st.lists(fragments, max_size=10).map("".join), forms)
 def test_without_calls_and_thinking_the_content_is_the_text(
     text: str, form: ToolForm | None

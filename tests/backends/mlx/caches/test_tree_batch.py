@@ -26,9 +26,7 @@ def pair(request: pytest.FixtureRequest, small_mlx: Callable[..., Path]) -> tupl
     return model.open(128), model.open(128)
 
 
-@settings(
-    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(parents_of(16), st.integers(0, 2 * WINDOW), st.integers(0, 1 << 20), st.data())
 def test_each_branch_of_a_tree_is_as_a_line_of_its_own(
     pair: tuple[Context, Context], parents: list[int], held: int, seed: int, data: st.DataObject

@@ -19,8 +19,6 @@ FUZZED = ("config.json", INDEX, SHARDS[0], "tokenizer.json", "tokenizer_config.j
 
 common = settings(
     max_examples=60,
-    deadline=None,
-    derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 

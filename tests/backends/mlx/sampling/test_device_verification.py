@@ -113,7 +113,7 @@ def verdict(line: Line) -> tuple[int, int] | None:
     return (accepted, drawn(law, line.uniforms[-1])) if is_clear else None
 
 
-common = settings(max_examples=100, deadline=None, derandomize=True)
+common = settings(max_examples=100)
 
 
 @common

@@ -22,7 +22,7 @@ ROUNDING = 1e-6
 SMALLEST = 2.0**-39
 """Of the likeliest token's weight; tokens below may have none on the device."""
 
-common = settings(max_examples=150, deadline=None, derandomize=True)
+common = settings(max_examples=150)
 
 
 @st.composite

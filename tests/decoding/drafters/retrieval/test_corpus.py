@@ -17,8 +17,6 @@ from tests.fixtures.corpora import VOCABULARY, corpus_of, document, finished
 
 common = settings(
     max_examples=100,
-    deadline=None,
-    derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 texts = st.lists(st.integers(0, 3), min_size=1, max_size=30)

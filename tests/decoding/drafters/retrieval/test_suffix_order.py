@@ -12,7 +12,7 @@ from tests.fixtures.corpora import finished
 LARGE = 0xFFFF_FFFF
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200)
 @given(
     st.lists(st.sampled_from([0, 1, 2, 70_000, LARGE]), max_size=80),
     st.sampled_from([1, 2, 4, 16]),
