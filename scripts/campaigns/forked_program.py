@@ -23,7 +23,9 @@ import psutil
 
 COLUMNS, ROWS = 120, 40
 _CONTROL = re.compile(r"\x1b(\[[0-9;?<>=]*[ -/]*[@-~]|[PX^_\]].*?(\x1b\\|\x07)|[@-Z\\-_])")
-_PATIENCE_SECONDS = 20.0
+_PATIENCE_SECONDS = 120.0
+"""What must come comes sooner, also on a busy machine."""
+
 _LONGEST_CONTROL = 24
 
 
@@ -137,7 +139,7 @@ class Program:
                 select.select([], [], [], 0.005)
         return self._code
 
-    def orphans(self, seconds: float = 5.0) -> list[str]:
+    def orphans(self, seconds: float = _PATIENCE_SECONDS) -> list[str]:
         """Child processes that go on after it."""
         _, alive = psutil.wait_procs(self.children, timeout=seconds)
         return [" ".join(one.cmdline()) for one in alive if one.is_running()]

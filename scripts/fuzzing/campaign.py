@@ -14,6 +14,11 @@ from scripts.fuzzing.kind import Kind
 from scripts.fuzzing.worker import Reading, serve
 
 MOST_SECONDS = 5.0
+"""Processor time that a file may take."""
+
+_PATIENCE_SECONDS = 60.0
+"""Longer than a child process is given to prove a model, on a busy machine too."""
+
 MOST_BYTES = 200 << 20
 """Memory that a file may take beyond its own size."""
 
@@ -110,10 +115,10 @@ class _Worker:
         """What became of a file; the worker is not alive after one that ended or stopped it."""
         try:
             self._requests.send(number)
-            patience = 2 * MOST_SECONDS
-            if not self._requests.poll(patience):
+            if not self._requests.poll(_PATIENCE_SECONDS):
                 self.is_alive = False
-                return Reading("hang", patience, fault=f"no end in {patience:.0f} s")
+                fault = f"no end in {_PATIENCE_SECONDS:.0f} s"
+                return Reading("hang", _PATIENCE_SECONDS, fault=fault)
             reading: Reading = self._requests.recv()
         except (EOFError, OSError):
             self.is_alive = False

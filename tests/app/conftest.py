@@ -26,6 +26,7 @@ from app.cli.terminal import stderr
 from app.prompt_cache import state_keeper
 from backends.chat.chat_template import ChatTemplate, Prompt
 from backends.chat.message import Message, Tool
+from scripts.models.counting_model import make
 
 COMMAND = Path(sys.executable).with_name("specchat")
 SIZE = (24, 80)
@@ -257,6 +258,12 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[list[Message]]:
 
     monkeypatch.setattr(ChatTemplate, "urgent_prompt", record)
     return conversations
+
+
+@pytest.fixture(scope="module")
+def counting(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A model that answers on and on, as fast as a person reads."""
+    return str(make(tmp_path_factory.mktemp("counting") / "counting.gguf", 4096, 3))
 
 
 @pytest.fixture

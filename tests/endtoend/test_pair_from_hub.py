@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -124,7 +125,7 @@ def test_an_interrupted_download_goes_on_in_the_next_run(
     command = [sys.executable, "-c", PROGRAM, "--model", "llama3-8b", "--draft", "124m", *ASKED]
     streams = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, **streams) as process:
-        assert hub.paused.wait(PATIENCE_SECONDS)
+        hub.wait_until_kept(Path(os.environ["HF_HOME"]), 50_000)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert (process.returncode, out) == (130, b"")

@@ -120,7 +120,7 @@ def _go_through_the_app(terminal: Any) -> Written:
     press(ESCAPE, "sk anything")
     press("\x1bOR", "Drafters for")  # F3
     press(ESCAPE, "sk anything")
-    press("@", "file evil")  # completion of names
+    press("\x15@", "file evil")  # completion of names
     press(f"{ESCAPE}\x15", "sk anything")
     press(f"\x1b[200~pasted {NAME}\x1b[201~", "pasted")
     press("\x15", "sk anything")

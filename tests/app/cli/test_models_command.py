@@ -307,10 +307,12 @@ def test_unreadable_settings_forbid_the_network(specchat: Specchat, hub: LocalHu
 
 
 @pytest.mark.slow
-def test_ctrl_c_keeps_what_came(specchat: Specchat, launch: Launch, hub: LocalHub) -> None:
+def test_ctrl_c_keeps_what_came(
+    specchat: Specchat, launch: Launch, hub: LocalHub, tmp_path: Path
+) -> None:
     hub.pause_at = 500_000
     process = launch("models", "pull", f"{REPOSITORY}:Q8_0", stdin=subprocess.DEVNULL)
-    assert hub.paused.wait(PATIENCE_SECONDS)
+    hub.wait_until_kept(tmp_path, 500_000)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert (process.returncode, out) == (130, b"")

@@ -17,7 +17,7 @@ import pytest
 from app.history import History
 from app.paths import Paths
 from app.tui.terminal.exit_signals import ExitSignals
-from scripts.models.counting_model import make, numbers
+from scripts.models.counting_model import numbers
 from tests.app.conftest import PATIENCE_SECONDS, Terminal
 from tests.fixtures.local_hub import LocalHub
 
@@ -43,12 +43,6 @@ in_one_way = pytest.mark.parametrize(
     ids=lambda one: one.name,
 )
 """By one signal in the quick tests: all do the same there."""
-
-
-@pytest.fixture(scope="module")
-def counting(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A model that answers on and on, as fast as a person reads."""
-    return str(make(tmp_path_factory.mktemp("counting") / "counting.gguf", 4096, 3))
 
 
 @pytest.fixture

@@ -130,7 +130,10 @@ def test_a_folder_that_cannot_be_written(path: Path) -> None:
         path.parent.chmod(0o700)
 
 
-def test_several_programs_make_the_file_at_once(tmp_path: Path) -> None:
+def test_several_programs_make_the_file_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.history.database._WAIT_SECONDS", 60.0)
     together = Barrier(4)
 
     def create(path: Path) -> int:

@@ -24,7 +24,7 @@ from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.screen_text import screen_text
 from tests.fixtures.scripted import ScriptedModel, opened
 
-PATIENCE_SECONDS = 12.0
+PATIENCE_SECONDS = 120.0
 
 
 class Chat:
@@ -108,6 +108,12 @@ def start(max_tokens: int = 100_000, *, continues: bool = False) -> AppStart:
         continues,
         settings.notices,
     )
+
+
+@pytest.fixture(autouse=True)
+def _toasts_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a test may come to look at them after their five seconds."""
+    monkeypatch.setattr(SpecchatApp, "NOTIFICATION_TIMEOUT", 3600.0)
 
 
 @pytest.fixture

@@ -33,8 +33,19 @@ class Gated(ScriptedModel):
         self.gate.set()
 
 
-def slow() -> ScriptedModel:
-    return ScriptedModel(WORDS, rate=60.0)
+class Held(ScriptedModel):
+    """A model that holds every answer after a few words until the test lets it go on."""
+
+    def __init__(self) -> None:
+        super().__init__(WORDS, gate=Event(), holds_at=5)
+
+    def go(self) -> None:
+        assert isinstance(self.gate, Event)
+        self.gate.set()
+
+    def hold(self) -> None:
+        assert isinstance(self.gate, Event)
+        self.gate.clear()
 
 
 def cards(chat: Chat) -> list[str]:
@@ -98,9 +109,10 @@ async def test_what_follows_an_edited_question_is_dimmed(chatting: Chatting) -> 
 
 @pytest.mark.slow
 async def test_a_stopped_answer_stays_and_goes_on(chatting: Chatting) -> None:
-    async with chatting(slow()) as chat:
+    async with chatting(model := Held()) as chat:
         await chat.begin("hello")
         chat.view.stop()
+        model.go()
         await chat.idle()
         part = chat.texts[-1]
         assert part
@@ -144,11 +156,12 @@ async def test_a_stopped_regeneration_shows_the_answer_before(chatting: Chatting
 
 @pytest.mark.slow
 async def test_queued_questions_are_sent_in_turn(chatting: Chatting) -> None:
-    async with chatting(slow()) as chat:
+    async with chatting(model := Held()) as chat:
         await chat.begin("one")
         await chat.view.send("two")
         await chat.view.send("three")
         assert labels(chat) == ["queued · 1", "queued · 2"]
+        model.go()
         await chat.until(lambda: len(chat.texts) == 6 and chat.view.is_idle)
         assert chat.texts == ["one", WHOLE, "two", WHOLE, "three", WHOLE]
         assert labels(chat) == []
@@ -156,7 +169,7 @@ async def test_queued_questions_are_sent_in_turn(chatting: Chatting) -> None:
 
 @pytest.mark.slow
 async def test_stopping_keeps_the_queue(chatting: Chatting) -> None:
-    async with chatting(slow()) as chat:
+    async with chatting(model := Held()) as chat:
         await chat.begin("one")
         for text in ("two", "three", "four"):
             await chat.view.send(text)
@@ -164,6 +177,7 @@ async def test_stopping_keeps_the_queue(chatting: Chatting) -> None:
         assert taken is not None
         assert taken.text == "four"
         chat.view.stop()
+        model.go()
         await chat.idle()
         assert len(chat.texts) == 2
         assert labels(chat) == ["queued · 1", "queued · 2"]
@@ -174,10 +188,11 @@ async def test_stopping_keeps_the_queue(chatting: Chatting) -> None:
 
 @pytest.mark.slow
 async def test_a_question_after_a_stop_does_not_overtake_the_queue(chatting: Chatting) -> None:
-    async with chatting(slow()) as chat:
+    async with chatting(model := Held()) as chat:
         await chat.begin("one")
         await chat.view.send("two")
         chat.view.stop()
+        model.go()
         await chat.idle()
         await chat.view.send("three")
         await chat.until(lambda: len(chat.texts) == 6 and chat.view.is_idle)
@@ -214,10 +229,11 @@ async def test_an_error_before_the_first_token_returns_the_question(chatting: Ch
 
 
 async def test_opening_another_chat_keeps_the_answer(chatting: Chatting) -> None:
-    async with chatting(slow()) as chat:
+    async with chatting(model := Held()) as chat:
         await chat.begin("hello")
         old = chat.view.dialogue
         await chat.view.open(old.fresh())
+        model.go()
         assert chat.view.is_idle
         answer = old.turns[-1]
         said = answer.text
@@ -229,13 +245,16 @@ async def test_opening_another_chat_keeps_the_answer(chatting: Chatting) -> None
 
 @pytest.mark.slow
 async def test_a_version_may_be_shown_while_another_is_answered(chatting: Chatting) -> None:
-    async with chatting(slow()) as chat:
+    async with chatting(model := Held()) as chat:
+        model.go()
         await chat.ask("one")
+        model.hold()
         await chat.view.edit(chat.messages[0].turn, "two")
         await chat.until(chat.has_begun)
         growing = chat.view.dialogue.turns[-1]
         await chat.view.show_version(chat.messages[0].turn, -1)
         assert chat.texts == ["one", WHOLE]
+        model.go()
         await chat.idle()
         assert growing.text == WHOLE
         await chat.view.show_version(chat.messages[0].turn, 1)
@@ -244,10 +263,11 @@ async def test_a_version_may_be_shown_while_another_is_answered(chatting: Chatti
 
 
 async def test_editing_while_answering_keeps_both(chatting: Chatting) -> None:
-    async with chatting(slow()) as chat:
+    async with chatting(model := Held()) as chat:
         await chat.begin("one")
         first = chat.view.dialogue.turns[0]
         await chat.view.edit(first, "two")
+        model.go()
         await chat.idle()
         assert chat.texts == ["two", WHOLE]
         assert first.children[0].text
@@ -342,7 +362,7 @@ async def test_a_tiny_terminal_and_hostile_text(chatting: Chatting, size: tuple[
 
 
 async def test_what_the_screen_shows_of_a_growing_answer_is_saved(chatting: Chatting) -> None:
-    async with chatting(slow()) as chat:
+    async with chatting(ScriptedModel(WORDS, rate=60.0)) as chat:
         await chat.begin("hello")
         with closing(History.open(Paths.of_this_user().history)) as another:
             while not chat.view.is_idle:

@@ -65,11 +65,9 @@ async def test_only_messages_near_the_view_are_mounted(chatting: Chatting, long_
         assert len(chat.messages) <= MOST_MOUNTED
         assert shown(chat)[-1] == text_of(MESSAGES - 1)
         await transcript.action_first()
-        await chat.pilot.pause()
-        assert shown(chat)[0] == text_of(0)
+        await chat.until(lambda: shown(chat)[:1] == [text_of(0)])
         await transcript.action_last()
-        await chat.pilot.pause()
-        assert shown(chat)[-1] == text_of(MESSAGES - 1)
+        await chat.until(lambda: shown(chat)[-1:] == [text_of(MESSAGES - 1)])
 
 
 @pytest.mark.slow
