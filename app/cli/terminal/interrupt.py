@@ -21,6 +21,10 @@ _GRACE_SECONDS = 1.0
 _END_SECONDS = 5.0
 """Time to end after a signal, whatever is running; Docker kills a process after 10 s."""
 
+_FROZEN_SECONDS = 0.5
+"""By so much the watcher itself is late only where the whole process was not run, or the machine
+slept: it had no time to end in, and gets it again."""
+
 _ended_by = 0
 
 
@@ -137,17 +141,22 @@ def _watched(numbers: tuple[int, ...], seconds: float) -> Generator[None, None, 
 def _watch(reading: socket.socket, numbers: tuple[int, ...], seconds: float) -> None:
     """End the process some seconds after the first signal, or at the next Ctrl-C."""
     first, end = 0, 0.0
-    try:
-        while received := reading.recv(1):
+    while True:
+        try:
+            received = reading.recv(1)
+        except TimeoutError:
+            now = time.monotonic()
+            if now < end + _FROZEN_SECONDS:
+                break
+            end = now + seconds
+        else:
+            if not received:
+                return
             number = received[0]
             if first and number == signal.SIGINT and number in numbers:
                 break
             if not first and number in numbers:
                 first, end = number, time.monotonic() + seconds
-            if first:
-                reading.settimeout(max(end - time.monotonic(), 0.001))
-        else:
-            return
-    except TimeoutError:
-        pass
+        if first:
+            reading.settimeout(max(end - time.monotonic(), 0.001))
     process.abandon(code_after(first))

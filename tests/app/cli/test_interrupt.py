@@ -3,15 +3,18 @@
 import collections
 import json
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess, Popen
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from app.cli.terminal import interrupt
 from decoding.text import TextStream
 from tests.app.conftest import PATIENCE_SECONDS
 
@@ -43,6 +46,21 @@ def ctrl_c_after(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setattr(TextStream, "feed", counting)
 
     return arrange
+
+
+@pytest.mark.parametrize("times", [[0, 0, 0.02], [0, 0, 9, 9, 9.02]], ids=["run", "frozen"])
+def test_a_process_that_was_frozen_after_the_signal_has_its_time_to_end_again(
+    times: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left, codes = times.copy(), list[int]()
+    monkeypatch.setattr(interrupt, "time", Mock(monotonic=lambda: left.pop(0)))
+    monkeypatch.setattr(interrupt, "process", Mock(abandon=codes.append))
+    reading, writing = socket.socketpair()
+    with reading, writing:
+        writing.send(bytes([signal.SIGTERM]))
+        interrupt._watch(reading, (signal.SIGTERM,), 0.01)
+    assert codes == [128 + signal.SIGTERM]
+    assert left == []
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from threading import Event
 
 import pytest
 from textual.pilot import Pilot
@@ -144,7 +145,7 @@ def chatting() -> Chatting:
                 await pilot.pause()
                 yield Chat(app, pilot)
         finally:
-            if model.gate is not None:
+            if isinstance(model.gate, Event):
                 model.gate.set()
             engine.close(10.0)
             if history is not None:

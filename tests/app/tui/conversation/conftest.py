@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from threading import Event
 
 import pytest
 from textual.app import App, ComposeResult
@@ -150,7 +151,7 @@ def chatting() -> Chatting:
                 yield Chat(app, pilot, engine)
                 app.view.abandon()
         finally:
-            if model.gate is not None:
+            if isinstance(model.gate, Event):
                 model.gate.set()
             if loads:
                 engine.close(10.0)

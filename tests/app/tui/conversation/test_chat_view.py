@@ -22,30 +22,18 @@ WORDS = [f"word{number} " for number in range(30)]
 WHOLE = "".join(WORDS)
 
 
-class Gated(ScriptedModel):
-    """A model that waits before its first token until the test opens the gate."""
-
-    def __init__(self) -> None:
-        super().__init__(WORDS, rate=50.0, gate=Event())
-
-    def go(self) -> None:
-        assert self.gate is not None
-        self.gate.set()
-
-
 class Held(ScriptedModel):
-    """A model that holds every answer after a few words until the test lets it go on."""
+    """A model that holds every answer after so many pieces until the test lets it go on."""
 
-    def __init__(self) -> None:
-        super().__init__(WORDS, gate=Event(), holds_at=5)
+    def __init__(self, after: int = 5) -> None:
+        self._goes = Event()
+        super().__init__(WORDS, gate=self._goes, holds_at=after)
 
     def go(self) -> None:
-        assert isinstance(self.gate, Event)
-        self.gate.set()
+        self._goes.set()
 
     def hold(self) -> None:
-        assert isinstance(self.gate, Event)
-        self.gate.clear()
+        self._goes.clear()
 
 
 def cards(chat: Chat) -> list[str]:
@@ -126,7 +114,7 @@ async def test_a_stopped_answer_stays_and_goes_on(chatting: Chatting) -> None:
 
 
 async def test_stopping_before_the_first_token_returns_the_question(chatting: Chatting) -> None:
-    model = Gated()
+    model = Held(after=0)
     async with chatting(model) as chat:
         await chat.ready()
         await chat.view.send("hello")
@@ -140,12 +128,11 @@ async def test_stopping_before_the_first_token_returns_the_question(chatting: Ch
 
 @pytest.mark.slow
 async def test_a_stopped_regeneration_shows_the_answer_before(chatting: Chatting) -> None:
-    model = Gated()
+    model = Held(after=0)
     model.go()
     async with chatting(model) as chat:
         await chat.ask("hello")
-        assert model.gate is not None
-        model.gate.clear()
+        model.hold()
         await chat.view.regenerate()
         chat.view.stop()
         model.go()
@@ -291,13 +278,12 @@ async def test_a_summary_begins_a_new_chat(chatting: Chatting) -> None:
 
 @pytest.mark.slow
 async def test_a_stopped_summary_goes_back(chatting: Chatting) -> None:
-    model = Gated()
+    model = Held(after=0)
     model.go()
     async with chatting(model) as chat:
         await chat.ask("hello")
         old = chat.view.dialogue
-        assert model.gate is not None
-        model.gate.clear()
+        model.hold()
         await chat.view.compact()
         chat.view.stop()
         model.go()
