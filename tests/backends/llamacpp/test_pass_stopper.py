@@ -15,7 +15,7 @@ from backends.base.pass_stop import stopping_passes
 from backends.llamacpp.passes import pass_stopper
 
 PROMPT = list(range(1000, 1032))
-LONG = list(range(2000, 2448))
+LONG = list(range(2000, 2256))
 
 
 @pytest.fixture
