@@ -61,7 +61,7 @@ class AnswerText(LaidOutOnce, Vertical):
         yield self._markdown
 
     def on_mount(self) -> None:
-        self.watch(self._store, "keeps_colours", self._recolour, init=False)
+        self.watch(self._store, "keeps_colours", self._fade, init=False)
 
     async def grow(self, pieces: Sequence[Piece] = (), *, is_last: bool = False) -> None:
         """Append pieces; they are painted now if that is due or they are the last.
@@ -125,12 +125,9 @@ class AnswerText(LaidOutOnce, Vertical):
             since, coloured = 0, _NO_HUES
         self._markdown.lay(coloured, self._begin, has_cursor=self._is_growing, since=since)
 
-    def _recolour(self) -> None:
-        self._colour(since=0)
-
     def _fade(self) -> None:
-        """Age the colours of a finished answer, until it has none."""
-        self._recolour()
+        """Colour all of the answer, and age the colours of a finished one until it has none."""
+        self._colour(since=0)
         if self._ages and self._markdown.is_coloured and not self._is_growing:
             self.set_timer(_FADE_SECONDS, self._fade)
 

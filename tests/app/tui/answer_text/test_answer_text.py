@@ -1,5 +1,7 @@
 """An answer's text: what drafters supplied is coloured while it is new."""
 
+import asyncio
+
 import pytest
 
 from app.tui.answer_text import answer_text
@@ -78,6 +80,21 @@ async def test_kept_colours_stay_and_come_back(clock: Clock) -> None:
         app.store.keeps_colours = False
         await pilot.pause()
         assert app.painted("drafter-lookup") == ""
+
+
+async def test_colours_that_are_kept_no_longer_fade_as_soon_as_others(clock: Clock) -> None:
+    app = ShowingAnswer()
+    async with app.run_test() as pilot:
+        app.store.keeps_colours = True
+        await app.grow(("copied", "lookup"))
+        await app.answer.settle()
+        app.store.keeps_colours = False
+        await pilot.pause()
+        assert app.painted("drafter-lookup") == "copied"  # it is new
+        clock.now += 3.0
+        async with asyncio.timeout(60):
+            while app.painted("drafter-lookup"):
+                await pilot.pause(0.1)
 
 
 async def test_without_animation_colours_stay_until_the_answer_ends(clock: Clock) -> None:
