@@ -337,8 +337,10 @@ def test_colour(terminal: Open) -> None:
     )
     started(one)
     one.press("F4")  # the hues stay: the answer, and they with it, might be over before a look
+    one.until(lambda text: "stays coloured" in text)
     _copied(one, lambda styled: LOOKUP_HUE in styled)
     one.press("F4")
+    one.until(lambda text: "fade again" in text)
     one.until(lambda _: LOOKUP_HUE not in one.styled)
 
 
@@ -346,6 +348,7 @@ def test_no_colour(terminal: Open) -> None:
     one = terminal("--draft", "lookup", size=(80, 30), variables=("NO_COLOR=1",))
     started(one)
     one.press("F4")
+    one.until(lambda text: "stays coloured" in text)
     styled = _copied(one, lambda styled: re.search(r"\x1b\[(?:[0-9;]*;)?4m", styled) is not None)
     assert all(len(set(rgb)) == 1 for rgb in _RGB.findall(styled))
     assert not re.search(r"\x1b\[(?:[0-9;]*;)?(?:3[1-6]|4[1-6]|9[1-6])m", styled)
