@@ -9,8 +9,8 @@ from typing import Any
 
 _WORKER = Path(__file__).with_name("template_worker.py")
 _SECONDS = 10.0
-"""Time limit of a rendering, which takes milliseconds, and of what is left of the child's start; on
-a busy machine that takes seconds."""
+"""Time limit of a rendering, which takes milliseconds, and of what is left of the child's start,
+which a busy machine may delay."""
 
 
 class TemplateProcess:

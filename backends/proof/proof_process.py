@@ -28,7 +28,7 @@ _START_SECONDS = 60.0
 """Time limit for starting the interpreter and importing an engine on a busy machine."""
 
 _SECONDS = {LLAMACPP: 15.0, MLX: 20.0}
-"""Time limit of a model without its weights: with 4 s, a good one failed on a busy machine."""
+"""Time limit, and more by size: milliseconds as a rule, but a busy machine fails no good model."""
 
 _GPU_SECONDS = 60.0
 """A GPU driver may compile kernels first."""

@@ -320,13 +320,11 @@ def _answer_on(shown: str) -> str:
 
 
 _DRAFTING_PAYS = """
-import app.learned.calibrations
 from app.cli.entry import main
-from decoding.estimation.cost import CostModel, Measured
+from tests.fixtures.costs import cheap_drafting
 
-app.learned.calibrations.calibrate = lambda *_, **__: Measured({1: 0.02, 16: 0.022})
-CostModel.observe = lambda *_, **__: None
-main()
+with cheap_drafting():
+    main()
 """
 """The app where drafting costs next to nothing, as on a busy machine it may be paused."""
 
