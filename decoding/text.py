@@ -1,6 +1,7 @@
 """Incremental detokenization of a reply."""
 
 import codecs
+from math import inf
 
 from backends.base import Tokenizer
 
@@ -9,14 +10,21 @@ class TextStream:
     """Text of a growing reply: whole characters only, up to the first stop text.
 
     shows_control: whether the texts of control tokens are part of it, except of those that end it.
+    calls: texts that open what no stop text ends, as it would be useless if it were cut.
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, stops: tuple[str, ...] = (), *, shows_control: bool = False
+        self,
+        tokenizer: Tokenizer,
+        stops: tuple[str, ...] = (),
+        *,
+        shows_control: bool = False,
+        calls: tuple[str, ...] = (),
     ) -> None:
         self._tokenizer = tokenizer
         self._control = _control_texts(tokenizer) if shows_control else frozenset[bytes]()
         self._stops = stops
+        self._calls = calls
         self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
         self._held: str = ""
         self.decoded = 0
@@ -52,20 +60,31 @@ class TextStream:
         if self.stopped or not self._stops:
             return "" if self.stopped else text
         text = self._held + text
-        starts = {stop: start for stop in self._stops if (start := text.find(stop)) >= 0}
+        call = min(
+            (text.find(mark) + len(mark) for mark in self._calls if mark in text), default=inf
+        )
+        starts = {
+            stop: start
+            for stop in self._stops
+            if (start := text.find(stop)) >= 0 and start + len(stop) < call
+        }
         if starts:
             self.stopped = True
             self.stop_text = min(starts, key=starts.__getitem__)
             return text[: starts[self.stop_text]]
+        if call < inf:
+            self._stops, self._held = (), ""
+            return text
         safe = len(text) - self._possible_start(text)
         self._held = text[safe:]
         return text[:safe]
 
     def _possible_start(self, text: str) -> int:
-        """Number of characters at the end that could begin a stop text."""
-        longest = max(map(len, self._stops)) - 1
+        """Number of characters at the end that could begin a stop text, or a call."""
+        awaited = (*self._stops, *self._calls)
+        longest = max(map(len, awaited)) - 1
         for size in range(min(longest, len(text)), 0, -1):
-            if any(stop.startswith(text[-size:]) for stop in self._stops):
+            if any(other.startswith(text[-size:]) for other in awaited):
                 return size
         return 0
 

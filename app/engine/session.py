@@ -220,7 +220,12 @@ class Session:
                     begun=prompt.begun,
                 )
                 stops = (*prompt.stops, *options.stops)
-                text = TextStream(self.model.tokenizer, stops, shows_control=options.shows_control)
+                text = TextStream(
+                    self.model.tokenizer,
+                    stops,
+                    shows_control=options.shows_control,
+                    calls=prompt.form.call_marks,
+                )
                 yield from self._filled(reply, text, events)
         finally:
             reply.own_statuses = own.end(self.drafting.memory)

@@ -16,8 +16,9 @@ class EndReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """A token that could have come, by its bytes, and its log probability."""
+    """A token that could have come, by its id and bytes, and its log probability."""
 
+    token: int
     data: bytes
     logprob: float
 

@@ -27,6 +27,14 @@ class ToolForm(StrEnum):
     """A reply that is a JSON object or an array of such, as described in the system message."""
 
 
+_CALL_MARKS = {
+    ToolForm.HERMES: ("<tool_call>",),
+    ToolForm.XML: ("<tool_call>", "<function="),
+    ToolForm.LLAMA: ("<|python_tag|>",),
+    ToolForm.MISTRAL: ("[TOOL_CALLS]",),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class ReplyForm:
     """What a reply may be made of, beside its content.
@@ -37,6 +45,11 @@ class ReplyForm:
 
     tools: ToolForm | None = None
     thinking: str = ""
+
+    @property
+    def call_marks(self) -> tuple[str, ...]:
+        """What opens a call within the text."""
+        return _CALL_MARKS.get(self.tools, ()) if self.tools else ()
 
 
 PLAIN = ReplyForm()

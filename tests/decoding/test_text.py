@@ -28,13 +28,17 @@ class Pieces:
         return self._pieces[token]
 
 
-def text_stream(pieces: Sequence[bytes], stops: tuple[str, ...] = ()) -> TextStream:
-    return TextStream(cast("Tokenizer", Pieces(pieces)), stops)
+def text_stream(
+    pieces: Sequence[bytes], stops: tuple[str, ...] = (), calls: tuple[str, ...] = ()
+) -> TextStream:
+    return TextStream(cast("Tokenizer", Pieces(pieces)), stops, calls=calls)
 
 
-def fed(pieces: Sequence[bytes], *stops: str) -> tuple[list[str], str, bool]:
+def fed(
+    pieces: Sequence[bytes], *stops: str, calls: tuple[str, ...] = ()
+) -> tuple[list[str], str, bool]:
     """What each piece released, what the end did, and whether a stop text came."""
-    stream = text_stream(pieces, stops)
+    stream = text_stream(pieces, stops, calls)
     released = [stream.feed(token) for token in range(len(pieces))]
     rest = stream.finish()
     return released, rest, stream.stopped
@@ -133,6 +137,24 @@ def test_cutting_text_anywhere_ends_it_at_the_same_place(
     released, rest, stopped = fed(cut(text.encode(), cuts), *stops)
     assert "".join(released) + rest == (text[: min(found)] if found else text)
     assert stopped == bool(found)
+
+
+@common
+@given(
+    st.lists(st.sampled_from(["<call>", "<call=", "}", "<c", "a", ">"]), max_size=12).map("".join),
+    st.lists(st.integers(0, 30), max_size=8),
+    st.sampled_from(["}", "a>", "l", "<call>", "=a}", "<"]),
+)
+def test_behind_what_opens_a_call_no_stop_text_counts(
+    text: str, cuts: list[int], stop: str
+) -> None:
+    calls = ("<call>", "<call=")
+    ends = [at + 6 for at in map(text.find, calls) if at >= 0]
+    end = text.find(stop) + len(stop)
+    is_stopped = stop in text and not any(call <= end for call in ends)
+    released, rest, stopped = fed(cut(text.encode(), cuts), stop, calls=calls)
+    assert "".join(released) + rest == (text[: text.find(stop)] if is_stopped else text)
+    assert stopped == is_stopped
 
 
 @pytest.mark.parametrize("stops", [(), ("END",)])

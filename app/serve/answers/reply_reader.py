@@ -101,7 +101,7 @@ class ReplyReader:
             told, data = reply.logprobs[self._told], reply.token_bytes
             end = reply.token_ends[self._told]
             self._told += 1
-            top = tuple(Alternative(data[token], logprob) for token, logprob in told.top)
+            top = tuple(Alternative(token, data[token], logprob) for token, logprob in told.top)
             yield TokenLogprob(data[told.token], told.logprob, top, begins_at, end)
 
     def _end(self, reply: Reply) -> Iterator[ReplyEvent]:

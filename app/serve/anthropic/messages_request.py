@@ -92,7 +92,7 @@ class CountRequest(Fields):
         choice = kind or self.tool_choice.type
         return offered_tools(tools, choice, self.tool_choice.name, is_parallel=is_parallel)
 
-    def request(self, answering: Answering) -> Request:
+    def request(self, answering: Answering, stops: tuple[str, ...] = ()) -> Request:
         """The prompt of this request, and what its reply must look like.
 
         Raises:
@@ -110,7 +110,7 @@ class CountRequest(Fields):
             answering.for_an_answer(),
             _UNBOUNDED,
             partial=begun,
-            options=offered.options(ReplyOptions(grammar=self._grammar)),
+            options=offered.options(ReplyOptions(stops, self._grammar)),
             tools=offered.tools,
             may_drop=False,
         )
@@ -142,11 +142,10 @@ class MessagesRequest(CountRequest):
         Raises:
             RefusedError: values are out of range, or contradict each other.
         """
-        plain = self.request(defaults)
-        options = replace(plain.options, stops=tuple(self.stop_sequences))
+        plain = self.request(defaults, tuple(self.stop_sequences))
         settings = asked_sampling(
             defaults, temperature=self.temperature, top_p=self.top_p, top_k=self.top_k
         )
-        request = replace(plain, options=options, settings=settings, max_tokens=self.max_tokens)
+        request = replace(plain, settings=settings, max_tokens=self.max_tokens)
         splitter = partial(self.offered.splitter, is_begun=bool(plain.partial))
         return AskedReply((request,), self.stream, splitter=splitter)

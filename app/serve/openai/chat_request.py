@@ -44,6 +44,9 @@ class ChatRequest(CommonFields):
     tool_choice: ToolChoice = "auto"
     parallel_tool_calls: bool = True
 
+    reasoning_effort: object = None
+    verbosity: object = None
+
     @property
     def offered(self) -> OfferedTools:
         """The tools of this request.

@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 
 from app.serve.dialect import Frame, Json
-from app.serve.openai.chat_logprobs import logprobs_of
+from app.serve.openai.logprobs import logprobs_of
 from app.serve.openai.openai_error import error_body
 from app.serve.openai.usage import timings_of, usage_of
 from app.serve.refusal import RefusedError

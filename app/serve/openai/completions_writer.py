@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from app.serve.dialect import Frame, Json
 from app.serve.openai.chat_writer import FINISH_REASONS
+from app.serve.openai.logprobs import completion_logprobs_of
 from app.serve.openai.openai_error import error_body
 from app.serve.openai.usage import timings_of, usage_of
 from app.serve.refusal import RefusedError
@@ -85,17 +86,5 @@ class CompletionsWriter:
     def _choice(
         self, index: int, text: str, tokens: Sequence[TokenLogprob], reason: str | None
     ) -> Fields:
-        logprobs = _logprobs(tokens) if self._has_logprobs else None
+        logprobs = completion_logprobs_of(tokens) if self._has_logprobs else None
         return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
-
-
-def _logprobs(tokens: Sequence[TokenLogprob]) -> Fields:
-    return {
-        "tokens": [token.data.decode(errors="replace") for token in tokens],
-        "token_logprobs": [token.logprob for token in tokens],
-        "top_logprobs": [
-            {other.data.decode(errors="replace"): other.logprob for other in token.top}
-            for token in tokens
-        ],
-        "text_offset": [token.begin for token in tokens],
-    }

@@ -5,13 +5,12 @@ from collections.abc import Callable, Generator
 
 from app.serve.reply_events import Delta, TextDelta
 from app.serve.tools.growing_text import Found, GrowingText, Reading
-from app.serve.tools.json_calls import Splitting, cut_call, json_call, json_calls, streamed_object
+from app.serve.tools.json_calls import Splitting, cut_call, json_calls, streamed_object
 from app.serve.tools.open_calls import OpenCalls
 from app.serve.tools.xml_calls import FUNCTION, xml_call
-from backends.chat.reply_form import ToolForm
+from backends.chat.reply_form import ReplyForm, ToolForm
 
-_TAG, _TAG_END = "<tool_call>", "</tool_call>"
-_PYTHON, _MISTRAL = "<|python_tag|>", "[TOOL_CALLS]"
+_TAG_END = "</tool_call>"
 _FENCES = ("```json", "```")
 _NAMED = re.compile(r"\s*([\w.\-]+)(?:\[CALL_ID\]\w+)?(?:\[ARGS\])?\s*(?=\{)")
 _MAY_BE_NAMED = re.compile(r"\s*[\w.\-]*(\[[A-Z_]*(\]\w*(\[[A-Z]*\]?)?)?)?\s*")
@@ -21,16 +20,16 @@ Contents = Generator[Delta | None, None, None]
 
 
 def contents(
-    text: GrowingText, calls: OpenCalls, form: ToolForm | None, *, is_call: bool = False
+    text: GrowingText, calls: OpenCalls, form: ReplyForm, *, is_call: bool = False
 ) -> Contents:
     """The content of a reply and its calls. is_call: whether it can be nothing but a call."""
-    if form in (ToolForm.LLAMA, ToolForm.GENERIC):
+    if form.tools in (ToolForm.LLAMA, ToolForm.GENERIC):
         yield from _calls_at_once(text, calls)
     if is_call and not calls.count:
         yield from cut_call(text, calls)
-    marks, read = _MARKED.get(form, ((), _no_call)) if form else ((), _no_call)
-    while marks and not calls.are_full:
-        found = yield from _content(text, marks)
+    read = _MARKED.get(form.tools) if form.tools else None
+    while read is not None and not calls.are_full:
+        found = yield from _content(text, form.call_marks)
         if not found.text:
             return
         if found.text == FUNCTION:
@@ -83,7 +82,7 @@ def _calls_at_once(text: GrowingText, calls: OpenCalls) -> Contents:
 
 
 def _tagged(text: GrowingText, calls: OpenCalls) -> Splitting:
-    if not (yield from json_call(text, calls, any_name=True)):
+    if not (yield from json_calls(text, calls, any_name=True)):
         return False
     yield from _tag_end(text)
     return True
@@ -118,15 +117,10 @@ def _mistral(text: GrowingText, calls: OpenCalls) -> Splitting:
     return True
 
 
-def _no_call(_text: GrowingText, _calls: OpenCalls) -> Splitting:
-    return False
-    yield None
-
-
-_MARKED: dict[ToolForm, tuple[tuple[str, ...], Callable[[GrowingText, OpenCalls], Splitting]]] = {
-    ToolForm.HERMES: ((_TAG,), _tagged),
-    ToolForm.XML: ((_TAG, FUNCTION), _xml),
-    ToolForm.LLAMA: ((_PYTHON,), _python),
-    ToolForm.MISTRAL: ((_MISTRAL,), _mistral),
+_MARKED: dict[ToolForm, Callable[[GrowingText, OpenCalls], Splitting]] = {
+    ToolForm.HERMES: _tagged,
+    ToolForm.XML: _xml,
+    ToolForm.LLAMA: _python,
+    ToolForm.MISTRAL: _mistral,
 }
-"""What precedes a call in the text of a reply, and what reads it."""
+"""What reads a call after its mark."""

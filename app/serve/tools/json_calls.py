@@ -193,11 +193,11 @@ def _call_of(value: object) -> Call | None:
     if not isinstance(name, str):
         return None
     arguments = fields.get("arguments", fields.get("parameters"))
-    if isinstance(arguments, str):
-        return Call(name, arguments if isinstance(_loaded(arguments), dict) else None)
-    if not isinstance(arguments, dict):
+    if arguments in (None, ""):
         return Call(name, None)
-    return Call(name, json.dumps(arguments, ensure_ascii=False))
+    if isinstance(arguments, str):
+        return Call(name, arguments) if isinstance(_loaded(arguments), dict) else None
+    return Call(name, json.dumps(arguments)) if isinstance(arguments, dict) else None
 
 
 def _loaded(text: str) -> object:

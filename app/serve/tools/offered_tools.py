@@ -35,7 +35,7 @@ class OfferedTools:
     most_calls: int | None = None
 
     def options(self, options: ReplyOptions) -> ReplyOptions:
-        """Options of a reply that may call these tools.
+        """Options of a reply that may call these tools; a text that ends it would only cut a call.
 
         Raises:
             RefusedError: the reply must match a grammar, so that it cannot call any.
@@ -46,7 +46,7 @@ class OfferedTools:
             raise invalid("a reply of a given form cannot call tools: set tool_choice to none")
         if self.is_required:
             schema = json.dumps(call_schema(self.tools))
-            return replace(options, grammar=Grammar(GrammarKind.JSON_SCHEMA, schema))
+            return replace(options, grammar=Grammar(GrammarKind.JSON_SCHEMA, schema), stops=())
         return replace(options, shows_control=True)
 
     def splitter(self, form: ReplyForm, *, is_begun: bool = False) -> ReplySplitter:

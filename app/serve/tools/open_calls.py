@@ -4,6 +4,7 @@ import json
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import cast
+from urllib.parse import unquote
 
 from app.serve.reply_events import ToolArguments, ToolCallBegun
 from app.serve.tools.finite_json import check_strictly
@@ -11,6 +12,13 @@ from backends.chat.message import Tool
 from backends.chat.template_variables import as_object
 
 _ID_CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+_OTHER_TEXT = "\0"
+"""A text that no schema enumerates."""
+_PYTHON = {"True": "true", "False": "false", "None": "null"}
+_COMBINED = ("allOf", "anyOf", "oneOf")
+
+_Known = dict[str, bool | None]
+"""What references were found to allow."""
 
 
 def call_id() -> str:
@@ -22,7 +30,8 @@ class OpenCalls:
     """Calls of one reply, numbered as they begin. most: None for any number."""
 
     def __init__(self, tools: Sequence[Tool], most: int | None = None) -> None:
-        self._schemas = {tool.name: tool.parameters for tool in tools}
+        schemas = {tool.name: as_object(tool.parameters) for tool in tools}
+        self._schemas = {name: Schema([schema], schema) for name, schema in schemas.items()}
         self._most = most
         self.count = 0
 
@@ -44,26 +53,126 @@ class OpenCalls:
         """Text added to the arguments of the latest call."""
         return ToolArguments(self.count - 1, text)
 
-    def is_text(self, name: str, parameter: str) -> bool:
-        """Whether a tool's parameter is a text by its schema."""
-        return "string" in self._types(name, parameter)
+    def argument(self, name: str, parameter: str) -> "Argument":
+        """The argument of a call, by the schema of its tool."""
+        return Argument(self._schemas.get(name, _NO_SCHEMA).of(parameter))
 
-    def value(self, name: str, parameter: str, text: str) -> str:
-        """JSON of an argument that was written as plain text."""
-        if self.is_text(name, parameter):
-            return json.dumps(text, ensure_ascii=False)
-        try:
-            check_strictly(text)
-        except (ValueError, RecursionError):
-            word = {"True": "true", "False": "false", "None": "null"}.get(text.strip())
-            return word or json.dumps(text, ensure_ascii=False)
-        return text
 
-    def _types(self, name: str, parameter: str) -> Sequence[object]:
-        properties = _mapping((as_object(self._schemas.get(name, "")) or {}).get("properties"))
-        kind = _mapping(properties.get(parameter)).get("type")
-        return cast("list[object]", kind) if isinstance(kind, list) else [kind]
+class Argument:
+    """An argument that is written as plain text, as in tags.
+
+    It is a text where its schema allows this text, as llama.cpp has it, but for `null` where it
+    allows null as well; else what it is as JSON, or as Python's words. vLLM prefers any other type
+    to text, which makes a number of a postal code; Qwen's own parser takes null for any type.
+    """
+
+    def __init__(self, schema: "Schema") -> None:
+        self._schema = schema
+        self._may_be_text = schema.allows(_OTHER_TEXT) is True
+        self._may_be_null = schema.allows(None) is True
+
+    def is_text(self, begun: str) -> bool:
+        """Whether it is a text if it begins so, whatever follows."""
+        return self._may_be_text and not (self._may_be_null and "null".startswith(begun))
+
+    def value(self, text: str) -> str:
+        """JSON of the whole argument."""
+        is_null = self._may_be_null and text == "null"
+        if self._schema.allows(text) is not True or is_null:
+            try:
+                check_strictly(text)
+            except (ValueError, RecursionError):
+                if word := _PYTHON.get(text.strip()):
+                    return word
+            else:
+                return text
+        return json.dumps(text, ensure_ascii=False)
+
+
+class Schema:
+    """A part of a JSON schema: which texts it allows, and whether null.
+
+    root: the whole schema, into which references lead.
+    """
+
+    def __init__(self, parts: Sequence[object], root: object) -> None:
+        self._parts = parts
+        self._root = root
+
+    def of(self, name: str) -> "Schema":
+        """The schema of a property, through references and combinations of schemas."""
+        named: list[object] = []
+        others: list[object] = []
+        waiting, seen = [*self._parts], set[int]()
+        while waiting:
+            schema = _mapping(waiting.pop())
+            if id(schema) in seen:
+                continue
+            seen.add(id(schema))
+            properties = _mapping(schema.get("properties"))
+            if name in properties:
+                named.append(properties[name])
+            others.append(schema.get("additionalProperties"))
+            waiting += (item for key in _COMBINED for item in _items(schema.get(key)))
+            waiting.append(self._referred(schema.get("$ref")))
+        return Schema(named or others, self._root)
+
+    def allows(self, value: str | None) -> bool | None:
+        """Whether its types and enumerated values allow a text or null; None if it names none.
+
+        Bounds, patterns and formats are not looked at.
+        """
+        return self._any(self._parts, value, {})
+
+    def _any(self, schemas: Sequence[object], value: str | None, known: _Known) -> bool | None:
+        verdicts = {self._allows(schema, value, known) for schema in schemas}
+        return True if True in verdicts else None if None in verdicts or not verdicts else False
+
+    def _allows(self, schema: object, value: str | None, known: _Known) -> bool | None:
+        if schema is False:
+            return False
+        schema = _mapping(schema)
+        verdicts: list[bool | None] = []
+        if (kinds := schema.get("type")) is not None:
+            kind = "null" if value is None else "string"
+            is_nullable = value is None and schema.get("nullable") is True
+            verdicts.append(kind in (kinds if isinstance(kinds, list) else [kinds]) or is_nullable)
+        elif any(key in schema for key in ("pattern", "minLength", "maxLength")):
+            verdicts.append(value is not None)
+        if "enum" in schema:
+            verdicts.append(value in _items(schema["enum"]))
+        if "const" in schema:
+            verdicts.append(value == schema["const"])
+        if isinstance(place := schema.get("$ref"), str):
+            if place not in known:  # a reference in a circle says nothing
+                known[place] = None
+                known[place] = self._allows(self._referred(place), value, known)
+            verdicts.append(known[place])
+        verdicts += (self._allows(part, value, known) for part in _items(schema.get("allOf")))
+        for key in ("anyOf", "oneOf"):
+            if key in schema:
+                verdicts.append(self._any(_items(schema[key]), value, known))
+        return False if False in verdicts else True if True in verdicts else None
+
+    def _referred(self, place: object) -> object:
+        """What a reference within the schema leads to; None if it leads nowhere."""
+        if not isinstance(place, str) or not place.startswith("#"):
+            return None
+        found = self._root
+        for step in unquote(place[1:]).split("/")[1:]:
+            key = step.replace("~1", "/").replace("~0", "~")
+            items = _items(found)
+            is_index = key.isdecimal() and int(key) < len(items)
+            found = items[int(key)] if is_index else _mapping(found).get(key)
+        return found
+
+
+_NO_SCHEMA = Schema((), None)
 
 
 def _mapping(value: object) -> Mapping[str, object]:
     return cast("dict[str, object]", value) if isinstance(value, dict) else {}
+
+
+def _items(value: object) -> Sequence[object]:
+    return cast("list[object]", value) if isinstance(value, list) else ()

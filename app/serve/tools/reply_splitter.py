@@ -86,7 +86,7 @@ class ReplySplitter:
                 self.reasoning_length = self._text.taken
                 yield part
             self.reasoning_length = self._text.taken
-        yield from contents(self._text, self._calls, form.tools, is_call=is_call)
+        yield from contents(self._text, self._calls, form, is_call=is_call)
 
 
 def _thinking(text: GrowingText, opened: str) -> Contents:

@@ -56,10 +56,7 @@ def _value(
     yield from _line_break(text)
     ends = (_PARAMETER_END, _PARAMETER, FUNCTION_END)
     pieces = text.until(ends, held="\n")
-    is_text = calls.is_text(name, key)
-    whole = ""
-    if is_text:
-        yield calls.arguments('"')
+    argument, is_text, whole = calls.argument(name, key), False, ""
     while True:
         try:
             piece = next(pieces)
@@ -68,11 +65,13 @@ def _value(
             break
         if piece is None:
             yield None
-        elif is_text:
+            continue
+        whole += piece
+        if is_text:
             yield calls.arguments(json.dumps(piece, ensure_ascii=False)[1:-1])
-        else:
-            whole += piece
-    yield calls.arguments('"' if is_text else calls.value(name, key, whole))
+        elif is_text := argument.is_text(whole):
+            yield calls.arguments(json.dumps(whole, ensure_ascii=False)[:-1])
+    yield calls.arguments('"' if is_text else argument.value(whole))
     if found.text not in ("", _PARAMETER_END):
         text.give_back(found.taken)  # the end of the parameter was left out
 

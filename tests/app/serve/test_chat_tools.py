@@ -80,6 +80,17 @@ def test_the_clients_own_reader_of_streams_understands_calls(
     assert message.tool_calls[0].function.arguments == '{"word": "ox"}'
 
 
+def test_a_stop_text_ends_content_and_no_call(spoken: Spoken, client: openai.OpenAI) -> None:
+    for before in ("", "I look.\n"):
+        spoken.say(f"{before}{CALL}{CALL}")
+        choice = ask(client, tools=[TOOL], stop=["}", '"', "e>\n"]).choices[0]
+        arguments = [call.function.arguments for call in choice.message.tool_calls]
+        assert (arguments, choice.finish_reason) == (['{"word": "ox"}'] * 2, "tool_calls")
+    spoken.say(f"I }} look. {CALL}")
+    choice = ask(client, tools=[TOOL], stop=["}"]).choices[0]
+    assert (choice.message.content, choice.finish_reason) == ("I ", "stop")
+
+
 def test_one_call_at_most_if_it_is_asked_for(spoken: Spoken, client: openai.OpenAI) -> None:
     spoken.say(f"{CALL}{CALL}")
     message = ask(client, tools=[TOOL], parallel_tool_calls=False).choices[0].message

@@ -48,6 +48,7 @@ def test_a_call_that_is_required_comes_with_arguments_of_its_schema(
 ) -> None:
     with openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
         asked: Any = {"model": "any", "messages": HI, "max_tokens": 60, "tool_choice": choice}
+        asked["stop"] = ["}", '"']
         tools: Any = [TOOL] if choice == "required" else [OTHER, TOOL]
         reply = client.chat.completions.create(**asked, tools=tools).choices[0]
     assert reply.finish_reason == "tool_calls"
@@ -63,6 +64,7 @@ def test_a_call_that_is_required_comes_with_arguments_of_its_schema(
 def test_a_required_call_streams_to_anthropics_client(address: str) -> None:
     tool: Any = {"name": "look_up", "input_schema": SCHEMA}
     asked: Any = {"model": "any", "messages": HI, "max_tokens": 60, "tools": [tool]}
+    asked["stop_sequences"] = ["}", '"']
     with (
         anthropic.Anthropic(base_url=address, api_key="none", max_retries=0) as client,
         client.messages.stream(**asked, tool_choice={"type": "any"}) as stream,

@@ -90,7 +90,6 @@ def said(role: str, content: Any) -> dict[str, Any]:
         (hi(response_format={"type": "json_object"}, grammar="root ::= [a-z]"), "grammar"),
         (hi(modalities=["audio"]), "modalities.0"),
         (hi(functions=[]), "functions"),
-        (hi(reasoning_effort="high"), "reasoning_effort"),
         (hi(web_search_options={}), "web_search_options"),
         (hi(something_new=1), "something_new"),
         (hi(messages=[]), "messages"),

@@ -335,7 +335,7 @@ def test_after_the_last_call_that_is_allowed_nothing_follows(form: ToolForm) -> 
 
 
 def test_log_probabilities_go_with_the_content() -> None:
-    first = TokenLogprob(b"a", -1.0, (Alternative(b"b", -2.0),), 0, 1)
+    first = TokenLogprob(b"a", -1.0, (Alternative(98, b"b", -2.0),), 0, 1)
     second, third = TokenLogprob(b"<", -0.5, (), 1, 2), TokenLogprob(b"c", -0.1, (), 2, 3)
     splitter = ReplySplitter(ReplyForm(ToolForm.HERMES), TOOLS)
     assert list(splitter.feed(TextDelta("a", (first,)))) == [TextDelta("a", (first,))]

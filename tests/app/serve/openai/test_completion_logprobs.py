@@ -1,0 +1,44 @@
+"""Log probabilities of a text completion: where tokens stand in its text, and none is lost."""
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.serve.openai.completions_writer import CompletionsWriter
+from app.serve.reply_events import Alternative, TextDelta, TokenLogprob
+
+
+def test_a_character_in_two_tokens_shifts_nothing_behind_it() -> None:
+    writer = CompletionsWriter("m", choices=1, includes_usage=False, has_logprobs=True)
+    tokens = (
+        TokenLogprob(b"\xc3", -1.0, (), 0, 0),
+        TokenLogprob(b"\xa9", -1.0, (), 0, 1),
+        TokenLogprob(b"a", -1.0, (), 1, 2),
+    )
+    offsets: list[int] = []
+    for part, text in ((tokens[:2], "\u00e9"), (tokens[2:], "a")):
+        for frame in writer.frames(0, TextDelta(text, part)):
+            chunk: Any = json.loads(frame.data) if isinstance(frame.data, str) else frame.data
+            offsets += chunk["choices"][0]["logprobs"]["text_offset"]
+    assert offsets == [0, 0, 1]
+
+
+def top_of(*alternatives: Alternative) -> list[dict[str, float]]:
+    writer = CompletionsWriter("m", choices=1, includes_usage=False, has_logprobs=True)
+    token = TokenLogprob(alternatives[0].data, alternatives[0].logprob, alternatives, 0, 1)
+    (frame,) = writer.frames(0, TextDelta("x", (token,)))
+    chunk: Any = frame.data
+    return chunk["choices"][0]["logprobs"]["top_logprobs"]
+
+
+def test_parts_of_characters_are_told_by_their_bytes() -> None:
+    parts = [Alternative(n, bytes([0xE2, 0x80 + n]), -float(n)) for n in range(5)]
+    assert top_of(*parts) == [{f"bytes:\\xe2\\x8{n}": -float(n) for n in range(5)}]
+
+
+@given(st.lists(st.binary(max_size=2), min_size=1, max_size=20))
+def test_no_alternative_is_lost_whatever_its_bytes(pieces: list[bytes]) -> None:
+    told = top_of(*(Alternative(n, piece, -float(n)) for n, piece in enumerate(pieces)))
+    assert list(told[0].values()) == [-float(n) for n in range(len(pieces))]
