@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from app.ahead.expected import Expected
 from app.chat.conversation import Conversation
-from backends.base import PromptTooLongError
+from backends.base import UsageError
 from backends.chat.chat_template import ChatTemplate, Prompt, PromptFrame
 from backends.chat.message import Message
 from decoding.prefill import common_prefix
@@ -60,7 +60,7 @@ class CertainTokens:
         """The latest prompt, and what it was found for."""
 
     def of(self, expected: Expected) -> BegunPrompt:
-        """The beginning of the prompt that is expected; nothing of one that does not fit."""
+        """The beginning of the prompt that is expected; nothing of one that cannot be made."""
         system, turns = expected.conversation.system, list(expected.conversation.turns)
         text = turns.pop().content if turns and turns[-1].role == "user" else ""
         words = finished_words(text) if expected.is_typing else None
@@ -77,15 +77,15 @@ class CertainTokens:
     def as_sent(self, expected: Expected) -> BegunPrompt:
         """The prompt if the message that is expected were sent as it now stands.
 
-        It is rendered by the template, and kept there for the request. Nothing of one that does not
-        fit. The last token is left to the reply, which needs its logits.
+        It is rendered by the template, and kept there for the request. Nothing of one that
+        cannot be made. The last token is left to the reply, which needs its logits.
         """
         conversation = expected.conversation
         if self._is_too_long(conversation.turns[-1].content):
             return BegunPrompt()
         try:
             prompt, dropped = conversation.fit(self._template.urgent_prompt, self._n_ctx)
-        except PromptTooLongError:
+        except UsageError:
             return BegunPrompt()
         head = [Message("system", conversation.system)] if conversation.system else []
         messages = (*head, *conversation.turns[dropped:-1])
@@ -104,7 +104,7 @@ class CertainTokens:
         turns = [*before.turns, Message("user", text or _BEGINNINGS[0])]
         try:
             prompt, dropped = Conversation(before.system, turns).fit(self._prompt, self._n_ctx)
-        except PromptTooLongError:
+        except UsageError:
             return BegunPrompt()
         messages = (*head, *turns[dropped:-1])
         frame = self._frame(messages)

@@ -15,8 +15,8 @@ from app.history.chat import Version
 from app.history.derived_data import open_history
 from app.paths import Paths
 from app.settings.learning import may_index
-from backends.base import SpecchatError
-from backends.chat.chat_template import ChatTemplate
+from backends.base import SpecchatError, UsageError
+from backends.chat.chat_template import ChatTemplate, plain_form
 from backends.chat.message import Message
 from decoding.drafters.retrieval.corpus import Corpus
 from decoding.drafters.retrieval.document import Document, Note
@@ -143,13 +143,17 @@ class Indexing:
         self._corpus.keep(kept)
 
     def _document(self, history: History, version: Version) -> Document:
-        """The tokens of a chat, by the model's template."""
+        """The tokens of a chat, by the model's template unless that refuses it."""
         messages = [
             Message(saved.role, in_full(saved.text, saved.attachments))
             for saved in history.path(version.number)
             if saved.text
         ]
-        tokens = np.array(self._template.prompt(messages).tokens, np.uint32)
+        try:
+            prompt = self._template.prompt(messages)
+        except UsageError:  # another model's chat
+            prompt = self._template.raw(plain_form(messages))
+        tokens = np.array(prompt.tokens, np.uint32)
         return Document(Note(version.number, version.stamp, version.updated, time.time()), tokens)
 
 

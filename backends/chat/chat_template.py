@@ -2,11 +2,12 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from math import inf
 
 from backends.base import Tokenizer, UsageError
+from backends.chat.accepted_form import TEMPLATE_REFUSES, Form, accepted_form
 from backends.chat.changed_texts import changed_message, changed_tool, texts_of
 from backends.chat.control_marks import ControlMarks, unused_mark
 from backends.chat.described_tools import describe_tools
@@ -26,6 +27,11 @@ measured."""
 
 _PROBE = "\t"
 """White space that shows whether a template trims contents: none writes it around them itself."""
+
+_SWITCHES = ("/no_think", "/think")
+"""What some templates take out of contents, as they read it as an option."""
+
+_LEAVES_OUT = "the model's chat template leaves {} of the messages out"
 
 PLAIN_STOPS = ("\nUser:", "\nSystem:")
 """Texts that end a reply in the plain form, which has no control tokens."""
@@ -122,6 +128,9 @@ class ChatTemplate:
         """Tokens of a conversation up to the start of the assistant's reply.
 
         tools: those that the model may call, told by its template, or in words where it knows none.
+
+        Raises:
+            UsageError: the template refuses the conversation, or leaves the question out.
         """
         whole = [changed_message(message, whole_characters) for message in messages]
         offered = [changed_tool(tool, whole_characters) for tool in tools]
@@ -146,7 +155,7 @@ class ChatTemplate:
     ) -> Prompt:
         support = self._tool_support()
         for turns in (guarded, _one_call_a_turn(guarded)) if support else ():
-            text, _ = self._render(turns, tools, support)
+            text = self._whole(turns, tools, support)
             if text is not None and support is not None:
                 form = ReplyForm(support.form if tools else None, opened_thinking(text))
                 return Prompt(self._encode(text, marks), form=form)
@@ -157,13 +166,18 @@ class ChatTemplate:
         """How the template takes tools, tried once."""
         if not self._is_probed:
             self._is_probed = True
-            self._known_support = probe_tool_support(self._source or "", self._rendered)
+            self._known_support = probe_tool_support(self._source or "", self._whole)
         return self._known_support
 
-    def _rendered(
-        self, messages: Sequence[Message], tools: Sequence[Tool], support: ToolSupport
+    def _whole(
+        self, messages: Sequence[Message], tools: Sequence[Tool], support: ToolSupport | None
     ) -> str | None:
-        return self._render(messages, tools, support)[0]
+        """The template's text of a conversation, None if it loses anything of it."""
+        try:
+            text, note = self._render(messages, tools, support)
+        except UsageError:
+            return None
+        return None if note else text
 
     def frame(self, messages: Sequence[Message]) -> PromptFrame | None:
         """The prompt around the content of a user's message after these.
@@ -176,11 +190,14 @@ class ChatTemplate:
         hole = unused_mark((*known, marks.mark))
         guarded = [changed_message(message, marks.hide) for message in whole]
         guarded.append(Message("user", f"{_PROBE}{hole}{_PROBE}"))
-        text, _ = self._render(guarded)
-        before, *others = (plain_form(guarded) if text is None else text).split(hole)
-        if len(others) != 1:
+        try:
+            text, _ = self._render(guarded)
+        except UsageError:
             return None
+        before, *others = (plain_form(guarded) if text is None else text).split(hole)
         is_trimmed = not before.endswith(_PROBE)
+        if len(others) != 1 or is_trimmed == others[0].startswith(_PROBE):
+            return None
         before, after = before.removesuffix(_PROBE), others[0].removeprefix(_PROBE)
         return PromptFrame(before, after, is_trimmed, marks, self._encode)
 
@@ -202,34 +219,58 @@ class ChatTemplate:
         tools: Sequence[Tool] = (),
         support: ToolSupport | None = None,
     ) -> tuple[str | None, str]:
+        """The template's text of a conversation, None if it fails, and a note where it matters.
+
+        Raises:
+            UsageError: it refuses the conversation, or leaves the question out.
+        """
         if self._source is None:
             return None, "the model ships no chat template: a plain form is used"
-        as_text = support is not None and support.arguments_as_text
-        answer = self._run(self._source, messages, tools, as_text)
-        for written in _other_places_of_system(messages):
-            if not answer.get("error", "").startswith("TemplateError"):
-                break
-            answer = self._run(self._source, written, tools, as_text)
-        text = answer.get("text")
-        if text is not None and text == whole_characters(text):
-            return text, ""
-        why = answer.get("error", "it wrote an unpaired surrogate")
-        return None, f"the model's chat template failed ({why}): a plain form is used"
+        with self._process.opened(self._source, starts_next=self._starts_next) as render:
 
-    def _run(
-        self, source: str, messages: Sequence[Message], tools: Sequence[Tool], as_text: bool
-    ) -> dict[str, str]:
+            def rendered(turns: Sequence[Message], in_parts: Set[str]) -> dict[str, str]:
+                return render(*self._variables(turns, tools, support, in_parts))
+
+            form = accepted_form(messages, rendered)
+            if isinstance(form, Form):
+                answer = rendered(form.change(messages), form.in_parts)
+            else:
+                answer = {"error": form}
+        text, why = answer.get("text"), answer.get("error", "it wrote an unpaired surrogate")
+        if not why or (text is not None and not _has_question(text, messages)):
+            raise UsageError(
+                "the question cannot be asked",
+                "the model's chat template leaves it out of the prompt",
+                "Use another file of this model, or another model.",
+            )
+        if why.startswith(TEMPLATE_REFUSES):
+            why = why.removeprefix(TEMPLATE_REFUSES)
+            raise UsageError("the model's chat template refuses this conversation", why)
+        if text is None or text != whole_characters(text):
+            return None, f"the model's chat template failed ({why}): a plain form is used"
+        left_out = form.left_out if isinstance(form, Form) else 0
+        return text, _LEAVES_OUT.format(left_out) if left_out else ""
+
+    def _variables(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        support: ToolSupport | None,
+        in_parts: Set[str],
+    ) -> tuple[dict[str, object], int]:
+        """What the template reads, and how many characters it may write."""
+        as_text = support is not None and support.arguments_as_text
+        turns = message_variables(messages, arguments_as_text=as_text, in_parts=in_parts)
         variables: dict[str, object] = {
-            "messages": message_variables(messages, arguments_as_text=as_text),
+            "messages": turns,
             "add_generation_prompt": True,
             "bos_token": self._text_of(self._tokenizer.bos),
             "eos_token": self._text_of(self._tokenizer.eos),
         }
         if tools:
             variables["tools"] = tool_variables(tools)
-        written = [variables["messages"], variables.get("tools")]
-        max_chars = 4 * len(json.dumps(written, ensure_ascii=False)) + (1 << 16)
-        return self._process.render(source, variables, max_chars, starts_next=self._starts_next)
+        written = [turns, variables.get("tools")]
+        return variables, 4 * len(json.dumps(written, ensure_ascii=False)) + (1 << 16)
 
     def _text_of(self, token: int | None) -> str:
         return "" if token is None else self._tokenizer.entry(token).decode(errors="replace")
@@ -240,6 +281,16 @@ class ChatTemplate:
         for part, special in marks.split(text):
             tokens += tokenizer.encode(part, special=special)
         return with_bos(tokens, tokenizer)
+
+
+def _has_question(text: str, messages: Sequence[Message]) -> bool:
+    """Whether a prompt has the user's last words: as they are, as JSON, or without switches."""
+    question = next((turn.content for turn in messages[::-1] if turn.role == "user"), "").strip()
+    switched = question
+    for switch in _SWITCHES:
+        switched = switched.replace(switch, "").strip()
+    as_json = json.dumps(question, ensure_ascii=False)[1:-1]
+    return any(form in text for form in (question, as_json, switched))
 
 
 def with_bos(tokens: list[int], tokenizer: Tokenizer) -> list[int]:
@@ -253,26 +304,6 @@ def plain_form(messages: Sequence[Message]) -> str:
     """Text of a conversation for a model without a template."""
     turns = [f"{message.role.capitalize()}: {message.content}" for message in messages]
     return "\n\n".join([*turns, "Assistant:"])
-
-
-def _other_places_of_system(messages: Sequence[Message]) -> Iterator[list[Message]]:
-    """Messages for templates that accept a system message at the beginning only, or none at all."""
-    system = [message.content for message in messages if message.role == "system"]
-    if not system:
-        return
-    others = [message for message in messages if message.role != "system"]
-    first = [Message("system", "\n\n".join(system)), *others]
-    if first != list(messages):
-        yield first
-    yield _without_system(first)
-
-
-def _without_system(messages: Sequence[Message]) -> list[Message]:
-    """Messages with the system message before the first words of the user."""
-    system, *rest = messages
-    if rest and rest[0].role == "user":
-        return [Message("user", f"{system.content}\n\n{rest[0].content}"), *rest[1:]]
-    return [Message("user", system.content), *rest]
 
 
 def _one_call_a_turn(messages: Sequence[Message]) -> list[Message]:

@@ -4,13 +4,19 @@ import contextlib
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Generator
 from pathlib import Path
+from threading import Event, Timer
 from typing import Any
 
 _WORKER = Path(__file__).with_name("template_worker.py")
 _SECONDS = 10.0
-"""Time limit of a rendering, which takes milliseconds, and of what is left of the child's start,
-which a busy machine may delay."""
+"""Time limit of all renderings for a prompt, which take milliseconds, and of what is left of the
+child's start, which a busy machine may delay."""
+
+Render = Callable[[dict[str, Any], int], dict[str, str]]
+"""Renders a template with variables to {"text": ...}, or {"error": ...} also where that has more
+than so many characters."""
 
 
 class TemplateProcess:
@@ -24,22 +30,34 @@ class TemplateProcess:
         self._waiting: subprocess.Popen[bytes] | None = _start()
         self._is_closed = False
 
-    def render(
-        self,
-        template: str,
-        variables: dict[str, Any],
-        max_chars: int,
-        *,
-        starts_next: bool = True,
-    ) -> dict[str, str]:
-        """Render to {"text": ...} or {"error": ...}; a template never causes an exception."""
+    @contextlib.contextmanager
+    def opened(self, template: str, *, starts_next: bool = True) -> Generator[Render]:
+        """Render a template as often as a prompt needs; it never causes an exception."""
         worker = self._waiting or _start()
         self._waiting = None
-        request = {"template": template, "variables": variables, "max_chars": max_chars}
-        answer = _ask(worker, json.dumps(request).encode() + b"\n")
-        if starts_next:
-            self.get_ready()
-        return answer
+        is_late = Event()
+        clock = Timer(_SECONDS, lambda: (is_late.set(), worker.kill()))
+        clock.daemon = True
+        clock.start()
+
+        def render(variables: dict[str, Any], max_chars: int) -> dict[str, str]:
+            try:
+                _tell(worker, [variables, max_chars])
+                assert worker.stdout is not None
+                return json.loads(worker.stdout.readline())
+            except (OSError, ValueError):
+                late = f"it ran for over {_SECONDS:.0f} s"
+                return {"error": late if is_late.is_set() else "its process ended"}
+
+        try:
+            with contextlib.suppress(OSError):  # each rendering then tells
+                _tell(worker, template)
+            yield render
+        finally:
+            clock.cancel()
+            _end(worker)
+            if starts_next:
+                self.get_ready()
 
     def get_ready(self) -> None:
         """Start the next child, if none waits; after close nothing would end it."""
@@ -64,16 +82,10 @@ def _start() -> subprocess.Popen[bytes]:
     )
 
 
-def _ask(worker: subprocess.Popen[bytes], request: bytes) -> dict[str, str]:
-    try:
-        output, _ = worker.communicate(request, timeout=_SECONDS)
-        return json.loads(output)
-    except subprocess.TimeoutExpired:
-        return {"error": f"it ran for over {_SECONDS:.0f} s"}
-    except (OSError, ValueError):
-        return {"error": "its process ended"}
-    finally:
-        _end(worker)
+def _tell(worker: subprocess.Popen[bytes], value: object) -> None:
+    assert worker.stdin is not None
+    worker.stdin.write(json.dumps(value).encode() + b"\n")
+    worker.stdin.flush()
 
 
 def _end(worker: subprocess.Popen[bytes]) -> None:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import cast
 
 from backends.chat.message import Message, Tool, ToolCall
@@ -13,13 +13,17 @@ _SHORT_ID = re.compile("[A-Za-z0-9]{9}")
 
 
 def message_variables(
-    messages: Sequence[Message], *, arguments_as_text: bool
+    messages: Sequence[Message], *, arguments_as_text: bool, in_parts: Set[str] = frozenset()
 ) -> list[dict[str, object]]:
-    """Turns as a template reads them; the arguments of a call are an object or its JSON text."""
+    """Turns as a template reads them; the arguments of a call are an object or its JSON text.
+
+    in_parts: roles whose contents are lists of parts.
+    """
     names = {call.id: call.name for message in messages for call in message.calls}
     turns: list[dict[str, object]] = []
     for message in messages:
-        turn: dict[str, object] = {"role": message.role, "content": message.content}
+        parts = [{"type": "text", "text": message.content}] if message.role in in_parts else None
+        turn: dict[str, object] = {"role": message.role, "content": parts or message.content}
         if message.calls:
             turn["tool_calls"] = [_call(call, arguments_as_text) for call in message.calls]
         if message.answers:

@@ -1,4 +1,4 @@
-"""Child process that renders one chat template; run by path, reads and writes JSON.
+"""Child process that renders one chat template; run by path, reads and writes lines of JSON.
 
 A template is an untrusted program. The sandbox isolates it from the system, the limits below bound
 its memory and processor time, and the parent kills the process if it takes too long.
@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from datetime import datetime
+from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from jinja2 import TemplateError, nodes
@@ -20,6 +21,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from jinja2 import Template
 
 MAX_MEMORY_BYTES = 1 << 29
 MAX_SECONDS = 10
@@ -67,24 +70,30 @@ def _limit_resources() -> None:
             continue
 
 
-def main() -> None:
-    """Read {template, variables, max_chars}, write {text} or {error}."""
-    environment = _environment()
-    request = json.loads(sys.stdin.buffer.readline())
-    _limit_resources()
+def _rendered(make: "Callable[[], Template]", variables: Any, max_chars: int) -> dict[str, str]:
     try:
-        text = environment.from_string(request["template"]).render(request["variables"])
-        over = len(text) > request["max_chars"]
-        answer = {"error": f"it wrote {len(text):,} characters"} if over else {"text": text}
+        text = make().render(variables)
+        over = len(text) > max_chars
+        return {"error": f"it wrote {len(text):,} characters"} if over else {"text": text}
     except MemoryError:
-        answer = {"error": "it asked for too much memory"}
+        return {"error": "it asked for too much memory"}
     except Exception as error:
         why = f"{type(error).__name__}: {error}"[:500]
-        answer = {"error": why.encode(errors="replace").decode()}
-    sys.stdout.buffer.write(json.dumps(answer).encode())
+        return {"error": why.encode(errors="replace").decode()}
+
+
+def main() -> None:
+    """Read a template, then lines of [variables, max_chars]; write {text} or {error} for each."""
+    environment, lines = _environment(), sys.stdin.buffer
+    source = json.loads(lines.readline())
+    make = cache(lambda: environment.from_string(source))
+    _limit_resources()
+    for line in lines:
+        answer = _rendered(make, *json.loads(line))
+        sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n")
+        sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":
     main()
-    sys.stdout.buffer.flush()
     os._exit(0)  # to take the interpreter down takes 20 ms, for which the prompt would wait

@@ -32,7 +32,7 @@ _SAID = (
 
 
 class TemplateKind:
-    """Chat templates; a damaged one must yield a prompt in the plain form, with a note."""
+    """Chat templates; a damaged one is refused by name, or the plain form is used, with a note."""
 
     name = "template"
     file_name = "chat_template.jinja"

@@ -12,6 +12,7 @@ from app.chat.conversation import Conversation
 from backends.chat.chat_template import ChatTemplate
 from backends.chat.message import Message
 from tests.fixtures.byte_tokenizer import END, START, ByteTokenizer
+from tests.fixtures.chatml import ChatmlHere
 from tests.fixtures.tokenizers import ToyTokenizer
 
 if TYPE_CHECKING:
@@ -21,27 +22,8 @@ N_CTX = 4096
 EARLIER = [Message("user", "Hi"), Message("assistant", "Hello")]
 
 
-class Process:
-    """Stands for TemplateProcess: writes a common template, and counts how often."""
-
-    def __init__(self) -> None:
-        self.rendered = 0
-
-    def get_ready(self) -> None:
-        """Nothing needs to be started."""
-
-    def render(
-        self, template: str, variables: dict[str, Any], *_: int, **__: bool
-    ) -> dict[str, str]:
-        self.rendered += 1
-        turns = [
-            f"{START}{turn['role']}\n{turn['content']}{END}\n" for turn in variables["messages"]
-        ]
-        return {"text": "".join([*turns, f"{START}assistant\n"])}
-
-
-def made(process: Process | None = None) -> ChatTemplate:
-    return ChatTemplate(ByteTokenizer("any"), cast("TemplateProcess", process or Process()))
+def made(process: ChatmlHere | None = None) -> ChatTemplate:
+    return ChatTemplate(ByteTokenizer("any"), cast("TemplateProcess", process or ChatmlHere()))
 
 
 def expected(text: str, *, is_typing: bool = True, system: str = "") -> Expected:
@@ -94,21 +76,21 @@ def test_tokens_that_depend_on_what_follows_are_not_certain() -> None:
     """Here a token may end a word and begin the next one, and another a word and the line."""
     pieces = [b"", *(bytes([code]) for code in range(256)), b"d a", b"d 1", b"d\n\n", b"w"]
     tokenizer = ToyTokenizer(pieces)
-    found = CertainTokens(ChatTemplate(tokenizer, cast("TemplateProcess", Process())), N_CTX)
+    found = CertainTokens(ChatTemplate(tokenizer, cast("TemplateProcess", ChatmlHere())), N_CTX)
     tokens = found.of(Expected(Conversation("", [Message("user", "a word x")]), 0.0, True)).tokens
     assert b"".join(map(tokenizer.piece, tokens)).endswith(b"User: a wor")
 
 
 def test_a_template_is_rendered_once_for_a_conversation_not_for_each_word() -> None:
-    process = Process()
+    process = ChatmlHere()
     certain = CertainTokens(made(process), N_CTX)
     text = ""
     for word in ("these", "are", "six", "words", "of", "text"):
         text += f"{word} "
         assert len(certain.of(expected(text)).tokens) > len(text)
-    assert process.rendered == 1
+    assert process.opened_for == 1
     certain.of(expected(text, system="Be brief."))
-    assert process.rendered == 2
+    assert process.opened_for == 2
 
 
 class Counting(ByteTokenizer):
@@ -125,7 +107,7 @@ class Counting(ByteTokenizer):
 
 def test_what_stands_before_a_text_is_encoded_once_not_for_each_word() -> None:
     tokenizer = Counting()
-    certain = CertainTokens(ChatTemplate(tokenizer, cast("TemplateProcess", Process())), N_CTX)
+    certain = CertainTokens(ChatTemplate(tokenizer, cast("TemplateProcess", ChatmlHere())), N_CTX)
     certain.of(expected("one "))
     first = len(tokenizer.encoded)
     certain.of(expected("one two "))
@@ -134,7 +116,7 @@ def test_what_stands_before_a_text_is_encoded_once_not_for_each_word() -> None:
 
 def test_a_text_that_cannot_fit_is_not_encoded() -> None:
     tokenizer = Counting()
-    certain = CertainTokens(ChatTemplate(tokenizer, cast("TemplateProcess", Process())), 100)
+    certain = CertainTokens(ChatTemplate(tokenizer, cast("TemplateProcess", ChatmlHere())), 100)
     assert certain.of(expected("x" * 2000)) == BegunPrompt()
     assert tokenizer.encoded == []
 
@@ -156,46 +138,58 @@ def test_of_a_message_that_does_not_fit_nothing_is_read() -> None:
     assert CertainTokens(made(), 100).of(expected("x" * 99)) == BegunPrompt()
 
 
-class Silent(Process):
+class Twice(ChatmlHere):
+    """Writes everything twice, so that no content has one place."""
+
+    def render(self, variables: dict[str, Any], max_chars: int) -> dict[str, str]:
+        return {"text": super().render(variables, max_chars)["text"] * 2}
+
+
+class Silent(ChatmlHere):
     """Writes the same, whatever was said."""
 
-    def render(
-        self, template: str, variables: dict[str, Any], *_: int, **__: bool
-    ) -> dict[str, str]:
-        self.rendered += 1
+    def render(self, variables: dict[str, Any], max_chars: int) -> dict[str, str]:
+        del variables, max_chars
         return {"text": "always the same"}
+
+
+@pytest.mark.parametrize("is_typing", [True, False])
+def test_of_a_template_that_leaves_the_question_out_nothing_is_read(is_typing: bool) -> None:
+    """Sending it tells why."""
+    certain = CertainTokens(made(Silent()), N_CTX)
+    assert certain.of(expected("one two ", is_typing=is_typing)) == BegunPrompt()
 
 
 def test_with_a_template_without_a_place_for_the_text_nothing_is_certain_of_what_is_typed() -> None:
     """And no word costs a rendering."""
-    process = Silent()
+    process = Twice()
     certain = CertainTokens(made(process), N_CTX)
     assert certain.of(expected("one two ")) == BegunPrompt()
     assert certain.of(expected("one two three ")) == BegunPrompt()
-    assert process.rendered == 1
+    assert process.opened_for == 1
 
 
 def test_a_message_that_is_sent_is_rendered_once_and_for_its_request_too() -> None:
     """However the template writes it."""
-    process = Silent()
+    process = Twice()
     template = made(process)
     sent = expected("one two ", is_typing=False)
     found = CertainTokens(template, N_CTX).of(sent)
     prompt, _ = sent.conversation.fit(template.urgent_prompt, N_CTX)
     assert found.tokens == prompt.tokens[:-1]
-    assert process.rendered == 1
+    assert process.opened_for == 1
 
 
 def test_a_text_as_it_would_be_sent_is_the_prompt_of_its_request() -> None:
-    process = Process()
+    process = ChatmlHere()
     template = made(process)
     certain = CertainTokens(template, N_CTX)
     typed = expected("one two thr", system="Be brief.")
     begun = certain.of(typed)
     found = certain.as_sent(typed)
-    rendered = process.rendered
+    rendered = process.opened_for
     prompt, _ = typed.conversation.fit(template.urgent_prompt, N_CTX)
-    assert process.rendered == rendered
+    assert process.opened_for == rendered
     assert found.tokens == prompt.tokens[:-1]
     assert found.tokens[: len(begun.tokens)] == begun.tokens
     assert len(found.tokens) > len(begun.tokens)

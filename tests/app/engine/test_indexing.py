@@ -75,6 +75,19 @@ def on_disk(paths: Paths) -> bytes:
     return b"".join(path.read_bytes() for path in paths.retrieval.rglob("*.segment"))
 
 
+def test_a_chat_that_the_template_refuses_is_indexed_too(
+    history: History, paths: Paths, tokenizer: ToyTokenizer
+) -> None:
+    tokenizer.chat_template = "{{ raise_exception('no') }}"
+    said(history, "What is the answer?")
+    with closing(TemplateProcess()) as process:
+        corpus = Corpus(paths.retrieval / "vocabulary", VOCABULARY)
+        with closing(Indexing(corpus, ChatTemplate(tokenizer, process), paths)) as indexing:
+            caught_up(indexing)
+            assert indexing.news() == ""
+    assert ANSWER[12:] in followed(paths, ANSWER[:12])
+
+
 def test_what_was_said_is_found(history: History, indexing: Indexing, paths: Paths) -> None:
     said(history, "What is the answer?")
     caught_up(indexing)

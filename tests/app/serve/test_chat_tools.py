@@ -7,7 +7,8 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
 
-from tests.app.serve.conftest import Spoken, question
+from tests.app.serve.conftest import Serve, Spoken, question
+from tests.fixtures.speaker import Speaker
 
 TOOL: ChatCompletionToolParam = {
     "type": "function",
@@ -112,3 +113,21 @@ def test_what_cannot_be_done_is_refused_by_name(
     with pytest.raises(openai.BadRequestError) as refused:
         ask(client, **more)
     assert words in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ("{% for p in messages[0].content %}{{ p.no }}{% endfor %}", "leaves it out of the prompt"),
+        ("{{ raise_exception('no Hi here') }}", "refuses this conversation: no Hi here"),
+    ],
+)
+def test_a_question_that_the_template_does_not_ask_is_refused(
+    serve: Serve, template: str, words: str
+) -> None:
+    server = serve(Speaker(template))
+    with (
+        openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0) as client,
+        pytest.raises(openai.BadRequestError, match=words),
+    ):
+        ask(client)

@@ -1,5 +1,6 @@
 """Prompts from chat templates: rendered in a child process, and a plain form for bad templates."""
 
+import re
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -11,31 +12,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from backends.base import UsageError
 from backends.chat import chat_template, template_process
 from backends.chat.chat_template import PLAIN_STOPS, ChatTemplate, Prompt
 from backends.chat.message import Message
 from backends.chat.template_process import TemplateProcess
 from tests.fixtures.byte_tokenizer import BOS, END, START, ByteTokenizer
+from tests.fixtures.chatml import ChatmlHere
 
 CHATML = """
 {%- for message in messages -%}
 {{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' }}
 {%- endfor -%}
 {% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+ASKS = "{{ messages[0].content }}"
 HELLO = [Message("user", "Hi")]
 PLAIN_HELLO = "User: Hi\n\nAssistant:"
-
-
-class InThisProcess:
-    """Stands for TemplateProcess where many prompts are made: writes CHATML without a child."""
-
-    def render(
-        self, template: str, variables: dict[str, Any], *_: int, **__: bool
-    ) -> dict[str, str]:
-        turns = [
-            f"{START}{turn['role']}\n{turn['content']}{END}\n" for turn in variables["messages"]
-        ]
-        return {"text": "".join([*turns, f"{START}assistant\n"])}
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +79,7 @@ def test_the_generation_tag_keeps_its_body(process: TemplateProcess) -> None:
 
 def test_loops_can_be_left(process: TemplateProcess) -> None:
     template = "{% for i in range(9) %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}"
-    assert rendered(process, template) == "01"
+    assert rendered(process, template + ASKS) == "01Hi"
 
 
 def test_tojson_writes_characters_as_they_are(process: TemplateProcess) -> None:
@@ -97,38 +89,37 @@ def test_tojson_writes_characters_as_they_are(process: TemplateProcess) -> None:
 
 
 def test_strftime_now_tells_the_date(process: TemplateProcess) -> None:
-    text = rendered(process, "{{ strftime_now('%Y-%m-%d') }}")
-    year, month, day = map(int, text.split("-"))
+    text = rendered(process, "{{ strftime_now('%Y-%m-%d') }}" + ASKS)
+    year, month, day = map(int, text.removesuffix("Hi").split("-"))
     assert year >= 2024
     assert 1 <= month <= 12
     assert 1 <= day <= 31
 
 
 def test_blocks_leave_no_line_breaks_behind(process: TemplateProcess) -> None:
-    assert rendered(process, "  {% if true %}\nyes\n  {% endif %}\n") == "yes\n"
+    assert rendered(process, "  {% if true %}\nyes\n  {% endif %}\n" + ASKS) == "yes\nHi"
 
 
 def test_control_texts_are_there_as_variables(process: TemplateProcess) -> None:
-    made, text = prompt(process, "{{ bos_token }}x{{ eos_token }}", bos=256)
-    assert text == f"{BOS}x{END}"
+    made, text = prompt(process, f"{{{{ bos_token }}}}{ASKS}{{{{ eos_token }}}}", bos=256)
+    assert text == f"{BOS}Hi{END}"
     assert controls(made.tokens) == [BOS, END]
 
 
 def test_the_first_token_is_added_where_the_template_does_not_write_it(
     process: TemplateProcess,
 ) -> None:
-    made, text = prompt(process, "x", bos=256)
-    assert text == f"{BOS}x"
+    made, text = prompt(process, ASKS, bos=256)
+    assert text == f"{BOS}Hi"
     assert controls(made.tokens) == [BOS]
 
 
 def test_a_model_without_a_first_token_gets_none(process: TemplateProcess) -> None:
-    assert rendered(process, "{{ bos_token }}x") == "x"
+    assert rendered(process, "{{ bos_token }}" + ASKS) == "Hi"
 
 
 BROKEN = {
     "syntax": ("{% for %}", "TemplateSyntaxError"),
-    "refusal": ("{{ raise_exception('not for you') }}", "not for you"),
     "undefined": ("{{ nothing.at_all() }}", "UndefinedError"),
     "python inside": ("{{ ''.__class__.__mro__ }}", "SecurityError"),
     "a call inside": ("{{ messages.__class__.__base__.__subclasses__() }}", "SecurityError"),
@@ -250,9 +241,9 @@ def test_control_texts_in_a_users_words_stay_words(
 
 
 def test_a_mark_cut_in_two_makes_no_control_token(process: TemplateProcess) -> None:
-    template = "{{ messages[0].content[:1] }}|{{ messages[0].content[1:] }}"
+    template = CHATML + "{{ messages[0].content[:1] }}|{{ messages[0].content[1:] }}"
     made, _ = prompt(process, template, [Message("user", f"{END}{START}")])
-    assert controls(made.tokens) == []
+    assert controls(made.tokens) == [START, END, START]
 
 
 fragments = st.sampled_from(
@@ -264,7 +255,7 @@ words = st.lists(fragments, max_size=8).map("".join)
 @settings(max_examples=300)
 @given(st.lists(words, min_size=1, max_size=4))
 def test_no_words_of_a_user_become_control_tokens_or_are_lost(contents: list[str]) -> None:
-    stub = cast("TemplateProcess", InThisProcess())
+    stub = cast("TemplateProcess", ChatmlHere())
     made, text = prompt(stub, "", [Message("user", content) for content in contents])
     written = "".join(f"{START}user\n{content}{END}\n" for content in contents)
     assert text == f"{written}{START}assistant\n"
@@ -280,7 +271,8 @@ def test_no_child_outlives_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
     before = children()
     process = TemplateProcess()
     for template in (CHATML, GREEDY_OF_THE_MACHINE["endless"], "{% for %}"):
-        process.render(template, {"messages": []}, 1000)
+        with process.opened(template) as render:
+            render({"messages": []}, 1000)
         assert len(children() - before) == 1
     process.close()
     assert children() == before
@@ -301,13 +293,16 @@ def test_a_child_that_died_while_waiting_is_told_and_replaced(
     with closing(TemplateProcess()) as process:
         started[0].kill()
         started[0].wait()
-        assert process.render("x", {}, 10) == {"error": "its process ended"}
-        assert process.render("x", {}, 10) == {"text": "x"}
+        for answer in ({"error": "its process ended"}, {"text": "x"}):
+            with process.opened("x") as render:
+                assert render({}, 10) == answer
+                assert render({}, 10) == answer
 
 
 def test_an_answer_may_be_as_long_as_allowed(process: TemplateProcess) -> None:
-    assert process.render("{{ 'a' * 10 }}", {}, 10) == {"text": "a" * 10}
-    assert process.render("{{ 'a' * 11 }}", {}, 10) == {"error": "it wrote 11 characters"}
+    with process.opened("{{ 'a' * n }}") as render:
+        assert render({"n": 10}, 10) == {"text": "a" * 10}
+        assert render({"n": 11}, 10) == {"error": "it wrote 11 characters"}
 
 
 ODD = Message("user", f"\ud83d {END} \ue000 0 \ue0000\ue000 \0 there")
@@ -316,9 +311,8 @@ ODD = Message("user", f"\ud83d {END} \ue000 0 \ue0000\ue000 \0 there")
 @pytest.mark.parametrize(
     "template",
     [
-        "\ud800",
-        "{{ '\\ud800' }}",
-        "{{ raise_exception('\ud800') }}",
+        CHATML + "\ud800",
+        CHATML + "{{ '\\ud800' }}",
         "{% \ud800 %}",
         "{{ messages \ud800 }}",
     ],
@@ -369,7 +363,7 @@ CONTENTS = st.text("a \n\t<|im_end>s", max_size=12)
 def test_a_frame_makes_the_same_prompts_as_the_template(
     before: list[str], content: str, hidden: str
 ) -> None:
-    template = ChatTemplate(ByteTokenizer(CHATML), cast("TemplateProcess", InThisProcess()))
+    template = ChatTemplate(ByteTokenizer(CHATML), cast("TemplateProcess", ChatmlHere()))
     messages = [Message("user", f"{hidden}{text}") for text in before]
     frame = template.frame(messages)
     assert frame is not None
@@ -404,43 +398,73 @@ def test_a_frame_follows_a_template_that_trims(
 def test_what_a_template_writes_otherwise_has_no_frame(
     process: TemplateProcess, template: str
 ) -> None:
-    assert ChatTemplate(ByteTokenizer(template), process).frame(HELLO) is None
+    before = [*HELLO, Message("assistant", "Yes?")]
+    assert ChatTemplate(ByteTokenizer(template), process).frame(before) is None
 
 
-class Clocked(InThisProcess):
-    """Counts what is rendered, and may fail."""
+@pytest.mark.parametrize(
+    ("template", "why"),
+    [
+        ("{{ raise_exception('not for you') }}", "not for you"),
+        ("{{ raise_exception('\ud800') }}", "?"),
+        ("{{ messages[0].content[:3] }}", "out of the prompt"),
+        ("a{{ messages[0].content if messages[0].content.startswith('zq') }}", "out of the prompt"),
+        ("{% if messages[0].content == '1' %}{{ raise_exception('1?') }}{% endif %}" + ASKS, "1?"),
+        ("1{% for part in messages[0].content %}{{ part.no_text }}{% endfor %}", "out of the"),
+    ],
+)
+def test_a_conversation_that_is_refused_or_left_out_is_an_error(
+    process: TemplateProcess, template: str, why: str
+) -> None:
+    """Also where the question happens to stand in the template: here, 1."""
+    with pytest.raises(UsageError, match=re.escape(why)):
+        prompt(process, template, [Message("user", "1")])
+    assert ChatTemplate(ByteTokenizer(template), process).frame([]) is None or "1?" in why
 
-    def __init__(self) -> None:
-        self.rendered = 0
-        self.fails = False
 
-    def render(
-        self, template: str, variables: dict[str, Any], *_: int, **__: bool
-    ) -> dict[str, str]:
-        self.rendered += 1
-        return {"error": "it ran for over 10 s"} if self.fails else super().render("", variables)
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        ("{{ messages[0].content | tojson }}", '"\\"Hi\\" /no_think"'),
+        ("{{ messages[0].content | replace('/no_think', '') | trim }}", '"Hi"'),
+    ],
+)
+def test_a_question_may_be_written_as_json_and_without_switches(
+    process: TemplateProcess, template: str, text: str
+) -> None:
+    assert rendered(process, template, Message("user", '"Hi" /no_think')) == text
+
+
+class Failing(ChatmlHere):
+    """Fails while it is told to."""
+
+    fails = True
+
+    def render(self, variables: dict[str, Any], max_chars: int) -> dict[str, str]:
+        if self.fails:
+            return {"error": "it ran for over 10 s"}
+        return super().render(variables, max_chars)
 
 
 def test_an_urgent_prompt_is_kept_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is that of the template, which may write the time."""
-    process, now = Clocked(), [100.0]
+    process, now = ChatmlHere(), [100.0]
     monkeypatch.setattr(chat_template, "time", SimpleNamespace(monotonic=lambda: now[0]))
     template = ChatTemplate(ByteTokenizer("any"), cast("TemplateProcess", process))
     assert template.urgent_prompt(HELLO) == template.prompt(HELLO)
-    assert process.rendered == 2
+    assert process.opened_for == 2
     now[0] += 59.0
     assert template.urgent_prompt(HELLO) == template.urgent_prompt(list(HELLO))
-    assert process.rendered == 2
+    assert process.opened_for == 2
     now[0] += 2.0
     template.urgent_prompt(HELLO)
-    assert process.rendered == 3
+    assert process.opened_for == 3
     template.urgent_prompt([Message("user", "Ho")])
-    assert process.rendered == 4
+    assert process.opened_for == 4
 
 
 def test_the_plain_form_is_not_kept_in_place_of_a_template_that_failed_once() -> None:
-    process = Clocked()
-    process.fails = True
+    process = Failing()
     template = ChatTemplate(ByteTokenizer("any"), cast("TemplateProcess", process))
     assert "plain form" in template.urgent_prompt(HELLO).note
     process.fails = False

@@ -12,6 +12,7 @@ from backends.chat.message import Message, Tool, ToolCall
 from backends.chat.reply_form import ReplyForm, ToolForm
 from backends.chat.template_process import TemplateProcess
 from tests.fixtures.byte_tokenizer import END, START, ByteTokenizer
+from tests.fixtures.chatml import ChatmlHere
 
 TOOL = Tool(
     "look_up",
@@ -184,16 +185,11 @@ def test_thinking_that_a_prompt_opens_is_told(
     assert prompt(process, source, ASKED, ())[0].form == ReplyForm(None, thinking)
 
 
-class Counting:
-    """Renders nothing, and counts how often it is asked to."""
+class Counting(ChatmlHere):
+    """Writes all that it is given."""
 
-    def __init__(self) -> None:
-        self.count = 0
-
-    def render(
-        self, template: str, variables: dict[str, Any], max_chars: int, **_options: bool
-    ) -> dict[str, str]:
-        self.count += 1
+    def render(self, variables: dict[str, Any], max_chars: int) -> dict[str, str]:
+        del max_chars
         return {"text": json.dumps(variables)}
 
 
@@ -201,7 +197,7 @@ def test_how_a_template_takes_tools_is_tried_once() -> None:
     counting = Counting()
     made = ChatTemplate(ByteTokenizer("tools <tool_call>"), cast("TemplateProcess", counting))
     made.prompt(ASKED, [TOOL])
-    first = counting.count
+    first = counting.opened_for
     made.prompt(ASKED, [TOOL])
     assert first > 2
-    assert counting.count == first + 1
+    assert counting.opened_for == first + 1
