@@ -1,8 +1,10 @@
 """The SQLite file of the chats: opened, repaired if damaged, and written in transactions."""
 
+import math
 import os
 import sqlite3
 import stat
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +28,10 @@ _WAIT_SECONDS = 3.0
 
 _NEXT_WAIT_SECONDS = 0.05
 """The same after it was waited for in vain: whoever retries must not be held up each time."""
+
+SYNC_SECONDS = 2.0
+"""Most of an answer's growth that a power cut undoes; waiting for the disk at each of its steps
+would take time from the model."""
 
 _REPAIR_SECONDS = 60.0
 """Time to wait while another program repairs the file."""
@@ -60,6 +66,7 @@ class Database:
         self._may_repair = repairs
         self._has_waited = False
         self._data_version = -1
+        self._synced_at = -math.inf
         self._connection = sqlite3.connect(":memory:")
         try:
             self._connect()
@@ -78,7 +85,26 @@ class Database:
 
     def run(self, sql: str, values: Sequence[Value] = ()) -> sqlite3.Cursor:
         """Execute a statement in a transaction of its own."""
+        self._synced_at = time.monotonic()
         return self._healing(lambda: self.execute(sql, values)[0])
+
+    def run_unsynced(self, sql: str, values: Sequence[Value] = ()) -> sqlite3.Cursor:
+        """Execute a statement that a power cut may undo until a later one is synced.
+
+        It is synced itself if none was for SYNC_SECONDS.
+        """
+        if time.monotonic() - self._synced_at >= SYNC_SECONDS:
+            return self.run(sql, values)
+
+        def work() -> sqlite3.Cursor:
+            self.execute("PRAGMA synchronous = NORMAL")
+            try:
+                return self.execute(sql, values)[0]
+            finally:
+                with suppress(sqlite3.Error):
+                    self._connection.execute("PRAGMA synchronous = FULL")
+
+        return self._healing(work)
 
     def together(self, work: Callable[[], _Result]) -> _Result:
         """Run several statements, each by execute, in one transaction."""
@@ -93,6 +119,7 @@ class Database:
                     with suppress(sqlite3.Error):
                         self._connection.execute("ROLLBACK")
                 raise
+            self._synced_at = time.monotonic()
             return result
 
         return self._healing(transaction)

@@ -13,8 +13,8 @@ from app.history.page_file import PAGE_SIZES, PageFile
 from app.history.page_rows import RecoveredRow, rows
 from app.history.path import linked
 from app.history.schema import UNNAMED, prepare
-from backends.base.atomic_file import temporary_beside
-from backends.base.private_file import private_opener
+from backends.base.atomic_file import put_in_place, temporary_beside
+from backends.base.private_file import private_opener, sync_file, sync_folder
 from backends.base.regular_file import open_regular
 
 _MOST_TRIED_BYTES = 1 << 28
@@ -85,7 +85,7 @@ def repair(path: Path, wait_seconds: float, *, is_ours: bool) -> str:
         kept = _keep(path)
         for suffix in BESIDE:  # SQLite would apply an old log to the new file
             _beside(path, suffix).unlink(missing_ok=True)
-        fresh.replace(path)
+        put_in_place(fresh, path)
     finally:
         for suffix in ("", *BESIDE):
             with suppress(OSError):
@@ -119,6 +119,8 @@ def _keep(path: Path) -> Path:
 def _copy(source: Path, target: Path) -> None:
     with open_regular(source) as file, open(target, "xb", opener=private_opener) as copy:
         shutil.copyfileobj(file, copy)
+        sync_file(copy)
+    sync_folder(target.parent)
 
 
 def _recovered(path: Path) -> _Recovered:

@@ -223,7 +223,8 @@ def prepare(connection: sqlite3.Connection, wait_seconds: float) -> None:
         raise ForeignFileError
     _add_functions(connection)
     _write_ahead(connection, wait_seconds)
-    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA fullfsync = ON")  # macOS: past the drive's own cache
     connection.execute("PRAGMA secure_delete = ON")
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA cell_size_check = ON")

@@ -60,7 +60,7 @@ _ADD = f"""INSERT INTO messages (number, chat, role, text, ending, created, pare
     WHERE EXISTS (SELECT 1 FROM chats WHERE number = ?1)
     AND (?6 = 0 OR EXISTS (SELECT 1 FROM messages WHERE number = ?6 AND chat = ?1))"""
 
-_SHOW = """UPDATE {table} SET shown = ?1 WHERE number = ?2
+_SHOW = """UPDATE {table} SET shown = ?1 WHERE number = ?2 AND shown IS NOT ?1
     AND (?1 = 0 OR EXISTS (SELECT 1 FROM messages WHERE number = ?1 AND chat = ?3))"""
 
 _UPDATE = """UPDATE messages SET text = ?1, ending = ?2, lossy = ?3, writer = ?4 WHERE number = ?5
@@ -269,14 +269,15 @@ class History:
     def update(
         self, message: int, text: str, ending: str = "", *, lossy: str = "", writer: str = ""
     ) -> bool:
-        """Extend the text of a message.
+        """Extend the text of a message. writer: of an answer that grows.
 
         Returns:
             Whether it still exists and the new text begins with the saved one: what was said is
             never replaced.
         """
         row = (text, ending, lossy, writer, message)
-        return self._run(_UPDATE, row).rowcount > 0
+        run = self._run if ending or not writer else self._database.run_unsynced
+        return run(_UPDATE, row).rowcount > 0
 
     def show(self, chat: int, parent: int, message: int) -> None:
         """Show a message below another; parent: 0 for versions of the first question."""

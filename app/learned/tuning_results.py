@@ -134,6 +134,7 @@ def append_line(path: Path, line: bytes) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, FILE_MODE)
     try:
         written = os.write(descriptor, line)
+        os.fsync(descriptor)
     finally:
         os.close(descriptor)
     if written < len(line):

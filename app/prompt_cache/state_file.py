@@ -15,6 +15,7 @@ import numpy as np
 from backends.base import CacheState
 from backends.base.atomic_file import replacing
 from backends.base.checked_file import DamagedFileError, OtherVersionError, TabledFormat
+from backends.base.private_file import sync_file
 from backends.base.regular_file import open_regular
 
 KEY_BYTES = 32
@@ -95,6 +96,7 @@ def write_state(
                 piece = state.data[start : start + _PIECE_BYTES]
                 digest.update(piece)
                 file.write(piece)
+                sync_file(file)  # in pieces: one wait for all of it would hold up a question
             file.seek(0)
             fields = (key, digest.digest(), len(tokens), state.size)
             file.write(_FORMAT.head(fields, table))

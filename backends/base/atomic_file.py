@@ -1,5 +1,6 @@
 """Replacing files whole: written under a temporary name beside them, then renamed.
 
+The disk has the content before the name changes: a power cut would otherwise leave an empty file.
 A temporary name ends in the number of the writing process, so that files left by killed processes
 can be told from those still being written.
 """
@@ -12,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from backends.base.private_file import private_opener
+from backends.base.private_file import private_opener, sync_file, sync_folder
 
 _TEMPORARY_NAME = re.compile(r"\..+\.(\d+)")
 _LEFTOVER_SECONDS = 60.0
@@ -39,10 +40,23 @@ def replacing(path: Path, *, is_private: bool = True) -> Generator[BinaryIO]:
         temporary.unlink(missing_ok=True)  # left by a killed process, perhaps readable by all
         with open(temporary, "xb", opener=private_opener if is_private else None) as file:
             yield file
-        temporary.replace(path)
+        put_in_place(temporary, path)
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def put_in_place(written: Path, path: Path) -> Path:
+    """Rename a file that was written whole; a power cut leaves the old or the new one at path.
+
+    Raises:
+        OSError: it cannot be written out or renamed; the old file is untouched.
+    """
+    with open(written, "r+b") as file:  # Windows writes out only what may be changed
+        sync_file(file)
+    written.replace(path)
+    sync_folder(path.parent)
+    return path
 
 
 def write_whole(path: Path, content: bytes | str, *, is_private: bool = True) -> None:

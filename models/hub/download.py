@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backends.base import DownloadError
+from backends.base.atomic_file import put_in_place
 from models.byte_sizes import size_text
 from models.hub import receipts
 from models.hub.checksum import check
@@ -75,7 +76,7 @@ def _downloaded(
     yield from _received(repository, missing, cache, connection, settings)
     yield from _checked(missing, cache, settings)
     for file in missing:
-        contents[file.digest] = cache.part(file).replace(cache.home(file))
+        contents[file.digest] = put_in_place(cache.part(file), cache.home(file))
     for file in files:
         cache.enter(file, contents[file.digest])
     cache.update_main()

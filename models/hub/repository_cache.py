@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import BinaryIO, Self
 
 from backends.base import DownloadError
+from backends.base.atomic_file import put_in_place
+from backends.base.private_file import sync_folder
 from models.hub.hub_settings import HubSettings
 from models.hub.repository import Repository, RepositoryFile
 from models.hub.unfinished import PART_SUFFIX
@@ -103,12 +105,13 @@ class RepositoryCache:
             if not is_link(entry) or os.readlink(entry) != target:
                 entry.unlink(missing_ok=True)
                 entry.symlink_to(target)
+                sync_folder(entry.parent)
             return
         part = self.part(file)
         with content.open("rb") as source, opened_part(part) as copy:
             copy.truncate(0)
             shutil.copyfileobj(source, copy, 1 << 20)
-        part.replace(entry)
+        put_in_place(part, entry)
 
     def update_main(self) -> None:
         """Point the ref `main` to this commit.
@@ -120,7 +123,7 @@ class RepositoryCache:
         with opened_part(part) as out:
             out.truncate(0)
             out.write(self.snapshot.name.encode())
-        part.replace(self.refs / "main")
+        put_in_place(part, self.refs / "main")
 
     def _part(self, name: str) -> Path:
         of_writer = "" if name == self.writer else f"-{self.writer[:12]}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backends.base import DiskFullError, DraftUnavailableError, ModelInfo
-from backends.base.atomic_file import remove_leftovers
+from backends.base.atomic_file import put_in_place, remove_leftovers
 from backends.base.private_file import make_private_folder
 from backends.files.gguf_header import parts, read_header
 from backends.hardware.host import available_memory
@@ -107,7 +107,7 @@ class SelfDrafts:
     def _build(self, info: ModelInfo, stem: str, recipe: Recipe, progress: Progress) -> Path:
         with self.temporary() as partial:
             self.write(info.path, partial, recipe, progress)
-            return partial.replace(self.folder / f"{stem}-{partial.stat().st_size}.gguf")
+            return put_in_place(partial, self.folder / f"{stem}-{partial.stat().st_size}.gguf")
 
     @contextmanager
     def temporary(self) -> Generator[Path]:

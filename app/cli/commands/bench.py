@@ -32,6 +32,7 @@ from app.paths import Paths
 from app.printable import printable
 from app.settings.catalogue import known
 from backends.base import SpecchatError, UsageError
+from backends.base.atomic_file import write_whole
 
 _CONTEXT = 1024
 """Enough for the longest prompt and its reply; the baseline keeps a row of scores per token."""
@@ -139,9 +140,9 @@ def _report(result: Bench, paths: Paths, json: Path | None, html: Path | None) -
         stdout.write(printable(f"{table(result)}\n"))
     try:
         if _is_file(json):
-            json.write_text(json_format.dumps(result.as_json(), indent=1), encoding="utf-8")
+            write_whole(json, json_format.dumps(result.as_json(), indent=1), is_private=False)
         if html is not None:
-            html.write_text(_page(result, paths), encoding="utf-8", errors="replace")
+            write_whole(html, _page(result, paths), is_private=False)
     except OSError as error:
         raise SpecchatError("cannot write the results", error.strerror or str(error)) from error
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from backends.base.atomic_file import replacing
 from backends.base.checked_file import DamagedFileError, OtherVersionError, TabledFormat, crc32
+from backends.base.private_file import sync_file
 from backends.base.regular_file import open_regular
 from decoding.drafters.retrieval.document import STAMP_BYTES, Document
 from decoding.drafters.retrieval.suffix_order import suffix_order
@@ -178,7 +179,11 @@ def write_segment(
     with replacing(path) as file:
         file.write(_FORMAT.head((_BYTE_ORDER_MARK, vocabulary, *counts), table.tobytes()))
         for part in payload:
-            file.write(part.data)
+            whole = part.reshape(-1).view(np.uint8)
+            for start in range(0, whole.size, _PIECE_BYTES):
+                file.write(whole[start : start + _PIECE_BYTES].data)
+                sync_file(file)
+                yield
 
 
 def _laid_out(documents: Sequence[Document]) -> tuple[NDArray[np.uint32], NDArray[np.void]]:
