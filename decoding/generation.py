@@ -15,19 +15,37 @@ from decoding.prefill import read_prompt, reuse
 from decoding.sampling.logprobs import logprobs
 from decoding.sampling.sampler import Sampler
 from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.text import TextStream
 from decoding.verification.target_pass import Judged, drawn, fits, judge, settle
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Conditions that end a reply."""
+    """Conditions that end a reply.
+
+    text: grows with the tokens of the reply, which ends with the one that completes a stop text.
+    """
 
     max_tokens: int
     end_tokens: frozenset[int]
+    text: TextStream | None = None
+
+    def is_over(self, token: int) -> bool:
+        """Whether a token ended the reply, as the last one whose text was added."""
+        return token in self.end_tokens or (self.text is not None and self.text.stopped)
+
+    def up_to_end(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
+        """Those of a pass up to one that ends the reply, whatever was drafted; adds their text."""
+        for count, token in enumerate(tokens, 1):
+            if self.text is not None:
+                self.text.feed(token)
+            if self.is_over(token):
+                return tokens[:count]
+        return tokens
 
     def reason(self, token: int, emitted: int) -> FinishReason | None:
         """Why a reply ends with its emitted-th token, None if it goes on."""
-        if token in self.end_tokens:
+        if self.is_over(token):
             return FinishReason.STOP
         return FinishReason.LENGTH if emitted >= self.max_tokens else None
 
@@ -108,7 +126,7 @@ def _events(
             if is_cancelled():
                 yield Finish(FinishReason.CANCELLED)
                 return
-        step = _first_step(rows, sampler, history, top_logprobs, clock)
+        step = _first_step(rows, sampler, history, limits, top_logprobs, clock)
         yield from _steps(
             context, history, sampler, limits, drafter, step, is_cancelled, top_logprobs, clock
         )
@@ -158,10 +176,11 @@ def _first_step(
     rows: Logits,
     sampler: Sampler,
     history: Sequence[int],
+    limits: Limits,
     top_logprobs: int | None,
     clock: Callable[[], float],
 ) -> Step:
-    tokens = (drawn(rows[0], sampler, history),)
+    tokens = limits.up_to_end((drawn(rows[0], sampler, history),))
     told = logprobs(rows, (0,), tokens, top_logprobs) if top_logprobs is not None else ()
     return Step(tokens, "", 0, 0, 0.0, 0.0, 0.0, clock(), logprobs=told)
 
@@ -188,7 +207,7 @@ def _step(
         draft = replace(NO_DRAFT, silences=draft.silences)
     drafted_at = clock()
     judged = judge(context, history, draft, sampler, clock, top_logprobs)
-    tokens = _up_to_end(judged.accepted, judged.next_token, limits.end_tokens)
+    tokens = limits.up_to_end((*judged.accepted, judged.next_token))
     accepted = min(len(judged.accepted), len(tokens))
     settle(context, len(history), judged, accepted)
     ended = clock()
@@ -235,13 +254,3 @@ def _sources(draft: Draft, judged: Judged, accepted: int) -> tuple[str, ...]:
     if not draft.sources or judged.path is None:
         return draft.sources[:accepted]
     return tuple(draft.sources[node] for node in judged.path[:accepted])
-
-
-def _up_to_end(
-    accepted: tuple[int, ...], next_token: int, end_tokens: frozenset[int]
-) -> tuple[int, ...]:
-    """Accepted tokens and the model's own next one, up to a token that ends the reply."""
-    for position, token in enumerate(accepted):
-        if token in end_tokens:
-            return accepted[: position + 1]
-    return (*accepted, next_token)

@@ -27,8 +27,10 @@ class TextStream:
         self._calls = calls
         self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
         self._held: str = ""
-        self.decoded = 0
-        """Characters of all tokens so far, also of those held back."""
+        self.text = ""
+        """What was released so far."""
+        self.ends: list[int] = []
+        """Characters of the tokens up to the end of each, also of those held back."""
         self.stopped = False
         """Whether a stop text was reached; no text follows it."""
         self.stop_text = ""
@@ -37,16 +39,15 @@ class TextStream:
     def feed(self, token: int) -> str:
         """The text that a token adds; a possible beginning of a stop text is held back."""
         text = self._decode(self._piece(token))
-        self.decoded += len(text)
+        self.ends.append((self.ends[-1] if self.ends else 0) + len(text))
         return self._release(text)
 
     def finish(self) -> str:
         """The text still held back; an incomplete character becomes U+FFFD."""
         rest = self._release(self._decode(b"", True))
-        if self.stopped:
-            return rest
-        rest += self._held
-        self._held = ""
+        if not self.stopped:
+            self.text += self._held
+            rest, self._held = rest + self._held, ""
         return rest
 
     def _piece(self, token: int) -> bytes:
@@ -57,6 +58,11 @@ class TextStream:
         return entry if entry in self._control else b""
 
     def _release(self, text: str) -> str:
+        released = self._before_stop(text)
+        self.text += released
+        return released
+
+    def _before_stop(self, text: str) -> str:
         if self.stopped or not self._stops:
             return "" if self.stopped else text
         text = self._held + text

@@ -30,7 +30,7 @@ from backends.hardware.bandwidth import Bandwidth
 from backends.hardware.energy import Energy, EnergyMeter
 from backends.streaming.disk_speed import DiskSpeed
 from decoding.constraint.constraint import Constraint
-from decoding.events import Event, Finish, FinishReason, Prefill, Step
+from decoding.events import Event, Finish, Prefill, Step
 from decoding.generation import Limits, generate
 from decoding.planning.controller import Controller
 from decoding.sampling.sampling_settings import SamplingSettings
@@ -206,25 +206,25 @@ class Session:
         reply.grammar = options.grammar.kind if options.grammar else None
         own = ReplyDrafters(drafters_of(options, self.model.tokenizer, prompt, self.context.n_ctx))
         reply.own_drafters, reply.is_predicted = own.names, bool(options.prediction)
+        stops = (*prompt.stops, *options.stops)
+        text = TextStream(
+            self.model.tokenizer,
+            stops,
+            shows_control=options.shows_control,
+            calls=prompt.form.call_marks,
+        )
         try:
             with self.context.use() as context:
                 events = generate(
                     context,
                     prompt.tokens,
                     settings,
-                    Limits(max_tokens, self.model.tokenizer.end_tokens),
+                    Limits(max_tokens, self.model.tokenizer.end_tokens, text),
                     drafters=lambda: self._drafter(own),
                     is_cancelled=is_cancelled,
                     top_logprobs=options.top_logprobs,
                     constraint=constraint,
                     begun=prompt.begun,
-                )
-                stops = (*prompt.stops, *options.stops)
-                text = TextStream(
-                    self.model.tokenizer,
-                    stops,
-                    shows_control=options.shows_control,
-                    calls=prompt.form.call_marks,
                 )
                 yield from self._filled(reply, text, events)
         finally:
@@ -266,27 +266,21 @@ class Session:
         energy = Energy(self.meter)
         for event in events:
             reply.statistics.add(event)
-            added = ""
             if isinstance(event, Step):
                 reply.token_bytes |= self._bytes_of(event.logprobs)
                 reply.logprobs += event.logprobs
                 reply.token_ids += event.tokens
                 reply.provenance += event.provenance
-                for token in event.tokens:
-                    added += text.feed(token)
-                    reply.token_ends.append(text.decoded)
+                reply.token_ends += text.ends[len(reply.token_ends) :]
             elif isinstance(event, Finish):
-                added = text.finish()
-                reply.finish_reason = event.reason
+                text.finish()
+                reply.finish_reason, reply.stop_text = event.reason, text.stop_text
                 reply.joules = energy.joules
+            added = text.text[len(reply.text) :]
             reply.text += added
             yield event, added
             if isinstance(event, Prefill):
                 energy.start()
-            if text.stopped and reply.finish_reason is None:
-                reply.finish_reason, reply.stop_text = FinishReason.STOP, text.stop_text
-                reply.joules = energy.joules
-                return
 
     def _bytes_of(self, told: Iterable[TokenLogprob]) -> dict[int, bytes]:
         """What tokens stand for: those of some log probabilities, and the alternatives to them."""

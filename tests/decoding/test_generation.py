@@ -33,11 +33,14 @@ from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.sampling.distribution import Distribution, SamplingSettings, point_mass, uniform, warp
 from decoding.sampling.sampler import Sampler
+from decoding.telemetry import Statistics
+from decoding.text import TextStream
 from decoding.verification import target_pass
 from decoding.verification.verdict import TargetRows, Verdict
 from tests.fixtures.drafters import IdleDrafter
 from tests.fixtures.first_hit import FirstHit
 from tests.fixtures.forms import certain, distributions_in
+from tests.fixtures.pieces import Pieces
 
 if TYPE_CHECKING:
     from tests.decoding.conftest import FakeContext
@@ -298,6 +301,58 @@ def test_an_end_token_inside_a_draft_ends_the_reply_there(
     last = steps_of(events)[-1]
     assert (last.drafted, last.accepted) == (7, first)
     assert last.provenance == ("scripted",) * first
+
+
+class Knowing(IdleDrafter):
+    """Proposes what the model will say, beyond whatever ends its reply; a wrong token now and then.
+
+    count: of the tokens proposed at once.
+    """
+
+    name = "knowing"
+    is_free = True
+
+    def __init__(self, text: Sequence[int], count: int) -> None:
+        self._text = text
+        self._count = count
+
+    def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
+        tokens = [*self._text[len(history) :][: min(self._count, limit)]]
+        if len(history) % 5 == 0 and tokens:
+            tokens[-1] = (tokens[-1] + 1) % N_VOCAB
+        return certain(tuple(tokens), self.name, 1.0) if tokens else NO_DRAFT
+
+
+@common
+@given(seeds, prompts, st.lists(st.text("abcdef", min_size=1, max_size=4), max_size=3))
+def test_a_stop_text_ends_the_reply_with_its_token_however_much_was_drafted(
+    setting: Callable[[int], Setting], seed: int, prompt: list[int], stops: list[str]
+) -> None:
+    """The same tokens, text and counts as without drafts; a piece may have two letters."""
+    one, tokenizer = setting(seed), Pieces([b"a", b"b", b"c", b"d", b"e", b"fa"])
+    whole = greedy_reply(one, prompt, 16)
+    letters = [tokenizer.text(whole[:count]).decode() for count in range(1, 17)]
+    ended = next((at for at, text in enumerate(letters, 1) if any(s in text for s in stops)), None)
+    expected = whole[:ended]
+    begun = min([len(letters[-1]), *(at for s in stops if (at := letters[-1].find(s)) >= 0)])
+    for count in (0, 1, 3, 15):
+        text, statistics, context = (
+            TextStream(tokenizer, tuple(stops)),
+            Statistics(0.0),
+            one.context(),
+        )
+        limits, drafter = Limits(16, NO_END, text), Knowing([*prompt, *whole, 0, 1, 2], count)
+        replied = generate(context, prompt, GREEDY, limits, drafters=always(drafter))
+        events = checked(context, prompt, replied)
+        text.finish()
+        for event in events:
+            statistics.add(event)
+        provenance = [origin for step in steps_of(events) for origin in step.provenance]
+        assert tokens_of(events) == expected
+        assert text.text == letters[-1][:begun]
+        assert reason_of(events) is (FinishReason.STOP if ended else FinishReason.LENGTH)
+        assert statistics.completion_tokens == len(text.ends) == len(provenance) == len(expected)
+        assert statistics.accepted == provenance.count("knowing")
 
 
 def test_an_end_token_of_the_models_own_ends_the_reply(setting: Callable[[int], Setting]) -> None:

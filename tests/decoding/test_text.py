@@ -56,7 +56,7 @@ def test_a_character_waits_until_it_is_whole() -> None:
 
 def test_decoded_characters_count_those_held_back() -> None:
     stream = text_stream([b"a", SMILE.encode()[:2], SMILE.encode()[2:], b"\nUs"], ("\nUser:",))
-    counts = [(stream.feed(token), stream.decoded) for token in range(4)]
+    counts = [(stream.feed(token), stream.ends[-1]) for token in range(4)]
     assert counts == [("a", 1), ("", 1), (SMILE, 2), ("", 5)]
 
 

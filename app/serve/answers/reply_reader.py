@@ -121,22 +121,12 @@ class ReplyReader:
         length = self._splitter.reasoning_length if self._splitter else 0
         return sum(0 < end <= length for end in reply.token_ends)
 
-    def _completion_tokens(self, reply: Reply) -> int:
-        """Tokens of the reply; after a stop text those that begin before it.
-
-        So the count does not depend on how many tokens the last step drafted.
-        """
-        if not reply.stop_text:
-            return reply.statistics.completion_tokens
-        begins = (0, *reply.token_ends[:-1])
-        return sum(begin < len(reply.text) for begin in begins)
-
     def _usage(self, reply: Reply) -> Usage:
         statistics, predicted = reply.statistics, reply.predicted
         return Usage(
             statistics.prompt_tokens,
             statistics.cached_prompt_tokens,
-            self._completion_tokens(reply),
+            statistics.completion_tokens,
             self._reasoning_tokens(reply),
             accepted_prediction_tokens=predicted.accepted if predicted else 0,
             rejected_prediction_tokens=predicted.rejected if predicted else 0,

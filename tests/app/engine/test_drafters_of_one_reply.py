@@ -19,6 +19,7 @@ from backends.base import Model
 from backends.chat.chat_template import Prompt
 from decoding.constraint.grammar import Grammar, GrammarKind
 from decoding.drafting_state import State
+from decoding.events import Origin
 from decoding.sampling.sampling_settings import SamplingSettings
 
 pytestmark = pytest.mark.usefixtures("llamacpp", "drafting_pays")
@@ -89,6 +90,34 @@ def test_it_drafts_for_one_reply_and_is_gone(
     assert "prediction" not in after.statistics.by_drafter
     assert reply_metrics(session, after).drafters == tuple(names) == tuple(session.drafting.names)
     assert reply_report(session, after, GREEDY, TOKENS)["draft"]["predicted"] is None
+
+
+@pytest.mark.slow
+def test_what_was_drafted_after_a_stop_text_is_not_counted(
+    opened: Callable[[str], Session],
+) -> None:
+    """Not by the figures, --json, the history or the context: as without drafts."""
+    session = opened("lookup")
+    whole = replied(session).text
+    stop = whole[len(whole) // 3 :][:6]
+    plain, drafted = (
+        replied(session, options=ReplyOptions(stops=(stop,), prediction=prediction))
+        for prediction in ("", whole)
+    )
+    assert drafted.text == plain.text == whole[: whole.index(stop)]
+    assert drafted.stop_text == plain.stop_text == stop
+    assert drafted.statistics.steps < plain.statistics.steps
+    assert drafted.token_ids == plain.token_ids
+    assert drafted.token_ends == plain.token_ends
+    assert len(drafted.provenance) == len(drafted.token_ids)
+    for reply in (plain, drafted):
+        report = reply_report(session, reply, GREEDY, TOKENS)
+        assert reply.statistics.completion_tokens == len(plain.token_ids)
+        assert report["stats"]["completion_tokens"] == len(plain.token_ids)
+        accepted = sum(one.accepted for one in reply.statistics.by_drafter.values())
+        assert accepted == sum(origin not in set(Origin) for origin in reply.provenance)
+    held = [*session.raw_prompt(PROMPT).tokens, *plain.token_ids]
+    assert list(session.context.tokens) == held[: session.context.length]
 
 
 @pytest.mark.slow

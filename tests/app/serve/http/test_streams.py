@@ -260,14 +260,19 @@ def test_a_reply_names_the_model_that_gave_it(serve: Serve) -> None:
             assert b'"model":"another"' in read_until(connection, b'"usage"')
 
 
-def test_usage_counts_each_prompt_once_and_no_tokens_after_a_stop_text(serve: Serve) -> None:
+def test_usage_counts_each_prompt_once_and_tokens_up_to_a_stop_text_as_the_metrics_do(
+    serve: Serve,
+) -> None:
     server = serve(ScriptedModel(WORDS))
     one = post(server, COMPLETIONS, {"prompt": "longer"}).json["usage"]["prompt_tokens"]
     two = post(server, COMPLETIONS, {"prompt": ["longer", "b"], "n": 2}).json["usage"]
     assert two["prompt_tokens"] == 2 * one - len("onger")
+    counted = "specchat_completion_tokens_total"
+    before = float(server.served.metrics.text().decode().split(f"\n{counted} ")[1].split()[0])
     stopped = post(server, COMPLETIONS, {"prompt": "hi", "stop": "rd2 word3"}).json
     assert stopped["choices"][0]["text"] == "word0 word1 wo"
-    assert stopped["usage"]["completion_tokens"] == 3
+    assert stopped["usage"]["completion_tokens"] == 4, "the last one completes the stop text"
+    come_true(lambda: f"\n{counted} {before + 4}" in server.served.metrics.text().decode())
     refused = post(server, COMPLETIONS, {"prompt": ["a", "x" * 9000], "stream": True})
     assert refused.error["code"] == "context_length_exceeded"
 
