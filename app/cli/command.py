@@ -96,7 +96,7 @@ class OptionalJsonFile(Command):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         read: list[str] = []
-        for argument, following in zip(args, [*args[1:], "--"], strict=True):
+        for argument, following in zip(args, [*args, "--"][1:], strict=True):
             bare = argument == "--json" and following.startswith("-") and following != STDOUT
             read.append(f"--json={STDOUT}" if bare else argument)
         return super().parse_args(ctx, read)

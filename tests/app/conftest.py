@@ -89,14 +89,20 @@ def bare_home(home: Path, _measured_once: None) -> Path:
 
 @pytest.fixture
 def specchat(monkeypatch: pytest.MonkeyPatch) -> Specchat:
-    """Runs the command in this process: specchat("ask", "hi", stdin=b"") -> exit code and texts."""
+    """Runs the command in this process: specchat("ask", "hi", stdin=b"") -> exit code and texts.
 
-    def run(*arguments: str, stdin: bytes = b"") -> CompletedProcess[str]:
+    on_terminal: what it reads and writes takes itself for one.
+    """
+
+    def run(
+        *arguments: str, stdin: bytes = b"", on_terminal: bool = False
+    ) -> CompletedProcess[str]:
         streams = {"stdin": io.BytesIO(stdin), "stdout": io.BytesIO(), "stderr": io.BytesIO()}
         with monkeypatch.context() as patch:
             patch.setattr(sys, "argv", ["specchat", *arguments])
             for name, stream in streams.items():
                 text = io.TextIOWrapper(stream, encoding="utf-8", write_through=True)
+                patch.setattr(text, "isatty", lambda: on_terminal, raising=False)
                 patch.setattr(sys, name, text)
             with pytest.raises(SystemExit) as ended:
                 main()

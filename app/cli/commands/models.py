@@ -58,9 +58,10 @@ Name = Annotated[
         autocompletion=completion.installed_models,
     ),
 ]
-_LEGEND = """\
-memory: for the model and a context of 8,192 tokens; tight: over 90 % of the free memory;
-streams: a part of its weights is read from disk for each token (--stream)"""
+_LEGEND = (
+    "memory: for the model and a context of 8,192 tokens; tight: over 90 % of the free memory;",
+    "streams: a part of its weights is read from disk for each token (--stream)",
+)
 
 
 @models.command("list", cls=Command)
@@ -102,7 +103,7 @@ def _listing(listed: Sequence[Offered]) -> Iterator[str]:
             words = ", ".join(filter(None, parts))
             yield f"  {model.name:<{width}}  {size:>10}  {model.fit or '?':7}  {words}"
         yield ""
-    yield _LEGEND
+    yield from _LEGEND
     yield "download: specchat models pull NAME"
 
 
