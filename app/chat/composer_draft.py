@@ -21,9 +21,6 @@ from backends.base.regular_file import read_bounded
 
 _MOST_BYTES = 64 << 20
 _END_OF_TEXT = "\0"
-_MOST_FILES = 16
-"""Most apps at once that keep their unsent text."""
-
 
 Draft = tuple[str, tuple[Attachment, ...]]
 """A text and the pastes folded in it."""
@@ -103,10 +100,11 @@ class ComposerDraft:
 def _locked(first: Path) -> list[_LockedFile]:
     """Lock the first free file, and all others that earlier apps left."""
     locked: list[_LockedFile] = []
-    for number in range(1, _MOST_FILES + 1):
+    suffixes = (path.stem.rpartition("-")[2] for path in first.parent.glob(f"{first.stem}-*.txt"))
+    left = sorted(int(suffix) for suffix in suffixes if suffix.isdecimal())
+    number = 0
+    while number := next((one for one in left if one > number), 0) if locked else number + 1:
         path = first if number == 1 else first.with_stem(f"{first.stem}-{number}")
-        if locked and not path.exists():
-            continue
         lock = FileLock(path.with_name(f".{path.name}.lock"), mode=0o600)
         try:
             lock.acquire(blocking=False)

@@ -67,3 +67,19 @@ def test_a_paste_takes_no_more_room_than_its_text() -> None:
     draft.close()
     assert paths.unsent.stat().st_size < 3200
     assert ComposerDraft(paths).attachments == (paste,)
+
+
+def test_every_window_keeps_its_text_however_many_there_are() -> None:
+    paths = Paths.of_this_user()
+    windows = [ComposerDraft(paths) for _ in range(40)]
+    for number, window in enumerate(windows):
+        window.keep(f"text {number}")
+    for window in windows[::2]:
+        window.close()
+    again = ComposerDraft(paths)
+    assert again.left.split("\n\n") == [f"text {number}" for number in range(0, 40, 2)]
+    assert ComposerDraft(paths).left == ""
+    for window in windows[1::2]:
+        window.close()
+    last = ComposerDraft(paths)
+    assert last.left.split("\n\n") == [f"text {number}" for number in range(1, 40, 2)]
