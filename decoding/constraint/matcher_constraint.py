@@ -87,7 +87,7 @@ class MatcherConstraint:
         if self._ended(place):
             return None
         matcher = self._matched.matcher
-        bits = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
+        bits = np.frombuffer(self._matched.bitmask(), dtype=np.uint8)
         mask = np.unpackbits(bits, count=self._n_vocab, bitorder="little").view(np.bool_)
         mask[self._ends] = matcher.is_accepting()
         mask.flags.writeable = False

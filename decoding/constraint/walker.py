@@ -21,6 +21,10 @@ class Walker:
         self._make = make
         self._accepted: list[int] = []
         self._beyond: list[int] = []
+        self._masked = 0
+        """Tokens up to the place of the mask that the matcher keeps."""
+        self._parted: int | None = None
+        """Tokens up to where that place parts from this one; None if it does not."""
         self.matcher = make()
 
     def ask(self, question: Callable[[], AnswerT]) -> AnswerT:
@@ -52,6 +56,22 @@ class Walker:
         """
         return self.ask(lambda: self._walked(tokens))
 
+    def bitmask(self) -> bytes:
+        """Which tokens may follow where it is, a bit for each.
+
+        The matcher gives the mask that it keeps for every place with as many lexemes before it and
+        the same that may follow, though it be along another draft. The mask of where the two parted
+        holds for both.
+        """
+        length = len(self._accepted) + len(self._beyond)
+        if self._parted is not None and self._parted < length:
+            back = [*self._accepted, *self._beyond][self._parted :]
+            self.matcher.rollback(len(back))
+            self.matcher.compute_bitmask()
+            self.matcher.try_consume_tokens(back)
+        self._masked, self._parted = length, None
+        return self.matcher.compute_bitmask()
+
     def _walked(self, tokens: Sequence[int]) -> int:
         kept = 0
         for beyond, token in zip(self._beyond, tokens, strict=False):
@@ -61,6 +81,9 @@ class Walker:
         if kept < len(self._beyond):
             self.matcher.rollback(len(self._beyond) - kept)
             del self._beyond[kept:]
+            place = len(self._accepted) + kept
+            if place < self._masked:
+                self._masked = self._parted = place
         if kept < len(tokens):
             rest = list(tokens[kept:])
             self._beyond += rest[: self.matcher.try_consume_tokens(rest)]
@@ -81,3 +104,4 @@ class Walker:
         self.matcher = self._make()
         self.matcher.try_consume_tokens(self._accepted)
         self._beyond.clear()
+        self._masked, self._parted = 0, None

@@ -46,6 +46,26 @@ def test_nothing_is_allowed_after_a_forbidden_draft() -> None:
     assert allowed(constraint, A, B) == {C, STOP, LAST}, "it goes on as before"
 
 
+def test_a_mask_is_that_of_its_own_place_whichever_was_asked_for_before() -> None:
+    """The library keeps its last mask, and would give it for a place as far along another draft."""
+    text = 'start: "a" ("a" "a" "b" | "b" "a" "c")'
+    pieces = Pieces([b"a", b"b", b"ab", b"ac", END])
+    a, b, ab, ac = range(4)
+
+    def told(constraint: MatcherConstraint, *drafted: int) -> list[int]:
+        mask = constraint.allowed(drafted)
+        assert mask is not None
+        return np.flatnonzero(mask).tolist()
+
+    constraint = constraint_on(pieces, text, GrammarKind.LARK)
+    assert told(constraint, a, a) == [a, ab]
+    assert told(constraint, a, b) == [a, ac]
+    constraint = constraint_on(pieces, text, GrammarKind.LARK)
+    assert told(constraint, a, a) == [a, ab]
+    constraint.accept([a, b])
+    assert told(constraint) == [a, ac], "accepted after another draft was asked about"
+
+
 def test_only_accepted_tokens_advance_it() -> None:
     constraint = constraint_on(PIECES, "abc?")
     assert allowed(constraint, AB, C) == {STOP, LAST}
