@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from backends.base import PassStoppedError
 from backends.base.pass_stop import pass_is_stopped
-from decoding.draft import Drafter, Resting
+from decoding.draft import Drafter
 from decoding.events import Step
 from decoding.sampling.sampler import Sampler
 
@@ -60,8 +60,8 @@ class CurrentDrafter:
         return drafter
 
     def rest(self) -> None:
-        """Let the drafter work no more: the reply has ended, however it did."""
-        if isinstance(self._drafter, Resting):
+        """Let the drafter settle its last draft: the reply has ended, however it did."""
+        if self._drafter is not None:
             self._drafter.rest()
 
     def observe(self, step: Step) -> None:

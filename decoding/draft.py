@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from backends.base import Listener
 from backends.base.parent_array import count_leaves
@@ -198,13 +198,11 @@ class Drafter(Protocol):
         """
         ...
 
-
-@runtime_checkable
-class Resting(Protocol):
-    """A drafter that works between two of its calls, too."""
-
     def rest(self) -> None:
-        """Work no more until the next draft: the reply has ended, however it did."""
+        """Settle the last draft: the reply has ended, however it did, and need not be committed.
+
+        No work goes on, and nothing waits in a context that other drafters share.
+        """
         ...
 
 

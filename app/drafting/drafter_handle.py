@@ -69,6 +69,7 @@ class DrafterHandle:
     def close(self) -> None:
         """End its thread, free its models, close its files, and save learned n-grams."""
         for handle in self.all:
+            handle.member.rest()  # the end of a reply may still be told to it
             if handle.overlapping:
                 handle.overlapping.close()
             if handle.model:

@@ -14,6 +14,7 @@ from decoding.checks.distribution_check import (
     LENGTH,
     Outcome,
     ReplyDistribution,
+    compared,
     distance,
     exact_distribution,
     p_value,
@@ -130,9 +131,9 @@ def _findings(pair: _Tested, rule: LossyRule | None) -> Iterator[Finding | Doing
     yield from _greedy(pair, rounding)
     if rule is None:
         for settings in (_WARPED, _PENALISED):
-            yield from _distribution(pair, settings)
+            yield from _distribution(pair, settings, rounding)
     else:
-        yield from _distance(pair, rule)
+        yield from _distance(pair, rule, rounding)
     for member in pair.controller.drafters:
         if member.dropped:
             yield Finding(f"{member.name} stopped drafting: {member.dropped}.")
@@ -234,20 +235,24 @@ class _Drawn:
     @property
     def words(self) -> str:
         """The compared replies, in words."""
+        near_ties = sum(chance for start, chance in self.exact.items() if len(start) < LENGTH)
+        less = f" ({near_ties:.0%} only up to a near-tie of what can follow)" if near_ties else ""
         return (
-            f"the first {LENGTH} tokens of {self.every.total():,} replies, "
+            f"the first {LENGTH} tokens of {self.every.total():,} replies{less}, "
             f"with {self.forms.total():,} drafted,"
         )
 
 
 def _draw(
-    pair: _Tested, settings: SamplingSettings, seconds: float
+    pair: _Tested, settings: SamplingSettings, seconds: float, rounding: float
 ) -> Generator[Doing, None, _Drawn]:
     context, turns, where = pair.context, pair.controller.turns, _where(settings).lower()
     assert turns is not None
     yield Doing(f"{where}: the model's own distribution")
     prompt = _repetitive_prompt(pair, settings)
-    exact = exact_distribution(context, prompt, settings)
+    if pair.controller.max_branches > 1:
+        rounding = max(rounding, branch_difference(context, prompt[-_PASS_TOKENS:]))
+    exact = exact_distribution(context, prompt, settings, rounding=rounding)
     drawn = _Drawn(exact, [Counter() for _ in range(turns.count)])
     started = time.perf_counter()
     for number in range(REPLIES):
@@ -255,7 +260,7 @@ def _draw(
             yield Doing(f"{where}: reply {number} of {REPLIES}")
         turns.start(number)
         outcome, steps = reply(context, prompt, replace(settings, seed=number), pair.controller)
-        drawn.replies[number % turns.count][outcome] += 1
+        drawn.replies[number % turns.count][compared(exact, outcome)] += 1
         drawn.forms.update(tallied(steps, pair.names))
         if time.perf_counter() - started > seconds:
             break
@@ -274,8 +279,10 @@ def _repetitive_prompt(pair: _Tested, settings: SamplingSettings) -> list[int]:
     return prompt
 
 
-def _distribution(pair: _Tested, settings: SamplingSettings) -> Iterator[Finding | Doing]:
-    drawn = yield from _draw(pair, settings, _SECONDS / 2)
+def _distribution(
+    pair: _Tested, settings: SamplingSettings, rounding: float
+) -> Iterator[Finding | Doing]:
+    drawn = yield from _draw(pair, settings, _SECONDS / 2, rounding)
     chance = p_value(drawn.exact, *drawn.replies)
     lossless = chance >= FALSE_ALARM
     verdict = ("follow" if lossless else "do not follow") + " the model's own distribution"
@@ -287,9 +294,11 @@ def _distribution(pair: _Tested, settings: SamplingSettings) -> Iterator[Finding
     yield from _coverage(pair, settings, drawn.forms)
 
 
-def _distance(pair: _Tested, rule: LossyRule) -> Iterator[Finding | Doing | Distance]:
+def _distance(
+    pair: _Tested, rule: LossyRule, rounding: float
+) -> Iterator[Finding | Doing | Distance]:
     settings = replace(_PENALISED, lossy=rule)
-    drawn = yield from _draw(pair, settings, _SECONDS)
+    drawn = yield from _draw(pair, settings, _SECONDS, rounding)
     noise = plain_distances(drawn.exact, drawn.every.total())
     yield Finding(
         f"{_where(settings)}, {rule.words}: {drawn.words} were compared with the model's own "

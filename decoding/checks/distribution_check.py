@@ -23,11 +23,15 @@ Block rules differ from token-by-token rules from the second token of a draft on
 
 Outcome = tuple[int, ...]
 ReplyDistribution = dict[Outcome, float]
-"""The probability of each reply."""
+"""The probability of each reply; of its beginning, where rounding may decide what can follow."""
 
 _ROOM = 12
 """Tokens that a reply may continue beyond those compared, so that drafts are as long as in a long
 reply: the longest draft of the turns is 8."""
+
+_BORDER = 3
+"""Tokens beyond the possible ones that rounding may let in. A penalty may put others there, which
+are then not tried."""
 
 _SIMULATIONS = 20_000
 """Simulated samples behind a p-value: its resolution is 1 / 20,000."""
@@ -37,14 +41,26 @@ _LEAST_EXPECTED = 5.0
 
 
 def exact_distribution(
-    context: Context, prompt: Sequence[int], settings: SamplingSettings, length: int = LENGTH
+    context: Context,
+    prompt: Sequence[int],
+    settings: SamplingSettings,
+    length: int = LENGTH,
+    rounding: float = 0.0,
 ) -> ReplyDistribution:
-    """Probability of each reply of length tokens, by plain passes; feasible for a small top-k."""
+    """Probability of each reply of length tokens, by plain passes; feasible for a small top-k.
+
+    rounding: by how much passes over several tokens may move a logit. A reply is followed no
+    further where that decides which tokens are possible: a sound engine may say others.
+    """
     sampler = Sampler(settings)
     exact: ReplyDistribution = {}
 
     def extend(rows: Logits, drawn: Outcome, probability: float) -> None:
-        following = sampler.distribution(rows[-1], [*prompt, *drawn])
+        text = [*prompt, *drawn]
+        following = sampler.distribution(rows[-1], text)
+        if rounding > 0.0 and _is_near_tie(rows[-1], sampler, text, rounding):
+            exact[drawn] = probability
+            return
         context.checkpoint()
         pairs = zip(following.ids.tolist(), following.probabilities.tolist(), strict=True)
         for token, share in pairs:
@@ -59,6 +75,27 @@ def exact_distribution(
     *_, (_, rows) = prefill(context, prompt)
     extend(rows, (), 1.0)
     return exact
+
+
+def _is_near_tie(
+    row: NDArray[np.float32], sampler: Sampler, text: Sequence[int], rounding: float
+) -> bool:
+    """Whether other tokens are possible if one of the likeliest moves against all others."""
+    possible = sampler.distribution(row, text).ids
+    tried = np.argsort(-row, kind="stable")[: len(possible) + _BORDER]
+    for token in tried:
+        for shift in (-2.0 * rounding, 2.0 * rounding):  # both logits may have moved
+            moved = row.copy()
+            moved[token] += shift
+            if not np.array_equal(sampler.distribution(moved, text).ids, possible):
+                return True
+    return False
+
+
+def compared(exact: ReplyDistribution, outcome: Outcome) -> Outcome:
+    """The beginning of a reply that a distribution tells about; all of it if there is none."""
+    starts = (outcome[:end] for end in range(len(outcome) + 1))
+    return next((start for start in starts if start in exact), outcome)
 
 
 def reply(

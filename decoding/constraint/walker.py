@@ -95,7 +95,8 @@ class Walker:
         Raises:
             ConstraintError: as of ask.
         """
-        assert self.walk(tokens) == len(tokens), "only what may follow is accepted"
+        walked = self.walk(tokens)
+        assert walked == len(tokens), "only what may follow is accepted"
         self._accepted += tokens
         self._beyond.clear()
 

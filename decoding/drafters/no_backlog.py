@@ -25,3 +25,6 @@ class NoBacklog:
 
     def observe(self, step: Step) -> None:
         """Nothing to learn from the cost or fate of a draft: what was said comes with commit."""
+
+    def rest(self) -> None:
+        """Nothing to settle: a draft is no more than its tokens."""

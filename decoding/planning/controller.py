@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from decoding.draft import NO_DRAFT, Draft, KeepOn, Resting, refusal_of_all
+from decoding.draft import NO_DRAFT, Draft, KeepOn, refusal_of_all
 from decoding.estimation.cost import CostModel
 from decoding.estimation.no_cost import NoCost
 from decoding.estimation.text_kind import TextKindReader
@@ -243,8 +243,7 @@ class Controller:
 
     def rest(self) -> None:
         for managed in self._active():
-            if isinstance(managed.drafter, Resting):
-                managed.guarded(managed.drafter.rest, None)
+            managed.rest()
 
     def _active(self) -> list[ManagedDrafter]:
         return [managed for managed in self.drafters if not managed.dropped]

@@ -1,6 +1,7 @@
 """Fault guard of a drafter: one that fails is dropped, and the reply goes on without it."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -9,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backends.base import Listener, PassStoppedError
-from decoding.constraint.constraint_error import ConstraintError
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
 from decoding.sampling.sampler import Sampler
 from decoding.sampling.sampling_settings import SamplingSettings
@@ -36,10 +36,7 @@ class FaultGuard:
         return self.drafter.name
 
     def guarded(self, call: Callable[[], Result], otherwise: Result) -> Result:
-        """The result of a call on the drafter; otherwise, if it raises.
-
-        That drops the drafter, unless the constraint on the reply is to blame.
-        """
+        """The result of a call on the drafter; otherwise, if it raises, which drops it."""
         try:
             return call()
         except PassStoppedError:
@@ -91,6 +88,10 @@ class FaultGuard:
         except Exception as error:
             self._failed(error)
 
+    def rest(self) -> None:
+        """Let the drafter settle its last draft."""
+        self.guarded(self.drafter.rest, None)
+
     def propose(
         self, history: Sequence[int], limit: int, n_vocab: int, keep_on: KeepOn | None = None
     ) -> Draft:
@@ -107,10 +108,10 @@ class FaultGuard:
         self.guarded(lambda: listener(likeliest), None)
 
     def _failed(self, error: Exception) -> None:
-        if isinstance(error, ConstraintError):
-            return  # another reply has another grammar, or none
         self.drop(f"it failed: {str(error) or type(error).__name__}".splitlines()[0])
 
     def drop(self, reason: str) -> None:
         """Stop calling the drafter, for this reason."""
         self.dropped = reason
+        with suppress(Exception):  # a reason is known already
+            self.drafter.rest()

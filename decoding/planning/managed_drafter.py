@@ -1,9 +1,8 @@
 """A drafter under the controller, with its cost and its estimated acceptance."""
 
-from contextlib import suppress
 from dataclasses import replace
 
-from decoding.draft import Draft, Drafter, Resting
+from decoding.draft import Draft, Drafter
 from decoding.drafters.composed.cascade import Cascade
 from decoding.drafters.model.planned import Growth, PlannedDrafter
 from decoding.estimation import rank_acceptance
@@ -76,12 +75,6 @@ class ManagedDrafter(FaultGuard):
     def begin(self, temperature: float, rule: LossyRule | None = None) -> None:
         """Start a reply at a temperature, under a lossy rule if one is given."""
         self.estimates.begin(temperature, rule)
-
-    def drop(self, reason: str) -> None:
-        super().drop(reason)
-        if isinstance(self.drafter, Resting):
-            with suppress(Exception):  # a reason is known already
-                self.drafter.rest()
 
     def costs(self, passes: CostModel) -> DraftCosts:
         """Cost of verifying its drafts, by number of tokens that may be accepted."""

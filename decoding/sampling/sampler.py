@@ -1,19 +1,20 @@
 """Sampling settings of one reply, with independent random streams to draft and to verify."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from copy import copy
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from backends.base import Warping
 from decoding.constraint.constraint import NOTHING_FORCED, Constraint, Forced, Grounds, Mask
+from decoding.constraint.constraint_error import ConstraintError
 from decoding.sampling.adjustment import PENALTY_WINDOW
 from decoding.sampling.distribution import Distribution, warp
 from decoding.sampling.sampling_settings import SamplingSettings
 
 
-@dataclass(frozen=True, slots=True)
 class Sampler:
     """Masks and warps rows of logits, of the target and of drafters alike.
 
@@ -24,20 +25,18 @@ class Sampler:
     constraint: which tokens of the reply may follow, None if all may.
     """
 
-    settings: SamplingSettings
-    prompt_tokens: int = 0
-    constraint: Constraint | None = None
-    verification: np.random.Generator = field(init=False)
-    drafting: np.random.Generator = field(init=False)
-    _seeds: np.random.SeedSequence = field(init=False, repr=False)
-    """Of the reply: each of its streams is spawned from it once."""
-
-    def __post_init__(self) -> None:
-        seeds = np.random.SeedSequence(self.settings.seed)
-        verification, drafting = seeds.spawn(2)
-        object.__setattr__(self, "verification", np.random.default_rng(verification))
-        object.__setattr__(self, "drafting", np.random.default_rng(drafting))
-        object.__setattr__(self, "_seeds", seeds)
+    def __init__(
+        self,
+        settings: SamplingSettings,
+        prompt_tokens: int = 0,
+        constraint: Constraint | None = None,
+    ) -> None:
+        self.settings = settings
+        self.prompt_tokens = prompt_tokens
+        self.constraint = constraint
+        self._seeds = np.random.SeedSequence(settings.seed)
+        """Of the reply: each stream of it and of all samplers made from it is spawned once."""
+        self.verification, self.drafting = map(np.random.default_rng, self._seeds.spawn(2))
 
     def ahead(self) -> "Sampler":
         """One of the same settings for drafts made ahead, with random numbers of their own.
@@ -45,10 +44,15 @@ class Sampler:
         No two calls give the same numbers: what an earlier one drew may have shaped the text, and
         drafts are exact only by numbers that nothing else saw.
         """
-        other = replace(self)
+        other = copy(self)
         (stream,) = self._seeds.spawn(1)
-        object.__setattr__(other, "drafting", np.random.default_rng(stream))
-        object.__setattr__(other, "_seeds", self._seeds)
+        other.drafting = np.random.default_rng(stream)
+        return other
+
+    def at(self, temperature: float) -> "Sampler":
+        """One of the same random numbers at another temperature."""
+        other = copy(self)
+        other.settings = replace(self.settings, temperature=temperature)
         return other
 
     @property
@@ -80,6 +84,19 @@ class Sampler:
         if not settings.counts_reply:
             return warp(logits, settings, recent)
         return warp(logits, settings, recent, [*history[self.prompt_tokens :], *drafted])
+
+    def q_draft(
+        self, logits: NDArray[np.float32], history: Sequence[int], drafted: Sequence[int] = ()
+    ) -> Distribution | None:
+        """As distribution, of a drafter; None where the grammar cannot be followed along the draft.
+
+        Nothing is drafted there. What was drawn up to there stays: that it ends depends on earlier
+        tokens alone, but to throw it away for what was drawn would favour other tokens.
+        """
+        try:
+            return self.distribution(logits, history, drafted)
+        except ConstraintError:
+            return None
 
     def distribution_elsewhere(
         self, logits: NDArray[np.float32], history: Sequence[int], drafted: Sequence[int] = ()

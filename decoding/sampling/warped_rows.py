@@ -3,9 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from backends.base import Logits
-from decoding.sampling.distribution import Distribution
+import numpy as np
+from numpy.typing import NDArray
+
+from backends.base import Logits, ModelError
+from decoding.sampling.distribution import Distribution, point_mass
 from decoding.sampling.sampler import Sampler
+
+NOTHING = -1
+"""In place of the token after a text that none can follow, as its row or the grammar fails.
+
+A failure is so one more outcome, which nobody drafts: a rule accepts nothing beyond it, and it is
+drawn only where the verdict ends there.
+"""
 
 
 class WarpedRows:
@@ -22,9 +32,8 @@ class WarpedRows:
         """The distributions requested so far, in order."""
 
     def __getitem__(self, i: int) -> Distribution:
-        self.requested.append(
-            self._sampler.distribution(self._rows[i], self._history, self._drafted[:i])
-        )
+        row, drafted = self._rows[i], self._drafted[:i]
+        self.requested.append(_distribution(self._sampler, row, self._history, drafted))
         return self.requested[-1]
 
 
@@ -39,4 +48,14 @@ class WarpedTreeRows:
 
     def __getitem__(self, path: Sequence[int]) -> Distribution:
         row = self.rows[1 + path[-1] if path else 0]
-        return self.sampler.distribution(row, self.history, [self.drafted[node] for node in path])
+        drafted = [self.drafted[node] for node in path]
+        return _distribution(self.sampler, row, self.history, drafted)
+
+
+def _distribution(
+    sampler: Sampler, row: NDArray[np.float32], history: Sequence[int], drafted: Sequence[int]
+) -> Distribution:
+    try:
+        return sampler.distribution(row, history, drafted)
+    except ModelError:
+        return point_mass(NOTHING)

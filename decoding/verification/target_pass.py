@@ -25,7 +25,7 @@ from decoding.sampling.logprobs import logprobs
 from decoding.sampling.lossy_rule import LossyRule
 from decoding.sampling.sampler import Sampler
 from decoding.sampling.token_logprob import TokenLogprob
-from decoding.sampling.warped_rows import WarpedRows, WarpedTreeRows
+from decoding.sampling.warped_rows import NOTHING, WarpedRows, WarpedTreeRows
 from decoding.verification.block import verify_block
 from decoding.verification.lossy import verify_lossy
 from decoding.verification.point_mass_tree import verify_point_mass_tree
@@ -103,10 +103,10 @@ class _Pass:
         lossy = self.sampler.settings.lossy_in_effect
         verdict = verify_line(target, line, self.sampler.verification, lossy)
         accepted = line.tokens[: verdict.accepted]
+        accepted, next_token = self._emitted(rows, accepted, verdict.next_token)
         rule = self.draft.rule if lossy is None else Rule.LOSSY
-        tokens = (*accepted, verdict.next_token)
-        told = self._logprobs(rows, range(len(accepted)), tokens)
-        return Judged(accepted, verdict.next_token, at, rule=rule, logprobs=told)
+        told = self._logprobs(rows, range(len(accepted)), (*accepted, next_token))
+        return Judged(accepted, next_token, at, rule=rule, logprobs=told)
 
     def judge_on_device(
         self, line: PointMassLine | DeviceLine, device: DeviceSampling, warping: Warping
@@ -135,13 +135,31 @@ class _Pass:
         self._notify(rows)
         target = WarpedTreeRows(rows, self.sampler, self.history, tree.tokens)
         verdict = verify_tree(target, tree, self.sampler.verification)
-        path = verdict.path
+        accepted = tuple(tree.tokens[node] for node in verdict.path)
+        accepted, next_token = self._emitted(rows, accepted, verdict.next_token)
+        path = verdict.path[: len(accepted)]
         below = height(tree.parents[: self.draft.drafted], path[-1] if path else -1)
-        accepted = tuple(tree.tokens[node] for node in path)
         branch = len(path) + below
-        told = self._logprobs(rows, path, (*accepted, verdict.next_token))
+        told = self._logprobs(rows, path, (*accepted, next_token))
         rule = self.draft.rule
-        return Judged(accepted, verdict.next_token, at, path, branch, rule, logprobs=told)
+        return Judged(accepted, next_token, at, path, branch, rule, logprobs=told)
+
+    def _emitted(
+        self, rows: Logits, accepted: tuple[int, ...], next_token: int
+    ) -> tuple[tuple[int, ...], int]:
+        """The accepted tokens, and the model's own one after them.
+
+        Where none can follow, the last accepted one counts as the model's own, so that the reply
+        keeps all that plain decoding would have; it fails at the next step, as that does.
+
+        Raises:
+            ModelError: nothing can follow the history.
+        """
+        if next_token != NOTHING:
+            return accepted, next_token
+        if accepted:
+            return accepted[:-1], accepted[-1]
+        return (), drawn(rows[0], self.sampler, self.history)
 
     def _logprobs(
         self, rows: Logits, path: Sequence[int], tokens: Sequence[int]

@@ -20,7 +20,7 @@ from decoding.events import Step
 from decoding.forms import Line, on_host
 from decoding.sampling.distribution import Distribution, point_mass
 from decoding.sampling.sampler import Sampler
-from decoding.sampling.warped_rows import WarpedRows
+from decoding.sampling.warped_rows import NOTHING, WarpedRows
 from decoding.verification.rejection_sampling import verify
 
 TAIL_CLASS = 1000
@@ -90,6 +90,10 @@ class Cascade(ReadsBacklog[Reader]):
         super().commit(history)
         self._below.commit(history)
 
+    def rest(self) -> None:
+        super().rest()
+        self._below.rest()
+
     def read(self, history: Sequence[int]) -> Iterator[int]:
         yield from super().read(history)
         yield from self._below.read(history)
@@ -103,6 +107,8 @@ class Cascade(ReadsBacklog[Reader]):
         wants_more = True
         while wants_more and len(draft) < count:
             for token, q_draft in self._drawn(text, count - len(draft)):
+                if token == NOTHING:
+                    return draft.done(self.name)
                 confidence = q_draft.of(token)
                 evidence = evidence_class(confidence)
                 draft.add(token, confidence, evidence, q_draft)

@@ -1,7 +1,7 @@
 """Several drafters vote on each token, weighted by their recent hit rates."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from decoding.draft import MOST_DRAFTED, NO_DRAFT, Draft, Drafter, KeepOn, refusal_of_all
 from decoding.drafters.model.growing_draft import GrowingDraft
@@ -80,13 +80,17 @@ class Vote:
         self._elections: list[Election] = []
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
-        certain = replace(sampler, settings=replace(sampler.settings, temperature=0.0))
+        certain = sampler.at(0.0)
         self._elections = []
         for voter in self._voters:
             voter.begin(history, certain)
 
     def observe(self, step: Step) -> None:
         """Nothing to learn: ballots are judged by what was said."""
+
+    def rest(self) -> None:
+        for voter in self._voters:
+            voter.rest()
 
     def backlog(self, history: Sequence[int]) -> int:
         able = [voter for voter in self._voters if not voter.refusal(history)]

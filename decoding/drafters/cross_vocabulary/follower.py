@@ -39,6 +39,9 @@ class Follower:
     def commit(self, history: Sequence[int]) -> None:
         """Do nothing: the next row catches up."""
 
+    def rest(self) -> None:
+        """Nothing to settle: the next row catches up."""
+
     def refusal(self, history: Sequence[int]) -> str:
         """Why it cannot draft: the text read so far fills the context; empty if it can."""
         del history  # it was not tokenized yet

@@ -40,7 +40,9 @@ class BlockDraft(ReadsBacklog[Reader]):
         self._context.forward(self._reader.pending(history, self._context.n_chunk), 0)
         after, draft = self._context.draft(count), GrowingDraft()
         while (row := after(draft.tokens)) is not None:
-            q_draft = self._sampler.distribution(row[: self._n_vocab], history, draft.tokens)
+            q_draft = self._sampler.q_draft(row[: self._n_vocab], history, draft.tokens)
+            if q_draft is None:
+                break
             token = q_draft.draw(uniform(self._sampler.drafting))
             confidence = q_draft.of(token)
             evidence = evidence_class(confidence)

@@ -87,11 +87,13 @@ class DraftModel(ReadsBacklog[Reader]):
         """Sample tokens to follow history and draft, and add them, until draft has count of them.
 
         Yields the logits of each, which are a view until the next pass. sampler: the drafting
-        numbers to use. It ends at a token that ends the reply.
+        numbers to use. It ends at a token that ends the reply, and where the grammar fails.
         """
         row = self.logits([*history, *draft.tokens] if draft.tokens else history)
         while True:
-            q_draft = sampler.distribution(row, history, draft.tokens)
+            q_draft = sampler.q_draft(row, history, draft.tokens)
+            if q_draft is None:
+                return
             token = q_draft.draw(uniform(sampler.drafting))
             confidence = q_draft.of(token)
             draft.add(token, confidence, evidence_class(confidence), q_draft)

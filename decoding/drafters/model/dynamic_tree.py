@@ -8,7 +8,7 @@ al. 2024, arXiv 2406.02532).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from heapq import nlargest
 from itertools import islice
 
@@ -84,10 +84,8 @@ class DynamicTree(ReadsBacklog[TreeReader]):
         self._least = self._least_level = 0.0
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
-        settings = sampler.settings
-        if settings.temperature == 0.0:  # a point mass would give a single branch
-            settings = replace(settings, temperature=1.0)
-        super().begin(history, replace(sampler, settings=settings))
+        is_greedy = sampler.settings.temperature == 0.0  # a point mass would give a single branch
+        super().begin(history, sampler.at(1.0) if is_greedy else sampler)
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         del keep_on
@@ -97,7 +95,7 @@ class DynamicTree(ReadsBacklog[TreeReader]):
         row = self._reader.top(history)[0]
         nodes = self._children(row, _Node(1.0, 1.0, (), -1, -1), -1, -1, history)
         self._grow(nodes, depth, history)
-        return self._drafted(nodes)
+        return self._drafted(nodes) if nodes else NO_DRAFT
 
     def _grow(self, nodes: list[_Node], depth: int, history: Sequence[int]) -> None:
         """Add the levels below the first, expanding only nodes that would be drafted."""
@@ -132,8 +130,13 @@ class DynamicTree(ReadsBacklog[TreeReader]):
         number: int,
         history: Sequence[int],
     ) -> list[_Node]:
-        """The likeliest children of a node, best first: at least one; row: the logits after it."""
-        q_draft = self._sampler.distribution(row, history, node.path)
+        """The likeliest children of a node, best first: at least one, unless the grammar fails.
+
+        row: the logits after it.
+        """
+        q_draft = self._sampler.q_draft(row, history, node.path)
+        if q_draft is None:
+            return []
         return [
             _Node(node.score * share, share, (*node.path, token), parent, number)
             for place, (token, share) in enumerate(_likeliest(q_draft, self._size.nodes))

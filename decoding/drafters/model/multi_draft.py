@@ -26,9 +26,9 @@ Prefix = tuple[int, ...]
 class SeveralPaths(ReadsBacklog[TreeReader]):
     """Samples lines of one length and proposes the one whose tokens its model finds likeliest.
 
-    A line is shorter only where a token ends the reply. Common prefixes are run once. Each token
-    comes with its distribution given the selection. n_vocab is the target's. length: the longest
-    lines, drafted until plan sets another length.
+    A line is shorter only where a token ends the reply, or the grammar fails. Common prefixes are
+    run once. Each token comes with its distribution given the selection. n_vocab is the target's.
+    length: the longest lines, drafted until plan sets another length.
     """
 
     is_free = False
@@ -64,8 +64,10 @@ class SeveralPaths(ReadsBacklog[TreeReader]):
         length = min(limit, self._length, self._reader.room(history) // self.paths)
         if length <= 0:
             return NO_DRAFT
-        q_draft: dict[Prefix, Distribution] = {}
-        q_draft[()] = self._sampler.distribution(self._reader.top(history)[0], history)
+        first = self._sampler.q_draft(self._reader.top(history)[0], history)
+        if first is None:
+            return NO_DRAFT
+        q_draft: dict[Prefix, Distribution] = {(): first}
         numbers: dict[Prefix, int] = {(): -1}
         lines: list[Prefix] = [()] * self.paths
         for position in range(length):
@@ -78,7 +80,9 @@ class SeveralPaths(ReadsBacklog[TreeReader]):
             )
             for line, number, row in zip(level, added, rows, strict=True):
                 numbers[line] = number
-                q_draft[line] = self._sampler.distribution(row, history, line)
+                after = self._sampler.q_draft(row, history, line)
+                if after is not None:
+                    q_draft[line] = after
         return self._selected(lines, q_draft)
 
     def _extended(self, line: Prefix, q_draft: Mapping[Prefix, Distribution]) -> Prefix:

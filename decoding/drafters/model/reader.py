@@ -67,6 +67,9 @@ class Reader:
         self._hold(is_brief=True)
         return history[self._context.length :]
 
+    def rest(self) -> None:
+        """Nothing to settle: rejected tokens of a line are taken back when it is read on."""
+
     def _hold(self, *, is_brief: bool) -> None:
         """Come back here after drafts, which are longer than what one pass can take back."""
         if self._context.length <= self._committed:

@@ -31,6 +31,10 @@ class BacklogReader(Protocol):
         """Read all of history; yields tokens held after each chunk."""
         ...
 
+    def rest(self) -> None:
+        """Leave nothing uncommitted in the context, which others may use next."""
+        ...
+
 
 ReaderT = TypeVar("ReaderT", bound=BacklogReader)
 
@@ -57,6 +61,10 @@ class ReadsBacklog(Generic[ReaderT]):
 
     def observe(self, step: Step) -> None:
         """Nothing to learn: weights do not change."""
+
+    def rest(self) -> None:
+        """Settle the last draft."""
+        self._reader.rest()
 
     def backlog(self, history: Sequence[int]) -> int:
         """Number of tokens to read; the last one of the history always counts."""

@@ -25,9 +25,9 @@ class SampledTree(ReadsBacklog[TreeReader]):
     """Samples each level of a shape in one pass, each token from its warped q_draft.
 
     A node has fewer children than planned only where its q_draft has no more tokens, and none where
-    it ends the reply: both depend on earlier tokens alone. n_vocab is the target's. shape: the
-    largest tree, drafted until plan sets another. A proposal has at most limit nodes, so that
-    whether it fits is known before it is sampled.
+    it ends the reply or the grammar fails: all of it depends on earlier tokens alone. n_vocab is
+    the target's. shape: the largest tree, drafted until plan sets another. A proposal has at most
+    limit nodes, so that whether it fits is known before it is sampled.
     """
 
     is_free = False
@@ -57,11 +57,14 @@ class SampledTree(ReadsBacklog[TreeReader]):
         shape = self._shape.within(min(limit, self._reader.room(history)), limit)
         if shape.nodes == 0:
             return NO_DRAFT
+        first = self._sampler.q_draft(self._reader.top(history)[0], history)
+        if first is None:
+            return NO_DRAFT
         tokens: list[int] = []
         parents: list[int] = []
         distributions: list[Distribution] = []
         drafted = {-1: -1}  # node of the draft by node of the shape
-        q_draft = {-1: self._sampler.distribution(self._reader.top(history)[0], history)}
+        q_draft = {-1: first}
         numbers = {-1: -1}  # number in the reader by node of the draft
         for level in shape.levels:
             for parent, ranks in groupby(level, key=shape.parents.__getitem__):
@@ -84,7 +87,9 @@ class SampledTree(ReadsBacklog[TreeReader]):
             numbers.update(zip(inner, added, strict=True))
             for node, row in zip(inner, rows, strict=True):
                 path = [tokens[above] for above in path_to(node, parents)]
-                q_draft[node] = self._sampler.distribution(row, history, path)
+                after = self._sampler.q_draft(row, history, path)
+                if after is not None:
+                    q_draft[node] = after
         tree = TreeWithoutReplacement(tuple(tokens), tuple(parents), tuple(distributions))
         return with_q_draft(tree, self.name)
 

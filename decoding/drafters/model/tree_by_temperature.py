@@ -38,7 +38,7 @@ class TreeByTemperature:
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
         chosen = self._likeliest if sampler.settings.temperature == 0.0 else self._sampled
         if chosen is not self._active:
-            self._active.commit(())  # drop its pending tree
+            self._active.rest()
             self._active = chosen
         chosen.begin(history, sampler)
 
@@ -47,6 +47,9 @@ class TreeByTemperature:
 
     def observe(self, step: Step) -> None:
         self._active.observe(step)
+
+    def rest(self) -> None:
+        self._active.rest()
 
     def backlog(self, history: Sequence[int]) -> int:
         return self._active.backlog(history)

@@ -31,6 +31,10 @@ class TreeReader:
         self._settle(history)
         self._reader.commit(history)
 
+    def rest(self) -> None:
+        """Drop the pending tree: a pass of others would, of which nothing is known here."""
+        self._settle(())
+
     def backlog(self, history: Sequence[int]) -> int:
         """Number of tokens to read; the last one of the history always counts."""
         return self._reader.backlog(history)

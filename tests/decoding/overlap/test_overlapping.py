@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from decoding.drafters.composed.vote import Vote
 from decoding.drafters.model.draft_model import DraftModel
 from decoding.events import Ahead
 from decoding.overlap.overlapping import Overlapping
@@ -14,6 +15,7 @@ from decoding.overlap.thread_split import ThreadSplit
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.sampler import Sampler
+from tests.fixtures.drafters import IdleDrafter
 from tests.fixtures.workers import StepwiseWorker
 
 N_VOCAB = 12
@@ -284,6 +286,23 @@ def test_no_two_streams_of_drafts_made_ahead_have_the_same_numbers() -> None:
     assert drawn[1] == tuple(np.random.default_rng(first).random(4)), "answers change by no update"
     again = Sampler(SamplingSettings(seed=5))
     assert [tuple(again.ahead().drafting.random(4)) for _ in range(2)] == drawn[1:3]
+
+
+class Given(IdleDrafter):
+    """Keeps the sampler that it is given."""
+
+    def begin(self, history: Sequence[int], sampler: Sampler) -> None:
+        self.sampler = sampler
+
+
+def test_no_numbers_are_drafted_by_twice_at_another_temperature() -> None:
+    """A vote's members and a tree at temperature 0 draft at one of their own."""
+    sampler, voter = Sampler(SamplingSettings(seed=5)), Given()
+    Vote("vote", [voter]).begin(PROMPT, sampler)
+    others = [sampler, voter.sampler, sampler.ahead(), voter.sampler.ahead()]
+    drawn = [tuple(one.drafting.random(4)) for one in others]
+    assert len(set(drawn)) == len(drawn)
+    assert voter.sampler.settings.temperature == 0.0 < sampler.settings.temperature
 
 
 def test_a_drafter_that_begins_again_in_mid_answer_drafts_ahead_by_new_numbers(

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from decoding.constraint.constraint_error import ConstraintError
 from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.estimation.acceptance_estimates import POSITION_PRIOR
 from decoding.estimation.cost import DraftCost
@@ -82,15 +81,6 @@ def test_a_sound_draft_is_handed_on(make: Callable[..., Draft]) -> None:
     assert managed.propose([1], LIMIT, N_VOCAB) is draft
     assert managed.dropped == ""
     assert (managed.name, managed.drafter.limits) == ("scripted", [LIMIT])  # type: ignore[attr-defined]
-
-
-def test_what_the_constraint_on_a_reply_cannot_follow_is_no_fault_of_the_drafter() -> None:
-    managed = member_of(ConstraintError("too many states"))
-    assert managed.propose([1], LIMIT, N_VOCAB) == NO_DRAFT
-    assert not managed.dropped
-    managed = member_of(ValueError("its own"))
-    assert managed.propose([1], LIMIT, N_VOCAB) == NO_DRAFT
-    assert managed.dropped
 
 
 def test_nothing_to_say_is_no_fault() -> None:

@@ -189,6 +189,8 @@ class Impossible:
 
     def observe(self, step: Any) -> None: ...
 
+    def rest(self) -> None: ...
+
     def backlog(self, history: Any) -> int:
         return 0
 
