@@ -1,6 +1,7 @@
 """Incremental detokenization of a reply."""
 
 import codecs
+from collections.abc import Sequence
 from math import inf
 
 from backends.base import Tokenizer
@@ -9,6 +10,7 @@ from backends.base import Tokenizer
 class TextStream:
     """Text of a growing reply: whole characters only, up to the first stop text.
 
+    begun: tokens of the beginning that the reply continues; their text is not told again.
     shows_control: whether the texts of control tokens are part of it, except of those that end it.
     calls: texts that open what no stop text ends, as it would be useless if it were cut.
     """
@@ -18,6 +20,7 @@ class TextStream:
         tokenizer: Tokenizer,
         stops: tuple[str, ...] = (),
         *,
+        begun: Sequence[int] = (),
         shows_control: bool = False,
         calls: tuple[str, ...] = (),
     ) -> None:
@@ -26,6 +29,8 @@ class TextStream:
         self._stops = stops
         self._calls = calls
         self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
+        for token in begun:
+            self._decode(self._piece(token))  # the last may be part of a character
         self._held: str = ""
         self.text = ""
         """What was released so far."""
@@ -43,11 +48,9 @@ class TextStream:
         return self._release(text)
 
     def finish(self) -> str:
-        """The text still held back; an incomplete character becomes U+FFFD."""
-        rest = self._release(self._decode(b"", True))
-        if not self.stopped:
-            self.text += self._held
-            rest, self._held = rest + self._held, ""
+        """The text still held back, without a character that is incomplete."""
+        rest, self._held = "" if self.stopped else self._held, ""
+        self.text += rest
         return rest
 
     def _piece(self, token: int) -> bytes:
@@ -93,6 +96,23 @@ class TextStream:
             if any(other.startswith(text[-size:]) for other in awaited):
                 return size
         return 0
+
+
+def spelling(tokenizer: Tokenizer, tokens: Sequence[int], text: str) -> Sequence[int]:
+    """The first of a reply's tokens, which spell a text and perhaps part of a character after it.
+
+    None of them if they spell another text, as those of another vocabulary do.
+    """
+    stream = TextStream(tokenizer)
+    spelt = [""]
+    length = found = 0
+    for place, token in enumerate(tokens):
+        if length > len(text) or token >= tokenizer.n_vocab or token in tokenizer.end_tokens:
+            break
+        spelt.append(stream.feed(token))
+        length += len(spelt[-1])
+        found = place + 1 if length == len(text) else found
+    return tokens[:found] if "".join(spelt[: found + 1]) == text else ()
 
 
 def _control_texts(tokenizer: Tokenizer) -> frozenset[bytes]:

@@ -21,6 +21,8 @@ class Turn:
     ending: str = ""
     """The line below an answer; empty while it grows, and for good if it was interrupted."""
     attachments: tuple[Attachment, ...] = ()
+    tokens: tuple[int, ...] = ()
+    """Tokens of an answer, as far as they are known: what is continued."""
     number: int | None = None
     parent: "Turn | None" = field(default=None, repr=False)
     children: "list[Turn]" = field(default_factory=lambda: [], repr=False)

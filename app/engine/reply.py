@@ -1,6 +1,7 @@
 """A reply as it is generated."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -77,6 +78,8 @@ class Reply:
     """Names of the drafters that draft for this reply alone."""
     own_statuses: "tuple[DrafterStatus, ...]" = ()
     """Their last states; empty until it has ended."""
+    begun: Sequence[int] = ()
+    """Tokens of the beginning that it continues."""
 
     @property
     def predicted(self) -> PredictedTokens | None:
@@ -102,12 +105,10 @@ class Reply:
         done, token = place.characters, place.token
         pieces: list[Piece] = []
         while done < len(text):
-            is_known = token < len(self.token_ends)
-            end = min(self.token_ends[token], len(text)) if is_known else len(text)
-            # an incomplete character at the end belongs to the last token
-            _append(pieces, text[done:end], self.provenance[token if is_known else -1])
+            end = min(self.token_ends[token], len(text))
+            _append(pieces, text[done:end], self.provenance[token])
             done = end
-            token += is_known and end == self.token_ends[token]
+            token += end == self.token_ends[token]
         return pieces, Place(done, token)
 
 

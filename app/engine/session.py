@@ -35,7 +35,7 @@ from decoding.generation import Limits, generate
 from decoding.planning.controller import Controller
 from decoding.sampling.sampling_settings import SamplingSettings
 from decoding.sampling.token_logprob import TokenLogprob
-from decoding.text import TextStream
+from decoding.text import TextStream, spelling
 from models.reference import HubReference, Reference
 
 
@@ -124,25 +124,21 @@ class Session:
         self._chat = chat
         self.drafting.leave_out(chat)
 
-    def prompt(
-        self, conversation: Conversation, partial: str = "", tools: Sequence[Tool] = ()
-    ) -> tuple[Prompt, int]:
+    def prompt(self, conversation: Conversation, tools: Sequence[Tool] = ()) -> tuple[Prompt, int]:
         """The prompt of a conversation, and how many of its oldest turns were left out.
 
-        partial: the beginning of the answer, to continue one. tools: those that the model may call.
+        tools: those that the model may call.
 
         Raises:
             PromptTooLongError: the last turn does not fit even alone.
         """
         rendered = partial_of(self.template.urgent_prompt, tools=tools)
-        prompt, dropped = conversation.fit(rendered, self.context.n_ctx)
-        return self.continued(prompt, partial), dropped
+        return conversation.fit(rendered, self.context.n_ctx)
 
-    def continued(self, prompt: Prompt, partial: str) -> Prompt:
-        """A prompt with the beginning of its answer."""
-        if not partial:
-            return prompt
-        more = self.model.tokenizer.encode(partial, special=False)
+    def continued(self, prompt: Prompt, partial: str, tokens: Sequence[int] = ()) -> Prompt:
+        """A prompt with the beginning of its answer: its own tokens, if they spell it here."""
+        tokenizer = self.model.tokenizer
+        more = spelling(tokenizer, tokens, partial) or tokenizer.encode(partial, special=False)
         return replace(prompt, tokens=[*prompt.tokens, *more], begun=len(more))
 
     def whole_prompt(self, conversation: Conversation, tools: Sequence[Tool] = ()) -> Prompt:
@@ -204,12 +200,14 @@ class Session:
         constraint = self._constraint(options, prompt)
         reply.rule = settings.lossy_in_effect
         reply.grammar = options.grammar.kind if options.grammar else None
+        reply.begun = prompt.tokens[len(prompt.tokens) - prompt.begun :]
         own = ReplyDrafters(drafters_of(options, self.model.tokenizer, prompt, self.context.n_ctx))
         reply.own_drafters, reply.is_predicted = own.names, bool(options.prediction)
         stops = (*prompt.stops, *options.stops)
         text = TextStream(
             self.model.tokenizer,
             stops,
+            begun=reply.begun,
             shows_control=options.shows_control,
             calls=prompt.form.call_marks,
         )

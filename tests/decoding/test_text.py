@@ -1,5 +1,6 @@
 """Text from tokens: whole characters, invalid bytes, and stop texts wherever they are cut."""
 
+import codecs
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, cast
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decoding.text import TextStream
+from decoding.text import TextStream, spelling
 from tests.fixtures.byte_tokenizer import BOS, END, START, ByteTokenizer
 
 if TYPE_CHECKING:
@@ -16,13 +17,17 @@ if TYPE_CHECKING:
 
 common = settings(max_examples=200)
 SMILE = "\N{GRINNING FACE}"
+CHARACTERS = st.sampled_from([SMILE.encode(), "日".encode(), b"a", b"\n"])
+ANY_BYTES = st.lists(CHARACTERS | st.binary(max_size=3), max_size=6).map(b"".join)
 
 
 class Pieces:
     """The part of a tokenizer that matters here: token i is the i-th piece."""
 
-    def __init__(self, pieces: Sequence[bytes]) -> None:
+    def __init__(self, pieces: Sequence[bytes], *, end: int | None = None) -> None:
         self._pieces = pieces
+        self.n_vocab = len(pieces)
+        self.end_tokens = frozenset() if end is None else frozenset({end})
 
     def piece(self, token: int) -> bytes:
         return self._pieces[token]
@@ -42,6 +47,12 @@ def fed(
     released = [stream.feed(token) for token in range(len(pieces))]
     rest = stream.finish()
     return released, rest, stream.stopped
+
+
+def spelt(tokenizer: "Tokenizer", tokens: Sequence[int], begun: Sequence[int] = ()) -> str:
+    """The text of a reply of these tokens, after those that it continues."""
+    stream = TextStream(tokenizer, begun=begun)
+    return "".join([*map(stream.feed, tokens), stream.finish()])
 
 
 def cut(data: bytes, cuts: Sequence[int]) -> list[bytes]:
@@ -64,8 +75,8 @@ def test_invalid_bytes_become_replacement_characters() -> None:
     assert fed([b"a\xffb", b"\x80"]) == (["a\ufffdb", "\ufffd"], "", False)
 
 
-def test_a_character_cut_off_at_the_end_becomes_a_replacement_character() -> None:
-    assert fed([b"ok", SMILE.encode()[:2]]) == (["ok", ""], "\ufffd", False)
+def test_a_character_cut_off_at_the_end_is_left_off() -> None:
+    assert fed([b"ok", SMILE.encode()[:2]]) == (["ok", ""], "", False)
 
 
 def test_a_character_broken_off_in_the_middle_does_not_swallow_the_next() -> None:
@@ -80,8 +91,35 @@ def test_control_tokens_add_nothing() -> None:
 @given(st.binary(max_size=40), st.lists(st.integers(0, 40), max_size=6))
 def test_cutting_bytes_anywhere_gives_the_same_text(data: bytes, cuts: list[int]) -> None:
     released, rest, stopped = fed(cut(data, cuts))
-    assert "".join(released) + rest == data.decode("utf-8", errors="replace")
+    whole = codecs.getincrementaldecoder("utf-8")(errors="replace").decode(data)
+    assert "".join(released) + rest == whole
     assert not stopped
+
+
+@common
+@given(ANY_BYTES)
+def test_an_answer_that_is_cut_anywhere_and_continued_is_the_whole(data: bytes) -> None:
+    """In emoji, in bytes that are no text, and again in what was continued."""
+    tokenizer = cast("Tokenizer", Pieces([bytes([byte]) for byte in data]))
+    tokens = range(len(data))
+    whole = spelt(tokenizer, tokens)
+    for end in tokens:
+        text = spelt(tokenizer, tokens[:end])
+        known = spelling(tokenizer, tokens[: end + 1], text)
+        assert [*known] in ([*tokens[:end]], [*tokens[: end + 1]])
+        assert text + spelt(tokenizer, tokens[len(known) :], begun=known) == whole
+        assert "\ufffd" not in text or "\ufffd" in whole
+
+
+def test_tokens_are_continued_only_as_far_as_they_spell_the_text() -> None:
+    pieces = [b"a", b"b", SMILE.encode()[:2], b"", SMILE.encode()[2:], b"!"]
+    tokenizer = cast("Tokenizer", Pieces(pieces, end=3))
+    assert spelling(tokenizer, [0, 1, 2, 3], "ab") == [0, 1, 2]
+    assert spelling(tokenizer, [0, 1, 2, 4, 5], "ab") == [0, 1, 2]
+    assert spelling(tokenizer, [0, 1, 2, 4, 5], f"ab{SMILE}") == [0, 1, 2, 4]
+    assert spelling(tokenizer, [0, 1, 5], "ab") == [0, 1]
+    for tokens in ([1, 0], [0, 5], [0], [0, 9], []):
+        assert not spelling(tokenizer, tokens, "ab")
 
 
 def test_text_ends_before_a_stop_text() -> None:
@@ -105,8 +143,8 @@ def test_what_was_held_back_is_released_at_the_end() -> None:
     assert fed([b"a\nUse"], "\nUser:") == (["a"], "\nUse", False)
 
 
-def test_a_character_cut_off_behind_held_text_comes_at_the_end_too() -> None:
-    assert fed([b"a\nUs\xe2\x82"], "\nUser:") == (["a"], "\nUs\ufffd", False)
+def test_a_character_cut_off_behind_held_text_is_left_off_too() -> None:
+    assert fed([b"a\nUs\xe2\x82"], "\nUser:") == (["a"], "\nUs", False)
 
 
 def test_finish_gives_its_text_once() -> None:

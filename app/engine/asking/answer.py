@@ -37,8 +37,9 @@ class Stage(StrEnum):
 class Request:
     """A conversation to answer, and how.
 
-    partial: the beginning of an answer to continue. draft: the drafters of this answer alone, for
-    comparing answers; None for the session's. chat: its number in the history, None if not saved.
+    partial: the beginning of an answer to continue. begun: the tokens that spell it, as far as they
+    are known. draft: the drafters of this answer alone, for comparing answers; None for the
+    session's. chat: its number in the history, None if not saved.
     text: what is continued in place of the conversation. tools: those that the model may call.
     may_drop: whether the oldest turns are left out where the context is too short; if not, that is
     an error. program: the name of the program that asks over HTTP, "" if the user does.
@@ -48,6 +49,7 @@ class Request:
     settings: SamplingSettings
     max_tokens: int
     partial: str = ""
+    begun: tuple[int, ...] = ()
     draft: str | None = None
     chat: int | None = None
     options: ReplyOptions = USUAL
@@ -149,6 +151,11 @@ class Answer:
     def token_ids(self) -> tuple[int, ...]:
         """Tokens of the reply so far."""
         return tuple(self._reply.token_ids) if self._reply else ()
+
+    @property
+    def whole_token_ids(self) -> tuple[int, ...]:
+        """Tokens of the whole answer so far, with those of the beginning that it continues."""
+        return (*self._reply.begun, *self._reply.token_ids) if self._reply else self.request.begun
 
     @property
     def logprobs(self) -> tuple[TokenLogprob, ...]:

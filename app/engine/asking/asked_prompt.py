@@ -38,7 +38,8 @@ def prompt_of(session: Session, request: Request) -> tuple[Prompt, int]:
     if size > _MOST_PER_TOKEN * n_ctx:  # else others would wait for seconds while it is read
         raise PromptTooLargeError(size, n_ctx)
     if request.text is None and request.may_drop:
-        return session.prompt(request.conversation, request.partial, request.tools)
+        prompt, dropped = session.prompt(request.conversation, request.tools)
+        return session.continued(prompt, request.partial, request.begun), dropped
     text = request.text
     prompt = _whole(session, request) if text is None else _of_text(session, text)
     if len(prompt.tokens) >= session.context.n_ctx:
@@ -68,4 +69,4 @@ def _of_text(session: Session, text: RawText | Infill) -> Prompt:
 
 def _whole(session: Session, request: Request) -> Prompt:
     prompt = session.whole_prompt(request.conversation, request.tools)
-    return session.continued(prompt, request.partial)
+    return session.continued(prompt, request.partial, request.begun)

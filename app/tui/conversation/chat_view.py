@@ -489,6 +489,7 @@ class ChatView(Vertical):
             answering.for_an_answer(),
             answering.max_tokens,
             turn.text,
+            turn.tokens,
             chat=dialogue.chat,
             options=options,
         )
@@ -630,7 +631,7 @@ class ChatView(Vertical):
         """Save how an answer ended; from now on nothing is in progress."""
         self.pending = None
         turn = pending.turn
-        turn.ending = pending.ending()
+        turn.ending, turn.tokens = pending.ending(), pending.answer.whole_token_ids
         if loaded := self._engine.status.loaded:
             self.dialogue.set_model(loaded.name)
         pending.note_lossy()

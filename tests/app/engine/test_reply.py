@@ -38,11 +38,6 @@ def test_text_that_was_held_back_keeps_its_origin() -> None:
     assert growing.pieces_after(place) == ([], place)
 
 
-def test_an_incomplete_character_at_the_end_is_of_the_last_token() -> None:
-    ended = reply("a\ufffd", (1, "model"), (1, "lookup"))
-    assert ended.pieces_after(START)[0] == [Piece("a", "model"), Piece("\ufffd", "lookup")]
-
-
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
 def test_pieces_taken_in_parts_are_the_whole(size: int) -> None:
     text = "the quick brown fox"

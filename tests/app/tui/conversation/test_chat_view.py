@@ -109,8 +109,30 @@ async def test_a_stopped_answer_stays_and_goes_on(chatting: Chatting) -> None:
         await chat.view.continue_answer()
         await chat.idle()
         assert len(chat.messages) == 2
-        assert chat.texts[-1] == part + WHOLE  # the script begins anew
+        assert chat.texts[-1] == WHOLE
         assert chat.view.dialogue.versions(chat.messages[-1].turn) == [chat.messages[-1].turn]
+
+
+PARTS = ["😀", "\udcf0\udc9f", "\udc8e\udc89", "日", "!"]
+
+
+@pytest.mark.parametrize("keeps_tokens", [True, False])
+async def test_an_answer_that_was_cut_inside_a_character_goes_on_there(
+    chatting: Chatting, keeps_tokens: bool
+) -> None:
+    """Without tokens it goes on after the last whole character, where this model begins anew."""
+    async with chatting(ScriptedModel(PARTS)) as chat:
+        chat.view.dialogue.set_own({"max_tokens": 2})
+        await chat.ask("hello")
+        turn = chat.messages[-1].turn
+        assert turn.text == "😀"
+        assert "cut at 2 tokens" in turn.ending
+        if not keeps_tokens:
+            turn.tokens = ()
+        chat.view.dialogue.set_own({})
+        await chat.view.continue_answer()
+        await chat.idle()
+        assert turn.text == ("😀🎉日!" if keeps_tokens else "😀😀🎉日!")
 
 
 async def test_stopping_before_the_first_token_returns_the_question(chatting: Chatting) -> None:
