@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from app.chat.attachment import Attachment, AttachmentKind
-from app.chat.named_files import NAMED
+
+_NAMED = re.compile(r"(?<!\S)@(\"[^\"]+\"|\S+)")
+"""A name as earlier versions read it."""
 
 
 def in_full(text: str, attachments: Sequence[Attachment]) -> str:
@@ -18,8 +20,11 @@ def in_full(text: str, attachments: Sequence[Attachment]) -> str:
 
 
 def block(file: Attachment) -> str:
-    """A file as it is added to a message."""
-    return f"{Path(file.name).name}:\n```\n{file.text}\n```"
+    """A file as it is added to a message: in a fence that nothing in it ends."""
+    text, fence = file.text.rstrip("\n"), "```"
+    while fence in text:
+        fence += "`"
+    return f"{Path(file.name).name}:\n{fence}\n{text}\n{fence}"
 
 
 def with_pastes(text: str, attachments: Sequence[Attachment]) -> str:
@@ -53,7 +58,7 @@ def pieces(text: str, attachments: Sequence[Attachment]) -> list[str | Attachmen
 
 def without_files(text: str) -> str:
     """A message of an earlier version as typed: files were then part of the text."""
-    names = (name.strip('"') for name in NAMED.findall(text))
+    names = (name.strip('"') for name in _NAMED.findall(text))
     heads = (f"\n\n{Path(name).name}:\n```\n" for name in names)
     starts = [text.index(head) for head in heads if head in text]
     return text[: min(starts)] if starts else text

@@ -6,13 +6,18 @@ from pathlib import Path
 
 from app.chat.attachment import Attachment, AttachmentKind
 from backends.base import UsageError
-from backends.base.regular_file import TooLargeError, read_text
+from backends.base.regular_file import NotTextError, TooLargeError, read_text
 from backends.chat.whole_characters import whole_characters
 
 _MOST_BYTES = 1 << 20
-_BEGUN = re.compile(r"(?<!\S)@(\"[^\"]*|\S*)$")
-NAMED = re.compile(r"(?<!\S)@(\"[^\"]+\"|\S+)")
-_PUNCTUATION = ".,;:!?)]'\""
+_NAMED = re.compile(r'@(?:"([^"\n]+)"|"?(\S{1,1000}))')
+_BEGUN = re.compile(r'(?<![0-9A-Za-z_.%+-])@("[^"\n]*|[^\s@]*)$')
+_OF_ADDRESS = re.compile(r"[\w.%+-]", re.ASCII)
+"""What stands before the @ of an e-mail address."""
+
+_CUT = re.compile(r"[^\w./\\~+=&%$#^-]|[./](?!\w)|(?<=[0-9A-Za-z])[^\W\x00-\u0dff]")
+"""Where a name may end without a space: at punctuation of any script, and where letters of a script
+go on, from Thai to Chinese, that has no spaces between words."""
 
 _KINDS: tuple[tuple[Callable[[Path], bool], str], ...] = (
     (Path.is_dir, "a folder"),
@@ -23,17 +28,40 @@ _KINDS: tuple[tuple[Callable[[Path], bool], str], ...] = (
 )
 
 
-def names_of_files(text: str) -> list[str]:
-    """What a message names, in order: what exists, and what has a slash or a dot like a file."""
-    return [name for name in names_in(text) if _is_path_like(name) or exists(name)]
+def names_in(text: str, known: Callable[[str], bool] = lambda _: False) -> list[str]:
+    """What a message names, in order: what exists, and what has a slash or a dot like a file.
 
-
-def names_in(text: str) -> list[str]:
-    """What follows @, in order, whether it is a file or not.
-
-    Punctuation behind the name of a file is not part of it.
+    known: whether a file was read before, and may be gone.
     """
-    return list(dict.fromkeys(_without_punctuation(name) for name in NAMED.findall(text)))
+    names: dict[str, None] = {}
+    end = 0
+    while (at := text.find("@", end)) >= 0:
+        name, end = _named_at(text, at, known)
+        if name:
+            names[name] = None
+    return list(names)
+
+
+def _named_at(text: str, at: int, known: Callable[[str], bool]) -> tuple[str, int]:
+    """The name that follows an @, empty for none, and where it ends.
+
+    Without quotes the longest file's that it may be, so that "(@a(1).md)" is a(1).md if there is
+    one. An e-mail address is text, unless there is such a file.
+    """
+    found = _NAMED.match(text, at)
+    if found is None:
+        return "", at + 1
+    if quoted := found[1]:
+        is_name = exists(quoted) or known(quoted) or _is_path_like(quoted)
+        return quoted * is_name, found.end()
+    run, start = found[2], found.start(2)
+    ends = {len(run), *(cut.start() for cut in _CUT.finditer(run))} - {0}
+    names = [run[:end] for end in sorted(ends, reverse=True)]
+    name = next((name for name in names if is_file(name) or known(name)), "")
+    if not name and not _OF_ADDRESS.match(text[at - 1 : at]):
+        name = next((name for name in names if exists(name)), "")
+        name = name or next((name for name in reversed(names) if _is_path_like(name)), "")
+    return name, start + len(name)
 
 
 def exists(name: str) -> bool:
@@ -75,7 +103,7 @@ def read_files(
     """
     read: list[Attachment] = []
     faults: list[str] = []
-    for name in names_of_files(text):
+    for name in names_in(text, known):
         try:
             read.append(read_file(name))
         except UsageError as error:
@@ -87,7 +115,8 @@ def read_files(
 def without_begun_name(text: str) -> str:
     """A text without the name at its end, unless that is a file: it may still be typed."""
     begun = _BEGUN.search(text)
-    return text[: begun.start()] if begun and not is_file(_without_punctuation(begun[1])) else text
+    is_begun = begun and not is_file(_named_at(text, begun.start(), lambda _: False)[0])
+    return text[: begun.start()] if begun and is_begun else text
 
 
 def file_names(before: str) -> list[str]:
@@ -118,13 +147,6 @@ def quoted(name: str) -> str:
     return f'"{name}' if name.endswith("/") else f'"{name}"'
 
 
-def _without_punctuation(name: str) -> str:
-    """A name as it was meant: "a.md" for @a.md, and for @"a.md"."""
-    bare = name.strip('"')
-    shorter = bare.rstrip(_PUNCTUATION)
-    return shorter if not exists(bare) and exists(shorter) else bare
-
-
 def _is_path_like(name: str) -> bool:
     return "/" in name or "." in name.strip(".")
 
@@ -132,8 +154,8 @@ def _is_path_like(name: str) -> bool:
 def _why_not(name: str, error: Exception) -> str:
     if isinstance(error, TooLargeError):
         return f"{name} is larger than {_MOST_BYTES >> 20} MB"
-    if isinstance(error, UnicodeDecodeError):
-        return f"{name} is not UTF-8 text"
+    if isinstance(error, NotTextError):
+        return f"{name} {error.fault}"
     if not exists(name):
         return f"no file {name}"
     path = Path(name).expanduser()

@@ -9,7 +9,7 @@ from typing import Any, Self
 from app.serve.limits import Limits
 from app.settings.listening import DEFAULT_HOST, DEFAULT_PORT
 from backends.base import UsageError
-from backends.base.regular_file import NotRegularError, open_regular
+from backends.base.regular_file import NotRegularError, NotTextError, open_regular, text_of
 
 SERVER_NAMES = ("host", "port", "key_file", "allow_host")
 """Names of the options, as in the settings."""
@@ -84,11 +84,13 @@ def read_key(path: Path) -> str:
     what = f"--key-file {path} cannot be used"
     try:
         with open_regular(path) as file:
-            key = file.read(_MOST_KEY + 2).decode("ascii").strip()
+            key = text_of(file.read(_MOST_KEY + 5)).strip()
     except (OSError, NotRegularError) as error:
         raise UsageError(what, str(getattr(error, "strerror", "") or error)) from error
-    except UnicodeDecodeError as error:
-        raise UsageError(what, "a key has ASCII characters only") from error
+    except NotTextError as error:
+        raise UsageError(what, str(error)) from error
+    if not key.isascii():
+        raise UsageError(what, "a key has ASCII characters only")
     if not _LEAST_KEY <= len(key) <= _MOST_KEY or not key.isprintable() or " " in key:
         bounds = f"it must hold one line of {_LEAST_KEY} to {_MOST_KEY:,} characters without spaces"
         raise UsageError(what, bounds, f"Make one, such as: openssl rand -hex 24 > {path}")

@@ -162,8 +162,7 @@ def _changed(text: str, name: str, value: Value | None) -> str:
 
 def _text(path: Path) -> str | None:
     try:
-        # Some Windows editors write a byte order mark.
-        return read_text(path, MOST_BYTES).removeprefix("\ufeff")
+        return read_text(path, MOST_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

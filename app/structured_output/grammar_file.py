@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from backends.base import UsageError
-from backends.base.regular_file import read_text
+from backends.base.regular_file import NotTextError, read_text
 from decoding.constraint.compiled_grammar import compiled
 from decoding.constraint.grammar import Grammar, GrammarKind
 
@@ -38,9 +38,9 @@ def read_grammar(path: Path, usual: GrammarKind = GrammarKind.GBNF) -> Grammar:
 
 def _checked(path: Path, kind: GrammarKind) -> Grammar:
     try:
-        text = read_text(path, _MOST_BYTES).removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not UTF-8 text") from error
+        text = read_text(path, _MOST_BYTES)
+    except NotTextError as error:
+        raise UsageError(f"{path} {error.fault}", error.why) from error
     except OSError as error:
         raise UsageError(f"cannot read {path}", error.strerror or str(error)) from error
     if kind is GrammarKind.REGEX:  # an editor ends a file with a line break

@@ -1,4 +1,4 @@
-"""Reading untrusted paths: regular files only, without blocking, up to a size limit."""
+"""Reading untrusted paths: regular files only, without blocking, within a size, and as text."""
 
 import errno
 import os
@@ -24,6 +24,14 @@ class TooLargeError(OSError):
     def __init__(self, path: Path, most: int) -> None:
         bound = f"{most >> 20:,} MB" if most >> 20 else f"{most:,} bytes"
         super().__init__(errno.EFBIG, f"it is larger than {bound}", str(path))
+
+
+class NotTextError(ValueError):
+    """Bytes that are not UTF-8 text. fault: such as "is UTF-16"; why: what shows it, and where."""
+
+    def __init__(self, fault: str, why: str) -> None:
+        super().__init__(f"it {fault}: {why}")
+        self.fault, self.why = fault, why
 
 
 def open_regular(path: Path) -> BinaryIO:
@@ -64,10 +72,28 @@ def read_bounded(path: Path, most: int) -> bytes:
 
 
 def read_text(path: Path, most: int) -> str:
-    r"""Read a text file of at most so many bytes, with \r\n converted to \n.
+    """Read a text file of at most so many bytes, as text_of does.
 
     Raises:
         OSError: as for read_bounded.
-        UnicodeDecodeError: it is not UTF-8.
+        NotTextError: it is not UTF-8 text.
     """
-    return read_bounded(path, most).decode().replace("\r\n", "\n")
+    return text_of(read_bounded(path, most))
+
+
+def text_of(data: bytes) -> str:
+    r"""Decode UTF-8 text, without its byte order mark and with \n for \r\n.
+
+    Raises:
+        NotTextError: it is something else; another encoding has bytes or NUL characters that show.
+    """
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise NotTextError("is UTF-16", "only UTF-8 is read")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        where = f"byte {data[error.start]:#04x} at position {error.start:,}"
+        raise NotTextError("is not UTF-8 text", where) from error
+    if (position := text.find("\0")) >= 0:
+        raise NotTextError("is not text", f"a NUL character at position {position:,}")
+    return text.replace("\r\n", "\n")

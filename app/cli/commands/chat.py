@@ -4,7 +4,9 @@ import sys
 
 import typer
 
+from app.chat.attachments import in_full
 from app.chat.conversation import Conversation
+from app.chat.named_files import read_files
 from app.cli import option_values, options
 from app.cli.opening import open_session
 from app.cli.stats_line import stats_line
@@ -29,6 +31,7 @@ _HELP = """\
 /new    start over          /stats  figures of the last answer
 /help   this list           /quit   leave (also Ctrl-D)
 /set NAME VALUE             such as /set temperature 0.2; without a value: the default
+@NAME in a message adds a text file.
 To send several lines, put them between two lines of three double quotes.
 Ctrl-C stops an answer; its text so far is kept."""
 
@@ -161,7 +164,10 @@ class _Talk:
         """
         session, conversation = self._session, self._conversation
         reply = new_reply()
-        conversation.add("user", message)
+        files, faults = read_files(message)
+        for fault in faults:
+            stderr.note(f"note: {fault}: the message goes without it")
+        conversation.add("user", in_full(message, files))
         try:
             prompt, dropped = session.prompt(conversation)
         except SpecchatError:

@@ -5,13 +5,18 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from app.chat.attachment import Attachment, AttachmentKind
+from app.chat.attachments import block
+from app.chat.named_files import is_file, names_in
 from app.cli.terminal import stderr
 from backends.base import UsageError
 from backends.base.regular_file import (
     NotRegularError,
+    NotTextError,
     TooLargeError,
     open_regular,
     read_bounded,
+    text_of,
 )
 
 MAX_BYTES = 64 << 20
@@ -27,6 +32,8 @@ def gather(prompt: str | None, files: Sequence[Path]) -> str:
     parts: list[str] = []
     if prompt not in (None, "-"):
         parts.append(check(prompt, "the prompt"))
+        for name in filter(is_file, names_in(prompt)):  # a script may put foreign text there
+            stderr.note(f"note: @{name} stays text; --file adds the file")
     if prompt in (None, "-") or not sys.stdin.isatty():
         parts.append(_standard_input(required=prompt == "-" or (prompt is None and not files)))
     parts += [_fenced(path) for path in files]
@@ -43,28 +50,23 @@ def predicted(path: Path) -> str:
         UsageError: the file cannot be read.
     """
     with _reading(path, "--predict"), open_regular(path) as file:
-        return file.read(MAX_BYTES).decode("utf-8-sig", errors="replace")
+        text = file.read(MAX_BYTES).decode("utf-8-sig", errors="replace")
+    return text.replace("\r\n", "\n")
 
 
 def decode(data: bytes, source: str) -> str:
-    """Decode UTF-8 text, without its byte order mark.
+    """Decode UTF-8 text as files are read.
 
     Raises:
         UsageError: the bytes are another encoding, or not text.
     """
     if len(data) > MAX_BYTES:
         raise _too_large(source)
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise UsageError(f"{source} is UTF-16", "only UTF-8 is read", "Convert it to UTF-8 first.")
     try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UsageError(
-            f"{source} is not UTF-8 text",
-            f"byte {data[error.start]:#04x} at position {error.start:,}",
-            "Convert it to UTF-8 first.",
-        ) from error
-    return check(text, source)
+        return text_of(data)
+    except NotTextError as error:
+        remedy = "Convert it to UTF-8 first."
+        raise UsageError(f"{source} {error.fault}", error.why, remedy) from error
 
 
 def _too_large(source: str) -> UsageError:
@@ -103,17 +105,10 @@ def _standard_input(*, required: bool) -> str:
 
 
 def _fenced(path: Path) -> str:
-    text = _read(path).rstrip("\n")
-    fence = "```"
-    while fence in text:
-        fence += "`"
-    return f"{path.name}:\n{fence}\n{text}\n{fence}"
-
-
-def _read(path: Path) -> str:
     remedy = "Pipe its text in: COMMAND | specchat ask"
     with _reading(path, "--file", remedy):
-        return decode(read_bounded(path, MAX_BYTES), str(path))
+        text = decode(read_bounded(path, MAX_BYTES), str(path))
+    return block(Attachment(AttachmentKind.FILE, str(path), text))
 
 
 @contextmanager

@@ -14,6 +14,10 @@ from app.tui.conversation.chat_view import ChatView
 from app.tui.prompt.prompt import Prompt
 from app.tui.store import Store
 from backends.base import UsageError
+from backends.base.regular_file import read_text
+
+_MOST_EDITED = 64 << 20
+"""Bytes of a question; none is as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,7 @@ class AppCommands:
             try:
                 with self.app.suspend():
                     subprocess.run([*shlex.split(editor), str(file)], check=False)
-                text = file.read_text(encoding="utf-8").rstrip("\n")
+                text = read_text(file, _MOST_EDITED).rstrip("\n")
             except (OSError, ValueError) as error:
                 raise UsageError(f"cannot run {editor}", str(error)) from error
         self.prompt.write(text, written.attachments)

@@ -60,7 +60,7 @@ class Attached:
     def of_text(self, text: str) -> tuple[Attachment, ...]:
         """Pastes in a text, one for each placeholder, and missing files that were read before."""
         names = [text[start:end] for start, end in self.spans(text)]
-        named = names_in(text) if self._files else []
+        named = names_in(text, self._files.__contains__) if self._files else []
         return (
             *(Attachment(AttachmentKind.PASTE, name, self._pastes[name]) for name in names),
             *(

@@ -116,6 +116,17 @@ def test_stats_are_of_the_last_answer(specchat: Specchat) -> None:
     )
 
 
+@pytest.mark.slow
+def test_a_message_names_files_as_in_the_app(
+    specchat: Specchat, said: list[list[Message]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "notes.md").write_bytes(b"\xef\xbb\xbfwalrus\r\n")
+    monkeypatch.chdir(tmp_path)
+    ended = specchat(*CHAT, stdin="请总结@notes.md。 (@missing.md)\n".encode())
+    assert said[0][-1].content == "notes.md:\n```\nwalrus\n```\n\n请总结@notes.md。 (@missing.md)"
+    assert ended.stderr == "note: no file missing.md: the message goes without it\n"
+
+
 def test_blank_lines_are_no_messages(specchat: Specchat, said: list[list[Message]]) -> None:
     ended = specchat(*CHAT, stdin=b"\n   \n\n")
     assert (ended.returncode, ended.stdout, said) == (0, "", [])
