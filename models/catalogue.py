@@ -12,7 +12,7 @@ from backends.base.regular_file import read_text
 from backends.engines.backend_names import MLX
 from models.attention import Attention, Layers
 from models.bounded_toml import parse_toml
-from models.model_names import is_trained_drafter, simplified
+from models.model_names import model_called, simplified
 
 FILE = Path(__file__).with_name("catalogue.toml")
 
@@ -186,13 +186,8 @@ def find(name: str) -> Entry | None:
 
 
 def entry_of_file(file_name: str) -> Entry | None:
-    """Entry of a model file, by the file's name; None for that of a drafter trained for it."""
-    if is_trained_drafter(file_name):
-        return None
-    wanted = simplified(file_name)
-    starts = {simplified(entry.file_pattern.partition("{")[0]): entry for entry in entries()}
-    matching = [start for start in starts if wanted.startswith(start)]
-    return starts[max(matching, key=len)] if matching else None
+    """Entry of a model file or folder, by its name; None for what is made from the model."""
+    return _by_file().get(simplified(model_called(file_name)))
 
 
 def read_file(path: Path) -> tuple[Entry, ...]:
@@ -272,6 +267,21 @@ def drafter(alias: str, target: Entry | None) -> CatalogueDrafter | None:
     """Drafter of a short name for a target, None if there is none."""
     wanted = alias.lower()
     return next((each for each in drafters(target) if each.alias == wanted), None)
+
+
+@functools.cache
+def _by_file() -> dict[str, Entry]:
+    """Entries by what their files and folders are called, with next-token layers or without."""
+    return {
+        simplified(model_called(name.removesuffix(_GGUF))): entry
+        for entry in entries()
+        for name in (
+            entry.file(entry.default_quantization),
+            entry.mlx,
+            *(drafter.repository for drafter in entry.drafters if drafter.is_in_model),
+        )
+        if name
+    }
 
 
 @functools.cache

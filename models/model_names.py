@@ -5,11 +5,10 @@ import re
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 
-_QUANTIZATION = re.compile(
-    r"(?:^|[-._])((?:UD-)?(?:I?Q\d(?:_[A-Z0-9]+)*|TQ\d_\d|BF16|FP?16|F32|MXFP4(?:_MOE)?))"
-    r"(?=$|[-.])",
-    re.IGNORECASE,
-)
+_FORM = r"(?:UD-)?(?:I?Q\d(?:_[A-Z0-9]+)*|TQ\d_\d|BF16|FP?16|F32|MXFP4(?:_MOE)?)"
+_QUANTIZATION = re.compile(rf"(?:^|[-._])({_FORM})(?=$|[-.])", re.IGNORECASE)
+_LAST_FORM = re.compile(rf"[-._](?:{_FORM}|\d+bit)$", re.IGNORECASE)
+_GGUF = ".gguf"
 _PART = re.compile(r"-(\d{5})-of-(\d{5})$")
 _NO_MODEL = re.compile(r"mmproj|imatrix|ggml-vocab", re.IGNORECASE)
 _TRAINED_DRAFTER = re.compile(
@@ -38,12 +37,12 @@ def is_model_file(name: str) -> bool:
     """
     file = PurePosixPath(name).name
     is_other = _NO_MODEL.search(file) or is_trained_drafter(name)
-    return file.lower().endswith(".gguf") and not is_other
+    return file.lower().endswith(_GGUF) and not is_other
 
 
 def is_drafter_file(name: str) -> bool:
     """Whether a file is a GGUF drafter trained for one model, by its name."""
-    return name.lower().endswith(".gguf") and is_trained_drafter(name)
+    return name.lower().endswith(_GGUF) and is_trained_drafter(name)
 
 
 def is_trained_drafter(name: str) -> bool:
@@ -57,6 +56,13 @@ def is_trained_drafter(name: str) -> bool:
 def stem(name: str) -> str:
     """File name without folder, suffix and part number."""
     return _PART.sub("", PurePosixPath(name).stem)
+
+
+def model_called(name: str) -> str:
+    """Name of the model in a file or folder: without part number and quantization at its end."""
+    whole = PurePosixPath(name).name
+    whole = whole[: -len(_GGUF)] if whole.lower().endswith(_GGUF) else whole
+    return _LAST_FORM.sub("", _PART.sub("", whole))
 
 
 def part(name: str) -> tuple[int, int]:

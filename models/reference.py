@@ -11,7 +11,7 @@ from backends.files.mlx_folder import looks_like_mlx
 from models import catalogue
 from models.byte_sizes import short_size
 from models.catalogue import Entry
-from models.model_names import nearest, simplified
+from models.model_names import is_model_file, nearest, quantization_of, simplified, stem
 from models.stores.available_models import DEMO, installed, known_names, model_in
 from models.stores.hub_snapshots import repository_of
 from models.stores.installed_model import Installed, Origin
@@ -216,13 +216,18 @@ def _downloaded(hub: HubReference, folder: Path) -> Path | None:
         wanted = Path(hub.file).name.lower()
         named = [model for model in models if model.path.name.lower() == wanted]
         if not named and hub.entry and ":" not in hub.name:
-            entry, of_file = hub.entry, catalogue.entry_of_file
-            named = [model for model in models if of_file(model.path.name) is entry]
+            files = (model for model in models if is_model_file(model.path.name))
+            named = [one for one in files if catalogue.entry_of_file(one.path.name) is hub.entry]
         return named[0].path if named else None
-    wanted = simplified(hub.quantization or "")
-    inside = [model for model in models if _is_of(model, hub.repository, folder)]
-    fitting = [model.path for model in inside if wanted in simplified(model.path.stem)]
+    inside = [model.path for model in models if _is_of(model, hub.repository, folder)]
+    fitting = [path for path in inside if _is_in_form(path.name, hub.quantization)]
     return fitting[0] if len(fitting) == 1 else None
+
+
+def _is_in_form(name: str, wanted: str | None) -> bool:
+    """Whether a file has a quantization, or is the one with this name; any will do for None."""
+    label = quantization_of(name) or ""
+    return wanted is None or wanted in (label, label.removeprefix("UD-"), stem(name).upper())
 
 
 def _is_of(model: Installed, repository: str, folder: Path) -> bool:
@@ -230,7 +235,9 @@ def _is_of(model: Installed, repository: str, folder: Path) -> bool:
     if model.origin is Origin.MODELS_FOLDER:
         own = model.path if model.path.is_dir() else model.path.parent
         inside = own.relative_to(folder).parts
-        return "/".join(inside).replace("--", "/").lower().startswith(repository.lower())
+        return (
+            f"{'/'.join(inside)}/".replace("--", "/").lower().startswith(f"{repository}/".lower())
+        )
     return model.name.lower().partition(":")[0] == repository.lower()
 
 

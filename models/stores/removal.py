@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from backends.base import SpecchatError, UsageError
@@ -20,8 +21,8 @@ _ADVICE = {
 }
 
 
-def remove(model: Installed, settings: HubSettings) -> None:
-    """Delete a model in the models folder, or one that specchat downloaded.
+def remove(model: Installed, settings: HubSettings, folder: Path) -> None:
+    """Delete a model in the user's models folder, or one that specchat downloaded.
 
     Raises:
         UsageError: it belongs to another program.
@@ -29,7 +30,7 @@ def remove(model: Installed, settings: HubSettings) -> None:
     """
     try:
         if model.origin is Origin.MODELS_FOLDER:
-            _remove_files(model)
+            _remove_files(model, folder)
         elif model.origin is Origin.HUB_CACHE:
             _remove_from_cache(model, settings)
         else:
@@ -38,7 +39,17 @@ def remove(model: Installed, settings: HubSettings) -> None:
         raise SpecchatError(f"cannot remove {model.name}", str(error)) from error
 
 
-def _remove_files(model: Installed) -> None:
+def _remove_files(model: Installed, folder: Path) -> None:
+    """Delete files of the models folder, but not through a link that leads out of it."""
+    above = [path for path in model.path.parents if path.is_relative_to(folder)]
+    inside = folder.resolve()
+    for path in reversed(above):
+        if not path.resolve().is_relative_to(inside):
+            raise UsageError(
+                f"{model.name} is not removed: {path} is a link to {path.resolve()}",
+                "what lies there may belong to another program",
+                "Remove the link yourself.",
+            )
     if model.path.is_dir() and not model.path.is_symlink():
         shutil.rmtree(model.path)
         return

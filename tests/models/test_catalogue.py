@@ -5,12 +5,14 @@ import sys
 from dataclasses import replace
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from backends.engines.backend_names import LLAMACPP, MLX
 from models import catalogue
 from models.catalogue import DrafterKind, Size, SizeSource, entries, entry_of_file, find
 from models.metadata.model_facts import facts_of_entry
-from models.model_names import simplified
+from models.model_names import quantization_of, simplified
 
 FAMILIES = {
     "llama3", "qwen3", "qwen3.5", "gemma3", "gemma4", "mistral", "phi4", "smollm2", "lfm2.5",
@@ -157,11 +159,49 @@ sizes = { Q8_0 = 1_062_500_001, Q4_0 = 0.6e9 }
         ("LFM2.5-1.2B-Instruct-DSpark-Q4_K_M.gguf", None),
         ("Qwen3.8-27B-DFlash2-Q4_K_M.gguf", None),
         ("mtp-Qwen3.8-27B-Q4_0.gguf", None),
+        ("Qwen3.6-27B-MTP-UD-IQ3_XXS.gguf", "qwen3.6-27b"),
+        ("Qwen3.8-27B-8bit", "qwen3.8-27b"),
+        ("phi-4.gguf", "phi4-14b"),
+        ("Phi-4-mini-instruct-Q4_K_M.gguf", None),
+        ("Meta-Llama-3.1-8B-Instruct-abliterated-Q4_K_M.gguf", None),
+        ("Qwen_Qwen3-4B-Thinking-2507-Q4_K_M.gguf", None),
+        ("gpt2-xl.Q4_K_M.gguf", None),
     ],
 )
 def test_a_file_is_known_by_its_name(file: str, name: str | None) -> None:
     entry = entry_of_file(file)
     assert (entry.name if entry else None) == name
+
+
+def test_a_file_of_an_entry_is_its_own() -> None:
+    for entry in entries():
+        for quantization in (*entry.quantizations, "IQ2_XXS", "UD-Q3_K_XL", "BF16"):
+            file = entry.file(quantization)
+            part = f"{file.removesuffix('.gguf')}-00002-of-00012.gguf"
+            for name in (file, part, file.lower(), f"{quantization}/{part}"):
+                assert entry_of_file(name) is entry, name
+        if entry.mlx:
+            assert entry_of_file(entry.mlx) is entry
+
+
+@given(
+    entry=st.sampled_from(entries()),
+    more=st.text("abcxyzIQ0123456789-_. ", min_size=1, max_size=12)
+    | st.sampled_from(["-Thinking-2507", "-abliterated", "-mini", "-xl", "-v2", "0", "-Base-Q8"]),
+)
+def test_what_is_made_from_a_model_is_not_the_model(entry: catalogue.Entry, more: str) -> None:
+    """More of a name is another name, whatever quantization comes after it."""
+    own = {
+        simplified(other.file("Q8_0").removesuffix("Q8_0.gguf"))
+        for other in entries()
+        if "{quantization}" in other.file_pattern
+    }
+    whole = entry.file("Q8_0").removesuffix("Q8_0.gguf")[:-1] + more
+    assume(simplified(more))
+    assume(simplified(whole) not in own)
+    assume(quantization_of(f"{whole}.gguf") is None)
+    assert entry_of_file(f"{whole}-Q4_K_M.gguf") is None
+    assert entry_of_file(f"{whole}.gguf") is None
 
 
 def test_estimates_agree_with_the_sizes_pages_show() -> None:

@@ -208,6 +208,26 @@ def test_another_quantization_is_not_the_one_asked_for(folder: Path) -> None:
     assert hub_of("org/name:q4_0", folder).file is None
 
 
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("phi4-14b", "Phi-4-mini-instruct-Q4_K_M.gguf"),
+        ("llama3.1-8b", "Meta-Llama-3.1-8B-Instruct-abliterated-Q4_K_M.gguf"),
+        ("qwen3-4b", "Qwen_Qwen3-4B-Thinking-2507-Q4_K_M.gguf"),
+        ("gpt2-124m", "gpt2-xl.Q8_0.gguf"),
+        ("maker/Model", "maker/Model-Large/Model-Large-Q4_K_M.gguf"),
+        ("maker/Model:q4_0", "maker/Model/Model-IQ4_0.gguf"),
+        ("maker/Model:q4_k", "maker/Model/Model-Q4_K_S.gguf"),
+    ],
+)
+def test_a_model_made_from_another_is_not_the_one_asked_for(
+    folder: Path, name: str, file: str
+) -> None:
+    (folder / file).parent.mkdir(parents=True, exist_ok=True)
+    (folder / file).write_bytes(WHOLE)
+    assert isinstance(resolve(name, folder), HubReference)
+
+
 def test_a_folder_with_one_model_means_it(folder: Path, tmp_path: Path) -> None:
     one, split, mlx = (tmp_path / name for name in ("one", "split", "mlx"))
     for made in (one, split, mlx):

@@ -154,7 +154,7 @@ def remove(name: Name, json: Json = False, output: Output = None) -> None:
         write_result({"discarded": name}, [discarded], json, output, stderr.note)
         return
     model = _named(name)
-    remove_model(model, HubSettings.of_environment(paths.downloads))
+    remove_model(model, HubSettings.of_environment(paths.downloads), paths.models)
     removed = f"removed {model.name}, {size_text(model.size_bytes)}"
     write_result({"removed": as_json(model)}, [removed], json, output, stderr.note)
 

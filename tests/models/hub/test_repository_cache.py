@@ -99,7 +99,7 @@ def test_it_takes_its_room_once_and_is_removed_whole(
     assert sum(sizes) < len(CONTENT) + 20_000
     assert all(receipts.is_ours(settings.receipts, FOLDER, COMMIT, name) for name in FILES)
     for model in list(hub_models(settings.cache)):
-        remove(model, settings)
+        remove(model, settings, settings.cache)
     assert list(settings.cache.glob("models--*")) == []
 
 

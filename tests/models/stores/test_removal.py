@@ -14,6 +14,7 @@ from tests.fixtures.local_hub import LocalHub
 
 CONTENT = b"GGUF" + bytes(1000)
 REPOSITORY = "maker/Small"
+MODELS = Path("models")
 
 
 @pytest.fixture
@@ -46,10 +47,10 @@ def test_one_quantization_leaves_the_other(settings: HubSettings) -> None:
     _pull(settings, REPOSITORY, "Q4_K_M")
     _pull(settings, REPOSITORY, "Q8_0")
     found = _names(settings)
-    remove(found["maker/Small:Q8_0"], settings)
+    remove(found["maker/Small:Q8_0"], settings, MODELS)
     assert list(_names(settings)) == ["maker/Small:Q4_K_M"]
     assert len(list(settings.folder(REPOSITORY).glob("blobs/*"))) == 1
-    remove(found["maker/Small:Q4_K_M"], settings)
+    remove(found["maker/Small:Q4_K_M"], settings, MODELS)
     assert not settings.folder(REPOSITORY).exists()
 
 
@@ -61,13 +62,13 @@ def test_a_repository_with_the_same_commit_stays(
     for name in names:  # the client takes the first it comes across, so each is removed once
         for one in names:
             _pull(settings, one, "Q4_K_M")
-        remove(_names(settings)[f"{name}:Q4_K_M"], settings)
+        remove(_names(settings)[f"{name}:Q4_K_M"], settings, MODELS)
         assert {one.partition(":")[0] for one in _names(settings)} == names - {name}
 
 
 def test_a_folder_goes_whole(settings: HubSettings) -> None:
     _pull(settings, "mlx-community/Small")
-    remove(_names(settings)["mlx-community/Small"], settings)
+    remove(_names(settings)["mlx-community/Small"], settings, MODELS)
     assert not settings.folder("mlx-community/Small").exists()
 
 
@@ -76,7 +77,7 @@ def test_what_another_program_downloaded_stays(settings: HubSettings) -> None:
     foreign = replace(settings, receipts=settings.receipts.with_name("none.json"))
     (model,) = _names(settings).values()
     with pytest.raises(UsageError, match="was downloaded by another program"):
-        remove(model, foreign)
+        remove(model, foreign, MODELS)
     assert model.path.read_bytes() == CONTENT
 
 
@@ -87,7 +88,7 @@ def test_folders_of_other_programs_are_left_alone(
     file = tmp_path / "model.gguf"
     file.write_bytes(CONTENT)
     with pytest.raises(UsageError, match=f"it belongs to {origin}"):
-        remove(Installed("model", file, len(CONTENT), origin), settings)
+        remove(Installed("model", file, len(CONTENT), origin), settings, MODELS)
     assert file.exists()
 
 
@@ -101,8 +102,31 @@ def test_the_models_folder(settings: HubSettings, tmp_path: Path) -> None:
     link.symlink_to(target)
     (tree / "below").mkdir(parents=True)
     for path in (parts[0], link, tree):
-        remove(Installed("any", path, 1, Origin.MODELS_FOLDER), settings)
+        remove(Installed("any", path, 1, Origin.MODELS_FOLDER), settings, folder)
     assert list(folder.iterdir()) == []
     assert target.exists()
     with pytest.raises(SpecchatError, match="cannot remove any"):
-        remove(Installed("any", link, 1, Origin.MODELS_FOLDER), settings)
+        remove(Installed("any", link, 1, Origin.MODELS_FOLDER), settings, folder)
+
+
+@pytest.mark.parametrize("model", ["linked/Theirs.gguf", "below/linked/deeper/Theirs.gguf"])
+def test_what_lies_behind_a_link_stays(model: str, settings: HubSettings, tmp_path: Path) -> None:
+    own, theirs = tmp_path / "disk" / "models", tmp_path / "theirs"
+    folder = tmp_path / "models"  # the whole folder may be reached through a link
+    (own / "below").mkdir(parents=True)
+    folder.symlink_to(own)
+    (theirs / "deeper").mkdir(parents=True)
+    for name in ("Theirs.gguf", "deeper/Theirs.gguf"):
+        (theirs / name).write_bytes(CONTENT)
+    for place in (folder, folder / "below"):
+        (place / "linked").symlink_to(theirs)
+        (place / "ours").mkdir()
+        (place / "to-ours").symlink_to(place / "ours")
+    with pytest.raises(UsageError, match=f"linked is a link to {theirs}"):
+        remove(Installed("any", folder / model, 1, Origin.MODELS_FOLDER), settings, folder)
+    assert (theirs / "Theirs.gguf").exists()
+    assert (theirs / "deeper/Theirs.gguf").exists()
+    (folder / "ours/Ours.gguf").write_bytes(CONTENT)
+    inside = Installed("any", folder / "to-ours/Ours.gguf", 1, Origin.MODELS_FOLDER)
+    remove(inside, settings, folder)
+    assert not (folder / "ours/Ours.gguf").exists()
