@@ -1,7 +1,8 @@
 """What the engine's thread does while no job waits: the user's next request comes first."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 from app.ahead.job_queue import Job, JobQueue
@@ -24,11 +25,22 @@ class IdleWork(Protocol):
 
 
 class IdleTime:
-    """Schedules idle work: a waiting job comes before all of it, the most urgent work first."""
+    """Schedules idle work: a waiting job comes before all of it, the most urgent work first.
 
-    def __init__(self, jobs: JobQueue, clock: Callable[[], float] = time.monotonic) -> None:
+    Work that fails is told to report and set aside until the next job: it would fail on and on.
+    """
+
+    def __init__(
+        self,
+        jobs: JobQueue,
+        clock: Callable[[], float] = time.monotonic,
+        report: Callable[[Exception], None] = lambda _: None,
+    ) -> None:
         self._jobs = jobs
         self._clock = clock
+        self._report = report
+        self._aside: set[int] = set()
+        """Places of the works that failed since the last job."""
         self._since = clock()
 
     def disturb(self) -> None:
@@ -45,15 +57,30 @@ class IdleTime:
             if ready is None:
                 self._jobs.wait(min((seconds for _, seconds in due), default=None))
             else:
-                with stopping_passes(self._jobs.is_urgent):
+                with self._watching(ready), stopping_passes(self._jobs.is_urgent):
                     works[ready].run(lambda above=works[:ready]: self._is_wanted(above))
+        self._aside.clear()
         return self._jobs.take()
 
     def _due(self, works: Sequence[IdleWork]) -> list[tuple[int, float]]:
         """Seconds until each of the works that has something to do, by its place."""
         idle = self._clock() - self._since
-        seconds = [(place, work.due_in(idle)) for place, work in enumerate(works)]
-        return [(place, until) for place, until in seconds if until is not None]
+        due: list[tuple[int, float]] = []
+        for place, work in enumerate(works):
+            if place not in self._aside:
+                with self._watching(place):
+                    if (seconds := work.due_in(idle)) is not None:
+                        due.append((place, seconds))
+        return due
+
+    @contextmanager
+    def _watching(self, place: int) -> Generator[None]:
+        """Set the work at this place aside if it fails within the block."""
+        try:
+            yield
+        except Exception as error:
+            self._aside.add(place)
+            self._report(error)
 
     def _is_wanted(self, above: Sequence[IdleWork]) -> bool:
         """Whether neither a job waits nor one of the works that are more urgent."""

@@ -77,7 +77,7 @@ class Engine:
         self._expectation = Expectation()
         self._status = Status(Phase.LOADING, "starting")
         self._jobs = JobQueue()
-        self._idle_time = IdleTime(self._jobs)
+        self._idle_time = IdleTime(self._jobs, report=self._publish_error)
         self._free_at = 0.0
         """When the last job ended, by time.perf_counter()."""
         self._active: ActiveSession | None = None
@@ -270,8 +270,7 @@ class Engine:
                 if self._active is not None:
                     self._active.reading.look_again()
         except Exception as error:
-            phase = Phase.FAILED if self._active is None else Phase.READY
-            self._status = replace(self._status, phase=phase, text="", error=self._reported(error))
+            self._publish_error(error)
         return True
 
     def _next_job(self) -> Job:
@@ -279,6 +278,10 @@ class Engine:
 
     def _reported(self, error: Exception) -> SpecchatError:
         return error if isinstance(error, SpecchatError) else crash_report(error, self.paths)
+
+    def _publish_error(self, error: Exception) -> None:
+        phase = Phase.FAILED if self._active is None else Phase.READY
+        self._status = replace(self._status, phase=phase, text="", error=self._reported(error))
 
     def _publish_text(self, text: str) -> None:
         self._status = replace(self._status, text=text)

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass
+from math import nan
 from typing import Self
 
 import psutil
@@ -23,13 +24,16 @@ class ProcessorTimes:
 
     @classmethod
     def now(cls) -> Self:
-        """Read the clocks."""
-        times = psutil.cpu_times()
-        idle = times.idle + getattr(times, "iowait", 0.0)
+        """Read the clocks; idle is not a number where the system does not tell it."""
+        try:
+            times = psutil.cpu_times()
+            idle = times.idle + getattr(times, "iowait", 0.0)
+        except Exception:  # psutil promises none: /proc may be hidden, or another's
+            idle = nan
         return cls(time.monotonic(), idle, time.process_time())
 
     def load_until(self, later: "ProcessorTimes") -> float:
-        """Share of the processors that other programs took since, 0 if negligible."""
+        """Share of the processors that other programs took since, 0 if negligible or unknown."""
         wall = later.wall - self.wall
         available = wall * (psutil.cpu_count() or 1)
         if wall < _SHORTEST:

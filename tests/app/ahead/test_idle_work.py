@@ -4,7 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Thread
 
-from app.ahead.idle_work import IdleTime
+import pytest
+
+from app.ahead.idle_work import IdleTime, IdleWork
 from app.ahead.job_queue import JobQueue, in_turn
 from backends.base.pass_stop import pass_is_stopped
 
@@ -17,6 +19,25 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+@dataclass
+class Failing:
+    """Work that fails where it is asked when it is due, or where it is done."""
+
+    fails_at: str
+    asked: int = 0
+    runs: int = 0
+
+    def due_in(self, idle: float) -> float | None:
+        self.asked += 1
+        if self.fails_at == "due_in":
+            raise ValueError(self.fails_at)
+        return 0.0
+
+    def run(self, is_wanted: Callable[[], bool]) -> None:
+        self.runs += 1
+        raise OSError(self.fails_at)
 
 
 @dataclass
@@ -107,6 +128,31 @@ def test_a_wake_lets_work_begin_that_was_not_due_before() -> None:
     thread.join(30)
     assert log == ["read"]
     assert taken == [None]
+
+
+@pytest.mark.parametrize("fails_at", ["due_in", "run"])
+@pytest.mark.parametrize("place", [0, 1])
+def test_work_that_fails_is_told_once_and_set_aside_until_the_next_job(
+    fails_at: str, place: int
+) -> None:
+    """Whatever fails, the other work is done meanwhile, and none is blamed for it."""
+    clock, log, jobs, told = Clock(), list[str](), JobQueue(), list[str]()
+    idle = IdleTime(jobs, clock, report=lambda error: told.append(str(error)))
+    # The last part waits long enough for one that fails again and again.
+    last = Work("save", log, clock, 3, after=2.0, then={0: lambda: jobs.put(job)})
+    works: list[IdleWork] = [Work("read", log, clock, 2), last]
+    failing = Failing(fails_at)
+    works.insert(place, failing)
+    assert idle.next_job(works) is job
+    assert sorted(log) == ["read"] * 2 + ["save"] * 3
+    assert told == [fails_at]
+    assert (failing.asked if fails_at == "due_in" else failing.runs) == 1
+
+    jobs.put(job)
+    assert idle.next_job(works) is job
+    last.parts, last.after, last.then = 1, 0.0, {0: lambda: jobs.put(None)}
+    assert idle.next_job(works) is None
+    assert told == [fails_at] * 2
 
 
 def test_passes_are_stopped_only_for_jobs_that_cannot_wait_for_their_end() -> None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -11,7 +12,7 @@ from app.ahead import machine_readings
 from app.ahead.machine_readings import ThisMachine
 from app.ahead.permission import Permission
 from app.learned.machine_load import ProcessorTimes
-from app.settings.reading_ahead import DEFAULT_AHEAD_WASTE
+from app.settings.reading_ahead import AHEAD_AUTO, DEFAULT_AHEAD_WASTE
 
 
 @dataclass
@@ -109,6 +110,23 @@ def test_a_power_profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
         assert ThisMachine().saves_power() is saves
     profile.write_bytes(b"\xff\xfe")
     assert ThisMachine().saves_power() is None
+
+
+@pytest.mark.parametrize("error", [PermissionError, RuntimeError, TypeError])
+def test_a_system_that_tells_no_processor_times_is_not_busy(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where /proc is hidden; what was measured meanwhile is not thrown away either."""
+    clock = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    permission, machine = Permission(AHEAD_AUTO, now=lambda: clock[0]), ThisMachine()
+    monkeypatch.setattr(ThisMachine, "is_on_battery", lambda _: None)
+    monkeypatch.setattr(ThisMachine, "saves_power", lambda _: None)
+    for reading in (Mock(side_effect=error), psutil.cpu_times, Mock(side_effect=error)):
+        clock[0] += 5.0
+        monkeypatch.setattr(psutil, "cpu_times", reading)
+        assert machine.others_share() == 0.0
+        assert permission() == ""
 
 
 def test_only_the_time_of_other_programs_makes_a_machine_busy(
