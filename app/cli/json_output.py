@@ -8,10 +8,10 @@ import typer
 from typer import Context
 
 from app.cli.command import STDOUT
+from app.cli.output_file import check_writable, write_file
 from app.cli.terminal import stderr, stdout
 from app.printable import printable_json
-from backends.base import SpecchatError, UsageError
-from backends.base.atomic_file import write_whole
+from backends.base import UsageError
 
 SCHEMA = 1
 
@@ -21,9 +21,8 @@ def _needs_json(context: Context, output: Path | None) -> Path | None:
         raise UsageError("--output needs --json", "only JSON is written to a file")
     if str(output) == STDOUT:
         return None
-    if output is not None and (output.is_dir() or not output.parent.is_dir()):
-        why = "it is a folder" if output.is_dir() else f"there is no folder {output.parent}"
-        raise UsageError(f"cannot write {output}", why)
+    if output is not None:
+        check_writable(output)
     return output
 
 
@@ -66,8 +65,5 @@ def write_object(facts: Mapping[str, Any], output: Path | None = None) -> None:
     if output is None:
         stdout.write_json(value)
         return
-    try:
-        write_whole(output, f"{printable_json(value, 1)}\n", is_private=False)
-    except OSError as error:
-        raise SpecchatError(f"cannot write {output}", error.strerror or str(error)) from error
+    write_file(output, f"{printable_json(value, 1)}\n")
     stderr.note(f"written to {output}")

@@ -7,6 +7,7 @@ can be told from those still being written.
 
 import os
 import re
+import shutil
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
@@ -30,16 +31,25 @@ def temporary_beside(path: Path) -> Path:
 def replacing(path: Path, *, is_private: bool = True) -> Generator[BinaryIO]:
     """Write a file that replaces the one at path when the block ends without an exception.
 
-    is_private: readable by the owner alone, from the first byte; otherwise the umask decides.
+    Links are followed. is_private: readable by the owner alone, from the first byte; otherwise a
+    person named it: it keeps its mode, and what is no regular file is written into.
 
     Raises:
         OSError: it cannot be written; the old file is untouched.
     """
+    if not is_private and path.exists() and not path.is_file():  # a pipe or a device
+        with open(path, "wb") as file:
+            yield file
+        return
+    path = Path(os.path.realpath(path))
     temporary = temporary_beside(path)
     try:
         temporary.unlink(missing_ok=True)  # left by a killed process, perhaps readable by all
         with open(temporary, "xb", opener=private_opener if is_private else None) as file:
             yield file
+        if not is_private:
+            with suppress(OSError):
+                shutil.copymode(path, temporary)
         put_in_place(temporary, path)
     finally:
         with suppress(OSError):
@@ -62,7 +72,8 @@ def put_in_place(written: Path, path: Path) -> Path:
 def write_whole(path: Path, content: bytes | str, *, is_private: bool = True) -> None:
     """Replace a file's content, or leave the file untouched.
 
-    Text is written as UTF-8 with its unpaired surrogates replaced. is_private: as for replacing.
+    Text is written as UTF-8 with its unpaired surrogates replaced. Links and is_private: as for
+    replacing.
 
     Raises:
         OSError: it cannot be written.

@@ -22,7 +22,8 @@ from app.cli.command import STDOUT
 from app.cli.json_output import Output
 from app.cli.machine import machine, version
 from app.cli.opening import open_session
-from app.cli.report_file import ReportFile, check_apart, check_writable, write_report
+from app.cli.output_file import check_apart, check_writable, write_file
+from app.cli.report_file import ReportFile, write_report
 from app.cli.terminal import stderr, stdout
 from app.cli.terminal.exit_codes import EXIT_INTERRUPTED
 from app.cli.terminal.interrupt import interruptible
@@ -31,8 +32,7 @@ from app.loading.session_options import OFF_DRAFT
 from app.paths import Paths
 from app.printable import printable
 from app.settings.catalogue import known
-from backends.base import SpecchatError, UsageError
-from backends.base.atomic_file import write_whole
+from backends.base import UsageError
 
 _CONTEXT = 1024
 """Enough for the longest prompt and its reply; the baseline keeps a row of scores per token."""
@@ -138,13 +138,10 @@ def _report(result: Bench, paths: Paths, json: Path | None, html: Path | None) -
         stdout.write_json(result.as_json())
     else:
         stdout.write(printable(f"{table(result)}\n"))
-    try:
-        if _is_file(json):
-            write_whole(json, json_format.dumps(result.as_json(), indent=1), is_private=False)
-        if html is not None:
-            write_whole(html, _page(result, paths), is_private=False)
-    except OSError as error:
-        raise SpecchatError("cannot write the results", error.strerror or str(error)) from error
+    if _is_file(json):
+        write_file(json, json_format.dumps(result.as_json(), indent=1))
+    if html is not None:
+        write_file(html, _page(result, paths))
 
 
 def _to_send(result: Bench, session: Session) -> Report:

@@ -13,7 +13,8 @@ from app.ahead.waste import AheadTime
 from app.bench.report import Report
 from app.cli.json_output import Json, Output, write_result
 from app.cli.machine import llamacpp_gpus, machine, version
-from app.cli.report_file import ReportFile, check_apart, today, write_report
+from app.cli.output_file import check_apart
+from app.cli.report_file import ReportFile, today, write_report
 from app.cli.terminal.exit_codes import EXIT_USAGE
 from app.evaluation.settings_check import Fault, check_settings
 from app.learned.disk_speeds import disk_speed

@@ -3,6 +3,7 @@
 import os
 import re
 import stat
+import threading
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,41 @@ def test_every_rename_of_the_product_goes_through_the_helper() -> None:
             if call and ".unusable" not in line:  # it is moved aside as it is
                 found.add(f"{path.relative_to(root).as_posix()}: {line.strip()}")
     assert found == {"backends/base/atomic_file.py: written.replace(path)"}
+
+
+def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    for place in ("old", "new"):
+        (tmp_path / f"to-{place}").symlink_to(Path("real") / place)
+    (tmp_path / "real/old").write_text("old")
+    (tmp_path / "real/old").chmod(0o600)
+    for is_private in (False, True):
+        for place in ("old", "new"):
+            write_whole(tmp_path / f"to-{place}", f"{is_private}", is_private=is_private)
+            assert (tmp_path / f"to-{place}").is_symlink()
+            assert (tmp_path / "real" / place).read_text() == f"{is_private}"
+        assert stat.S_IMODE((tmp_path / "real/old").stat().st_mode) == 0o600
+    assert sorted(path.name for path in (tmp_path / "real").iterdir()) == ["new", "old"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pipes have no names in folders there")
+def test_what_is_no_regular_file_is_written_into(tmp_path: Path) -> None:
+    pipe, link, read = tmp_path / "pipe", tmp_path / "link", list[bytes]()
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    for path in (pipe, link):
+        reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()), daemon=True)
+        reader.start()
+        write_whole(path, "content", is_private=False)
+        assert stat.S_ISFIFO(pipe.lstat().st_mode)
+        reader.join()
+    assert read == [b"content", b"content"]
+    (tmp_path / "nothing").symlink_to(os.devnull)
+    write_whole(tmp_path / "nothing", "content", is_private=False)
+    assert (tmp_path / "nothing").is_symlink()
+    ours, theirs = os.pipe()  # as a shell gives it: --output >(jq .)
+    with open(ours, "rb") as came:
+        with open(theirs, "wb"):
+            write_whole(Path(f"/dev/fd/{theirs}"), "content", is_private=False)
+        assert came.read() == b"content"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "nothing", "pipe"]
