@@ -137,8 +137,8 @@ class Session:
 
     def continued(self, prompt: Prompt, partial: str, tokens: Sequence[int] = ()) -> Prompt:
         """A prompt with the beginning of its answer: its own tokens, if they spell it here."""
-        tokenizer = self.model.tokenizer
-        more = spelling(tokenizer, tokens, partial) or tokenizer.encode(partial, special=False)
+        known = spelling(self.model.tokenizer, tokens, partial)
+        more = known or self.template.spoken(partial)
         return replace(prompt, tokens=[*prompt.tokens, *more], begun=len(more))
 
     def whole_prompt(self, conversation: Conversation, tools: Sequence[Tool] = ()) -> Prompt:

@@ -40,7 +40,7 @@ class Tokenizer(Protocol):
 
     @property
     def special_texts(self) -> tuple[str, ...]:
-        """Texts of control tokens, which user text must not be encoded to."""
+        """Texts of control tokens and of user-defined ones that may be marks: no user's text."""
         ...
 
     @property
@@ -49,7 +49,7 @@ class Tokenizer(Protocol):
         ...
 
     def encode(self, text: str, *, special: bool) -> list[int]:
-        """Token ids of text; with special, texts of control tokens are encoded to those tokens."""
+        """Token ids of text; with special, special texts become their tokens, else none does."""
         ...
 
     def piece(self, token: int) -> bytes:

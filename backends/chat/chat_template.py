@@ -12,7 +12,7 @@ from backends.chat.changed_texts import changed_message, changed_tool, texts_of
 from backends.chat.control_marks import ControlMarks, unused_mark
 from backends.chat.described_tools import describe_tools
 from backends.chat.message import Message, Tool
-from backends.chat.reply_form import PLAIN, ReplyForm, ToolForm, opened_thinking
+from backends.chat.reply_form import OF_THINKING, PLAIN, ReplyForm, ToolForm, opened_thinking
 from backends.chat.template_process import TemplateProcess
 from backends.chat.template_variables import message_variables, tool_variables
 from backends.chat.tool_support import ToolSupport, probe_tool_support
@@ -136,7 +136,7 @@ class ChatTemplate:
         offered = [changed_tool(tool, whole_characters) for tool in tools]
         known = [self._source or "", *texts_of(whole, offered)]
         marks = ControlMarks(self._tokenizer.special_texts, known)
-        guarded = [changed_message(message, marks.hide) for message in whole]
+        guarded = [_guarded(message, marks) for message in whole]
         offered = [changed_tool(tool, marks.hide) for tool in offered]
         if offered or any(turn.calls or turn.answers for turn in guarded):
             return self._tool_prompt(guarded, offered, marks)
@@ -188,7 +188,7 @@ class ChatTemplate:
         known = [*self._tokenizer.special_texts, self._source or "", *texts_of(whole)]
         marks = ControlMarks(self._tokenizer.special_texts, known)
         hole = unused_mark((*known, marks.mark))
-        guarded = [changed_message(message, marks.hide) for message in whole]
+        guarded = [_guarded(message, marks) for message in whole]
         guarded.append(Message("user", f"{_PROBE}{hole}{_PROBE}"))
         try:
             text, _ = self._render(guarded)
@@ -200,6 +200,11 @@ class ChatTemplate:
             return None
         before, after = before.removesuffix(_PROBE), others[0].removeprefix(_PROBE)
         return PromptFrame(before, after, is_trimmed, marks, self._encode)
+
+    def spoken(self, text: str) -> list[int]:
+        """Tokens of the beginning of an answer, without those before every prompt."""
+        marks = ControlMarks(self._tokenizer.special_texts, [text])
+        return self._encode_parts(marks.hide(whole_characters(text), OF_THINKING), marks)
 
     def raw(self, text: str) -> Prompt:
         """Tokens of a text, without the template.
@@ -276,11 +281,19 @@ class ChatTemplate:
         return "" if token is None else self._tokenizer.entry(token).decode(errors="replace")
 
     def _encode(self, text: str, marks: ControlMarks) -> list[int]:
-        tokenizer = self._tokenizer
+        return with_bos(self._encode_parts(text, marks), self._tokenizer)
+
+    def _encode_parts(self, text: str, marks: ControlMarks) -> list[int]:
         tokens: list[int] = []
         for part, special in marks.split(text):
-            tokens += tokenizer.encode(part, special=special)
-        return with_bos(tokens, tokenizer)
+            tokens += self._tokenizer.encode(part, special=special)
+        return tokens
+
+
+def _guarded(message: Message, marks: ControlMarks) -> Message:
+    """A message without control texts; templates look for the thinking in an assistant's."""
+    spared = OF_THINKING if message.role == "assistant" else ()
+    return changed_message(message, lambda text: marks.hide(text, spared))
 
 
 def _has_question(text: str, messages: Sequence[Message]) -> bool:

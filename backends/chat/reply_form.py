@@ -11,6 +11,8 @@ THINKING = {
 }
 """Texts that open thinking, at the beginning of a reply only, and those that close it."""
 
+OF_THINKING = frozenset({*THINKING, *THINKING.values()})
+
 
 class ToolForm(StrEnum):
     """A way to write tool calls in a reply."""

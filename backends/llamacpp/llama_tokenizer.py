@@ -1,13 +1,14 @@
 """Tokenizer of a model loaded by llama.cpp."""
 
 import ctypes
-from collections.abc import Callable
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property, lru_cache, partial
 from typing import cast
 
 from llama_cpp import llama_cpp as api
 
 from backends.base import InfillTokens, ModelError
+from backends.base.plain_text import marks_of, plain_tokens
 
 _PIECE_BYTES = 256
 _PIECES = 8192
@@ -28,7 +29,6 @@ class LlamaTokenizer:
         self.n_vocab = api.llama_vocab_n_tokens(vocabulary)
         self.chat_template = chat_template
         self._end_tokens: frozenset[int] | None = None
-        self._special_texts: tuple[str, ...] | None = None
 
     @property
     def bos(self) -> int | None:
@@ -53,19 +53,35 @@ class LlamaTokenizer:
         tokens = [cast("int", token(self._vocabulary)) for token in known]
         return None if _NO_TOKEN in tokens else InfillTokens(*tokens)
 
-    @property
+    @cached_property
     def special_texts(self) -> tuple[str, ...]:
-        if self._special_texts is None:
-            entries = map(self.entry, self._where(api.llama_vocab_is_control))
-            texts = (entry.decode("utf-8", errors="replace") for entry in entries)
-            self._special_texts = tuple(text for text in texts if text)
-        return self._special_texts
+        control = self._texts(self._where(api.llama_vocab_is_control))
+        return (*filter(None, control), *self._marks)
+
+    @cached_property
+    def _marks(self) -> tuple[str, ...]:
+        """Texts of user-defined tokens that may be marks: the engine matches them in any text."""
+        return marks_of(self._texts(self._where(_is_user_defined)), self.chat_template)
+
+    @cached_property
+    def _adds_space(self) -> bool:
+        first = self._encoded("a", special=False)[:1]
+        return any(self.piece(token).startswith(b" ") for token in first)
+
+    def _texts(self, tokens: Iterable[int]) -> Iterator[str]:
+        return (self.entry(token).decode("utf-8", errors="replace") for token in tokens)
 
     def _where(self, holds: Callable[[api.llama_vocab_p, int], bool]) -> list[int]:
         vocabulary = self._vocabulary
         return [token for token in range(self.n_vocab) if holds(vocabulary, token)]
 
     def encode(self, text: str, *, special: bool) -> list[int]:
+        if special:
+            return self._encoded(text, special=True)
+        encode = partial(self._encoded, special=False)
+        return plain_tokens(encode, text, self._marks, adds_space=self._adds_space)
+
+    def _encoded(self, text: str, *, special: bool) -> list[int]:
         data = text.encode("utf-8")
         capacity = len(data) + 8
         tokens = (api.llama_token * capacity)()
@@ -105,3 +121,8 @@ class LlamaTokenizer:
     def _spelling(self, token: int) -> bytes:
         """Text of a token in the file, which may be in GPT-2's byte alphabet."""
         return api.llama_vocab_get_text(self._vocabulary, token) or b""
+
+
+def _is_user_defined(vocabulary: api.llama_vocab_p, token: int) -> bool:
+    attributes = api.llama_vocab_get_attr(vocabulary, token)
+    return bool(attributes & api.LLAMA_TOKEN_ATTR_USER_DEFINED)

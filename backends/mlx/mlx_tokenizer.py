@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Mapping, Set
-from functools import cached_property
+from functools import cached_property, partial
 
 from tokenizers import Tokenizer as Engine
 
 from backends.base import InfillTokens
+from backends.base.plain_text import marks_of, plain_tokens
 
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
@@ -65,9 +66,23 @@ class MlxTokenizer:
         first = engine.encode("").ids
         self.bos = first[0] if first and first[0] in self._control else bos
         self.eos = min(end_tokens, default=None) if eos is None else eos
-        self.special_texts = tuple(added[number].content for number in self._control)
+        control = [added[number].content for number in self._control]
+        others = [token.content for token in added.values() if not token.special]
+        self._marks = marks_of(others, template)
+        self.special_texts = (*control, *self._marks)
 
     def encode(self, text: str, *, special: bool) -> list[int]:
+        if special:
+            return self._encoded(text, special=True)
+        encode = partial(self._encoded, special=False)
+        return plain_tokens(encode, text, self._marks, adds_space=self._adds_space)
+
+    @cached_property
+    def _adds_space(self) -> bool:
+        first = self._encoded("a", special=False)[:1]
+        return any(self.piece(token).startswith(b" ") for token in first)
+
+    def _encoded(self, text: str, *, special: bool) -> list[int]:
         self._engine.encode_special_tokens = not special
         tokens = self._engine.encode(text, add_special_tokens=False).ids
         # A tokenizer may have tokens, say for images, without a row in the weights.

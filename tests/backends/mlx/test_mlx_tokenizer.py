@@ -93,7 +93,7 @@ def test_a_users_text_never_becomes_a_control_token(make: Callable[[], Tokenizer
     tokenizer = of(make())
     for text in tokenizer.special_texts:
         control = tokenizer.encode(text, special=True)[-1]
-        assert tokenizer.piece(control) == b""
+        assert tokenizer.piece(control) in (b"", text.encode())  # of one that the user defined
         assert tokenizer.entry(control) == text.encode()
         assert control not in tokenizer.encode(text, special=False)
 
