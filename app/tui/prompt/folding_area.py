@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from textual import events
-from textual.document._document import EditResult, Location, Selection
+from textual.document._document import EditResult, Location
 from textual.document._edit import Edit
 from textual.reactive import reactive
 
@@ -78,53 +78,18 @@ class FoldingArea(PrintableTextArea):
         """Paste from the app's clipboard."""
         self.paste(self.app.clipboard)
 
-    # A placeholder is one unit
-
     def edit(self, edit: Edit) -> EditResult:
         """Perform an edit; a placeholder that it touches is replaced as a whole."""
-        top, bottom = self._before(edit.top), self._behind(edit.bottom)
+        top, bottom = self.before_unit(edit.top), self.behind_unit(edit.bottom)
         if (top, bottom) != (edit.top, edit.bottom):
             edit = replace(edit, from_location=top, to_location=bottom)
         return super().edit(edit)
 
-    def validate_selection(self, selection: Selection) -> Selection:
-        """Keep the cursor out of placeholders."""
-        return Selection(self._nearest(selection.start), self._nearest(selection.end))
-
-    def get_cursor_left_location(self) -> Location:
-        """Where the cursor goes on moving left."""
-        return self._before(super().get_cursor_left_location())
-
-    def get_cursor_right_location(self) -> Location:
-        """Where the cursor goes on moving right."""
-        return self._behind(super().get_cursor_right_location())
-
-    def get_cursor_word_left_location(self) -> Location:
-        """Where the cursor goes on moving a word to the left."""
-        return self._before(super().get_cursor_word_left_location())
-
-    def get_cursor_word_right_location(self) -> Location:
-        """Where the cursor goes on moving a word to the right."""
-        return self._behind(super().get_cursor_word_right_location())
-
-    def _before(self, location: Location) -> Location:
-        start, _ = self._placeholder_at(location)
-        return location[0], start
-
-    def _behind(self, location: Location) -> Location:
-        _, end = self._placeholder_at(location)
-        return location[0], end
-
-    def _nearest(self, location: Location) -> Location:
-        row, column = location
-        start, end = self._placeholder_at(location)
-        return row, start if column - start < end - column else end
-
-    def _placeholder_at(self, location: Location) -> tuple[int, int]:
-        """Columns of the placeholder around a location; twice its own column if none is."""
-        row, column = location
-        if row < self.document.line_count:
-            for start, end in self.attached.spans(self.document.get_line(row)):
-                if start < column < end:
-                    return start, end
-        return column, column
+    def unit_at(self, location: Location) -> tuple[int, int]:
+        """Columns of the character or placeholder around a location."""
+        start, end = super().unit_at(location)
+        if (row := location[0]) < self.document.line_count:
+            for first, last in self.attached.spans(self.document.get_line(row)):
+                if first < start < last or first < end < last:
+                    start, end = min(first, start), max(last, end)
+        return start, end

@@ -1,5 +1,8 @@
 """Text fields that run editing keys in the order typed and display control characters safely.
 
+The cursor stands between characters as a person counts them (Unicode's grapheme clusters): one key
+passes or deletes an emoji, a flag, or a letter with its marks.
+
 Textual lets a key with a binding bubble up to the app before it acts. Letters typed right after it,
 by quick fingers or over a slow line, would be inserted first.
 """
@@ -11,8 +14,10 @@ from rich.highlighter import Highlighter
 from rich.text import Text
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.document._document import Location, Selection
 from textual.geometry import Offset
 from textual.widgets import Input, TextArea
+from textual.widgets.input import Selection as Selected
 
 from app.printable import one_line, printable
 from app.tui.typed_app import typed_app
@@ -26,6 +31,21 @@ TEXT_AREA_ACTIONS = _actions_of(TextArea.BINDINGS)
 """Textual's own actions of a text area, by key."""
 
 _INPUT_ACTIONS = _actions_of(Input.BINDINGS)
+
+_LONGEST = 256
+"""Code points in which a character is found; beyond it, one may be taken for two."""
+
+
+def character_at(line: str, place: int) -> tuple[int, int]:
+    """Where the character around a place begins and ends; twice the place between two."""
+    if line[place - 1 : place + 1].isascii():
+        return place, place
+    import regex
+
+    for match in regex.finditer(r"\X", line, pos=max(0, place - _LONGEST)):
+        if match.end() >= place:
+            return match.span() if match.start() < place < match.end() else (place, place)
+    return place, place
 
 
 class _PrintableHighlighter(Highlighter):
@@ -44,6 +64,17 @@ class PrintableInput(Input):
     async def _on_key(self, event: events.Key) -> None:
         await run_own_binding(self, _INPUT_ACTIONS, event)
 
+    def validate_selection(self, selection: Selected) -> Selected:
+        """Move on to the end of a character, or back to its beginning."""
+        moved = zip(super().validate_selection(selection), self.selection, strict=True)
+        return Selected(*(character_at(self.value, to)[to > place] for to, place in moved))
+
+    def replace(self, text: str, start: int, end: int) -> None:
+        """Replace whole characters."""
+        start, end = sorted((start, end))
+        first, last = character_at(self.value, start)[0], character_at(self.value, end)[1]
+        super().replace(text, first, last)
+
 
 class PrintableTextArea(TextArea):
     """A multi-line field; control characters are kept in its text and displayed as symbols."""
@@ -52,6 +83,46 @@ class PrintableTextArea(TextArea):
 
     def get_line(self, line_index: int) -> Text:
         return Text(printable(self.document.get_line(line_index)), end="", no_wrap=True)
+
+    def unit_at(self, location: Location) -> tuple[int, int]:
+        """Columns of what is one to the cursor around a location; twice its own between two."""
+        row, column = location
+        if row >= self.document.line_count:
+            return column, column
+        return character_at(self.document.get_line(row), column)
+
+    def before_unit(self, location: Location) -> Location:
+        """A location, or where the unit around it begins."""
+        return location[0], self.unit_at(location)[0]
+
+    def behind_unit(self, location: Location) -> Location:
+        """A location, or where the unit around it ends."""
+        return location[0], self.unit_at(location)[1]
+
+    def validate_selection(self, selection: Selection) -> Selection:
+        """Keep the cursor out of units."""
+        return Selection(self._nearest(selection.start), self._nearest(selection.end))
+
+    def _nearest(self, location: Location) -> Location:
+        row, column = location
+        start, end = self.unit_at(location)
+        return row, start if column - start < end - column else end
+
+    def get_cursor_left_location(self) -> Location:
+        """Where the cursor goes on moving left."""
+        return self.before_unit(super().get_cursor_left_location())
+
+    def get_cursor_right_location(self) -> Location:
+        """Where the cursor goes on moving right."""
+        return self.behind_unit(super().get_cursor_right_location())
+
+    def get_cursor_word_left_location(self) -> Location:
+        """Where the cursor goes on moving a word to the left."""
+        return self.before_unit(super().get_cursor_word_left_location())
+
+    def get_cursor_word_right_location(self) -> Location:
+        """Where the cursor goes on moving a word to the right."""
+        return self.behind_unit(super().get_cursor_word_right_location())
 
     def scroll_cursor_visible(self, center: bool = False, animate: bool = False) -> Offset:
         """Scroll to the cursor, unless an undo has just removed the line that it is on.
