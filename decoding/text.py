@@ -1,7 +1,7 @@
 """Incremental detokenization of a reply."""
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 
 from backends.base import Tokenizer
@@ -11,6 +11,7 @@ class TextStream:
     """Text of a growing reply: whole characters only, up to the first stop text.
 
     begun: tokens of the beginning that the reply continues; their text is not told again.
+    spell: what a token adds where that is not its piece; it is called with each in order.
     shows_control: whether the texts of control tokens are part of it, except of those that end it.
     calls: texts that open what no stop text ends, as it would be useless if it were cut.
     """
@@ -21,11 +22,14 @@ class TextStream:
         stops: tuple[str, ...] = (),
         *,
         begun: Sequence[int] = (),
+        spell: Callable[[int], bytes] | None = None,
         shows_control: bool = False,
         calls: tuple[str, ...] = (),
     ) -> None:
         self._tokenizer = tokenizer
-        self._control = _control_texts(tokenizer) if shows_control else frozenset[bytes]()
+        self._spell = spell or tokenizer.piece
+        is_shown = shows_control and spell is None
+        self._control = _control_texts(tokenizer) if is_shown else frozenset[bytes]()
         self._stops = stops
         self._calls = calls
         self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
@@ -54,7 +58,7 @@ class TextStream:
         return rest
 
     def _piece(self, token: int) -> bytes:
-        piece = self._tokenizer.piece(token)
+        piece = self._spell(token)
         if piece or not self._control or token in self._tokenizer.end_tokens:
             return piece
         entry = self._tokenizer.entry(token)
@@ -98,12 +102,17 @@ class TextStream:
         return 0
 
 
-def spelling(tokenizer: Tokenizer, tokens: Sequence[int], text: str) -> Sequence[int]:
+def spelling(
+    tokenizer: Tokenizer,
+    tokens: Sequence[int],
+    text: str,
+    spell: Callable[[int], bytes] | None = None,
+) -> Sequence[int]:
     """The first of a reply's tokens, which spell a text and perhaps part of a character after it.
 
     None of them if they spell another text, as those of another vocabulary do.
     """
-    stream = TextStream(tokenizer)
+    stream = TextStream(tokenizer, spell=spell)
     spelt = [""]
     length = found = 0
     for place, token in enumerate(tokens):

@@ -22,6 +22,7 @@ from app.loading.target_context import TargetContext
 from app.paths import Paths
 from app.structured_output.reply_constraints import ReplyConstraints
 from backends.base import ContextFacts, Model, ModelInfo, UsageError
+from backends.chat.channels import ChannelSpeller
 from backends.chat.chat_template import ChatTemplate, Prompt, with_bos
 from backends.chat.message import Message, Tool
 from backends.chat.whole_characters import whole_characters
@@ -137,9 +138,15 @@ class Session:
 
     def continued(self, prompt: Prompt, partial: str, tokens: Sequence[int] = ()) -> Prompt:
         """A prompt with the beginning of its answer: its own tokens, if they spell it here."""
-        known = spelling(self.model.tokenizer, tokens, partial)
-        more = known or self.template.spoken(partial)
+        if not (tokens or partial):
+            return prompt
+        known = spelling(self.model.tokenizer, tokens, partial, self._speller(prompt))
+        more = known or self.template.spoken(partial, prompt.form)
         return replace(prompt, tokens=[*prompt.tokens, *more], begun=len(more))
+
+    def _speller(self, prompt: Prompt) -> ChannelSpeller | None:
+        """What spells the reply to a prompt where its tokens' pieces do not."""
+        return ChannelSpeller(self.model.tokenizer) if prompt.form.channels else None
 
     def whole_prompt(self, conversation: Conversation, tools: Sequence[Tool] = ()) -> Prompt:
         """The prompt of a conversation with all its turns, however long."""
@@ -208,6 +215,7 @@ class Session:
             self.model.tokenizer,
             stops,
             begun=reply.begun,
+            spell=self._speller(prompt),
             shows_control=options.shows_control,
             calls=prompt.form.call_marks,
         )

@@ -9,6 +9,7 @@ from math import inf
 from backends.base import Tokenizer, UsageError
 from backends.chat.accepted_form import TEMPLATE_REFUSES, Form, accepted_form
 from backends.chat.changed_texts import changed_message, changed_tool, texts_of
+from backends.chat.channels import OPENING, content_of, has_channels, in_channels
 from backends.chat.control_marks import ControlMarks, unused_mark
 from backends.chat.described_tools import describe_tools
 from backends.chat.message import Message, Tool
@@ -132,7 +133,7 @@ class ChatTemplate:
         Raises:
             UsageError: the template refuses the conversation, or leaves the question out.
         """
-        whole = [changed_message(message, whole_characters) for message in messages]
+        whole = self._said(messages)
         offered = [changed_tool(tool, whole_characters) for tool in tools]
         known = [self._source or "", *texts_of(whole, offered)]
         marks = ControlMarks(self._tokenizer.special_texts, known)
@@ -142,13 +143,27 @@ class ChatTemplate:
             return self._tool_prompt(guarded, offered, marks)
         return self._plain_prompt(guarded, marks)
 
+    def _said(self, messages: Sequence[Message]) -> list[Message]:
+        """Messages of whole characters, without thinking where it stands in a channel."""
+        whole = [changed_message(message, whole_characters) for message in messages]
+        if not has_channels(OPENING, self._source or ""):
+            return whole
+        return [
+            replace(turn, content=content_of(turn.content)) if turn.role == "assistant" else turn
+            for turn in whole
+        ]
+
     def _plain_prompt(self, guarded: Sequence[Message], marks: ControlMarks) -> Prompt:
         """Prompt of messages without tools, calls and results."""
         text, note = self._render(guarded)
         stops = PLAIN_STOPS if text is None else ()
         text = plain_form(guarded) if text is None else text
-        form = ReplyForm(thinking=opened_thinking(text))
-        return Prompt(self._encode(text, marks), stops, note, form)
+        return Prompt(self._encode(text, marks), stops, note, self._form(text))
+
+    def _form(self, text: str, tools: ToolForm | None = None) -> ReplyForm:
+        """The form of the reply to a prompt."""
+        is_split = has_channels(text, self._source or "")
+        return ReplyForm(tools, opened_thinking(text), is_split)
 
     def _tool_prompt(
         self, guarded: Sequence[Message], tools: Sequence[Tool], marks: ControlMarks
@@ -157,7 +172,7 @@ class ChatTemplate:
         for turns in (guarded, _one_call_a_turn(guarded)) if support else ():
             text = self._whole(turns, tools, support)
             if text is not None and support is not None:
-                form = ReplyForm(support.form if tools else None, opened_thinking(text))
+                form = self._form(text, support.form if tools else None)
                 return Prompt(self._encode(text, marks), form=form)
         prompt = self._plain_prompt(describe_tools(guarded, tools), marks)
         return replace(prompt, form=replace(prompt.form, tools=ToolForm.GENERIC if tools else None))
@@ -184,7 +199,7 @@ class ChatTemplate:
 
         None if the template writes that content otherwise than once and as it is.
         """
-        whole = [changed_message(message, whole_characters) for message in messages]
+        whole = self._said(messages)
         known = [*self._tokenizer.special_texts, self._source or "", *texts_of(whole)]
         marks = ControlMarks(self._tokenizer.special_texts, known)
         hole = unused_mark((*known, marks.mark))
@@ -201,10 +216,11 @@ class ChatTemplate:
         before, after = before.removesuffix(_PROBE), others[0].removeprefix(_PROBE)
         return PromptFrame(before, after, is_trimmed, marks, self._encode)
 
-    def spoken(self, text: str) -> list[int]:
+    def spoken(self, text: str, form: ReplyForm) -> list[int]:
         """Tokens of the beginning of an answer, without those before every prompt."""
-        marks = ControlMarks(self._tokenizer.special_texts, [text])
-        return self._encode_parts(marks.hide(whole_characters(text), OF_THINKING), marks)
+        marks, text = ControlMarks(self._tokenizer.special_texts, [text]), whole_characters(text)
+        hidden = in_channels(text, marks) if form.channels else marks.hide(text, OF_THINKING)
+        return self._encode_parts(hidden, marks)
 
     def raw(self, text: str) -> Prompt:
         """Tokens of a text, without the template.

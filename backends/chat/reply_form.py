@@ -42,11 +42,13 @@ class ReplyForm:
     """What a reply may be made of, beside its content.
 
     tools: how it calls tools, None if it has none to call. thinking: the text with which the
-    prompt opens the thinking that the reply begins with, "" if it opens none.
+    prompt opens the thinking that the reply begins with, "" if it opens none. channels: whether it
+    is written in channels.
     """
 
     tools: ToolForm | None = None
     thinking: str = ""
+    channels: bool = False
 
     @property
     def call_marks(self) -> tuple[str, ...]:

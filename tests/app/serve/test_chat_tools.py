@@ -8,6 +8,8 @@ import pytest
 from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
 
 from tests.app.serve.conftest import Serve, Spoken, question
+from tests.fixtures.channels import CHANNELS, FINAL, REPLY
+from tests.fixtures.scripted import ScriptedModel
 from tests.fixtures.speaker import Speaker
 
 TOOL: ChatCompletionToolParam = {
@@ -131,3 +133,19 @@ def test_a_question_that_the_template_does_not_ask_is_refused(
         pytest.raises(openai.BadRequestError, match=words),
     ):
         ask(client)
+
+
+@pytest.mark.parametrize("more", [{}, {"tools": [TOOL]}])
+def test_a_reply_in_channels_is_reasoning_and_content(serve: Serve, more: dict[str, Any]) -> None:
+    """Also at the second turn, where the template refuses marks of channels."""
+    model = ScriptedModel(REPLY)
+    cast("Any", model.tokenizer).chat_template = CHANNELS
+    with openai.OpenAI(
+        base_url=f"{serve(model).address}/v1", api_key="none", max_retries=0
+    ) as client:
+        history: list[Any] = [*HI]
+        for _ in range(2):
+            message = ask(client, messages=history, **more).choices[0].message
+            assert message.reasoning_content == "The user greets. \n\nI greet"
+            assert message.content == FINAL
+            history += [{"role": "assistant", "content": message.content}, *HI]
