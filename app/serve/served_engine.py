@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from app.engine.asking.answer import Answer
+from app.chat.conversation import Conversation
+from app.engine.asking.answer import Answer, Request
 from app.engine.engine import Engine
 from app.engine.engine_status import Loaded, Phase
 from app.serve.answers.places import Places
@@ -15,7 +16,12 @@ from app.serve.answers.turns import Turns
 from app.serve.limits import Limits
 from app.serve.metrics import Metrics
 from app.serve.refusal import RefusalKind, RefusedError
-from backends.base import UsageError
+from backends.base import SpecchatError, UsageError
+from backends.chat.message import Message
+from decoding.sampling.sampling_settings import SamplingSettings
+
+_LONGEST_SECONDS = 30.0
+"""Time for which the note on a template is waited for; it takes a moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +79,15 @@ class ServedEngine:
             raise refusal_of(error) from error
         except Exception:
             return  # its turn will tell, with a report
+
+
+def template_note(engine: Engine) -> str:
+    """Why the loaded model's chat template is not used, "" if it is: clients are not told."""
+    probe = Answer(Request(Conversation("", [Message("user", "Hi")]), SamplingSettings(), 1))
+    try:
+        engine.prepare(probe).result(_LONGEST_SECONDS)
+    except SpecchatError as error:
+        return error.summary
+    except TimeoutError:
+        return ""
+    return probe.prepared[1].note if probe.prepared is not None else ""

@@ -66,7 +66,9 @@ def serve(
                 engine.start()
                 loaded = _loaded(engine, stop)
                 if loaded is not None:
-                    _introduce(served_at, loaded, defaults)
+                    from app.serve.served_engine import template_note  # loads what is served by now
+
+                    _introduce(served_at, loaded, defaults, template_note(engine))
                 while not stop.wait(_POLL_SECONDS):
                     pass
         finally:
@@ -114,13 +116,13 @@ def _loaded(engine: Engine, stop: Event) -> Loaded | None:
         stderr.clear_status()
 
 
-def _introduce(served_at: ServedAt, loaded: Loaded, defaults: Answering) -> None:
+def _introduce(served_at: ServedAt, loaded: Loaded, defaults: Answering, template: str) -> None:
     model = f"{loaded.name}, {where_it_runs(loaded.info)}, context {loaded.context_size:,} tokens"
     drafters = ", ".join(loaded.drafters) or f"none: {loaded.missing or 'drafting is off'}"
     stderr.note(f"address   {served_at.words} (Ctrl+C ends it)")
     stderr.note(f"model     {model}")
     stderr.note(f"drafters  {drafters}")
     rule = defaults.sampling.lossy_in_effect
-    for note in (*loaded.notes, rule.warning if rule else ""):
+    for note in (*loaded.notes, template, rule.warning if rule else ""):
         if note:
             stderr.note(f"note: {note}")

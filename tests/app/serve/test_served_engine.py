@@ -2,6 +2,7 @@
 
 import asyncio
 from concurrent.futures import Future
+from typing import Any, cast
 
 import pytest
 
@@ -9,10 +10,11 @@ pytest.importorskip("uvicorn")
 
 from app.chat.conversation import Conversation
 from app.engine.asking.answer import Answer, Request
-from app.serve.served_engine import ServedEngine
+from app.serve.served_engine import ServedEngine, template_note
 from backends.chat.message import Message
 from decoding.sampling.sampling_settings import SamplingSettings
 from tests.app.serve.conftest import Serve
+from tests.fixtures.channels import CHANNELS
 from tests.fixtures.scripted import ScriptedModel
 
 HI = Request(Conversation("", [Message("user", "hi")]), SamplingSettings(temperature=0.0), 10)
@@ -45,3 +47,22 @@ async def _cancelled_after(
     await asyncio.wait({check})
     assert check.cancelled()
     return True
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        (None, "ships no chat template"),
+        ("{% for %}", "failed (TemplateSyntaxError"),
+        ("{{ raise_exception('no') }}", "refuses this conversation: no"),
+        ("Hi there", "leaves it out"),
+        (CHANNELS, ""),
+    ],
+)
+def test_what_is_wrong_with_a_template_is_known_before_anyone_asks(
+    serve: Serve, template: str | None, words: str
+) -> None:
+    model = ScriptedModel(["a"])
+    cast("Any", model.tokenizer).chat_template = template
+    note = template_note(serve(model).served.engine)
+    assert (words in note) if words else note == ""
