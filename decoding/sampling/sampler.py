@@ -1,13 +1,13 @@
 """Sampling settings of one reply, with independent random streams to draft and to verify."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from backends.base import Warping
+from backends.base import ModelError, Warping
 from decoding.constraint.constraint import NOTHING_FORCED, Constraint, Forced, Grounds, Mask
 from decoding.constraint.constraint_error import ConstraintError
 from decoding.sampling.adjustment import PENALTY_WINDOW
@@ -88,25 +88,26 @@ class Sampler:
     def q_draft(
         self, logits: NDArray[np.float32], history: Sequence[int], drafted: Sequence[int] = ()
     ) -> Distribution | None:
-        """As distribution, of a drafter; None where the grammar cannot be followed along the draft.
+        """As distribution, of a drafter; None where the grammar or the row fails along the draft.
 
-        Nothing is drafted there. What was drawn up to there stays: that it ends depends on earlier
-        tokens alone, but to throw it away for what was drawn would favour other tokens.
+        The draft ends there. What was drawn stays: that it ends depends on earlier tokens alone,
+        but to throw it away for what was drawn would favour other tokens.
+
+        Raises:
+            ModelError: the row fails right after history, so that nothing was drawn.
         """
-        try:
-            return self.distribution(logits, history, drafted)
-        except ConstraintError:
-            return None
+        return _unless_drawn(lambda: self.distribution(logits, history, drafted), drafted)
 
-    def distribution_elsewhere(
+    def q_draft_elsewhere(
         self, logits: NDArray[np.float32], history: Sequence[int], drafted: Sequence[int] = ()
-    ) -> Distribution:
-        """As distribution, of a drafter with a vocabulary of its own, and texts in its tokens.
+    ) -> Distribution | None:
+        """As q_draft, of a drafter with a vocabulary of its own, and texts in its tokens.
 
         What the settings and the constraint say of single tokens of the model's vocabulary does not
         apply there.
         """
-        return warp(logits, self.settings.elsewhere, [*history[-PENALTY_WINDOW:], *drafted])
+        recent, settings = [*history[-PENALTY_WINDOW:], *drafted], self.settings.elsewhere
+        return _unless_drawn(lambda: warp(logits, settings, recent), drafted)
 
     def count_allowed(self, history: Sequence[int], tokens: Sequence[int]) -> int:
         """How many of the first of tokens may follow history."""
@@ -139,6 +140,17 @@ class Sampler:
         """What follows the accepted tokens: guesses at the end of history, then drafted."""
         assert self.constraint is not None, "only a constraint has a place in the reply"
         return [*history[self.prompt_tokens + self.constraint.length :], *drafted]
+
+
+def _unless_drawn(
+    distribution: Callable[[], Distribution], drafted: Sequence[int]
+) -> Distribution | None:
+    try:
+        return distribution()
+    except ModelError as error:
+        if not drafted and not isinstance(error, ConstraintError):
+            raise
+        return None
 
 
 def masked(logits: NDArray[np.float32], allowed: Mask) -> NDArray[np.float32]:

@@ -106,7 +106,7 @@ class Cascade(ReadsBacklog[Reader]):
         text = list(history)
         wants_more = True
         while wants_more and len(draft) < count:
-            for token, q_draft in self._drawn(text, count - len(draft)):
+            for token, q_draft in self._drawn(text, len(draft), count - len(draft)):
                 if token == NOTHING:
                     return draft.done(self.name)
                 confidence = q_draft.of(token)
@@ -118,8 +118,15 @@ class Cascade(ReadsBacklog[Reader]):
                 wants_more = keep_on is None or keep_on(confidence, evidence)
         return draft.done(self.name, self._add_tail(draft, text, limit - len(draft)))
 
-    def _drawn(self, text: Sequence[int], most: int) -> list[tuple[int, Distribution]]:
-        """The tokens of one pass after text, 1 to most, each with the q_draft it came from."""
+    def _drawn(self, text: Sequence[int], drawn: int, most: int) -> list[tuple[int, Distribution]]:
+        """The tokens of one pass after text, 1 to most, each with the q_draft it came from.
+
+        drawn: tokens of the draft so far. NOTHING is the last one where its model or the grammar
+        fails.
+
+        Raises:
+            ModelError: its model fails, and nothing was drawn.
+        """
         started = self._clock()
         draft = self._below.propose(text, min(most - 1, self._context.depth))
         assert isinstance(draft.form, Line), "a tree is not verified token by token"
@@ -130,6 +137,8 @@ class Cascade(ReadsBacklog[Reader]):
         rows = self._context.forward([*pending, *draft.tokens], 1 + len(draft))
         q_draft = WarpedRows(rows[:, : self._n_vocab], self._sampler, text, draft.tokens)
         verdict = verify(q_draft, line, self._sampler.drafting)
+        if verdict.next_token == NOTHING and not drawn + verdict.accepted:
+            self._sampler.q_draft(rows[0, : self._n_vocab], text)
         self._context.truncate(len(text) + verdict.accepted)
         ended = self._clock()
         tokens = (*draft.tokens[: verdict.accepted], verdict.next_token)

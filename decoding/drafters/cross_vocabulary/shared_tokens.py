@@ -76,7 +76,9 @@ class AcrossVocabularies(ReadsBacklog[Follower]):
         keep_on: KeepOn | None,
     ) -> int | None:
         """Extend a draft by one token of the drafter, which is returned; None to end the draft."""
-        q_draft = self._sampler.distribution_elsewhere(rows[0], self._reader.tokens, theirs)
+        q_draft = self._sampler.q_draft_elsewhere(rows[0], self._reader.tokens, theirs)
+        if q_draft is None:
+            return None
         mass, q_shared = self._shared.restricted(q_draft)
         spelled = self._spelled(q_draft) if mass < LEAST_SHARED else []
         if spelled:

@@ -107,7 +107,9 @@ class TextLevel(ReadsBacklog[Follower]):
         """Generate greedily into text; yields after each token whether the text is complete."""
         theirs: list[int] = []
         while rows is not None:
-            q_draft = self._sampler.distribution_elsewhere(rows[0], self._reader.tokens, theirs)
+            q_draft = self._sampler.q_draft_elsewhere(rows[0], self._reader.tokens, theirs)
+            if q_draft is None:
+                break
             best = int(q_draft.probabilities.argmax())
             token = int(q_draft.ids[best])
             piece = self._theirs[token]

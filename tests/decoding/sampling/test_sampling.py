@@ -238,7 +238,8 @@ def test_a_device_is_not_given_what_it_does_not_know(changed: dict[str, Any]) ->
 def test_in_another_vocabulary_tokens_are_neither_biased_nor_counted() -> None:
     logits = np.array([1.0, 2.0, 0.5], dtype=np.float32)
     settings = replace(PLAIN, presence_penalty=1.0, logit_bias=((0, 3.0),), repeat_penalty=1.5)
-    found = Sampler(settings).distribution_elsewhere(logits, [0, 1], [1])
+    found = Sampler(settings).q_draft_elsewhere(logits, [0, 1], [1])
+    assert found is not None
     expected = warp(logits, replace(PLAIN, repeat_penalty=1.5), [0, 1, 1])
     assert found.probabilities.tolist() == expected.probabilities.tolist()
 
