@@ -10,7 +10,7 @@ from typing import Any
 from backends.base import SpecchatError
 from backends.base.regular_file import read_text
 from backends.engines.backend_names import MLX
-from models.attention import Attention, Layers
+from backends.files.attention import Attention, Layers
 from models.bounded_toml import parse_toml
 from models.model_names import model_called, simplified
 

@@ -4,12 +4,10 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from math import ceil
 
 from backends.streaming.gpu_part import LayerBytes, beside_gpu, layer_bytes
 from backends.streaming.streamed_chunk import STREAMED_CHUNK
 from backends.streaming.weight_layout import Role, WeightLayout
-from models.attention import Attention
 from models.metadata.memory_bill import compute_bytes
 from models.metadata.model_facts import ModelFacts
 
@@ -41,7 +39,8 @@ class GpuSplit:
 
     gpu_layers: as the engine counts them: the output head is the first, the last layers follow.
     n_layers: of the model. weights, cache: on the GPUs; read: there, by a pass over one token.
-    beside: weights that stay with the processor; beside_cache: keys and values that do.
+    beside: weights that stay with the processor; beside_cache: keys, values and running states that
+    do.
     """
 
     gpu_layers: int
@@ -66,22 +65,20 @@ class GpuSplit:
 def fullest_split(layout: WeightLayout, facts: ModelFacts, n_ctx: int, room: GpuRoom) -> GpuSplit:
     """The division with the most layers on GPUs that fit there.
 
-    A layer takes its weights, keys and values. Each GPU needs working memory, too, and while layers
-    are left to the processor, room for its largest tensor: passes of 32 tokens and more copy them
-    to a GPU, one at a time. The memory of a GPU is taken to be faster than the processor's; then
-    the fullest division is the fastest.
+    A layer takes its weights, keys and values, or a running state with its copies. Each GPU needs
+    working memory, too, and while layers are left to the processor, room for its largest tensor:
+    passes of 32 tokens and more copy them to a GPU, one at a time. The memory of a GPU is taken to
+    be faster than the processor's; then the fullest division is the fastest.
     """
-    parts = layer_bytes(layout)
+    parts, kept = layer_bytes(layout), facts.layer_bytes(n_ctx)
     working = compute_bytes(facts, n_ctx, STREAMED_CHUNK)
     usable = [one - working for one in room.usable]
-    if _fits(parts, facts.attention, n_ctx, len(parts), room.free, usable):
+    if _fits(parts, kept, len(parts), room.free, usable):
         return split_at(layout, facts, n_ctx, len(parts))
     largest = max((one.extent.size for one in layout.tensors if one.role != Role.ROWS), default=0)
     usable = [one - largest for one in usable]
     counts = range(len(parts) - 1, 0, -1)
-    fitting = (
-        count for count in counts if _fits(parts, facts.attention, n_ctx, count, room.free, usable)
-    )
+    fitting = (count for count in counts if _fits(parts, kept, count, room.free, usable))
     return split_at(layout, facts, n_ctx, next(fitting, 0))
 
 
@@ -91,57 +88,34 @@ def split_at(layout: WeightLayout, facts: ModelFacts, n_ctx: int, gpu_layers: in
     count = min(gpu_layers, len(parts))
     chosen = parts[len(parts) - count :]
     beside = beside_gpu(layout, count)
+    kept = facts.layer_bytes(n_ctx)
     return GpuSplit(
         count,
         n_layers,
         weights=sum(part.stored for part in chosen),
-        cache=_cache(facts.attention, n_ctx, max(count - 1, 0), n_layers),
+        cache=sum(kept[beside.n_layers :]),
         read=sum(part.read for part in chosen),
         beside=beside,
-        beside_cache=_cache(facts.attention, n_ctx, beside.n_layers, n_layers),
+        beside_cache=sum(kept[: beside.n_layers]),
     )
 
 
 def _fits(
     parts: Sequence[LayerBytes],
-    attention: Attention,
-    n_ctx: int,
+    kept: Sequence[int],
     count: int,
     free: Sequence[int],
     usable: Sequence[int],
 ) -> bool:
     """Whether the last parts fit on the GPUs that the engine puts them on.
 
-    Of several GPUs each gets consecutive layers, in proportion to its free memory (load_tensors in
-    src/llama-model.cpp).
+    kept: what a context keeps of each layer. Of several GPUs each gets consecutive layers, in
+    proportion to its free memory (load_tensors in src/llama-model.cpp).
     """
-    n_layers = len(parts) - 1
     ends = list(accumulate(free))
     needed = [0 for _ in free]
-    layers = [0 for _ in free]
-    for index, part in enumerate(parts[len(parts) - count :]):
+    first = len(parts) - count
+    for index, part in enumerate(parts[first:]):
         gpu = min(bisect_right(ends, index / count * ends[-1]), len(free) - 1)
-        needed[gpu] += part.stored
-        layers[gpu] += index < count - 1
-    return all(
-        weights + _cache(attention, n_ctx, its_layers, n_layers) <= room
-        for weights, its_layers, room in zip(needed, layers, usable, strict=True)
-    )
-
-
-def _cache(attention: Attention, n_ctx: int, count: int, n_layers: int) -> int:
-    """Upper bound of the keys and values of some consecutive layers, in bytes.
-
-    Where layers differ, their kinds take turns: no run of them exceeds its share of the whole by
-    more than the largest layer.
-    """
-    total = attention.cache_bytes(n_ctx)
-    if count in (0, n_layers):
-        return total if count else 0
-    own = max(n_layers - attention.shared, 1)  # the first ones
-    share = ceil(total * min(count, own) / own)
-    kinds = attention.layers
-    if len(kinds) == 1 and kinds[0].count == n_layers:
-        return share
-    largest = max((kind.numbers_per_token // max(kind.count, 1) for kind in kinds), default=0)
-    return min(share + round(n_ctx * attention.number_bytes * largest), total)
+        needed[gpu] += part.stored + sum(kept[first + index : first + index + 1])
+    return all(size <= room for size, room in zip(needed, usable, strict=True))

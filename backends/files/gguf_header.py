@@ -95,6 +95,13 @@ class GgufHeader:
         values = self.arrays.get(f"{self.architecture}.{key}", ())
         return tuple(int(value) for value in values if isinstance(value, int))
 
+    def by_layer(self, key: str, count: int, default: Sequence[int] = ()) -> list[int]:
+        """An integer for each layer, of a list or one for all; zeros where a list ends."""
+        listed = self.integers(key)
+        if not listed and f"{self.architecture}.{key}" in self.metadata:
+            return [self.integer(key)] * count
+        return [*(listed or default), *[0] * count][:count]
+
     @property
     def expert_share(self) -> float:
         """Share of a layer's routed experts that one token uses; 1 without experts."""

@@ -18,6 +18,9 @@ _IN_ALL_LAYERS = "falcon-h1"
 _BY_INTERVAL = frozenset({"minimax-01", "qwen35", "qwen35moe", "qwen3next", "qwen4exp"})
 _USUAL_INTERVAL = 4
 
+_GEMMA3N_OWN = 20
+"""Layers of Gemma 3n with keys and values of their own; the others read those."""
+
 _BY_FEED_FORWARD = frozenset({"nemotron_h", "nemotron_h_moe"})
 """A layer is either attention, a state or feed-forward."""
 
@@ -48,23 +51,35 @@ def keeps_state(header: GgufHeader) -> list[bool]:
         return _by_interval(header, count)
     if not any(_numbers(header)):
         return [False] * count
-    heads = _by_layer(header, "attention.head_count_kv", count)
+    all_heads = header.by_layer("attention.head_count", count)
+    heads = header.by_layer("attention.head_count_kv", count, all_heads)
     if architecture in _BY_FEED_FORWARD:
-        widths = _by_layer(header, "feed_forward_length", count)
+        widths = header.by_layer("feed_forward_length", count)
         trunk = count - header.integer("nextn_predict_layers")
         return [not (heads[layer] or widths[layer]) and layer < trunk for layer in range(count)]
     return [not number for number in heads]
 
 
 def keeps_cache(header: GgufHeader) -> list[bool]:
-    """Whether each layer of a model has keys and values in its cache."""
-    states = keeps_state(header)
-    if header.architecture == _IN_ALL_LAYERS:
+    """Whether each layer of a model has keys and values in its cache.
+
+    Layers that predict further tokens have theirs in another context, but for those of some models
+    with a running state; some layers read those of others.
+    """
+    states, architecture = keeps_state(header), header.architecture
+    if architecture == _IN_ALL_LAYERS:
         return [True] * len(states)
-    if header.architecture in _BY_INTERVAL:  # further tokens are predicted in another context
-        trunk = len(states) - header.integer("nextn_predict_layers")
-        return [not has and layer < trunk for layer, has in enumerate(states)]
-    return [not has for has in states]
+    last = ahead = len(states)
+    if architecture in _BY_INTERVAL or architecture == "glm5-next" or not any(states):
+        last -= header.integer("nextn_predict_layers")
+    if architecture == "gemma3n":
+        ahead = _GEMMA3N_OWN
+    elif architecture == "gemma4":
+        ahead -= header.integer("attention.shared_kv_layers")
+    end = min(last if last > 0 else ahead, ahead)  # a file of such layers alone has no others
+    widths = header.by_layer("feed_forward_length", len(states))
+    idle = [architecture in _BY_FEED_FORWARD and width > 0 for width in widths]
+    return [not has and layer < end and not idle[layer] for layer, has in enumerate(states)]
 
 
 def _by_interval(header: GgufHeader, count: int) -> list[bool]:
@@ -77,11 +92,6 @@ def _by_interval(header: GgufHeader, count: int) -> list[bool]:
     return [bool((layer + 1) % interval) and layer < trunk for layer in range(count)]
 
 
-def _by_layer(header: GgufHeader, key: str, count: int) -> list[int]:
-    values = list(header.integers(key)) or [header.integer(key)] * count
-    return (values + [0] * count)[:count]
-
-
 def _numbers(header: GgufHeader) -> tuple[int, int]:
     """Numbers of one layer's state: of its convolution, and of the rest."""
     width, kernel = header.integer("embedding_length"), header.integer("ssm.conv_kernel")
@@ -92,6 +102,10 @@ def _numbers(header: GgufHeader) -> tuple[int, int]:
     if head := header.integer("kda.head_dim"):
         heads = max([header.integer("attention.head_count"), *_heads(header)])
         return 3 * (kernel - 1 if kernel else 3) * heads * head, head * head * heads
+    if header.architecture == "minimax-01":
+        heads = header.by_layer("attention.head_count", 1)[0]
+        size = header.integer("embedding_length") // max(heads, 1)
+        return 0, header.integer("attention.key_length", size) ** 2 * heads
     inner, state = header.integer("ssm.inner_size"), header.integer("ssm.state_size")
     return max(kernel - 1, 0) * _convolved(header), state * inner
 

@@ -85,7 +85,7 @@ class LlamaModel:
             weights=weights,
             cache_type=cache_type,
         )
-        self._sizes = ContextSizes.of(pointer, header, tensors, cache_type, self.tokenizer.n_vocab)
+        self._sizes = ContextSizes.of(header, tensors, cache_type, self.tokenizer.n_vocab)
 
     @property
     def pointer(self) -> api.llama_model_p:

@@ -32,7 +32,8 @@ def describe(
     share = header.expert_share
     kind = rollback(pointer, header.architecture)
     n_layers = api.llama_model_n_layer(pointer)
-    is_partial = gpu_layers is not None and gpu_layers <= n_layers
+    all_layers = header.integer("block_count")  # with those that predict ahead
+    is_partial = gpu_layers is not None and gpu_layers <= all_layers
     return ModelInfo(
         path=path,
         name=path.stem,

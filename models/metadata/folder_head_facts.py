@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backends.base import ModelError
+from backends.files.attention import Attention, Layers
 from backends.files.gguf_drafter import TrainedDrafter, TrainedKind
 from backends.files.head_folders.attention_shape import AttentionShape
 from backends.files.head_folders.block_layout import block_layout
@@ -13,7 +14,6 @@ from backends.files.head_folders.eagle3_layout import eagle3_layout
 from backends.files.head_folders.folder_drafter import drafter_of
 from backends.files.head_folders.stored_head import StoredHead, read_head
 from backends.files.mlx_folder import MlxFolder
-from models.attention import Attention, Layers
 from models.metadata.mlx_settings import mlx_settings
 from models.metadata.model_facts import ModelFacts
 

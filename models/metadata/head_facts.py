@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from backends.base import ModelError
+from backends.files.attention import Attention, Layers
 from backends.files.gguf_drafter import TrainedDrafter, TrainedKind, trunk_layers
 from backends.files.gguf_header import GgufHeader, Tensor, parts, read_header
-from models.attention import Attention, Layers
 from models.metadata.folder_head_facts import HEAD_PASS, folder_head_facts
 from models.metadata.graph_size import graph_size
 from models.metadata.model_facts import CHUNK, ModelFacts, facts_of, vocabulary_bytes
@@ -64,9 +64,9 @@ def _output_rows(drafter: TrainedDrafter, target: ModelFacts) -> int:
         case TrainedKind.ASSISTANT:
             return 1
         case TrainedKind.EAGLE3:  # those that it reads leave rows too
-            return HEAD_PASS if target.state_layers else 2 * HEAD_PASS
+            return HEAD_PASS if target.attention.state_layers else 2 * HEAD_PASS
         case TrainedKind.NEXT_TOKEN_LAYERS:
-            return 1 if target.state_layers else 2 * HEAD_PASS
+            return 1 if target.attention.state_layers else 2 * HEAD_PASS
         case _:
             return drafter.longest + 1
 

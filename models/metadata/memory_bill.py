@@ -106,7 +106,7 @@ def compute_bytes(facts: ModelFacts, n_ctx: int, most_tokens: int = CHUNK) -> in
     widest = max(3 * facts.feed_forward, facts.state_row)
     rows = chunk * (widest + 4 * facts.width)
     masks = 1 + any(kind.window for kind in facts.attention.layers)
-    held = facts.state_bytes // max(facts.state_layers, 1)
+    held = facts.state_bytes // max(facts.attention.state_layers, 1)
     return _FLOAT * max(rows, logits) + masks * _HALF * chunk * n_ctx + held
 
 

@@ -1,17 +1,16 @@
 """Facts of a model for its memory bill, from its files or the catalogue."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from backends.base import CacheType, ModelError
 from backends.engines.backend_names import LLAMACPP, MLX
+from backends.files.attention import Attention, Layers, attention_of
 from backends.files.gguf_header import GgufHeader, parts, read_header
-from backends.files.gguf_state import keeps_cache, keeps_state, state_row
+from backends.files.gguf_state import keeps_state, state_row
 from backends.files.mlx_folder import MlxFolder
 from backends.files.mlx_state import COPIES, count_layers, state_bytes
 from backends.files.rollback_depth import all_state_bytes, usual_depth
-from models.attention import Attention, Layers
 from models.catalogue import Entry
 from models.metadata.graph_size import NO_GRAPH, GraphSize, graph_size
 from models.metadata.mlx_settings import mlx_settings
@@ -26,8 +25,10 @@ _TOKEN, _BPE_TOKEN = 180, 380
 """Bytes per token of a vocabulary: llama.cpp took 177 of a SentencePiece one of 32,000 tokens, and
 378 of the bundled model's with its merges (llama-cpp-python 0.3.36, Linux)."""
 
-_MAX_LAYERS = 1 << 12
 _UNKNOWN_WIDTH = 4096
+
+_WITHOUT_LATENT = frozenset({"deepseek_v2", "minicpm3"})
+"""Models with MLA of which mlx-lm 0.32.2 caches every head's keys and values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,6 @@ class ModelFacts:
     """All layers, including those without attention."""
     state_bytes: int = 0
     """Running state with its usual copies."""
-    state_layers: int = 0
-    """Layers with such a state."""
     state_row: int = 0
     """Numbers per token that such a layer works on at once."""
     active_experts: int | None = None
@@ -69,6 +68,17 @@ class ModelFacts:
         """Bytes kept for a head of what passes left, in a context of n_ctx tokens."""
         rows = n_ctx if self.most_rows is None else min(self.most_rows, n_ctx)
         return rows * self.row_bytes
+
+    def layer_bytes(self, n_ctx: int) -> list[int]:
+        """Bytes that a context of n_ctx tokens keeps of each layer: keys, values, running state."""
+        attention = self.attention
+        state = self.state_bytes // max(attention.state_layers, 1)
+        kept: list[int] = []
+        for kind in attention.layers:
+            numbers = n_ctx * kind.numbers_per_token // max(kind.count, 1)
+            size = round(numbers * attention.number_bytes) + state * kind.has_state
+            kept += [size] * kind.count
+        return kept
 
     def with_cache(self, cache_type: CacheType | None) -> "ModelFacts":
         """The same model with a KV cache of another type; None for the engine's own."""
@@ -124,10 +134,9 @@ def _of_header(header: GgufHeader, weight_bytes: int, n_tensors: int) -> ModelFa
             header.integer("feed_forward_length"), *header.integers("feed_forward_length"), 0
         ),
         context_limit=header.integer("context_length"),
-        attention=_attention_of_header(header, width),
+        attention=attention_of(header),
         n_layers=header.integer("block_count"),
         state_bytes=all_state_bytes(header, weight_bytes),
-        state_layers=sum(keeps_state(header)),
         state_row=state_row(header),
         active_experts=header.integer("expert_used_count"),
         output_rows=_output_rows(header, weight_bytes),
@@ -147,38 +156,6 @@ def _output_rows(header: GgufHeader, weight_bytes: int) -> int:
     return 1 + usual_depth(header, weight_bytes) if any(keeps_state(header)) else LOGIT_ROWS
 
 
-def _attention_of_header(header: GgufHeader, width: int) -> Attention:
-    """Attention of a GGUF model, equal layers merged."""
-    count = header.integer("block_count")
-    if not 0 <= count <= _MAX_LAYERS:
-        raise ModelError("the file is damaged", f"it has {count:,} layers")
-    n_heads = header.integer("attention.head_count") or max(
-        header.integers("attention.head_count"), default=0
-    )
-    size = width // n_heads if n_heads > 0 else 0
-    key_size = header.integer("attention.key_length", size)
-    value_size = header.integer("attention.value_length", size)
-    window = header.integer("attention.sliding_window") or None
-    kv_heads = header.integer("attention.head_count_kv", n_heads)
-    by_layer = header.integers("attention.head_count_kv") or [kv_heads] * count
-    pattern = header.integers("attention.sliding_window_pattern")
-    window_key = header.integer("attention.key_length_swa", key_size)
-    window_value = header.integer("attention.value_length_swa", value_size)
-    has_cache = keeps_cache(header)
-    layers: list[Layers] = []
-    shared = min(max(header.integer("attention.shared_kv_layers"), 0), count)
-    for index, heads in enumerate(by_layer[: count - shared]):
-        if not has_cache[index]:
-            continue
-        in_window = bool(pattern[index]) if index < len(pattern) else False
-        layers.append(
-            Layers(1, heads, window_key, window_value, window)
-            if in_window
-            else Layers(1, heads, key_size, value_size)
-        )
-    return Attention(_merged(layers), shared=shared)
-
-
 def _of_folder(folder: MlxFolder) -> ModelFacts:
     width, count = folder.count("hidden_size"), folder.count("num_hidden_layers")
     layers = count_layers(folder)
@@ -188,8 +165,12 @@ def _of_folder(folder: MlxFolder) -> ModelFacts:
     full_heads = folder.count("num_global_key_value_heads") or kv_heads
     full_size = folder.count("global_head_dim") or size
     full = Layers(layers.full, full_heads, full_size, full_size)
+    latent = folder.count("kv_lora_rank")
+    if latent and folder.config.get("model_type") not in _WITHOUT_LATENT:
+        full = Layers(layers.full, 1, latent, folder.count("qk_rope_head_dim"))
     window = folder.count("sliding_window") or None
     windowed = Layers(layers.window, kv_heads, size, size, window)
+    with_state = Layers(layers.state, 0, 0, 0, has_state=True)
     return ModelFacts(
         weight_bytes=folder.weight_bytes,
         n_vocab=folder.count("vocab_size"),
@@ -197,21 +178,10 @@ def _of_folder(folder: MlxFolder) -> ModelFacts:
         feed_forward=folder.count("intermediate_size"),
         context_limit=folder.count("max_position_embeddings"),
         attention=Attention(
-            tuple(kind for kind in (full, windowed) if kind.count), folder.number_bytes
+            tuple(kind for kind in (full, windowed, with_state) if kind.count),
+            folder.number_bytes,
         ),
         n_layers=count,
         state_bytes=COPIES * state_bytes(folder),
-        state_layers=layers.state,
         active_experts=folder.active_experts,
-    )
-
-
-def _merged(layers: Sequence[Layers]) -> tuple[Layers, ...]:
-    """Merge equal layers."""
-    counts: dict[Layers, int] = {}
-    for layer in layers:
-        counts[layer] = counts.get(layer, 0) + 1
-    return tuple(
-        Layers(count, kind.kv_heads, kind.key_size, kind.value_size, kind.window)
-        for kind, count in counts.items()
     )

@@ -62,8 +62,7 @@ class GpuPlanner:
         planned = stream_plan(self.name, self.facts, self.asked, self.usual, self.free)
         assert planned.lock_bytes is not None
         split = self.split(planned.n_ctx, reserved)
-        kept = self.facts.attention.cache_bytes(planned.n_ctx) - split.beside_cache
-        lock_bytes = planned.lock_bytes + kept  # what GPUs take of the context
+        lock_bytes = planned.lock_bytes + split.cache  # what GPUs take of the context
         return replace(planned, room=reserved, lock_bytes=lock_bytes, split=split)
 
     def split(self, n_ctx: int, reserved: int = 0) -> GpuSplit:

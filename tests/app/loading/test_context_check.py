@@ -7,7 +7,7 @@ import pytest
 from app.loading import context_check
 from app.loading.context_check import check_new_context
 from backends.base import ModelInfo, OutOfMemoryError, UsageError
-from models.attention import Attention, Layers
+from backends.files.attention import Attention, Layers
 from models.metadata.model_facts import ModelFacts
 from tests.fixtures.metrics import LIVE
 

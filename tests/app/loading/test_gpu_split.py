@@ -1,5 +1,6 @@
 """How many layers go to GPUs, checked against every other division. The GPUs are made up."""
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -8,8 +9,8 @@ from app.loading.gpu_split import GPU_RESERVE, GpuRoom, fullest_split, split_at
 from app.loading.memory_plan import MemoryPlan
 from app.loading.streaming.pass_time import ReadRates
 from app.loading.streaming.split_time import SplitRates, SplitReads
+from backends.files.attention import Attention, Layers
 from backends.streaming.streamed_chunk import STREAMED_CHUNK
-from models.attention import Attention, Layers
 from models.metadata.memory_bill import compute_bytes
 from models.metadata.model_facts import ModelFacts
 from tests.fixtures.large_model import FACTS, HEAD_BYTES, LAYER_BYTES, LAYERS, LAYOUT
@@ -73,20 +74,28 @@ def test_drafters_take_layers() -> None:
     )
 
 
-def test_layers_that_differ_never_count_for_less_than_they_are() -> None:
-    """One of six with full attention, the others with a smaller head."""
-    mixed = Attention((Layers(70, 1, 128, 128), Layers(10, 8, 256, 256)))
-    facts = ModelFacts(1, 1, 1, 1, 131_072, mixed)
-    total = mixed.cache_bytes(N_CTX)
-    per_kind = [1 * 256 * 2 * N_CTX, 8 * 512 * 2 * N_CTX]
-    kinds = [per_kind[layer % 8 == 7] for layer in range(LAYERS)]
-    assert sum(kinds) == total
+def test_layers_that_differ_count_for_what_they_keep_wherever_they_are() -> None:
+    """Of eight layers seven keep a running state with its copies, one keys and values."""
+    kinds = [Layers(1, 0, 0, 0, has_state=True), Layers(1, 8, 256, 256)]
+    layers = tuple(kinds[layer % 8 == 7] for layer in range(LAYERS))
+    facts = ModelFacts(1, 1, 1, 1, 131_072, Attention(layers), state_bytes=70 * 16_000_000)
+    by_hand = [(16_000_000, 2 * 8 * 512 * N_CTX)[layer % 8 == 7] for layer in range(LAYERS)]
     for count in range(LAYERS + 2):
         split = split_at(LAYOUT, facts, N_CTX, count)
         first = max(LAYERS + 1 - count, 0)
-        assert split.cache >= sum(kinds[first:])
-        assert split.beside_cache >= sum(kinds[:first])
-        assert split.cache <= total
+        assert (split.beside_cache, split.cache) == (sum(by_hand[:first]), sum(by_hand[first:]))
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_a_running_state_and_its_copies_leave_the_reserve_alone(gpus: int) -> None:
+    layers = (Layers(1, 0, 0, 0, has_state=True),) * LAYERS
+    facts = replace(FACTS, attention=Attention(layers), state_bytes=LAYERS * 30_000_000)
+    working = compute_bytes(facts, N_CTX, STREAMED_CHUNK)
+    for free in range(4 * GB, 48 * GB, GB):
+        split = fullest_split(LAYOUT, facts, N_CTX, GpuRoom((free,) * gpus))
+        taken = split.weights + split.cache + gpus * (working + GPU_RESERVE)
+        assert taken <= gpus * free or not split.gpu_layers
+        assert split.cache == max(split.gpu_layers - 1, 0) * 30_000_000
 
 
 def test_the_words_count_layers_as_people_do() -> None:

@@ -12,7 +12,7 @@ from app.loading.memory_plan import drafter_context, open_context, plan
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from backends.base import DraftUnavailableError, Model, OutOfMemoryError, UsageError
-from models.attention import Attention, Layers
+from backends.files.attention import Attention, Layers
 from models.metadata.memory_bill import bill
 from models.metadata.model_facts import ModelFacts, facts_of
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.base import ModelError
+from backends.files.attention import Layers
 from backends.files.mlx_folder import is_mlx_folder, read_mlx_folder
 from backends.files.safetensors_header import MAX_HEADER, stored_tensors
-from models.attention import Layers
 from models.metadata.model_facts import facts_of
 
 CONFIG: dict[str, Any] = {

@@ -47,7 +47,7 @@ SSM = {
         (header("lfm2", block_count=3, shortconv__l_cache=3, embedding_length=8,
                 attention__head_count_kv=(0, 2, 0)), [1, 0, 1], [0, 1, 0]),
         (header("nemotron_h", block_count=3, attention__head_count_kv=(0, 2, 0),
-                feed_forward_length=(0, 0, 64), **SSM), [1, 0, 0], [0, 1, 1]),
+                feed_forward_length=(0, 0, 64), **SSM), [1, 0, 0], [0, 1, 0]),
         (header("qwen35", block_count=-1, full_attention_interval=0), [], []),
     ],
 )  # fmt: skip

@@ -20,7 +20,7 @@ def test_a_models_own_layers_have_no_weights_of_their_own(tiny: Tiny) -> None:
     assert facts.weight_bytes == 0
     assert facts.row_bytes == FLOAT * whole.width
     cache = facts.attention.cache_bytes(100)
-    full = sum(kind.count for kind in whole.attention.layers)
+    full = sum(kind.numbers_per_token > 0 for kind in whole.attention.layers)
     assert cache == whole.attention.cache_bytes(100) // full, "one layer, as large as the others"
     assert bill(facts, 100).cache == cache + 100 * facts.row_bytes
 

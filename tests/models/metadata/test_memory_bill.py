@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.base import Model, ModelError
+from backends.files.attention import Attention, Layers
 from backends.files.gguf_header import read_header
 from backends.files.gguf_state import state_bytes
-from models.attention import Attention, Layers
 from models.byte_sizes import gigabytes
 from models.metadata.memory_bill import Fit, MemoryBill, bill, compute_bytes, fit, host_bytes
 from models.metadata.model_facts import ModelFacts, facts_of
@@ -176,7 +176,7 @@ def test_layers_of_several_kinds_are_counted_by_kind(tmp_path: Path) -> None:
         attention__sliding_window=8, attention__sliding_window_pattern=[True, True, False],
     )  # fmt: skip
     found = facts_of(path).attention
-    assert found.layers == (Layers(2, 2, 16, 16, 8), Layers(1, 1, 32, 32))
+    assert found.layers == (*[Layers(1, 2, 16, 16, 8)] * 2, Layers(1, 1, 32, 32))
     assert found.cache_bytes(100) == 100 * (2 * 2 * 32 * 2 + 64 * 2)
 
 
@@ -186,7 +186,8 @@ def test_layers_that_read_the_cache_of_others_have_none(tmp_path: Path) -> None:
         block_count=5, embedding_length=64, attention__head_count=4, attention__head_count_kv=2,
         attention__shared_kv_layers=3,
     )  # fmt: skip
-    assert facts_of(path).attention.layers == (Layers(2, 2, 16, 16),)
+    kept = [kind.numbers_per_token for kind in facts_of(path).attention.layers]
+    assert kept == [64, 64, 0, 0, 0]
 
 
 def test_only_every_so_many_layers_of_a_hybrid_keep_a_cache(tmp_path: Path) -> None:
@@ -195,7 +196,9 @@ def test_only_every_so_many_layers_of_a_hybrid_keep_a_cache(tmp_path: Path) -> N
         block_count=8, embedding_length=64, attention__head_count=4,
         attention__head_count_kv=2, full_attention_interval=4,
     )  # fmt: skip
-    assert facts_of(path).attention.layers == (Layers(2, 2, 16, 16),)
+    layers = facts_of(path).attention.layers
+    assert [kind.numbers_per_token for kind in layers] == [0, 0, 0, 64] * 2
+    assert [kind.has_state for kind in layers] == [True, True, True, False] * 2
 
 
 @pytest.mark.parametrize(
