@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
 
 from decoding.constraint.checks.finite_schema import is_endless
@@ -10,6 +11,7 @@ from decoding.constraint.checks.lark_depth import lark_depth, schemas
 from decoding.constraint.checks.schema_depth import depth
 from decoding.constraint.constraint_error import GrammarError
 from decoding.constraint.grammar import Grammar, GrammarKind
+from decoding.constraint.json_schema.schema_grammar import schema_grammar
 from decoding.constraint.refusal_reason import plain_reason, shortened
 
 if TYPE_CHECKING:
@@ -27,18 +29,14 @@ _MOST_RULES = 500
 _DEEPEST = 300
 """Depth of a schema. A stack of 2 MB, as threads of Windows have, holds some 400."""
 
+_MOST_DIGITS = 400
+"""Digits of a number in a schema; a double has 309 before its point."""
+
 _MOST_STATES = 50_000
 """States of the lexer, of 1 to 2 kB each: at most about 100 MB. A guess; not measured."""
 
 _MOST_SYMBOLS = 100_000
 """Symbols in the productions of a grammar. A guess; not measured."""
-
-_WHITE_SPACE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-"""JSON on one line, written as most models write it.
-
-Free white space would let a small model write blanks until its reply is cut off, and leave little
-of the text certain.
-"""
 
 _NAMES = {
     GrammarKind.JSON_SCHEMA: "the JSON schema",
@@ -121,26 +119,17 @@ def _converted(name: str, grammar: Grammar) -> Mapping[str, Any]:
 
     match grammar.kind:
         case GrammarKind.JSON_SCHEMA:
-            return _entry(_from_schema(_schema(grammar.text)))
+            schema = _schema(grammar.text)
+            return {"lark_grammar": _checked_lark(name, schema_grammar(schema))}
         case GrammarKind.JSON_OBJECT:
-            return _entry(_from_schema({"type": "object"}))
+            return {"lark_grammar": schema_grammar({"type": "object"})}
         case GrammarKind.REGEX:
-            return _entry(LLMatcher.grammar_from_regex(grammar.text))
+            (entry,) = json.loads(LLMatcher.grammar_from_regex(grammar.text))["grammars"]
+            return entry
         case GrammarKind.GBNF:
             return {"lark_grammar": _checked_lark(name, _from_gbnf(grammar.text))}
         case GrammarKind.LARK:
             return {"lark_grammar": _checked_lark(name, grammar.text)}
-
-
-def _entry(text: str) -> Mapping[str, Any]:
-    (entry,) = json.loads(text)["grammars"]
-    return entry
-
-
-def _from_schema(schema: Mapping[str, Any]) -> str:
-    from llguidance import LLMatcher
-
-    return LLMatcher.grammar_from_json_schema(dict(schema), defaults=cast("Any", _WHITE_SPACE))
 
 
 def _schema(text: str) -> Mapping[str, Any]:
@@ -150,7 +139,12 @@ def _schema(text: str) -> Mapping[str, Any]:
         GrammarError: it is not JSON, neither an object nor a boolean, or endless.
     """
     try:
-        schema: object = json.loads(text)
+        schema: object = json.loads(
+            text,
+            parse_float=_exact,
+            parse_int=lambda digits: int(_exact(digits)),
+            parse_constant=_exact,
+        )
     except ValueError as error:
         raise GrammarError("the JSON schema cannot be read", f"it is not JSON: {error}") from error
     except RecursionError as error:
@@ -163,6 +157,22 @@ def _schema(text: str) -> Mapping[str, Any]:
         return {}
     why = "nothing can match it" if schema is False else "it is neither an object nor a boolean"
     raise GrammarError("the JSON schema cannot be used", why)
+
+
+def _exact(digits: str) -> Decimal:
+    """A number of a schema.
+
+    Raises:
+        ValueError: it is none.
+        GrammarError: it is too long to be written out.
+    """
+    number = Decimal(digits)
+    if not number.is_finite():
+        raise ValueError(f"{digits} is no number of JSON")
+    if len(digits) > _MOST_DIGITS or abs(number.adjusted()) > _MOST_DIGITS:
+        why = f"a number in it has more than {_MOST_DIGITS} digits"
+        raise GrammarError("the JSON schema cannot be used", why)
+    return number
 
 
 def _check_bounded(schema: Mapping[str, Any]) -> None:

@@ -1,0 +1,141 @@
+"""What schemas allow, text by text: their numbers exactly, each name in one way, and no more."""
+
+import json
+
+import pytest
+
+from decoding.constraint.compiled_grammar import compiled
+from decoding.constraint.constraint_error import GrammarError
+from decoding.constraint.grammar import Grammar, GrammarKind
+from tests.decoding.constraint.test_schema_campaign import STOP, VOCABULARY
+
+
+def allows(schema: str, text: str) -> bool:
+    grammar = compiled(Grammar(GrammarKind.JSON_SCHEMA, schema))
+    tokens = [*text.encode(), STOP]
+    return VOCABULARY.constraint(grammar).count_allowed((), tokens) == len(tokens)
+
+
+@pytest.mark.parametrize(
+    ("schema", "right", "wrong"),
+    [
+        ('"exclusiveMinimum": 0, "exclusiveMaximum": 0.5', "0.1 0.49", "0 0.0 0.5 0.50 -0.1 1"),
+        ('"exclusiveMinimum": -0.5, "exclusiveMaximum": 0', "-0.1", "0 -0 0.1 -0.5 0.0"),
+        ('"exclusiveMinimum": 0.5, "exclusiveMaximum": 1', "0.6 0.999", "1 0.5 1.0 2"),
+        ('"exclusiveMinimum": -1, "exclusiveMaximum": -0.5', "-0.6 -0.99", "-1 -0.5 0 -1.0"),
+        ('"minimum": 0.1, "maximum": 0.1', "0.1", "0.2 0 0.10 0.11"),
+        ('"minimum": 2, "exclusiveMinimum": true', "3 2.5", "2 2.0"),
+        ('"const": 9007199254740993', "9007199254740993", "9007199254740992 9007199254740994"),
+        ('"enum": [18446744073709551615, 1]', "18446744073709551615 1", "18446744073709551616"),
+        ('"const": 1e20', "100000000000000000000", "1 1e20"),
+        ('"maximum": 1e20', "100000000000000000000 -1e5 0"[:22], "100000000000000000001"),
+        (
+            '"minimum": -9223372036854775808, "maximum": 9223372036854775807, "type": "integer"',
+            "-9223372036854775808 9223372036854775807 0 -1",
+            "9223372036854775808 -9223372036854775809 1.5",
+        ),
+        (
+            '"minimum": -9007199254740991, "maximum": 9007199254740991, "multipleOf": 5',
+            "-9007199254740990 9007199254740990 0 25",
+            "9007199254740995 3 9007199254740991",
+        ),
+        ('"minimum": 9007199254740993, "type": "integer"', "9007199254740993", "9007199254740992"),
+        ('"minimum": 0.3, "multipleOf": 0.1, "maximum": 0.7', "0.3 0.7 0.6", "0.2 0.8 0.35"),
+        ('"type": "integer", "multipleOf": 1.5, "maximum": 6, "minimum": 0', "0 3 6", "1.5 2"),
+    ],
+)  # fmt: skip
+def test_numbers_are_exact(schema: str, right: str, wrong: str) -> None:
+    whole = f'{{"type": "number", {schema}}}' if "type" not in schema else f"{{{schema}}}"
+    assert [text for text in right.split() if not allows(whole, text)] == []
+    assert [text for text in wrong.split() if allows(whole, text)] == []
+
+
+A = '{"properties": {"a": {"type": "integer"}}, "type": "object"}'
+PATTERNS = (
+    '{"type": "object", "patternProperties": {"^x": {"type": "null"}}, "properties": {"a": true}}'
+)
+
+
+@pytest.mark.parametrize(
+    ("schema", "right", "wrong"),
+    [
+        (A, ['{"a": 1}', '{"b": "x"}', '{"a": 1, "\\n": 2}'], [
+            '{"\\u0061": "x"}', '{"a": 1, "a": "x"}', '{"a": 1, "\\u0061": "x"}', '{"\\/": 1}'
+        ]),
+        ('{"type": "object", "properties": {"\\n": {"type": "null"}}}', ['{"\\n": null}'],
+         ['{"\\n": 1}', '{"\\u000a": 1}', '{"\\u000A": 1}']),
+        ('{"type": "object", "required": ["k"], "additionalProperties": {"type": "null"}}',
+         ['{"k": null, "l": null}'], ['{"k": null, "k": null}', '{"l": null}']),
+        ('{"type": "object", "minProperties": 1}', ['{"k": 1}', '{"k": 1, "l": 2}'], ["{}"]),
+        (PATTERNS, ['{"a": 1, "x": null}'], ['{"a": 1, "x": 1}', '{"x": null, "a": 1}']),
+        ('{"type": "string"}', ['"\\u0000\\u007f"', '"é\\"\\\\"'], ['"\n"', '"\\u0061"']),
+    ],
+)  # fmt: skip
+def test_a_name_is_written_in_one_way_and_once(
+    schema: str, right: list[str], wrong: list[str]
+) -> None:
+    assert [text for text in right if not allows(schema, text)] == []
+    assert [text for text in wrong if allows(schema, text)] == []
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        ({"type": "object", "propertyNames": {"type": "string"}}, '{"any": 1}'),
+        ({"type": "array", "uniqueItems": False}, "[1, 1]"),
+        ({"type": "array", "uniqueItems": True, "maxItems": 1}, "[1]"),
+        ({"type": "object", "dependentRequired": {}, "dependentSchemas": {}}, "{}"),
+        ({"type": "object", "unevaluatedProperties": True, "not": False}, "{}"),
+        *(
+            ({"type": "string", "format": name}, '"any, \\\\"')
+            for name in ("path", "password", "binary", "regex", "uri-reference", "byte", "color")
+        ),
+        ({"type": "integer", "format": "int64"}, "12"),
+        ({"enum": ["ab", "ac", "b", 3], "pattern": "^a"}, "3"),
+        ({"enum": ["ab", "ac", "b", 3], "pattern": "^a", "maxLength": 3}, '"ac"'),
+        ({"type": "object", "propertyNames": {"enum": ["k"]}}, '{"k": 1}'),
+        ({"type": "object", "propertyNames": {"pattern": "^k"}}, '{"kk": 1, "k": 2}'),
+        ({"oneOf": [{"type": "string", "pattern": "^a"}, {"enum": ["b", 3]}]}, '"b"'),
+        ({"$ref": "#/$defs/a", "properties": {"n": {"$ref": "#"}}, "$defs": {"a": {"minimum": 0}}},
+         '{"n": {}}'),
+    ],
+    ids=json.dumps,
+)  # fmt: skip
+def test_what_asks_for_nothing_or_can_be_kept_is_not_refused(
+    schema: dict[str, object], text: str
+) -> None:
+    assert allows(json.dumps(schema), text)
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        ('{"type": "object", "x-guidance": {"lenient": true}, "not": {}}', "not, x-guidance"),
+        ('{"properties": {"a": {"x-guidance": {}}}}', "x-guidance"),
+        ('{"type": "object", "minProperties": 2}', "minProperties"),  # names may be the same
+        ('{"oneOf": [{"type": "integer"}, {"minimum": 3}]}', "oneOf"),
+        ('{"oneOf": [{"type": "string", "maxLength": 0, "format": "time"}, {}]}', "oneOf"),
+        ('{"maximum": 1e1001}', "400 digits"),
+        ('{"maximum": ' + "9" * 401 + "}", "400 digits"),
+        ('{"maximum": NaN}', "NaN"),
+        ('{"const": -Infinity}', "Infinity"),
+        ('{"type": "object", "properties": 5}', "properties"),
+        ('{"minLength": -1}', "minLength"),
+        ('{"$ref": "#/nowhere"}', "nowhere"),
+        ('{"propertyNames": {"not": {}}}', "not"),
+        ('{"type": "integer", "exclusiveMinimum": 1, "exclusiveMaximum": 2}', "nothing can match"),
+        ('{"anyOf": [{"$ref": "#"}, false]}', "nothing can match"),
+        ('{"type": "object", "minProperties": 2, "maxProperties": 1, "properties": {"a": true}}',
+         "nothing can match"),
+        ('{"const": "\\ud800"}', "character"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_kept_is_refused_by_name(schema: str, why: str) -> None:
+    with pytest.raises(GrammarError, match=why):
+        compiled(Grammar(GrammarKind.JSON_SCHEMA, schema))
+
+
+def test_where_a_way_through_a_choice_comes_back_to_it_that_way_is_none() -> None:
+    schema = '{"anyOf": [{"type": "null"}, {"$ref": "#"}, {"allOf": [{"$ref": "#"}]}]}'
+    assert allows(schema, "null")
+    assert not allows(schema, "1")
