@@ -1,4 +1,4 @@
-"""The console script; imports almost nothing before Ctrl-C is handled."""
+"""Starts the command line; imports almost nothing before Ctrl-C is handled."""
 
 import signal
 import sys

@@ -25,8 +25,9 @@ def requantize(
         DraftUnavailableError: the engine failed; target may be incomplete.
     """
     layers = ",".join(map(str, skipped_layers))
+    arguments = [str(source), str(target), quantization or "", layers]
     worker = subprocess.Popen(
-        [sys.executable, "-I", str(_WORKER), str(source), str(target), quantization or "", layers],
+        [sys.executable, "-I", "-X", "utf8", str(_WORKER), *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -37,7 +37,8 @@ def _end_with_parent(target: str) -> None:
 
 def main() -> int:
     """Requantize as the arguments say; the exit status."""
-    source, target, quantization, layers = sys.argv[1:]
+    source, target = map(os.path.abspath, sys.argv[1:3])
+    quantization, layers = sys.argv[3:]
     threading.Thread(target=_end_with_parent, args=(target,), daemon=True).start()
     api.llama_log_set(_follow_log, ctypes.c_void_p(0))
     api.llama_backend_init()
@@ -51,8 +52,12 @@ def main() -> int:
     if skipped:
         layers_to_prune = (ctypes.c_int32 * (len(skipped) + 1))(*skipped, -1)
         parameters.prune_layers = ctypes.cast(layers_to_prune, ctypes.POINTER(ctypes.c_int32))
+    # llama.cpp opens what it writes, unlike what it reads, by std::ofstream: on Windows that takes
+    # a name in the code page, which lacks most letters. The name alone is of ASCII.
+    folder, name = os.path.split(target)
+    os.chdir(folder)
     status = api.llama_model_quantize(
-        os.fsencode(source), os.fsencode(target), ctypes.pointer(parameters)
+        os.fsencode(source), os.fsencode(name), ctypes.pointer(parameters)
     )
     if status != 0:
         reason = _errors[-1] if _errors else f"llama.cpp code {status}"

@@ -1,10 +1,14 @@
 """What is shipped and what is loaded: no more than is needed."""
 
+import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -50,7 +54,7 @@ def test_mlx_is_run_without_the_screen_and_without_llama_cpp(
 
 
 @pytest.mark.slow
-def test_the_wheel_holds_the_four_packages_and_nothing_else(tmp_path: Path) -> None:
+def test_the_wheel_holds_the_four_packages_and_what_starts_them(tmp_path: Path) -> None:
     uv = shutil.which("uv")
     assert uv is not None, "the wheel is built with uv"
     subprocess.run(
@@ -66,6 +70,83 @@ def test_the_wheel_holds_the_four_packages_and_nothing_else(tmp_path: Path) -> N
         "backends",
         "decoding",
         "models",
+        "specchat.py",
     }
     code = [name for name in names if ".dist-info/" not in name]
     assert {Path(name).suffix for name in code} == {".py", ".toml", ".j2", ".css"}
+
+
+@pytest.fixture(scope="module")
+def tool(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program as `uv tool install ".[demo]"` puts it on the path.
+
+    llama.cpp is not built again: a wheel is made of what is installed here.
+    """
+    uv, folder = shutil.which("uv"), tmp_path_factory.mktemp("tool")
+    assert uv is not None
+    pins = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["uv"]
+    for name in ("constraint", "build-constraint"):
+        (folder / name).write_text("\n".join(pins[f"{name}-dependencies"]))
+    variables = {
+        "UV_TOOL_DIR": str(folder / "tools"),
+        "UV_TOOL_BIN_DIR": str(folder / "bin"),
+        "UV_CONSTRAINT": str(folder / "constraint"),
+        "UV_BUILD_CONSTRAINT": str(folder / "build-constraint"),
+        "UV_FIND_LINKS": str(_wheel_of("llama_cpp_python", folder).parent),
+    }
+    ended = subprocess.run(
+        [uv, "tool", "install", "--no-progress", "--python", sys.executable, ".[demo]"],
+        cwd=ROOT, env=os.environ | variables, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if ended.returncode and _is_of_network(ended.stderr):
+        pytest.skip(f"the network is not there, nor all packages in the cache: {ended.stderr}")
+    assert ended.returncode == 0, ended.stderr
+    return folder / "bin" / "specchat"
+
+
+def _is_of_network(error: str) -> bool:
+    return any(words in error for words in ("Failed to fetch", "error sending request", "offline"))
+
+
+def _wheel_of(name: str, folder: Path) -> Path:
+    """Pack an installed distribution into a wheel."""
+    found = metadata.distribution(name)
+    (tag,) = re.findall(r"^Tag: (.*)$", found.read_text("WHEEL") or "", re.MULTILINE)
+    wheel = folder / f"{name}-{found.version}-{tag}.whl"
+    with zipfile.ZipFile(wheel, "w") as packed:
+        for file in found.files or []:
+            path = Path(str(file.locate()))
+            if ".." not in file.parts and path.suffix != ".pyc" and path.is_file():
+                packed.write(path, file.as_posix())
+    return wheel
+
+
+@pytest.mark.slow
+def test_the_documented_install_runs_and_answers(
+    tool: Path,
+    tmp_path: Path,
+    home: Path,
+    tiny_llama: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With a file that is cut off among the models, in a project that has packages of our names."""
+    models = home / "data" / "models"
+    models.mkdir(parents=True)
+    (models / "cut.gguf").write_bytes(tiny_llama().read_bytes()[:-1000])
+    for name in ("app", "models"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit('foreign')")
+    monkeypatch.setenv("PYTHONPATH", ".")
+    for arguments, shown in (
+        (["models", "list"], "demo"),
+        (["ask", "hi", "--max-tokens", "2"], ""),
+        (["doctor"], "llama.cpp"),
+        (["models", "info", "demo"], "llama"),
+        (["bench", "--help"], "--html"),
+        (["serve", "--print-config", "aider"], "8377"),
+    ):
+        ended = subprocess.run(
+            [tool, *arguments], cwd=tmp_path, input="", capture_output=True, text=True, check=False
+        )
+        assert ended.returncode == 0, f"{arguments}: {ended.stderr}"
+        assert shown in ended.stdout

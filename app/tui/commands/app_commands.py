@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,21 @@ from backends.base.regular_file import read_text
 
 _MOST_EDITED = 64 << 20
 """Bytes of a question; none is as long."""
+
+
+def editor_command(editor: str, *, on_windows: bool = os.name == "nt") -> list[str]:
+    r"""Words of a command line; on Windows `\` is no escape, and the program may be a script.
+
+    Raises:
+        ValueError: a quote is not closed, or there is no word.
+    """
+    if Path(editor).is_file():
+        return [editor]  # its folders may have spaces
+    lexer = shlex.shlex(editor, posix=True)
+    lexer.commenters, lexer.whitespace_split = "", True
+    lexer.escape = "" if on_windows else lexer.escape
+    program, *options = lexer
+    return [shutil.which(program) or program, *options]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +73,7 @@ class AppCommands:
             file.write_text(written.text, encoding="utf-8")
             try:
                 with self.app.suspend():
-                    subprocess.run([*shlex.split(editor), str(file)], check=False)
+                    subprocess.run([*editor_command(editor), str(file)], check=False)
                 text = read_text(file, _MOST_EDITED).rstrip("\n")
             except (OSError, ValueError) as error:
                 raise UsageError(f"cannot run {editor}", str(error)) from error
