@@ -347,6 +347,15 @@ class Dialogue:
         """The beginning of the prompt for another version of a turn."""
         return Conversation(self.system, _messages(path_to(turn)[:-1]))
 
+    def tokens(self, answer: Turn) -> tuple[int, ...]:
+        """Tokens of an answer that is continued, as far as they are known."""
+        if answer.tokens or answer.number is None or self.history is None:
+            return answer.tokens
+        try:
+            return self.history.tokens(answer.number)
+        except HistoryError:  # its text is continued
+            return ()
+
     def drop_oldest(self, messages: int) -> None:
         """Leave the oldest messages of the last conversation out of all later ones.
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from app.dialogue.queued import Queued
 from app.dialogue.tree import Tree
-from app.dialogue.turn import ASSISTANT, Turn, path_to
+from app.dialogue.turn import ASSISTANT, Turn, may_continue, path_to
 from app.history import History, HistoryError
 from app.history.writer import own_writer
 
@@ -130,6 +130,11 @@ class Saver:
         self._changed.clear()
 
     def _write_turn(self, turn: Turn) -> None:
+        self._write_text(turn)
+        if turn.number is not None and turn.tokens and may_continue(turn):
+            self._history.keep_tokens(turn.number, turn.tokens)
+
+    def _write_text(self, turn: Turn) -> None:
         writer = own_writer() if turn.is_growing else ""
         if turn.number is not None:
             about = {"lossy": turn.lossy, "writer": writer}

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from app.chat.attachment import Attachment
 from app.chat.attachments import in_full
+from app.continuation import CONTINUES
 
 USER, ASSISTANT = "user", "assistant"
 
@@ -36,6 +37,11 @@ class Turn:
     def is_interrupted(self) -> bool:
         """Whether an answer ends where the app that wrote it was killed."""
         return self.role == ASSISTANT and not self.ending and not self.is_growing
+
+
+def may_continue(turn: Turn) -> bool:
+    """Whether an answer has come to an end that was not its own."""
+    return not turn.is_growing and (not turn.ending or turn.ending.endswith(CONTINUES))
 
 
 def full_text(turn: Turn) -> str:

@@ -44,7 +44,7 @@ _REASONS = {
     sqlite3.SQLITE_READONLY: "the file may only be read",
 }
 
-Value = str | float
+Value = str | float | bytes
 _Result = TypeVar("_Result")
 
 
@@ -253,7 +253,7 @@ def _regular(path: Path) -> os.stat_result:
     return status
 
 
-def _storable(value: str | float) -> str | float:
+def _storable(value: Value) -> Value:
     """Replace unpaired surrogates, as in undecodable file names, which SQLite cannot store."""
     return whole_characters(value) if isinstance(value, str) else value
 

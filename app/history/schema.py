@@ -120,7 +120,15 @@ END;
 """The numbers of what was deleted are retired: another window may still hold them. The words of an
 answer are indexed when it has ended: saving it at each paint then costs a tenth."""
 
-_STEPS = (_TABLES, _SETTINGS, _TREE)
+_TOKENS = """
+CREATE TABLE tokens (
+    message INTEGER PRIMARY KEY REFERENCES messages ON DELETE CASCADE,
+    tokens BLOB NOT NULL
+);
+"""
+"""Those of answers that may be continued; a text alone does not tell them."""
+
+_STEPS = (_TABLES, _SETTINGS, _TREE, _TOKENS)
 """Migrations from each schema version to the next, from an empty file on."""
 
 VERSION = len(_STEPS)
@@ -136,6 +144,7 @@ _PROBES = (
     "SELECT rowid FROM attached_words LIMIT 1",
     "SELECT number, chat, text, attachments FROM queue LIMIT 1",
     "SELECT name, number FROM retired LIMIT 1",
+    "SELECT message, tokens FROM tokens LIMIT 1",
 )
 """Queries that a usable file must answer."""
 

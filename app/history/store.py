@@ -1,5 +1,6 @@
 """All chats, in one SQLite file, which several programs may use at once."""
 
+import struct
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -65,6 +66,9 @@ _SHOW = """UPDATE {table} SET shown = ?1 WHERE number = ?2 AND shown IS NOT ?1
 
 _UPDATE = """UPDATE messages SET text = ?1, ending = ?2, lossy = ?3, writer = ?4 WHERE number = ?5
     AND CAST(text AS BLOB) = substr(CAST(?1 AS BLOB), 1, length(CAST(text AS BLOB)))"""
+
+_KEEP_TOKENS = """INSERT OR REPLACE INTO tokens
+    SELECT ?1, ?2 WHERE EXISTS (SELECT 1 FROM messages WHERE number = ?1)"""
 
 _WITHDRAW = """DELETE FROM messages WHERE number = ?1 AND chat = ?2
     AND NOT EXISTS (SELECT 1 FROM messages WHERE chat = ?2 AND parent = ?1)"""
@@ -278,6 +282,17 @@ class History:
         row = (text, ending, lossy, writer, message)
         run = self._run if ending or not writer else self._database.run_unsynced
         return run(_UPDATE, row).rowcount > 0
+
+    def keep_tokens(self, message: int, tokens: Sequence[int]) -> None:
+        """Keep the tokens of an answer that may be continued."""
+        self._run(_KEEP_TOKENS, (message, struct.pack(f"<{len(tokens)}I", *tokens)))
+
+    def tokens(self, message: int) -> tuple[int, ...]:
+        """The tokens that were kept of an answer, none if none were."""
+        rows = self._rows("SELECT tokens FROM tokens WHERE message = ?", (message,))
+        data = rows[0][0] if rows else b""
+        is_whole = isinstance(data, bytes) and len(data) % 4 == 0
+        return struct.unpack(f"<{len(data) // 4}I", data) if is_whole else ()
 
     def show(self, chat: int, parent: int, message: int) -> None:
         """Show a message below another; parent: 0 for versions of the first question."""

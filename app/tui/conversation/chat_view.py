@@ -489,7 +489,7 @@ class ChatView(Vertical):
             answering.for_an_answer(),
             answering.max_tokens,
             turn.text,
-            turn.tokens,
+            dialogue.tokens(turn),
             chat=dialogue.chat,
             options=options,
         )

@@ -341,3 +341,16 @@ def test_nobody_else_may_read_it(tmp_path: Path) -> None:
     with closing(History.open(path)) as history:
         history.create("demo")
         assert {file.stat().st_mode & 0o077 for file in tmp_path.glob("chats.*")} == {0}
+
+
+def test_tokens_of_an_answer_are_kept_as_long_as_it_is(history: History) -> None:
+    chat = history.create("model")
+    question = history.add(chat, "user", "Hi")
+    answer = history.add(chat, "assistant", "Hello")
+    assert history.tokens(answer) == ()
+    history.keep_tokens(answer, [1, 1 << 31, 0])
+    history.keep_tokens(answer, [5, 200_000])
+    assert history.tokens(answer) == (5, 200_000)
+    history.withdraw(chat, answer)
+    history.keep_tokens(answer, [7])
+    assert history.tokens(answer) == history.tokens(question) == ()

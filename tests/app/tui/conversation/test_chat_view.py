@@ -127,8 +127,13 @@ async def test_an_answer_that_was_cut_inside_a_character_goes_on_there(
         turn = chat.messages[-1].turn
         assert turn.text == "😀"
         assert "cut at 2 tokens" in turn.ending
+        turn.tokens = ()  # as if the chat was opened again
         if not keeps_tokens:
-            turn.tokens = ()
+            history = chat.view.dialogue.history
+            assert history is not None
+            assert turn.number is not None
+            assert history.tokens(turn.number) == (2, 3)
+            history.keep_tokens(turn.number, ())
         chat.view.dialogue.set_own({})
         await chat.view.continue_answer()
         await chat.idle()
