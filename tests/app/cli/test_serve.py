@@ -81,6 +81,8 @@ def test_a_key_is_one_line_of_a_file(tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text(f"{KEY}\n")
     assert read_key(file) == KEY
+    file.write_bytes(b"\xef\xbb\xbf" + KEY.encode() + b"\r\n")  # as Windows editors write it
+    assert read_key(file) == KEY
 
 
 @pytest.mark.parametrize(

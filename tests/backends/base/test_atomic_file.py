@@ -1,5 +1,6 @@
 """Files are replaced whole or not at all."""
 
+import errno
 import os
 import re
 import stat
@@ -48,6 +49,27 @@ def test_a_file_is_synced_before_it_is_renamed_and_its_folder_after(
     monkeypatch.setattr(Path, "replace", replaced)
     write_whole(tmp_path / "new", "content")
     assert done == ["7 bytes", "rename", "folder"]
+
+
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_a_disk_that_refuses_keeps_the_old_file_or_has_the_new_one(
+    is_folder: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    write_whole(path, "old")
+
+    def refused(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode) == is_folder:
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", refused)
+    if is_folder:  # some disks sync no folders
+        write_whole(path, "new")
+    else:
+        with pytest.raises(OSError, match="Input/output"):
+            write_whole(path, "new")
+    assert path.read_text() == ("new" if is_folder else "old")
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_every_rename_of_the_product_goes_through_the_helper() -> None:
