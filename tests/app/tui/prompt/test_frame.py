@@ -87,7 +87,7 @@ async def test_each_state(size: tuple[int, int], pytestconfig: pytest.Config) ->
 async def test_each_title(size: tuple[int, int], folder: Path, pytestconfig: pytest.Config) -> None:
     (folder / "data.csv").write_text("1 2 3 " * 1000)
     (folder / "report.md").write_text("word " * 20)
-    (folder / "picture.bin").write_bytes(b"\xff\xfe\x00")
+    (folder / "picture.bin").write_bytes(b"\x89PNG\r\n")
     shown: list[str] = []
 
     async def note(prompt: Prompting, what: str) -> None:
