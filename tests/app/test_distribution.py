@@ -122,6 +122,7 @@ def _wheel_of(name: str, folder: Path) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("llamacpp")
 def test_the_documented_install_runs_and_answers(
     tool: Path,
     tmp_path: Path,

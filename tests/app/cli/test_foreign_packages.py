@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from models.hub.safe_paths import is_safe
 from tests.app.conftest import COMMAND
 
 NAMES = ("app", "backends", "decoding", "models")
@@ -53,3 +54,6 @@ def test_ours_answer_with_every_process_they_start(
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.strip()
+    written = [path.relative_to(home).as_posix() for path in home.rglob("*")]
+    assert any(name.endswith(".gguf") for name in written)
+    assert [name for name in written if not is_safe(name)] == [], "Windows knows no such name"
