@@ -119,8 +119,10 @@ def _converted(name: str, grammar: Grammar) -> Mapping[str, Any]:
 
     match grammar.kind:
         case GrammarKind.JSON_SCHEMA:
-            schema = _schema(grammar.text)
-            return {"lark_grammar": _checked_lark(name, schema_grammar(schema))}
+            text = schema_grammar(_schema(grammar.text))
+            if lark_depth(text) > _MOST_RULES:
+                raise _too_deep()
+            return {"lark_grammar": text}
         case GrammarKind.JSON_OBJECT:
             return {"lark_grammar": schema_grammar({"type": "object"})}
         case GrammarKind.REGEX:
@@ -185,8 +187,12 @@ def _check_bounded(schema: Mapping[str, Any]) -> None:
         why = "it refers to itself without end, so that no answer to it ends"
         raise GrammarError("the JSON schema cannot be used", why)
     if depth(schema) > _DEEPEST:
-        why = "it is nested too deeply, or has too many parts or references"
-        raise GrammarError("the JSON schema cannot be used", why)
+        raise _too_deep()
+
+
+def _too_deep() -> GrammarError:
+    why = "it is nested too deeply, or has too many parts or references"
+    return GrammarError("the JSON schema cannot be used", why)
 
 
 def _checked_lark(name: str, text: str) -> str:

@@ -257,11 +257,12 @@ class Shapes:
             rest = tuple(part.get("additionalProperties", True) for part in case.parts)
             others = tuple(Property(rule, rest) for rule in rules)
             fitting += [name for name in listed if name not in wanted]
+        needed, possible = frozenset(required), frozenset(fitting)
         named = tuple(
             Property(
                 _json(_json(name)),
-                self._value(case, name) if name in fitting else (False,),
-                name in required,
+                self._value(case, name) if name in possible else (False,),
+                name in needed,
             )
             for name in dict.fromkeys((*fitting, *required))
         )

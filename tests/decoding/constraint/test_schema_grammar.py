@@ -28,7 +28,7 @@ def allows(schema: str, text: str) -> bool:
         ('"const": 9007199254740993', "9007199254740993", "9007199254740992 9007199254740994"),
         ('"enum": [18446744073709551615, 1]', "18446744073709551615 1", "18446744073709551616"),
         ('"const": 1e20', "100000000000000000000", "1 1e20"),
-        ('"maximum": 1e20', "100000000000000000000 -1e5 0"[:22], "100000000000000000001"),
+        ('"maximum": 1e20', "100000000000000000000 -1 0", "100000000000000000001"),
         (
             '"minimum": -9223372036854775808, "maximum": 9223372036854775807, "type": "integer"',
             "-9223372036854775808 9223372036854775807 0 -1",
@@ -117,6 +117,8 @@ def test_what_asks_for_nothing_or_can_be_kept_is_not_refused(
         ('{"oneOf": [{"type": "string", "maxLength": 0, "format": "time"}, {}]}', "oneOf"),
         ('{"maximum": 1e1001}', "400 digits"),
         ('{"maximum": ' + "9" * 401 + "}", "400 digits"),
+        (json.dumps({"allOf": [{"anyOf": [{"minLength": n}, {"title": ""}]} for n in range(20)]}),
+         "too many parts"),
         ('{"maximum": NaN}', "NaN"),
         ('{"const": -Infinity}', "Infinity"),
         ('{"type": "object", "properties": 5}', "properties"),
