@@ -21,8 +21,9 @@ from decoding.sampling.sampler import Sampler
 from decoding.shape import Shape
 from decoding.silence import Silence
 
-MOST_DRAFTED = 63
-"""Most tokens of any draft: with the last token of the text, a pass over 64."""
+MOST_DRAFTED = 62
+"""Most tokens of any draft: with the last token of the text, a pass over 63. From 64 on, attention
+on the processor is computed otherwise (backends.llamacpp.llama_context)."""
 
 _CLASSES = 10
 """Number of evidence classes: tenths of the drafter's own probability of the token."""

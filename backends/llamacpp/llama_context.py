@@ -32,12 +32,13 @@ from backends.llamacpp.recurrent.running_state import RunningState
 from backends.llamacpp.tree_sequences import TreePass
 from backends.streaming.streamed_weights import StreamedWeights
 
-MAX_LOGITS = 64
-"""Most rows of logits of one forward pass; the engine keeps a buffer of this size."""
-
 _BLOCK = 64
 """Tokens of a pass from which on attention takes another kernel on the processor, which keeps its
-sums in more bits: it moved the logits of SmolLM2-135M by 0.65."""
+sums in more bits: it moved the logits of SmolLM2-135M by up to 1.45."""
+
+MAX_LOGITS = _BLOCK - 1
+"""Most rows of logits of one forward pass, so that no draft is verified by that kernel; the engine
+keeps a buffer of this size."""
 
 _NO_SLOT = 1
 _ABORTED = 2

@@ -16,7 +16,7 @@ USUAL_TOKENS = 16
 plans below."""
 
 MOST_TOKENS = 1 + MOST_DRAFTED
-"""Longest pass that is ever measured: 64 sequences cost llama.cpp no more time or memory than
+"""Longest pass that is ever measured: as many sequences cost llama.cpp no more time or memory than
 16."""
 
 _FLAT = 3.0
@@ -41,8 +41,9 @@ _QUIET = 0.2
 """Relative excess of the plain step before a pass that shows another program at work. A guess; not
 measured."""
 
-_LENGTHS = (2, 4, 8, 16, 32, 64)
-"""Lengths of which a model too slow for any plan is timed on a few, once each."""
+_LENGTHS = (2, 4, 8, 16, 32, MOST_TOKENS)
+"""Lengths of which a model too slow for any plan is timed on a few, once each, and others on the
+longer ones while their curve is flat."""
 
 _COSTLY = 0.75
 """Cost per token of a pass, in plain steps, above which a slow model's longer passes are not timed,
@@ -240,7 +241,7 @@ def _longer(seconds: Mapping[int, float], most: int) -> int | None:
     """Tokens of a longer pass to be measured, if the longest so far is cheap; None if not."""
     longest = max(seconds)
     is_flat = longest >= USUAL_TOKENS and seconds[longest] < _FLAT * seconds[1]
-    return 2 * longest if is_flat and 2 * longest <= most else None
+    return next((n for n in _LENGTHS if longest < n <= most), None) if is_flat else None
 
 
 def _most(context: PassFacts) -> int:

@@ -3,8 +3,10 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-LONGEST = 64
-"""Drafted tokens considered at most: what one pass judges."""
+from decoding.draft import MOST_DRAFTED
+
+LONGEST = 1 + MOST_DRAFTED
+"""Tokens of a pass considered at most."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,5 +146,5 @@ def test_a_tree_too_large_to_be_run_is_refused(
     target: Model, context: Context, paths: Paths
 ) -> None:
     with closing(built("tree(self:q4_0):nodes=64", target, context, paths)) as drafting:
-        assert "64 nodes, and at most 63" in drafting.missing
+        assert "64 nodes, and at most 62" in drafting.missing
         assert drafting.controller is None

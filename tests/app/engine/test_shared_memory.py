@@ -35,7 +35,7 @@ def opened(home: Path, demo: Model, demo_file: Path, monkeypatch: pytest.MonkeyP
     free = round(1.4 * demo_file.stat().st_size)
     monkeypatch.setattr("app.engine.session_opening.free_memory", lambda *_: free)
     monkeypatch.setattr(
-        "app.learned.calibrations.calibrate", lambda *_, **__: Measured({1: 0.02, 64: 0.03})
+        "app.learned.calibrations.calibrate", lambda *_, **__: Measured({1: 0.02, 63: 0.03})
     )
 
     def open_with(draft: str) -> Session:

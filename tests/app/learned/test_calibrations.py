@@ -239,10 +239,10 @@ def test_a_flat_curve_of_before_is_measured_further_and_a_steep_one_is_not(
     calibrations = Calibrations(Paths.of_this_user(), lambda _: None)
     model = ScriptedModel(["a"])
     opened = model.open(128)
-    opened.max_logits = 64
+    opened.max_logits = 63
     context = TargetContext(model, opened)
     before = [{1: 0.02, 16: 0.03}, {1: 0.02, 16: 0.08}]
-    after = {1: 0.02, 16: 0.03, 32: 0.04, 64: 0.05}
+    after = {1: 0.02, 16: 0.03, 32: 0.04, 63: 0.05}
     for seconds, kept in zip(before, (after, before[1]), strict=True):
         for found in (seconds, after):
             monkeypatch.setattr(

@@ -72,7 +72,7 @@ def costs(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
 
     def calibrate(context: Context, tokens: Sequence[int], **_: float) -> Measured:
         measured.append(context.kv_bytes_per_token > 200)
-        return Measured({1: 0.02, 64: 0.0284} if measured[-1] else {1: 0.0002, 64: 0.001})
+        return Measured({1: 0.02, 63: 0.0284} if measured[-1] else {1: 0.0002, 63: 0.001})
 
     kept = home / "cache" / "calibration"
     shutil.rmtree(kept, ignore_errors=True)
@@ -305,8 +305,8 @@ def test_what_a_busy_machine_measured_is_told_as_such(
 ) -> None:
     title = "drafters for big, 50.0 tokens per second without drafting"
     doubt = " (measured on a busy machine: may be off by 30 % or more)"
-    for unsure, words in (({64: 0.3}, doubt), ({}, "")):
-        found = Measured({1: 0.02, 64: 0.0284}, 0.0, unsure)
+    for unsure, words in (({63: 0.3}, doubt), ({}, "")):
+        found = Measured({1: 0.02, 63: 0.0284}, 0.0, unsure)
         monkeypatch.setattr(
             "app.learned.calibrations.calibrate", lambda *_, found=found, **__: found
         )
@@ -322,8 +322,8 @@ def test_what_a_busy_machine_measured_is_told_as_such(
 def test_a_drafter_that_a_busy_machine_measured_is_told_as_such(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for unsure, source in (({64: 0.3}, CostSource.BUSY), ({}, CostSource.MEASURED)):
-        found = Measured({1: 0.002, 64: 0.01}, 0.0, unsure)
+    for unsure, source in (({63: 0.3}, CostSource.BUSY), ({}, CostSource.MEASURED)):
+        found = Measured({1: 0.002, 63: 0.01}, 0.0, unsure)
         monkeypatch.setattr(
             "app.learned.calibrations.calibrate", lambda *_, found=found, **__: found
         )

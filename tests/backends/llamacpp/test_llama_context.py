@@ -20,6 +20,7 @@ from backends.base import (
     ThreadedContext,
     UsageError,
 )
+from decoding.draft import MOST_DRAFTED
 from decoding.prefill import prefill
 
 PROMPT = [504, 2210, 282, 4649, 314, 260, 3575, 30]
@@ -51,8 +52,8 @@ def test_rows_are_found_where_the_engine_has_moved_them(demo: Model, context: Co
     for count in (1, 8, 1, 3, 8, 1):
         context.truncate(0)
         assert np.array_equal(context.forward(PROMPT, count)[-1], expected[0])
-        further = context.forward(list(range(1000, 1064)), 64 if count == 3 else 0)
-        assert further.shape[0] == (64 if count == 3 else 0)
+        further = context.forward(list(range(1000, 1063)), 63 if count == 3 else 0)
+        assert further.shape[0] == (63 if count == 3 else 0)
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 8, 9, 16, 17])
@@ -63,6 +64,26 @@ def test_several_tokens_at_once_give_the_same_bits_as_one_by_one(context: Contex
     context.truncate(len(PROMPT))
     alone = np.stack([context.forward([token], 1)[0].copy() for token in tokens])
     assert np.array_equal(together, alone)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("held", [8, 300])
+def test_the_longest_pass_over_a_draft_gives_the_bits_of_single_steps(demo: Model, held: int):
+    """At any length on one thread; one token more takes another kernel of attention."""
+    context = demo.open(1024)
+    most = min(context.max_logits, 1 + MOST_DRAFTED)
+    text = [1000 + 7 * number % 1013 for number in range(held + 64)]
+    for _ in prefill(context, text[:held], 0):
+        pass
+    alone = np.stack([context.forward([token], 1)[0].copy() for token in text[held:]])
+    for count in (2, 5, most - 1, most, context.max_logits):
+        context.truncate(held)
+        together = context.forward(text[held : held + count], count)
+        assert np.array_equal(together, alone[:count]), count
+    context.truncate(held)
+    changed = context.forward(text[held:], 1)
+    assert not np.array_equal(changed[0], alone[-1]), "64 tokens are a block"
+    context.close()
 
 
 @pytest.mark.slow
