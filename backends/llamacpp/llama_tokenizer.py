@@ -53,8 +53,12 @@ class LlamaTokenizer:
         tokens = [cast("int", token(self._vocabulary)) for token in known]
         return None if _NO_TOKEN in tokens else InfillTokens(*tokens)
 
-    @cached_property
+    @property
     def special_texts(self) -> tuple[str, ...]:
+        return self._special_texts  # a cached property is none of a protocol
+
+    @cached_property
+    def _special_texts(self) -> tuple[str, ...]:
         control = self._texts(self._where(api.llama_vocab_is_control))
         return (*filter(None, control), *self._marks)
 
