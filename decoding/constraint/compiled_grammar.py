@@ -10,9 +10,10 @@ from decoding.constraint.checks.finite_schema import is_endless
 from decoding.constraint.checks.lark_depth import lark_depth, schemas
 from decoding.constraint.checks.schema_depth import depth
 from decoding.constraint.constraint_error import GrammarError
+from decoding.constraint.gbnf.lark import gbnf_to_lark
 from decoding.constraint.grammar import Grammar, GrammarKind
 from decoding.constraint.json_schema.schema_grammar import schema_grammar
-from decoding.constraint.refusal_reason import plain_reason, shortened
+from decoding.constraint.refusal_reason import plain_reason
 
 if TYPE_CHECKING:
     from llguidance import LLParserLimits
@@ -37,6 +38,10 @@ _MOST_STATES = 50_000
 
 _MOST_SYMBOLS = 100_000
 """Symbols in the productions of a grammar. A guess; not measured."""
+
+_MOST_ITEMS, _MOST_AT_A_PLACE = 1_000_000, 50_000
+"""Places in rules that a mask may look at, some 50 ms, and of those at one place of a text. Of a
+grammar whose lexemes are characters a mask of a large vocabulary looks at many."""
 
 _NAMES = {
     GrammarKind.JSON_SCHEMA: "the JSON schema",
@@ -85,7 +90,11 @@ def limits() -> "LLParserLimits":
     from llguidance import LLParserLimits
 
     return LLParserLimits(
-        max_lexer_states=_MOST_STATES, max_grammar_size=_MOST_SYMBOLS, verbose_errors=False
+        max_items_in_row=_MOST_AT_A_PLACE,
+        step_max_items=_MOST_ITEMS,
+        max_lexer_states=_MOST_STATES,
+        max_grammar_size=_MOST_SYMBOLS,
+        verbose_errors=False,
     )
 
 
@@ -129,7 +138,7 @@ def _converted(name: str, grammar: Grammar) -> Mapping[str, Any]:
             (entry,) = json.loads(LLMatcher.grammar_from_regex(grammar.text))["grammars"]
             return entry
         case GrammarKind.GBNF:
-            return {"lark_grammar": _checked_lark(name, _from_gbnf(grammar.text))}
+            return {"lark_grammar": _checked_lark(name, gbnf_to_lark(grammar.text))}
         case GrammarKind.LARK:
             return {"lark_grammar": _checked_lark(name, grammar.text)}
 
@@ -207,23 +216,6 @@ def _checked_lark(name: str, text: str) -> str:
         why = f"it has more than {_MOST_RULES} rules and groups within each other"
         raise GrammarError(f"{name} cannot be used", why)
     return text
-
-
-def _from_gbnf(text: str) -> str:
-    """A GBNF grammar, as of llama.cpp, in the Lark form.
-
-    Raises:
-        GrammarError: it cannot be read.
-    """
-    from llguidance.gbnf_to_lark import gbnf_to_lark
-
-    try:
-        return gbnf_to_lark(text)
-    except RecursionError as error:
-        raise GrammarError("the GBNF grammar cannot be read", "it is nested too deeply") from error
-    except Exception as error:  # its parser raises whatever it stumbles over
-        reason = shortened(str(error) or type(error).__name__)
-        raise GrammarError("the GBNF grammar cannot be read", reason) from error
 
 
 def _refused(name: str, reason: str) -> GrammarError:

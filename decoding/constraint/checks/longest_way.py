@@ -10,7 +10,7 @@ def longest_way(edges: Sequence[Sequence[int]], weights: Sequence[int]) -> int:
     they are followed.
     """
     longest = [0] * len(edges)
-    for group in _groups(edges):
+    for group in groups(edges):
         beyond = max((longest[other] for node in group for other in edges[node]), default=0)
         weight = sum(weights[node] for node in group)
         for node in group:
@@ -18,7 +18,7 @@ def longest_way(edges: Sequence[Sequence[int]], weights: Sequence[int]) -> int:
     return longest[0]
 
 
-def _groups(edges: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+def groups(edges: Sequence[Sequence[int]]) -> Iterator[list[int]]:
     """Nodes that lead to each other, in groups; each group after those that it leads to.
 
     Tarjan's algorithm, without recursion.
