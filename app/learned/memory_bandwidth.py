@@ -7,8 +7,8 @@ from typing import Any
 
 from app.paths import Paths
 from backends.base import ModelInfo, OutOfMemoryError
-from backends.engines.backend_names import MLX
-from backends.engines.engine_resources import bandwidth_of_mlx
+from backends.engines.backend_names import LLAMACPP, MLX
+from backends.engines.engine_resources import bandwidth_of_mlx, gpus
 from backends.hardware.bandwidth import Bandwidth, measured_on_cpu, of_gpu
 from backends.hardware.host import processor_name
 from models.json_file import read_object, write_object
@@ -19,7 +19,7 @@ def memory_bandwidth(info: ModelInfo, paths: Paths) -> Bandwidth | None:
     if info.gpu_layers is not None:
         return None
     if info.device.startswith("GPU"):
-        return mlx_bandwidth(paths) if info.backend == MLX else of_gpu()
+        return mlx_bandwidth(paths) if info.backend == MLX else gpu_bandwidth()
     return processor_bandwidth(info.threads, paths)
 
 
@@ -33,6 +33,12 @@ def processor_bandwidth(threads: int, paths: Paths, *, again: bool = False) -> B
             return None
 
     return _cached(f"{processor_name()} {threads}", measure, paths, again=again)
+
+
+def gpu_bandwidth() -> Bandwidth | None:
+    """Nominal bandwidth of the GPUs that llama.cpp uses; None if unknown, or where they differ."""
+    names = {gpu.name for gpu in gpus(LLAMACPP)}
+    return of_gpu(*names) if len(names) == 1 else None
 
 
 def mlx_bandwidth(paths: Paths, *, again: bool = False) -> Bandwidth | None:

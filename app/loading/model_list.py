@@ -161,7 +161,7 @@ def _installed(local: Sequence[Installed], room: int) -> Iterator[Offered]:
         backend = expected_backend(model.path)
         known = tuple(one for one in _own(entry) if one.runs_on(backend))
         yield Offered(
-            model.name, size, size, found, origin, model.path, needed, n_ctx,
+            model.name, size, facts.read_bytes or size, found, origin, model.path, needed, n_ctx,
             licence, drafters=known,
         )  # fmt: skip
 

@@ -17,7 +17,7 @@ from models.metadata.model_files import model_files
 from models.metadata.trained_drafters import drafter_of
 
 SCHEMA = 1
-_SOME_LAYERS = re.compile(r"GPU: \d+ layers")
+_SOME_LAYERS = re.compile(r"\d+ layers$")
 """How many fit on a GPU changes with what other programs take of it; one proof holds for all."""
 
 MOST = 1000
@@ -56,7 +56,7 @@ def proof_key(trial: Trial) -> str:
     except OSError as error:
         raise ModelError(f"cannot read {trial.proven}", error.strerror or str(error)) from error
     runner = expected_runner(trial.backend, trial.threads, trial.gpu_layers)
-    device = _SOME_LAYERS.sub("GPU: some layers", runner.device)
+    device = _SOME_LAYERS.sub("some layers", runner.device)
     settings = (runner.engine, device, trial.experts, trial.vocabulary_only)
     settings += ("streams",) if trial.streams else ()
     settings += (f"cache {one}",) if (one := quantized(trial.cache_type)) else ()

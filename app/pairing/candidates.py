@@ -34,7 +34,6 @@ from backends.base import (
 )
 from backends.engines.backend_selection import forms
 from backends.engines.model_loading import derives
-from backends.files.gguf_header import parts, read_header, read_per_token
 from models import catalogue
 from models.catalogue import CatalogueDrafter, DrafterKind
 from models.metadata.model_facts import facts_of
@@ -238,13 +237,10 @@ def _described(candidate: Candidate, target: Target) -> Candidate:
         head = drafter_alone(path)
         if head is not None:
             return of_file(path, head, target, candidate.name)
-        headers = [read_header(part) for part in parts(path)] if path.is_file() else []
-        tensors = [tensor for header in headers for tensor in header.tensors]
         facts = facts_of(path, drafter_backend(path, target.backend))
     except ModelError as error:
         return replace(candidate, is_compatible=False, why=error.summary)
-    read = read_per_token(headers[0], tensors) if headers else facts.weight_bytes
-    return replace(candidate, facts=facts, read_bytes=read)
+    return replace(candidate, facts=facts, read_bytes=facts.read_bytes or facts.weight_bytes)
 
 
 def _compared(candidate: Candidate, drafter: Vocabulary, target: Target) -> Candidate:

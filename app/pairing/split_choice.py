@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from app.drafting.spec.draft_spec import DraftSpec
 from app.learned.disk_speeds import disk_speed
-from app.learned.memory_bandwidth import processor_bandwidth
+from app.learned.memory_bandwidth import gpu_bandwidth, processor_bandwidth
 from app.loading.gpu_split import GpuRoom
 from app.loading.memory_plan import MemoryPlan
 from app.loading.session_options import SessionOptions
@@ -19,7 +19,6 @@ from app.pairing.stream_choice import draft_cost, measured_rate
 from app.pairing.stream_contenders import StreamContenders
 from app.paths import Paths
 from backends.base import OutOfMemoryError
-from backends.hardware.bandwidth import of_gpu
 from backends.hardware.host import physical_cores
 from backends.streaming.disk_speed import DiskSpeed
 from backends.streaming.lock_plan import lock_plan
@@ -71,7 +70,7 @@ class SplitChoice:
     def _rates(self, disk: DiskSpeed | None) -> SplitRates | None:
         """Rates at which a pass reads; None if one of them is unknown."""
         memory = processor_bandwidth(self.options.threads or physical_cores(), self.paths)
-        gpu = of_gpu()
+        gpu = gpu_bandwidth()
         if memory is None or gpu is None or (self.streams and disk is None):
             return None
         of_disk = disk.bytes_per_second if disk else math.inf

@@ -147,7 +147,8 @@ class StreamContenders:
         runner = drafter_runner(path, options.backend, options.threads, options.gpu_layers)
         calibrations = Calibrations(self.paths, lambda _: None)
         known = calibrations.known_drafter(path, runner, variant, longest)
-        read = (candidate.read_bytes or facts.weight_bytes) / max(longest, 1)
+        weights = facts.read_bytes or candidate.read_bytes or facts.weight_bytes
+        read = weights / max(longest, 1)
         prior = TRAINED_PRIOR if head else POSITION_PRIOR
         yield Contender(
             candidate.name,

@@ -54,6 +54,7 @@ def expected_runner(backend: str, threads: int | None, gpu_layers: int | None) -
             from backends.mlx import mlx_device
 
             return Runner(mlx_device.build(), mlx_device.device(), physical_cores())
-        from backends.llamacpp import library
+        from backends.llamacpp import gpu_devices, library
 
-        return Runner(library.build(), library.device(gpu_layers), threads or physical_cores())
+        device = gpu_devices.device(gpu_layers)
+        return Runner(library.build(), device, threads or physical_cores())

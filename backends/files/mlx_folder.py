@@ -2,9 +2,9 @@
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -45,6 +45,8 @@ class MlxFolder:
     """All settings as in the file, nested."""
     number_bytes: int = 2
     """Bytes of a number in its computations and its cache."""
+    read_bytes: int = 0
+    """Weights that a plain token reads; 0 if unknown."""
 
     def count(self, key: str, default: int = 0) -> int:
         """Non-negative integer of a setting, the default if it is missing.
@@ -68,6 +70,21 @@ class MlxFolder:
     def active_experts(self) -> int:
         """Experts used per token."""
         return self.count(ACTIVE_EXPERTS) if self.experts else 0
+
+    def read_per_token(self, tensors: Sequence[tuple[str, Sequence[int], int]]) -> int:
+        """Bytes that a plain token reads of tensors, given by name, shape and bytes.
+
+        All but an embedding that is only looked up, and experts that are not active.
+        """
+        has_head = any("lm_head" in name for name, _, _ in tensors)
+        experts, active = self.experts, self.active_experts
+        read = 0
+        for name, shape, size in tensors:
+            if has_head and "embed_tokens" in name:
+                continue
+            are_experts = active > 0 and len(shape) >= 3 and shape[0] == experts
+            read += size * active // experts if are_experts else size
+        return read
 
     @property
     def layer_kinds(self) -> tuple[str, ...]:
@@ -120,7 +137,9 @@ def read_mlx_folder(path: Path) -> MlxFolder:
     stored = [entry for weight in weights for entry in stored_tensors(weight).items()]
     tensors = [(name, tensor) for name, tensor in stored if _UNREAD not in name.split(".")]
     loaded = sum(tensor.bytes for _, tensor in tensors)
-    return MlxFolder(settings, loaded, written, _number_bytes(tensors))
+    folder = MlxFolder(settings, loaded, written, _number_bytes(tensors))
+    stored_sizes = [(name, tensor.shape, tensor.bytes) for name, tensor in tensors]
+    return replace(folder, read_bytes=folder.read_per_token(stored_sizes))
 
 
 def read_settings(file: Path, most_bytes: int = _MAX_SETTINGS) -> dict[str, Any]:

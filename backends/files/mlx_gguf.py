@@ -106,8 +106,10 @@ def read_settings(path: Path) -> MlxFolder:
         config["quantization"] = {"group_size": GROUP, "bits": max(set(bits), key=bits.count)}
     has_half = any(tensor.ggml_type for tensor in header.tensors)
     number_bytes = 2 if has_half else 4
-    held = sum(_held_bytes(tensor, number_bytes) for tensor in header.tensors)
-    return MlxFolder(config, held, number_bytes=number_bytes)
+    sizes = {name: _held_bytes(tensor, number_bytes) for name, tensor in tensors.items()}
+    held = sum(sizes.values())
+    looked_up = sizes.get("token_embd.weight", 0) if "output.weight" in tensors else 0
+    return MlxFolder(config, held, number_bytes=number_bytes, read_bytes=held - looked_up)
 
 
 def _held_bytes(tensor: Tensor, number_bytes: int) -> int:

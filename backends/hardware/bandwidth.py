@@ -59,8 +59,8 @@ def measured_on_cpu(threads: int) -> Bandwidth:
     return Bandwidth(total / seconds, f"measured: {readers}")
 
 
-def of_gpu() -> Bandwidth | None:
-    """Nominal bandwidth of the first NVIDIA GPU, None if there is none or it is unknown.
+def of_gpu(name: str) -> Bandwidth | None:
+    """Nominal bandwidth of an NVIDIA GPU of this name, None if there is none or it is unknown.
 
     Programs usually reach about nine tenths of it.
     """
@@ -71,10 +71,13 @@ def of_gpu() -> Bandwidth | None:
     try:
         pynvml.nvmlInit()
         try:
-            gpu = pynvml.nvmlDeviceGetHandleByIndex(0)
+            indices = range(pynvml.nvmlDeviceGetCount())
+            cards = map(pynvml.nvmlDeviceGetHandleByIndex, indices)
+            gpu = next((one for one in cards if pynvml.nvmlDeviceGetName(one) == name), None)
+            if gpu is None:
+                return None
             megahertz = pynvml.nvmlDeviceGetMaxClockInfo(gpu, pynvml.NVML_CLOCK_MEM)
             bits = pynvml.nvmlDeviceGetMemoryBusWidth(gpu)
-            name = pynvml.nvmlDeviceGetName(gpu)
         finally:
             pynvml.nvmlShutdown()
     except pynvml.NVMLError:

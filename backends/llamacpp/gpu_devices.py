@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from backends.hardware.gpu import Gpu
+from backends.hardware.host import processor_name
 from backends.llamacpp import library
 
 _GPU, _IGPU = 1, 2
@@ -35,6 +36,19 @@ def gpus() -> tuple[Gpu, ...]:
         return chosen(_devices()) if library.can_offload() else ()
     except (OSError, AttributeError):  # the libraries of another build
         return ()
+
+
+def device(gpu_layers: int | None) -> str:
+    """Name of the device for a number of GPU layers, None for all layers.
+
+    With the cards' names: what is measured on one says nothing of another.
+    """
+    if not library.can_offload() or gpu_layers == 0:
+        return f"CPU: {processor_name()}"
+    names = " + ".join(gpu.name for gpu in gpus())
+    layers = "" if gpu_layers is None else f"{gpu_layers} layers"
+    told = ", ".join(filter(None, (names, layers)))
+    return f"GPU: {told}" if told else "GPU"
 
 
 def chosen(devices: Iterable[Device]) -> tuple[Gpu, ...]:

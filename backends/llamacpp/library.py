@@ -11,7 +11,6 @@ import llama_cpp
 from llama_cpp import llama_cpp as api
 
 from backends.base import UsageError
-from backends.hardware.host import processor_name
 
 _WARN = 3
 _ERROR = 4
@@ -88,13 +87,6 @@ def check_gpu_layers(gpu_layers: int | None) -> None:
             "llama.cpp runs on the processor alone here",
             "`specchat doctor` shows how to change that.",
         )
-
-
-def device(gpu_layers: int | None) -> str:
-    """Name of the device for a number of GPU layers, None for all layers."""
-    if not can_offload() or gpu_layers == 0:
-        return f"CPU: {processor_name()}"
-    return "GPU" if gpu_layers is None else f"GPU: {gpu_layers} layers"
 
 
 @functools.cache

@@ -19,7 +19,7 @@ from backends.base import (
 )
 from backends.files.gguf_header import GgufHeader, Tensor
 from backends.hardware.host import available_memory
-from backends.llamacpp import library
+from backends.llamacpp import gpu_devices, library
 from backends.llamacpp.cache_types import GGML_TYPES, is_against_cache_type
 from backends.llamacpp.chosen_experts import ChosenExperts
 from backends.llamacpp.context_sizes import ContextSizes
@@ -79,7 +79,7 @@ class LlamaModel:
             tensors,
             n_vocab=self.tokenizer.n_vocab,
             threads=threads,
-            device=library.device(gpu_layers),
+            device=gpu_devices.device(gpu_layers),
             gpu_layers=gpu_layers if offloaded else None,
             variant=variant,
             weights=weights,

@@ -170,7 +170,9 @@ def _describe(
         quantization=_quantization(folder, weights),
         parameters=get_total_parameters(module),
         weight_bytes=sum(array.nbytes for _, array in weights),
-        bytes_read_per_token=_read_per_token(folder, weights),
+        bytes_read_per_token=folder.read_per_token(
+            [(name, array.shape, array.nbytes) for name, array in weights]
+        ),
         n_vocab=tokenizer.n_vocab,
         n_layers=folder.count("num_hidden_layers"),
         context_limit=folder.count("max_position_embeddings") or _UNKNOWN_CONTEXT,
@@ -191,16 +193,3 @@ def _quantization(folder: MlxFolder, weights: list[tuple[str, mx.array]]) -> str
         return f"{settings['bits']}-bit"
     largest = max((array for _, array in weights), key=lambda array: array.nbytes)
     return str(largest.dtype).removeprefix("mlx.core.")
-
-
-def _read_per_token(folder: MlxFolder, weights: list[tuple[str, mx.array]]) -> int:
-    """Bytes of weights read per token: active experts only, no embedding table."""
-    experts, active = folder.experts, folder.active_experts
-    has_head = any(name.startswith("lm_head") for name, _ in weights)
-    total = 0
-    for name, array in weights:
-        if has_head and "embed_tokens" in name:
-            continue
-        is_expert = experts > 0 and array.ndim >= 3 and array.shape[0] == experts
-        total += array.nbytes * active // experts if is_expert and active else array.nbytes
-    return total

@@ -6,7 +6,7 @@ from pathlib import Path
 from backends.base import CacheType, ModelError
 from backends.engines.backend_names import LLAMACPP, MLX
 from backends.files.attention import Attention, Layers, attention_of
-from backends.files.gguf_header import GgufHeader, parts, read_header
+from backends.files.gguf_header import GgufHeader, parts, read_header, read_per_token
 from backends.files.gguf_state import keeps_state, state_row
 from backends.files.mlx_folder import MlxFolder
 from backends.files.mlx_state import COPIES, count_layers, state_bytes
@@ -63,6 +63,8 @@ class ModelFacts:
     """Graphs that the engine keeps; empty if it keeps none."""
     most_tokens: int = CHUNK
     """Most tokens of a pass."""
+    read_bytes: int = 0
+    """Weights that a plain token reads, of experts the active ones; 0 if unknown."""
 
     def kept_bytes(self, n_ctx: int) -> int:
         """Bytes kept for a head of what passes left, in a context of n_ctx tokens."""
@@ -109,9 +111,10 @@ def facts_of(path: Path, backend: str = LLAMACPP) -> ModelFacts:
 
 def _of_file(path: Path) -> ModelFacts:
     headers = [read_header(part) for part in parts(path)]
-    weights = sum(tensor.stored_bytes for header in headers for tensor in header.tensors)
-    count = sum(len(header.tensors) for header in headers)
-    return _of_header(headers[0], weights, count)
+    tensors = [tensor for header in headers for tensor in header.tensors]
+    weights = sum(tensor.stored_bytes for tensor in tensors)
+    facts = _of_header(headers[0], weights, len(tensors))
+    return replace(facts, read_bytes=read_per_token(headers[0], tensors))
 
 
 def facts_of_entry(entry: Entry, quantization: str) -> ModelFacts | None:
@@ -184,4 +187,5 @@ def _of_folder(folder: MlxFolder) -> ModelFacts:
         n_layers=count,
         state_bytes=COPIES * state_bytes(folder),
         active_experts=folder.active_experts,
+        read_bytes=folder.read_bytes,
     )

@@ -18,7 +18,7 @@ from app.cli.report_file import ReportFile, today, write_report
 from app.cli.terminal.exit_codes import EXIT_USAGE
 from app.evaluation.settings_check import Fault, check_settings
 from app.learned.disk_speeds import disk_speed
-from app.learned.memory_bandwidth import mlx_bandwidth, processor_bandwidth
+from app.learned.memory_bandwidth import gpu_bandwidth, mlx_bandwidth, processor_bandwidth
 from app.loading.fitting_layers import split_here
 from app.paths import Paths
 from app.tui.wording import seconds
@@ -30,7 +30,7 @@ from backends.engines.engine_overview import (
     describe_engines,
     wired_limit_advice,
 )
-from backends.hardware.bandwidth import Bandwidth, of_gpu
+from backends.hardware.bandwidth import Bandwidth
 from backends.hardware.host import available_memory, physical_cores, processor_name, total_memory
 from backends.hardware.machine import this_machine
 from backends.streaming.disk_speed import DiskSpeed
@@ -120,7 +120,7 @@ def _measured(chosen: EngineFacts) -> Bandwidth | None:
     """Memory bandwidth of the device that runs models."""
     paths, of_device = Paths.of_this_user(), None
     if chosen.on_gpu:
-        of_device = mlx_bandwidth(paths, again=True) if chosen.backend == MLX else of_gpu()
+        of_device = mlx_bandwidth(paths, again=True) if chosen.backend == MLX else gpu_bandwidth()
     return of_device or processor_bandwidth(physical_cores(), paths, again=True)
 
 

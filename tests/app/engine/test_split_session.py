@@ -37,7 +37,7 @@ def opened(home: Path, monkeypatch: pytest.MonkeyPatch, demo: Model) -> Opened:
     """Open a session where a GPU has so many bytes for weights, and the machine so many free."""
     monkeypatch.setattr(library, "can_offload", lambda: True)
     monkeypatch.setattr(ProofProcess, "prove", lambda *_: None)
-    monkeypatch.setattr(split_choice, "of_gpu", lambda: Bandwidth(900e9, "made up"))
+    monkeypatch.setattr(split_choice, "gpu_bandwidth", lambda: Bandwidth(900e9, "made up"))
     monkeypatch.setattr(split_choice, "processor_bandwidth", lambda *_: Bandwidth(9e9, "made up"))
     monkeypatch.setattr(split_choice, "disk_speed", lambda *_: DiskSpeed(1e9, "made up"))
     working = compute_bytes(facts_of(demo.info.path), 512, STREAMED_CHUNK)
@@ -61,7 +61,7 @@ def half(demo_file: Path) -> int:
 
 def test_what_fits_on_the_gpu_goes_there_whole(opened: Opened) -> None:
     with closing(opened(PLENTY)) as session:
-        assert session.model.info.device == "GPU"
+        assert session.model.info.device == "GPU: made up"
         assert session.model.info.gpu_layers is None
         assert session.notes == ()
 
@@ -71,7 +71,7 @@ def test_as_many_layers_as_fit_go_to_the_gpu(opened: Opened, half: int) -> None:
         info = session.model.info
         assert info.gpu_layers is not None
         assert 1 < info.gpu_layers <= LAYERS
-        assert info.device == f"GPU: {info.gpu_layers} layers"
+        assert info.device == f"GPU: made up, {info.gpu_layers} layers"
         note = session.notes[0]
         assert "is larger than the GPU" in note
         assert f"{info.gpu_layers - 1} of 30 layers on the GPU" in note

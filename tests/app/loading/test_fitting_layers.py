@@ -13,6 +13,7 @@ from app.loading.proofs import proof_key
 from app.loading.proven_models import ProvenModels
 from app.paths import Paths
 from backends.engines.backend_names import LLAMACPP
+from backends.engines.runner import expected_runner
 from backends.llamacpp import gpu_devices, library
 from backends.llamacpp.gpu_devices import Device
 from backends.proof.proof_process import ProofProcess, Trial
@@ -74,7 +75,7 @@ def test_a_model_that_is_loaded_without_a_number_gets_what_fits(
     card(10**12)
     model = models.load(path, 1, None)
     assert proven[1].gpu_layers is None
-    assert model.info.device == "GPU"
+    assert model.info.device == "GPU: made up"
     model.close()
 
 
@@ -82,4 +83,5 @@ def test_one_proof_holds_for_any_number_of_layers(card: Card, demo_file: Path) -
     card(10**12)
     keys = {layers: proof_key(Trial(demo_file, LLAMACPP, 1, layers)) for layers in (None, 0, 5, 12)}
     assert keys[5] == keys[12]
+    assert expected_runner(LLAMACPP, 1, 5).device == "GPU: made up, 5 layers"
     assert len(set(keys.values())) == 3

@@ -1,5 +1,6 @@
 """Models on this machine and in the catalogue, with memory, speed and faults."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,9 @@ import pytest
 from app.loading.model_list import Speed, Speeds, list_models, offered
 from app.paths import Paths
 from models.metadata.memory_bill import Fit
+from models.metadata.model_facts import facts_of
 from models.stores.bundled import demo_path
+from tests.fixtures.tiny.kinds import Tiny
 
 NOTHING_KNOWN = Speeds(lambda _: None, lambda _: None)
 
@@ -31,6 +34,15 @@ def test_installed_models_come_before_downloads(folder: Path) -> None:
     assert by_name["llama3.3-70b"].fit is Fit.TOO_BIG
     experts = by_name["qwen3-30b-a3b"]
     assert (experts.read_bytes or 0) < (experts.size_bytes or 0) / 5
+
+
+def test_a_mixture_that_is_installed_is_rated_by_what_a_token_reads(
+    folder: Path, tiny: Tiny
+) -> None:
+    shutil.copy(tiny("nemotron_h_moe"), folder / "mixture.gguf")
+    mixture = next(model for model in offered(folder) if model.name == "mixture")
+    assert mixture.read_bytes == facts_of(folder / "mixture.gguf").read_bytes
+    assert 0 < (mixture.read_bytes or 0) < 0.9 * (mixture.size_bytes or 0)
 
 
 @pytest.mark.parametrize("share", [0.2, 0.61, 0.9999])

@@ -29,7 +29,7 @@ Choose = Callable[..., SplitChoice]
 @pytest.fixture
 def choose(monkeypatch: pytest.MonkeyPatch, tiny_llama: Callable[..., Path], home: Path) -> Choose:
     """A choice for the figures of a large model, where a named drafter takes so many bytes."""
-    monkeypatch.setattr(split_choice, "of_gpu", lambda: Bandwidth(900e9, "made up"))
+    monkeypatch.setattr(split_choice, "gpu_bandwidth", lambda: Bandwidth(900e9, "made up"))
     monkeypatch.setattr(split_choice, "processor_bandwidth", lambda *_: Bandwidth(60e9, "made up"))
     monkeypatch.setattr(split_choice, "disk_speed", lambda *_: DiskSpeed(3e9, "made up"))
     reference = Reference("big", tiny_llama(layers=1))
@@ -94,7 +94,7 @@ def test_what_streams_beside_a_gpu_is_told(choose: Choose) -> None:
 
 def test_without_a_known_rate_none_is_told(choose: Choose, monkeypatch: pytest.MonkeyPatch) -> None:
     choice = choose()
-    monkeypatch.setattr(split_choice, "of_gpu", lambda: None)
+    monkeypatch.setattr(split_choice, "gpu_bandwidth", lambda: None)
     _, outlook = choice.plan()
     assert outlook is not None
     assert "cannot be measured" in outlook.words

@@ -19,18 +19,22 @@ class NVMLError(Exception):
 
 
 def fake_nvml(monkeypatch: pytest.MonkeyPatch, name: str, megahertz: int, bits: int) -> ModuleType:
-    """NVML of a machine with one GPU, in place of the real one."""
+    """NVML of a machine with this GPU behind another one, in place of the real one."""
     nvml = ModuleType("pynvml")
-    gpu = object()
+    gpu, other = object(), object()
     facts = {
         "NVMLError": NVMLError,
         "NVML_CLOCK_MEM": 2,
         "nvmlInit": lambda: None,
         "nvmlShutdown": lambda: None,
-        "nvmlDeviceGetHandleByIndex": {0: gpu}.__getitem__,
-        "nvmlDeviceGetMaxClockInfo": lambda which, clock: {(gpu, 2): megahertz}[which, clock],
-        "nvmlDeviceGetMemoryBusWidth": {gpu: bits}.__getitem__,
-        "nvmlDeviceGetName": {gpu: name}.__getitem__,
+        "nvmlDeviceGetCount": lambda: 2,
+        "nvmlDeviceGetHandleByIndex": [other, gpu].__getitem__,
+        "nvmlDeviceGetMaxClockInfo": lambda which, clock: {
+            (gpu, 2): megahertz,
+            (other, 2): 5001,
+        }[which, clock],
+        "nvmlDeviceGetMemoryBusWidth": {gpu: bits, other: 128}.__getitem__,
+        "nvmlDeviceGetName": {gpu: name, other: "NVIDIA T400"}.__getitem__,
     }
     vars(nvml).update(facts)
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
@@ -142,7 +146,7 @@ def test_clock_and_width_give_the_bandwidth_on_the_data_sheet(
     monkeypatch: pytest.MonkeyPatch, name: str, megahertz: int, bits: int, gigabytes: int
 ):
     fake_nvml(monkeypatch, name, megahertz, bits)
-    result = of_gpu()
+    result = of_gpu(name)
     assert result is not None
     assert round(result.bytes_per_second / 1e9) == gigabytes
     assert result.source == f"NVML: memory clock and bus width of {name}"
@@ -151,13 +155,20 @@ def test_clock_and_width_give_the_bandwidth_on_the_data_sheet(
 @pytest.mark.parametrize(("megahertz", "bits"), [(0, 5120), (1593, 0)])
 def test_zeros_are_no_statement(monkeypatch: pytest.MonkeyPatch, megahertz: int, bits: int):
     fake_nvml(monkeypatch, "NVIDIA GB10", megahertz, bits)
-    assert of_gpu() is None
+    assert of_gpu("NVIDIA GB10") is None
+
+
+def test_the_card_that_is_asked_for_counts_not_the_first(monkeypatch: pytest.MonkeyPatch):
+    fake_nvml(monkeypatch, "NVIDIA H100 PCIe", 1593, 5120)
+    rates = [of_gpu(name) for name in ("NVIDIA T400", "NVIDIA H100 PCIe", "AMD Radeon")]
+    assert [one and round(one.bytes_per_second / 1e9) for one in rates] == [160, 2039, None]
 
 
 @pytest.mark.parametrize(
     "call",
     [
         "nvmlInit",
+        "nvmlDeviceGetCount",
         "nvmlDeviceGetHandleByIndex",
         "nvmlDeviceGetMaxClockInfo",
         "nvmlDeviceGetMemoryBusWidth",
@@ -167,16 +178,16 @@ def test_zeros_are_no_statement(monkeypatch: pytest.MonkeyPatch, megahertz: int,
 )
 def test_a_refusal_of_any_call_is_no_statement(monkeypatch: pytest.MonkeyPatch, call: str):
     setattr(fake_nvml(monkeypatch, "NVIDIA H100 PCIe", 1593, 5120), call, refuse)
-    assert of_gpu() is None
+    assert of_gpu("NVIDIA H100 PCIe") is None
 
 
 def test_without_the_nvml_package_nothing_is_known(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert of_gpu() is None
+    assert of_gpu("NVIDIA H100 PCIe") is None
 
 
 def test_the_real_nvml_answers_or_says_nothing():
-    result = of_gpu()
+    result = of_gpu("NVIDIA H100 80GB HBM3")
     assert result is None or result.bytes_per_second > 1e9
 
 

@@ -1,14 +1,20 @@
 """The GPUs that llama.cpp would use, from its table of devices. The GPUs here are made up."""
 
+from contextlib import closing
+
 import pytest
 
 pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
+from app.learned import memory_bandwidth
+from backends import llamacpp
 from backends.engines import engine_resources
 from backends.engines.backend_names import LLAMACPP, MLX
 from backends.hardware.gpu import Gpu
 from backends.llamacpp import gpu_devices, library
 from backends.llamacpp.gpu_devices import Device, chosen
+from tests.fixtures.tiny.kinds import Tiny
+from tests.fixtures.tiny.qwen35 import TRUNK
 
 GB = 10**9
 PROCESSOR = Device(0, "CPU", "Xeon", 20 * GB, 24 * GB)
@@ -76,3 +82,40 @@ def test_without_the_table_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(library, "can_offload", lambda: True)
     monkeypatch.setattr(gpu_devices, "_devices", missing)
     assert gpu_devices.gpus() == ()
+
+
+@pytest.mark.parametrize(
+    ("devices", "asked"),
+    [([CARD], ["RTX"]), ([CARD, CARD], ["RTX"]), ([CARD, OTHER], []), ([], [])],
+)
+def test_the_bandwidth_is_that_of_the_cards_that_run_models(
+    monkeypatch: pytest.MonkeyPatch, devices: list[Device], asked: list[str]
+) -> None:
+    names: list[str] = []
+    monkeypatch.setattr(library, "can_offload", lambda: True)
+    monkeypatch.setattr(gpu_devices, "_devices", lambda: devices)
+    monkeypatch.setattr(memory_bandwidth, "of_gpu", names.append)
+    memory_bandwidth.gpu_bandwidth()
+    assert names == asked
+
+
+def test_a_device_is_named_by_its_cards(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert gpu_devices.device(None).startswith("CPU: ")
+    monkeypatch.setattr(library, "can_offload", lambda: True)
+    monkeypatch.setattr(gpu_devices, "_devices", lambda: [CARD, OTHER])
+    assert gpu_devices.device(0).startswith("CPU: ")
+    assert gpu_devices.device(None) == "GPU: RTX + Arc"
+    assert gpu_devices.device(20) == "GPU: RTX + Arc, 20 layers"
+    monkeypatch.setattr(gpu_devices, "_devices", list[Device])
+    assert (gpu_devices.device(None), gpu_devices.device(20)) == ("GPU", "GPU: 20 layers")
+
+
+@pytest.mark.parametrize(("gpu_layers", "partly"), [(TRUNK + 1, TRUNK + 1), (TRUNK + 2, None)])
+def test_a_model_that_predicts_ahead_is_whole_with_its_further_layers_too(
+    monkeypatch: pytest.MonkeyPatch, tiny: Tiny, gpu_layers: int, partly: int | None
+) -> None:
+    """As the engine counts: the head, the layer that predicts, and those of the trunk."""
+    monkeypatch.setattr(library, "can_offload", lambda: True)
+    monkeypatch.setattr(gpu_devices, "_devices", lambda: [CARD])
+    with closing(llamacpp.load(tiny("qwen35"), gpu_layers=gpu_layers)) as model:
+        assert model.info.gpu_layers == partly

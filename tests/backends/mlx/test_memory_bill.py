@@ -41,6 +41,7 @@ def check(path: Path, model: Model) -> None:
     facts = facts_of(path, "mlx")
     context = model.open(64)
     assert facts.weight_bytes == model.info.weight_bytes
+    assert facts.read_bytes == model.info.bytes_read_per_token
     assert facts.attention.cache_bytes(64) == 64 * context.kv_bytes_per_token
     assert facts.state_bytes == context.state_bytes
     assert facts.attention.cache_bytes(64) + facts.state_bytes > 0
@@ -53,6 +54,7 @@ HALVES = ("float16", "bfloat16")
 KINDS = [
     *((kind, dtype) for kind in ("plain", "sliding") for dtype in ("float32", *HALVES)),
     ("experts", "float32"),  # MLX on a processor runs no others
+    ("latent", "bfloat16"),
 ]
 
 STATES = [

@@ -71,7 +71,7 @@ def test_caches_and_running_states_of_every_architecture_are_the_engines(tmp_pat
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_both_bills_are_one(llamacpp: ModuleType, tiny: Tiny, kind: str) -> None:
+def test_a_file_tells_what_its_model_does(llamacpp: ModuleType, tiny: Tiny, kind: str) -> None:
     path = tiny(kind)
     with closing(llamacpp.load(path)) as model, closing(model.open(256)) as context:
         facts = facts_of(path)
@@ -79,6 +79,7 @@ def test_both_bills_are_one(llamacpp: ModuleType, tiny: Tiny, kind: str) -> None
         assert facts.state_bytes == context.state_bytes
         state = facts.state_bytes if facts.attention.state_layers else 0
         assert sum(facts.layer_bytes(256)) == facts.attention.cache_bytes(256) + state
+        assert facts.read_bytes == model.info.bytes_read_per_token
 
 
 def published(architecture: str, lists: dict[str, tuple[Number, ...]], **keys: int) -> GgufHeader:
