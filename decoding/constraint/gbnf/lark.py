@@ -134,7 +134,9 @@ class _Writer:
                 size, depth = self._size(item)
                 return size, depth + 1
             case Rule(name):
-                return (1, 1) if name in self._names else self._sizes.get(name, (1, 1))
+                inlined = name not in self._names and name in self._sizes
+                size, depth = self._sizes[name] if inlined else (1, 0)
+                return size, depth + 1
             case Chars():
                 return 1, 1
 

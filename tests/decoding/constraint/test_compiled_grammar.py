@@ -113,6 +113,10 @@ def test_a_reason_shows_nothing_that_the_user_did_not_write(
         (GrammarKind.LARK, rules(100, groups=3)),
         (GBNF, rules(100, groups=3).replace(":", " ::=").replace("start", "root")),
         (GBNF, 'root ::= "(((((" [(]* "))"'),
+        (
+            GBNF,
+            "\n".join(["root ::= r0", *(f"r{n} ::= r{n + 1}" for n in range(999)), "r999 ::= [a]"]),
+        ),
         (GrammarKind.LARK, rules(100, f"%json {referring(90)}")),
     ],
 )
