@@ -211,7 +211,7 @@ KEYS = (
         "above 1 repeats less; 1 is off; 0.01 to 100",
         _USUAL.repeat_penalty,
     ),
-    Key("seed", Kind.INTEGER, Part.CHAT, "for the same answer again; else drawn", 1),
+    Key("seed", Kind.INTEGER, Part.CHAT, "for the same random numbers again; else drawn", 1),
     Key(
         LOSSY,
         Kind.TEXT,

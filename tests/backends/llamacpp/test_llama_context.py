@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from backends.base import (
     ThreadedContext,
     UsageError,
 )
+from backends.base.cache_type import CacheType
 from decoding.draft import MOST_DRAFTED
 from decoding.prefill import prefill
 
@@ -84,6 +86,32 @@ def test_the_longest_pass_over_a_draft_gives_the_bits_of_single_steps(demo: Mode
     changed = context.forward(text[held:], 1)
     assert not np.array_equal(changed[0], alone[-1]), "64 tokens are a block"
     context.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cache_type", [CacheType.F16, CacheType.Q8_0])
+def test_where_a_seed_repeats_a_long_text(demo_file: Path, cache_type: CacheType):
+    """As docs/how-it-works/lossless.md says: of half floats on two threads, single steps differ.
+
+    Threads share out the text there. Passes of several tokens agree even so.
+    """
+    with closing(llamacpp.load(demo_file, threads=2, cache_type=cache_type)) as model:
+        context = model.open(512)
+        text = [1000 + 7 * number % 1013 for number in range(320)]
+        for _ in prefill(context, text[:300], 0):
+            pass
+
+        def rows(*lengths: int) -> np.ndarray:
+            context.truncate(300)
+            found: list[np.ndarray] = []
+            for length in lengths:
+                following = text[context.length : context.length + length]
+                found += [row.copy() for row in context.forward(following, length)]
+            return np.stack(found)
+
+        together = rows(20)
+        assert np.array_equal(rows(2, 5, 11, 2), together)
+        assert np.array_equal(rows(*[1] * 20), together) is (cache_type is CacheType.Q8_0)
 
 
 @pytest.mark.slow
