@@ -70,7 +70,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that answers, and calls itself, what would drive a terminal."""
     path = tmp_path_factory.mktemp("hostile") / "model.gguf"
-    return write_hostile_model(path, TEXTS, NAME, "{{ raise_exception('PWN\x1b]0;PWN\x07') }}")
+    return write_hostile_model(path, TEXTS, NAME)
 
 
 @pytest.fixture(scope="module")
@@ -257,6 +257,11 @@ class TestAnswers:
             written = run(*self.ASK, *more, "--model", str(model))
             _check(written)
             assert rule.printable("".join(TEXTS)) in written.text.replace("\r", "")
+
+    def test_what_a_template_raises(self, run: Run, tmp_path: Path) -> None:
+        template = "{{ raise_exception('PWN\x1b]0;PWN\x07') }}"
+        model = write_hostile_model(tmp_path / "raises.gguf", TEXTS, NAME, template)
+        _check(run(*self.ASK, "--model", str(model)))
 
     def test_ask_in_json(self, run: Run, hostile_home: Path, model: Path) -> None:
         written = run(*self.ASK, "--json", "--model", str(model))
