@@ -1,5 +1,6 @@
 """What each layer of a model keeps of every token: keys and values, in the engines' caches."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from backends.base import ModelError
@@ -76,21 +77,41 @@ def attention_of(header: GgufHeader) -> Attention:
     Raises:
         ModelError: the number of layers is absurd.
     """
+    count = _count(header)
+    caches, states = keeps_cache(header), keeps_state(header)
+    return _attention(header, caches, states, _index_sizes(header, count))
+
+
+def head_attention(header: GgufHeader, n_layers: int) -> Attention:
+    """The same of a head in a GGUF file, of which it is the last layers.
+
+    Raises:
+        ModelError: the number of layers is absurd.
+    """
+    count = _count(header)
+    own = [layer >= count - n_layers for layer in range(count)]
+    return _attention(header, own, [False] * count, [0] * count)
+
+
+def _count(header: GgufHeader) -> int:
     count = header.integer("block_count")
     if not 0 <= count <= _MOST_LAYERS:
         raise ModelError("the file is damaged", f"it has {count:,} layers")
+    return count
+
+
+def _attention(
+    header: GgufHeader, caches: Sequence[bool], states: Sequence[bool], indices: Sequence[int]
+) -> Attention:
+    """Layers one by one: whether each has keys and values, and a state, and its index's numbers."""
+    count = len(caches)
     heads = header.by_layer("attention.head_count", count)
     kv_heads = header.by_layer("attention.head_count_kv", count, heads)
     if header.architecture == "graniteswitch" and kv_heads:
         kv_heads[-1] += 1  # a layer of the engine's own, which chooses an adapter
     loops = max(header.integer("num_loops", 1), 1)  # Nanbeige runs its layers again
-    size = header.integer("embedding_length") // heads[0] if heads and heads[0] > 0 else 0
-    full = header.integer("attention.key_length", size), _value_size(header, "", size)
-    key_swa = header.integer("attention.key_length_swa", full[0])
-    windowed = key_swa, _value_size(header, "_swa", full[1])
+    full, windowed = _sizes(header, heads)
     window, pattern = header.integer("attention.sliding_window") or None, _windows(header, count)
-    caches, states = keeps_cache(header), keeps_state(header)
-    indices = _index_sizes(header, count, full[1])
     return Attention(
         tuple(
             Layers(
@@ -106,11 +127,16 @@ def attention_of(header: GgufHeader) -> Attention:
     )
 
 
-def _value_size(header: GgufHeader, ending: str, default: int) -> int:
-    is_mla = header.integer("attention.key_length_mla") and header.integer(
-        "attention.value_length_mla"
-    )
-    return 0 if is_mla else header.integer(f"attention.value_length{ending}", default)
+def _sizes(header: GgufHeader, heads: Sequence[int]) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Numbers of a head's key and value, and of those in layers that see a window."""
+    size = header.integer("embedding_length") // heads[0] if heads and heads[0] > 0 else 0
+    key = header.integer("attention.key_length", size)
+    value = header.integer("attention.value_length", size)
+    key_swa = header.integer("attention.key_length_swa", key)
+    value_swa = header.integer("attention.value_length_swa", value)
+    mla = ("attention.key_length_mla", "attention.value_length_mla")
+    has_values = not all(header.integer(one) for one in mla)
+    return (key, value * has_values), (key_swa, value_swa * has_values)
 
 
 def _windows(header: GgufHeader, count: int) -> list[bool]:
@@ -122,12 +148,13 @@ def _windows(header: GgufHeader, count: int) -> list[bool]:
     return [bool(one) for one in (*listed, *[0] * count)][:count]
 
 
-def _index_sizes(header: GgufHeader, count: int, value_size: int) -> list[int]:
+def _index_sizes(header: GgufHeader, count: int) -> list[int]:
     """Numbers that each layer's index keeps of a token."""
     size = header.integer("attention.indexer.key_length")
     if header.architecture == "minimax-m3":  # with values, which nothing reads
         dense = header.integer("leading_dense_block_count")
-        return [(size + value_size) * (layer >= dense) for layer in range(count)]
+        (_, values), _ = _sizes(header, header.by_layer("attention.head_count", count))
+        return [(size + values) * (layer >= dense) for layer in range(count)]
     if header.architecture not in _INDEXED or not header.integer("attention.indexer.top_k"):
         return [0] * count
     if header.integer("attention.indexer.kpool"):

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from backends.base import ModelError
-from backends.files.attention import Attention, Layers
-from backends.files.gguf_drafter import TrainedDrafter, TrainedKind, trunk_layers
-from backends.files.gguf_header import GgufHeader, Tensor, parts, read_header
+from backends.files.attention import Attention, head_attention
+from backends.files.gguf_drafter import TrainedDrafter, TrainedKind
+from backends.files.gguf_header import Tensor, parts, read_header
 from models.metadata.folder_head_facts import HEAD_PASS, folder_head_facts
 from models.metadata.graph_size import graph_size
 from models.metadata.model_facts import CHUNK, ModelFacts, facts_of, vocabulary_bytes
@@ -38,7 +38,7 @@ def head_facts(path: Path, target: Path) -> ModelFacts:
         width=of_file.width,
         feed_forward=of_file.feed_forward,
         context_limit=0,
-        attention=_attention(header, drafter),
+        attention=Attention(()) if reads_cache else head_attention(header, drafter.layers),
         n_layers=drafter.layers,
         row_bytes=_FLOAT * drafter.width * max(len(drafter.target_layers), 1),
         most_rows=CHUNK if reads_cache else None,
@@ -69,19 +69,3 @@ def _output_rows(drafter: TrainedDrafter, target: ModelFacts) -> int:
             return 1 if target.attention.state_layers else 2 * HEAD_PASS
         case _:
             return drafter.longest + 1
-
-
-def _attention(header: GgufHeader, drafter: TrainedDrafter) -> Attention:
-    """Layers with a cache of their own: those of an assistant read the model's."""
-    if drafter.kind is TrainedKind.ASSISTANT:
-        return Attention(())
-    heads = header.integer("attention.head_count") or max(
-        header.integers("attention.head_count"), default=0
-    )
-    listed = header.integers("attention.head_count_kv")
-    own = listed[trunk_layers(header) :] if drafter.architecture else listed
-    kv_heads = max(own, default=header.integer("attention.head_count_kv", heads))
-    size = header.integer("embedding_length") // heads if heads > 0 else 0
-    key_size = header.integer("attention.key_length", size)
-    value_size = header.integer("attention.value_length", size)
-    return Attention((Layers(drafter.layers, kv_heads, key_size, value_size),))

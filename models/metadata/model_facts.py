@@ -18,8 +18,8 @@ from models.metadata.mlx_settings import mlx_settings
 CHUNK = 256
 """Most tokens of a pass, in any backend, of a model in memory."""
 
-LOGIT_ROWS = 64
-"""Most rows of logits of a pass."""
+LOGIT_ROWS = 63
+"""Most rows of logits of a pass, of llama.cpp's; MLX computes one more at most."""
 
 _TOKEN, _BPE_TOKEN = 180, 380
 """Bytes per token of a vocabulary: llama.cpp took 177 of a SentencePiece one of 32,000 tokens, and

@@ -7,10 +7,10 @@ from llama_cpp import llama_cpp as api
 
 from backends.base import CacheType, OutOfMemoryError
 from backends.base.hidden_states import HiddenStates
+from backends.files.attention import head_attention
 from backends.files.gguf_header import GgufHeader
 from backends.llamacpp import library
 from backends.llamacpp.cache_types import GGML_TYPES
-from backends.llamacpp.head_checks.header_facts import head_sizes
 from backends.llamacpp.llama_context import LlamaContext
 
 HEAD_CHUNK = 64
@@ -37,10 +37,7 @@ class HeadSource:
     @property
     def kv_bytes_per_token(self) -> int:
         """Bytes of the keys and values of a token."""
-        heads = self.header.integer("attention.head_count_kv") or max(
-            self.header.integers("attention.head_count_kv"), default=0
-        )
-        return _HALF * self.layers * heads * sum(head_sizes(self.header))
+        return _HALF * head_attention(self.header, self.layers).numbers_per_token
 
 
 @dataclass(frozen=True, slots=True)

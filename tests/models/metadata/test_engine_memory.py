@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
-from backends.files.attention import Layers, attention_of
+from backends.files.attention import Layers, attention_of, head_attention
 from backends.files.gguf_cursor import Number
 from backends.files.gguf_header import GgufHeader, read_header
 from backends.files.gguf_state import state_bytes
@@ -133,6 +133,24 @@ MLA = {
 )  # fmt: skip
 def test_published_models_keep_what_their_layers_keep(header: GgufHeader, numbers: int) -> None:
     assert attention_of(header).numbers_per_token == numbers
+
+
+def test_layers_that_predict_ahead_keep_what_theirs_do() -> None:
+    flash = published(
+        "deepseek2", {}, block_count=48, nextn_predict_layers=1, attention__head_count=20, **MLA
+    )
+    assert head_attention(flash, 1).numbers_per_token == 576
+    lists: dict[str, tuple[Number, ...]] = {
+        "attention.head_count_kv": (4, 8, 8, 2),
+        "attention.sliding_window_pattern": (0, 1, 1, 1),
+    }
+    mixed = published(
+        "mimo2", lists, block_count=4, nextn_predict_layers=1, attention__head_count=16,
+        attention__key_length=192, attention__value_length=128, attention__sliding_window=128,
+        attention__key_length_swa=96, attention__value_length_swa=64,
+    )  # fmt: skip
+    assert head_attention(mixed, 1).numbers_per_token == 2 * (96 + 64)
+    assert attention_of(mixed).numbers_per_token == 4 * (192 + 128) + 2 * 8 * (96 + 64)
 
 
 def test_a_count_of_layers_of_one_kind_is_their_sum() -> None:
