@@ -101,7 +101,7 @@ def compute_bytes(facts: ModelFacts, n_ctx: int, most_tokens: int = CHUNK) -> in
     running state or without (llama-cpp-python 0.3.36, processor only).
     """
     chunk = min(most_tokens, n_ctx)
-    outputs = min(LOGIT_ROWS, chunk)
+    outputs = min(LOGIT_ROWS + 1, chunk)  # with what is aligned; MLX computes as many
     logits = outputs * (facts.n_vocab + facts.own_vocab + facts.width) + chunk * facts.width
     widest = max(3 * facts.feed_forward, facts.state_row)
     rows = chunk * (widest + 4 * facts.width)

@@ -19,7 +19,7 @@ CHUNK = 256
 """Most tokens of a pass, in any backend, of a model in memory."""
 
 LOGIT_ROWS = 63
-"""Most rows of logits of a pass, of llama.cpp's; MLX computes one more at most."""
+"""Most rows of logits of a pass of llama.cpp; of MLX one more."""
 
 _TOKEN, _BPE_TOKEN = 180, 380
 """Bytes per token of a vocabulary: llama.cpp took 177 of a SentencePiece one of 32,000 tokens, and
