@@ -24,6 +24,11 @@ class Tokenizer(Protocol):
         ...
 
     @property
+    def bos_text(self) -> str:
+        """What templates call bos_token, whether it stands before prompts or not; "" without."""
+        ...
+
+    @property
     def eos(self) -> int | None:
         """Token that ends a text, None if the model has none."""
         ...

@@ -285,15 +285,17 @@ class ChatTemplate:
         variables: dict[str, object] = {
             "messages": turns,
             "add_generation_prompt": True,
-            "bos_token": self._text_of(self._tokenizer.bos),
-            "eos_token": self._text_of(self._tokenizer.eos),
+            "bos_token": self._tokenizer.bos_text,
+            "eos_token": self._eos_text,
         }
         if tools:
             variables["tools"] = tool_variables(tools)
         written = [turns, variables.get("tools")]
         return variables, 4 * len(json.dumps(written, ensure_ascii=False)) + (1 << 16)
 
-    def _text_of(self, token: int | None) -> str:
+    @property
+    def _eos_text(self) -> str:
+        token = self._tokenizer.eos
         return "" if token is None else self._tokenizer.entry(token).decode(errors="replace")
 
     def _encode(self, text: str, marks: ControlMarks) -> list[int]:

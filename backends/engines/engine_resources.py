@@ -9,7 +9,9 @@ from backends.hardware.host import available_memory
 
 
 def free_memory(backend: str, gpu_layers: int | None) -> int | None:
-    """Bytes free for models where they will run; None for a GPU that does not report them.
+    """Bytes free for models where they will run; None with a GPU that has memory of its own.
+
+    A GPU that shares the machine's memory may be given less of it.
 
     Raises:
         ModelError: the engine cannot be started.
@@ -20,8 +22,13 @@ def free_memory(backend: str, gpu_layers: int | None) -> int | None:
         return free_memory_of_mlx()
     with importing_engine(LLAMACPP):
         from backends.llamacpp import library
-    on_gpu = gpu_layers != 0 and library.can_offload()
-    return None if on_gpu else available_memory()
+    found = gpus(backend) if gpu_layers != 0 and library.can_offload() else None
+    if found is None:
+        return available_memory()
+    if not found or not all(gpu.is_unified for gpu in found):
+        return None
+    lent = [gpu.free_bytes for gpu in found if gpu.free_bytes is not None and gpu_layers is None]
+    return min([available_memory(), *lent])
 
 
 def gpus(backend: str) -> tuple[Gpu, ...]:

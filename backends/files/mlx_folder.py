@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,8 +31,16 @@ _UNREAD = "mtp"
 
 _HALVES = ({"F16"}, {"BF16"})
 
-ACTIVE_EXPERTS = "num_experts_per_tok"
-"""Setting with the number of experts used per token."""
+_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+_ACTIVE = (
+    "num_experts_per_tok",
+    "num_experts_per_token",
+    "top_k_experts",
+    "moe_topk",
+    "moe_k",
+    "moe_top_k",
+)
+"""Names that architectures of mlx-lm have for the number of experts, and of those a token uses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +71,18 @@ class MlxFolder:
 
     @property
     def experts(self) -> int:
-        """Number of experts, 0 in a model without."""
-        return self.count("num_local_experts") or self.count("num_experts")
+        """Number of experts that tokens are routed to, 0 in a model without."""
+        return experts_of(self.count)[0]
 
     @property
     def active_experts(self) -> int:
         """Experts used per token."""
-        return self.count(ACTIVE_EXPERTS) if self.experts else 0
+        return experts_of(self.count)[1]
+
+    def with_active_experts(self, count: int) -> "MlxFolder":
+        """The folder of a view that uses so many experts per token."""
+        changed = {name: count for name in _ACTIVE if self.config.get(name)}
+        return replace(self, config={**self.config, **changed})
 
     def read_per_token(self, tensors: Sequence[tuple[str, Sequence[int], int]]) -> int:
         """Bytes that a plain token reads of tensors, given by name, shape and bytes.
@@ -99,6 +112,12 @@ class MlxFolder:
         if not isinstance(kinds, list) or len(cast("list[object]", kinds)) > _MAX_LAYERS:
             raise ModelError(f"its {_CONFIG} is damaged", "layer_types is no list of layers")
         return tuple(map(str, cast("list[object]", kinds)))
+
+
+def experts_of(count: Callable[[str], int]) -> tuple[int, int]:
+    """How many experts there are, and how many a token uses. count: the number in a setting."""
+    experts, active = (max(count(name) for name in names) for names in (_EXPERTS, _ACTIVE))
+    return experts, active if experts else 0
 
 
 def is_mlx_folder(path: Path) -> bool:

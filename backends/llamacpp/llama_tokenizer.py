@@ -37,6 +37,11 @@ class LlamaTokenizer:
         return token if wanted and token != _NO_TOKEN else None
 
     @property
+    def bos_text(self) -> str:
+        token = cast("int", api.llama_vocab_bos(self._vocabulary))
+        return "" if token == _NO_TOKEN else self.entry(token).decode("utf-8", errors="replace")
+
+    @property
     def eos(self) -> int | None:
         token = cast("int", api.llama_vocab_eos(self._vocabulary))
         return token if token != _NO_TOKEN else None

@@ -60,17 +60,15 @@ def working_set() -> int | None:
 
 
 def free_memory() -> int:
-    """Bytes free for models: of the GPU's working set or its own memory, else of the machine."""
-    most = working_set() or _own_memory()
-    if most is None:
-        return available_memory()
-    return max(most - mx.get_active_memory(), 0)
+    """Bytes free for models, also of other programs: on the machine, or on a GPU with its own.
 
-
-def _own_memory() -> int | None:
-    """Bytes of memory of a GPU that does not share the machine's."""
-    size = mx.device_info().get("total_memory") if has_gpu() and mx.cuda.is_available() else None
-    return int(size) if size else None
+    Apple's GPU takes no more of the machine's than its working set. What MLX keeps of freed arrays
+    is free.
+    """
+    own = mx.device_info().get("free_memory") if has_gpu() and mx.cuda.is_available() else None
+    free = mx.get_cache_memory() + (available_memory() if own is None else int(own))
+    most = working_set()
+    return free if most is None else min(free, max(most - mx.get_active_memory(), 0))
 
 
 def raise_wired_limit() -> None:

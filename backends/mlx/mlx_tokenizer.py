@@ -41,7 +41,8 @@ class MlxTokenizer:
     """A tokenizer.json with its settings.
 
     n_vocab: rows of the embedding; those past the tokenizer's entries are padding.
-    bos: put before every prompt if the tokenizer itself adds no such token.
+    bos: begins a text by the settings. adds_bos: whether it is put before every prompt if the
+    tokenizer itself adds no such token.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class MlxTokenizer:
         end_tokens: frozenset[int],
         template: str | None,
         bos: int | None = None,
+        adds_bos: bool = False,
         eos: int | None = None,
     ) -> None:
         self._engine = engine
@@ -64,7 +66,9 @@ class MlxTokenizer:
         self.end_tokens = _ends_of_reply(end_tokens, by_name)
         self.infill = _infill(by_name)
         first = engine.encode("").ids
-        self.bos = first[0] if first and first[0] in self._control else bos
+        self.bos = first[0] if first and first[0] in self._control else bos if adds_bos else None
+        named = self.bos if bos is None else bos
+        self.bos_text = "" if named is None else engine.id_to_token(named) or ""
         self.eos = min(end_tokens, default=None) if eos is None else eos
         control = [added[number].content for number in self._control]
         others = [token.content for token in added.values() if not token.special]

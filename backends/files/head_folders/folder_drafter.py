@@ -8,7 +8,7 @@ from backends.files.head_folders.block_layout import BlockLayout, block_layout
 from backends.files.head_folders.eagle3_layout import Eagle3Layout, eagle3_layout
 from backends.files.head_folders.settings import Settings
 from backends.files.head_folders.stored_head import StoredHead, read_head
-from backends.files.mlx_folder import MlxFolder
+from backends.files.mlx_folder import MlxFolder, experts_of
 
 _TEXT = "text_config"
 
@@ -206,9 +206,9 @@ def _next_token_layers(head: StoredHead) -> TrainedDrafter:
 
 def _share(name: str, settings: Settings) -> float:
     """Share of a tensor that a draw reads: of experts those that a token uses."""
-    experts = settings.count("num_local_experts") or settings.count("num_experts")
+    experts, active = experts_of(settings.count)
     is_expert = ".experts." in name or ".switch_mlp." in name
-    return settings.count("num_experts_per_tok") / experts if experts and is_expert else 1.0
+    return active / experts if experts and is_expert else 1.0
 
 
 def _output_bytes(head: StoredHead) -> int:

@@ -131,12 +131,14 @@ def tokenizer(header: GgufHeader, texts: dict[str, Any]) -> MlxTokenizer:
     Raises:
         ModelError: its parts are inconsistent.
     """
-    ids = [header.metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")]
+    names = ("bos", "eos", "eot", "eom")
+    bos, *ids = [header.metadata.get(f"tokenizer.ggml.{name}_token_id") for name in names]
     template = header.metadata.get("tokenizer.chat_template")
     return MlxTokenizer(
         read_engine(header, texts),
         n_vocab=header.n_vocab,
         end_tokens=frozenset(token for token in ids if isinstance(token, int)),
         template=template if isinstance(template, str) else None,
+        bos=bos if isinstance(bos, int) else None,
         eos=ids[0] if isinstance(ids[0], int) else None,
     )

@@ -97,7 +97,8 @@ def read_tokenizer(
         n_vocab=n_vocab,
         end_tokens=frozenset(number for number in ends if 0 <= number < n_vocab),
         template=_template(folder, settings),
-        bos=named("bos_token") if settings.get("add_bos_token") is True else None,
+        bos=named("bos_token"),
+        adds_bos=settings.get("add_bos_token") is True,
         eos=eos,
     )
 

@@ -7,7 +7,6 @@ import mlx.core as mx
 from mlx import nn
 
 from backends.base import DraftUnavailableError, ModelError
-from backends.files.mlx_folder import ACTIVE_EXPERTS
 from backends.mlx.mlx_model import MlxModel, weights_of
 from backends.mlx.self_draft.fewer_experts import with_fewer_experts
 from backends.mlx.self_draft.requantized import in_fewer_bits
@@ -41,7 +40,7 @@ def derive(
     try:
         if experts is not None:
             module = with_fewer_experts(module, target.info.active_experts, experts)
-            folder = replace(folder, config={**folder.config, ACTIVE_EXPERTS: experts})
+            folder = folder.with_active_experts(experts)
         if skipped:
             module = without_layers(module, skipped)
         if bits is not None:

@@ -21,6 +21,7 @@ class InChannels:
     """One token for each piece; marks: b"" if the engine has them as control tokens."""
 
     bos = None
+    bos_text = ""
     eos = None
     end_tokens = frozenset[int]()
     special_texts = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|constrain|>")

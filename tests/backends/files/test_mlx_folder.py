@@ -1,6 +1,7 @@
 """Folders of MLX models: whole, cut, crafted and randomly damaged; figures or a ModelError."""
 
 import json
+import re
 import struct
 import tracemalloc
 from pathlib import Path
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from backends.base import ModelError
 from backends.files.attention import Layers
-from backends.files.mlx_folder import is_mlx_folder, read_mlx_folder
+from backends.files.mlx_folder import experts_of, is_mlx_folder, read_mlx_folder
 from backends.files.safetensors_header import MAX_HEADER, stored_tensors
 from models.metadata.model_facts import facts_of
 
@@ -215,3 +216,33 @@ def test_settings_of_any_kind_give_figures_or_a_model_error(
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
     assert peak < 1 << 20
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"num_experts": 8, "num_experts_per_tok": 2},
+        {"num_local_experts": 8, "num_experts_per_tok": 2},
+        {"n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1},
+        {"num_experts": 8, "num_experts_per_token": 2},
+        {"num_experts": 8, "top_k_experts": 2},
+        {"moe_num_experts": 8, "moe_k": 2},
+        {"n_routed_experts": 8, "moe_topk": 2},
+    ],
+)
+def test_a_mixture_is_known_by_any_of_its_names(settings: dict[str, int], tmp_path: Path) -> None:
+    found = read_mlx_folder(write(tmp_path, CONFIG | settings))
+    assert (found.experts, found.active_experts) == (8, 2)
+    fewer = found.with_active_experts(1)
+    assert (fewer.experts, fewer.active_experts) == (8, 1)
+
+
+def test_every_mixture_that_mlx_lm_runs_names_its_experts_so() -> None:
+    """By the settings that the source of each architecture declares."""
+    mlx_lm = pytest.importorskip("mlx_lm", reason="MLX is not installed")
+    folder = Path(mlx_lm.__file__).parent / "models"
+    for file in folder.glob("*.py"):
+        source = file.read_text(encoding="utf-8")
+        if re.search(r"Switch(GLU|MLP)\(", source) and file.stem != "switch_layers":
+            declared = dict.fromkeys(re.findall(r"^    (\w+)\s*:", source, re.MULTILINE), 2)
+            assert experts_of(lambda key, known=declared: known.get(key, 0)) == (2, 2), file.stem

@@ -1,6 +1,7 @@
 """The GPUs that llama.cpp would use, from its table of devices. The GPUs here are made up."""
 
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
@@ -66,6 +67,30 @@ def test_layers_are_counted_where_memory_is_separate_and_known(
     monkeypatch.setattr(gpu_devices, "_devices", lambda: devices)
     assert len(engine_resources.separate_gpus(LLAMACPP, gpu_layers)) == count
     assert engine_resources.separate_gpus(MLX, gpu_layers) == ()
+
+
+@pytest.mark.parametrize(
+    ("devices", "gpu_layers", "free"),
+    [
+        ([PROCESSOR], None, 12 * GB),
+        ([CARD, INSIDE], None, None),
+        ([CARD], 0, 12 * GB),
+        ([INSIDE], None, 10 * GB),
+        ([APPLE], 20, 12 * GB),
+        ([replace(APPLE, free=14 * GB)], None, 12 * GB),
+        ([replace(APPLE, free=0, total=0)], None, 12 * GB),
+    ],
+)
+def test_memory_that_gpus_share_is_billed(
+    monkeypatch: pytest.MonkeyPatch,
+    devices: list[Device],
+    gpu_layers: int | None,
+    free: int | None,
+) -> None:
+    monkeypatch.setattr(library, "can_offload", lambda: len(devices) > 1 or devices != [PROCESSOR])
+    monkeypatch.setattr(gpu_devices, "_devices", lambda: devices)
+    monkeypatch.setattr(engine_resources, "available_memory", lambda: 12 * GB)
+    assert engine_resources.free_memory(LLAMACPP, gpu_layers) == free
 
 
 def test_the_table_of_this_machine_has_its_processor() -> None:

@@ -23,6 +23,12 @@ def test_it_is_the_one_of_the_loaded_model(demo: Model, demo_file: Path) -> None
         assert theirs.encode(text, special=False) == ours.encode(text, special=False)
 
 
+def test_the_text_that_begins_a_text_is_known_where_none_is_put_before_prompts(
+    demo: Model,
+) -> None:
+    assert (demo.tokenizer.bos, demo.tokenizer.bos_text) == (None, "<|im_start|>")
+
+
 def test_a_running_state_is_known(tiny_mamba: Path) -> None:
     with vocabulary(tiny_mamba) as found:
         assert found.rollback is Rollback.NONE

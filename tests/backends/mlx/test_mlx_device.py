@@ -19,6 +19,7 @@ WORKING_SET = 20 << 30
 def on_mac(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A machine with Apple's GPU, as far as MLX tells; the wired limits that are set."""
     limits: list[int] = []
+    monkeypatch.setattr(mlx_device, "available_memory", lambda: 2 * WORKING_SET)
     told = {"max_recommended_working_set_size": WORKING_SET}
     monkeypatch.setattr(mlx_device, "has_gpu", lambda: True)
     monkeypatch.setattr(mx, "device_info", lambda: told)
@@ -39,6 +40,17 @@ def test_the_working_set_counts_less_what_is_held(on_mac: list[int]) -> None:
     mx.eval(held)
     assert before <= WORKING_SET
     assert before - mlx_device.free_memory() >= held.nbytes
+
+
+def test_what_other_programs_hold_is_not_free(
+    on_mac: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mlx_device, "available_memory", lambda: 3 << 30)
+    assert mlx_device.free_memory() == (3 << 30) + mx.get_cache_memory()
+    told = {"total_memory": 24 << 30, "free_memory": 2 << 30}
+    monkeypatch.setattr(mx, "device_info", lambda: told)
+    monkeypatch.setattr(mx.cuda, "is_available", lambda: True)
+    assert mlx_device.free_memory() == (2 << 30) + mx.get_cache_memory()
 
 
 def test_weights_are_wired_up_to_the_working_set(on_mac: list[int]) -> None:

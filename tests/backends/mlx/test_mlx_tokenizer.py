@@ -181,6 +181,8 @@ def test_templates_in_files_of_their_own(folder: Path) -> None:
 def test_tokens_that_begin_and_end_a_text(folder: Path) -> None:
     plain = read(folder)
     assert (plain.bos, plain.eos, plain.end_tokens) == (None, None, {2})  # </s> by its name
+    (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>"}))
+    assert (read(folder).bos, read(folder).bos_text) == (None, "<s>")
     settings = {"bos_token": "<s>", "eos_token": {"content": "</s>"}, "add_bos_token": True}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [5, 9_999, "x"]}))

@@ -117,7 +117,7 @@ def test_the_same_token_ids(both: tuple[Tokenizer, Tokenizer]):
         for text in varied_texts():
             ids = ours.encode(text, special=special)
             assert ids == theirs.encode(text, special=special), (text, special)
-    assert (ours.bos, ours.eos) == (theirs.bos, theirs.eos)
+    assert (ours.bos, ours.bos_text, ours.eos) == (theirs.bos, theirs.bos_text, theirs.eos)
 
 
 def test_every_token_of_the_bundled_model(demo_file: Path, ours: Tokenizer):
