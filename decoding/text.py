@@ -11,7 +11,7 @@ class TextStream:
     """Text of a growing reply: whole characters only, up to the first stop text.
 
     begun: tokens of the beginning that the reply continues; their text is not told again.
-    spell: what a token adds where that is not its piece; it is called with each in order.
+    spell: what a token adds, None if its piece; it is called with each in order.
     shows_control: whether the texts of control tokens are part of it, except of those that end it.
     calls: texts that open what no stop text ends, as it would be useless if it were cut.
     """
@@ -22,14 +22,13 @@ class TextStream:
         stops: tuple[str, ...] = (),
         *,
         begun: Sequence[int] = (),
-        spell: Callable[[int], bytes] | None = None,
+        spell: Callable[[int], bytes | None] | None = None,
         shows_control: bool = False,
         calls: tuple[str, ...] = (),
     ) -> None:
         self._tokenizer = tokenizer
-        self._spell = spell or tokenizer.piece
-        is_shown = shows_control and spell is None
-        self._control = _control_texts(tokenizer) if is_shown else frozenset[bytes]()
+        self._spell = spell
+        self._control = _control_texts(tokenizer) if shows_control else frozenset[bytes]()
         self._stops = stops
         self._calls = calls
         self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
@@ -58,7 +57,10 @@ class TextStream:
         return rest
 
     def _piece(self, token: int) -> bytes:
-        piece = self._spell(token)
+        spelt = self._spell(token) if self._spell else None
+        if spelt is not None:
+            return spelt
+        piece = self._tokenizer.piece(token)
         if piece or not self._control or token in self._tokenizer.end_tokens:
             return piece
         entry = self._tokenizer.entry(token)
@@ -106,7 +108,7 @@ def spelling(
     tokenizer: Tokenizer,
     tokens: Sequence[int],
     text: str,
-    spell: Callable[[int], bytes] | None = None,
+    spell: Callable[[int], bytes | None] | None = None,
 ) -> Sequence[int]:
     """The first of a reply's tokens, which spell a text and perhaps part of a character after it.
 

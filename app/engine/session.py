@@ -25,6 +25,7 @@ from backends.base import ContextFacts, Model, ModelInfo, UsageError
 from backends.chat.channels import ChannelSpeller
 from backends.chat.chat_template import ChatTemplate, Prompt, with_bos
 from backends.chat.message import Message, Tool
+from backends.chat.thinking import ThinkingSpeller
 from backends.chat.whole_characters import whole_characters
 from backends.engines.backend_selection import Form, forms
 from backends.hardware.bandwidth import Bandwidth
@@ -144,9 +145,11 @@ class Session:
         more = known or self.template.spoken(partial, prompt.form)
         return replace(prompt, tokens=[*prompt.tokens, *more], begun=len(more))
 
-    def _speller(self, prompt: Prompt) -> ChannelSpeller | None:
+    def _speller(self, prompt: Prompt) -> Callable[[int], bytes | None] | None:
         """What spells the reply to a prompt where its tokens' pieces do not."""
-        return ChannelSpeller(self.model.tokenizer) if prompt.form.channels else None
+        if not prompt.is_conversation:
+            return None
+        return (ChannelSpeller if prompt.form.channels else ThinkingSpeller)(self.model.tokenizer)
 
     def whole_prompt(self, conversation: Conversation, tools: Sequence[Tool] = ()) -> Prompt:
         """The prompt of a conversation with all its turns, however long."""

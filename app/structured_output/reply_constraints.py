@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from app.chat.thinking import CLOSE, OPEN
 from backends.base import Tokenizer, UsageError
 from backends.chat.chat_template import Prompt
+from backends.chat.thinking import CLOSE, OPEN
 from decoding.constraint.after_reasoning import AfterReasoning, Reasoning
 from decoding.constraint.compiled_grammar import compiled
 from decoding.constraint.constraint import Constraint

@@ -6,6 +6,8 @@ Engines match user-defined tokens in any text, and families use such tokens as m
 import re
 from collections.abc import Callable, Iterable, Iterator
 
+Encode = Callable[[str], list[int]]
+
 _TAG = re.compile(r"</?[a-z]+[0-9]?>")
 """As of HTML, which some vocabularies have tokens for."""
 
@@ -22,20 +24,26 @@ def marks_of(texts: Iterable[str], template: str | None) -> tuple[str, ...]:
     )
 
 
-def plain_tokens(
-    encode: Callable[[str], list[int]], text: str, marks: Iterable[str], *, adds_space: bool
-) -> list[int]:
-    """Tokens of a text that is cut within each mark in it, so that no mark is matched.
+def adds_space(encode: Encode, piece: Callable[[int], bytes]) -> bool:
+    """Whether a space is put before every text that is encoded, as SentencePiece does."""
+    return any(piece(token).startswith(b" ") for token in encode("a")[:1])
 
-    adds_space: whether a space is put before every text that is encoded.
-    """
+
+def following_tokens(encode: Encode, text: str, *, has_space: bool) -> list[int]:
+    """Tokens of a text that follows another. has_space: whether each has a space before it."""
+    if has_space:
+        before, both = encode("\n"), encode(f"\n{text}")
+        if both[: len(before)] == before:
+            return both[len(before) :]
+    return encode(text)
+
+
+def plain_tokens(encode: Encode, text: str, marks: Iterable[str], *, has_space: bool) -> list[int]:
+    """Tokens of a text that is cut within each mark in it, so that no mark is matched."""
     first, *others = _pieces(text, marks)
     tokens = encode(first)
-    before = encode("\n") if adds_space and others else []
     for piece in others:
-        following = encode(f"\n{piece}") if adds_space else encode(piece)
-        is_clean = following[: len(before)] == before
-        tokens += following[len(before) :] if is_clean else encode(piece)
+        tokens += following_tokens(encode, piece, has_space=has_space)
     return tokens
 
 

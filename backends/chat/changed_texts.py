@@ -10,12 +10,13 @@ Change = Callable[[str], str]
 
 
 def changed_message(message: Message, change: Change) -> Message:
-    """A message with its content, calls and answer changed."""
+    """A message with its content, thinking, calls and answer changed."""
     calls = tuple(
         ToolCall(change(call.id), change(call.name), changed_json(call.arguments, change))
         for call in message.calls
     )
-    return Message(message.role, change(message.content), calls, change(message.answers))
+    content, thinking = change(message.content), change(message.thinking)
+    return Message(message.role, content, calls, change(message.answers), thinking)
 
 
 def changed_tool(tool: Tool, change: Change) -> Tool:

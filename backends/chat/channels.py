@@ -1,16 +1,13 @@
 """Replies in channels, as gpt-oss writes them: the analysis is thinking, the rest is content."""
 
-import re
-
 from backends.base import Tokenizer
 from backends.chat.control_marks import ControlMarks
+from backends.chat.thinking import OPEN, split
 
 _START, _CHANNEL, _MESSAGE, _END = b"<|start|>", b"<|channel|>", b"<|message|>", b"<|end|>"
 _ANALYSIS, _FINAL = "<|channel|>analysis<|message|>", "<|channel|>final<|message|>"
 OPENING = "<|start|>assistant"
 """What a prompt for a reply in channels ends with."""
-_THINKING = re.compile(r"\s*<think>(.*?)(?:</think>\s*(.*))?", re.DOTALL)
-"""A reply as it is told: its thinking, and its content once that has begun."""
 
 
 def has_channels(prompt: str, template: str) -> bool:
@@ -51,18 +48,11 @@ class ChannelSpeller:
         return b""
 
 
-def content_of(reply: str) -> str:
-    """A reply without its thinking, which templates with channels want no more of."""
-    told = _THINKING.fullmatch(reply)
-    return reply if told is None else told[2] or ""
-
-
 def in_channels(reply: str, marks: ControlMarks) -> str:
     """The beginning of a reply as the model writes it, its own texts hidden by marks."""
-    told = _THINKING.fullmatch(reply)
-    if told is None:
-        return f"{_FINAL}{marks.hide(reply)}"
-    thinking = f"{_ANALYSIS}{marks.hide(told[1])}"
-    if told[2] is None:
-        return thinking
-    return f"{thinking}{_END.decode()}{OPENING}{_FINAL}{marks.hide(told[2])}"
+    parts = split(reply)
+    final = f"{_FINAL}{marks.hide(parts.answer)}"
+    if not reply.lstrip().startswith(OPEN):
+        return final
+    thinking = f"{_ANALYSIS}{marks.hide(parts.thinking)}"
+    return thinking if parts.is_thinking else f"{thinking}{_END.decode()}{OPENING}{final}"

@@ -4,18 +4,29 @@ import json
 import time
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from math import inf
 
 from backends.base import Tokenizer, UsageError
+from backends.base.plain_text import adds_space, following_tokens
 from backends.chat.accepted_form import TEMPLATE_REFUSES, Form, accepted_form
 from backends.chat.changed_texts import changed_message, changed_tool, texts_of
-from backends.chat.channels import OPENING, content_of, has_channels, in_channels
+from backends.chat.channels import has_channels, in_channels
 from backends.chat.control_marks import ControlMarks, unused_mark
 from backends.chat.described_tools import describe_tools
 from backends.chat.message import Message, Tool
-from backends.chat.reply_form import OF_THINKING, PLAIN, ReplyForm, ToolForm, opened_thinking
+from backends.chat.reply_form import PLAIN, ReplyForm, ToolForm
 from backends.chat.template_process import TemplateProcess
 from backends.chat.template_variables import message_variables, tool_variables
+from backends.chat.thinking import (
+    CLOSE,
+    OF_THINKING,
+    OPEN,
+    THINKING,
+    opened_thinking,
+    own_marks,
+    split,
+)
 from backends.chat.tool_support import ToolSupport, probe_tool_support
 from backends.chat.whole_characters import whole_characters
 
@@ -136,22 +147,30 @@ class ChatTemplate:
         whole = self._said(messages)
         offered = [changed_tool(tool, whole_characters) for tool in tools]
         known = [self._source or "", *texts_of(whole, offered)]
-        marks = ControlMarks(self._tokenizer.special_texts, known)
-        guarded = [_guarded(message, marks) for message in whole]
+        marks = ControlMarks(self._hidden_texts, known)
+        guarded = [changed_message(message, marks.hide) for message in whole]
         offered = [changed_tool(tool, marks.hide) for tool in offered]
         if offered or any(turn.calls or turn.answers for turn in guarded):
             return self._tool_prompt(guarded, offered, marks)
         return self._plain_prompt(guarded, marks)
 
     def _said(self, messages: Sequence[Message]) -> list[Message]:
-        """Messages of whole characters, without thinking where it stands in a channel."""
+        """Messages of whole characters, with thinking apart from content."""
         whole = [changed_message(message, whole_characters) for message in messages]
-        if not has_channels(OPENING, self._source or ""):
-            return whole
-        return [
-            replace(turn, content=content_of(turn.content)) if turn.role == "assistant" else turn
-            for turn in whole
-        ]
+        return [self._parted(turn) if turn.role == "assistant" else turn for turn in whole]
+
+    def _parted(self, turn: Message) -> Message:
+        """An assistant's turn with its thinking apart, if it is some."""
+        parts = split(turn.content)
+        is_opened = turn.content.lstrip().startswith(tuple(THINKING))
+        if not (is_opened or (parts.thinking and CLOSE in (self._source or ""))):
+            return turn  # the end alone is thinking where the template opens it
+        return replace(turn, content=parts.answer, thinking=parts.thinking)
+
+    @property
+    def _hidden_texts(self) -> tuple[str, ...]:
+        """What is no mark in contents, neither of the tokenizer's nor of thinking."""
+        return (*self._tokenizer.special_texts, *OF_THINKING)
 
     def _plain_prompt(self, guarded: Sequence[Message], marks: ControlMarks) -> Prompt:
         """Prompt of messages without tools, calls and results."""
@@ -163,7 +182,9 @@ class ChatTemplate:
     def _form(self, text: str, tools: ToolForm | None = None) -> ReplyForm:
         """The form of the reply to a prompt."""
         is_split = has_channels(text, self._source or "")
-        return ReplyForm(tools, opened_thinking(text), is_split)
+        opened = opened_thinking(text)
+        is_mark = opened in self._tokenizer.special_texts  # which replies are spelled without
+        return ReplyForm(tools, OPEN if is_mark else opened, is_split)
 
     def _tool_prompt(
         self, guarded: Sequence[Message], tools: Sequence[Tool], marks: ControlMarks
@@ -200,10 +221,10 @@ class ChatTemplate:
         None if the template writes that content otherwise than once and as it is.
         """
         whole = self._said(messages)
-        known = [*self._tokenizer.special_texts, self._source or "", *texts_of(whole)]
-        marks = ControlMarks(self._tokenizer.special_texts, known)
+        known = [*self._hidden_texts, self._source or "", *texts_of(whole)]
+        marks = ControlMarks(self._hidden_texts, known)
         hole = unused_mark((*known, marks.mark))
-        guarded = [_guarded(message, marks) for message in whole]
+        guarded = [changed_message(message, marks.hide) for message in whole]
         guarded.append(Message("user", f"{_PROBE}{hole}{_PROBE}"))
         try:
             text, _ = self._render(guarded)
@@ -218,9 +239,18 @@ class ChatTemplate:
 
     def spoken(self, text: str, form: ReplyForm) -> list[int]:
         """Tokens of the beginning of an answer, without those before every prompt."""
-        marks, text = ControlMarks(self._tokenizer.special_texts, [text]), whole_characters(text)
-        hidden = in_channels(text, marks) if form.channels else marks.hide(text, OF_THINKING)
-        return self._encode_parts(hidden, marks)
+        marks, text = ControlMarks(self._hidden_texts, [text]), whole_characters(text)
+        if form.channels:
+            return self._encode_parts(in_channels(text, marks), marks)
+        own = own_marks(self._tokenizer.special_texts, self._source or "")
+        opening, closing = "", ""
+        is_opened = text.lstrip().startswith(OPEN)
+        if is_opened:
+            opening, text = own[0], text.lstrip().removeprefix(OPEN)
+        if is_opened or form.thinking:
+            text, closing, rest = text.partition(CLOSE)
+            closing = f"{own[1]}{marks.hide(rest)}" if closing else ""
+        return self._encode_parts(f"{opening}{marks.hide(text)}{closing}", marks)
 
     def raw(self, text: str) -> Prompt:
         """Tokens of a text, without the template.
@@ -303,15 +333,17 @@ class ChatTemplate:
 
     def _encode_parts(self, text: str, marks: ControlMarks) -> list[int]:
         tokens: list[int] = []
+        is_text_before = False
         for part, special in marks.split(text):
-            tokens += self._tokenizer.encode(part, special=special)
+            encode = partial(self._tokenizer.encode, special=special)
+            has_space = is_text_before and self._has_space
+            tokens += following_tokens(encode, part, has_space=has_space)
+            is_text_before = not special or not part.endswith(self._tokenizer.special_texts)
         return tokens
 
-
-def _guarded(message: Message, marks: ControlMarks) -> Message:
-    """A message without control texts; templates look for the thinking in an assistant's."""
-    spared = OF_THINKING if message.role == "assistant" else ()
-    return changed_message(message, lambda text: marks.hide(text, spared))
+    @cached_property
+    def _has_space(self) -> bool:
+        return adds_space(partial(self._tokenizer.encode, special=False), self._tokenizer.piece)
 
 
 def _has_question(text: str, messages: Sequence[Message]) -> bool:

@@ -1,7 +1,7 @@
 """Marks that stand for control texts in what users and programs write."""
 
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from copy import copy
 
 _MARKS = range(0xE000, 0xF900)
@@ -29,10 +29,10 @@ class ControlMarks:
         marks.hidden = list(self.hidden)
         return marks
 
-    def hide(self, content: str, spared: Container[str] = ()) -> str:
-        """Text with a mark in place of each control text but those that are spared."""
+    def hide(self, content: str) -> str:
+        """Text with a mark in place of each control text."""
         for text in self._special_texts:
-            if text in content and text not in spared:
+            if text in content:
                 content = content.replace(text, f"{self.mark}{len(self.hidden)}{self.mark}")
                 self.hidden.append(text)
         return content

@@ -26,10 +26,11 @@ class Message:
     """Turn of a conversation; role is system, user, assistant or tool.
 
     calls: the tool calls that an assistant's turn ends with. answers: the id of the call whose
-    result a tool's turn is.
+    result a tool's turn is. thinking: what an assistant thought before its content.
     """
 
     role: str
     content: str
     calls: tuple[ToolCall, ...] = ()
     answers: str = ""
+    thinking: str = ""

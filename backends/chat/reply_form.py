@@ -3,16 +3,6 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-THINKING = {
-    "<think>": "</think>",
-    "[THINK]": "[/THINK]",
-    "<thinking>": "</thinking>",
-    "<seed:think>": "</seed:think>",
-}
-"""Texts that open thinking, at the beginning of a reply only, and those that close it."""
-
-OF_THINKING = frozenset({*THINKING, *THINKING.values()})
-
 
 class ToolForm(StrEnum):
     """A way to write tool calls in a reply."""
@@ -70,9 +60,3 @@ def tool_form(source: str) -> ToolForm | None:
     if "<|start_header_id|>" in source and "<function=" not in source:
         return ToolForm.LLAMA
     return None
-
-
-def opened_thinking(prompt: str) -> str:
-    """The text at the end of a prompt that opens thinking, "" if none does."""
-    end = prompt.rstrip()
-    return next((text for text in THINKING if end.endswith(text)), "")

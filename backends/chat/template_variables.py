@@ -17,13 +17,17 @@ def message_variables(
 ) -> list[dict[str, object]]:
     """Turns as a template reads them; the arguments of a call are an object or its JSON text.
 
-    in_parts: roles whose contents are lists of parts.
+    in_parts: roles whose contents are lists of parts. Thinking is told after the user's last words
+    alone, between calls: templates that know of it would write earlier ones too, or leave it out.
     """
+    last = max((place for place, turn in enumerate(messages) if turn.role == "user"), default=0)
     names = {call.id: call.name for message in messages for call in message.calls}
     turns: list[dict[str, object]] = []
-    for message in messages:
+    for place, message in enumerate(messages):
         parts = [{"type": "text", "text": message.content}] if message.role in in_parts else None
         turn: dict[str, object] = {"role": message.role, "content": parts or message.content}
+        if message.thinking and place > last:
+            turn["reasoning_content"] = message.thinking
         if message.calls:
             turn["tool_calls"] = [_call(call, arguments_as_text) for call in message.calls]
         if message.answers:

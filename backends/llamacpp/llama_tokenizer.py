@@ -2,13 +2,13 @@
 
 import ctypes
 from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from typing import cast
 
 from llama_cpp import llama_cpp as api
 
 from backends.base import InfillTokens, ModelError
-from backends.base.plain_text import marks_of, plain_tokens
+from backends.base.plain_text import adds_space, marks_of, plain_tokens
 
 _PIECE_BYTES = 256
 _PIECES = 8192
@@ -73,9 +73,8 @@ class LlamaTokenizer:
         return marks_of(self._texts(self._where(_is_user_defined)), self.chat_template)
 
     @cached_property
-    def _adds_space(self) -> bool:
-        first = self._encoded("a", special=False)[:1]
-        return any(self.piece(token).startswith(b" ") for token in first)
+    def _has_space(self) -> bool:
+        return adds_space(self._plain, self.piece)
 
     def _texts(self, tokens: Iterable[int]) -> Iterator[str]:
         return (self.entry(token).decode("utf-8", errors="replace") for token in tokens)
@@ -87,8 +86,10 @@ class LlamaTokenizer:
     def encode(self, text: str, *, special: bool) -> list[int]:
         if special:
             return self._encoded(text, special=True)
-        encode = partial(self._encoded, special=False)
-        return plain_tokens(encode, text, self._marks, adds_space=self._adds_space)
+        return plain_tokens(self._plain, text, self._marks, has_space=self._has_space)
+
+    def _plain(self, text: str) -> list[int]:
+        return self._encoded(text, special=False)
 
     def _encoded(self, text: str, *, special: bool) -> list[int]:
         data = text.encode("utf-8")

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Mapping, Set
-from functools import cached_property, partial
+from functools import cached_property
 
 from tokenizers import Tokenizer as Engine
 
 from backends.base import InfillTokens
-from backends.base.plain_text import marks_of, plain_tokens
+from backends.base.plain_text import adds_space, marks_of, plain_tokens
 
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
@@ -78,13 +78,14 @@ class MlxTokenizer:
     def encode(self, text: str, *, special: bool) -> list[int]:
         if special:
             return self._encoded(text, special=True)
-        encode = partial(self._encoded, special=False)
-        return plain_tokens(encode, text, self._marks, adds_space=self._adds_space)
+        return plain_tokens(self._plain, text, self._marks, has_space=self._has_space)
 
     @cached_property
-    def _adds_space(self) -> bool:
-        first = self._encoded("a", special=False)[:1]
-        return any(self.piece(token).startswith(b" ") for token in first)
+    def _has_space(self) -> bool:
+        return adds_space(self._plain, self.piece)
+
+    def _plain(self, text: str) -> list[int]:
+        return self._encoded(text, special=False)
 
     def _encoded(self, text: str, *, special: bool) -> list[int]:
         self._engine.encode_special_tokens = not special

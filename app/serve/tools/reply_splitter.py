@@ -13,7 +13,8 @@ from app.serve.tools.call_forms import Contents, contents
 from app.serve.tools.growing_text import GrowingText
 from app.serve.tools.open_calls import OpenCalls
 from backends.chat.message import Tool
-from backends.chat.reply_form import THINKING, ReplyForm
+from backends.chat.reply_form import ReplyForm
+from backends.chat.thinking import THINKING
 
 
 class ReplySplitter:

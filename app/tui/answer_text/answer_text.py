@@ -9,7 +9,6 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Collapsible, Static
 
-from app.chat.thinking import split
 from app.engine.asking.answer import Piece
 from app.printable import printable
 from app.tui.answer_text.drafted_runs import Coloured, DraftedRuns
@@ -18,6 +17,7 @@ from app.tui.answer_text.laid_out_once import LaidOutOnce
 from app.tui.answer_text.pacing import Pacing
 from app.tui.store import Store
 from app.tui.typed_app import typed_app
+from backends.chat.thinking import split
 
 _FADE_SECONDS = 0.5
 """Between two looks at the colours of a finished answer."""
