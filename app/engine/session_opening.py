@@ -177,7 +177,8 @@ class _Opening:
             return reference, plan(reference.name, facts, options.ctx, usual, free), None
         except OutOfMemoryError as refusal:
             free = planner.free if planner is not None else free
-            if free is None or not may_stream(reference, facts, options, free):
+            is_lent = planner is None and options.gpu_layers  # on a GPU that shares the memory
+            if free is None or is_lent or not may_stream(reference, facts, options, free):
                 raise
             planned, outlook = self._streamed(reference, facts, spec, free, planner)
             if not is_agreed(reference.path, options, paths):

@@ -8,7 +8,7 @@ class ToolForm(StrEnum):
     """A way to write tool calls in a reply."""
 
     HERMES = "hermes"
-    """JSON objects between <tool_call> and </tool_call>: Hermes, Qwen."""
+    """JSON objects between <tool_call> and </tool_call>: Hermes, Qwen; gpt-oss as spelled."""
     XML = "xml"
     """Functions and parameters in tags, between the same: Qwen3-Coder."""
     LLAMA = "llama"
@@ -53,6 +53,8 @@ def tool_form(source: str) -> ToolForm | None:
     """The form that a chat template teaches, by its text; None if it teaches no known one."""
     if "tools" not in source:
         return None
+    if "<|channel|>" in source and "<|call|>" in source:
+        return ToolForm.HERMES  # as which calls in channels are spelled
     if "<tool_call>" in source and "<arg_key>" not in source:
         return ToolForm.XML if "<parameter=" in source else ToolForm.HERMES
     if "[TOOL_CALLS]" in source:

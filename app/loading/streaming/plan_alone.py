@@ -26,7 +26,7 @@ def plan_alone(
     try:
         return plan(reference.name, facts, options.ctx, usual, free)
     except OutOfMemoryError as refusal:
-        if free is None or not may_stream(reference, facts, options, free):
+        if free is None or options.gpu_layers or not may_stream(reference, facts, options, free):
             raise
         if not is_agreed(reference.path, options, paths):
             remedy = f"{refusal.remedy}\nWith --stream on it is read from disk."

@@ -8,7 +8,7 @@ import pytest
 from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
 
 from tests.app.serve.conftest import Serve, Spoken, question
-from tests.fixtures.channels import CHANNELS, FINAL, REPLY
+from tests.fixtures.channels import CALLING, CHANNELS, FINAL, REPLY
 from tests.fixtures.scripted import ScriptedModel
 from tests.fixtures.speaker import Speaker
 
@@ -149,3 +149,17 @@ def test_a_reply_in_channels_is_reasoning_and_content(serve: Serve, more: dict[s
             assert message.reasoning_content == "The user greets. \n\nI greet"
             assert message.content == FINAL
             history += [{"role": "assistant", "content": message.content}, *HI]
+
+
+def test_a_call_in_channels_is_one(serve: Serve) -> None:
+    model = ScriptedModel(CALLING)
+    cast("Any", model.tokenizer).chat_template = CHANNELS
+    with openai.OpenAI(
+        base_url=f"{serve(model).address}/v1", api_key="none", max_retries=0
+    ) as client:
+        choice = ask(client, messages=HI, tools=[TOOL]).choices[0]
+    message = cast("Any", choice.message)
+    assert (choice.finish_reason, message.content) == ("tool_calls", None)
+    assert message.reasoning_content == "I look."
+    called = [(call.function.name, call.function.arguments) for call in message.tool_calls]
+    assert called == [("look_up", '{"word": "ox"}')]

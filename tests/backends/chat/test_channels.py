@@ -11,7 +11,7 @@ from backends.chat.chat_template import ChatTemplate
 from backends.chat.message import Message
 from decoding.text import TextStream, spelling
 from tests.backends.chat.test_template_families import JinjaHere
-from tests.fixtures.channels import CHANNELS, FINAL, REPLY, TOLD
+from tests.fixtures.channels import CALLING, CHANNELS, FINAL, REPLY, TOLD
 
 if TYPE_CHECKING:
     from backends.chat.template_process import TemplateProcess
@@ -24,7 +24,14 @@ class InChannels:
     bos_text = ""
     eos = None
     end_tokens = frozenset[int]()
-    special_texts = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|constrain|>")
+    special_texts = (
+        "<|start|>",
+        "<|channel|>",
+        "<|message|>",
+        "<|end|>",
+        "<|constrain|>",
+        "<|call|>",
+    )
     chat_template = CHANNELS
 
     def __init__(self, *, shows_marks: bool) -> None:
@@ -114,3 +121,15 @@ def test_what_is_quoted_opens_no_channel(tokenizer: Tokenizer) -> None:
         "<|start|>", "<|channel|>", "<|message|>", "<|end|>",
         "<|start|>", "<|message|>", "<|end|>", "<|start|>",
     ]  # fmt: skip
+
+
+def test_a_call_is_told_in_tags(tokenizer: Tokenizer) -> None:
+    """With its recipient in the channel's header, or in the one that the prompt begins."""
+    call = '<tool_call>\n{"name": "look_up", "arguments": {"word": "ox"}}\n</tool_call>'
+    pieces = [*CALLING[:9], *" to=functions.look_up ", *CALLING[12:]]
+    tokens = [token for piece in pieces for token in tokenizer.encode(piece, special=True)]
+    assert told(tokenizer, tokens) == f"<think>I look.</think>\n\n{call}"
+    names = [" to", "=", "functions.", "look_up", *CALLING[7:9], *CALLING[14:]]
+    cast("InChannels", tokenizer).names += [name for name in names if len(name) > 1]
+    tokens = [token for piece in names for token in tokenizer.encode(piece, special=True)]
+    assert told(tokenizer, tokens) == call

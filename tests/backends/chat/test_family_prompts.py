@@ -187,7 +187,9 @@ FAMILIES = {
         _chatml("{{ m.content }}").replace("\n", "<|im_sep|>"), (*CHATML, "<|im_sep|>")
     ),
     "Phi-4-mini": Family(_PHI_MINI, (*_ROLES[:3], "<|end|>")),
-    "gpt-oss": Family(CHANNELS, (), _GPT, ("<|channel|>analysis<|message|>", "")),
+    "gpt-oss": Family(
+        CHANNELS, (), _GPT, ("<|channel|>analysis<|message|>", ""), tools=True
+    ),
     "LFM2.5": Family(_LFM, CHATML, THINK, THINK, "<|startoftext|>"),
     "Nemotron": Family(
         _NEMOTRON, ("<SPECIAL_10>", "<SPECIAL_11>", "<SPECIAL_12>"), THINK, ("", "</think>")
