@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
+
 from app.engine.engine import Engine
 from app.engine.engine_status import Phase
 from app.engine.session import Session
@@ -16,6 +18,7 @@ from app.loading.streaming.agreed_models import AgreedModels
 from app.loading.streaming.outlook import StreamOfferError
 from app.paths import Paths
 from backends.base import Model, OutOfMemoryError
+from backends.llamacpp import gpu_devices, library
 from tests.fixtures.greedy import greedy_ids
 
 Opened = Callable[..., Session]
@@ -52,6 +55,20 @@ def test_a_model_that_does_not_fit_is_offered_and_refused_when_off(
         opened(small, stream=STREAM_OFF)
     assert not isinstance(refused.value, StreamOfferError)
     assert "--stream" not in refused.value.remedy
+
+
+def test_on_a_gpu_that_shares_memory_it_is_offered_too_unless_that_got_layers_by_number(
+    home: Path, monkeypatch: pytest.MonkeyPatch, demo: Model, small: int
+) -> None:
+    apple = gpu_devices.Device(1, "MTL", "M4", small, 16 << 30)
+    monkeypatch.setattr(library, "can_offload", lambda: True)
+    monkeypatch.setattr(gpu_devices, "_devices", lambda: [apple])
+    monkeypatch.setattr("backends.engines.engine_resources.available_memory", lambda: small)
+    for layers in (None, 20):
+        options = SessionOptions("demo", "off", ctx=512, backend="llamacpp", gpu_layers=layers)
+        with pytest.raises(OutOfMemoryError) as refused:
+            open_session(options, Paths.of_this_user(), lambda _: None)
+        assert isinstance(refused.value, StreamOfferError) == (layers is None)
 
 
 @pytest.mark.slow
