@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from backends.base import Tokenizer, UsageError
 from backends.chat.chat_template import Prompt
-from backends.chat.thinking import CLOSE, OPEN
+from backends.chat.thinking import OWN_MARKS
 from decoding.constraint.after_reasoning import AfterReasoning, Reasoning
 from decoding.constraint.compiled_grammar import compiled
 from decoding.constraint.constraint import Constraint
@@ -80,6 +80,8 @@ def reasoning_after(prompt: str, template: str) -> Reasoning | None:
     """
     if prompt.endswith(_ASSISTANT) and _CHANNEL in template:
         return Reasoning(b"", _FINAL.encode(), is_open=True)
-    if CLOSE not in template:
-        return None
-    return Reasoning(OPEN.encode(), CLOSE.encode(), prompt.rstrip().endswith(OPEN))
+    for opening, closing in OWN_MARKS.items():
+        if closing in template:
+            is_open = prompt.rstrip().endswith(opening)
+            return Reasoning(opening.encode(), closing.encode(), is_open)
+    return None

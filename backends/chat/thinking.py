@@ -19,7 +19,8 @@ OF_THINKING = frozenset({*THINKING, *THINKING.values()})
 _CHANNEL = "<|channel>"
 """Gemma 4's mark, after which a line names the channel: it thinks in each."""
 
-_OWN = {_CHANNEL: "<channel|>", **THINKING}
+OWN_MARKS = {**THINKING, _CHANNEL: "<channel|>"}
+"""Texts and marks with which families open thinking, and those that close it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def opened_thinking(prompt: str) -> str:
 
 def own_marks(special_texts: tuple[str, ...], template: str) -> tuple[str, str]:
     """What opens and closes thinking in the prompts of a model with this template."""
-    for opening, closing in _OWN.items():
+    for opening, closing in OWN_MARKS.items():
         if opening in special_texts and opening in template:
             return (f"{opening}thought\n" if opening == _CHANNEL else opening), closing
     return OPEN, CLOSE
@@ -69,7 +70,7 @@ class ThinkingSpeller:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._told: dict[int, bytes] = {}
-        for opening, closing in _OWN.items():
+        for opening, closing in OWN_MARKS.items():
             for mark, told in ((opening, OPEN), (closing, CLOSE)):
                 if mark in tokenizer.special_texts:
                     token = tokenizer.encode(mark, special=True)[-1]

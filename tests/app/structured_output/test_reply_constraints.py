@@ -11,15 +11,18 @@ from tests.fixtures.pieces import END, Pieces
 OPEN, CLOSE, YES, NO, STOP = range(5)
 
 
-class Reasoning(Pieces):
-    """The vocabulary of a model that reasons, by its template."""
-
-    chat_template = "{{ messages }} <think> </think>"
+MARKS = [("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("<|channel>", "<channel|>")]
+"""Of thinking: Qwen's, Mistral's and Gemma 4's."""
 
 
+@pytest.mark.parametrize("marks", MARKS)
 @pytest.mark.parametrize("is_conversation", [True, False])
-def test_only_an_answer_in_a_conversation_follows_reasoning(is_conversation: bool) -> None:
-    constraints = ReplyConstraints(Reasoning([b"<think>", b"</think>", b"yes", b"no", END]))
+def test_only_an_answer_in_a_conversation_follows_reasoning(
+    is_conversation: bool, marks: tuple[str, str]
+) -> None:
+    tokenizer = Pieces([*(mark.encode() for mark in marks), b"yes", b"no", END])
+    tokenizer.chat_template = "{{ messages }}" + " ".join(marks)
+    constraints = ReplyConstraints(tokenizer)
     prompt = Prompt([NO, NO], is_conversation=is_conversation)
     mask = constraints.of(Grammar(GrammarKind.REGEX, "yes|no"), prompt).allowed(())
     assert mask is not None
