@@ -45,6 +45,7 @@ class Draft:
         the drafter commits.
     silences: drafters that were asked first and proposed nothing.
     ahead: what drafting ahead did for it; None where it was not done.
+    padding: tokens that its pass is filled up with, whose logits nobody looks at.
     """
 
     form: Form
@@ -55,6 +56,7 @@ class Draft:
     listener: Listener | None = None
     silences: tuple[Silence, ...] = ()
     ahead: Ahead | None = None
+    padding: int = 0
 
     def __len__(self) -> int:
         return len(self.form.tokens)

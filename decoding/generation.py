@@ -203,6 +203,8 @@ def _step(
         history
     )  # only now: until then a drafter may be drafting ahead after the old one
     draft = current.propose(history, room) if current is not None and room > 0 else NO_DRAFT
+    if draft.padding > context.n_ctx - len(history) - len(draft):
+        draft = replace(draft, padding=0)
     if not fits(context, len(history), draft):
         draft = replace(NO_DRAFT, silences=draft.silences)
     drafted_at = clock()
@@ -220,7 +222,7 @@ def _step(
         judged.at - drafted_at,
         ended - started,
         ended,
-        draft.window_tokens,
+        draft.window_tokens + draft.padding,
         judged.branch,
         draft.shape,
         draft.width,

@@ -82,9 +82,9 @@ class Statistics:
         for silence in step.silences:
             self._drafter(silence.drafter).draft_seconds += silence.seconds
         before, self.last_step = self.last_step, step
-        if step.passed > 1:
+        if step.passed > 1 and step.drafter:
             self._add_draft(step)
-        elif before is not None and before.passed == 1:
+        elif step.passed == 1 and before is not None and before.passed == 1:
             self.plain_steps.add(step.at - before.at)
 
     def _add_draft(self, step: Step) -> None:

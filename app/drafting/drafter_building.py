@@ -26,6 +26,7 @@ from backends.engines.engine_resources import separate_gpus
 from backends.hardware.host import available_memory
 from decoding.draft import Drafter
 from decoding.drafters.lookup.prompt_lookup import PromptLookup
+from decoding.drafters.model.draft_model import DraftModel
 from decoding.drafters.ngram.ngram import Ngram
 from decoding.drafters.retrieval.corpus import Corpus
 from decoding.drafters.retrieval.retrieval import Retrieval
@@ -198,6 +199,8 @@ class Builder:
             )
             context = opened.context
             cost = self._cost(node, loaded, context)
+            if isinstance(opened.drafter, DraftModel):
+                opened.drafter.read_singly(cost.single_reads)
             key = fingerprint(model.info.path, model.info.variant)
             acceptance = self._memory.recall(key)
             if not acceptance.counts():

@@ -32,9 +32,7 @@ from decoding.estimation.combined_measurements import combined
 from decoding.estimation.cost import CostModel, DraftCost, Measured
 from models.json_file import change_object, read_object
 
-SCHEMA = 3
-_SURE_SCHEMA = 2
-"""Older schema, which stored only curves whose timings agreed."""
+SCHEMA = 4
 
 CONTEXT = 2 * MOST_TOKENS
 """Size in tokens of the context in which passes are measured."""
@@ -202,7 +200,10 @@ class Calibrations:
         """Measure passes, and combine them with what is stored for info."""
         tokens, share = _text(model), _expert_share(info)
         before = ProcessorTimes.now()
-        measured = calibrate(context, tokens, expert_share=share, is_wanted=is_wanted)
+        on_gpu = not info.uses_processor
+        measured = calibrate(
+            context, tokens, expert_share=share, is_wanted=is_wanted, on_gpu=on_gpu
+        )
         measured = replace(measured, load=before.load_until(ProcessorTimes.now()))
 
         def added(stored: dict[str, Any]) -> dict[str, Any]:
@@ -267,6 +268,7 @@ def _record(info: ModelInfo, kept: _Kept) -> dict[str, Any]:
         "unsure": {str(n): share for n, share in measured.unsure.items()},
         "load": measured.load,
         "expert_share": measured.expert_share,
+        "changes": {str(n): value for n, value in measured.changes.items()},
         "times": kept.times,
     }
 
@@ -277,27 +279,30 @@ def _read(record: dict[str, Any]) -> _Kept | None:
         schema = record["schema"]
         points = {int(n): float(value) for n, value in record["seconds"].items()}
         switching = float(record["switching"])
-        is_old = schema == _SURE_SCHEMA
-        unsure = {} if is_old else {int(n): float(share) for n, share in record["unsure"].items()}
-        times = 1 if is_old else int(record["times"])
-        load = float(record.get("load", 0.0))
-        expert_share = float(record.get("expert_share", 0.0))
+        unsure = {int(n): float(share) for n, share in record["unsure"].items()}
+        changes = {int(n): float(value) for n, value in record["changes"].items()}
+        times = int(record["times"])
+        load = float(record["load"])
+        expert_share = float(record["expert_share"])
     except (KeyError, AttributeError, TypeError, ValueError, OverflowError):
         return None
     sound = all(0 < n <= MOST_TOKENS for n in points) and all(
         value > 0.0 and math.isfinite(value) for value in (*points.values(), *unsure.values())
     )
-    is_whole = 1 in points and unsure.keys() <= points.keys() and times > 0
+    sound = sound and all(0.0 <= value < math.inf for value in changes.values())
+    parts = unsure.keys() | changes.keys()
+    is_whole = 1 in points and parts <= points.keys() and times > 0
+    is_whole = is_whole and (not changes or 1 in changes)
     if (
         not sound
         or not is_whole
         or not 0.0 <= switching < 1.0
         or not 0.0 <= load <= 1.0
         or not 0.0 <= expert_share <= 1.0
-        or schema not in (SCHEMA, _SURE_SCHEMA)
+        or schema != SCHEMA
     ):
         return None
-    return _Kept(Measured(points, switching, unsure, load, expert_share), times)
+    return _Kept(Measured(points, switching, unsure, load, expert_share, changes), times)
 
 
 def _text(model: Model) -> list[int]:

@@ -1,15 +1,16 @@
 """Calibration: measures the cost of passes over several tokens, before the first reply."""
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from backends.base import PassStoppedError
 from backends.base.distinct_experts import reads_of_one_token
 from decoding.draft import MOST_DRAFTED
 from decoding.estimation.combined_measurements import AGREEING, contradictions
-from decoding.estimation.cost import Measured
+from decoding.estimation.cost import WIDTHS, Measured
 
 USUAL_TOKENS = 16
 """Longest measured pass if it takes several plain steps, as on processors; the end of the
@@ -64,6 +65,17 @@ group, may cost less per token. A guess; not measured."""
 _MOST_SWITCHING = 0.2
 """Largest extra cost of a plain step after a longer pass that is believed; more is noise. A guess;
 not measured."""
+
+_SLOWER_SECOND = 1.1
+"""Time of the second plain step after a longer pass, of what later ones take, from which the engine
+seems to record passes: 1.18 to 2.6 on an H100."""
+
+_RUN = 6
+"""Passes of a run: the first two are not replayed (docs/speed/on-a-gpu.md)."""
+
+_COSTLY_CHANGE = 0.1
+"""Cost of a change to single tokens, in plain steps, that is believed; less is noise. The least on
+an H100 was 0.3."""
 
 _GUESSED_SLOPE = 0.45
 """Expected cost of each further token, in plain steps, to estimate how long a plan takes; measured
@@ -160,6 +172,8 @@ def calibrate(
     clock: Callable[[], float] = time.perf_counter,
     expert_share: float = 0.0,
     is_wanted: Callable[[], bool] = lambda: True,
+    *,
+    on_gpu: bool = False,
 ) -> Measured:
     """Seconds of a target pass by its number of tokens: the fastest of a few rounds.
 
@@ -170,14 +184,14 @@ def calibrate(
 
     Every pass goes on in the text: with experts, a pass costs what those cost that its tokens
     choose, and the tokens of the pass before would find theirs in memory. expert_share: as in
-    Measured. is_wanted: asked before each pass.
+    Measured. is_wanted: asked before each pass. on_gpu: whether all passes run on a GPU, whose
+    engine may record them; processors record nothing.
 
     Raises:
         ModelError: the engine failed.
         PassStoppedError: is_wanted returned False.
     """
     most = _most(context)
-    timings = _Timings()
     text = _Text(tokens)
 
     def timed(n: int) -> float:
@@ -188,12 +202,6 @@ def calibrate(
         context.forward(following, n)
         return clock() - started
 
-    def add(n: int) -> None:
-        timings.after_longer.append(timed(1))
-        step = timed(1)
-        timings.steps.append(step)
-        timings.passes.setdefault(n, []).append(_Pass(timed(n), step))
-
     context.truncate(0)
     started = clock()
     context.forward(text.take(1), 1)  # brings the weights into memory, if they stay there
@@ -202,9 +210,26 @@ def calibrate(
     started = clock()
     first = min(timed(1), loading)
     if _is_slow(first):
-        seconds = _few(first, most, timed, expert_share)
-        context.truncate(0)
-        return Measured(seconds, expert_share=expert_share)
+        found = Measured(_few(first, most, timed, expert_share))
+    else:
+        in_runs = _in_runs(timed, most) if on_gpu else None
+        found = in_runs or _in_rounds(timed, most, clock, started)
+    context.truncate(0)
+    return replace(found, expert_share=expert_share)
+
+
+def _in_rounds(
+    timed: Callable[[int], float], most: int, clock: Callable[[], float], started: float
+) -> Measured:
+    """Seconds of passes that take turns with single tokens; disturbed ones are repeated."""
+    timings = _Timings()
+
+    def add(n: int) -> None:
+        timings.after_longer.append(timed(1))
+        step = timed(1)
+        timings.steps.append(step)
+        timings.passes.setdefault(n, []).append(_Pass(timed(n), step))
+
     timings.steps.append(timed(1))
     points, rounds = _plan(timings.steps[0], most)
     done = 0
@@ -220,8 +245,37 @@ def calibrate(
     while (unsure := timings.unsure) and clock() < latest:
         for n in sorted(unsure):
             add(n)
-    context.truncate(0)
-    return Measured(timings.seconds, timings.switching, timings.unsure, expert_share=expert_share)
+    return Measured(timings.seconds, timings.switching, timings.unsure)
+
+
+def _in_runs(timed: Callable[[int], float], most: int) -> Measured | None:
+    """Seconds of passes in runs of one width, and what changes cost; None if they cost nothing.
+
+    Runs of each width and of single tokens take turns. Each is timed twice, since the very first
+    passes of a width load kernels.
+    """
+    widths = [width for width in WIDTHS if width <= most]
+    if len(widths) < 2 or not all(_second_is_slower(timed) for _ in range(3)):
+        return None
+    steady = dict.fromkeys(widths, math.inf)
+    starts = dict.fromkeys(widths, math.inf)
+
+    for longer in widths[1:]:
+        for width in (longer, 1) * 2:
+            first, second, *rest = (timed(width) for _ in range(_RUN))
+            steady[width] = min(steady[width], _quartile(rest))
+            starts[width] = min(starts[width], first + second)
+        if starts[1] < (2.0 + _COSTLY_CHANGE) * steady[1]:
+            return None
+    changes = {n: max(starts[n] - 2.0 * steady[n], 0.0) for n in widths}
+    return Measured(steady, changes=changes)
+
+
+def _second_is_slower(timed: Callable[[int], float]) -> bool:
+    """Whether the second plain step after a longer pass takes longer than those after it."""
+    timed(2)
+    _, second, *later = (timed(1) for _ in range(_RUN))
+    return second > _SLOWER_SECOND * _quartile(later)
 
 
 def _check_wanted(is_wanted: Callable[[], bool]) -> None:

@@ -41,7 +41,10 @@ def combined(earlier: Measured, later: Measured) -> Measured:
             unsure[n] = max(unsure.get(n, 0.0), share)
     steadier = min(later, earlier, key=lambda measured: measured.spread)
     load = min(earlier.load, later.load)
-    return Measured(seconds, steadier.switching, unsure, load, later.expert_share)
+    changes = {
+        n: min(later.changes[n], earlier.changes.get(n, later.changes[n])) for n in later.changes
+    }
+    return Measured(seconds, steadier.switching, unsure, load, later.expert_share, changes)
 
 
 def contradictions(seconds: Mapping[int, float]) -> Iterator[tuple[int, int, float]]:

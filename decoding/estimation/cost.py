@@ -1,4 +1,8 @@
-"""Cost of a pass by its number of tokens: measured once, corrected by every pass."""
+"""Cost of a pass by its number of tokens: measured once, corrected by every pass.
+
+Where an engine records passes and replays those of one width (CUDA graphs), it depends on the
+passes before too: the first two of another width are not replayed.
+"""
 
 import math
 from collections.abc import Mapping
@@ -26,6 +30,9 @@ measured."""
 _LARGEST_SURPRISE = 0.5
 """Largest surprise that counts, in log seconds, so that one interruption by another program does
 not distort the curve. A guess; not measured."""
+
+WIDTHS = (1, 2, 4, 8, 16, 32, 64)
+"""Widths, in tokens, that passes are filled up to where a change of width costs time."""
 
 BUSY = "measured on a busy machine"
 """Label of figures from timings that disagree; another measurement may contradict them."""
@@ -61,7 +68,9 @@ class Measured:
     of tokens whose timings disagree, each with the relative difference. load: share of the
     processors that other programs used; under a constant load timings agree, but all are slow.
     expert_share: of the experts that one token uses, where passes read theirs from disk, which
-    bends the curve between the measured lengths; 0 elsewhere.
+    bends the curve between the measured lengths; 0 elsewhere. changes: by number of tokens, seconds
+    that a run of such passes after others takes beyond as many in the middle of a run, which
+    seconds are of; empty where a change of width costs nothing.
     """
 
     seconds: Mapping[int, float]
@@ -69,6 +78,7 @@ class Measured:
     unsure: Mapping[int, float] = field(default_factory=dict[int, float])
     load: float = 0.0
     expert_share: float = 0.0
+    changes: Mapping[int, float] = field(default_factory=dict[int, float])
 
     @property
     def is_steady(self) -> bool:
@@ -86,7 +96,8 @@ class CostModel:
 
     Every pass corrects it: a drift that all n share (a deeper context, other load), more slowly the
     shape of the curve at each n, and the surcharge of trees over lines. points, switching,
-    expert_share: as in Measured. is_steady: whether the timings agreed.
+    expert_share, changes: as in Measured. is_steady: whether the timings agreed. kept: where
+    changes cost time, the width of the step that is planned, to which drafts are compared; else 0.
     """
 
     def __init__(
@@ -96,14 +107,24 @@ class CostModel:
         *,
         is_steady: bool = True,
         expert_share: float = 0.0,
+        changes: Mapping[int, float] | None = None,
     ) -> None:
         self.switching = switching
         self.is_steady = is_steady
         self.points = dict(sorted(points.items()))
+        self.changes = dict(changes or {})
+        self.kept = 0
+        self._ran: tuple[int, ...] = ()
+        self._first = 0.0
+        """Seconds of the first pass of the present width, until the second one is known."""
         lengths = range(1, max(points) + 1)
         self._measured = [0.0, *(_interpolated(self.points, n, expert_share) for n in lengths)]
         self._shape = [0.0] * len(self._measured)
         self._relative = [seconds / self._measured[1] for seconds in self._measured]
+        self._filled = [
+            next((width for width in self.changes if width >= n), n)
+            for n in range(len(self._shape))
+        ]
         self._drift = 0.0
         self._unconfirmed = 0.0
         self._gap = 0.0
@@ -117,12 +138,25 @@ class CostModel:
             measured.switching,
             is_steady=measured.is_steady,
             expert_share=measured.expert_share,
+            changes=measured.changes,
         )
 
     @property
     def largest(self) -> int:
         """The most tokens of a pass whose cost is known."""
-        return len(self._measured) - 1
+        return max(self.changes) if self.changes else len(self._measured) - 1
+
+    def begin(self) -> None:
+        """Start a reply: its first passes follow those of a prompt."""
+        self._ran = ()
+
+    def width(self, n: int) -> int:
+        """Tokens that a pass over n is filled up to: the next width that is known, else n."""
+        return self._filled[n] if n < len(self._filled) else n
+
+    def change(self, n: int) -> float:
+        """Cost of changing to passes over n tokens, in plain steps; n is one of the widths."""
+        return self.changes[n] / self._measured[1] if self.changes else 0.0
 
     def seconds(self, n: int) -> float:
         """Seconds of a pass over n tokens at present."""
@@ -145,12 +179,28 @@ class CostModel:
         """
         if not drafted:
             return 0.0
+        if self.kept:
+            return self._beyond_kept(self.width(1 + drafted))
         return max(self.relative(1 + drafted) - 1.0 + self.switching, 0.0)
+
+    @property
+    def kept_cost(self) -> float:
+        """Extra cost of a step of the kept width, whatever is drafted, in plain steps."""
+        return self.relative(self.kept) - 1.0 if self.kept else 0.0
+
+    def _beyond_kept(self, width: int) -> float:
+        """Extra cost of one step of a larger width than the kept one, there and back."""
+        if width <= self.kept:
+            return 0.0
+        longer = self.relative(width) - self.relative(self.kept)
+        return longer + self.change(width) + self.change(self.kept)
 
     def of_tree(self, drafted: int) -> float:
         """Extra cost of a step over a tree, which may take longer than as many tokens in a row."""
         if not drafted:
             return 0.0
+        if self.kept:
+            return self._beyond_kept(self.width(1 + drafted))
         extra = self.relative(1 + drafted) * math.exp(self._surcharge) - 1.0 + self.switching
         return max(extra, 0.0)
 
@@ -159,8 +209,13 @@ class CostModel:
     ) -> None:
         """Correct the curve by a pass over n tokens.
 
-        A slow tree corrects the surcharge of trees only, not the cost of lines.
+        A slow tree corrects the surcharge of trees only, not the cost of lines. The first two
+        passes of a width, where a change costs time, correct what it costs.
         """
+        before, self._ran = self._ran, (*self._ran[-1:], n)
+        if self.changes and before != (n, n):
+            self._observe_change(n, seconds, is_first=before[-1:] != (n,))
+            return
         if n == 1 and after_draft:
             seconds /= 1.0 + self.switching
         if not 1 <= n <= self.largest or seconds <= 0.0:
@@ -177,6 +232,14 @@ class CostModel:
             self._unconfirmed += _DRIFT_RATE * surprise
         else:
             self._confirm(surprise)
+
+    def _observe_change(self, n: int, seconds: float, *, is_first: bool) -> None:
+        if is_first:
+            self._first = seconds
+        elif n in self.changes:
+            extra = max(self._first + seconds - 2.0 * self.seconds(n), 0.0)
+            most = 2.0 * self.changes[n]  # so that one interruption counts for little
+            self.changes[n] += _DRIFT_RATE * (min(extra, most) - self.changes[n])
 
     def _reshape(self, n: int, change: float) -> None:
         self._shape[n] += change
@@ -258,13 +321,22 @@ def _interpolated(points: Mapping[int, float], n: int, expert_share: float) -> f
     return points[below] + share * (points[above] - points[below])
 
 
+def single_reads(costs: CostModel) -> int:
+    """The most tokens that take less time one by one, between single ones, than in one pass."""
+
+    def together(n: int) -> float:
+        return costs.relative(n) + costs.change(costs.width(n)) + costs.change(1)
+
+    return max((n for n in range(2, costs.largest + 1) if n < together(n)), default=0)
+
+
 class DraftCost:
     """Drafting cost: seconds for each drafted token, and for each token to be read first.
 
     begin_seconds: of a draft whatever its length, such as the one pass of a drafter that proposes
     all tokens of a draft together. is_steady: whether the underlying timings agreed. beside: passes
     of the target, if it shares its device and weights with the drafter: what slows one slows the
-    other, also while nothing is drafted.
+    other, also while nothing is drafted. single_reads: the most tokens that are read one by one.
     """
 
     def __init__(
@@ -275,8 +347,10 @@ class DraftCost:
         *,
         is_steady: bool = True,
         beside: CostModel | None = None,
+        single_reads: int = 0,
     ) -> None:
         self.is_steady = is_steady
+        self.single_reads = single_reads
         self._draw, self._read, self._begin = draw_seconds, read_seconds, begin_seconds
         self._beside = beside
         self._plain = beside.seconds(1) if beside else 1.0
@@ -322,12 +396,20 @@ class DraftCost:
         """Cost of a drafter model, by a calibration of its passes; beside: as of the class."""
         largest = max(measured.seconds)
         reading = measured.seconds[largest] / largest
-        return DraftCost(measured.seconds[1], reading, is_steady=measured.is_steady, beside=beside)
+        singly = single_reads(CostModel.of(measured)) if measured.changes else 0
+        return DraftCost(
+            measured.seconds[1],
+            reading,
+            is_steady=measured.is_steady,
+            beside=beside,
+            single_reads=singly,
+        )
 
     def seconds(self, drafted: int, backlog: int) -> float:
         """Seconds of a draft after backlog tokens; reading the last one drafts the first token."""
         begin = self.begin_seconds if drafted else 0.0
-        return begin + drafted * self.draw_seconds + max(backlog - 1, 0) * self.read_seconds
+        read = self.draw_seconds if backlog <= self.single_reads else self.read_seconds
+        return begin + drafted * self.draw_seconds + max(backlog - 1, 0) * read
 
     def observe(self, drafted: int, backlog: int, seconds: float) -> None:
         """Correct all costs by the seconds of a draft."""

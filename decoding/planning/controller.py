@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate, starmap, zip_longest
 
 from decoding.draft import NO_DRAFT, Draft, KeepOn, refusal_of_all
 from decoding.estimation.cost import CostModel
@@ -17,7 +18,8 @@ from decoding.estimation.text_kind import TextKindReader
 from decoding.events import Step
 from decoding.overlap.overlap_cost import OverlapCost, Slowdown
 from decoding.planning.decision import Cause, Decision
-from decoding.planning.free_drafting import FreeDrafting, Offer
+from decoding.planning.free_drafting import FreeDrafting, Offer, Proposed, expected_tokens
+from decoding.planning.kept_width import KeptWidth
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.planning.model_draft_planner import DraftPlan, ModelDraft, ModelDraftPlanner
 from decoding.planning.parking import DrafterStatus, drafter_status, is_promising
@@ -115,7 +117,8 @@ class Controller:
         self._reader = reader
         self._read_until = 0
         self._text_kind = ""
-        self._budget = RiskBudget()
+        self._width = KeptWidth(costs)
+        self._budget = RiskBudget(costs.change(1))
         self._probing = Probing(costs)
         self._recent_tokens = self._recent_cost = _INITIAL_STEPS
         self._since_plain = 0
@@ -200,6 +203,8 @@ class Controller:
         self._pending = _NOTHING_PENDING
         self._was_ahead = False
         self._budget.begin()
+        self._width.begin()
+        self._costs.begin()
         settings = sampler.settings
         self._free.begin(sampler)
         if self._reader is not None:
@@ -257,27 +262,67 @@ class Controller:
         if self.turns is not None:
             due, costly, limit = self.turns.next(due, costly, limit)
         learners = [*due, *able]
-        if not learners:
+        if not learners and self._width.rows == 1:
             self._pending = _NOTHING_PENDING
             if self.decision.cause is not Cause.PAYS_NOT:
                 self.decision = Decision(Cause.PAYS_NOT, context=self._text_kind)
             return NO_DRAFT
         self._catch_up()
         self._read_text_kind(history, learners)
-        offer = self._free.plan(due, history, limit, self.rate, self._budget.affordable)
-        if limit < 1 or self._must_be_plain:
-            selection = _Selection(Cause.PAYS_NOT if limit < 1 else Cause.MEASURED)
-        else:
-            selection = self._select(offer, costly, able, history, limit)
-        proposals = dict(offer.proposals)
+        proposed = self._free.poll(due, history, limit)
+        refused = self._keep_width(proposed, costly, history, limit)
+        try:
+            offer = self._free.best(proposed, limit, self.rate, self._budget.affordable)
+            if limit < 1 or self._must_be_plain:
+                selection = _Selection(Cause.PAYS_NOT if limit < 1 else Cause.MEASURED)
+            else:
+                selection = self._select(offer, costly, able, history, limit)
+            selection = self._filled(selection)
+        finally:
+            self._costs.kept = 0
+            self._budget.reserved = 0.0
+        proposals = {managed: draft for managed, draft, _ in proposed}
         if selection.model_draft is not None:
             proposals[selection.model_draft.plan.managed] = selection.model_draft.proposal
-        self._pending = _Pending(selection, learners, offer.refused, proposals)
+        refused = offer.refused if offer.refused is not None else refused
+        self._pending = _Pending(selection, learners, refused, proposals)
         draft = selection.draft
         self.decision = Decision(
             selection.cause, draft.drafter, draft.drafted, selection.gain, self._text_kind
         )
         return draft
+
+    def _keep_width(
+        self,
+        proposed: Sequence[Proposed],
+        costly: Sequence[ManagedDrafter],
+        history: Sequence[int],
+        limit: int,
+    ) -> int | None:
+        """Set the width of this step where a change costs time.
+
+        Returns the first token of a free draft that a width would pay for which is not affordable.
+        """
+        if not self._costs.changes or limit < 1:
+            return None
+        expected, affordable = expected_tokens(proposed), self._budget.affordable
+        for managed in costly:
+            if managed.planned is None and managed.slowdown is None:
+                worth, is_proven = self._planner.worth(managed, history, limit, self.rate)
+                expected = _highest(expected, worth)
+                if is_proven:
+                    affordable = self._budget.affordable_if_proven
+        width = self._costs.kept = self._width.choose(expected, self.rate, affordable)
+        self._budget.reserved = self._width.at_risk(width)
+        return proposed[0][2].tokens[0] if self._width.is_refused and proposed else None
+
+    def _filled(self, selection: _Selection) -> _Selection:
+        """A selection whose pass is as wide as the kept width, or the next that its draft needs."""
+        if not self._costs.kept:
+            return selection
+        draft = selection.draft
+        rows = max(self._costs.kept, self._costs.width(1 + len(draft)))
+        return replace(selection, draft=replace(draft, padding=rows - 1 - len(draft)))
 
     def _read_text_kind(self, history: Sequence[int], learners: Sequence[ManagedDrafter]) -> None:
         """Classify the text that the next token belongs to."""
@@ -291,6 +336,8 @@ class Controller:
     @property
     def _must_be_plain(self) -> bool:
         """Whether the costs need a plain step to be confirmed."""
+        if self._costs.changes:  # it would cost two changes of width
+            return False
         return self._since_plain >= BASELINE_EVERY or self._costs.is_doubtful
 
     def _select(
@@ -391,6 +438,8 @@ class Controller:
         verifying_cost = of_pass(step.passed - 1) + (slower - 1.0) * self._costs.relative(
             step.passed
         )
+        if self._costs.changes:
+            verifying_cost += self._width.ran(step.passed)
         silence_cost = total_seconds(step.silences) / self._costs.seconds(1)
         cost = 1.0 + verifying_cost + silence_cost + drafting_cost
         saved = len(step.tokens) - cost
@@ -446,6 +495,12 @@ class Controller:
         kept = 0.5 ** (cost / _RATE_MEMORY)
         self._recent_tokens = kept * self._recent_tokens + tokens
         self._recent_cost = kept * self._recent_cost + cost
+
+
+def _highest(first: Sequence[float], second: Sequence[float]) -> list[float]:
+    """The higher of two rising curves at each place; a shorter one goes on as it ends."""
+    pairs = zip_longest(first, second, fillvalue=0.0)
+    return list(accumulate(starmap(max, pairs), max))
 
 
 def _silent(*silences: Silence) -> _Selection:

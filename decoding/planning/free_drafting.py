@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from decoding.constraint.constraint_error import ConstraintError
 from decoding.draft import NO_DRAFT, Draft
@@ -33,13 +34,28 @@ class Offer:
     """A draft and its expected gain.
 
     refused: first token of a draft that pays but is not affordable, None if there is none.
-    proposals: all proposals, sent or not.
     """
 
     draft: Draft = NO_DRAFT
     gain: float = 0.0
     refused: int | None = None
-    proposals: Sequence[tuple[ManagedDrafter, Draft]] = ()
+
+
+Proposed = tuple[ManagedDrafter, Draft, Proposal]
+"""A proposal, sent or not, and its tokens with the acceptance estimated from all proposals."""
+
+
+def expected_tokens(proposals: Sequence[Proposed]) -> list[float]:
+    """Tokens expected to be accepted of the best proposal, by the most that are drafted of it."""
+    longest = max((len(line.tokens) for *_, line in proposals), default=0)
+    best = [0.0] * (1 + longest)
+    for *_, line in proposals:
+        joint, total = 1.0, 0.0
+        for count, share in enumerate(line.acceptance, start=1):
+            joint *= share
+            total += joint
+            best[count] = max(best[count], total)
+    return list(accumulate(best, max))
 
 
 class FreeDrafting:
@@ -107,25 +123,22 @@ class FreeDrafting:
             if schedule.due <= self._step and not managed.dropped
         ]
 
-    def plan(
-        self,
-        due: Sequence[ManagedDrafter],
-        history: Sequence[int],
-        limit: int,
-        rate: float,
-        affordable: float,
-    ) -> Offer:
-        """The best affordable draft of the drafters that are due; all of them propose.
-
-        limit: the most tokens of a line and nodes of a tree.
-        """
+    def poll(
+        self, due: Sequence[ManagedDrafter], history: Sequence[int], limit: int
+    ) -> list[Proposed]:
+        """The proposals of the drafters that are due; limit: the most tokens of each."""
         started = self._clock()
         drafts = [(managed, self._proposed(managed, history, limit)) for managed in due]
         proposals = [(managed, draft) for managed, draft in drafts if draft.tokens]
-        offer = self._best(proposals, limit, rate, affordable)
+        weighed = self._consensus.weighed(
+            [
+                Proposal(managed.name, draft.tokens, managed.estimates.of_draft(draft))
+                for managed, draft in proposals
+            ]
+        )
         self._polled = due
         self._spent = self._clock() - started
-        return offer
+        return [(*pair, line) for pair, line in zip(proposals, weighed, strict=True)]
 
     def _proposed(self, managed: ManagedDrafter, history: Sequence[int], limit: int) -> Draft:
         """A proposal up to the first token that may not follow, which would surely be rejected.
@@ -144,23 +157,15 @@ class FreeDrafting:
             return draft
         return with_grounds(draft, self._sampler.grounds(history, draft.tokens))
 
-    def _best(
-        self,
-        proposals: Sequence[tuple[ManagedDrafter, Draft]],
-        limit: int,
-        rate: float,
-        affordable: float,
+    def best(
+        self, proposals: Sequence[Proposed], limit: int, rate: float, affordable: float
     ) -> Offer:
-        weighed = self._consensus.weighed(
-            [
-                Proposal(managed.name, draft.tokens, managed.estimates.of_draft(draft))
-                for managed, draft in proposals
-            ]
-        )
+        """The best affordable draft; limit: the most nodes of a tree."""
+        started = self._clock()
         offer = Offer()
         self._promising = []
         refused: int | None = None
-        for (managed, draft), line in zip(proposals, weighed, strict=True):
+        for managed, draft, line in proposals:
             lengths = options(line.acceptance, self._costs)
             plan = best_affordable(lengths, rate, affordable)
             if plan.gain > offer.gain:
@@ -170,12 +175,14 @@ class FreeDrafting:
                     continue
                 refused = line.tokens[0]
             self._promising.append(managed)
+        weighed = [line for *_, line in proposals]
         if is_forked(weighed):
             tree = union(weighed, limit, self._branches)
             plan = best_affordable(self._options(tree), rate, affordable)
             if plan.gain > offer.gain:
                 offer = Offer(tree.draft(plan.length), plan.gain)
-        return Offer(offer.draft, offer.gain, refused, proposals)
+        self._spent += self._clock() - started
+        return Offer(offer.draft, offer.gain, refused)
 
     def learn(
         self, emitted: Sequence[int], sent: Collection[str], saved: float, seconds: float = 0.0

@@ -106,6 +106,10 @@ class ModelDraftPlanner:
         cost = managed.cost
         assert cost is not None, "a free drafter is not planned token by token"
         plain = self._costs.seconds(1)
+        if self._costs.kept:
+            limit = min(limit, self._costs.kept - 1)
+            if limit < 1:
+                return Cause.PAYS_NOT
         start = cost.seconds(0, managed.drafter.backlog(history)) / plain
         if managed.planned is not None and isinstance(cost, LevelCost):
             return self._plan_tree(managed, managed.planned, cost, start, limit, rate, budget)
@@ -115,7 +119,8 @@ class ModelDraftPlanner:
         costs = managed.costs(self._costs)
         expected = managed.estimates.by_position(0, limit)
         cautious = managed.estimates.shifted(expected, errors=-1.0)
-        least = predicted_speedup(lambda position: cautious[position], costs, draw, limit, begin)
+        fixed = begin + self._costs.kept_cost
+        least = predicted_speedup(lambda position: cautious[position], costs, draw, limit, fixed)
         is_proven = least > 1.0
         affordable = budget.affordable_if_proven if is_proven else budget.affordable
         lengths = options(expected, costs, draw, begin + start / _START_STEPS)
@@ -125,6 +130,29 @@ class ModelDraftPlanner:
             return DraftPlan(managed, cost, most, affordable, rate, best.gain)
         is_refused = best_affordable(lengths, rate, _UNBOUNDED).length > 0
         return Cause.TOO_RISKY if is_refused else Cause.PAYS_NOT
+
+    def worth(
+        self, managed: ManagedDrafter, history: Sequence[int], limit: int, rate: float
+    ) -> tuple[list[float], bool]:
+        """Tokens expected to be accepted of drafts of at most so many, less their drafting.
+
+        Verifying is not counted. Also, whether the drafter has proven to pay at some width.
+        """
+        cost, passes = managed.cost, self._costs
+        assert cost is not None, "as in plan"
+        plain = passes.seconds(1)
+        backlog = managed.drafter.backlog(history)
+        start = (cost.seconds(0, backlog) / _START_STEPS + cost.begin_seconds) / plain
+        draw = cost.draw_seconds / plain
+        expected = managed.estimates.by_position(0, limit)
+        worth, total, joint = [0.0], 0.0, 1.0
+        for count, share in enumerate(expected, start=1):
+            joint *= share
+            total += joint
+            worth.append(max(worth[-1], total - rate * (start + count * draw)))
+        cautious = managed.estimates.shifted(expected, errors=-1.0)
+        least = predicted_speedup(lambda position: cautious[position], passes, draw, limit, start)
+        return worth, least > 1.0
 
     def _plan_tree(
         self,
@@ -264,6 +292,7 @@ class _WorthOneMore:
         self._started = clock()
         self._joint_acceptance = 1.0
         self._drafted = 0
+        self._expected = plan.managed.estimates.by_position(0, plan.limit)
 
     def cost(self, drafted: int) -> float:
         """Cost of drafting so many tokens, in plain steps."""
@@ -278,9 +307,11 @@ class _WorthOneMore:
             return True
         if self._clock() - self._started > max(_STALL_SECONDS, self._costs.seconds(1)):
             return False
-        further = estimates.by_position(drafted, plan.limit - drafted)
+        further = self._expected[drafted:]
         if not further:
             return False
+        if self._costs.kept:  # verifying costs no more within the kept width
+            return self._joint_acceptance * further[0] > plan.rate * self._draw
         at_risk = self._passes.of_draft(drafted) + self.cost(drafted)
         best = best_length(
             [self._joint_acceptance * further[0], *further[1:]],

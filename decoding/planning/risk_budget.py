@@ -27,27 +27,41 @@ _MOST_TRIAL = 2.5
 """Largest trial allowance: about one draft of 4 tokens on a two-core processor (2.6 plain steps).
 A guess; not measured."""
 
+_MOST_FURTHER = 2.2
+"""Most that a reply may begin with beside, where a change of width costs time: enough for a draft
+of 7 on the simulated H100, and 1 % of a reply of 160 tokens."""
+
 
 class RiskBudget:
-    """Balance of what drafting has saved, and so of what it may risk."""
+    """Balance of what drafting has saved, and so of what it may risk.
 
-    def __init__(self) -> None:
-        self._balance = _OPENING
+    change: cost of a change of width, in plain steps. reserved: what the step that is planned may
+    lose whatever is drafted.
+    """
+
+    def __init__(self, change: float = 0.0) -> None:
+        further = min(change, _MOST_FURTHER)
+        self.reserved = 0.0
+        self._has_changes = change > 0.0
+        self._most_carried = _CARRIED + further
+        self._balance = _OPENING + further
+        self._most_trial = _MOST_TRIAL + 2.0 * change  # there and back
+        self._proven_extra = _PROVEN_EXTRA + 3.0 * change  # back once, there and back again
         self._trial = 0.0
 
     def begin(self) -> None:
         """Start a reply."""
-        self._balance = min(self._balance, _CARRIED)
+        self._balance = min(self._balance, self._most_carried)
 
     @property
     def affordable(self) -> float:
         """The most that the next step may lose."""
-        return self._balance + self._trial
+        return self._balance + self._trial - self.reserved
 
     @property
     def affordable_if_proven(self) -> float:
         """The most that the next step may lose with a drafter that has proven itself."""
-        return self._balance + _PROVEN_EXTRA
+        return self._balance + self._proven_extra - self.reserved
 
     def settle(self, tokens: int, cost: float) -> None:
         """Add a step's tokens and cost to the balance."""
@@ -60,7 +74,10 @@ class RiskBudget:
         one is allowed as a trial.
         """
         change = _REFUSED_RIGHT if would_be_accepted else -_REFUSED_WRONG
-        self._trial = min(max(self._trial + change, 0.0), _MOST_TRIAL)
+        most = self._most_trial
+        if self._has_changes:  # or one that went wrong would end all trials of a reply
+            most -= min(self._balance, 0.0)
+        self._trial = min(max(self._trial + change, 0.0), most)
 
     def admit(self, cost: float) -> None:
         """Admit a draft that may lose cost; uses up the trial allowance if the balance is less."""

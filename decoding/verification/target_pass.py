@@ -77,6 +77,7 @@ def judge(
         return target_pass.judge_tree(form)
     device, warping = context.device_sampling, sampler.warping
     stays_there = sampler.settings.lossy_in_effect is None and top_logprobs is None
+    stays_there = stays_there and not draft.padding
     if device and warping and stays_there and isinstance(form, PointMassLine | DeviceLine):
         return target_pass.judge_on_device(form, device, warping)
     return target_pass.judge_line(on_host(form))
@@ -92,8 +93,9 @@ class _Pass:
     top_logprobs: int | None
 
     def judge_line(self, line: HostLine) -> Judged:
-        count = len(line.tokens)
-        rows = self.context.forward([self.history[-1], *line.tokens], 1 + count)
+        count, fill = len(line.tokens), self._fill
+        rows = self.context.forward([self.history[-1], *line.tokens, *fill], 1 + count + len(fill))
+        rows = rows[: 1 + count]
         at = self.clock()
         self._notify(rows)
         if not count:
@@ -129,8 +131,10 @@ class _Pass:
 
     def judge_tree(self, tree: Tree) -> Judged:
         """Verify a tree below the last token, which is node 0 of the pass."""
-        parents = [-1, *(1 + parent for parent in tree.parents)]
-        rows = self.context.forward_tree([self.history[-1], *tree.tokens], parents)
+        parents, fill = [-1, *(1 + parent for parent in tree.parents)], self._fill
+        size = len(parents)
+        parents += range(size - 1, size - 1 + len(fill))  # below the last node: no further leaf
+        rows = self.context.forward_tree([self.history[-1], *tree.tokens, *fill], parents)[:size]
         at = self.clock()
         self._notify(rows)
         target = WarpedTreeRows(rows, self.sampler, self.history, tree.tokens)
@@ -160,6 +164,10 @@ class _Pass:
         if accepted:
             return accepted[:-1], accepted[-1]
         return (), drawn(rows[0], self.sampler, self.history)
+
+    @property
+    def _fill(self) -> list[int]:
+        return [self.history[-1]] * self.draft.padding
 
     def _logprobs(
         self, rows: Logits, path: Sequence[int], tokens: Sequence[int]
@@ -220,8 +228,9 @@ def settle(context: Context, length: int, judged: Judged, accepted: int) -> None
 
 def fits(context: Context, length: int, draft: Draft) -> bool:
     """Whether a draft can be run after a history of length tokens, and taken back if rejected."""
+    drafted = len(draft) + draft.padding
     if not isinstance(draft.form, Tree):
-        return len(draft) <= context.depth
+        return drafted <= context.depth
     if count_leaves(draft.form.parents) > context.max_branches:
         return False
-    return len(draft) < min(context.n_chunk, context.max_logits, context.n_ctx - length + 1)
+    return drafted < min(context.n_chunk, context.max_logits, context.n_ctx - length + 1)

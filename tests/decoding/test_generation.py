@@ -39,7 +39,7 @@ from decoding.verification import target_pass
 from decoding.verification.verdict import TargetRows, Verdict
 from tests.fixtures.drafters import IdleDrafter
 from tests.fixtures.first_hit import FirstHit
-from tests.fixtures.forms import certain, distributions_in
+from tests.fixtures.forms import certain, certain_tree, distributions_in
 from tests.fixtures.pieces import Pieces
 
 if TYPE_CHECKING:
@@ -919,3 +919,21 @@ def test_control_the_same_test_rejects_resampling_from_the_target(
     one = setting(11)
     settings = SAMPLED["temperature alone"]
     assert sampled_p_value(one, settings, one.model()) < ALARM
+
+
+@pytest.mark.parametrize("draft", [certain((2, 3)), certain_tree((2, 3, 4), (-1, 0, -1)), NO_DRAFT])
+def test_what_fills_a_pass_up_changes_nothing_but_its_width(
+    table: Callable, fake_context: Callable, draft: Draft
+) -> None:
+    """Also sampled: the same numbers decide the same tokens."""
+    found: list[target_pass.Judged] = []
+    for padding in (0, 5):
+        context, history = fake_context(table(3)), [0, 1, 5]
+        context.forward(history[:-1], 0)
+        sampler = Sampler(SamplingSettings(temperature=1.0, seed=4), len(history))
+        filled = replace(draft, padding=padding)
+        found.append(target_pass.judge(context, history, filled, sampler, lambda: 0.0))
+        assert context.forwards[-1] == 1 + len(draft) + padding
+        target_pass.settle(context, len(history), found[-1], len(found[-1].accepted))
+        assert context.tokens == [*history, *found[-1].accepted]
+    assert found[0] == found[1]

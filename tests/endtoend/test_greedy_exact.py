@@ -145,6 +145,28 @@ def test_the_controller_gives_the_same_token_ids(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("widths_are_kept")
+def test_passes_that_are_filled_up_give_the_same_token_ids(
+    demo: Model,
+    context: Context,
+    prompts: list[list[int]],
+    plain: list[list[int]],
+    tmp_path: Path,
+):
+    paths = Paths(tmp_path / "config", tmp_path / "data", tmp_path / "cache")
+    spec = draft_spec.parse("lookup,ngram,self", paths)
+    found: list[Step] = []
+    with closing(build(spec, _place(demo, context, paths))) as drafting:
+        for prompt, expected in zip(prompts, plain, strict=True):
+            steps = _steps(demo, context, prompt, drafting.controller)
+            _assert_plain(context, prompt, steps, expected)
+            found += steps[1:]
+    assert {step.passed for step in found} <= {1, 2, 4, 8, 16}
+    assert any(step.window_tokens for step in found)
+    assert sum(step.accepted for step in found) > 0
+
+
+@pytest.mark.slow
 def test_retrieval_of_the_same_answers_gives_the_same_token_ids_in_few_steps(
     demo: Model,
     context: Context,

@@ -45,7 +45,9 @@ def plain_rate(costs: CostModel | None, statistics: Statistics, noise: float) ->
         return PlainRate((statistics.completion_tokens - 1) / seconds, "this reply, which is plain")
     plain = statistics.plain_steps
     noise = max(noise, plain.noise or 0.0)
-    if plain.count >= _ENOUGH_PLAIN_STEPS and plain.total > 0.0:
+    # Where changes of width cost time, the plain steps between others are not those of plain
+    # decoding.
+    if not costs.changes and plain.count >= _ENOUGH_PLAIN_STEPS and plain.total > 0.0:
         source = f"{plain.count} plain steps of this reply"
         return PlainRate(plain.count / plain.total, source, _error(plain.total, seconds, noise))
     if statistics.steps < _ENOUGH_STEPS:

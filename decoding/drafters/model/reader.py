@@ -10,10 +10,12 @@ class Reader:
     """Reads the part of a history that a context lacks; the history may end with guessed tokens.
 
     The context may hold rejected tokens of the last draft, or lack accepted ones. Committed tokens
-    are compared once, guessed ones each time.
+    are compared once, guessed ones each time. single_reads: the most tokens that are read one by
+    one, as where a pass of another width than the drafting ones costs more.
     """
 
     def __init__(self, context: Context) -> None:
+        self.single_reads = 0
         self._context = context
         self._agreed = 0
         self._committed = 0
@@ -53,6 +55,8 @@ class Reader:
         """
         reuse(self._context, history, self._agreed)
         self._note()
+        while 1 < len(history) - self._context.length <= self.single_reads:
+            self._context.forward(history[self._context.length :][:1], 1)
         for held, rows in prefill(self._context, history, n_logits):
             self._note()
             self._hold(is_brief=held == len(history))

@@ -153,23 +153,13 @@ def test_nobody_waits_in_a_conversation_for_an_unsure_curve_to_be_improved(
 
 
 @pytest.mark.usefixtures("bare_home")
-def test_what_an_earlier_version_kept_is_read(
-    model: ScriptedModel, measuring: Callable[..., None]
-) -> None:
-    measuring()
-    path = Calibrations(Paths.of_this_user(), [].append).file(model.info)
-    path.parent.mkdir(parents=True)
-    kept = {"schema": 2, "seconds": {"1": 0.02, "16": 0.09}, "switching": 0.1}
-    path.write_text(json.dumps(kept))
-    costs = start(model)
-    assert (costs.points, costs.switching, costs.is_steady) == ({1: 0.02, 16: 0.09}, 0.1, True)
-
-
-@pytest.mark.usefixtures("bare_home")
 @pytest.mark.parametrize(
     "change",
     [
-        {"schema": 1},
+        {"schema": 3},
+        {"changes": {"1": 0.01, "3": 0.01}},
+        {"changes": {"16": 0.01}},
+        {"changes": {"1": -0.01}},
         {"seconds": {"16": 0.05}},
         {"seconds": {"1": 0.0}},
         {"unsure": {"3": 0.1}},

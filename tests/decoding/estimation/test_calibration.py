@@ -1,15 +1,15 @@
 """Calibration: what it measures, how long it takes, and what it leaves behind."""
 
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from backends.base import Context, Logits, PassStoppedError
 from backends.base.distinct_experts import reads_of_one_token
-from decoding.estimation.calibration import calibrate, ends_early
-from decoding.estimation.cost import CostModel, Measured
-from tests.fixtures.simulator import STREAMED, Curve
+from decoding.estimation.calibration import MOST_TOKENS, calibrate, ends_early
+from decoding.estimation.cost import WIDTHS, CostModel, Measured
+from tests.fixtures.simulator import H100, STREAMED, Curve, Recorded
 
 TEXT = [1, 2, 3, 4, 5, 0] * 22
 
@@ -217,3 +217,54 @@ def test_no_pass_begins_once_it_is_unwanted(
             is_wanted=lambda: len(context.passes) < passes,
         )
     assert len(context.passes) == passes
+
+
+class Replaying(Slow):
+    """A GPU: the first two passes of a width take longer, and the very first ones load kernels."""
+
+    def __init__(self, inner: Any, plain: float, curve: Curve, change: float) -> None:
+        """change: what the first two passes take beyond steady ones, in plain steps."""
+        super().__init__(inner, plain, curve)
+        self._change = change
+        self._widths = [0, 0]
+        self._loaded = set[int]()
+
+    def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:
+        width = len(tokens)
+        if self._widths != [width, width]:
+            self.now += self._plain * self._change / 2.0
+        self.now += 0.0 if width in self._loaded else 2.0 * self._plain
+        self._loaded.add(width)
+        self._widths = [self._widths[1], width]
+        return super().forward(tokens, n_logits)
+
+
+@pytest.mark.parametrize("body", H100.values(), ids=H100)
+def test_a_gpu_that_replays_passes_is_measured_in_runs(
+    table: Callable, fake_context: Callable, body: Recorded
+) -> None:
+    """A plain step is a steady one; in turns with others it would seem to take up to twice that."""
+    change = body.changes[1]
+    context = Replaying(
+        fake_context(table(0), n_ctx=200, n_chunk=64), body.plain, body.passes, change
+    )
+    found = calibrate(cast("Context", context), TEXT, context.clock, on_gpu=True)
+    widths = [width for width in WIDTHS if width <= MOST_TOKENS]
+    assert found.seconds == pytest.approx({n: body.plain * body.passes[n] for n in widths})
+    assert found.changes == pytest.approx(dict.fromkeys(widths, body.plain * change))
+    in_turns = calibrate(cast("Context", context), TEXT, context.clock).seconds[1]
+    assert in_turns > 1.1 * found.seconds[1]
+
+
+def test_a_gpu_that_replays_nothing_is_measured_as_ever(
+    table: Callable, fake_context: Callable
+) -> None:
+    """A few plain steps tell."""
+    contexts = [Slow(fake_context(table(0), n_ctx=64, n_chunk=16), 0.005, 0.1) for _ in range(2)]
+    found = [
+        calibrate(cast("Context", context), TEXT, context.clock, on_gpu=on_gpu)
+        for context, on_gpu in zip(contexts, (False, True), strict=True)
+    ]
+    assert not found[1].changes
+    assert found[1].seconds == pytest.approx(found[0].seconds)
+    assert len(contexts[1].passes) <= len(contexts[0].passes) + 10

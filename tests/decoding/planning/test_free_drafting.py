@@ -146,8 +146,8 @@ def test_a_draft_ends_before_the_first_token_that_may_not_follow() -> None:
         managed = ManagedDrafter(Says((0, 0, 0, 0)))
         free = FreeDrafting([managed], CostModel(COSTS), pieces.n_vocab, branches=1)
         free.begin(sampler)
-        offer = free.plan(free.due(), [0], 4, 1.0, 100.0)
-        assert [draft.tokens for _, draft in offer.proposals] == [(0,) * count] * (count > 0)
+        proposed = free.poll(free.due(), [0], 4)
+        assert [draft.tokens for _, draft, _ in proposed] == [(0,) * count] * (count > 0)
 
 
 def test_a_draft_that_the_grammar_cannot_be_followed_along_is_no_proposal(
@@ -163,7 +163,7 @@ def test_a_draft_that_the_grammar_cannot_be_followed_along_is_no_proposal(
     managed = ManagedDrafter(Says((0, 0)))
     free = FreeDrafting([managed], CostModel(COSTS), 3, branches=1)
     free.begin(Sampler(SamplingSettings(0.0), constraint=constraint, prompt_tokens=1))
-    assert not free.plan(free.due(), [0], 4, 1.0, 100.0).proposals
+    assert not free.poll(free.due(), [0], 4)
     assert not managed.dropped
 
 

@@ -158,7 +158,7 @@ def test_no_more_is_sent_than_can_be_afforded(
 ) -> None:
     drafters = [ManagedDrafter(Fixed(one)) for one in proposals]
     free = FreeDrafting(drafters, costs, 10, branches=3)
-    offer = free.plan(drafters, [1], limit, rate, affordable)
+    offer = free.best(free.poll(drafters, [1], limit), limit, rate, affordable)
     draft = offer.draft
     assert len(draft) <= limit
     assert costs.of_draft(len(draft)) <= affordable
@@ -173,8 +173,10 @@ def test_one_drafter_is_sent_as_the_line_of_the_best_length(
     proposals: list[Proposal], costs: CostModel, affordable: float, rate: float
 ) -> None:
     managed = ManagedDrafter(Fixed(proposals[0]))
-    offer = FreeDrafting([managed], costs, 10, branches=3).plan([managed], [1], 8, rate, affordable)
-    proposal = offer.proposals[0][1] if offer.proposals else NO_DRAFT
+    free = FreeDrafting([managed], costs, 10, branches=3)
+    proposed = free.poll([managed], [1], 8)
+    offer = free.best(proposed, 8, rate, affordable)
+    proposal = proposed[0][1] if proposed else NO_DRAFT
     acceptance = managed.estimates.of_draft(proposal)
     plan = best_length(acceptance, costs, rate=rate, affordable=affordable)
     assert (len(offer.draft), offer.gain) == (plan.length, plan.gain)
@@ -189,12 +191,12 @@ def test_a_tree_that_takes_longer_than_a_line_gives_way_to_it():
         ManagedDrafter(Fixed(Proposal("b", (3, 4), (0.5, 0.6)))),
     ]
     free = FreeDrafting(drafters, costs, 10, branches=4)
-    assert free.plan(drafters, [1], 7, 1.0, PLENTY).draft.shape is Shape.TREE
+    assert free.best(free.poll(drafters, [1], 7), 7, 1.0, PLENTY).draft.shape is Shape.TREE
     for _ in range(60):
         costs.observe(5, 2.5 * costs.seconds(5), is_tree=True)
     assert costs.of_draft(4) == pytest.approx(0.2 * 4 / 7)
     assert costs.of_tree(4) > 1.3
-    assert free.plan(drafters, [1], 7, 1.0, PLENTY).draft.shape is Shape.LINE
+    assert free.best(free.poll(drafters, [1], 7), 7, 1.0, PLENTY).draft.shape is Shape.LINE
 
 
 def test_rules_that_are_lossy_are_given_lines():
@@ -205,4 +207,4 @@ def test_rules_that_are_lossy_are_given_lines():
     free = FreeDrafting(drafters, CostModel({1: 1.0, 8: 1.2}), 10, branches=4)
     for lossy, shape in [(LossyRule("typical", 0.3), Shape.LINE), (None, Shape.TREE)]:
         free.begin(Sampler(SamplingSettings(lossy=lossy)))
-        assert free.plan(drafters, [1], 7, 1.0, PLENTY).draft.shape is shape
+        assert free.best(free.poll(drafters, [1], 7), 7, 1.0, PLENTY).draft.shape is shape
