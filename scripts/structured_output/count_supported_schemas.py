@@ -30,6 +30,7 @@ class _Bytes:
     end_tokens = frozenset({_END})
     eos = _END
     bos = None
+    bos_text = ""
     special_texts = ("<end>",)
     chat_template = None
     infill = None
