@@ -49,6 +49,7 @@ from app.tui.prompt import messages
 from app.tui.prompt.completion import Completion
 from app.tui.prompt.prompt import Prompt
 from app.tui.prompt.prompt_text import PromptText
+from app.tui.prompt.text_fields import typed
 from app.tui.store import Store
 from app.tui.store_writer import StoreWriter
 from app.tui.terminal.clipboard import copy
@@ -363,10 +364,10 @@ class ChatScreen(Screen[None]):
 
     def on_key(self, event: events.Key) -> None:
         """Type into the prompt while something else has the focus."""
-        if event.is_printable and event.character:  # the prompt consumes its own keys
+        if text := typed(event):  # the prompt consumes its own keys
             event.stop()
             self.set_focus(self.prompt.area)
-            self.prompt.insert(event.character)
+            self.prompt.insert(text)
 
     @on(messages.ScrollWanted)
     def _scroll(self, event: messages.ScrollWanted) -> None:

@@ -18,7 +18,6 @@ from app.tui.prompt.completion import COMMAND, Completion
 from app.tui.prompt.folding_area import FoldingArea
 from app.tui.prompt.input_history import InputHistory
 from app.tui.prompt.prompt_text import PromptText
-from app.tui.prompt.text_fields import TEXT_AREA_ACTIONS, run_own_binding
 from app.tui.store import Store
 from app.tui.terminal.clipboard import copy
 from app.tui.wording import SEPARATOR
@@ -239,7 +238,6 @@ class PromptArea(FoldingArea):
         if not self._handle(event.key):
             name = self._action_keys.get(event.key)
             if name is None:
-                await run_own_binding(self, TEXT_AREA_ACTIONS, event)
                 return
             self.post_message(messages.ActionKey(name))
         event.stop()

@@ -7,6 +7,7 @@ Textual lets a key with a binding bubble up to the app before it acts. Letters t
 by quick fingers or over a slow line, would be inserted first.
 """
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -48,6 +49,15 @@ def character_at(line: str, place: int) -> tuple[int, int]:
     return place, place
 
 
+def typed(event: events.Key) -> str:
+    """The text that a key types, "" for none.
+
+    Textual takes spaces of other scripts, joiners and marks of direction for keys without text.
+    """
+    text = event.character or ""
+    return "" if any(unicodedata.category(one) in ("Cc", "Cs") for one in text) else text
+
+
 class _PrintableHighlighter(Highlighter):
     def highlight(self, text: Text) -> None:
         text.plain = one_line(text.plain)
@@ -80,6 +90,9 @@ class PrintableTextArea(TextArea):
     """A multi-line field; control characters are kept in its text and displayed as symbols."""
 
     app = typed_app
+
+    async def _on_key(self, event: events.Key) -> None:
+        await run_own_binding(self, TEXT_AREA_ACTIONS, event)
 
     def get_line(self, line_index: int) -> Text:
         return Text(printable(self.document.get_line(line_index)), end="", no_wrap=True)
@@ -139,9 +152,17 @@ async def run_own_binding(
 ) -> None:
     """Run a field's own binding of a key at once, instead of after the key has bubbled up.
 
-    own: actions of the field by key.
+    Also types what Textual would not. own: actions of the field by key.
     """
     action = own.get(event.key)
-    if action is not None and await field.app.run_action(action, field):
-        event.stop()
-        event.prevent_default()
+    if action is not None:
+        if not await field.app.run_action(action, field):
+            return
+    elif event.is_printable or not (text := typed(event)):
+        return  # left to Textual
+    elif isinstance(field, PrintableInput):
+        field.replace(text, *field.selection)
+    else:
+        field.replace(text, *field.selection, maintain_selection_offset=False)
+    event.stop()
+    event.prevent_default()

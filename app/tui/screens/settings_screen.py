@@ -17,7 +17,7 @@ from app.dialogue.settings_editor import SettingsEditor
 from app.printable import one_line
 from app.settings.answering import PRESET
 from app.settings.catalogue import Value
-from app.tui.prompt.text_fields import PrintableInput, PrintableTextArea
+from app.tui.prompt.text_fields import PrintableInput, PrintableTextArea, typed
 from app.tui.screens.dialog import Dialog
 from app.tui.screens.row_list import CURSOR, Row, RowList, columns, text_row
 from app.tui.screens.setting_field import (
@@ -66,8 +66,6 @@ class _LinesArea(PrintableTextArea):
             event.stop()
             event.prevent_default()
             self.insert("\n")
-        else:
-            await super()._on_key(event)
 
 
 class SettingsScreen(ModalScreen[str | None]):
@@ -130,16 +128,17 @@ class SettingsScreen(ModalScreen[str | None]):
         """Type into the highlighted row: a new value, or further instructions."""
         field = self._edited or self._chosen
         is_text = field is not None and field.edit in (Edit.TEXT, Edit.LINES)
-        if field is None or not is_text or not event.is_printable:
+        text = typed(event)
+        if field is None or not is_text or not text:
             return
         event.stop()
         if self._edited is None:
             self._open_field(field)
             self._value.clear()
         if field.edit is Edit.LINES:
-            self._lines.insert(event.character or "")
+            self._lines.insert(text)
         else:  # also keys that were on their way to the list
-            self._value.insert_text_at_cursor(event.character or "")
+            self._value.insert_text_at_cursor(text)
 
     def on_resize(self) -> None:
         self._close_field()

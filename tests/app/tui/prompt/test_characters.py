@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import regex
 from textual.app import App
+from textual.events import Key
 from textual.widgets.input import Selection
 
 from app.tui.prompt.text_fields import PrintableInput, PrintableTextArea, character_at
@@ -131,3 +132,13 @@ def test_places_are_those_of_unicode() -> None:
         for place in range(len(line) + 1):
             around = [span for span in spans if span[0] < place < span[1]]
             assert character_at(line, place) == (around or [(place, place)])[0]
+
+
+async def test_every_character_that_is_typed_is_kept(field: Any) -> None:
+    """Also those that Textual takes for no text: they reach a field as keys, one by one."""
+    text = "日本\u3000語 \u0645\u06cc\u200c\u062e 👩\u200d👧 1\u202f000\u00a0€ "
+    text += "co\u00adop א\u200f\u2060b\ue000" + CHARACTERS[9]
+    for one in text:
+        await field._dispatch_message(Key(f"key_{ord(one)}", one))
+    await field._dispatch_message(Key("ctrl+b", "\x02"))
+    assert text_of(field) == text
