@@ -243,6 +243,8 @@ def place(
 ) -> Place:
     """Goes to a new home, and to a folder in which a command finds what it names."""
     tiny, number = tiny_llama(layers=1), itertools.count()
+    cache = tmp_path / "cache"  # what is measured once
+    cache.mkdir()
     entry = catalogue.find("qwen3-4b")
     assert entry is not None
     names = ("name-Q4_K_M.gguf", "name-Q8_0.gguf", "file.gguf")
@@ -268,6 +270,7 @@ def place(
         paths = Paths.of_this_user()
         for folder in (paths.models, paths.settings.parent, here / "heads", here / "docs"):
             folder.mkdir(parents=True, exist_ok=True)
+        paths.cache.symlink_to(cache)
         monkeypatch.chdir(here)
         if not {"pull", "--print-config"} & {*printed.words}:  # of models that are not here yet
             _put_models(arguments_of(printed.words), paths.models, here, tiny)
