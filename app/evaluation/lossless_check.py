@@ -235,12 +235,15 @@ class _Drawn:
     @property
     def words(self) -> str:
         """The compared replies, in words."""
-        near_ties = sum(chance for start, chance in self.exact.items() if len(start) < LENGTH)
-        less = f" ({near_ties:.0%} only up to a near-tie of what can follow)" if near_ties else ""
         return (
-            f"the first {LENGTH} tokens of {self.every.total():,} replies{less}, "
+            f"the first {LENGTH} tokens of {self.every.total():,} replies, "
             f"with {self.forms.total():,} drafted,"
         )
+
+    @property
+    def cut_short(self) -> float:
+        """Share of the replies that are compared up to a near-tie only."""
+        return sum(chance for start, chance in self.exact.items() if len(start) < LENGTH)
 
 
 def _draw(
@@ -250,7 +253,8 @@ def _draw(
     assert turns is not None
     yield Doing(f"{where}: the model's own distribution")
     prompt = _repetitive_prompt(pair, settings)
-    if pair.controller.max_branches > 1:
+    forms = possible(pair.controller, context, settings)
+    if any(form.shape is Shape.TREE for form in forms):
         rounding = max(rounding, branch_difference(context, prompt[-_PASS_TOKENS:]))
     exact = exact_distribution(context, prompt, settings, rounding=rounding)
     drawn = _Drawn(exact, [Counter() for _ in range(turns.count)])
@@ -291,6 +295,11 @@ def _distribution(
         f"engine fails below {FALSE_ALARM:g} once in {1 / FALSE_ALARM:,.0f} times).",
         lossless,
     )
+    if drawn.cut_short > 0.0:
+        yield Finding(
+            f"{_where(settings)}: {drawn.cut_short:.0%} of these replies were compared only as far "
+            "as rounding cannot decide which tokens are possible. The more, the less this shows."
+        )
     yield from _coverage(pair, settings, drawn.forms)
 
 
