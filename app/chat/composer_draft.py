@@ -47,6 +47,7 @@ class ComposerDraft:
         self._written = self.left = ""
         self.attachments: tuple[Attachment, ...] = ()
         self._own: _LockedFile | None = None
+        self._others: list[_LockedFile] = []
         with suppress(OSError):
             make_private_folder(paths.data)
             self._take_over(_locked(paths.unsent))
@@ -65,22 +66,19 @@ class ComposerDraft:
 
     def close(self) -> None:
         """Release the file for the next app."""
-        if self._own is not None:
-            self._own.lock.release()
+        for file in (*self._others, *([self._own] if self._own else [])):
+            file.lock.release()
 
     def _take_over(self, locked: list[_LockedFile]) -> None:
-        """Collect all texts in the first file, then delete the others."""
+        """Collect all texts in the first file; the others are deleted once it has them."""
         if not locked:
             return
-        self._own, *others = locked
+        self._own, *self._others = locked
         self._written = self._own.text
         drafts = [_split(file.text) for file in locked if file.text.strip()]
         self.left = "\n\n".join(text for text, _ in drafts)
         self.attachments = tuple(one for _, attachments in drafts for one in attachments)
         self.keep(self.left, self.attachments)
-        for file in others:
-            file.path.unlink(missing_ok=True)
-            file.lock.release()
 
     def _write(self) -> None:
         if self._own is None:
@@ -88,13 +86,15 @@ class ComposerDraft:
         path = self._own.path
         with self._writing, suppress(OSError):
             latest = _joined(*self._latest)
-            if latest == self._written:
-                return
-            if latest:
-                write_whole(path, latest)
-            else:
-                path.unlink(missing_ok=True)
-            self._written = latest
+            if latest != self._written:
+                if latest:
+                    write_whole(path, latest)
+                else:
+                    path.unlink(missing_ok=True)
+                self._written = latest
+            while self._others:
+                self._others[-1].path.unlink(missing_ok=True)
+                self._others.pop().lock.release()
 
 
 def _locked(first: Path) -> list[_LockedFile]:

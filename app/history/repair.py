@@ -85,7 +85,12 @@ def repair(path: Path, wait_seconds: float, *, is_ours: bool) -> str:
         kept = _keep(path)
         for suffix in BESIDE:  # SQLite would apply an old log to the new file
             _beside(path, suffix).unlink(missing_ok=True)
-        put_in_place(fresh, path)
+        try:
+            put_in_place(fresh, path)
+        except OSError:
+            if _beside(kept, LOG).exists():
+                _copy(_beside(kept, LOG), _beside(path, LOG))
+            raise
     finally:
         for suffix in ("", *BESIDE):
             with suppress(OSError):

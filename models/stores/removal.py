@@ -1,5 +1,7 @@
 """Removing models that specchat stored, and no others."""
 
+import errno
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -73,9 +75,21 @@ def _remove_from_cache(model: Installed, settings: HubSettings) -> None:
         for revision in repository.revisions:
             doomed = [file for file in revision.files if file.file_path in resolved]
             if doomed and len(doomed) == len(revision.files):
-                single.delete_revisions(revision.commit_hash).execute()
+                _execute(single.delete_revisions(revision.commit_hash))
             elif doomed:
-                single.delete_files(*doomed).execute()
+                _execute(single.delete_files(*doomed))
+
+
+def _execute(deletion: Any) -> None:
+    """Carry out what the client planned; it only logs what it may not delete.
+
+    Raises:
+        PermissionError: something is left.
+    """
+    deletion.execute()
+    for path in sorted(deletion.repos | deletion.snapshots | deletion.blobs):
+        if os.path.lexists(path):
+            raise PermissionError(errno.EACCES, "it is in use, or may not be deleted", str(path))
 
 
 def _foreign(model: Installed, why: str) -> UsageError:
