@@ -91,20 +91,21 @@ def host_bytes(facts: ModelFacts, n_ctx: int, most_tokens: int = CHUNK) -> int:
 
 
 def compute_bytes(facts: ModelFacts, n_ctx: int, most_tokens: int = CHUNK) -> int:
-    """Upper bound of llama.cpp's compute buffer, in bytes. most_tokens: of a pass.
+    """Upper bound of llama.cpp's usual compute buffer, in bytes. most_tokens: of a pass.
 
     Sums the attention mask in half floats (two with a window), all copies of a layer's running
     state, and the larger one of the activations of a pass (per token three feed-forward rows, or a
-    row of a layer with a running state, and four of the model's width) and the rows of logits after
-    it, which take the same memory. llama.cpp reported 0.80 to 0.99 of it for the bundled model with
-    contexts of 512 to 8,192, and 0.92 to 1.00 for models of width 1,024 and 32,000 tokens, with a
-    running state or without (llama-cpp-python 0.3.36, processor only).
+    row of a layer with a running state, and four of the model's width, with experts seven) and the
+    rows of logits after it, which take the same memory. llama.cpp reported 0.80 to 0.99 of it for
+    the bundled model with contexts of 512 to 8,192, and 0.92 to 1.00 for models of width 1,024 and
+    32,000 tokens, with a running state or without (llama-cpp-python 0.3.36, processor only). It is
+    too low without flash attention (Grok, T5) and for indexers (DeepSeek 3.2, GLM 5, MiniMax M3).
     """
     chunk = min(most_tokens, n_ctx)
     outputs = min(LOGIT_ROWS + 1, chunk)  # with what is aligned; MLX computes as many
     logits = outputs * (facts.n_vocab + facts.own_vocab + facts.width) + chunk * facts.width
     widest = max(3 * facts.feed_forward, facts.state_row)
-    rows = chunk * (widest + 4 * facts.width)
+    rows = chunk * (widest + (7 if facts.active_experts else 4) * facts.width)
     masks = 1 + any(kind.window for kind in facts.attention.layers)
     held = facts.state_bytes // max(facts.attention.state_layers, 1)
     return _FLOAT * max(rows, logits) + masks * _HALF * chunk * n_ctx + held

@@ -39,6 +39,7 @@ class ModelFacts:
     n_vocab: int
     width: int
     feed_forward: int
+    """Most numbers of a token between the two products of a layer: of all its experts together."""
     context_limit: int
     attention: Attention
     n_layers: int = 0
@@ -129,13 +130,15 @@ def facts_of_entry(entry: Entry, quantization: str) -> ModelFacts | None:
 
 def _of_header(header: GgufHeader, weight_bytes: int, n_tensors: int) -> ModelFacts:
     width = header.integer("embedding_length")
+    feed_forward = max(
+        header.integer("feed_forward_length"), *header.integers("feed_forward_length"), 0
+    )
+    expert = header.integer("expert_feed_forward_length") or feed_forward
     return ModelFacts(
         weight_bytes=weight_bytes,
         n_vocab=header.n_vocab or header.integer("vocab_size"),
         width=width,
-        feed_forward=max(
-            header.integer("feed_forward_length"), *header.integers("feed_forward_length"), 0
-        ),
+        feed_forward=max(feed_forward, header.integer("expert_used_count") * expert),
         context_limit=header.integer("context_length"),
         attention=attention_of(header),
         n_layers=header.integer("block_count"),
