@@ -24,7 +24,7 @@ def opened(
     home: Path, monkeypatch: pytest.MonkeyPatch, tiny_llama: Callable[..., Path]
 ) -> Callable[[str], Session]:
     """Open a session on a mixture of 2 of 8 experts with drafters, where little is free."""
-    file = tiny_llama(layers=8, experts=(8, 2))
+    file = tiny_llama(layers=16, experts=(8, 2))
     # plans of its passes are as large as such a model
     monkeypatch.setattr("models.metadata.memory_bill._OPERATION_BYTES", 0)
     free = bill(facts_of(file), 64).total - 1
