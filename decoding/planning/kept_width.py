@@ -65,9 +65,13 @@ class KeptWidth:
         return there + self._costs.relative(width) - 1.0 + self._costs.change(1)
 
     def ran(self, rows: int) -> float:
-        """Note the width of a step; returns what its change cost, in plain steps."""
-        is_change = rows != self.rows and not self._is_free
-        if rows != self.rows:
+        """Note the width of a step; returns what its change cost, in plain steps.
+
+        rows: of the pass, fewer than a width where the end of the context left no room to fill it.
+        """
+        width = self._costs.width(rows)
+        is_change = width != self.rows and not self._is_free
+        if width != self.rows:
             self._missed = {}
-        self.rows, self._is_free = rows, False
-        return self._costs.change(self._costs.width(rows)) if is_change else 0.0
+        self.rows, self._is_free = width, False
+        return self._costs.change(width) if is_change else 0.0

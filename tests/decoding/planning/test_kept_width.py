@@ -87,6 +87,15 @@ def test_a_width_is_left_once_another_has_missed_what_the_change_costs() -> None
     assert width.is_refused
 
 
+def test_a_pass_that_could_not_be_filled_up_counts_as_the_next_width() -> None:
+    """At the end of a context, where a step may follow all the same."""
+    width = KeptWidth(CostModel({1: 1.0, 4: 1.2}, changes={1: 1.0, 4: 1.0}))
+    width.ran(1)
+    assert width.ran(3) == 1.0
+    assert width.rows == 4
+    assert width.choose([0.0, 0.9], 1.0, 9.0) == 4
+
+
 def test_no_step_between_others_tells_what_a_width_costs() -> None:
     costs = CostModel({1: 1.0, 4: 1.2}, changes={1: 1.0, 4: 1.0})
     for n, seconds in ((1, 2.0), (1, 2.0), (4, 2.0), (4, 2.0), (1, 2.0), (4, 2.0)):
