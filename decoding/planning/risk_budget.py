@@ -29,7 +29,7 @@ A guess; not measured."""
 
 _MOST_FURTHER = 2.2
 """Most that a reply may begin with beside, where a change of width costs time: enough for a draft
-of 7 on the simulated H100, and 1 % of a reply of 160 tokens."""
+of 7 on the simulated H100, and 1.4 % of a reply of 160 tokens."""
 
 
 class RiskBudget:
