@@ -11,7 +11,8 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 
 from app.dialogue.changes import Change, Changes, OwnChanges
-from app.history import Chat, History, HistoryError
+from app.history import History, HistoryError
+from app.history.chat import Chat
 from app.history.derived_data import remove_chat
 from app.paths import Paths
 from app.printable import one_line
