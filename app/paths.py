@@ -61,7 +61,7 @@ class Paths:
             self.retrieval, self.ngrams, self.history, self.unsent, self.cleared, self.last_error,
             self.last_model, self.self_drafts, self.calibrations, self.tuning, self.saved_states,
             self.agreed_models, self.disk_speeds, self.findings, self.bandwidth,
-            self.plain_replies, self.proofs, self.plotting, self.read_ahead,
+            self.plain_replies, self.proofs, self.plotting, self.read_ahead, self.cuda_build,
         )  # fmt: skip
         names = [path.with_suffix("").name for path in files]
         return (*names, *(f".{name}" for name in names))
@@ -85,6 +85,11 @@ class Paths:
     def calibrations(self) -> Path:
         """Measured costs of passes over several tokens."""
         return self.cache / "calibration"
+
+    @property
+    def cuda_build(self) -> Path:
+        """Compilers, sources and objects of the CUDA build of llama.cpp."""
+        return self.cache / "cuda"
 
     @property
     def plotting(self) -> Path:

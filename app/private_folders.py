@@ -8,7 +8,6 @@ from pathlib import Path
 
 from app.own_files import entries, own_entries
 from app.paths import Paths
-from backends.base.private_file import FILE_MODE, FOLDER_MODE
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _DEEPEST = 3
@@ -24,7 +23,7 @@ def tighten(paths: Paths) -> None:
     own = paths.own_names
     for folder in dict.fromkeys((paths.config, paths.data, paths.cache)):
         if all(entry.name.startswith(own) for entry in entries(folder)):
-            _restrict(folder, FOLDER_MODE)
+            _restrict(folder)
     for entry in own_entries(paths):
         _tighten(entry, _DEEPEST)
 
@@ -32,18 +31,18 @@ def tighten(paths: Paths) -> None:
 def _tighten(entry: "os.DirEntry[str]", depth: int) -> None:
     with suppress(OSError):
         if entry.is_file(follow_symlinks=False):
-            _restrict(Path(entry.path), FILE_MODE)
+            _restrict(Path(entry.path))
         elif entry.is_dir(follow_symlinks=False) and depth:
-            _restrict(Path(entry.path), FOLDER_MODE)
+            _restrict(Path(entry.path))
             for inner in entries(Path(entry.path)):
                 _tighten(inner, depth - 1)
 
 
-def _restrict(path: Path, mode: int) -> None:
+def _restrict(path: Path) -> None:
     if sys.platform == "win32":
         return
     with suppress(OSError):
         status = path.lstat()
         is_own = status.st_uid == os.geteuid() and not stat.S_ISLNK(status.st_mode)
         if is_own and status.st_mode & _OTHERS:
-            path.chmod(stat.S_IMODE(status.st_mode) & mode)
+            path.chmod(status.st_mode & stat.S_IRWXU)  # programs among them stay so

@@ -19,7 +19,9 @@ from app.paths import Paths
 from app.private_folders import tighten
 from backends.base import SpecchatError, UsageError
 
-_COMMANDS = ("ask", "bench", "chat", "doctor", "path", "serve", "verify", "chats", "models")
+_COMMANDS = (
+    "ask", "bench", "chat", "doctor", "path", "serve", "verify", "build", "chats", "models",
+)  # fmt: skip
 """Commands and groups of commands, each in the module of its name."""
 
 

@@ -7,6 +7,7 @@ from backends.base import ModelError
 from backends.engines.backend_names import MLX
 from backends.hardware.machine import Machine, this_machine
 
+BUILD_CUDA = "specchat build cuda"
 REBUILD_LLAMACPP = "uv sync --reinstall-package llama-cpp-python"
 
 

@@ -5,8 +5,14 @@ from dataclasses import dataclass
 
 from backends.base import ModelError
 from backends.engines.backend_names import LLAMACPP, MLX
-from backends.engines.engine_import import REBUILD_LLAMACPP, importing_engine, mlx_command
+from backends.engines.engine_import import (
+    BUILD_CUDA,
+    REBUILD_LLAMACPP,
+    importing_engine,
+    mlx_command,
+)
 from backends.hardware.machine import Machine, this_machine
+from backends.hardware.nvidia import nvidia_cards
 
 _NEAR = 0.9
 """Share of the working set above which a model is slow: mlx-lm warns there too."""
@@ -70,6 +76,12 @@ def weighed(llamacpp: EngineFacts, mlx: EngineFacts, machine: Machine) -> Engine
     return Engines(llamacpp, reason, mlx, advice)
 
 
+def idle_card() -> str | None:
+    """Name of an NVIDIA card that the installed build of llama.cpp has no use for."""
+    cards = nvidia_cards()
+    return cards.names[0] if cards and not _llamacpp(this_machine()).on_gpu else None
+
+
 def wired_limit_advice(name: str, size: int, working_set: int, memory: int) -> str:
     """Advice for a model too large for the GPU's working set on Apple Silicon; "" if it fits.
 
@@ -119,8 +131,8 @@ def _advice(llamacpp: EngineFacts, mlx: EngineFacts, machine: Machine) -> str:
         return _advice_for_apple(llamacpp, mlx, machine)
     if llamacpp.on_gpu:
         return "nothing: models run on the GPU"
-    if shutil.which("nvidia-smi"):
-        return f'with the CUDA toolkit installed: CMAKE_ARGS="-DGGML_CUDA=on" {REBUILD_LLAMACPP}'
+    if cards := nvidia_cards():
+        return f"build llama.cpp for {cards.names[0]}: {BUILD_CUDA}"
     if shutil.which("rocminfo"):
         return f'with ROCm installed: CMAKE_ARGS="-DGGML_HIP=on" {REBUILD_LLAMACPP}'
     if shutil.which("vulkaninfo"):

@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import os
 import sys
 from collections import deque
 from importlib import metadata
@@ -11,6 +12,7 @@ import llama_cpp
 from llama_cpp import llama_cpp as api
 
 from backends.base import UsageError
+from backends.hardware.nvidia import LIBRARIES_VARIABLE
 
 _WARN = 3
 _ERROR = 4
@@ -40,7 +42,8 @@ def shared_library(name: str) -> ctypes.CDLL:
     """
     forms = {"win32": "{}.dll", "darwin": "lib{}.dylib"}
     file = forms.get(sys.platform, "lib{}.so").format(name)
-    return ctypes.CDLL(str(Path(llama_cpp.__file__).parent / "lib" / file))
+    folder = os.environ.get(LIBRARIES_VARIABLE) or Path(llama_cpp.__file__).parent / "lib"
+    return ctypes.CDLL(str(Path(folder) / file))
 
 
 def forget_log() -> None:

@@ -59,8 +59,12 @@ def test_what_earlier_versions_left_is_tightened(home: Path, specchat: Specchat)
         path.touch(0o644)
     for path in (home, paths.config, paths.data, paths.cache, paths.retrieval, models[0]):
         path.chmod(0o755)
+    program = paths.cuda_build / "kit" / "bin" / "ninja"
+    program.parent.mkdir(parents=True)
+    program.touch(0o755)
     specchat("--version")
     left = modes(home)
+    assert stat.S_IMODE(program.stat().st_mode) == 0o700, "a program stays one"
     assert set(left) == {".", *(str(path.relative_to(home)) for path in models)}
 
 

@@ -32,6 +32,7 @@ from app.tui.welcome.first_run import (
     suggestion_line,
 )
 from backends.base import UsageError
+from backends.engines.engine_import import BUILD_CUDA
 
 _LAST_CHATS = 3
 _RACE = "race"
@@ -124,6 +125,7 @@ class Welcome(Vertical):
         self._offer: Offer | None = None
         self._has_kept_demo = False
         self._looked_for: Loaded | None = None
+        self._idle_card: str | None = None
         self._rows = WelcomeRows()
 
     def compose(self) -> ComposeResult:
@@ -171,19 +173,21 @@ class Welcome(Vertical):
 
     @work(thread=True, exclusive=True)
     def _look(self, loaded: Loaded) -> None:
-        offer = offer_of(self._engine, loaded)
-        self.app.call_from_thread(self._take, offer)
+        from backends.engines.engine_overview import idle_card
 
-    def _take(self, offer: Offer | None) -> None:
-        self._offer = offer
+        offer = offer_of(self._engine, loaded)
+        self.app.call_from_thread(self._take, offer, idle_card())
+
+    def _take(self, offer: Offer | None, idle_card: str | None) -> None:
+        self._offer, self._idle_card = offer, idle_card
         self._show()
 
     def _show(self) -> None:
         is_small = is_narrow(self.size.width)
         offer = self._offer
         above = self.query_one("#text", Static)
-        above.update(_TITLE if offer is None else _above(offer, is_small))
-        above.display = offer is not None or not is_small
+        above.update(self._above(offer, is_small))
+        above.display = offer is not None or self._idle_card is not None or not is_small
         has_models = offer is not None and bool(offer.suggestions) and not offer.is_offline
         rows = self._model_rows(offer, is_small) if offer and has_models else []
         rows += self._chat_rows()
@@ -192,6 +196,13 @@ class Welcome(Vertical):
         self._rows.styles.width = "100%" if is_small else min(_WIDEST, max(self.size.width - 3, 1))
         self._rows.show(rows)
         self.query_one("#foot", Static).update(Content(self._foot(has_models, is_small)))
+
+    def _above(self, offer: Offer | None, is_small: bool) -> Content:
+        """What stands above the rows: the offer, and how to use a card that lies idle."""
+        text = Content(f"{offer.text(is_narrow=is_small)}\n") if offer else _TITLE
+        if self._idle_card is None:
+            return text
+        return text + Content(f"{one_line(self._idle_card)} lies idle. To use it: {BUILD_CUDA}\n")
 
     def _foot(self, has_models: bool, is_small: bool) -> str:
         """What the keys do; once the demo was kept, where other models are."""
@@ -264,7 +275,3 @@ def _last_chats(history: History | None) -> Sequence[Chat]:
         return history.chats(limit=_LAST_CHATS)
     except HistoryError:
         return ()  # the header says that chats cannot be read
-
-
-def _above(offer: Offer, is_small: bool) -> Content:
-    return Content(f"{offer.text(is_narrow=is_small)}\n")

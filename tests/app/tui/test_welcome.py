@@ -118,6 +118,20 @@ async def test_the_last_chats(size: tuple[int, int], pytestconfig: pytest.Config
         compare_screen(app, f"idle_{size[0]}x{size[1]}", pytestconfig)
 
 
+@pytest.mark.parametrize("has_demo_alone", [False, True])
+async def test_a_card_that_lies_idle_is_named_with_what_would_use_it(
+    has_demo_alone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backends.engines.engine_overview.idle_card", lambda: "NVIDIA L4")
+    app = WelcomeApp(None) if has_demo_alone else WelcomeApp(None, model="demo")
+    for width in (80, 40):
+        async with app.run_test(size=(width, 24)) as pilot:
+            await loaded(app, pilot)
+            shown = " ".join((await settled_text(pilot)).split())
+            assert "NVIDIA L4 lies idle. To use it: specchat build cuda" in shown
+        app = WelcomeApp(None) if has_demo_alone else WelcomeApp(None, model="demo")
+
+
 async def test_renamed_and_removed_chats_are_shown_as_they_are() -> None:
     chats = Chats(*TITLES)
     app = WelcomeApp(chats, model="demo")

@@ -8,6 +8,7 @@ import pytest
 from backends.engines.backend_names import LLAMACPP, MLX
 from backends.engines.engine_overview import EngineFacts, weighed, wired_limit_advice
 from backends.hardware.machine import Machine
+from backends.hardware.nvidia import NvidiaCards
 
 LINUX = Machine(is_apple_silicon=False, has_llamacpp=True, has_mlx=True)
 MAC = replace(LINUX, is_apple_silicon=True)
@@ -44,13 +45,23 @@ def test_what_is_installed_is_preferred_to_what_is_not() -> None:
 
 @pytest.mark.parametrize(
     ("tool", "flag"),
-    [("nvidia-smi", "GGML_CUDA"), ("rocminfo", "GGML_HIP"), ("vulkaninfo", "GGML_VULKAN")],
+    [("rocminfo", "GGML_HIP"), ("vulkaninfo", "GGML_VULKAN")],
 )
 def test_the_command_for_a_faster_build_is_that_of_the_gpu_found(
     monkeypatch: pytest.MonkeyPatch, tool: str, flag: str
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}" if name == tool else None)
     assert f'CMAKE_ARGS="-D{flag}=on" uv sync' in weighed(ON_CPU, NO_MLX, LINUX).advice
+    assert weighed(ON_GPU, NO_MLX, LINUX).advice == "nothing: models run on the GPU"
+
+
+def test_for_an_nvidia_card_specchat_makes_the_faster_build(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cards = NvidiaCards(("NVIDIA H100",), ("90",), 13000)
+    monkeypatch.setattr("backends.engines.engine_overview.nvidia_cards", lambda: cards)
+    advice = weighed(ON_CPU, NO_MLX, LINUX).advice
+    assert advice == "build llama.cpp for NVIDIA H100: specchat build cuda"
     assert weighed(ON_GPU, NO_MLX, LINUX).advice == "nothing: models run on the GPU"
 
 
