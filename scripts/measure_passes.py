@@ -1,0 +1,94 @@
+"""Measures what a pass over several tokens costs, alone and after passes of another width.
+
+Run: `python -m scripts.measure_passes MODEL --json FILE`.
+
+MODEL is a GGUF file or an MLX folder. The file is what others can learn from: figures, and facts
+of the machine without names of users. docs/speed/on-a-gpu.md tells where to send it.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from app.cli.machine import machine, version
+from backends.base import Model, ModelInfo
+from decoding.estimation.calibration import MOST_TOKENS, calibrate
+from decoding.estimation.cost import Measured
+
+_TEXT = "The quick brown fox jumps over the lazy dog and runs along the river until the evening. "
+
+
+def load(path: Path, gpu_layers: int | None) -> Model:
+    """Load a model by the engine of its form."""
+    if path.is_dir():
+        from backends import mlx
+
+        return mlx.load(path)
+    from backends import llamacpp
+
+    return llamacpp.load(path, gpu_layers=gpu_layers)
+
+
+def measured(model: Model, n_ctx: int) -> Measured:
+    """Seconds of passes, as they are measured before a first reply."""
+    tokens = model.tokenizer.encode(_TEXT * MOST_TOKENS, special=False)
+    with closing(model.open(n_ctx)) as context:
+        return calibrate(context, tokens, on_gpu=not model.info.uses_processor)
+
+
+def as_json(info: ModelInfo, costs: Measured) -> dict[str, Any]:
+    """Figures of a model; keys of passes are numbers of tokens."""
+    return {
+        "model": info.path.name,
+        **{
+            name: getattr(info, name)
+            for name in (
+                *("architecture", "quantization", "parameters", "weight_bytes", "n_layers"),
+                *("engine", "device", "threads", "gpu_layers"),
+            )
+        },
+        "seconds": dict(costs.seconds),
+        "changes": dict(costs.changes),
+        "switching": costs.switching,
+        "unsure": dict(costs.unsure),
+    }
+
+
+def table(info: ModelInfo, costs: Measured) -> Iterator[str]:
+    """Rows of a table: a pass's tokens, its time, and that of a change to it."""
+    yield f"{info.path.name}: {info.quantization}, {info.device}"
+    yield "tokens       ms  plain steps  change, ms"
+    for tokens, seconds in sorted(costs.seconds.items()):
+        change = f"{1e3 * costs.changes[tokens]:.2f}" if costs.changes else "none"
+        note = "  timings disagree" if tokens in costs.unsure else ""
+        steps = seconds / costs.seconds[1]
+        yield f"{tokens:>6}  {1e3 * seconds:>7.2f}  {steps:>11.2f}  {change:>10}{note}"
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Measure models, print a table of each, and write the file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", type=Path, nargs="+")
+    parser.add_argument("--ctx", type=int, default=4096)
+    parser.add_argument("--gpu-layers", type=int)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args(words)
+    found: list[dict[str, Any]] = []
+    for path in arguments.model:
+        model = load(path, arguments.gpu_layers)
+        costs = measured(model, arguments.ctx)
+        found.append(as_json(model.info, costs))
+        print(*table(model.info, costs), "", sep="\n")
+        model.close()
+    if arguments.json:
+        facts = {"schema": 1, "specchat": version("specchat"), "machine": asdict(machine(None))}
+        text = json.dumps({**facts, "models": found}, indent=1)
+        arguments.json.write_text(f"{text}\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
