@@ -50,6 +50,7 @@ HOW = {
     "": BEGINS,  # the app wants a terminal: tests/endtoend opens it in one
     "ask": ENDS,
     "bench": BEGINS,  # minutes, even with one layer
+    "build cuda": BEGINS,  # half an hour of compiling
     "chat": ENDS,
     "chats export": ENDS,
     "chats list": ENDS,
@@ -327,6 +328,8 @@ def test_commands_of_ours_are_understood(
 ) -> None:
     monkeypatch.setattr("app.cli.main.open_app", begin)
     monkeypatch.setattr("app.cli.commands.doctor.describe_engines", begin)
+    monkeypatch.setattr("app.cli.commands.build.nvidia_cards", begin)
+    monkeypatch.setattr("app.cli.commands.build.remove", begin)  # it may be of who runs this
     monkeypatch.setattr("typer.completion.install", lambda **_: ("bash", Path("written")))
     monkeypatch.setattr(ProvenModels, "load", begin)
     monkeypatch.setattr(Engine, "__init__", begin)
