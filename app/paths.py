@@ -1,6 +1,10 @@
-"""Files and folders of specchat on this system."""
+"""Files and folders of specchat on this system, readable by their owner only."""
 
 import os
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -165,3 +169,58 @@ class Paths:
     def last_model(self) -> Path:
         """The name of the model used last."""
         return self.data / "last-model"
+
+
+def own_entries(paths: Paths) -> Iterator["os.DirEntry[str]"]:
+    """Files and folders that specchat wrote, without links and the models folder."""
+    own = paths.own_names
+    for folder in dict.fromkeys((paths.config, paths.data, paths.cache)):
+        for entry in entries(folder):
+            is_own = entry.name.startswith(own) and not entry.is_symlink()
+            if is_own and Path(entry.path) != paths.models:
+                yield entry
+
+
+def entries(folder: Path) -> Iterator["os.DirEntry[str]"]:
+    """Entries of a folder; none if it cannot be read."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        yield from entries
+
+
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_DEEPEST = 3
+
+
+def tighten(paths: Paths) -> None:
+    """Make specchat's files and folders readable by their owner only, where possible.
+
+    Links, the models folder, and files of other users or programs are left alone.
+    """
+    if os.name == "nt":  # user profiles are private on Windows
+        return
+    own = paths.own_names
+    for folder in dict.fromkeys((paths.config, paths.data, paths.cache)):
+        if all(entry.name.startswith(own) for entry in entries(folder)):
+            _restrict(folder)
+    for entry in own_entries(paths):
+        _tighten(entry, _DEEPEST)
+
+
+def _tighten(entry: "os.DirEntry[str]", depth: int) -> None:
+    with suppress(OSError):
+        if entry.is_file(follow_symlinks=False):
+            _restrict(Path(entry.path))
+        elif entry.is_dir(follow_symlinks=False) and depth:
+            _restrict(Path(entry.path))
+            for inner in entries(Path(entry.path)):
+                _tighten(inner, depth - 1)
+
+
+def _restrict(path: Path) -> None:
+    if sys.platform == "win32":
+        return
+    with suppress(OSError):
+        status = path.lstat()
+        is_own = status.st_uid == os.geteuid() and not stat.S_ISLNK(status.st_mode)
+        if is_own and status.st_mode & _OTHERS:
+            path.chmod(status.st_mode & stat.S_IRWXU)  # programs among them stay so

@@ -1,12 +1,126 @@
-"""Events of a reply: one per target pass, never per token."""
+"""Events of a reply, and the words that they are told in; read without loading numpy."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from decoding.rule import Rule
-from decoding.sampling.token_logprob import TokenLogprob
-from decoding.shape import Shape
-from decoding.silence import Silence, total_seconds
+
+class Rule(StrEnum):
+    """Rule that verifies a draft; docs/how-it-works/lossless.md has the sources."""
+
+    NONE = "none"
+    """Nothing was drafted."""
+
+    SAMPLE_MATCH = "sample match"
+    """A certain token is accepted if the target draws it."""
+
+    BLOCK = "block verification"
+    """A sampled line, as a whole."""
+
+    TRAVERSAL = "traversal verification"
+    """A tree whose siblings were sampled without replacement, from its leaves up."""
+
+    LOSSY = "a lossy rule"
+    """A line, by an opt-in rule that does not keep the model's distribution."""
+
+
+class Shape(StrEnum):
+    """Shape of a draft, as reported for each step."""
+
+    NONE = "none"
+    """Nothing is drafted."""
+
+    LINE = "line"
+    """One token after another."""
+
+    PATHS = "paths"
+    """A line selected from several that were sampled independently."""
+
+    TREE = "tree"
+    """Branches that share their first tokens."""
+
+
+def in_words(shape: Shape, drafted: int, width: int) -> str:
+    """Description of a draft, such as "tree of 7 in 4 branches"."""
+    match shape:
+        case Shape.NONE:
+            return "nothing drafted"
+        case Shape.LINE:
+            return f"line of {drafted}"
+        case Shape.PATHS:
+            return f"1 of {width} paths of {drafted}"
+        case Shape.TREE:
+            return f"tree of {drafted} in {width} branch{'es' if width != 1 else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """A drafter that proposed nothing when asked, and the seconds that this took."""
+
+    drafter: str
+    seconds: float
+
+
+def total_seconds(silences: Iterable[Silence]) -> float:
+    """Seconds spent on requests without an answer."""
+    return sum(silence.seconds for silence in silences)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A token of a reply, its log probability, and the likeliest tokens in its place with theirs.
+
+    They are the model's own: of its logits as they are, without temperature, penalties, bias,
+    truncation and grammar. top: the likeliest first; of equals the lower id.
+    """
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+class State(StrEnum):
+    """State of drafting as a whole, or of one drafter."""
+
+    ON = "on"
+    PARKED = "parked"
+    OFF = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """The acceptance of a parked drafter, and the higher one with which it would pay."""
+
+    accepted: float
+    needed: float
+
+
+class Cause(StrEnum):
+    """Reason why a step drafts or not. Expected tokens are those beyond plain decoding's."""
+
+    PAYS = "{gain:+.1f} tokens expected"
+    ASKED_AGAIN = "to see whether it pays now"
+    MEASURED = "to keep the plain rate measured"
+    TOO_RISKY = "a draft could lose more than was gained"
+    PAYS_NOT = "no draft is expected to pay"
+    SILENT = "no drafter proposed anything"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Which drafter drafts how many tokens, in what kind of text; plain if drafter is empty."""
+
+    cause: Cause
+    drafter: str = ""
+    drafted: int = 0
+    gain: float = 0.0
+    context: str = ""
+
+    def __str__(self) -> str:
+        why = self.cause.format(gain=self.gain)
+        where = f" ({self.context})" if self.context else ""
+        what = f"{self.drafter} drafts {self.drafted}" if self.drafter else "plain"
+        return f"{what}{where}, {why}"
 
 
 class FinishReason(StrEnum):

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from backends.base import SpecchatError
-from backends.base.regular_file import read_text
-from backends.engines.backend_names import MLX
+from backends.base.safe_files import read_text
+from backends.engines.backend_selection import MLX
 from backends.files.attention import Attention, Layers
-from models.bounded_toml import parse_toml
-from models.model_names import model_called, simplified
+from models.bounded_files import parse_toml
+from models.names import model_called, simplified
 
 FILE = Path(__file__).with_name("catalogue.toml")
 

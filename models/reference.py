@@ -11,10 +11,9 @@ from backends.files.mlx_folder import looks_like_mlx
 from models import catalogue
 from models.byte_sizes import short_size
 from models.catalogue import Entry
-from models.model_names import is_model_file, nearest, quantization_of, simplified, stem
+from models.names import is_model_file, nearest, quantization_of, simplified, stem
 from models.stores.available_models import DEMO, installed, known_names, model_in
-from models.stores.hub_snapshots import repository_of
-from models.stores.installed_model import Installed, Origin
+from models.stores.scan import Installed, Origin, repository_of
 
 _HUB_NAME = re.compile(r"(?P<repository>[\w-][\w.-]*/[\w-][\w.-]*)(?::(?P<choice>[\w./-]+))?")
 

@@ -13,18 +13,17 @@ from tempfile import TemporaryDirectory
 
 from backends import llamacpp
 from backends.base import Context, Model
-from decoding.current_drafter import always
-from decoding.drafters.model.draft_model import DraftModel
+from decoding.drafters.draft_model import DraftModel
 from decoding.events import Step
-from decoding.generation import Limits, generate
+from decoding.generation import Limits, always, generate
 from decoding.prefill import prefill, reuse
 from decoding.sampling.distribution import Distribution
 from decoding.sampling.sampler import Sampler
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 from decoding.telemetry import Statistics
 from models.self_draft.recipe import Recipe
 from models.self_draft.self_draft_store import SelfDrafts
-from models.stores.bundled import demo_path
+from models.stores.available_models import demo_path
 from scripts.prompts import tokenized
 
 _TOKENS = 96

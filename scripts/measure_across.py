@@ -17,18 +17,15 @@ from app.builtin_prompts import built_in_prompts
 from app.drafting.drafter_model import open_drafter
 from backends import llamacpp
 from backends.base import Model
-from decoding.current_drafter import always
-from decoding.drafters.cross_vocabulary.retokenizer import Retokenizer
-from decoding.drafters.cross_vocabulary.shared_vocabulary import SharedVocabulary
-from decoding.drafters.cross_vocabulary.speller import Speller
-from decoding.drafters.cross_vocabulary.token_bytes import TokenBytes
-from decoding.generation import Limits, generate
+from decoding.drafters.cross_vocabulary.follower import Retokenizer
+from decoding.drafters.cross_vocabulary.vocabularies import SharedVocabulary, Speller, TokenBytes
+from decoding.generation import Limits, always, generate
 from decoding.sampling.distribution import warp
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 from decoding.telemetry import Statistics
 from models.self_draft.recipe import Recipe
 from models.self_draft.self_draft_store import SelfDrafts
-from models.stores.bundled import demo_path
+from models.stores.available_models import demo_path
 from scripts.models.change_vocabulary import Change, change_vocabulary
 from scripts.prompts import tokenized
 from tests.fixtures.first_hit import FirstHit

@@ -21,10 +21,10 @@ from app.bench.methods import Method, Methods, Ours
 from app.bench.results import PLAIN, Bench
 from app.bench.runner import Runner
 from app.bench.suite import SUITES, Task, tasks
-from app.bench.table import table
+from app.bench.wording import table
 from app.chat.conversation import Conversation
-from app.drafting.spec import draft_spec
-from app.engine.indexing import Indexing
+from app.drafting import draft_spec
+from app.engine.idle_tasks import Indexing
 from app.engine.reply import new_reply
 from app.engine.session import Session
 from app.engine.session_drafters import build
@@ -33,7 +33,7 @@ from app.history import History
 from app.loading.session_options import SessionOptions
 from app.paths import HOME_VARIABLE, Paths
 from backends.chat.message import Message
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 
 
 def learn(session: Session, asked: Iterable[tuple[Task, SamplingSettings]], tokens: int) -> int:

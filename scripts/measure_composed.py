@@ -14,23 +14,22 @@ from tempfile import TemporaryDirectory
 
 from backends import llamacpp
 from backends.base import Context, Logits, Model
-from decoding.current_drafter import always
 from decoding.draft import Drafter
-from decoding.drafters.composed.cascade import Cascade
-from decoding.drafters.composed.vote import Vote
-from decoding.drafters.lookup.prompt_lookup import PromptLookup
-from decoding.drafters.model.draft_model import DraftModel
+from decoding.drafters.cascade import Cascade
+from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.lookup import PromptLookup
+from decoding.drafters.vote import Vote
 from decoding.estimation.calibration import calibrate
 from decoding.estimation.cost import CostModel
 from decoding.events import Step
-from decoding.generation import Limits, generate
+from decoding.generation import Limits, always, generate
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 from decoding.telemetry import Statistics
 from models.self_draft.recipe import Recipe
 from models.self_draft.self_draft_store import SelfDrafts
-from models.stores.bundled import demo_path
+from models.stores.available_models import demo_path
 from scripts.prompts import tokenized
 from tests.fixtures.first_hit import FirstHit
 

@@ -18,10 +18,10 @@ import numpy as np
 import psutil
 
 from decoding.drafters.retrieval.corpus import Corpus
-from decoding.drafters.retrieval.document import STAMP_BYTES, Document, Note
 from decoding.drafters.retrieval.retrieval import Retrieval
+from decoding.drafters.retrieval.segment_file import STAMP_BYTES, Document, Note
 from decoding.sampling.sampler import Sampler
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 
 VOCABULARY = bytes(32)
 CHAT_TOKENS = 2000

@@ -12,14 +12,13 @@ from collections.abc import Sequence
 
 from backends import llamacpp
 from backends.base import Context
-from decoding.current_drafter import always
 from decoding.draft import Drafter
-from decoding.drafters.lookahead.jacobi import Jacobi
-from decoding.drafters.lookahead.lookahead import Lookahead, LookaheadShape
-from decoding.generation import Limits, generate
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.drafters.jacobi import Jacobi
+from decoding.drafters.lookahead import Lookahead, LookaheadShape
+from decoding.generation import Limits, always, generate
+from decoding.sampling.settings import SamplingSettings
 from decoding.telemetry import Statistics
-from models.stores.bundled import demo_path
+from models.stores.available_models import demo_path
 from scripts.prompts import tokenized
 
 _SIZES = (4, 8, 16, 31)

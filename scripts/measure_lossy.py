@@ -19,13 +19,12 @@ from backends.base import Context
 from decoding.events import Step
 from decoding.generation import Limits, generate
 from decoding.sampling.distribution import Distribution, point_mass, warp
-from decoding.sampling.lossy_rule import LossyRule, parse_lossy
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import LossyRule, SamplingSettings, parse_lossy
 from decoding.verification.lossy import judgement
-from decoding.verification.rejection_sampling import residual
+from decoding.verification.rules import residual
 from models.self_draft.recipe import Recipe
 from models.self_draft.self_draft_store import SelfDrafts
-from models.stores.bundled import demo_path
+from models.stores.available_models import demo_path
 from scripts.prompts import tokenized
 
 _RULES = ("off", "ears", "ears:0.3", "lenient", "typical")

@@ -22,12 +22,11 @@ from mlx_lm.generate import generate_step, speculative_generate_step
 from mlx_lm.sample_utils import make_sampler
 
 from backends import mlx
-from backends.mlx.mlx_model import MlxModel
-from decoding.current_drafter import always
-from decoding.drafters.model.draft_model import DraftModel
+from backends.mlx.model import MlxModel
+from decoding.drafters.draft_model import DraftModel
 from decoding.events import Step
-from decoding.generation import Limits, generate
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.generation import Limits, always, generate
+from decoding.sampling.settings import SamplingSettings
 from scripts.prompts import tokenized
 
 _GROUP = 64

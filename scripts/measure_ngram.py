@@ -16,16 +16,15 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from app.learned.ngram_file import NgramFile
-from decoding.drafters.lookup.prompt_lookup import PromptLookup
-from decoding.drafters.ngram.ngram import Ngram
-from decoding.drafters.ngram.ngram_statistics import LONGEST, ORDERS, NgramStatistics, Passage
+from app.learned.ngram_memory import NgramFile
+from decoding.drafters.lookup import PromptLookup
+from decoding.drafters.ngram import LONGEST, ORDERS, Ngram, NgramStatistics, Passage
 from decoding.estimation.cost import CostModel
 from decoding.events import Step
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.sampling.sampler import Sampler
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 from scripts.recorded_replies import Reply, recorded
 
 _LONGEST_DRAFT = 8

@@ -14,18 +14,17 @@ from llama_cpp import llama_cpp as api
 
 from backends import llamacpp
 from backends.base import Context
-from decoding.current_drafter import always
-from decoding.drafters.lookup.prompt_lookup import PromptLookup
-from decoding.drafters.ngram.ngram import Ngram
+from decoding.drafters.lookup import PromptLookup
+from decoding.drafters.ngram import Ngram
 from decoding.estimation.calibration import calibrate
 from decoding.estimation.cost import CostModel
 from decoding.events import Step
-from decoding.generation import Limits, generate
+from decoding.generation import Limits, always, generate
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 from decoding.telemetry import Statistics
-from models.stores.bundled import demo_path
+from models.stores.available_models import demo_path
 from scripts.prompts import tokenized
 
 _TOKENS = 128

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from app.cli.machine import machine, version
+from app.cli.report_file import machine, version
 from backends.base import Model, ModelInfo
 from decoding.estimation.calibration import MOST_TOKENS, calibrate
 from decoding.estimation.cost import Measured

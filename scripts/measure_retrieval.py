@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from app.bench.methods import Ours, Outcome
 from app.chat.conversation import Conversation
-from app.engine.indexing import Indexing
+from app.engine.idle_tasks import Indexing
 from app.engine.session import Session
 from app.engine.session_drafters import build
 from app.engine.session_opening import open_session
@@ -25,7 +25,7 @@ from app.history import History
 from app.loading.session_options import SessionOptions
 from app.paths import HOME_VARIABLE, Paths
 from backends.chat.message import Message
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 
 QUESTIONS = (
     "Explain how a bicycle stays upright while it is moving.",

@@ -19,18 +19,17 @@ from dataclasses import replace
 
 from app.builtin_prompts import built_in_prompts
 from app.chat.conversation import Conversation
+from app.engine.metrics import ENOUGH_TOKENS, plain_rate
 from app.engine.reply import new_reply
 from app.engine.session import Session
 from app.engine.session_opening import open_session
-from app.engine.speed.comparison import ENOUGH_TOKENS
-from app.engine.speed.plain_rate import plain_rate
-from app.learned.plain_replies import PlainReplies
+from app.learned.speeds import PlainReplies
 from app.loading.session_options import SessionOptions
 from app.paths import HOME_VARIABLE, Paths
 from backends.chat.message import Message
 from decoding.estimation.cost import CostModel
 from decoding.events import Step
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 from decoding.telemetry import Statistics
 
 _PLACEBOS = 6

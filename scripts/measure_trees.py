@@ -14,26 +14,24 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from app.drafting.branching import BY_RANK
+from app.drafting.composed_drafter import BY_RANK
 from backends import llamacpp
 from backends.base import Context
-from decoding.current_drafter import always
 from decoding.draft import Drafter
-from decoding.drafters.model.draft_model import DraftModel
-from decoding.drafters.model.dynamic_tree import DynamicTree
-from decoding.drafters.model.multi_draft import SeveralPaths, by_likelihood
-from decoding.drafters.model.sampled_tree import SampledTree
+from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.dynamic_tree import DynamicTree
+from decoding.drafters.sampled_tree import SampledTree
+from decoding.drafters.several_paths import SeveralPaths, by_likelihood, select
 from decoding.estimation.cost import TreeSize
 from decoding.estimation.trial import overlap
 from decoding.events import Step
-from decoding.generation import Limits, generate
-from decoding.planning.best_tree import likeliest
+from decoding.generation import Limits, always, generate
+from decoding.planning.draft_length import likeliest
 from decoding.sampling.distribution import Distribution
-from decoding.sampling.sampling_settings import SamplingSettings
-from decoding.verification.draft_selection import select
+from decoding.sampling.settings import SamplingSettings
 from models.self_draft.recipe import Recipe
 from models.self_draft.self_draft_store import SelfDrafts
-from models.stores.bundled import demo_path
+from models.stores.available_models import demo_path
 from scripts.measure_acceptance import rows
 from scripts.prompts import tokenized
 

@@ -13,14 +13,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from backends.base import Context
-from decoding.drafters.model.draft_model import DraftModel
-from decoding.forms import SampledLine
+from decoding.draft import SampledLine
+from decoding.drafters.draft_model import DraftModel
 from decoding.prefill import prefill, reuse
 from decoding.sampling.distribution import Distribution
 from decoding.sampling.sampler import Sampler
-from decoding.sampling.sampling_settings import SamplingSettings
-from decoding.verification.block import acceptance, next_share, verify_block
-from decoding.verification.rejection_sampling import scaled_residual
+from decoding.sampling.settings import SamplingSettings
+from decoding.verification.rules import acceptance, next_share, scaled_residual, verify_block
 from scripts.measure_acceptance import demo_pair
 from scripts.prompts import tokenized
 

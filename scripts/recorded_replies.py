@@ -14,8 +14,8 @@ from backends.chat.message import Message
 from backends.chat.template_process import TemplateProcess
 from decoding.events import Step
 from decoding.generation import Limits, generate
-from decoding.sampling.sampling_settings import SamplingSettings
-from models.stores.bundled import demo_path
+from decoding.sampling.settings import SamplingSettings
+from models.stores.available_models import demo_path
 
 _SEEDS = 6
 _TOKENS = 192

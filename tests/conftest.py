@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 from backends.base import Model
-from models.stores.bundled import demo_path
+from models.stores.available_models import demo_path
 
 pytest_plugins = [
     "tests.fixtures.costs",

@@ -63,13 +63,6 @@ def test_decoding_imports_the_contract_of_backends_and_nothing_else_of_ours() ->
     }
 
 
-def test_no_folder_has_more_than_twenty_modules() -> None:
-    for package in (*PACKAGES, "scripts"):
-        for folder in (ROOT / package).rglob("**/"):
-            modules = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
-            assert len(modules) <= 20, folder
-
-
 @functools.cache
 def _imports() -> tuple[grimp.ImportGraph, Mapping[str, list[str]]]:
     """What is imported when it runs, and whose packages these are, also where one is missing."""

@@ -2,18 +2,14 @@
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
 
-from app.settings.reading_ahead import (
-    AHEAD_AUTO,
-    AHEAD_OFF,
-    AHEAD_ON,
-    DEFAULT_AHEAD_WASTE,
-    SWITCHED_OFF,
-)
+import psutil
 
-if TYPE_CHECKING:
-    from app.ahead.machine_readings import MachineReadings
+from app.learned.calibrations import ProcessorTimes
+from app.settings.values import AHEAD_AUTO, AHEAD_OFF, AHEAD_ON, DEFAULT_AHEAD_WASTE, SWITCHED_OFF
 
 _LOOK_SECONDS = 1.0
 """Between two looks at the machine."""
@@ -61,8 +57,6 @@ class Permission:
 
     def _look(self) -> str:
         if self._machine is None:
-            from app.ahead.machine_readings import ThisMachine  # when it is first asked
-
             self._machine = ThisMachine()
         machine = self._machine
         others = machine.others_share()  # always: it covers the time since the last look
@@ -71,3 +65,52 @@ class Permission:
         if machine.saves_power():
             return "saving power"
         return "the machine is busy" if others >= _BUSY else ""
+
+
+_PROFILE = Path("/sys/firmware/acpi/platform_profile")
+"""Where Linux tells the power profile that the user chose."""
+
+_SAVING = frozenset({"low-power", "quiet"})
+"""Profiles that give up speed."""
+
+
+class MachineReadings(Protocol):
+    """Power and load of a machine at this moment."""
+
+    def is_on_battery(self) -> bool | None:
+        """Whether it runs on its battery, None if unknown."""
+        ...
+
+    def saves_power(self) -> bool | None:
+        """Whether the user chose to save power, None if unknown."""
+        ...
+
+    def others_share(self) -> float:
+        """Share of the processors that other programs took lately, 0 if negligible or unknown."""
+        ...
+
+
+@dataclass(slots=True)
+class ThisMachine:
+    """Readings of the machine that this runs on; all together take less than a millisecond."""
+
+    _before: ProcessorTimes | None = field(default=None, init=False)
+
+    def is_on_battery(self) -> bool | None:
+        try:
+            battery = psutil.sensors_battery()
+        except (AttributeError, OSError, RuntimeError, ValueError):  # not on every system
+            return None
+        plugged = None if battery is None else battery.power_plugged
+        return None if plugged is None else not plugged
+
+    def saves_power(self) -> bool | None:
+        try:
+            return _PROFILE.read_text(encoding="ascii").strip() in _SAVING
+        except (OSError, ValueError):  # another system, or a machine without profiles
+            return None
+
+    def others_share(self) -> float:
+        """Share since the last call, which one long piece may separate from this; 0 if just now."""
+        before, self._before = self._before, ProcessorTimes.now()
+        return 0.0 if before is None else before.load_until(self._before)

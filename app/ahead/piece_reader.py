@@ -3,18 +3,202 @@
 A prompt that was read so gives the reply that it gives when it is read at once.
 """
 
+import math
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
-from app.ahead.piece_length import PieceLength
-from app.ahead.read_pieces import ReadPieces
-from app.ahead.waste import AheadTime
 from app.loading.target_context import TargetContext
+from app.paths import Paths
 from backends.base import Context
 from decoding.estimation.cost import CostModel
 from decoding.planning.controller import Controller
 from decoding.prefill import GROUP, common_prefix, in_blocks
+from models.bounded_files import change_object, read_object
+
+SHORT_SECONDS = 0.05
+"""Longest piece where a plain step is shorter: a delay that is hardly felt."""
+
+STOPPABLE_SECONDS = 0.25
+"""Longest piece while keys are pressed where passes can be stopped: what is lost then. Short pieces
+read slower: on two cores a 1.1B model in Q4_0 reads 62 tokens a second in groups of 4, 87 by 16."""
+
+_PLAIN_STEPS = 1.2
+"""Plain steps that a piece may take where one takes longer: on GPUs, and with weights read from
+disk, several tokens take little more than one."""
+
+QUIET_SECONDS = 10.0
+"""Time without a key after which pieces that can be stopped are as long as in a prompt."""
+
+_CORRECTION = 0.3
+"""Share by which a measured piece corrects the speed of its length. A guess; not measured."""
+
+
+class PieceLength:
+    """Chooses lengths of pieces by the measured cost of passes, and by the pieces read so far.
+
+    costs: of the target's passes, None where they were not measured.
+    """
+
+    def __init__(self, costs: Callable[[], CostModel | None]) -> None:
+        self._costs = costs
+        self._measured: dict[int, float] = {}
+
+    def choose(self, most: int, silence: float, *, stops_passes: bool) -> int:
+        """Number of tokens of the next piece; most: the longest pass of the context.
+
+        silence: seconds since the last key. stops_passes: whether a piece can be stopped.
+        """
+        if stops_passes and silence >= QUIET_SECONDS:
+            return most
+        longest = STOPPABLE_SECONDS if stops_passes else SHORT_SECONDS
+        longest = max(longest, _PLAIN_STEPS * (self.seconds(1) or 0.0))
+        length = min(GROUP, most)
+        while 2 * length <= most and (self.seconds(2 * length) or longest + 1.0) <= longest:
+            length *= 2
+        return length
+
+    def observe(self, count: int, seconds: float) -> None:
+        """Take in the time of a piece."""
+        known = self._measured.get(count, seconds)
+        self._measured[count] = known + _CORRECTION * (seconds - known)
+
+    def seconds(self, count: int) -> float | None:
+        """Expected seconds of a piece of so many tokens, None while nothing is known.
+
+        In proportion to the longest shorter pass where none of this length is known: too long
+        rather than too short.
+        """
+        if count in self._measured:
+            return self._measured[count]
+        costs = self._costs()
+        if costs is not None and count <= costs.largest:
+            return costs.seconds(count)
+        shorter = [length for length in self._measured if GROUP <= length < count]
+        if shorter:
+            nearest = max(shorter)
+            return self._measured[nearest] * count / nearest
+        if costs is not None and count > 1:
+            return costs.seconds(costs.largest) * count / costs.largest
+        return None
+
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class AheadTime:
+    """Processor seconds of reading ahead: of text that was then asked, and of text that was not."""
+
+    used: float = 0.0
+    wasted: float = 0.0
+
+    @classmethod
+    def kept(cls, paths: Paths) -> Self:
+        """Totals of all sessions; zeros if none are kept."""
+        return cls._parsed(read_object(paths.read_ahead))
+
+    def __add__(self, other: "AheadTime") -> "AheadTime":
+        return AheadTime(self.used + other.used, self.wasted + other.wasted)
+
+    def keep(self, paths: Paths) -> None:
+        """Add these seconds to the totals; a failure to write is ignored."""
+        if self.used <= 0.0 and self.wasted <= 0.0:
+            return
+
+        def added(value: dict[str, Any]) -> dict[str, Any]:
+            before = self._parsed(value)
+            return {
+                "schema": SCHEMA,
+                "used_seconds": before.used + self.used,
+                "wasted_seconds": before.wasted + self.wasted,
+            }
+
+        change_object(paths.read_ahead, added)
+
+    @classmethod
+    def _parsed(cls, value: dict[str, Any]) -> Self:
+        if value.get("schema") != SCHEMA:
+            return cls()
+        return cls(_seconds(value.get("used_seconds")), _seconds(value.get("wasted_seconds")))
+
+
+def _seconds(value: object) -> float:
+    try:
+        seconds = float(value) if isinstance(value, int | float) else 0.0
+    except OverflowError:  # of a huge integer
+        return 0.0
+    return seconds if 0.0 <= seconds < math.inf else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Tokens from start to end of a context, and the processor seconds of reading them."""
+
+    start: int
+    end: int
+    seconds: float
+    is_drafters: bool
+
+    def upto(self, length: int) -> "_Piece":
+        """The part of it before a length."""
+        if self.end <= length:
+            return self
+        end = max(self.start, min(self.end, length))
+        share = (end - self.start) / (self.end - self.start)
+        return replace(self, end=end, seconds=share * self.seconds)
+
+
+class ReadPieces:
+    """Pieces read for the next message, by their places in the context."""
+
+    def __init__(self) -> None:
+        self._pieces: list[_Piece] = []
+        self.wasted = 0.0
+        """Processor seconds spent on what was taken back since the last message."""
+        self._again = 0.0
+        """Processor seconds of what is the same, but was taken back to be read again."""
+
+    def add(self, start: int, end: int, seconds: float, *, is_drafters: bool = False) -> None:
+        """Note a piece that was read; is_drafters: by drafters, after the target."""
+        self._pieces.append(_Piece(start, end, seconds, is_drafters))
+
+    def lost(self, seconds: float) -> None:
+        """Note time of a piece that was stopped or failed."""
+        self.wasted += seconds
+
+    def cut(self, length: int) -> None:
+        """Note that no more than so many tokens are kept."""
+        self.wasted += self._removed(length)
+
+    def read_again(self, length: int) -> None:
+        """Note that all beyond so many tokens is read again as it is: it was not in vain."""
+        self._again += self._removed(length)
+
+    def _removed(self, length: int) -> float:
+        """Remove what was read beyond a length; returns its seconds."""
+        before = sum(piece.seconds for piece in self._pieces)
+        self._pieces = [piece.upto(length) for piece in self._pieces if piece.start < length]
+        return before - sum(piece.seconds for piece in self._pieces)
+
+    def take_wasted(self) -> AheadTime:
+        """The time that was wasted, which is then no longer counted."""
+        wasted, self.wasted = self.wasted, 0.0
+        return AheadTime(0.0, wasted)
+
+    def settle(self, length: int) -> tuple[int, AheadTime]:
+        """Close the account of a message that begins with so many tokens of the context.
+
+        Returns how many of them were read ahead, and the time that was used and wasted.
+        """
+        self.cut(length)
+        tokens = sum(piece.end - piece.start for piece in self._pieces if not piece.is_drafters)
+        time = AheadTime(sum(piece.seconds for piece in self._pieces) + self._again, self.wasted)
+        self._pieces, self.wasted, self._again = [], 0.0, 0.0
+        return tokens, time
+
 
 _WORTHWHILE = 64
 """Tokens after which a lasting checkpoint of a running state is worth its memory, as in prompts. A

@@ -8,23 +8,22 @@ from pathlib import Path
 from typing import Protocol
 
 from app.bench.results import ALWAYS, PLAIN, DraftSeconds
+from app.drafting import draft_spec
 from app.drafting.drafter_building import DrafterEnvironment, DrafterHandle
-from app.drafting.spec import draft_spec
-from app.drafting.spec.drafter_node import LOOKUP, SELF
+from app.drafting.drafter_node import LOOKUP, SELF
 from app.engine.session import Session
 from app.engine.session_drafters import Drafting
-from app.engine.shared_memory import built
+from app.engine.weight_budget import built
 from backends.base import Model, SpecchatError, Warping
-from backends.engines.backend_names import MLX
-from backends.engines.baselines import baseline_engines
-from decoding.current_drafter import always
+from backends.engines.backend_selection import MLX
+from backends.engines.model_loading import baseline_engines
 from decoding.draft import Drafter
-from decoding.drafters.lookup.prompt_lookup import PromptLookup
-from decoding.drafters.model.draft_model import DraftModel
+from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.lookup import PromptLookup
 from decoding.events import Step
-from decoding.generation import Limits, generate
+from decoding.generation import Limits, always, generate
 from decoding.planning.controller import Controller
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 from decoding.telemetry import Statistics
 
 FIXED_LENGTHS = (3, 7, 15)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from app.engine.speed.wall import wall
-from decoding.shape import Shape
+from app.engine.metrics import wall
+from decoding.events import Shape
 
 PLAIN = "off"
 AUTO = "auto"

@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 
 from app.bench.methods import Method, Methods, Outcome
 from app.bench.results import PLAIN, Bench, Run
-from app.bench.slow_suite import WARM_UP_TOKENS
-from app.bench.suite import Suite, Task, tasks
+from app.bench.suite import WARM_UP_TOKENS, Suite, Task, tasks
 from app.engine.session import Session, bytes_per_token
 from backends.base import ModelError, UsageError
 from backends.chat.message import Message
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 
 
 @dataclass(frozen=True, slots=True)

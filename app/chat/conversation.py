@@ -1,4 +1,4 @@
-"""A conversation, and the part of it that fits the context."""
+"""What a reply continues, and what it must look like."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
@@ -8,6 +8,7 @@ from typing import Self
 from backends.base import PromptTooLongError
 from backends.chat.chat_template import Prompt
 from backends.chat.message import Message
+from decoding.constraint.grammar import Grammar
 
 
 @dataclass(slots=True)
@@ -65,3 +66,39 @@ class Conversation:
         if len(prompt.tokens) >= n_ctx:
             raise PromptTooLongError(len(prompt.tokens), n_ctx)
         return prompt, dropped
+
+
+@dataclass(frozen=True, slots=True)
+class RawText:
+    """A text to continue as it is, without the chat template."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Infill:
+    """A gap to fill between two texts, for models that were trained to."""
+
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyOptions:
+    """Options of one reply beside its prompt, its sampling and its length.
+
+    stops: texts that end it and are not part of it. grammar: what its text must match, None if
+    anything may come. prediction: text that it will repeat in large parts; it only speeds it up.
+    top_logprobs: of how many of the likeliest tokens the log probability is told at each position,
+    beside that of the token itself; None if none is. shows_control: whether the texts of control
+    tokens are part of its text, as those that open a tool call are.
+    """
+
+    stops: tuple[str, ...] = ()
+    grammar: Grammar | None = None
+    prediction: str = ""
+    top_logprobs: int | None = None
+    shows_control: bool = False
+
+
+USUAL = ReplyOptions()

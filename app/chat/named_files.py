@@ -4,10 +4,10 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from app.chat.attachment import Attachment, AttachmentKind
+from app.chat.attachments import Attachment, AttachmentKind
 from backends.base import UsageError
-from backends.base.regular_file import NotTextError, TooLargeError, read_text
-from backends.chat.whole_characters import whole_characters
+from backends.base.safe_files import NotTextError, TooLargeError, read_text
+from backends.chat.message import whole_characters
 
 _MOST_BYTES = 1 << 20
 _NAMED = re.compile(r'@(?:"([^"\n]+)"|"?(\S{1,1000}))')

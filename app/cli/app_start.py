@@ -1,8 +1,7 @@
-"""Reads what the app starts with: typed options, then variables, then the settings file.
+"""Starts the app with typed options, then variables, then the settings file."""
 
-What resolves names is imported where a name is to be resolved: without one, the app opens sooner.
-"""
-
+import gc
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,19 +9,26 @@ from typer import Context
 
 from app.cli.command import FROM_COMMAND_LINE, source_of
 from app.cli.option_values import checked_option
+from app.cli.terminal import process, stderr
+from app.cli.terminal.process import EXIT_ERROR
+from app.engine.engine import Companion
+from app.engine.status import crash_report
 from app.loading.session_options import AUTO_DRAFT, OFF_DRAFT, SessionOptions, check_ranges
 from app.paths import Paths
 from app.serve.server_options import SERVER_NAMES, ServerOptions
 from app.settings.answering import Answering
-from app.settings.app_start import AppStart
 from app.settings.catalogue import BY_NAME, Value
 from app.settings.in_effect import notice, settings_in_effect
-from app.settings.preferences import preferences_of
+from app.settings.start import AppStart, preferences_of
 from backends.base import SpecchatError, UsageError
-from backends.engines.backend_names import check_backend
+from backends.engines.backend_selection import check_backend
 
 if TYPE_CHECKING:
     from models.reference import HubReference, Reference
+
+# Reads what the app starts with: typed options, then variables, then the settings file.
+#
+# What resolves names is imported where a name is to be resolved: without one, the app opens sooner.
 
 
 def app_start(context: Context, paths: Paths, *, continues: bool) -> AppStart:
@@ -118,7 +124,7 @@ def _check_draft(session: SessionOptions, paths: Paths) -> None:
     """Raises UsageError if a drafter is unknown; some are known only beside their model."""
     if session.draft.lower() in (OFF_DRAFT, AUTO_DRAFT):
         return
-    from app.drafting.spec import draft_spec
+    from app.drafting import draft_spec
     from backends.engines.backend_selection import forms
 
     wanted = forms(session.backend)
@@ -126,10 +132,38 @@ def _check_draft(session: SessionOptions, paths: Paths) -> None:
 
 
 def _target(session: SessionOptions, paths: Paths) -> "Reference | HubReference | None":
-    from app.loading.model_selection import choose_model
+    from app.loading.select import choose_model
     from backends.engines.backend_selection import forms
 
     try:
         return choose_model(session.model, paths, forms(session.backend))
     except SpecchatError:
         return None  # the app reports it, and can load another
+
+
+_PLAIN_TERMINALS = ("dumb", "unknown", "")
+
+
+def can_show_app() -> bool:
+    """Whether the terminal can place the cursor; otherwise the line-by-line chat is used."""
+    return os.name == "nt" or os.environ.get("TERM", "") not in _PLAIN_TERMINALS
+
+
+def open_app(start: AppStart, companion: Companion | None = None) -> None:
+    """Run the app, and end the process with its exit code. companion: what runs beside it."""
+    gc.disable()  # until the app has started: all that is made now stays
+    from app.tui.app import run
+
+    paths, code = Paths.of_this_user(), EXIT_ERROR
+    try:
+        with process.other_screen():
+            code = run(start, paths, companion)
+    except SpecchatError:
+        raise
+    except Exception as error:
+        report = crash_report(error, paths)
+        remedy = f"`specchat --continue` opens the chat as it was saved. {report.remedy}"
+        stderr.show_error(SpecchatError(report.what, report.why, remedy))
+    # A model that is still loading would delay the end of the interpreter, and MLX calls the
+    # interpreter after its thread has ended, which aborts the process.
+    process.leave(code)

@@ -11,14 +11,14 @@ from backends.base import SpecchatError
 
 def backends(incomplete: str) -> list[str]:
     """Values of --backend."""
-    from backends.engines.backend_names import BACKENDS
+    from backends.engines.backend_selection import BACKENDS
 
     return _starting(incomplete, BACKENDS)
 
 
 def clients(incomplete: str) -> list[str]:
     """Values of --print-config."""
-    from app.serve.clients.client_config import CLIENTS
+    from app.serve.clients import CLIENTS
 
     return _starting(incomplete, CLIENTS)
 
@@ -67,7 +67,7 @@ def catalogue_models(incomplete: str) -> list[str]:
 
 def drafters(incomplete: str) -> list[str]:
     """Values of --draft; in a comma list, the last drafter is completed."""
-    from app.drafting.spec import draft_spec
+    from app.drafting import draft_spec
 
     head, comma, last = incomplete.rpartition(",")
     names = dict.fromkeys([*draft_spec.WORDS, *models(last)])
@@ -89,7 +89,7 @@ def presets(incomplete: str) -> list[str]:
 
 def chats(incomplete: str) -> list[tuple[str, str]]:
     """Numbers of saved chats with their titles, the latest first."""
-    from app.history.derived_data import open_history
+    from app.history.store import open_history
     from app.paths import Paths
 
     paths = Paths.of_this_user()

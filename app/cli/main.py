@@ -9,14 +9,13 @@ from typer import core
 from typer import main as typer_main
 
 from app.cli import options, settings
+from app.cli.app_start import can_show_app, open_app
 from app.cli.command import Command, Group, OptionalJsonFile, keep_defaults
-from app.cli.screen import can_show_app, open_app
 from app.cli.terminal import interrupt, process, stderr, stdout
-from app.cli.terminal.exit_codes import EXIT_DONE, EXIT_ERROR, EXIT_INTERRUPTED, exit_code
-from app.end_signals import code_after
-from app.engine.crash_report import crash_report
-from app.paths import Paths
-from app.private_folders import tighten
+from app.cli.terminal.process import EXIT_DONE, EXIT_ERROR, EXIT_INTERRUPTED, exit_code
+from app.engine.status import crash_report
+from app.paths import Paths, tighten
+from app.process import code_after
 from backends.base import SpecchatError, UsageError
 
 _COMMANDS = (
@@ -126,7 +125,7 @@ def start(
             'Use `specchat ask "…"` in scripts, or `specchat chat` to talk through pipes.',
         )
     if can_show_app():
-        from app.cli.app_start import app_start, server_start  # only the app needs it
+        from app.cli.app_start import app_start, server_start
         from app.serve.serving import serving
 
         paths = Paths.of_this_user()

@@ -27,8 +27,7 @@ from app.settings.catalogue import (
 )
 from app.settings.in_effect import CAUTIOUS
 from backends.base import SpecchatError, UsageError
-from decoding.sampling.lossy_rule import LossyRule, parse_lossy
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import LossyRule, SamplingSettings, parse_lossy
 
 _SESSION_NAMES = [field.name for field in fields(SessionOptions)]
 

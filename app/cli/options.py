@@ -10,9 +10,8 @@ import typer
 from app.cli import completion
 from app.loading.session_options import AUTO_LAYERS, STREAM_AUTO
 from app.settings.catalogue import BY_NAME, DEFAULT_MAX_TOKENS, LOSSY, variable_of
-from app.settings.listening import DEFAULT_HOST, DEFAULT_PORT
-from decoding.sampling.lossy_rule import OFF
-from decoding.sampling.sampling_settings import SamplingSettings
+from app.settings.values import DEFAULT_HOST, DEFAULT_PORT
+from decoding.sampling.settings import OFF, SamplingSettings
 
 _USUAL = SamplingSettings()
 

@@ -3,17 +3,13 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from app.chat.attachment import Attachment
-from app.chat.attachments import with_pastes, without_files
+from app.chat.attachments import Attachment, with_pastes, without_files
 from app.chat.conversation import Conversation
-from app.dialogue.merging import merge
-from app.dialogue.queued import Queued
 from app.dialogue.saver import Saver
-from app.dialogue.tree import Tree
-from app.dialogue.turn import ASSISTANT, USER, Turn, full_text, path_to
+from app.dialogue.tree import ASSISTANT, USER, Queued, Tree, Turn, full_text, merge, path_to
 from app.history import History, HistoryError
-from app.history.chat import title_of
 from app.history.export import write_export
+from app.history.records import title_of
 from app.settings.answering import restored, stored
 from app.settings.catalogue import Value
 from backends.base import UsageError

@@ -3,12 +3,10 @@
 from dataclasses import dataclass
 
 from app.ahead.expected import Expected
-from app.chat.attachment import Attachment
-from app.chat.attachments import in_full
+from app.chat.attachments import Attachment, in_full
 from app.chat.conversation import Conversation
 from app.dialogue.dialogue import Dialogue
-from app.dialogue.queued import Queued
-from app.dialogue.turn import USER, Turn
+from app.dialogue.tree import USER, Queued, Turn
 from backends.chat.message import Message
 
 _MOST_CHARACTERS = 2_000_000

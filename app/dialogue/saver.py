@@ -2,11 +2,9 @@
 
 from collections.abc import Callable, Mapping
 
-from app.dialogue.queued import Queued
-from app.dialogue.tree import Tree
-from app.dialogue.turn import ASSISTANT, Turn, may_continue, path_to
+from app.dialogue.tree import ASSISTANT, Queued, Tree, Turn, may_continue, path_to
 from app.history import History, HistoryError
-from app.history.writer import own_writer
+from app.history.records import own_writer
 
 _SETTERS: Mapping[str, Callable[[History, int, str], None]] = {
     "title": History.rename,

@@ -5,37 +5,31 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 
 from app.drafting import self_speculation
-from app.drafting.branching import Branching
-from app.drafting.composed_drafter import Composer
-from app.drafting.drafter_environment import DrafterEnvironment
-from app.drafting.drafter_handle import DrafterHandle
-from app.drafting.drafter_id import composed
+from app.drafting.composed_drafter import Branching, Composer
+from app.drafting.drafter_handle import DrafterEnvironment, DrafterHandle
 from app.drafting.drafter_model import open_drafter, tried
+from app.drafting.drafter_node import DrafterNode, NodeKind, PathsSettings, TreeSettings, composed
 from app.drafting.model_source import LoadedDrafter, source_of
 from app.drafting.overlap import Overlap
-from app.drafting.spec.branching_spec import PathsSettings, TreeSettings
-from app.drafting.spec.drafter_node import DrafterNode, NodeKind
 from app.learned.acceptance_memory import AcceptanceMemory
 from app.learned.calibrations import CONTEXT, Calibrations
-from app.learned.ngram_file import NgramFile
-from app.learned.ngram_memory import NgramMemory
+from app.learned.ngram_memory import NgramFile, NgramMemory
 from app.paths import Paths
-from app.settings.learning import may_index, may_learn
+from app.settings.in_effect import may_index, may_learn
 from backends.base import Context, DraftUnavailableError, Model
-from backends.engines.engine_resources import separate_gpus
+from backends.engines.engine_facts import separate_gpus
 from backends.hardware.host import available_memory
 from decoding.draft import Drafter
-from decoding.drafters.lookup.prompt_lookup import PromptLookup
-from decoding.drafters.model.draft_model import DraftModel
-from decoding.drafters.ngram.ngram import Ngram
+from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.lookup import PromptLookup
+from decoding.drafters.ngram import Ngram
 from decoding.drafters.retrieval.corpus import Corpus
 from decoding.drafters.retrieval.retrieval import Retrieval
-from decoding.estimation.acceptance_estimates import POSITION_PRIOR, TRAINED_PRIOR
+from decoding.estimation.acceptance import POSITION_PRIOR, TRAINED_PRIOR
 from decoding.estimation.cost import CostModel, DraftCost
 from decoding.planning.managed_drafter import ManagedDrafter
-from models.metadata.fingerprint import fingerprint
+from models.metadata.identity import fingerprint, vocabulary_digest
 from models.metadata.memory_bill import bill
-from models.metadata.vocabulary_match import vocabulary_digest
 
 _FOLDER_DIGITS = 24
 

@@ -3,21 +3,71 @@
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Self
 
 from app.builtin_prompts import built_in_prompts
-from app.drafting.vocabulary_translation import VocabularyTranslation
 from app.loading.target_context import TargetContext
-from backends.base import Context, DraftUnavailableError, Model, Rollback
+from backends.base import Context, DraftUnavailableError, Model, Rollback, Tokenizer
 from decoding.draft import Drafter
-from decoding.drafters.cross_vocabulary.follower import Follower
-from decoding.drafters.cross_vocabulary.retokenizer import Retokenizer
+from decoding.drafters.block_draft import BlockDraft, drafter_of_head
+from decoding.drafters.cross_vocabulary.follower import Follower, Retokenizer
 from decoding.drafters.cross_vocabulary.shared_tokens import AcrossVocabularies
-from decoding.drafters.cross_vocabulary.shared_vocabulary import same_control
 from decoding.drafters.cross_vocabulary.text_level import TextLevel
-from decoding.drafters.model.of_head import drafter_of_head
+from decoding.drafters.cross_vocabulary.vocabularies import (
+    SharedVocabulary,
+    Speller,
+    TokenBytes,
+    same_control,
+)
 from decoding.estimation.acceptance import Acceptance
 from decoding.estimation.trial import MOST_SAID, Guess, trial, trial_across, trial_of_head
-from models.metadata.vocabulary_match import require_same_vocabulary
+from models.metadata.identity import require_same_vocabulary
+
+_LEAST_READABLE = 0.9
+"""Share of ordinary text that the drafter's vocabulary must be able to spell."""
+
+
+@dataclass(frozen=True, slots=True)
+class VocabularyTranslation:
+    """The vocabularies of target and drafter. in_text: share of shared tokens in ordinary text."""
+
+    ours: TokenBytes
+    theirs: TokenBytes
+    speller: Speller
+    their_speller: Speller
+    shared: SharedVocabulary
+    in_text: float
+
+    @classmethod
+    def of(cls, target: Tokenizer, drafter: Tokenizer) -> Self | None:
+        """Compare two vocabularies; None if the drafter's cannot spell ordinary text."""
+        ours, theirs = TokenBytes.of(target), TokenBytes.of(drafter)
+        speller, their_speller = Speller(target, ours), Speller(drafter, theirs)
+        text = " ".join(prompt.text for prompt in built_in_prompts()).encode()
+        if len(theirs.joined(their_speller.spell(text))) < _LEAST_READABLE * len(text):
+            return None
+        shared = SharedVocabulary.of(target, ours, drafter, theirs)
+        in_text = shared.share_of(speller.spell(text))
+        return cls(ours, theirs, speller, their_speller, shared, in_text)
+
+    @property
+    def words(self) -> str:
+        """The shares in words."""
+        of_all, in_text = _percent(self.shared.share), _percent(self.in_text)
+        return f"{of_all} of its tokens are shared, {in_text} in ordinary text"
+
+
+def _percent(share: float) -> str:
+    """Rounded down, so that 100 % means all."""
+    return f"{int(100 * share)} %"
+
+
+def why_no_line(drafter: Drafter, target: Model) -> str:
+    """Why a drafter model is none of these, in words."""
+    if isinstance(drafter, BlockDraft):
+        return f"{drafter.name} drafts whole blocks"
+    return f"{drafter.name} has another vocabulary than {target.info.name}"
+
 
 _ENOUGH_SHARED = 0.5
 """Share of the tokens of ordinary text; with fewer shared, drafts are translated as text."""

@@ -1,26 +1,63 @@
-"""Where the model of a drafter comes from: a file, the target itself, or a head beside it."""
+"""Where the model of a drafter comes from, and which engine runs it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from app.drafting import self_drafter
-from app.drafting.drafter_engine import drafter_backend, load_drafter
-from app.drafting.drafter_environment import DrafterEnvironment
-from app.drafting.spec.drafter_node import HEADS, DrafterNode, NodeKind
-from app.drafting.spec.head_reference import head_beside, head_of_catalogue, why_without
+from app.drafting.draft_spec import head_beside, head_of_catalogue, why_without
+from app.drafting.drafter_handle import DrafterEnvironment
+from app.drafting.drafter_node import HEADS, DrafterNode, NodeKind
 from app.learned.tuned_recipe import own_recipe, set_aside_unusable
-from app.loading.fetch_model import facts_before
-from app.loading.memory_plan import drafter_context, head_context
-from backends.base import Context, DraftUnavailableError, Head, Model
-from backends.engines.backend_names import LLAMACPP
-from backends.engines.head_support import refuse_unread_head
-from backends.engines.model_loading import derives
+from app.loading.checked_loader import ProvenModels
+from app.loading.placement import drafter_context, head_context
+from app.loading.select import facts_before
+from backends.base import Context, DraftUnavailableError, Head, Model, UsageError
+from backends.engines.backend_selection import LLAMACPP, MLX, backend_for
+from backends.engines.engine_facts import Runner, expected_runner
+from backends.engines.model_loading import derives, refuse_unread_head
 from backends.files.gguf_drafter import TrainedKind
 from models.metadata.head_facts import head_facts
-from models.metadata.model_facts import ModelFacts, facts_of
+from models.metadata.memory_bill import ModelFacts, facts_of
 from models.metadata.trained_drafters import drafter_alone, drafter_of, expected_backend
 from models.reference import HubReference, Reference, entry_of
+
+# Chooses the engine of a drafter, which may differ from the target's.
+#
+# The two exchange only tokens and rows of probabilities.
+
+
+def drafter_backend(path: Path, wanted: str) -> str:
+    """The wanted backend if it can run this drafter, else one that can.
+
+    Raises:
+        ModelError: no backend can, or the file is missing or damaged.
+    """
+    try:
+        return backend_for(path, wanted)
+    except UsageError:
+        return backend_for(path)
+
+
+def load_drafter(
+    models: ProvenModels, path: Path, wanted: str, threads: int | None, gpu_layers: int | None
+) -> Model:
+    """Load a drafter with the backend chosen for it.
+
+    Raises:
+        ModelError: it cannot be loaded.
+    """
+    backend = drafter_backend(path, wanted)
+    return models.load(path, threads, None if backend == MLX else gpu_layers, backend)
+
+
+def drafter_runner(path: Path, wanted: str, threads: int | None, gpu_layers: int | None) -> Runner:
+    """Engine, device and threads that load_drafter would run a drafter with.
+
+    Raises:
+        ModelError: no backend can run it here.
+    """
+    return expected_runner(drafter_backend(path, wanted), threads, gpu_layers)
 
 
 @dataclass(frozen=True, slots=True)

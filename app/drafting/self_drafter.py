@@ -4,14 +4,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from app.loading.proven_models import ProvenModels
+from app.loading.checked_loader import ProvenModels
 from app.paths import Paths
 from backends.base import Model, ModelInfo
 from backends.engines.model_loading import derive, derives
-from models.metadata.fingerprint import fingerprint
-from models.metadata.model_facts import ModelFacts, facts_of
-from models.self_draft.file_size import kept_share, weights_made
-from models.self_draft.recipe import Recipe
+from models.metadata.identity import fingerprint
+from models.metadata.memory_bill import ModelFacts, facts_of
+from models.self_draft.recipe import Recipe, kept_share, weights_made
 from models.self_draft.self_draft_store import SelfDrafts
 from models.tuning.recipe_gain import Prospect
 

@@ -1,10 +1,10 @@
 """Builds jacobi and lookahead, which draft from guesses computed in the target's own passes."""
 
-from app.drafting.spec.drafter_node import DrafterNode, NodeKind
+from app.drafting.drafter_node import DrafterNode, NodeKind
 from app.learned.acceptance_memory import AcceptanceMemory
 from backends.base import ContextFacts, DraftUnavailableError, ModelInfo
-from decoding.drafters.lookahead.jacobi import Jacobi
-from decoding.drafters.lookahead.lookahead import Lookahead, LookaheadShape
+from decoding.drafters.jacobi import Jacobi
+from decoding.drafters.lookahead import Lookahead, LookaheadShape
 from decoding.estimation.cost import CostModel, DraftCost, TreeCosts, TreeSize
 from decoding.planning.draft_length import predicted_speedup
 from decoding.planning.managed_drafter import ManagedDrafter

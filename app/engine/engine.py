@@ -12,29 +12,25 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING
 
-from app.ahead.ahead_state import AheadState
-from app.ahead.expected import Expectation, Expected
-from app.ahead.idle_work import IdleTime
-from app.ahead.job_queue import Job, JobQueue, in_turn
-from app.engine.asking.answer import Answer, Request, Stage
-from app.engine.asking.preparations import Preparations
-from app.engine.crash_report import crash_report
-from app.engine.engine_status import Loaded, Phase, Status
+from app.ahead.expected import AheadState, Expectation, Expected
+from app.engine.answer import Answer, Request, Stage
+from app.engine.jobs import IdleTime, Job, JobQueue, in_turn
+from app.engine.prompt_builder import Preparations, TokenCounts
 from app.engine.reply import Reply, new_reply
-from app.engine.token_counts import TokenCounts
-from app.large_blocks import return_large_blocks
+from app.engine.status import Loaded, Phase, Status, crash_report
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
-from app.settings.reading_ahead import DEFAULT_AHEAD_WASTE
-from app.settings.served_at import ServedAt
+from app.process import return_large_blocks
+from app.settings.start import ServedAt
+from app.settings.values import DEFAULT_AHEAD_WASTE
 from backends.base import ModelError, PassStoppedError, SpecchatError
 from backends.base.pass_stop import stopping_passes
 
 if TYPE_CHECKING:
-    from app.engine.active_session import ActiveSession
+    from app.drafting.choose.drafter_info import Ranking
+    from app.engine.idle_tasks import ActiveSession
     from app.engine.session import Session
-    from app.loading.streaming.outlook import StreamOfferError
-    from app.pairing.ranking import Ranking
+    from app.loading.streaming import StreamOfferError
     from backends.chat.chat_template import Prompt
 
 _PUBLISH_SECONDS = 0.1
@@ -173,7 +169,7 @@ class Engine:
 
     def stream(self, offer: "StreamOfferError") -> None:
         """Load a model that does not fit and is to be read from disk, from now on."""
-        from app.loading.streaming.agreed_models import AgreedModels
+        from app.loading.streaming import AgreedModels
 
         AgreedModels(self.paths.agreed_models).add(offer.path)
         self.load(offer.model)
@@ -308,7 +304,7 @@ class Engine:
         self._status = Status(Phase.LOADING, "loading")
         self._close_session()
         from app.ahead.reading_ahead import AheadPorts
-        from app.engine.active_session import ActiveSession
+        from app.engine.idle_tasks import ActiveSession
         from app.engine.session_opening import open_session
 
         opened = self._open or open_session
@@ -432,8 +428,8 @@ class Engine:
             self._active.reading.expect_nothing()
 
     def _fill(self, answer: Answer) -> None:
-        from app.engine.asking.asked_prompt import prompt_for
-        from app.engine.reply_metrics import reply_metrics
+        from app.engine.metrics import reply_metrics
+        from app.engine.prompt_builder import prompt_for
 
         active, request = self._active, answer.request
         if active is None:
@@ -464,7 +460,7 @@ class Engine:
                 self._status = replace(self._status, loaded=Loaded.of(session))
 
     def _stream(self, session: "Session", answer: Answer, prompt: "Prompt", reply: Reply) -> None:
-        from app.engine.reply_metrics import reply_metrics
+        from app.engine.metrics import reply_metrics
 
         request = answer.request
         published = 0.0

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from decoding.constraint.grammar import GrammarKind
-from decoding.events import FinishReason
-from decoding.sampling.lossy_rule import LossyRule
-from decoding.sampling.token_logprob import TokenLogprob
+from decoding.events import FinishReason, TokenLogprob
+from decoding.sampling.settings import LossyRule
 from decoding.telemetry import Statistics
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ import math
 from dataclasses import asdict
 from typing import Any
 
+from app.engine.metrics import ReplyMetrics, reply_metrics
 from app.engine.reply import Reply
-from app.engine.reply_metrics import ReplyMetrics, reply_metrics
 from app.engine.session import Session
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 
 SCHEMA = 1
 

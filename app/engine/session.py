@@ -5,38 +5,32 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial as partial_of
 
-from app.chat.conversation import Conversation
-from app.chat.reply_options import USUAL, ReplyOptions
+from app.chat.conversation import USUAL, Conversation, ReplyOptions
+from app.drafting import draft_spec
 from app.drafting.drafter_building import DrafterEnvironment
-from app.drafting.one_reply.drafters_of_reply import drafters_of
-from app.drafting.one_reply.reply_drafters import ReplyDrafters
-from app.drafting.spec import draft_spec
+from app.drafting.reply_drafters import ReplyDrafters, drafters_of
 from app.engine.reply import Reply
 from app.engine.session_drafters import Drafting, build
-from app.engine.shared_memory import SharedMemory
-from app.learned.plain_replies import ENOUGH_PLAIN_STEPS, PlainReplies, PlainReply
-from app.loading.fetch_model import fetch_model
-from app.loading.model_selection import remember_model
+from app.engine.weight_budget import SharedMemory
+from app.learned.speeds import ENOUGH_PLAIN_STEPS, PlainReplies, PlainReply
+from app.loading.select import fetch_model, remember_model
 from app.loading.session_options import SessionOptions
 from app.loading.target_context import TargetContext
 from app.paths import Paths
-from app.structured_output.reply_constraints import ReplyConstraints
+from app.structured_output import ReplyConstraints
 from backends.base import ContextFacts, Model, ModelInfo, UsageError
-from backends.chat.channels import ChannelSpeller
 from backends.chat.chat_template import ChatTemplate, Prompt, with_bos
-from backends.chat.message import Message, Tool
-from backends.chat.thinking import ThinkingSpeller
-from backends.chat.whole_characters import whole_characters
+from backends.chat.message import Message, Tool, whole_characters
+from backends.chat.reply_form import ChannelSpeller, ThinkingSpeller
 from backends.engines.backend_selection import Form, forms
 from backends.hardware.bandwidth import Bandwidth
 from backends.hardware.energy import Energy, EnergyMeter
 from backends.streaming.disk_speed import DiskSpeed
 from decoding.constraint.constraint import Constraint
-from decoding.events import Event, Finish, Prefill, Step
+from decoding.events import Event, Finish, Prefill, Step, TokenLogprob
 from decoding.generation import Limits, generate
 from decoding.planning.controller import Controller
-from decoding.sampling.sampling_settings import SamplingSettings
-from decoding.sampling.token_logprob import TokenLogprob
+from decoding.sampling.settings import SamplingSettings
 from decoding.text import TextStream, spelling
 from models.reference import HubReference, Reference
 

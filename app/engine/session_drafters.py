@@ -6,25 +6,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app.drafting import self_speculation
+from app.drafting.choose import automatic
+from app.drafting.choose.candidates import own
+from app.drafting.choose.drafter_info import Target
+from app.drafting.choose.pair_knowledge import Knowledge
+from app.drafting.draft_spec import DraftSpec
 from app.drafting.drafter_building import Builder, DrafterEnvironment, DrafterHandle
-from app.drafting.spec.draft_spec import DraftSpec
-from app.drafting.spec.drafter_node import NodeKind
+from app.drafting.drafter_node import NodeKind
 from app.learned.acceptance_memory import AcceptanceMemory
 from app.learned.calibrations import Calibrations
-from app.loading.memory_plan import MemoryPlan
-from app.pairing import automatic
-from app.pairing.candidate import Target
-from app.pairing.candidates import own
-from app.pairing.pair_knowledge import Knowledge
+from app.loading.placement import MemoryPlan
 from backends.base import DownloadError, DraftUnavailableError, ModelError
 from backends.hardware.host import available_memory
-from decoding.drafters.ngram.ngram import Ngram
-from decoding.drafting_state import Shortfall, State
+from decoding.drafters.ngram import Ngram
 from decoding.estimation.cost import CostModel
 from decoding.estimation.text_kind import TextKindReader
+from decoding.events import Shortfall, State
 from decoding.planning.controller import Controller
 from decoding.planning.parking import DrafterStatus, least_shortfall, overall
-from models.metadata.model_facts import facts_of
+from models.metadata.memory_bill import facts_of
 from models.reference import Reference
 
 _ENOUGH_STEPS = 32.0

@@ -6,17 +6,21 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from app.drafting.spec import draft_spec
-from app.drafting.spec.draft_spec import DraftSpec
+from app.drafting import draft_spec
+from app.drafting.choose.memory_choice import SplitChoice, planned_stream
+from app.drafting.draft_spec import DraftSpec
 from app.engine.session import Session, drafter_environment
-from app.engine.shared_memory import SharedMemory, built
-from app.large_blocks import return_large_blocks
-from app.learned.memory_bandwidth import memory_bandwidth
-from app.learned.plain_replies import PlainReplies
-from app.loading.fetch_model import facts_before, fetch_model
-from app.loading.memory_plan import MemoryPlan, open_context, plan
-from app.loading.model_selection import expected_backend, lasting_name, model_choices
-from app.loading.proven_models import ProvenModels
+from app.engine.weight_budget import SharedMemory, built
+from app.learned.speeds import PlainReplies, memory_bandwidth
+from app.loading.checked_loader import ProvenModels
+from app.loading.placement import GpuPlanner, MemoryPlan, can_stream, open_context, plan
+from app.loading.select import (
+    expected_backend,
+    facts_before,
+    fetch_model,
+    lasting_name,
+    model_choices,
+)
 from app.loading.session_options import (
     DEFAULT_CONTEXT,
     STREAM_OFF,
@@ -24,26 +28,20 @@ from app.loading.session_options import (
     SessionOptions,
     check_ranges,
 )
-from app.loading.streaming.gpu_plan import GpuPlanner
-from app.loading.streaming.outlook import Outlook, StreamOfferError, streaming_rate
-from app.loading.streaming.permission import is_agreed, may_stream
-from app.loading.streaming.stream_plan import can_stream
+from app.loading.streaming import Outlook, StreamOfferError, is_agreed, may_stream, streaming_rate
 from app.loading.target_context import TargetContext
-from app.own_files import own_entries
-from app.pairing.split_choice import SplitChoice
-from app.pairing.stream_choice import planned_stream
-from app.paths import Paths
+from app.paths import Paths, own_entries
+from app.process import return_large_blocks
 from backends.base import ModelError, ModelInfo, OutOfMemoryError
-from backends.base.atomic_file import remove_leftovers
+from backends.base.safe_files import remove_leftovers
 from backends.chat.chat_template import ChatTemplate
 from backends.chat.template_process import TemplateProcess
-from backends.engines.backend_names import MLX, check_backend
-from backends.engines.backend_selection import forms
-from backends.engines.engine_resources import free_memory, separate_gpus
+from backends.engines.backend_selection import MLX, check_backend, forms
+from backends.engines.engine_facts import free_memory, separate_gpus
 from backends.hardware.energy import energy_meter
 from backends.hardware.host import available_memory
-from backends.streaming.weight_layout import weight_layout
-from models.metadata.model_facts import ModelFacts, facts_of
+from backends.streaming.weight_plan import weight_layout
+from models.metadata.memory_bill import ModelFacts, facts_of
 from models.reference import HubReference, Reference
 
 _UNLIKE = 0.05

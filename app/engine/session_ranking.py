@@ -9,29 +9,25 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 
+from app.drafting.choose.candidates import candidates, listed, undraftable
+from app.drafting.choose.drafter_info import Candidate, Kind, Pair, Ranking, Target
+from app.drafting.choose.pair_knowledge import Knowledge, unmeasured
 from app.engine.session import Session
 from app.learned.acceptance_memory import AcceptanceMemory
 from app.learned.calibrations import CONTEXT, Calibrations
-from app.learned.disk_speeds import disk_speed
-from app.loading.fetch_model import facts_before
-from app.loading.memory_plan import MemoryPlan, plan
-from app.loading.model_selection import choose_model, expected_backend
-from app.loading.proven_models import ProvenModels
+from app.learned.speeds import disk_speed
+from app.loading.checked_loader import ProvenModels
+from app.loading.placement import MemoryPlan, plan
+from app.loading.select import choose_model, expected_backend, facts_before
 from app.loading.session_options import DEFAULT_CONTEXT, SessionOptions, check_ranges
-from app.loading.streaming.plan_alone import plan_alone
+from app.loading.streaming import plan_alone
 from app.loading.target_context import TargetContext
-from app.pairing.candidate import Candidate, Kind, Target
-from app.pairing.candidates import candidates, listed, undraftable
-from app.pairing.pair_knowledge import Knowledge, unmeasured
-from app.pairing.ranking import Pair, Ranking
 from app.paths import Paths
 from backends.base import OutOfMemoryError, Rollback
-from backends.engines.backend_names import check_backend
-from backends.engines.backend_selection import forms
-from backends.engines.engine_resources import free_memory
+from backends.engines.backend_selection import check_backend, forms
+from backends.engines.engine_facts import free_memory
 from decoding.estimation.cost import CostModel
-from models.metadata.memory_bill import Fit
-from models.metadata.model_facts import facts_of
+from models.metadata.memory_bill import Fit, facts_of
 from models.reference import Reference
 
 

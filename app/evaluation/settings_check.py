@@ -5,21 +5,18 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from app.drafting.spec import draft_spec
-from app.loading.fetch_model import facts_before, fetch_model
-from app.loading.memory_plan import plan
-from app.loading.model_selection import choose_model, expected_backend
+from app.drafting import draft_spec
+from app.loading.placement import can_stream, plan
+from app.loading.select import choose_model, expected_backend, facts_before, fetch_model
 from app.loading.session_options import DEFAULT_CONTEXT, STREAM_OFF, SessionOptions
-from app.loading.streaming.stream_plan import can_stream
 from app.paths import HOME_VARIABLE, Paths
 from app.settings import catalogue, file
 from app.settings.catalogue import BY_NAME, PREFIX, nearest, variable_of
-from app.settings.listening import KEY_VARIABLE
+from app.settings.values import KEY_VARIABLE
 from backends.base import ModelError, OutOfMemoryError, SpecchatError, UsageError, check_context
-from backends.engines.backend_names import AUTO, LLAMACPP
-from backends.engines.backend_selection import forms
-from backends.engines.engine_resources import check_cache_type, check_gpu_layers, free_memory
-from models.metadata.model_facts import ModelFacts, facts_of
+from backends.engines.backend_selection import AUTO, LLAMACPP, forms
+from backends.engines.engine_facts import check_cache_type, check_gpu_layers, free_memory
+from models.metadata.memory_bill import ModelFacts, facts_of
 from models.reference import HubReference, Reference
 
 
@@ -52,7 +49,7 @@ def check_settings(paths: Paths) -> list[Fault]:
     source = str(paths.settings)
     faults = [_fault(key, source, error) for key, error in wrong.items()]
     if keys := settings.get(file.KEYS_TABLE):
-        from app.tui.keymap import usable_keys  # needs Textual, which only the app loads
+        from app.tui.keymap import usable_keys
 
         _, unusable = usable_keys(keys, paths.settings)
         faults += [_fault(file.KEYS_TABLE, source, error) for error in unusable]
@@ -156,7 +153,7 @@ def _rejected(given: _Given, paths: Paths) -> Iterator[tuple[str, SpecchatError]
 def _rejected_theme(given: _Given) -> Iterator[tuple[str, SpecchatError]]:
     if theme := given.values.get("theme"):
         # It needs Textual, which only the app loads.
-        from app.tui.usable_preferences import check_theme
+        from app.tui.keymap import check_theme
 
         try:
             check_theme(str(theme))

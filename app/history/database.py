@@ -10,18 +10,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from app.history.chat import HistoryError
-from app.history.damage import BESIDE, is_damage
+from app.history.records import HistoryError
 from app.history.schema import (
+    BESIDE,
     DamagedFileError,
     ForeignFileError,
     NewerSchemaError,
     connected,
+    is_damage,
     is_odd,
 )
-from backends.base.private_file import FILE_MODE, make_private_folder, private_opener
-from backends.base.regular_file import NotRegularError
-from backends.chat.whole_characters import whole_characters
+from backends.base.safe_files import FILE_MODE, NotRegularError, make_private_folder, private_opener
+from backends.chat.message import whole_characters
 
 _WAIT_SECONDS = 3.0
 """Time to wait for a lock that another program holds."""

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from app.chat.attachments import in_full
-from app.continuation import without_continuation
-from app.history.chat import Chat, HistoryError, Saved
+from app.history.records import Chat, HistoryError, Saved
 from app.history.store import History
+from app.wording import without_continuation
 from backends.base import UsageError
-from backends.base.atomic_file import write_whole
+from backends.base.safe_files import write_whole
 
 SCHEMA = 1
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from app.chat.attachment import Attachment, as_json, from_json
-from app.history.chat import (
+from app.chat.attachments import Attachment, as_json, from_json
+from app.history.database import Database, Value
+from app.history.records import (
     Chat,
     HistoryError,
     Preview,
@@ -16,10 +17,10 @@ from app.history.chat import (
     Version,
     as_number,
     as_text,
+    shown_path,
 )
-from app.history.database import Database, Value
-from app.history.path import shown_path
-from app.history.search import condition
+from app.history.schema import condition
+from app.paths import Paths
 
 _KEPT_SECONDS = 86_400.0
 """How long a removed chat can be restored."""
@@ -347,3 +348,37 @@ class History:
         """The number that a query of one row and column finds, 0 if it finds none."""
         _, rows = self._database.execute(sql, values)
         return as_number(rows[0][0]) if rows else 0
+
+
+# Opening and removing chats together with the data derived from them.
+#
+# What knows that data is imported when some is to be removed, which is seldom.
+
+
+def open_history(paths: Paths, *, repairs: bool = True) -> History:
+    """Open the database; if it deleted removed chats for good, saved prompt caches go too.
+
+    repairs: whether a damaged database is rebuilt; another program that has it open then loses it.
+    A cache holds the tokens of a conversation without naming the chat.
+
+    Raises:
+        HistoryError: the database cannot be used.
+    """
+    history = History.open(paths.history, repairs=repairs)
+    if history.has_purged:
+        from app.prompt_cache.saved_states import SavedStates
+
+        SavedStates(paths.saved_states).clear()
+    return history
+
+
+def remove_chat(history: History, number: int, paths: Paths) -> None:
+    """Remove a chat: from the retrieval index at once, from the database after a day.
+
+    Raises:
+        HistoryError: it cannot be removed.
+    """
+    from decoding.drafters.retrieval.corpus import forget
+
+    history.remove(number)
+    forget(paths.retrieval, number)

@@ -9,28 +9,66 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from math import nan
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+
+import psutil
 
 from app.builtin_prompts import built_in_prompts
-from app.learned.machine_load import ProcessorTimes
-from app.learned.run_key import run_key
+from app.learned.store import run_key
 from app.loading.target_context import TargetContext
 from app.paths import Paths
 from backends.base import BlockContext, Context, Model, ModelInfo
-from backends.engines.runner import Runner
-from decoding.estimation.block_cost import BlockCost
-from decoding.estimation.block_passes import BlockPasses
+from backends.engines.engine_facts import Runner
 from decoding.estimation.calibration import (
     MOST_TOKENS,
+    BlockPasses,
     Passes,
     PassFacts,
     calibrate,
+    combined,
     ends_early,
 )
-from decoding.estimation.combined_measurements import combined
 from decoding.estimation.cost import CostModel, DraftCost, Measured
-from models.json_file import change_object, read_object
+from decoding.estimation.draft_cost import BlockCost
+from models.bounded_files import change_object, read_object
+
+_NEGLIGIBLE = 0.1
+"""Share of the processors that a desktop's background work takes."""
+
+_SHORTEST = 0.2
+"""Seconds; systems count processor time in steps too coarse for less."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorTimes:
+    """Processor seconds spent so far: idle ones of the machine, and those of this process."""
+
+    wall: float
+    idle: float
+    own: float
+
+    @classmethod
+    def now(cls) -> Self:
+        """Read the clocks; idle is not a number where the system does not tell it."""
+        try:
+            times = psutil.cpu_times()
+            idle = times.idle + getattr(times, "iowait", 0.0)
+        except Exception:  # psutil promises none: /proc may be hidden, or another's
+            idle = nan
+        return cls(time.monotonic(), idle, time.process_time())
+
+    def load_until(self, later: "ProcessorTimes") -> float:
+        """Share of the processors that other programs took since, 0 if negligible or unknown."""
+        wall = later.wall - self.wall
+        available = wall * (psutil.cpu_count() or 1)
+        if wall < _SHORTEST:
+            return 0.0
+        others = available - (later.idle - self.idle) - (later.own - self.own)
+        share = min(others / available, 1.0)
+        return share if share > _NEGLIGIBLE else 0.0
+
 
 SCHEMA = 4
 

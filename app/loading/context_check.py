@@ -1,10 +1,9 @@
 """Checks a context size before it is set: what cannot work is refused, and nothing changes."""
 
-from app.loading.memory_plan import plan
 from app.loading.model_list import facts_for_bill
-from app.loading.streaming.stream_plan import stream_plan
+from app.loading.placement import plan, stream_plan
 from backends.base import ModelInfo, UsageError, check_context
-from backends.engines.engine_resources import free_memory
+from backends.engines.engine_facts import free_memory
 from models.metadata.memory_bill import bill
 
 LEAST_CONTEXT = 512

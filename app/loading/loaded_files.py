@@ -8,7 +8,7 @@ from typing import Self
 
 from backends.base import ModelError
 from models.byte_sizes import size_text
-from models.metadata.model_files import model_files
+from models.metadata.identity import model_files
 
 
 @dataclass(frozen=True, slots=True)

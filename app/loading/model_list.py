@@ -1,24 +1,23 @@
-"""Installed models and those of the catalogue, with their size and whether they fit."""
+"""The models to choose from: their size, whether they fit, the speed to expect of them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from app.loading.memory_plan import SMALLEST_CONTEXT
+from app.loading.placement import SMALLEST_CONTEXT, can_stream
 from app.loading.session_options import DEFAULT_CONTEXT
-from app.loading.streaming.stream_plan import can_stream
 from backends.base import SpecchatError
+from backends.engines.backend_selection import LLAMACPP, MLX
 from backends.files.gguf_header import IncompleteFileError
 from backends.hardware.host import available_memory
 from models import catalogue
 from models.byte_sizes import short_size
 from models.catalogue import CatalogueDrafter, DrafterKind, Entry
-from models.metadata.memory_bill import Fit, bill, fit
-from models.metadata.model_facts import ModelFacts, facts_of, facts_of_entry
+from models.metadata.memory_bill import Fit, ModelFacts, bill, facts_of, facts_of_entry, fit
 from models.metadata.trained_drafters import drafter_alone, expected_backend
 from models.reference import Reference, entry_of
 from models.stores.available_models import installed
-from models.stores.installed_model import Installed
+from models.stores.scan import Installed
 
 _RECOMMENDED_SHARE = 0.25
 """Of all memory: leaves room for a context, a drafter and other programs."""
@@ -246,3 +245,106 @@ def _memory(facts: ModelFacts) -> tuple[int, int]:
 def licence_name(licence: str) -> str:
     """Name of a licence as people write it, such as Apache-2.0."""
     return {"apache-2.0": "Apache-2.0", "mit": "MIT"}.get(licence, licence)
+
+
+SUGGESTED_RATES = (8.0, 12.0, 20.0)
+"""Tokens a second that suggested models should reach: from readable to quick."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Memory bandwidth of a device, and the fraction of it that plain decoding reaches.
+
+    bandwidth: bytes per second.
+    """
+
+    bandwidth: float
+    fraction: float
+
+    @classmethod
+    def measured(
+        cls, bandwidth: float | None, rate: float | None, bytes_per_token: int
+    ) -> "Reach | None":
+        """From a model's plain rate; None if bandwidth or rate are unknown.
+
+        The fraction is at most 1: a small model may be read from the processor's cache.
+        """
+        if not bandwidth or not rate:
+            return None
+        return cls(bandwidth, min(rate * bytes_per_token / bandwidth, 1.0))
+
+    def rate(self, bytes_per_token: int | None) -> float | None:
+        """Tokens a second to expect of a model that reads so many bytes; None if unknown."""
+        return self.bandwidth * self.fraction / bytes_per_token if bytes_per_token else None
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """A model to download, and the tokens a second to expect of it."""
+
+    model: Offered
+    rate: float
+
+
+def suggested(offered: Sequence[Offered], reach: Reach | None) -> list[Suggestion]:
+    """Up to three models to download, largest first: those that should reach 8, 12 and 20 tok/s.
+
+    Each is the largest one that fits this machine and needs no login; none where no speed is known.
+    """
+    rated = [
+        Suggestion(model, rate)
+        for model in offered
+        if _can_be_suggested(model) and reach and (rate := reach.rate(model.read_bytes))
+    ]
+    rated.sort(key=lambda suggestion: suggestion.model.size_bytes or 0, reverse=True)
+    chosen: list[Suggestion] = []
+    for least in SUGGESTED_RATES:
+        quick = (one for one in rated if one.rate >= least and one not in chosen)
+        chosen += [one for one in [next(quick, None)] if one is not None]
+    return chosen
+
+
+def _can_be_suggested(model: Offered) -> bool:
+    entry = catalogue.find(model.name)
+    is_open = entry is not None and not entry.is_gated
+    return is_open and not model.is_installed and model.fit is Fit.FITS
+
+
+def about(rate: float | None, *, is_narrow: bool = False) -> str:
+    """An expected rate in words, such as "about 10 tok/s", or "~10 tok/s"; empty if unknown."""
+    if rate is None:
+        return ""
+    if rate < 1.0:
+        return "<1 tok/s" if is_narrow else "under 1 tok/s"
+    return f"{'~' if is_narrow else 'about '}{_two_digits(rate):,} tok/s"
+
+
+def _two_digits(rate: float) -> int:
+    """A rate to two significant digits: it is an estimate."""
+    return round(float(f"{rate:.2g}"))
+
+
+def drafters_in_short(drafters: Sequence[CatalogueDrafter]) -> str:
+    """Short names for a column: "drafters: 0.8b, mtp; with MLX: dspark"; may be empty."""
+    used, with_mlx = _apart(drafters)
+    words = [f"drafters: {', '.join(used)}"] if used else []
+    words += [f"with MLX: {', '.join(with_mlx)}"] if with_mlx else []
+    return "; ".join(words)
+
+
+def drafters_in_sentences(drafters: Sequence[CatalogueDrafter]) -> str:
+    """What drafts for a model, and what others measured with one that was trained for it."""
+    used, with_mlx = _apart(drafters)
+    sentences = [f"Drafts with {', '.join(used)}."] if used else []
+    if with_mlx:
+        sentences.append(f"With MLX: {', '.join(with_mlx)}.")
+    told = next((one for one in drafters if one.published), None)
+    if told is not None:
+        sentences.append(f"Published for {told.alias}, × plain: {told.published}.")
+    return " ".join(sentences)
+
+
+def _apart(drafters: Sequence[CatalogueDrafter]) -> tuple[list[str], list[str]]:
+    """Names of the drafters of a file for llama.cpp, and of those that are for MLX alone."""
+    used = [one.alias for one in drafters if one.runs_on(LLAMACPP)]
+    return used, [one.alias for one in drafters if one.alias not in used and one.runs_on(MLX)]

@@ -6,18 +6,80 @@ start of the program.
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from app.loading.target_context import TargetContext
-from app.prompt_cache.kept_states import KeptState, KeptStates
-from app.prompt_cache.saved_states import SavedStates
-from app.prompt_cache.state_file import SavedState
-from backends.base import ContextFacts, ModelError, ModelInfo
+from app.paths import Paths
+from app.prompt_cache.saved_states import SavedState, SavedStates
+from app.settings.in_effect import settings_in_effect
+from app.settings.values import DEFAULT_PROMPT_MEMORY
+from backends.base import CacheState, ContextFacts, ModelError, ModelInfo
+from backends.hardware.host import available_memory
 from decoding.prefill import common_prefix
-from models.metadata.content_hash import stamp
-from models.metadata.fingerprint import fingerprint
-from models.metadata.model_files import model_files
+from models.metadata.identity import fingerprint, model_files, stamp
+
+
+@dataclass(slots=True, eq=False)
+class KeptState:
+    """A copy of a prompt cache in memory. is_saved: whether it is on disk too."""
+
+    tokens: tuple[int, ...]
+    state: CacheState
+    is_saved: bool = False
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return int(self.state.size)
+
+
+class KeptStates:
+    """Copies of prompt caches, bounded in bytes; the least recently used ones go first.
+
+    most_bytes: the bound now, given the bytes of the copies that are held.
+    """
+
+    def __init__(self, most_bytes: Callable[[int], int]) -> None:
+        self._most_bytes = most_bytes
+        self._states: list[KeptState] = []
+
+    def __iter__(self) -> Iterator[KeptState]:
+        """All of them, the least recently used first."""
+        return iter(list(self._states))
+
+    @property
+    def size(self) -> int:
+        """Bytes of all."""
+        return sum(kept.size for kept in self._states)
+
+    @property
+    def room(self) -> int:
+        """Bytes that a copy may have, perhaps in place of others."""
+        return self._most_bytes(self.size)
+
+    def add(self, tokens: Sequence[int], state: CacheState, *, is_saved: bool = False) -> None:
+        """Keep a copy; others make room for it. Nothing is kept that is beyond the bound."""
+        kept = KeptState(tuple(tokens), state, is_saved)
+        most = self.room
+        if kept.size > most:
+            return
+        while self._states and self.size + kept.size > most:
+            del self._states[0]
+        self._states.append(kept)
+
+    def use(self, kept: KeptState) -> None:
+        """Mark a copy as just used."""
+        if kept in self._states:
+            self._states.remove(kept)
+            self._states.append(kept)
+
+    def remove(self, kept: KeptState) -> None:
+        """Give up a copy."""
+        if kept in self._states:
+            self._states.remove(kept)
+
 
 WORTHWHILE = 64
 """Tokens that saving or restoring a state must spare at least."""
@@ -315,3 +377,14 @@ def state_key(info: ModelInfo, context: ContextFacts) -> bytes:
     size = (context.n_ctx, context.kv_bytes_per_token)
     facts = (fingerprint(info.path), *map(stamp, files), *runner, *size)
     return hashlib.sha256("\n".join(map(str, facts)).encode()).digest()
+
+
+_SHARE_OF_FREE = 0.25
+"""Share of the memory that would be free without the copies. A guess; not measured."""
+
+
+def memory_bound(paths: Paths) -> Callable[[int], int]:
+    """The bound in bytes at any time, given the bytes of the copies then held."""
+    setting = settings_in_effect(paths).values.get("prompt_memory", DEFAULT_PROMPT_MEMORY)
+    most = int(setting) * 1_000_000
+    return lambda held: min(most, int(_SHARE_OF_FREE * (available_memory() + held))) if most else 0

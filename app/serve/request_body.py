@@ -1,14 +1,93 @@
 """Checks the body of a request against the fields that a dialect knows."""
 
 import math
-from typing import Annotated, TypeVar, cast
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, Any, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import PydanticCustomError, from_json
+from pydantic_core import ErrorDetails, PydanticCustomError, from_json
 
-from app.serve.limits import MOST_FIELDS, MOST_ITEMS, MOST_VALUES
-from app.serve.refusal import invalid
-from app.serve.wrong_field import MOST_SHOWN, wrong_field
+from app.serve.refusal import RefusedError, invalid
+from app.serve.server_options import MOST_FIELDS, MOST_ITEMS, MOST_VALUES
+from app.settings.answering import Answering
+from backends.base import UsageError
+from decoding.sampling.settings import SamplingSettings
+
+_WANTED = {
+    "model_type": "an object",
+    "model_attributes_type": "an object",
+    "dict_type": "an object",
+    "list_type": "a list",
+    "string_type": "a string",
+    "int_type": "an integer",
+    "int_from_float": "an integer",
+    "float_type": "a number",
+    "bool_type": "true or false",
+}
+"""Types in words of JSON; pydantic's own are in words of Python, and name our classes."""
+_OF_PYDANTIC = re.compile(r"^\w+ should ")
+MOST_SHOWN = 200
+"""Longest message about one field; it may repeat what was sent."""
+
+
+def wrong_field(error: ValidationError, body: object) -> RefusedError:
+    """The refusal of a body whose check found errors: it tells the first."""
+    # What is read is bounded, so errors are few; pydantic has no way to ask for the first.
+    errors = error.errors(include_url=False, include_input=False)
+    places = [_place(one["loc"], body, is_missing=one["type"] == "missing") for one in errors]
+    # Where several types are possible, what is wrong within one of them tells most.
+    first = places[0]
+    inner = max((place for place in places if place[: len(first)] == first), key=len)
+    found = [one for one, place in zip(errors, places, strict=True) if place == inner]
+    place = ".".join(inner)[:MOST_SHOWN]
+    if found[0]["type"] == "extra_forbidden":
+        return invalid(f"{place} is not supported", place)
+    message = _message(found)
+    if not place:
+        return invalid(message if found[0]["type"] == "too_many_fields" else f"the body {message}")
+    return invalid(f"{place}: {message}"[:MOST_SHOWN], place)
+
+
+def _message(errors: Sequence[ErrorDetails]) -> str:
+    """What is wrong with a value that may be of several types, each with its error."""
+    wanted = [_wanted(error) for error in errors]
+    if all(wanted):
+        return f"must be {' or '.join(dict.fromkeys(wanted))}"
+    error = errors[wanted.index("")]  # its type is right
+    if error["type"] == "missing":
+        return "is missing"
+    if error["type"] == "too_short":
+        least = error.get("ctx", {}).get("min_length", 1)
+        return "must have at least one item" if least == 1 else f"must have at least {least} items"
+    message = _OF_PYDANTIC.sub("must ", error["msg"])
+    return message.partition(" after validation")[0]
+
+
+def _wanted(error: ErrorDetails) -> str:
+    """What a value should have been; "" if the error is another."""
+    if error["type"] == "literal_error":
+        expected = str(error.get("ctx", {}).get("expected", ""))
+        return {"True": "true", "False": "false"}.get(expected, expected)
+    return _WANTED.get(error["type"], "")
+
+
+def _place(parts: tuple[int | str, ...], body: object, *, is_missing: bool) -> tuple[str, ...]:
+    """Where an error is; the names of types that were tried, which no body has, are left out."""
+    place: list[str] = []
+    at = body
+    for number, part in enumerate(parts, start=1):
+        if isinstance(at, dict) and part in at:
+            at = cast("dict[object, object]", at)[part]
+        elif isinstance(at, list) and isinstance(part, int):
+            items = cast("list[object]", at)
+            at = items[part] if part < len(items) else None
+        elif not (is_missing and number == len(parts)):
+            continue
+        place.append(str(part))
+    return tuple(place)
+
 
 _Body = TypeVar("_Body", bound=BaseModel)
 _Item = TypeVar("_Item")
@@ -102,3 +181,35 @@ def _is_finite(value: object) -> bool:
         elif isinstance(item, list):
             waiting += cast("list[object]", item)
     return True
+
+
+def asked_sampling(
+    defaults: Answering, **asked: float | tuple[tuple[int, float], ...] | None
+) -> SamplingSettings:
+    """Settings of one reply; what is None was not asked for.
+
+    Without a seed each request draws its own, unless the server was given one.
+
+    Raises:
+        RefusedError: a value is out of range.
+    """
+    given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+    try:
+        return replace(defaults.for_an_answer(), **given)
+    except UsageError as error:
+        raise _refused(error) from None
+
+
+def seeds(first: int, count: int) -> list[int]:
+    """Seeds of several replies to one request: the first is the one asked for."""
+    return [first, *(_mixed(first, choice) for choice in range(1, count))]
+
+
+def _mixed(seed: int, choice: int) -> int:
+    """Another seed of the same range; neighbours of a seed are often asked for themselves."""
+    return (seed * 6364136223846793005 + choice * 1442695040888963407) % (1 << 63)
+
+
+def _refused(error: UsageError) -> RefusedError:
+    name = error.what.removeprefix("--").partition(" ")[0].replace("-", "_")
+    return invalid(f"{error.what.removeprefix('--')}: {error.why}", name)

@@ -1,24 +1,225 @@
-"""The engine as the server sees it: what is loaded, and the queue in front of it."""
+"""The engine as the server sees it: what is loaded, the queue in front of it, and its metrics."""
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Self
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
 from app.chat.conversation import Conversation
-from app.engine.asking.answer import Answer, Request
+from app.engine.answer import Answer, Request
 from app.engine.engine import Engine
-from app.engine.engine_status import Loaded, Phase
-from app.serve.answers.places import Places
-from app.serve.answers.reply_reader import refusal_of
-from app.serve.answers.turns import Turns
-from app.serve.limits import Limits
-from app.serve.metrics import Metrics
-from app.serve.refusal import RefusalKind, RefusedError
+from app.engine.status import Loaded, Phase
+from app.serve.refusal import RefusalKind, RefusedError, stopped
+from app.serve.reply_reader import refusal_of
+from app.serve.server_options import Limits
 from backends.base import SpecchatError, UsageError
 from backends.chat.message import Message
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
+
+
+class Turns:
+    """A bounded queue; used on the server's event loop alone.
+
+    The engine has a queue of its own, in which a request that nobody waits for any more stays
+    until its turn.
+    """
+
+    def __init__(self, most_waiting: int) -> None:
+        self._most_waiting = most_waiting
+        self._current: Turn | None = None
+        self._waiting: deque[Turn] = deque()
+        self.is_closed = False
+        """Whether the server ends, and nobody's turn comes any more."""
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for their turn."""
+        return len(self._waiting)
+
+    @property
+    def answering(self) -> int:
+        """Requests that are answered."""
+        return int(self._current is not None)
+
+    def check_open(self) -> None:
+        """Check that there is a place.
+
+        Raises:
+            RefusedError: the queue is full or closed.
+        """
+        if self.is_closed:
+            raise stopped()
+        if self._current is not None and len(self._waiting) >= self._most_waiting:
+            what = f"{len(self._waiting)} requests wait already; try again later"
+            raise RefusedError(RefusalKind.BUSY, what)
+
+    def enter(self) -> "Turn":
+        """A place at the end of the queue, to be left by its `with`.
+
+        Raises:
+            RefusedError: the queue is full or closed.
+        """
+        self.check_open()
+        turn = Turn(self)
+        self._waiting.append(turn)
+        self._advance()
+        return turn
+
+    def close(self) -> None:
+        """Let nobody enter, and nobody's turn come; whoever waits is to be told otherwise."""
+        self.is_closed = True
+
+    def leave(self, turn: "Turn") -> None:
+        """Give up a place, wherever it is."""
+        if self._current is turn:
+            self._current = None
+        elif turn in self._waiting:
+            self._waiting.remove(turn)
+        self._advance()
+
+    def _advance(self) -> None:
+        if self._current is None and self._waiting and not self.is_closed:
+            self._current = self._waiting.popleft()
+            self._current.come.set()
+
+
+class Turn:
+    """A place in the queue; come: set once it is its turn."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self.come = asyncio.Event()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._turns.leave(self)
+
+
+class Places:
+    """Places of which only so many are taken at once; used on the server's event loop alone.
+
+    what: what a place is for, as it is told to whom finds none.
+    """
+
+    def __init__(self, most: int, what: str) -> None:
+        self._most = most
+        self._what = what
+        self.taken = 0
+
+    @contextmanager
+    def take(self) -> Generator[None, None, None]:
+        """Hold a place.
+
+        Raises:
+            RefusedError: all are taken.
+        """
+        if self.taken >= self._most:
+            what = f"{self.taken} {self._what} already; try again later"
+            raise RefusedError(RefusalKind.BUSY, what)
+        self.taken += 1
+        try:
+            yield
+        finally:
+            self.taken -= 1
+
+
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+
+_TTFT_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+
+
+class Metrics:
+    """Counters of one server, in a registry of their own."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._registry = registry = CollectorRegistry()
+
+        def counter(name: str, what: str, *labels: str) -> Counter:
+            return Counter(f"specchat_{name}", what, labels, registry=registry)
+
+        def gauge(name: str, what: str) -> Gauge:
+            return Gauge(f"specchat_{name}", what, registry=registry)
+
+        self._responses = counter("responses", "Responses by path and status", "path", "status")
+        self._gone = counter("disconnects", "Requests whose client went away before the end")
+        self._prompt = counter("prompt_tokens", "Tokens of prompts, cached ones included")
+        self._cached = counter("cached_prompt_tokens", "Tokens of prompts that were cached")
+        self._completion = counter("completion_tokens", "Tokens of replies")
+        self._steps = counter("steps", "Passes of the target that gave tokens of replies")
+        self._drafted = counter("drafted_tokens", "Drafted tokens by drafter", "drafter")
+        self._accepted = counter("accepted_tokens", "Accepted tokens by drafter", "drafter")
+        self._prefill = counter("prefill_seconds", "Time spent on reading prompts")
+        self._decode = counter("decode_seconds", "Time from first to last tokens of replies")
+        self._rate = gauge("decode_tokens_per_second", "Decode rate of the last reply")
+        self._speedup = gauge("speedup", "Decode rate of the last reply by that of plain decoding")
+        gauge("requests_waiting", "Requests in the queue").set_function(lambda: turns.waiting)
+        gauge("requests_answering", "Requests being answered").set_function(lambda: turns.answering)
+        self._ttft = Histogram(
+            "specchat_ttft_seconds",
+            "Time from a request's turn to its first token",
+            buckets=_TTFT_BUCKETS,
+            registry=registry,
+        )
+
+    def count_response(self, path: str, status: int) -> None:
+        """Count a response; path: one that is served, so that programs cannot make up labels."""
+        self._responses.labels(path, str(status)).inc()
+
+    def count_gone(self) -> None:
+        """Count a client that went away."""
+        self._gone.inc()
+
+    def count_when_done(self, answer: Answer) -> None:
+        """Count an answer once its figures are final: one that was stopped ends a step later."""
+        uncounted = [answer]
+
+        def count() -> None:
+            if answer.is_done:
+                with contextlib.suppress(IndexError):  # two threads may see that it is done
+                    self.count_reply(uncounted.pop())
+
+        answer.listen(count)
+
+    def count_reply(self, answer: Answer) -> None:
+        """Count what an answer took, complete or not."""
+        metrics = answer.metrics
+        if metrics is None:
+            return
+        self._prompt.inc(metrics.prompt_tokens)
+        self._cached.inc(metrics.cached_prompt_tokens)
+        self._completion.inc(metrics.completion_tokens)
+        self._steps.inc(metrics.steps)
+        self._prefill.inc(metrics.prefill_seconds or 0.0)
+        self._decode.inc(metrics.decode_seconds or 0.0)
+        for name, drafter in metrics.by_drafter.items():
+            self._drafted.labels(name).inc(drafter.drafted)
+            self._accepted.labels(name).inc(drafter.accepted)
+        if metrics.ttft_seconds is not None:
+            self._ttft.observe(metrics.ttft_seconds)
+        if metrics.decode_tokens_per_second is not None:
+            self._rate.set(metrics.decode_tokens_per_second)
+        if metrics.speedup is not None:
+            self._speedup.set(metrics.speedup)
+
+    def text(self) -> bytes:
+        """All of it, as Prometheus reads it."""
+        return generate_latest(self._registry)
+
 
 _LONGEST_SECONDS = 30.0
 """Time for which the note on a template is waited for; it takes a moment."""

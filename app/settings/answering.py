@@ -9,8 +9,7 @@ from typing import cast
 from app.settings import catalogue
 from app.settings.catalogue import BY_NAME, CHAT_KEYS, LOSSY, Value
 from backends.base import UsageError
-from decoding.sampling.lossy_rule import OFF
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import OFF, SamplingSettings
 
 PRESET = "preset"
 _OWN = tuple(key.name for key in CHAT_KEYS if key.name != "system")

@@ -15,18 +15,19 @@ from app.loading.session_options import (
     STREAM_CHOICES,
     check_range,
 )
-from app.settings.listening import DEFAULT_PORT, MOST_PORT
-from app.settings.prompt_memory import DEFAULT_PROMPT_MEMORY, MOST_PROMPT_MEMORY
-from app.settings.reading_ahead import (
+from app.settings.values import (
     AHEAD_AUTO,
     AHEAD_CHOICES,
     DEFAULT_AHEAD_WASTE,
+    DEFAULT_PORT,
+    DEFAULT_PROMPT_MEMORY,
     MOST_AHEAD_WASTE,
+    MOST_PORT,
+    MOST_PROMPT_MEMORY,
 )
 from backends.base import UsageError
-from backends.engines.backend_names import AUTO, BACKENDS, check_backend
-from decoding.sampling.lossy_rule import OFF, parse_lossy
-from decoding.sampling.sampling_settings import SamplingSettings
+from backends.engines.backend_selection import AUTO, BACKENDS, check_backend
+from decoding.sampling.settings import OFF, SamplingSettings, parse_lossy
 
 Value = str | int | float | bool
 

@@ -10,10 +10,8 @@ from app import actions
 from app.settings import catalogue
 from app.settings.catalogue import BY_NAME, PRESET_KEYS, Value
 from backends.base import UsageError
-from backends.base.atomic_file import write_whole
-from backends.base.private_file import make_private_folder
-from backends.base.regular_file import read_text
-from models.bounded_toml import parse_toml
+from backends.base.safe_files import make_private_folder, read_text, write_whole
+from models.bounded_files import parse_toml
 
 KEYS_TABLE, PRESETS_TABLE = "keys", "presets"
 

@@ -8,7 +8,7 @@ from typing import Any
 from app.paths import HOME_VARIABLE, Paths
 from app.settings import catalogue, file
 from app.settings.catalogue import BY_NAME, PREFIX, Value, variable_of
-from app.settings.listening import KEY_VARIABLE
+from app.settings.values import KEY_VARIABLE
 from backends.base import UsageError
 
 CAUTIOUS: Mapping[str, Value] = {"learn": False, "retrieval": False, "offline": True}
@@ -76,3 +76,17 @@ def _variables() -> Iterator[tuple[str, Any]]:
 def _unknown() -> list[str]:
     known = {HOME_VARIABLE, KEY_VARIABLE, *map(variable_of, BY_NAME)}
     return sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
+
+
+def may_learn(paths: Paths) -> bool:
+    """Whether drafters may store what they learn from answers; False if the setting is unusable."""
+    return _is_on("learn", paths)
+
+
+def may_index(paths: Paths) -> bool:
+    """Whether earlier chats may be indexed for drafting; False if the setting is unusable."""
+    return _is_on("retrieval", paths)
+
+
+def _is_on(name: str, paths: Paths) -> bool:
+    return bool(settings_in_effect(paths).values.get(name, BY_NAME[name].default))

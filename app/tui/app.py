@@ -17,21 +17,22 @@ from app.ahead.permission import Permission
 from app.dialogue.dialogue import Dialogue
 from app.engine.engine import Companion, Engine
 from app.history import History, HistoryError
-from app.history.derived_data import open_history
+from app.history.store import open_history
 from app.paths import Paths
-from app.settings.app_start import AppStart
-from app.settings.preferences import Preferences
+from app.settings.start import AppStart, Preferences
 from app.tui.chat_screen import ChatScreen
-from app.tui.keymap import keys_of
+from app.tui.keymap import keys_of, usable_preferences
 from app.tui.keys_bar import shown_key
-from app.tui.look.breakpoints import BREAKPOINTS, HEIGHTS
-from app.tui.look.themes import register_themes
+from app.tui.look import BREAKPOINTS, HEIGHTS, register_themes
 from app.tui.store import Store
-from app.tui.terminal.exit_signals import ExitSignals
-from app.tui.terminal.inert_paste import keep_pastes_inert
-from app.tui.terminal.printable_lines import PrintableLines, show_stand_ins
-from app.tui.terminal.terminal_driver import driver_class, is_gone
-from app.tui.usable_preferences import usable_preferences
+from app.tui.terminal import (
+    ExitSignals,
+    PrintableLines,
+    driver_class,
+    is_gone,
+    keep_pastes_inert,
+    show_stand_ins,
+)
 
 _START_DELAY = 0.05
 """Seconds for the first paint, before loading the model takes the processor."""

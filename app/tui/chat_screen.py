@@ -12,49 +12,43 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from app.actions import ACTIONS, BY_NAME, Action
-from app.chat.attachment import Attachment
-from app.chat.attachments import with_pastes
-from app.chat.cleared_texts import ClearedTexts
-from app.chat.composer_draft import ComposerDraft
+from app.chat.attachments import Attachment, with_pastes
 from app.chat.named_files import read_files
+from app.chat.unsent import ClearedTexts, ComposerDraft
 from app.dialogue.changes import Changes
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.next_request import NextRequest, Typed
 from app.dialogue.settings_editor import SettingsEditor
-from app.dialogue.turn import USER, Turn
+from app.dialogue.tree import USER, Turn
 from app.engine.engine import Engine
-from app.engine.engine_status import Phase
-from app.loading.streaming.outlook import StreamOfferError
+from app.engine.status import Phase
+from app.loading.streaming import StreamOfferError
 from app.settings.answering import Answering
-from app.settings.preferences import Preferences
+from app.settings.start import Preferences
 from app.tui import wording
-from app.tui.commands.app_commands import AppCommands
-from app.tui.commands.chat_commands import ChatCommands
-from app.tui.commands.command import commands_of
-from app.tui.commands.model_commands import ModelCommands
-from app.tui.commands.settings_commands import SettingsCommands
-from app.tui.commands.settings_target import AppSettings
-from app.tui.conversation.attachment_row import AttachmentRow
-from app.tui.conversation.chat_view import ChatView
-from app.tui.conversation.in_turn import in_turn
-from app.tui.conversation.instructions_line import InstructionsLine
-from app.tui.conversation.message_view import MessageView
-from app.tui.conversation.transcript import Transcript
+from app.tui.chat.lines import InstructionsLine
+from app.tui.chat.messages import AttachmentRow, MessageView
+from app.tui.chat.transcript import Transcript
+from app.tui.chat.view import ChatView
+from app.tui.commands.app import AppCommands, commands_of
+from app.tui.commands.chat import ChatCommands
+from app.tui.commands.models import ModelCommands
+from app.tui.commands.settings import AppSettings, SettingsCommands
 from app.tui.downloads import Downloads
-from app.tui.fault_reports import FaultReports
+from app.tui.faults import FaultReports
 from app.tui.header import Header
 from app.tui.keys_bar import KeysBar
 from app.tui.panel.panel import Panel
 from app.tui.prompt import messages
 from app.tui.prompt.completion import Completion
+from app.tui.prompt.folding import PromptText
 from app.tui.prompt.prompt import Prompt
-from app.tui.prompt.prompt_text import PromptText
-from app.tui.prompt.text_fields import typed
 from app.tui.store import Store
 from app.tui.store_writer import StoreWriter
-from app.tui.terminal.clipboard import copy
-from app.tui.typed_app import typed_app
-from app.tui.welcome.welcome import Welcome, WelcomeRows
+from app.tui.terminal import copy
+from app.tui.text_fields import typed
+from app.tui.welcome import Welcome, WelcomeRows
+from app.tui.widgets import in_turn, typed_app
 from backends.base import SpecchatError
 
 if TYPE_CHECKING:

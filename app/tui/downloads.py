@@ -1,8 +1,9 @@
-"""Downloads in the background of the app; their progress is in the store."""
+"""The models to choose from, and those that are being downloaded."""
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.engine.engine import Engine
@@ -11,6 +12,7 @@ from app.tui.store import Store
 from backends.base import DownloadStoppedError, SpecchatError
 
 if TYPE_CHECKING:
+    from app.loading.model_list import ModelList
     from models.hub import DownloadJob, HubSettings
     from models.hub.progress import Progress
     from models.reference import HubReference
@@ -45,7 +47,7 @@ class Downloads:
         self, reference: "HubReference", settings: "HubSettings", then: Callable[[], None]
     ) -> None:
         """Begin or resume a download."""
-        from app.loading.fetch_model import request_for
+        from app.loading.select import request_for
         from models.hub import DownloadJob
 
         if reference.name not in self._running:
@@ -116,3 +118,32 @@ def take_over(engine: Engine, name: str) -> None:
     """
     engine.load(name)
     file.save(engine.paths.settings, {"model": name})
+
+
+def models_here(engine: Engine) -> "ModelList":
+    """List models with measured or expected speed; reads files, so it is for a thread."""
+    from app.drafting.choose.memory_choice import expected_streaming_rate
+    from app.learned.speeds import rate_beside
+    from app.loading.model_list import Speed, Speeds, list_models
+
+    loaded = engine.status.loaded
+    if loaded is None:
+        return list_models(engine.paths.models, Speeds(lambda _: None, lambda _: None))
+    info, reach = loaded.info, loaded.reach
+
+    def measured(path: Path) -> float | None:
+        return loaded.plain_rate if path == info.path else rate_beside(path, info, engine.paths)
+
+    def expected(bytes_per_token: int) -> float | None:
+        return reach.rate(bytes_per_token) if reach else None
+
+    def streaming(path: Path, free: int) -> Speed | None:
+        if path == info.path and loaded.plain_rate:
+            return Speed(loaded.plain_rate, is_measured=True)
+        memory = loaded.bandwidth
+        rate = expected_streaming_rate(path, free, memory, engine.paths) if memory else None
+        return None if rate is None else Speed(rate, is_measured=False)
+
+    held = info.locked_bytes if info.streamed_bytes_per_token else info.weight_bytes
+    speeds = Speeds(measured, expected, streaming)
+    return list_models(engine.paths.models, speeds, loaded.name, held)

@@ -7,11 +7,11 @@ from rich.cells import cell_len
 from textual.content import Content
 from textual.widgets import Static
 
-from app.engine.engine_status import Phase
-from app.percentage import percentage
+from app.engine.status import Phase
 from app.printable import one_line
-from app.tui.fitting import ellipsised
 from app.tui.store import Store
+from app.tui.wording import ellipsised
+from app.wording import percentage
 
 _WIDE = 60
 """Columns from which nothing is abbreviated."""

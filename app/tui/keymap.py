@@ -1,14 +1,19 @@
-"""Key bindings of the user, validated before Textual gets them."""
+"""Key bindings and theme of the user, validated before Textual gets them."""
 
 import unicodedata
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from textual.binding import Binding
 from textual.keys import KEY_NAME_REPLACEMENTS, Keys
+from textual.theme import BUILTIN_THEMES
 from textual.widgets import TextArea
 
 from app.actions import ACTIONS, BY_NAME, Action
+from app.settings import catalogue
+from app.settings.start import Preferences
+from app.tui.look import DARK, LIGHT
 from backends.base import UsageError
 
 _MODIFIERS = frozenset({"ctrl", "shift", "alt", "super", "meta", "hyper"})
@@ -90,3 +95,27 @@ def _is_key(name: str) -> bool:
     except KeyError:
         return False
     return ord(character) < _FIRST_SYMBOL  # "banana" is a character too
+
+
+THEMES = (DARK, LIGHT, *sorted(BUILTIN_THEMES))
+"""Names of all themes, the app's own first."""
+
+
+def check_theme(name: str) -> str:
+    """Return the name of a theme.
+
+    Raises:
+        UsageError: there is no such theme; the error names the nearest.
+    """
+    return catalogue.known(name, THEMES, f"there is no theme {name!r}")
+
+
+def usable_preferences(preferences: Preferences) -> tuple[Preferences, tuple[UsageError, ...]]:
+    """The preferences that can work, and why the others cannot."""
+    keys, faults = usable_keys(preferences.keys, preferences.file)
+    preferences = replace(preferences, keys=keys)
+    try:
+        check_theme(preferences.theme)
+    except UsageError as error:
+        return replace(preferences, theme=DARK), (*faults, error)
+    return preferences, faults

@@ -10,8 +10,8 @@ from textual.style import Style
 from textual.widgets import Static
 
 from app.actions import BY_NAME
-from app.engine.engine_status import Phase
-from app.loading.streaming.outlook import StreamOfferError
+from app.engine.status import Phase
+from app.loading.streaming import StreamOfferError
 from app.tui.keymap import keys_of
 from app.tui.store import Store
 

@@ -1,16 +1,46 @@
 """The one place of the screen's state: widgets watch what they show, and change nothing else."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from textual.dom import DOMNode
 from textual.reactive import reactive
 
-from app.ahead.ahead_state import AheadState
-from app.engine.engine_status import Phase, Status
-from app.settings.preferences import Preferences
-from app.settings.served_at import ServedAt
-from app.tui.live import Live
+from app.ahead.expected import AheadState
+from app.engine.answer import Stage
+from app.engine.metrics import PLAIN, Comparison, ReplyMetrics
+from app.engine.status import Phase, Status
+from app.settings.start import Preferences, ServedAt
+
+
+@dataclass(frozen=True, slots=True)
+class Second:
+    """One second of decoding: its rate in tokens a second, and its main drafter, empty if none."""
+
+    rate: float
+    drafter: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """Figures of an answer; metrics: None before the first one has any."""
+
+    metrics: ReplyMetrics | None = None
+    stage: Stage | None = None
+    read: tuple[int, int] = (0, 0)
+    """Prompt tokens read so far, and in all."""
+    rate: float | None = None
+    """Tokens a second: over the last seconds while answering, then over the whole answer."""
+    plain: float | None = None
+    """Tokens a second of plain decoding, the last that is known of this model."""
+    comparison: Comparison = PLAIN
+    minute: tuple[Second, ...] = ()
+    """The last minute, oldest second first."""
+    session: Comparison = PLAIN
+    """All answers of this session together."""
+    answers: int = 0
+    """Answers that the session's comparison covers."""
 
 
 class Store(DOMNode):

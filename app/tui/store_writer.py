@@ -1,15 +1,153 @@
 """Writes into the store what the engine and the chat are doing."""
 
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from app.engine.answer import Answer
 from app.engine.engine import Engine
-from app.engine.engine_status import Loaded
-from app.engine.pooled_comparison import PooledComparison
-from app.engine.reply_metrics import ReplyMetrics
+from app.engine.metrics import PLAIN, DrafterMetrics, PooledComparison, ReplyMetrics
+from app.engine.status import Loaded
 from app.tui import wording
-from app.tui.conversation.chat_view import ChatView
-from app.tui.panel.live_clock import LiveClock
-from app.tui.store import Store
+from app.tui.chat.view import ChatView
+from app.tui.store import Live, Second, Store
+
+_READING_SECONDS, _DECODING_SECONDS = 0.5, 1.0
+"""Between two snapshots while answering: each is painted, which takes time from the model."""
+
+_RATE_SECONDS = 3.0
+"""Window of the current rate: tokens arrive in bursts."""
+
+_MIN_RATE_SECONDS = 0.2
+_SECONDS = 60
+_NO_ANSWERS = PooledComparison()
+
+
+class LiveClock:
+    """Makes a snapshot of an answer when one is due, and returns the last one in between."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._live = Live()
+        self._taken_at = float("-inf")
+        self._final: Answer | None = None
+        """The answer whose final figures were taken."""
+        self._answer: Answer | None = None
+        self._seconds = _Seconds()
+        self._counts: deque[tuple[float, int]] = deque()
+
+    def tick(
+        self,
+        answer: Answer | None,
+        loaded: Loaded | None,
+        session: PooledComparison = _NO_ANSWERS,
+    ) -> Live:
+        """The figures of the newest answer, for the store; call it on a timer.
+
+        loaded: the model in use; the figures of another one are left out. session: all answers so
+        far.
+        """
+        if answer is None or loaded is None or _is_of_another_model(answer, loaded):
+            return self._other(answer, session)
+        now = self._now()
+        if answer is not self._answer:
+            self._begin(answer)
+        is_done = answer.is_done  # before its metrics, which are final then
+        is_settled = self._final is answer and self._live.answers == session.answers
+        if is_settled if is_done else now - self._taken_at < self._pause:
+            return self._live
+        self._taken_at = now
+        self._final = answer if is_done else None
+        metrics = answer.metrics
+        if not is_done:
+            self._seconds.follow(now, metrics)
+        self._live = Live(
+            metrics,
+            answer.stage,
+            answer.read,
+            self._rate(now, metrics, is_done=is_done),
+            (metrics.plain_tokens_per_second if metrics else None) or self._live.plain,
+            metrics.comparison if metrics else PLAIN,
+            self._seconds.minute,
+            session.comparison,
+            session.answers,
+        )
+        return self._live
+
+    @property
+    def _pause(self) -> float:
+        return _READING_SECONDS if self._live.metrics is None else _DECODING_SECONDS
+
+    def _other(self, answer: Answer | None, session: PooledComparison) -> Live:
+        """No figures of an answer; the last minute is forgotten once another model answers."""
+        if answer is not None and answer.metrics is not None:
+            self._seconds = _Seconds()
+        self._final = None
+        self._live = Live(session=session.comparison, answers=session.answers)
+        return self._live
+
+    def _begin(self, answer: Answer) -> None:
+        self._answer = answer
+        self._taken_at = float("-inf")
+        self._counts.clear()
+        self._seconds.restart()
+
+    def _rate(self, now: float, metrics: ReplyMetrics | None, *, is_done: bool) -> float | None:
+        """The current rate; over the whole answer at first and once it is done."""
+        if metrics is None:
+            return None
+        if is_done:
+            return metrics.decode_tokens_per_second
+        self._counts.append((now, metrics.completion_tokens))
+        while now - self._counts[0][0] > _RATE_SECONDS:
+            self._counts.popleft()
+        then, before = self._counts[0]
+        if now - then < _MIN_RATE_SECONDS:
+            return metrics.decode_tokens_per_second
+        return (metrics.completion_tokens - before) / (now - then)
+
+
+class _Seconds:
+    """The last minute in which there was an answer at work."""
+
+    def __init__(self) -> None:
+        self.minute: tuple[Second, ...] = ()
+        self.restart()
+
+    def restart(self) -> None:
+        """Count from 0, for a new answer."""
+        self._begun_at: float | None = None
+        self._tokens = 0
+        self._accepted: dict[str, int] = {}
+
+    def follow(self, now: float, metrics: ReplyMetrics | None) -> None:
+        """Add a second once it is over."""
+        if self._begun_at is None:
+            self._begun_at = now
+        if now - self._begun_at < 1.0:
+            return
+        tokens = metrics.completion_tokens if metrics else 0
+        by_drafter = metrics.by_drafter if metrics else dict[str, DrafterMetrics]()
+        rate = (tokens - self._tokens) / (now - self._begun_at)
+        second = Second(rate, self._main_drafter(by_drafter))
+        self.minute = (*self.minute, second)[-_SECONDS:]
+        self._begun_at, self._tokens = now, tokens
+        self._accepted = {name: figures.accepted for name, figures in by_drafter.items()}
+
+    def _main_drafter(self, by_drafter: Mapping[str, DrafterMetrics]) -> str:
+        """The drafter with the most tokens accepted in this second; empty if none was."""
+        gained = {
+            name: figures.accepted - self._accepted.get(name, 0)
+            for name, figures in by_drafter.items()
+        }
+        main = max(gained, key=lambda name: gained[name], default="")
+        return main if gained.get(main) else ""
+
+
+def _is_of_another_model(answer: Answer, loaded: Loaded) -> bool:
+    metrics = answer.metrics
+    return metrics is not None and metrics.model != loaded.info
 
 
 class StoreWriter:

@@ -1,18 +1,47 @@
 """Figures in words, the same ones on every screen and on the command line."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from app.ahead.ahead_state import AheadState
-from app.continuation import CONTINUES, SEPARATOR
-from app.engine.reply_metrics import ReplyMetrics
-from app.percentage import percentage
+from rich.cells import cell_len, set_cell_size
+
+from app.ahead.expected import AheadState
+from app.engine.metrics import ReplyMetrics
 from app.printable import one_line
-from app.settings.reading_ahead import SWITCHED_OFF
-from app.tui.fitting import ellipsised
+from app.settings.values import SWITCHED_OFF
+from app.wording import CONTINUES, SEPARATOR, percentage
 from backends.base import SpecchatError
-from decoding.drafting_state import Shortfall, State
-from decoding.events import FinishReason
-from decoding.sampling.lossy_rule import LOSSY, LossyRule
+from decoding.events import FinishReason, Shortfall, State
+from decoding.sampling.settings import LOSSY, LossyRule
+
+
+def longest_fitting(versions: Sequence[str], width: int) -> str:
+    """The first version that fits; the last one, with an ellipsis, if none does."""
+    fitting = (text for text in versions if cell_len(text) <= width)
+    return next(fitting, ellipsised(versions[-1], width))
+
+
+def ellipsised(text: str, width: int) -> str:
+    """A text cut to a width in cells, with an ellipsis where it was cut."""
+    if cell_len(text) <= width:
+        return text
+    return f"{set_cell_size(text, width - 1).rstrip()}…" if width > 0 else ""
+
+
+_CONTEXT_OPTION, _CONTEXT_COMMAND = "--ctx", "/context"
+
+
+def remedy_here(error: SpecchatError) -> str:
+    """What helps, with the app's own commands in place of command-line options."""
+    if not sets_context(error):
+        return error.remedy
+    remedy = error.remedy.replace(_CONTEXT_OPTION, _CONTEXT_COMMAND).rstrip(".")
+    return f"{remedy}; F8 changes it too."
+
+
+def sets_context(error: SpecchatError) -> bool:
+    """Whether another context size helps."""
+    return _CONTEXT_OPTION in error.remedy
+
 
 INTERRUPTED = f"interrupted{SEPARATOR}{CONTINUES}"
 """Shown below an answer without an ending that does not grow."""

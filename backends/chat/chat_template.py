@@ -10,25 +10,38 @@ from math import inf
 from backends.base import Tokenizer, UsageError
 from backends.base.plain_text import adds_space, following_tokens
 from backends.chat.accepted_form import TEMPLATE_REFUSES, Form, accepted_form
-from backends.chat.changed_texts import changed_message, changed_tool, texts_of
-from backends.chat.channels import has_channels, in_channels
-from backends.chat.control_marks import ControlMarks, unused_mark
-from backends.chat.described_tools import describe_tools
-from backends.chat.message import Message, Tool
-from backends.chat.reply_form import PLAIN, ReplyForm, ToolForm
-from backends.chat.template_process import TemplateProcess
-from backends.chat.template_variables import message_variables, tool_variables
-from backends.chat.thinking import (
+from backends.chat.message import (
+    ControlMarks,
+    Message,
+    Tool,
+    changed_message,
+    changed_tool,
+    texts_of,
+    unused_mark,
+    whole_characters,
+)
+from backends.chat.reply_form import (
     CLOSE,
     OF_THINKING,
     OPEN,
+    PLAIN,
     THINKING,
+    ReplyForm,
+    ToolForm,
+    has_channels,
+    in_channels,
     opened_thinking,
     own_marks,
     split,
 )
-from backends.chat.tool_support import ToolSupport, probe_tool_support
-from backends.chat.whole_characters import whole_characters
+from backends.chat.template_process import TemplateProcess
+from backends.chat.tools import (
+    ToolSupport,
+    describe_tools,
+    message_variables,
+    probe_tool_support,
+    tool_variables,
+)
 
 _KEPT_PROMPTS = 8
 """As many as are rendered to find the turns that fit a context, more or less."""

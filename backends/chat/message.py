@@ -1,6 +1,11 @@
-"""Turns of a conversation, and the tools that a model may call."""
+"""Turns of a conversation, the tools that a model may call, and changes of the texts in them."""
 
+import json
+import re
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
+from typing import cast
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,3 +39,117 @@ class Message:
     calls: tuple[ToolCall, ...] = ()
     answers: str = ""
     thinking: str = ""
+
+
+def whole_characters(text: str) -> str:
+    """Text with unpaired surrogates, as in undecodable file names, replaced by question marks."""
+    return text.encode(errors="replace").decode()
+
+
+Change = Callable[[str], str]
+
+
+def changed_message(message: Message, change: Change) -> Message:
+    """A message with its content, thinking, calls and answer changed."""
+    calls = tuple(
+        ToolCall(change(call.id), change(call.name), changed_json(call.arguments, change))
+        for call in message.calls
+    )
+    content, thinking = change(message.content), change(message.thinking)
+    return Message(message.role, content, calls, change(message.answers), thinking)
+
+
+def changed_tool(tool: Tool, change: Change) -> Tool:
+    """A tool with its name, description and parameters changed."""
+    parameters = changed_json(tool.parameters, change)
+    return Tool(change(tool.name), change(tool.description), parameters)
+
+
+def changed_json(text: str, change: Change) -> str:
+    """JSON with every string and key in it changed; what is not JSON is changed as one text."""
+    try:
+        value = json.loads(text)
+        changed = _changed(value, change)
+    except (ValueError, RecursionError):
+        return change(text)
+    return text if changed == value else json.dumps(changed, ensure_ascii=False)
+
+
+def texts_of(messages: Sequence[Message], tools: Sequence[Tool] = ()) -> list[str]:
+    """Every text in messages and tools."""
+    texts: list[str] = []
+
+    def seen(text: str) -> str:
+        texts.append(text)
+        return text
+
+    for message in messages:
+        changed_message(message, seen)
+    for tool in tools:
+        changed_tool(tool, seen)
+    return texts
+
+
+def _changed(value: object, change: Change) -> object:
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, list):
+        return [_changed(item, change) for item in cast("list[object]", value)]
+    if isinstance(value, dict):
+        items = cast("dict[str, object]", value).items()
+        return {change(key): _changed(item, change) for key, item in items}
+    return value
+
+
+_MARKS = range(0xE000, 0xF900)
+"""Private-use characters, of which an unused one, with a number, replaces a control text."""
+
+_LONGEST_NUMBER = 9
+
+
+class ControlMarks:
+    """Keeps control texts in user text from becoming control tokens.
+
+    known: texts in which the mark must not occur.
+    """
+
+    def __init__(self, special_texts: Sequence[str], known: Sequence[str]) -> None:
+        self._special_texts = sorted(filter(None, special_texts), key=len, reverse=True)
+        self.hidden: list[str] = []
+        self.mark = unused_mark((*known, *special_texts))
+        number = rf"([0-9]{{1,{_LONGEST_NUMBER}}})"
+        self._shown_mark = re.compile(f"{self.mark}{number}{self.mark}")
+
+    def copy(self) -> "ControlMarks":
+        """Marks of the same texts, to which more can be added."""
+        marks = copy(self)
+        marks.hidden = list(self.hidden)
+        return marks
+
+    def hide(self, content: str) -> str:
+        """Text with a mark in place of each control text."""
+        for text in self._special_texts:
+            if text in content:
+                content = content.replace(text, f"{self.mark}{len(self.hidden)}{self.mark}")
+                self.hidden.append(text)
+        return content
+
+    def split(self, text: str) -> list[tuple[str, bool]]:
+        """Pieces of text, each with whether control texts in it are control tokens."""
+        if not self.hidden:
+            return [(text, True)]
+        return [
+            (piece, True) if index % 2 == 0 else (self._shown(piece), False)
+            for index, piece in enumerate(self._shown_mark.split(text))
+            if piece
+        ]
+
+    def _shown(self, number: str) -> str:
+        """Text behind a mark; a template may write marks of its own."""
+        return self.hidden[int(number)] if int(number) < len(self.hidden) else number
+
+
+def unused_mark(texts: Sequence[str]) -> str:
+    """Private-use character that is in none of the texts."""
+    marks = map(chr, _MARKS)
+    return next((mark for mark in marks if not any(mark in text for text in texts)), chr(_MARKS[0]))

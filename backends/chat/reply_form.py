@@ -1,7 +1,11 @@
-"""How a model writes its tool calls and its thinking, as far as its prompt tells."""
+"""How a model writes its tool calls and its thinking, in marks of its family or in channels."""
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
+
+from backends.base import Tokenizer
+from backends.chat.message import ControlMarks
 
 
 class ToolForm(StrEnum):
@@ -62,3 +66,159 @@ def tool_form(source: str) -> ToolForm | None:
     if "<|start_header_id|>" in source and "<function=" not in source:
         return ToolForm.LLAMA
     return None
+
+
+OPEN, CLOSE = "<think>", "</think>"
+
+THINKING = {
+    OPEN: CLOSE,
+    "[THINK]": "[/THINK]",
+    "<thinking>": "</thinking>",
+    "<seed:think>": "</seed:think>",
+}
+"""Texts that open thinking, at the beginning of a reply only, and those that close it."""
+
+OF_THINKING = frozenset({*THINKING, *THINKING.values()})
+
+_GEMMA_CHANNEL = "<|channel>"
+"""Gemma 4's mark, after which a line names the channel: it thinks in each."""
+
+OWN_MARKS = {**THINKING, _GEMMA_CHANNEL: "<channel|>"}
+"""Texts and marks with which families open thinking, and those that close it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Thinking and answer of a reply. is_thinking: the thinking has not ended yet."""
+
+    thinking: str
+    answer: str
+    is_thinking: bool
+
+
+def split(text: str) -> Parts:
+    """Split a reply so far; only a block at its very beginning is thinking.
+
+    Some templates open the block themselves, so that a reply may contain only its end.
+    """
+    body = text.lstrip()
+    for opening, closing in THINKING.items():
+        if body.startswith(opening):
+            thinking, end, answer = body[len(opening) :].partition(closing)
+            return Parts(thinking.strip(), answer.lstrip(), not end)
+    if OPEN.startswith(body) and body:
+        return Parts("", "", True)
+    thinking, end, answer = text.partition(CLOSE)
+    if end and OPEN not in thinking:
+        return Parts(thinking.strip(), answer.lstrip(), False)
+    return Parts("", text, False)
+
+
+def opened_thinking(prompt: str) -> str:
+    """The text at the end of a prompt that opens thinking, "" if none does."""
+    end = prompt.rstrip()
+    return next((text for text in THINKING if end.endswith(text)), "")
+
+
+def own_marks(special_texts: tuple[str, ...], template: str) -> tuple[str, str]:
+    """What opens and closes thinking in the prompts of a model with this template."""
+    for opening, closing in OWN_MARKS.items():
+        if opening in special_texts and opening in template:
+            return (f"{opening}thought\n" if opening == _GEMMA_CHANNEL else opening), closing
+    return OPEN, CLOSE
+
+
+class ThinkingSpeller:
+    """Spells the tokens that open and close thinking in a reply: engines have them as marks."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._told: dict[int, bytes] = {}
+        for opening, closing in OWN_MARKS.items():
+            for mark, told in ((opening, OPEN), (closing, CLOSE)):
+                if mark in tokenizer.special_texts:
+                    token = tokenizer.encode(mark, special=True)[-1]
+                    self._told[token] = told.encode()
+        self._is_named = True
+        """Whether what names a channel was read, after the mark of one."""
+
+    def __call__(self, token: int) -> bytes | None:
+        """The bytes that a token adds, None if its piece."""
+        told = self._told.get(token)
+        if told is not None:
+            self._is_named = self._tokenizer.entry(token) != _GEMMA_CHANNEL.encode()
+            return told
+        if self._is_named:
+            return None
+        _, end, rest = self._tokenizer.piece(token).partition(b"\n")
+        self._is_named = bool(end)
+        return rest
+
+
+_START, _CHANNEL, _MESSAGE, _END = b"<|start|>", b"<|channel|>", b"<|message|>", b"<|end|>"
+_ENDS = (_END, b"<|call|>", b"<|return|>")
+_CALLED = re.compile(rb"to=functions\.([\w.-]+)")
+_ANALYSIS, _FINAL = "<|channel|>analysis<|message|>", "<|channel|>final<|message|>"
+OPENING = "<|start|>assistant"
+"""What a prompt for a reply in channels ends with."""
+
+
+def has_channels(prompt: str, template: str) -> bool:
+    """Whether the reply to a prompt is written in channels."""
+    return prompt.endswith(OPENING) and _CHANNEL.decode() in template
+
+
+class ChannelSpeller:
+    """Spells the tokens of a reply in order, with tags around thinking and calls in place of marks.
+
+    Engines show the marks of channels as text, or as nothing.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._header: bytes | None = None
+        """What a message's header says so far, None within the message."""
+        self._has_begun = False
+        self._is_thinking = self._is_call = False
+
+    def __call__(self, token: int) -> bytes:
+        """The bytes that a token adds."""
+        name, piece = self._tokenizer.entry(token), self._tokenizer.piece(token)
+        if not self._has_begun and piece.strip() == b"to":
+            self._header = b""  # the prompt has begun it
+        self._has_begun = True
+        if name == _START:
+            self._header = b""
+        elif name == _CHANNEL:
+            self._header = (self._header or b"") + _CHANNEL
+        elif name == _MESSAGE:
+            return self._opened()
+        elif name in _ENDS:
+            was_call, self._is_call = self._is_call, False
+            return b"}\n</tool_call>" if was_call else b""
+        elif self._header is None:
+            return piece
+        else:
+            self._header += piece
+        return b""
+
+    def _opened(self) -> bytes:
+        """What a message begins with, by its header."""
+        header, self._header = self._header or b"", None
+        called = _CALLED.search(header)
+        before, self._is_thinking = self._is_thinking, b"<|channel|>analysis" in header
+        self._is_call = called is not None
+        if self._is_thinking:
+            return b"\n\n" if before else b"<think>"
+        call = b'<tool_call>\n{"name": "%b", "arguments": ' % called[1] if called else b""
+        return (b"</think>\n\n" if before else b"") + call
+
+
+def in_channels(reply: str, marks: ControlMarks) -> str:
+    """The beginning of a reply as the model writes it, its own texts hidden by marks."""
+    parts = split(reply)
+    final = f"{_FINAL}{marks.hide(parts.answer)}"
+    if not reply.lstrip().startswith(OPEN):
+        return final
+    thinking = f"{_ANALYSIS}{marks.hide(parts.thinking)}"
+    return thinking if parts.is_thinking else f"{thinking}{_END.decode()}{OPENING}{final}"

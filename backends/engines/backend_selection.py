@@ -1,13 +1,52 @@
-"""Selecting the backend for a model: by its form, its content and this machine."""
+"""Backends by name: which one runs a model here, and importing its engine."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 
 from backends.base import ModelError, SpecchatError, UsageError
-from backends.engines.backend_names import AUTO, LLAMACPP, MLX
-from backends.engines.engine_import import mlx_command
 from backends.files.mlx_gguf import reason_against
-from backends.hardware.machine import Machine, this_machine
+from backends.hardware.host import Machine, this_machine
+
+BACKENDS = AUTO, LLAMACPP, MLX = "auto", "llamacpp", "mlx"
+
+
+def check_backend(name: str) -> None:
+    """Refuse an unknown backend.
+
+    Raises:
+        UsageError: there is no backend of that name.
+    """
+    if name not in BACKENDS:
+        raise UsageError(f"there is no backend {name!r}", f"known: {', '.join(BACKENDS)}")
+
+
+BUILD_CUDA = "specchat build cuda"
+REBUILD_LLAMACPP = "uv sync --reinstall-package llama-cpp-python"
+
+
+def mlx_command(machine: Machine) -> str:
+    """Command that installs MLX."""
+    return "uv sync" if machine.is_apple_silicon else "uv sync --extra mlx-cpu"
+
+
+@contextmanager
+def importing_engine(backend: str) -> Generator[None]:
+    """Report an engine that fails to import or start within the block.
+
+    Raises:
+        ModelError: in place of the engine's own exception.
+    """
+    try:
+        yield
+    except (ImportError, OSError, RuntimeError, ValueError) as error:
+        name, command = "llama.cpp", REBUILD_LLAMACPP
+        if backend == MLX:
+            name = "MLX"
+            command = f"{mlx_command(this_machine())} --reinstall-package mlx"
+        remedy = f"Install it again: {command}"
+        raise ModelError(f"{name} cannot be started here", str(error), remedy) from error
 
 
 class Form(StrEnum):

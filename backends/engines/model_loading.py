@@ -1,4 +1,4 @@
-"""Loading a model with its backend, its vocabulary alone, or a drafter made from its weights."""
+"""Loads a model, its vocabulary alone, a head, or a drafter made from its weights."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -15,11 +15,11 @@ from backends.base import (
     UsageError,
     Vocabulary,
 )
-from backends.engines.backend_names import AUTO, LLAMACPP, MLX
-from backends.engines.backend_selection import backend_for
-from backends.engines.engine_import import importing_engine
-from backends.engines.engine_resources import check_cache_type
-from backends.files.head_folders.folder_drafter import drafter_in_folder
+from backends.base.baseline_engine import BaselineEngine
+from backends.engines.backend_selection import AUTO, LLAMACPP, MLX, backend_for, importing_engine
+from backends.engines.engine_facts import check_cache_type
+from backends.files.gguf_drafter import TrainedDrafter
+from backends.files.head_folders.head_folder import drafter_in_folder
 
 
 def load(
@@ -55,7 +55,7 @@ def load(
         check_cache_type(backend, cache_type)
         with importing_engine(backend):
             from backends import mlx
-            from backends.mlx.mlx_device import raise_wired_limit
+            from backends.mlx.device import raise_wired_limit
         raise_wired_limit()
         assert experts is None, "with MLX, drafters with fewer experts are derived"
         return mlx.load(path, gpu_layers=gpu_layers)
@@ -83,15 +83,15 @@ def load_head(path: Path, target: Model, context: Context) -> Head:
         ModelError: a file is damaged, or head and model do not belong together.
     """
     if target.info.backend == MLX:
-        from backends.mlx.heads import mlx_head
-        from backends.mlx.mlx_context import MlxContext
-        from backends.mlx.mlx_model import MlxModel
+        from backends.mlx.context import MlxContext
+        from backends.mlx.heads import head as mlx_head
+        from backends.mlx.model import MlxModel
 
         assert isinstance(target, MlxModel)
         assert isinstance(context, MlxContext)
         return mlx_head.load_head(path, target, context)
     from backends.llamacpp import LlamaContext, LlamaModel
-    from backends.llamacpp.heads import llama_head
+    from backends.llamacpp.heads import head as llama_head
 
     assert isinstance(target, LlamaModel)
     assert isinstance(context, LlamaContext)
@@ -133,16 +133,16 @@ def vocabulary(path: Path) -> AbstractContextManager[Vocabulary]:
     if path.is_dir():
         backend_for(path, MLX)
         with importing_engine(MLX):
-            from backends.mlx.mlx_vocabulary import vocabulary as vocabulary_of_folder
+            from backends.mlx.model import vocabulary as vocabulary_of_folder
         return vocabulary_of_folder(path)
     with importing_engine(LLAMACPP):
-        from backends.llamacpp.llama_vocabulary import vocabulary as vocabulary_of_file
+        from backends.llamacpp.loading import vocabulary as vocabulary_of_file
     return vocabulary_of_file(path)
 
 
 def hold(model: Model, lock_bytes: int) -> None:
     """Lock so many bytes of a streamed model's weights from now on. Not during a pass."""
-    from backends.llamacpp.llama_model import LlamaModel
+    from backends.llamacpp.model import LlamaModel
 
     assert isinstance(model, LlamaModel)
     model.hold(lock_bytes)
@@ -171,8 +171,66 @@ def derive(
     Raises:
         DraftUnavailableError: it cannot be made from this model.
     """
-    from backends.mlx.mlx_model import MlxModel
-    from backends.mlx.self_draft.derived_model import derive as derive_in_mlx
+    from backends.mlx.model import MlxModel
+    from backends.mlx.self_draft import derive as derive_in_mlx
 
     assert isinstance(target, MlxModel)
     return derive_in_mlx(target, variant, bits, skipped, experts, progress=progress)
+
+
+_FILE_FOR_MLX = "MLX reads heads in folders of safetensors, and this is a file"
+
+
+def refuse_unread_head(path: Path, backend: str = LLAMACPP) -> None:
+    """Refuse a head in a form that the backend of its model does not read.
+
+    Raises:
+        ModelError: it is in such a form, with what to do about it.
+    """
+    if backend == MLX:
+        if path.is_file():
+            remedy = "Use the model's GGUF file with --backend llamacpp, or the head's folder."
+            raise ModelError(f"{path.name} cannot draft", _FILE_FOR_MLX, remedy)
+        return
+    with importing_engine(LLAMACPP):
+        from backends.llamacpp.head_checks import refuse_safetensors
+    refuse_safetensors(path)
+
+
+def head_refusal(drafter: TrainedDrafter, architecture: str, backend: str = LLAMACPP) -> str:
+    """Why a head cannot draft for a model of an architecture, in words; empty if it may.
+
+    backend: that of the model. What MLX's layers of a model give to a head is found out with it.
+    """
+    if backend == MLX:
+        return ""
+    try:
+        with importing_engine(LLAMACPP):
+            from backends.llamacpp.head_checks import unsupported
+    except ModelError as error:
+        return error.summary
+    return unsupported(drafter, architecture)
+
+
+_ALL = -1
+"""All layers, as llama.cpp counts them."""
+
+
+def baseline_engines(model: Model, n_ctx: int, drafter: Model | None) -> Sequence[BaselineEngine]:
+    """Baselines for a loaded model, the engine's own speculative decoding included.
+
+    drafter: a loaded model with the same vocabulary, if there is one.
+
+    Raises:
+        ModelError: a baseline cannot load the model.
+    """
+    info = model.info
+    if info.backend == MLX:
+        with importing_engine(MLX):
+            from backends.mlx.baseline import mlx_baselines
+        return mlx_baselines(model, drafter)
+    with importing_engine(LLAMACPP):
+        from backends.llamacpp.baseline import LlamaBaseline
+    is_on_gpu, cache_type = info.device.startswith("GPU"), info.cache_type or CacheType.F16
+    layers = (info.gpu_layers if info.gpu_layers is not None else _ALL) if is_on_gpu else 0
+    return [LlamaBaseline(info.path, n_ctx, info.threads, layers, cache_type)]

@@ -9,16 +9,162 @@ import itertools
 import mmap
 import re
 import struct
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
+from typing import BinaryIO
 
 from backends.base import ModelError
-from backends.base.regular_file import open_regular
-from backends.files import gguf_sizes
-from backends.files.brief_mapping import briefly_mapped
-from backends.files.gguf_cursor import ARRAY, SCALARS, STRING, Cursor, Number, Scalar
+from backends.base.safe_files import open_regular
+
+BRIEFLY_MAPPED = threading.RLock()
+"""Held while a file is mapped briefly. Who holds it finds only mappings that stay: what is done to
+the addresses of one that has ended, such as dropping its pages, hits whatever lies there by then.
+"""
+
+
+@contextmanager
+def briefly_mapped(file: BinaryIO) -> Generator[mmap.mmap]:
+    """Map an open file for reading.
+
+    Raises:
+        OSError: it cannot be mapped.
+        ValueError: it is empty.
+    """
+    with BRIEFLY_MAPPED, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        yield data
+
+
+def tensor_bytes(ggml_type: int, shape: Sequence[int]) -> int | None:
+    """Bytes of a tensor without padding; None for an unknown type or a broken row."""
+    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+
+    try:
+        block, size = GGML_QUANT_SIZES[GGMLQuantizationType(ggml_type)]
+    except (KeyError, ValueError):
+        return None
+    return prod(shape) // block * size if shape[0] % block == 0 else None
+
+
+def data_bytes(tensors: Sequence[tuple[Sequence[int], int, int]], alignment: int) -> int | None:
+    """Bytes of all tensors, given as shape, type and offset in order of offset.
+
+    None if their sizes do not explain their offsets: the file is then damaged, not incomplete.
+    """
+    end = 0
+    for shape, ggml_type, offset in tensors:
+        size = tensor_bytes(ggml_type, shape)
+        if size is None or offset != -(-end // alignment) * alignment:
+            return None
+        end = offset + size
+    return end
+
+
+MAX_ARRAY = 1 << 24
+MAX_STRING = 1 << 24
+MAX_TEXT = 1 << 25
+"""Most bytes of text kept from one header, names and values together."""
+
+MAX_KEPT_LIST = 1024
+"""Longest list of numbers kept, such as heads by layer; of longer ones only the length."""
+
+MAX_KEPT_NUMBERS = 1 << 16
+
+SCALARS = {
+    0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i",
+    6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d",
+}  # fmt: skip
+STRING, ARRAY = 8, 9
+_BYTE_TOKEN = re.compile(rb"<0x([0-9A-F]{2})>")
+
+
+Number = int | float | bool
+Scalar = str | Number
+
+
+class Cursor:
+    """Reads little-endian values from a buffer, never past its end."""
+
+    def __init__(self, data: mmap.mmap) -> None:
+        self.data = data
+        self.at = 0
+        self.text_left = MAX_TEXT
+        self.numbers_left = MAX_KEPT_NUMBERS
+        self.spelled: set[int] = set()
+
+    def take(self, form: str) -> Scalar:
+        value = struct.unpack_from(form, self.data, self.at)[0]
+        self.at += struct.calcsize(form)
+        return value
+
+    def count(self, limit: int, what: str) -> int:
+        value = int(self.take("<Q"))
+        if value > limit:
+            raise ValueError(f"{what} of {value:,}")
+        return value
+
+    def skip(self, size: int) -> None:
+        if self.at + size > len(self.data):
+            raise ValueError("it ends inside its header")
+        self.at += size
+
+    def string(self) -> str:
+        size = self.count(MAX_STRING, "a text length")
+        start = self.at
+        self.skip(size)
+        self.text_left -= size
+        if self.text_left < 0:
+            raise ValueError(f"more than {MAX_TEXT:,} bytes of text")
+        return self.data[start : self.at].decode("utf-8", errors="replace")
+
+    def numbers(self) -> tuple[Number, ...]:
+        """List of numbers at the cursor, () if it is too long to keep. The cursor stays."""
+        kind, size = struct.unpack_from("<IQ", self.data, self.at)
+        if kind not in SCALARS or size > min(MAX_KEPT_LIST, self.numbers_left):
+            return ()
+        self.numbers_left -= size
+        form = f"<{size}{SCALARS[kind][1]}"
+        return struct.unpack_from(form, self.data, self.at + struct.calcsize("<IQ"))
+
+    def skip_texts(self, count: int, *, are_tokens: bool) -> None:
+        """Skip texts, of which files have hundreds of thousands; note bytes that have a token."""
+        data, at, unpack = self.data, self.at, struct.Struct("<Q").unpack_from
+        for _ in range(count):
+            (size,) = unpack(data, at)
+            if size > MAX_STRING:
+                raise ValueError(f"a text length of {size:,}")
+            if are_tokens and size in (1, 6):
+                self._note_byte(data[at + 8 : at + 8 + size])
+            at += 8 + size
+        self.skip(at - self.at)
+
+    def _note_byte(self, token: bytes) -> None:
+        spelled = _BYTE_TOKEN.fullmatch(token)
+        if spelled:
+            self.spelled.add(int(spelled[1], 16))
+        elif len(token) == 1:
+            self.spelled.add(token[0])
+
+    def skip_array(self, depth: int = 0, *, are_tokens: bool = False) -> int:
+        """Skip an array and return its length."""
+        kind = int(self.take("<I"))
+        size = self.count(MAX_ARRAY, "a list length")
+        if kind == ARRAY and depth > 2:
+            raise ValueError("lists nested too deep")
+        if kind in SCALARS:
+            self.skip(size * struct.calcsize(SCALARS[kind]))
+        elif kind == STRING:
+            self.skip_texts(size, are_tokens=are_tokens)
+        elif kind == ARRAY:
+            for _ in range(size):
+                self.skip_array(depth + 1)
+        else:
+            raise ValueError(f"an unknown value type {kind}")
+        return size
+
 
 MAX_ENTRIES = 1 << 16
 _TOKENS = "tokenizer.ggml.tokens"
@@ -224,7 +370,7 @@ def _parse(data: mmap.mmap, path: Path) -> GgufHeader:
     return GgufHeader(metadata, array_lengths, tensors, arrays, spelled, tokens_at)
 
 
-def _may_be_cut(tensors: Sequence[tuple[Sequence[int], int, int]], data_bytes: int) -> bool:
+def _may_be_cut(tensors: Sequence[tuple[Sequence[int], int, int]], data_size: int) -> bool:
     """Whether the last tensor has fewer bytes than one of its type before it leads to expect.
 
     Only then are the types' exact sizes needed, which a library has that takes long to load.
@@ -233,7 +379,7 @@ def _may_be_cut(tensors: Sequence[tuple[Sequence[int], int, int]], data_bytes: i
     shape, ggml_type, offset = tensors[-1]
     for (other, same_type, begin), (_, _, end) in itertools.pairwise(tensors):
         if same_type == ggml_type and end > begin:
-            return data_bytes - offset < prod(shape) * (end - begin) / max(1, prod(other))
+            return data_size - offset < prod(shape) * (end - begin) / max(1, prod(other))
     return True
 
 
@@ -253,18 +399,79 @@ def _tensors(
         return ()
     alignment = int(metadata.get("general.alignment", 32)) or 32
     start = -(-cursor.at // alignment) * alignment
-    data_bytes = len(cursor.data) - start
+    data_size = len(cursor.data) - start
     by_offset = sorted(entries, key=lambda entry: entry[3])
-    if _may_be_cut([entry[1:] for entry in by_offset], data_bytes):
-        complete = gguf_sizes.data_bytes([entry[1:] for entry in by_offset], alignment)
-        if complete is not None and complete > data_bytes:
+    if _may_be_cut([entry[1:] for entry in by_offset], data_size):
+        complete = data_bytes([entry[1:] for entry in by_offset], alignment)
+        if complete is not None and complete > data_size:
             raise IncompleteFileError(path, len(cursor.data), start + complete)
-    ends = [entry[3] for entry in by_offset[1:]] + [data_bytes]
+    ends = [entry[3] for entry in by_offset[1:]] + [data_size]
     tensors: list[Tensor] = []
     for (name, shape, ggml_type, offset), end in zip(by_offset, ends, strict=True):
-        if offset >= data_bytes or end > data_bytes:
+        if offset >= data_size or end > data_size:
             raise ValueError(
                 f"tensor {name} lies past the end of the file ({len(cursor.data):,} bytes)"
             )
         tensors.append(Tensor(name, shape, end - offset, ggml_type, start + offset))
     return tuple(tensors)
+
+
+MOST_TOKENS = 1 << 20
+"""Largest vocabulary that is checked; actual ones have a quarter of that."""
+
+
+def require_distinct_tokens(path: Path) -> None:
+    """Refuse a file with a duplicate token, on which llama.cpp aborts the process.
+
+    Takes 0.1 s for a vocabulary of 260,000, so only files that never ran here are checked.
+
+    Raises:
+        ModelError: it has one, is missing or is damaged.
+    """
+    header = read_header(parts(path)[0])
+    if not header.tokens_at or header.n_vocab > MOST_TOKENS:
+        return
+    with (
+        parts(path)[0].open("rb") as file,
+        briefly_mapped(file) as data,
+    ):
+        repeated = _repeated(data, header.tokens_at + struct.calcsize("<IQ"), header.n_vocab)
+    if repeated is not None:
+        token = repeated[:40].decode("utf-8", errors="replace")
+        why = f"its vocabulary has the token {token!r} twice"
+        raise ModelError(f"cannot run {path}", why, "Choose another conversion of the model.")
+
+
+def _repeated(data: mmap.mmap, at: int, count: int) -> bytes | None:
+    """First duplicate in a list of texts that lies within the file."""
+    seen: set[int] = set()
+    for text in _texts(data, at, count):
+        read = text.partition(b"\0")[0]  # as the engine does
+        known = hash(read)
+        if known in seen and read:  # the engine gives empty ones unique names
+            return read
+        seen.add(known)
+    return None
+
+
+def tokens_of(path: Path) -> list[bytes]:
+    """Texts of a vocabulary by token, empty without one.
+
+    Raises:
+        ModelError: the file is missing or damaged.
+    """
+    first = parts(path)[0]
+    header = read_header(first)
+    if not header.tokens_at:
+        return []
+    with first.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return list(_texts(data, header.tokens_at + struct.calcsize("<IQ"), header.n_vocab))
+
+
+def _texts(data: mmap.mmap, at: int, count: int) -> Iterator[bytes]:
+    """Texts of a list that lies within the file."""
+    unpack = struct.Struct("<Q").unpack_from
+    for _ in range(count):
+        (size,) = unpack(data, at)
+        yield data[at + 8 : at + 8 + size]
+        at += 8 + size

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeGuard, cast
 
 from backends.base import ModelError
-from backends.base.regular_file import open_regular
+from backends.base.safe_files import open_regular
 
 MAX_HEADER = 1 << 21
 """Most bytes of a header; models have about 100 per tensor."""

@@ -2,13 +2,90 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from typing import Protocol
 
 import numpy as np
 
 from backends.base import Block, Logits, ModelError, SpecchatError, check_truncation
-from backends.base.head_limits import HeadLimits
-from backends.base.hidden_states import HiddenStates
-from backends.heads.block_layers import BlockLayers
+from backends.heads.head_limits import HeadLimits
+from backends.heads.hidden_states import HiddenStates, Rows
+
+
+class BlockLayers(Protocol):
+    """Entries of positions, made from what a model left there, and passes over a block after them.
+
+    All raise ModelError if the engine fails.
+    """
+
+    def inject(self, start: int, rows: Rows) -> None:
+        """Make entries from states of the model at positions from start on, (positions, width)."""
+        ...
+
+    def remove(self, length: int) -> None:
+        """Remove the entries of positions from length on."""
+        ...
+
+    def draft(self, start: int, known: Sequence[int], count: int) -> Block:
+        """Rows of count tokens after the known ones, of which the first is at position start.
+
+        Nothing of the pass is kept. known: the text's last token, and drafted ones after it.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free the entries."""
+        ...
+
+
+def independent(rows: Logits) -> Block:
+    """Rows that depend on the text before the block alone; shape (tokens, n_vocab).
+
+    DFlash (arXiv 2602.06036).
+    """
+    return lambda drafted: rows[len(drafted)] if len(drafted) < len(rows) else None
+
+
+def after_likeliest(rows: Logits) -> Block:
+    """Rows each computed after the likeliest tokens of those before it; shape (tokens, n_vocab).
+
+    DSpark. What is likely after another token they do not know, so that they end with it.
+    """
+    likeliest = rows.argmax(axis=1).tolist()
+
+    def after(drafted: Sequence[int]) -> Logits | None:
+        count = len(drafted)
+        if count >= len(rows) or list(drafted) != likeliest[:count]:
+            return None
+        return rows[count]
+
+    return after
+
+
+def in_lattice(lattice: Rows, candidates: int, n_vocab: int, guessed: Sequence[int] = ()) -> Block:
+    """Rows by scores of the candidates of a place after each candidate of the place before.
+
+    DFlash2. lattice: row by place, of the ids of its candidates and, for each one of the place
+    before, their scores; the first place has one token before it, whose scores come first. guessed:
+    tokens of the first places.
+    """
+
+    def after(drafted: Sequence[int]) -> Logits | None:
+        path = [*guessed, *drafted]
+        if len(path) >= len(lattice):
+            return None
+        before = 0
+        if path:
+            found = np.flatnonzero(lattice[len(path) - 1, :candidates] == path[-1])
+            if not len(found):
+                return None
+            before = int(found[0])
+        place = lattice[len(path)]
+        scores = place[candidates * (1 + before) :][:candidates]
+        row = np.full(n_vocab, -np.inf, np.float32)
+        row[place[:candidates].astype(np.int64)] = scores
+        return row
+
+    return after
 
 
 class BlockHead(HeadLimits):

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from llama_cpp import llama_cpp as api
 
-from backends.base.hidden_states import Rows
 from backends.base.parent_array import is_path, is_tree
+from backends.heads.hidden_states import Rows
 
 _OWN = 0
 _ALL = -1

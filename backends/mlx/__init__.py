@@ -1,5 +1,5 @@
 """The MLX backend: Apple's array library with mlx-lm's model architectures."""
 
-from backends.mlx.mlx_model import load
+from backends.mlx.model import load
 
 __all__ = ["load"]

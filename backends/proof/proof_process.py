@@ -21,8 +21,8 @@ from typing import IO, Any
 import psutil
 
 from backends.base import CacheType, ModelError, OutOfMemoryError, SpecchatError, UsageError
-from backends.engines.backend_names import LLAMACPP, MLX
-from backends.engines.runner import expected_runner
+from backends.engines.backend_selection import LLAMACPP, MLX
+from backends.engines.engine_facts import expected_runner
 
 _START_SECONDS = 60.0
 """Time limit for starting the interpreter and importing an engine on a busy machine."""

@@ -16,9 +16,9 @@ from threading import Thread
 from typing import Any
 
 from backends.base import CacheType, Model, SpecchatError
-from backends.engines.engine_resources import check_gpu_layers
+from backends.engines.engine_facts import check_gpu_layers
 from backends.engines.model_loading import load, load_head, own_head, vocabulary
-from backends.files.gguf_tokens import require_distinct_tokens
+from backends.files.gguf_header import require_distinct_tokens
 
 _CONTEXT = 256
 _TEXT = "A b1\n\té漢🙂 "

@@ -12,7 +12,7 @@ from decoding.events import Step
 from decoding.generation import Limits, generate
 from decoding.prefill import prefill, reuse
 from decoding.sampling.distribution import Distribution, warp
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 
 _ROUNDS = 12
 """Most rounds of timing; the quickest counts. A guess; not measured."""

@@ -7,13 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backends.base import Context, Logits
-from decoding.current_drafter import always
 from decoding.draft import Drafter
 from decoding.events import Step
-from decoding.generation import Limits, generate
+from decoding.generation import Limits, always, generate
 from decoding.prefill import prefill
 from decoding.sampling.sampler import Sampler
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 
 LENGTH = 5
 """Tokens of a reply that are compared; all but the first come out of drafting.

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from backends.base import Context
-from decoding.current_drafter import always
 from decoding.draft import Drafter
 from decoding.events import Step
-from decoding.generation import Limits, generate
+from decoding.generation import Limits, always, generate
 from decoding.prefill import prefill
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 
 _GREEDY = SamplingSettings(temperature=0.0)
 

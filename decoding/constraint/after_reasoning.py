@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decoding.constraint.constraint import NOTHING_FORCED, Constraint, Forced, Grounds, Mask
-from decoding.constraint.constraint_error import NotAllowedError
+from decoding.constraint.grammar import NotAllowedError
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
 
-from decoding.constraint.checks.finite_schema import is_endless
-from decoding.constraint.checks.lark_depth import lark_depth, schemas
-from decoding.constraint.checks.schema_depth import depth
-from decoding.constraint.constraint_error import GrammarError
-from decoding.constraint.gbnf.lark import gbnf_to_lark
-from decoding.constraint.grammar import Grammar, GrammarKind
-from decoding.constraint.json_schema.schema_grammar import schema_grammar
-from decoding.constraint.refusal_reason import plain_reason
+from decoding.constraint.checks import depth, is_endless, lark_depth, schemas
+from decoding.constraint.gbnf import gbnf_to_lark
+from decoding.constraint.grammar import Grammar, GrammarError, GrammarKind, plain_reason
+from decoding.constraint.schema_grammar import schema_grammar
 
 if TYPE_CHECKING:
     from llguidance import LLParserLimits

@@ -1,8 +1,12 @@
-"""How a model divides certain texts into tokens, as it was seen to do."""
+"""Divides certain texts into the tokens that a model may well write them in, as it was seen to."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple
+
+from decoding.constraint.constraint import Grounds
 
 _MOST_KEPT = 20_000
 """Beginnings of texts that are remembered, in about 4 MB; beyond that the oldest are forgotten."""
@@ -63,3 +67,82 @@ def _keys(text: bytes) -> Iterator[tuple[int, bytes]]:
 def _part_end(text: bytes, start: int) -> int:
     part = _PART.match(text, start)
     return part.end() if part else start
+
+
+Spell = Callable[[bytes], list[int]]
+"""The tokens that a text is usually divided into."""
+
+_BEGINS_WORD = re.compile(rb"[^0-9A-Za-z\x80-\xff]*[0-9A-Za-z\x80-\xff]")
+_WITHIN_WORD = re.compile(rb"[0-9A-Za-z\x80-\xff]{2}")
+
+
+@dataclass(frozen=True, slots=True)
+class Divider:
+    """Divides as the model did before, and as its tokenizer does where that is not known.
+
+    texts: of each token. spell: the tokenizer's division of any text.
+    """
+
+    texts: Sequence[bytes]
+    spell: Spell
+    divisions: Divisions
+
+    def divided(
+        self, text: bytes, settle: Callable[[], Sequence[int]]
+    ) -> Iterator[tuple[int, Grounds]]:
+        """Tokens of a text, each with what speaks for it.
+
+        settle: gives the first tokens of the tokenizer's division, whatever follows the text; those
+        after them may become part of a longer token. Asked once, and only if it matters.
+        """
+        usual: dict[int, int] | None = None
+        """The settled tokens by where they begin."""
+        start = 0
+        while rest := text[start:]:
+            seen = self.divisions.seen(rest)
+            if seen is not None:
+                token, grounds = seen.token, _grounds(seen)
+            else:
+                usual = self._places(text, settle()) if usual is None else usual
+                is_settled = start in usual
+                token = usual[start] if is_settled else self.spell(rest)[0]
+                grounds = self._usual(text, start, token) if is_settled else Grounds.GUESSED
+            if not (piece := self.texts[token]) or not rest.startswith(piece):
+                return  # no tokens make up this text
+            yield token, grounds
+            start += len(piece)
+
+    def grounds(self, text: bytes, token: int) -> Grounds:
+        """What speaks for a token, proposed by whomever, where a text is certain."""
+        seen = self.divisions.seen(text)
+        if seen is None:
+            return Grounds.GUESSED
+        return _grounds(seen) if seen.token == token else Grounds.DIFFERENT
+
+    def learn(self, text: bytes, token: int) -> None:
+        """Learn from the token that the model wrote where a text was certain."""
+        piece = self.texts[token]
+        if piece and text.startswith(piece):
+            self.divisions.learn(text, token)
+
+    def after(self, text: bytes, token: int) -> bytes:
+        """What is left of a text after a token; nothing after one that reaches beyond it."""
+        piece = self.texts[token]
+        return text[len(piece) :] if text.startswith(piece) else b""
+
+    def _places(self, text: bytes, tokens: Sequence[int]) -> dict[int, int]:
+        """Tokens that a text begins with, by where they begin; none if it begins otherwise."""
+        pieces = [self.texts[token] for token in tokens]
+        if not text.startswith(b"".join(pieces)):
+            return {}
+        return dict(zip(accumulate(map(len, pieces), initial=0), tokens, strict=False))
+
+    def _usual(self, text: bytes, start: int, token: int) -> Grounds:
+        """What speaks for the tokenizer's own token at a place of a text."""
+        is_within = start > 0 and _WITHIN_WORD.match(text, start - 1)
+        begins = _BEGINS_WORD.match(self.texts[token]) and not is_within
+        return Grounds.GUESSED if begins else Grounds.LIKELY
+
+
+def _grounds(seen: Seen) -> Grounds:
+    return Grounds.KNOWN if seen.is_steady else Grounds.LIKELY

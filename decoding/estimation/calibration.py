@@ -2,15 +2,114 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import ge
 from typing import Protocol
 
-from backends.base import PassStoppedError
+from backends.base import BlockContext, PassStoppedError
 from backends.base.distinct_experts import reads_of_one_token
 from decoding.draft import MOST_DRAFTED
-from decoding.estimation.combined_measurements import AGREEING, contradictions
 from decoding.estimation.cost import WIDTHS, Measured
+
+
+@dataclass(frozen=True, slots=True)
+class BlockPasses:
+    """Blocks of so many tokens after reading one; if reads, blocks of one after reading so many.
+
+    Only a block shows what reading before it takes, as engines may go on meanwhile.
+    """
+
+    context: BlockContext
+    reads: bool = False
+
+    @property
+    def n_ctx(self) -> int:
+        return self.context.n_ctx
+
+    @property
+    def n_chunk(self) -> int:
+        return self.context.n_chunk
+
+    @property
+    def depth(self) -> int:
+        return self.context.depth
+
+    @property
+    def length(self) -> int:
+        return self.context.length
+
+    @property
+    def max_logits(self) -> int:
+        """Longest pass of the kind that is timed."""
+        return self.n_chunk if self.reads else self.context.longest
+
+    def forward(self, tokens: Sequence[int], n_logits: int) -> object:
+        """Read one token, or all of these, and draft."""
+        self.context.forward(tokens if self.reads else tokens[:1], 0)
+        return self.context.draft(1 if self.reads else n_logits)
+
+    def truncate(self, length: int) -> None:
+        self.context.truncate(length)
+
+    def checkpoint(self, *, is_brief: bool = False) -> None:
+        self.context.checkpoint(is_brief=is_brief)
+
+
+AGREEING = 0.08
+"""Relative difference up to which two passes of one length agree. A guess; not measured."""
+
+_IMPOSSIBLE = 0.03
+"""Relative timing error by which a pass may seem faster than one whose work it contains. A guess;
+not measured."""
+
+_GROUP = 4
+"""Tokens that kernels process at once, so that four may cost less than three (docs/how-it-works/
+controller.md)."""
+
+
+def combined(earlier: Measured, later: Measured) -> Measured:
+    """The fastest pass of each length in two measurements.
+
+    It is certain if its measurement was, or if the other one agrees.
+    """
+    seconds: dict[int, float] = {}
+    unsure: dict[int, float] = {}
+    for n in sorted(earlier.seconds.keys() | later.seconds.keys()):
+        passes = sorted(
+            (measured.seconds[n], measured.unsure.get(n, 0.0))
+            for measured in (earlier, later)
+            if n in measured.seconds
+        )
+        seconds[n], doubt = passes[0]
+        if doubt > 0.0 and len(passes) > 1:
+            apart = passes[1][0] / seconds[n] - 1.0
+            doubt = apart if apart > AGREEING else 0.0
+        if doubt > 0.0:
+            unsure[n] = doubt
+    for longer, shorter, share in contradictions(seconds):
+        for n in {longer, shorter} - {1}:
+            unsure[n] = max(unsure.get(n, 0.0), share)
+    steadier = min(later, earlier, key=lambda measured: measured.spread)
+    load = min(earlier.load, later.load)
+    changes = {
+        n: min(later.changes[n], earlier.changes.get(n, later.changes[n])) for n in later.changes
+    }
+    return Measured(seconds, steadier.switching, unsure, load, later.expert_share, changes)
+
+
+def contradictions(seconds: Mapping[int, float]) -> Iterator[tuple[int, int, float]]:
+    """Pairs (longer, shorter, share) where the longer pass took less by share than the shorter.
+
+    Any pass contains the work of a single step, which reads the weights. Otherwise one contains
+    another if it has as many whole groups of tokens and as many tokens left over.
+    """
+    for longer in seconds:
+        for shorter in seconds:
+            contains = shorter == 1 or all(map(ge, divmod(longer, _GROUP), divmod(shorter, _GROUP)))
+            if contains and seconds[longer] < (1.0 - _IMPOSSIBLE) * seconds[shorter]:
+                yield longer, shorter, seconds[shorter] / seconds[longer] - 1.0
+
 
 USUAL_TOKENS = 16
 """Longest measured pass if it takes several plain steps, as on processors; the end of the

@@ -7,11 +7,10 @@ from functools import partial
 import numpy as np
 
 from backends.base import Context, Logits
-from decoding.estimation.acceptance import Acceptance
-from decoding.estimation.acceptance_keys import ANY_POSITION, temperature_bucket
+from decoding.estimation.acceptance import ANY_POSITION, Acceptance, temperature_bucket
 from decoding.prefill import prefill, reuse
 from decoding.sampling.distribution import Distribution, warp
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 
 MOST_SAID = 32
 """Most tokens that the target generates for a trial. A guess; not measured."""

@@ -1,19 +1,293 @@
 """A drafter model that drafts the next round while the target verifies this one."""
 
+import heapq
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
+from backends.base import ThreadedContext
 from decoding.draft import NO_DRAFT, Draft, KeepOn
-from decoding.drafters.model.draft_model import DraftModel
-from decoding.drafters.model.growing_draft import GrowingDraft
+from decoding.drafters.base import GrowingDraft
+from decoding.drafters.draft_model import DraftModel
 from decoding.events import Ahead, Step
-from decoding.overlap.predraft import Predraft, Predrafts
-from decoding.overlap.predrafting import Position, Round, Unranked, predrafting
-from decoding.overlap.thread_split import ThreadSplit
-from decoding.overlap.worker import Worker
 from decoding.sampling.sampler import Sampler
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
+
+_MISS_EXPONENT = 1.0
+"""r of the power law F^-r by which the token after the kept ones is none of the drafter's F
+likeliest. A guess; not measured."""
+
+_LEAST = 0.02
+"""Distance that acceptance keeps from 0 and 1 here, so that no outcome counts as impossible. A
+guess; not measured."""
+
+MOST_CANDIDATES = 8
+"""Most candidates for the token after the kept ones, at one position. A guess; not measured."""
+
+MOST_OUTCOMES = 32
+"""Most outcomes of one verification that are drafted for. A guess; not measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The first kept tokens of a draft, then the drafter's candidate of this rank, from 0."""
+
+    kept: int
+    rank: int
+
+
+def likeliest_outcomes(
+    acceptance: Sequence[float], exponent: float = _MISS_EXPONENT
+) -> Iterator[Outcome]:
+    """Outcomes of verifying a draft, by their share of avoided misses, largest first.
+
+    acceptance: of each drafted token, given that all before it are accepted. The candidate of rank
+    f avoids f^-r - (f+1)^-r of the misses after k kept tokens, which is about r f^-(1+r). Taken in
+    this order, position k has F_k candidates in proportion to P(k)^(1/(1+r)) however many outcomes
+    there is time for: the fan-out of Kumar, Dao and May 2026 (arXiv 2603.03251), which is optimal
+    under that law.
+    """
+    weights = kept_distribution(acceptance)
+    waiting = [(-weight, kept, 0) for kept, weight in enumerate(weights)]
+    heapq.heapify(waiting)
+    for _ in range(MOST_OUTCOMES):
+        if not waiting:
+            return
+        _, kept, rank = waiting[0]
+        yield Outcome(kept, rank)
+        if rank + 1 < MOST_CANDIDATES:
+            weight = weights[kept] * (rank + 2) ** -(1.0 + exponent)
+            heapq.heapreplace(waiting, (-weight, kept, rank + 1))
+        else:
+            heapq.heappop(waiting)
+
+
+def kept_distribution(acceptance: Sequence[float]) -> list[float]:
+    """Probability that exactly the first k tokens are kept, for k from none to all."""
+    joint, chances = 1.0, list[float]()
+    for share in acceptance:
+        bounded = min(max(share, _LEAST), 1.0 - _LEAST)
+        chances.append(joint * (1.0 - bounded))
+        joint *= bounded
+    return [*chances, joint]
+
+
+Candidates = NDArray[np.int64]
+"""The drafter's likeliest tokens at one position, likeliest first."""
+
+
+@dataclass(slots=True)
+class Predraft:
+    """A draft made ahead, with the candidates at each of its positions."""
+
+    draft: GrowingDraft = field(default_factory=GrowingDraft)
+    candidates: list[Candidates] = field(default_factory=list[Candidates])
+
+
+class Predrafts:
+    """Drafts made ahead in one round, each for one text.
+
+    Every one is sampled from the drafter's distribution after its text, by numbers that nothing
+    else sees, and before it is known which text comes. It may be used after this text and no other,
+    and once: then it is distributed as a draft made now.
+    """
+
+    def __init__(self, committed: int) -> None:
+        """committed: length of the text that is final, and so the beginning of each."""
+        self._committed = committed
+        self._made: dict[tuple[int, ...], Predraft] = {}
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def add(self, text: Sequence[int]) -> Predraft:
+        """Begin a draft to follow text."""
+        predraft = self._made[self._key(text)] = Predraft()
+        return predraft
+
+    def has(self, text: Sequence[int]) -> bool:
+        """Whether a token was drafted to follow exactly this text."""
+        predraft = self._made.get(self._key(text))
+        return predraft is not None and len(predraft.draft) > 0
+
+    def take(self, text: Sequence[int]) -> Predraft | None:
+        """The draft that was made to follow exactly this text, which is then gone."""
+        return self._made.pop(self._key(text)) if self.has(text) else None
+
+    def _key(self, text: Sequence[int]) -> tuple[int, ...]:
+        return tuple(text[self._committed :])
+
+
+@dataclass(frozen=True, slots=True)
+class Unranked:
+    """Logits at a position of a draft; candidates are taken from them while the target runs."""
+
+    logits: NDArray[np.float32]
+
+
+Position = Candidates | Unranked
+"""The candidates at a position of a draft, or what they are to be taken from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A draft that is being verified, and what to draft ahead for.
+
+    history: before the draft. positions: one for each drafted token. acceptance: of each drafted
+    token, given that all before it are accepted. longest: most tokens drafted for an outcome.
+    """
+
+    history: Sequence[int]
+    drafted: Sequence[int]
+    positions: Sequence[Position]
+    acceptance: Sequence[float]
+    longest: int
+
+
+def predrafting(
+    drafter: DraftModel, sampler: Sampler, current: Round, predrafts: Predrafts
+) -> Iterator[None]:
+    """Draft ahead for one outcome after another; yields after each pass of the drafter.
+
+    Nothing in here knows of the verification: the outcomes follow from the draft alone, and each is
+    drafted for by the drafter's own distribution. Between two passes the round may end, as whether
+    it does depends on no token still to be drafted.
+    """
+    drafted, positions = tuple(current.drafted), list(current.positions)
+    for outcome in likeliest_outcomes(current.acceptance):
+        text = [*current.history, *drafted[: outcome.kept]]
+        if outcome.kept == len(positions):  # the token after all, from one pass more
+            if drafter.room(text, 1) < 1:
+                continue
+            positions.append(ranked(drafter.logits(text)))
+            yield
+        candidates = positions[outcome.kept]
+        if isinstance(candidates, Unranked):
+            candidates = _other_than(drafted[outcome.kept], ranked(candidates.logits))
+            positions[outcome.kept] = candidates
+        if outcome.rank >= len(candidates):
+            continue
+        text.append(int(candidates[outcome.rank]))
+        count = drafter.room(text, current.longest)
+        if text[-1] in drafter.end_tokens or count < 1:
+            continue
+        predraft = predrafts.add(text)
+        for row in drafter.drawing(text, count, predraft.draft, sampler):
+            token = predraft.draft.tokens[-1]
+            predraft.candidates.append(_other_than(token, ranked(row)))
+            yield
+
+
+def ranked(logits: NDArray[np.float32]) -> Candidates:
+    """The likeliest tokens of a row of logits, one more than are ever asked for."""
+    count = min(MOST_CANDIDATES + 1, len(logits))
+    best = np.argpartition(logits, len(logits) - count)[-count:]
+    return best[np.argsort(-logits[best], kind="stable")]
+
+
+def _other_than(token: int, candidates: Candidates) -> Candidates:
+    """Candidates without the drafted token, which was rejected if another one follows."""
+    return candidates[candidates != token]
+
+
+class Worker(Protocol):
+    """Runs the passes of one drafter, one round of them at a time."""
+
+    def start(self, passes: Iterator[object]) -> None:
+        """Run passes one after another until the last one, or until stop.
+
+        The round before must have been stopped.
+        """
+        ...
+
+    def stop(self) -> None:
+        """Start no further pass, and return once the present one has ended.
+
+        Raises what a pass of the round raised.
+        """
+        ...
+
+    def close(self) -> None:
+        """Stop for good, whatever a pass raised."""
+        ...
+
+
+class DrafterThread:
+    """Runs passes on one thread, which is kept from round to round: engines have threads for each.
+
+    Engines release Python's lock while they compute, so that passes run beside the target's. A
+    round is finite: where nobody stops it, as after an error, it ends by itself, so that the
+    program can end.
+    """
+
+    def __init__(self) -> None:
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="drafter")
+        self._round: Future[None] | None = None
+        self._is_stopped = False
+
+    def start(self, passes: Iterator[object]) -> None:
+        assert self._round is None, "the round before was not stopped"
+        self._is_stopped = False
+        self._round = self._executor.submit(self._run, passes)
+
+    def _run(self, passes: Iterator[object]) -> None:
+        while not self._is_stopped:
+            try:
+                next(passes)
+            except StopIteration:
+                return
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        if self._round is None:
+            return
+        try:
+            self._round.result()
+        finally:
+            if self._round.done():  # else this thread was interrupted, and the round goes on
+                self._round = None
+
+    def close(self) -> None:
+        with suppress(Exception):  # a faulty drafter is closed like any other
+            self.stop()
+        self._executor.shutdown()
+
+
+@dataclass(slots=True)
+class ThreadSplit:
+    """Gives threads to both while they run at once, and all threads to each when alone.
+
+    Only between passes of both. together: threads of the target and of the drafter. alone: the
+    threads that each has otherwise.
+    """
+
+    target: ThreadedContext
+    drafter: ThreadedContext
+    together: tuple[int, int]
+    alone: tuple[int, int]
+    _is_split: bool = False
+
+    def begin(self) -> None:
+        """Divide the threads, before a round is drafted ahead."""
+        self._is_split = True
+        self._use(self.together)
+
+    def end(self) -> None:
+        """Give all threads to each again, after the round."""
+        if self._is_split:
+            self._is_split = False
+            self._use(self.alone)
+
+    def _use(self, threads: tuple[int, int]) -> None:
+        self.target.use_threads(threads[0])
+        self.drafter.use_threads(threads[1])
+
 
 _LENGTH_MEMORY = 0.8
 """Weight that the mean length of drafts keeps at each draft, for the next one's. A guess; not

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from decoding.draft import MOST_DRAFTED
 from decoding.estimation.cost import CostModel, DraftCost, TreePasses, TreeSize
-from decoding.planning.best_tree import best_shape
-from decoding.planning.draft_length import predicted_speedup
+from decoding.planning.draft_length import best_shape, predicted_speedup
 from decoding.planning.managed_drafter import ManagedDrafter
 
 _USUAL, _LARGE = TreeSize(8, 32), TreeSize(24, MOST_DRAFTED)

@@ -13,21 +13,17 @@ from itertools import accumulate, starmap, zip_longest
 
 from decoding.draft import NO_DRAFT, Draft, KeepOn, refusal_of_all
 from decoding.estimation.cost import CostModel
-from decoding.estimation.no_cost import NoCost
 from decoding.estimation.text_kind import TextKindReader
-from decoding.events import Step
+from decoding.events import Cause, Decision, Silence, Step, total_seconds
 from decoding.overlap.overlap_cost import OverlapCost, Slowdown
-from decoding.planning.decision import Cause, Decision
 from decoding.planning.free_drafting import FreeDrafting, Offer, Proposed, expected_tokens
 from decoding.planning.kept_width import KeptWidth
 from decoding.planning.managed_drafter import ManagedDrafter
-from decoding.planning.model_draft_planner import DraftPlan, ModelDraft, ModelDraftPlanner
+from decoding.planning.model_draft_planner import DraftPlan, ModelDraft, ModelDraftPlanner, Probing
 from decoding.planning.parking import DrafterStatus, drafter_status, is_promising
-from decoding.planning.probing import Probing
 from decoding.planning.risk_budget import RiskBudget
-from decoding.planning.turns import LENGTHS, Turns
+from decoding.planning.turns import LENGTHS, NoCost, Turns
 from decoding.sampling.sampler import Sampler
-from decoding.silence import Silence, total_seconds
 
 BASELINE_EVERY = 64
 """Drafted steps in a row after which one is plain, which keeps the plain rate measured. At most

@@ -1,14 +1,33 @@
-"""A drafter under the controller, with its cost and its estimated acceptance."""
+"""A drafter under the controller: guarded, with its cost and its estimated acceptance."""
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from typing import TypeVar
 
-from decoding.draft import Draft, Drafter
-from decoding.drafters.composed.cascade import Cascade
-from decoding.drafters.model.planned import Growth, PlannedDrafter
-from decoding.estimation import rank_acceptance
-from decoding.estimation.acceptance import Acceptance
-from decoding.estimation.acceptance_estimates import POSITION_PRIOR, AcceptanceEstimates
-from decoding.estimation.acceptance_keys import GREEDY
+import numpy as np
+from numpy.typing import NDArray
+
+from backends.base import Listener, PassStoppedError
+from backends.base.parent_array import depths, is_tree
+from decoding.draft import (
+    NO_DRAFT,
+    DeviceLine,
+    Draft,
+    Drafter,
+    Form,
+    KeepOn,
+    PointMassLine,
+    PointMassTree,
+    SampledLine,
+    Tree,
+    TreeWithoutReplacement,
+)
+from decoding.drafters.cascade import Cascade
+from decoding.drafters.trees import Growth, PlannedDrafter, TreeShape
+from decoding.estimation import learning as rank_acceptance
+from decoding.estimation.acceptance import GREEDY, POSITION_PRIOR, Acceptance, AcceptanceEstimates
 from decoding.estimation.cost import (
     CostModel,
     DraftCost,
@@ -17,15 +36,146 @@ from decoding.estimation.cost import (
     TreePasses,
     TreeSize,
 )
-from decoding.estimation.draft_outcome import learn_line, learn_tree
-from decoding.estimation.level_cost import LevelCost
-from decoding.estimation.line_equivalent import as_line, kept_of
+from decoding.estimation.draft_cost import LevelCost
+from decoding.estimation.learning import as_line, kept_of, learn_line, learn_tree
 from decoding.events import Step
-from decoding.forms import Tree
 from decoding.overlap.overlap_cost import OverlapCost, OverlappedPasses, Slowdown
-from decoding.planning.fault_guard import FaultGuard
-from decoding.sampling.lossy_rule import LossyRule
-from decoding.tree_shape import TreeShape
+from decoding.sampling.sampler import Sampler
+from decoding.sampling.settings import LossyRule, SamplingSettings
+
+
+def is_sound(draft: Draft, limit: int, n_vocab: int) -> bool:
+    """Whether its parts have one length, no branch exceeds the limit, and all tokens exist."""
+    return (
+        len(draft.confidence) == len(draft.evidence) == len(draft)
+        and _is_consistent(draft.form)
+        and _depth(draft) <= limit
+        and all(0 <= token < n_vocab for token in draft.tokens)
+    )
+
+
+def _is_consistent(form: Form) -> bool:
+    count = len(form.tokens)
+    match form:
+        case PointMassLine():
+            return True
+        case SampledLine():
+            return len(form.distributions) == count and 0 <= form.prunable_suffix <= count
+        case DeviceLine():
+            return len(form.rows) == count
+        case PointMassTree():
+            return len(form.parents) == count and is_tree(form.parents)
+        case TreeWithoutReplacement():
+            lengths = {len(form.parents), len(form.distributions)}
+            return lengths == {count} and is_tree(form.parents)
+
+
+def _depth(draft: Draft) -> int:
+    if not isinstance(draft.form, Tree):
+        return len(draft)
+    return 1 + max(depths(draft.form.parents[: draft.drafted]), default=-1)
+
+
+Result = TypeVar("Result")
+
+
+class FaultGuard:
+    """Forwards calls to a drafter until it fails or proposes nonsense.
+
+    dropped: why it is no longer called, empty while it is. unable: why it cannot draft at present,
+    as of the last check.
+    """
+
+    def __init__(self, drafter: Drafter) -> None:
+        self.drafter = drafter
+        self.dropped = ""
+        self.unable = ""
+
+    @property
+    def name(self) -> str:
+        """The drafter's name."""
+        return self.drafter.name
+
+    def guarded(self, call: Callable[[], Result], otherwise: Result) -> Result:
+        """The result of a call on the drafter; otherwise, if it raises, which drops it."""
+        try:
+            return call()
+        except PassStoppedError:
+            raise  # of the reply
+        except Exception as error:  # a drafter must never end a reply
+            self._failed(error)
+            return otherwise
+
+    def can_draft(self, history: Sequence[int]) -> bool:
+        """Whether it can draft after history."""
+        if self.dropped:
+            return False
+        self.unable = self.guarded(lambda: self.drafter.refusal(history), "")
+        return not (self.unable or self.dropped)
+
+    def read(self, history: Sequence[int]) -> Iterator[int]:
+        """Let the drafter read history; yields tokens held after each chunk."""
+        try:
+            yield from self.drafter.read(history)
+        except PassStoppedError:
+            raise  # of the reply
+        except Exception as error:
+            self._failed(error)
+
+    def read_ahead(self, history: Sequence[int], most: int) -> Iterator[int]:
+        """Let the drafter read a history that no reply follows yet, at most so many tokens at once.
+
+        Yields after each piece. The last token counts as read: it is read again in any case.
+        """
+        try:
+            if self.drafter.refusal(history):
+                return
+            self.drafter.begin(history, Sampler(SamplingSettings()))
+            left = len(history) + 1
+            while 1 < (backlog := self.drafter.backlog(history)) < left:
+                left = backlog
+                yield from self.drafter.read(history[: len(history) - backlog + most])
+        except PassStoppedError:
+            raise  # not a fault: something else is more urgent
+        except Exception as error:
+            self._failed(error)
+
+    def commit(self, history: Sequence[int]) -> None:
+        """Report the text after verification to the drafter."""
+        try:
+            self.drafter.commit(history)
+        except PassStoppedError:
+            raise  # of the reply
+        except Exception as error:
+            self._failed(error)
+
+    def rest(self) -> None:
+        """Let the drafter settle its last draft."""
+        self.guarded(self.drafter.rest, None)
+
+    def propose(
+        self, history: Sequence[int], limit: int, n_vocab: int, keep_on: KeepOn | None = None
+    ) -> Draft:
+        """A sound draft; an unsound one drops the drafter."""
+        draft = self.guarded(lambda: self.drafter.propose(history, limit, keep_on), NO_DRAFT)
+        if draft.tokens and not is_sound(draft, limit, n_vocab):
+            self.drop("it proposed nonsense")
+            return NO_DRAFT
+        if draft.listener is not None:
+            return replace(draft, listener=partial(self._on_verified, draft.listener))
+        return draft
+
+    def _on_verified(self, listener: Listener, likeliest: NDArray[np.int64]) -> None:
+        self.guarded(lambda: listener(likeliest), None)
+
+    def _failed(self, error: Exception) -> None:
+        self.drop(f"it failed: {str(error) or type(error).__name__}".splitlines()[0])
+
+    def drop(self, reason: str) -> None:
+        """Stop calling the drafter, for this reason."""
+        self.dropped = reason
+        with suppress(Exception):  # a reason is known already
+            self.drafter.rest()
 
 
 class ManagedDrafter(FaultGuard):

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from decoding.drafting_state import Shortfall, State
 from decoding.estimation.cost import BUSY, CostModel, DraftCost
+from decoding.events import Shortfall, State
 from decoding.planning.draft_length import break_even, predicted_speedup
 from decoding.planning.managed_drafter import ManagedDrafter
 

@@ -1,8 +1,28 @@
-"""Turns of drafters, for checks that need to see each drafter at several draft lengths."""
+"""Turns of drafters at no cost, for checks that need to see each at several draft lengths."""
 
 from collections.abc import Sequence
 
+from decoding.estimation.cost import CostModel
 from decoding.planning.managed_drafter import ManagedDrafter
+
+_PLAIN_SECONDS = 1e9
+"""Seconds of a plain step, beside which drafting time is negligible."""
+
+
+class NoCost(CostModel):
+    """Passes of equal cost, whatever their size and whatever is observed.
+
+    largest: as in CostModel. Drafts do not depend on any clock.
+    """
+
+    def __init__(self, largest: int) -> None:
+        super().__init__({1: _PLAIN_SECONDS, largest: _PLAIN_SECONDS})
+
+    def observe(
+        self, n: int, seconds: float, *, after_draft: bool = False, is_tree: bool = False
+    ) -> None:
+        """Learn nothing."""
+
 
 LENGTHS = (5, 3, 8, 4)
 """Draft lengths per proposing drafter, in turn; some reach past the replies that are checked."""

@@ -1,18 +1,19 @@
-"""Sampling settings of one reply, with independent random streams to draft and to verify."""
+"""Rows of logits as distributions, under the settings and random numbers of one reply."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from backends.base import ModelError, Warping
+from backends.base import Logits, ModelError, Warping
 from decoding.constraint.constraint import NOTHING_FORCED, Constraint, Forced, Grounds, Mask
-from decoding.constraint.constraint_error import ConstraintError
-from decoding.sampling.adjustment import PENALTY_WINDOW
-from decoding.sampling.distribution import Distribution, warp
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.constraint.grammar import ConstraintError
+from decoding.events import TokenLogprob
+from decoding.sampling.distribution import PENALTY_WINDOW, Distribution, point_mass, warp
+from decoding.sampling.settings import SamplingSettings
 
 
 class Sampler:
@@ -163,3 +164,81 @@ def masked(logits: NDArray[np.float32], allowed: Mask) -> NDArray[np.float32]:
     rest = np.full_like(logits, -np.inf)
     np.copyto(rest[:count], logits[:count], where=allowed[:count])
     return rest if rest.max() > -np.inf else logits
+
+
+NOTHING = -1
+"""In place of the token after a text that none can follow, as its row or the grammar fails.
+
+A failure is so one more outcome, which nobody drafts: a rule accepts nothing beyond it, and it is
+drawn only where the verdict ends there.
+"""
+
+
+class WarpedRows:
+    """Distributions after history and after each prefix of drafted, warped on request."""
+
+    def __init__(
+        self, rows: Logits, sampler: Sampler, history: Sequence[int], drafted: Sequence[int]
+    ) -> None:
+        self._rows = rows
+        self._sampler = sampler
+        self._history = history
+        self._drafted = drafted
+        self.requested: list[Distribution] = []
+        """The distributions requested so far, in order."""
+
+    def __getitem__(self, i: int) -> Distribution:
+        row, drafted = self._rows[i], self._drafted[:i]
+        self.requested.append(_distribution(self._sampler, row, self._history, drafted))
+        return self.requested[-1]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WarpedTreeRows:
+    """Distributions after a path of nodes of a drafted tree; row 0 follows the history."""
+
+    rows: Logits
+    sampler: Sampler
+    history: Sequence[int]
+    drafted: Sequence[int]
+
+    def __getitem__(self, path: Sequence[int]) -> Distribution:
+        row = self.rows[1 + path[-1] if path else 0]
+        drafted = [self.drafted[node] for node in path]
+        return _distribution(self.sampler, row, self.history, drafted)
+
+
+def _distribution(
+    sampler: Sampler, row: NDArray[np.float32], history: Sequence[int], drafted: Sequence[int]
+) -> Distribution:
+    try:
+        return sampler.distribution(row, history, drafted)
+    except ModelError:
+        return point_mass(NOTHING)
+
+
+def logprobs(
+    rows: Logits, places: Sequence[int], tokens: Iterable[int], count: int
+) -> tuple[TokenLogprob, ...]:
+    """Log probabilities of tokens, each by the row at its place, and of the count likeliest."""
+    return tuple(
+        _logprob(rows[place], token, count) for place, token in zip(places, tokens, strict=True)
+    )
+
+
+def _logprob(row: NDArray[np.float32], token: int, count: int) -> TokenLogprob:
+    logits = row.astype(np.float64)
+    highest = logits.max()
+    log_mass = highest + math.log(np.exp(logits - highest).sum())
+    top = ((one, float(logits[one] - log_mass)) for one in _likeliest(logits, count))
+    return TokenLogprob(token, float(logits[token] - log_mass), tuple(top))
+
+
+def _likeliest(logits: NDArray[np.float64], count: int) -> list[int]:
+    """The count likeliest possible tokens, the likeliest first; of equals the lower ids."""
+    count = min(count, len(logits))
+    if count <= 0:
+        return []
+    threshold = np.partition(logits, -count)[-count]
+    ids = np.flatnonzero((logits >= threshold) & (logits > -np.inf))
+    return ids[np.argsort(-logits[ids], kind="stable")[:count]].tolist()

@@ -10,11 +10,10 @@ from types import MappingProxyType
 
 import numpy as np
 
-from decoding.forms import HostLine, PointMassLine
+from decoding.draft import HostLine, PointMassLine
 from decoding.sampling.distribution import Distribution, point_mass, uniform
-from decoding.sampling.lossy_rule import LossyRule
-from decoding.verification.rejection_sampling import residual
-from decoding.verification.verdict import TargetRows, Verdict
+from decoding.sampling.settings import LossyRule
+from decoding.verification.rules import TargetRows, Verdict, residual
 
 
 def verify_lossy(

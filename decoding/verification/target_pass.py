@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from backends.base import Context, DeviceSampling, Logits, Warping
 from backends.base.parent_array import count_leaves, height
-from decoding.draft import Draft
-from decoding.forms import (
+from decoding.draft import (
     DeviceLine,
+    Draft,
     HostLine,
     PointMassLine,
     PointMassTree,
@@ -19,19 +19,21 @@ from decoding.forms import (
     TreeWithoutReplacement,
     on_host,
 )
-from decoding.rule import Rule
+from decoding.events import Rule, TokenLogprob
 from decoding.sampling.distribution import next_uniforms, skip_uniforms, uniform
-from decoding.sampling.logprobs import logprobs
-from decoding.sampling.lossy_rule import LossyRule
-from decoding.sampling.sampler import Sampler
-from decoding.sampling.token_logprob import TokenLogprob
-from decoding.sampling.warped_rows import NOTHING, WarpedRows, WarpedTreeRows
-from decoding.verification.block import verify_block
+from decoding.sampling.sampler import NOTHING, Sampler, WarpedRows, WarpedTreeRows, logprobs
+from decoding.sampling.settings import LossyRule
 from decoding.verification.lossy import verify_lossy
-from decoding.verification.point_mass_tree import verify_point_mass_tree
-from decoding.verification.rejection_sampling import verify
-from decoding.verification.traversal import verify_traversal
-from decoding.verification.verdict import TargetRows, TreeRows, TreeVerdict, Verdict
+from decoding.verification.rules import (
+    TargetRows,
+    TreeRows,
+    TreeVerdict,
+    Verdict,
+    verify,
+    verify_block,
+    verify_point_mass_tree,
+    verify_traversal,
+)
 
 Clock = Callable[[], float]
 

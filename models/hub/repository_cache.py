@@ -7,17 +7,72 @@ must be a real one: a link could lead out of it.
 import os
 import shutil
 import stat
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Self
+from threading import Lock
+from typing import Any, BinaryIO, Self, cast
 
 from backends.base import DownloadError
-from backends.base.atomic_file import put_in_place
-from backends.base.private_file import sync_folder
+from backends.base.safe_files import put_in_place, sync_folder
+from models.bounded_files import read_object, write_object
 from models.hub.hub_settings import HubSettings
 from models.hub.repository import Repository, RepositoryFile
-from models.hub.unfinished import PART_SUFFIX
+
+_WRITING = Lock()
+
+
+def record(receipts: Path, repository: str, commit: str, files: list[str]) -> None:
+    """Record files of a repository; if that fails, they count as foreign."""
+    with _WRITING:
+        known = read_object(receipts)
+        ours = set(_files(known, repository, commit)) | set(files)
+        known[_key(repository, commit)] = sorted(ours)
+        write_object(receipts, known)
+
+
+def is_ours(receipts: Path, repository: str, commit: str, file: str) -> bool:
+    """Whether specchat downloaded a file."""
+    return file in _files(read_object(receipts), repository, commit)
+
+
+def _files(known: dict[str, Any], repository: str, commit: str) -> list[str]:
+    files = known.get(_key(repository, commit))
+    return [str(file) for file in cast("list[object]", files)] if isinstance(files, list) else []
+
+
+def _key(repository: str, commit: str) -> str:
+    return f"{repository}@{commit}"
+
+
+PART_SUFFIX = ".specchat.incomplete"
+
+
+def unfinished(cache: Path) -> dict[str, int]:
+    """Bytes of unfinished downloads by repository."""
+    sizes: dict[str, int] = {}
+    for repository, part in _parts(cache):
+        sizes[repository] = sizes.get(repository, 0) + part.lstat().st_size
+    return sizes
+
+
+def discard(repository: str, cache: Path) -> None:
+    """Delete a repository's unfinished downloads.
+
+    Raises:
+        OSError: a file cannot be deleted.
+    """
+    for owner, part in list(_parts(cache)):
+        if owner == repository:
+            part.unlink()
+
+
+def _parts(cache: Path) -> Iterator[tuple[str, Path]]:
+    for part in sorted(cache.glob(f"models--*/blobs/*{PART_SUFFIX}")):
+        folder = part.parent.parent.name
+        yield folder.removeprefix("models--").replace("--", "/", 1), part
+
 
 _TAG = "Signature: 8a477f597d28d172789f06886806bc55\n"
 """Start of CACHEDIR.TAG, by which backup programs skip a folder (bford.info/cachedir)."""

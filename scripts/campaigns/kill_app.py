@@ -55,9 +55,9 @@ _MODULES = (
     "app.cli.main",
     "app.cli.entry",
     "app.tui.app",
-    "app.chat.composer_draft",
+    "app.chat.unsent",
     "backends.llamacpp",
-    "backends.llamacpp.loading.load_model",
+    "backends.llamacpp.loading",
     "huggingface_hub",
     "textual.drivers.linux_driver",
 )
@@ -499,7 +499,7 @@ def _seen(campaign: Campaign, expected: Expected) -> Iterator[str]:
 
 def _typed(campaign: Campaign, expected: Expected, sent: float) -> Iterator[str]:
     """What is typed and not sent, by the app's own reader; it is taken away then."""
-    from app.chat.composer_draft import ComposerDraft
+    from app.chat.unsent import ComposerDraft
     from app.paths import Paths
 
     home = campaign.home

@@ -20,13 +20,13 @@ import time
 from pathlib import Path
 
 from app.chat.conversation import Conversation
-from app.engine.asking.answer import Answer, Request
+from app.engine.answer import Answer, Request
 from app.engine.engine import Engine
-from app.engine.engine_status import Phase
+from app.engine.status import Phase
 from app.loading.session_options import SessionOptions
 from app.paths import HOME_VARIABLE, Paths
 from app.settings.catalogue import variable_of
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 from scripts.campaigns.held import ALLOCATOR, Held, grown, middle
 from scripts.models.counting_model import make
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import gguf
 
-from backends.files.gguf_cursor import ARRAY, SCALARS, STRING
+from backends.files.gguf_header import ARRAY, SCALARS, STRING
 from scripts.fuzzing.damage import damaged as with_damaged_bytes
 from scripts.fuzzing.gguf_parts import Entry, GgufParts, TensorEntry, as_text, as_texts, texts
 

@@ -5,7 +5,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from backends.files.gguf_cursor import ARRAY, SCALARS, STRING
+from backends.files.gguf_header import ARRAY, SCALARS, STRING
 
 _ALIGNMENT = 32
 

@@ -5,19 +5,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
-from app.learned.acceptance_memory import AcceptanceMemory
+from app.learned.acceptance_memory import AcceptanceMemory, TrialResult, TrialResults
 from app.learned.calibrations import Calibrations
-from app.learned.trial_results import TrialResult, TrialResults
-from app.learned.tuned_recipe import Tuned, remember, tuned, tuned_file
-from app.learned.tuning_results import TuningResults
+from app.learned.tuned_recipe import Tuned, TuningResults, remember, tuned, tuned_file
 from app.paths import Paths
 from app.settings.answering import restored
 from backends.base import ModelInfo, Rollback
-from backends.engines.runner import Runner
+from backends.engines.engine_facts import Runner
 from decoding.checks.agreement import Reply
 from decoding.estimation.acceptance import Acceptance
-from models.hub import receipts
-from models.metadata.content_hash import content_hash
+from models.hub import repository_cache as receipts
+from models.metadata.identity import content_hash
 from models.self_draft.recipe import Recipe
 from models.tuning.recipe_search import Tried
 from scripts.fuzzing.kind import READ

@@ -9,14 +9,13 @@ from random import Random
 
 import numpy as np
 
-from app.cli.commands.model_facts import facts_of as facts_shown
-from app.loading import proven_models
-from app.loading.memory_plan import open_context, plan
+from app.cli.commands.model_info import facts_of as facts_shown
+from app.loading import checked_loader as proven_models
+from app.loading.placement import open_context, plan
 from app.paths import Paths
 from backends.base import ModelError, SpecchatError
-from backends.engines.backend_names import LLAMACPP, MLX
-from backends.files.gguf_header import read_header, read_per_token
-from backends.files.gguf_tokens import require_distinct_tokens
+from backends.engines.backend_selection import LLAMACPP, MLX
+from backends.files.gguf_header import read_header, read_per_token, require_distinct_tokens
 from backends.files.mlx_folder import read_mlx_folder
 from backends.files.mlx_gguf import reason_against
 from backends.files.safetensors_header import stored_tensors
@@ -24,9 +23,9 @@ from backends.hardware.host import available_memory
 from backends.proof.proof_process import ProofProcess, Trial
 from decoding.events import Step
 from decoding.generation import Limits, generate
-from decoding.sampling.sampling_settings import SamplingSettings
-from models.metadata.fingerprint import fingerprint
-from models.metadata.model_facts import facts_of
+from decoding.sampling.settings import SamplingSettings
+from models.metadata.identity import fingerprint
+from models.metadata.memory_bill import facts_of
 from scripts.fuzzing import gguf_damage
 from scripts.fuzzing.damage import damaged
 from scripts.fuzzing.json_damage import changed
@@ -134,7 +133,7 @@ def _figures(path: Path) -> None:
 
 def _checked_header(path: Path) -> object:
     """Whether llama.cpp would be given the file; imported late, as it may not be installed."""
-    from backends.llamacpp.loading.load_checks import checked_header
+    from backends.llamacpp.loading import checked_header
 
     return checked_header(path)
 

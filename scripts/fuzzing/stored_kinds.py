@@ -10,14 +10,11 @@ from random import Random
 
 import numpy as np
 
-from app.learned.ngram_file import NgramFile
-from app.learned.ngram_memory import NgramMemory
+from app.learned.ngram_memory import NgramFile, NgramMemory
 from app.prompt_cache.saved_states import SavedStates
-from decoding.drafters.ngram.ngram_statistics import NgramStatistics, Passage
-from decoding.drafters.retrieval.corpus import Corpus
-from decoding.drafters.retrieval.document import Document, Note
-from decoding.drafters.retrieval.forgetting import forget
-from decoding.drafters.retrieval.segment_file import DEPTH
+from decoding.drafters.ngram import NgramStatistics, Passage
+from decoding.drafters.retrieval.corpus import Corpus, forget
+from decoding.drafters.retrieval.segment_file import DEPTH, Document, Note
 from scripts.fuzzing.damage import damaged
 from scripts.fuzzing.kind import READ, REBUILT
 

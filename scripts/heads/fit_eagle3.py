@@ -18,16 +18,15 @@ from pathlib import Path
 from backends import llamacpp
 from backends.base import Context
 from backends.llamacpp import LlamaContext, LlamaModel
-from backends.llamacpp.heads.llama_head import load_head
-from decoding.current_drafter import always
+from backends.llamacpp.heads.head import load_head
 from decoding.draft import Drafter
-from decoding.drafters.model.draft_model import DraftModel
-from decoding.drafters.model.dynamic_tree import DynamicTree
+from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.dynamic_tree import DynamicTree
 from decoding.estimation.cost import TreeSize
-from decoding.generation import Limits, generate
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.generation import Limits, always, generate
+from decoding.sampling.settings import SamplingSettings
 from decoding.telemetry import Statistics
-from models.stores.bundled import demo_path
+from models.stores.available_models import demo_path
 from scripts.heads.head_file import Source, write_head
 from scripts.heads.replies import prompts, replies, similar_prompts
 from scripts.heads.training import drafted_tokens, train

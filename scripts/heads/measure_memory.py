@@ -14,13 +14,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from app.large_blocks import return_large_blocks
+from app.process import return_large_blocks
 from backends.base import BlockContext, Context, Model
 from backends.engines.model_loading import load, load_head
 from backends.llamacpp import library
 from models.metadata.head_facts import head_facts
-from models.metadata.memory_bill import MemoryBill, bill
-from models.metadata.model_facts import facts_of
+from models.metadata.memory_bill import MemoryBill, bill, facts_of
 
 _LEFT = 80
 """Tokens of context that are left for the last passes."""

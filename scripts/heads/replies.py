@@ -14,10 +14,10 @@ from backends.chat.chat_template import ChatTemplate
 from backends.chat.message import Message
 from backends.chat.template_process import TemplateProcess
 from backends.llamacpp import LlamaContext, LlamaModel
-from backends.llamacpp.heads.layer_states import add_layer_states
+from backends.llamacpp.heads.rows import add_layer_states
 from decoding.events import Step
 from decoding.generation import Limits, generate
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 
 _TOPICS = (
     "the sea", "bread", "a lost key", "computers", "winter", "bees", "an old train", "music",

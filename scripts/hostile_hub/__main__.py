@@ -5,7 +5,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from models.hub.client import hub_client
+from models.hub.connection import hub_client
 from scripts.hostile_hub.trial import MODES, Verdict, try_mode
 
 

@@ -25,8 +25,7 @@ from mlx.utils import tree_flatten
 from backends.base import SpecchatError, UsageError
 from backends.files.gguf_header import GgufHeader, read_header
 from backends.files.mlx_gguf import GROUP, ROPE_FACTORS, read_settings
-from backends.mlx.loading.gguf_model import build, read_file
-from backends.mlx.loading.gguf_tokenizer import read_engine
+from backends.mlx.gguf import build, read_engine, read_file
 
 
 def make_folder(source: Path, folder: Path, bits: int | None = None) -> None:

@@ -19,16 +19,13 @@ from pathlib import Path
 from backends import llamacpp
 from backends.base import Context, Model
 from backends.hardware.host import physical_cores
-from decoding.current_drafter import always
 from decoding.draft import Drafter
-from decoding.drafters.model.draft_model import DraftModel
+from decoding.drafters.draft_model import DraftModel
 from decoding.events import Step
-from decoding.generation import Limits, generate
-from decoding.overlap.both_at_once import AtOnce, measure_at_once
-from decoding.overlap.drafter_thread import DrafterThread
-from decoding.overlap.overlapping import Overlapping
-from decoding.overlap.thread_split import ThreadSplit
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.generation import Limits, always, generate
+from decoding.overlap.overlap_cost import AtOnce, measure_at_once
+from decoding.overlap.overlapping import DrafterThread, Overlapping, ThreadSplit
+from decoding.sampling.settings import SamplingSettings
 from decoding.telemetry import Statistics
 from scripts.measure_acceptance import demo_pair
 from scripts.prompts import tokenized

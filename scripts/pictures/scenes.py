@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from app.tui.screens.race_screen import RaceScreen
+from app.tui.screens.race import RaceScreen
 from scripts.pictures.stage import Stage, running
 
 WIDE, USUAL, SMALL = (120, 36), (80, 24), (40, 20)

@@ -10,16 +10,15 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 
 from app.engine.engine import Engine
-from app.engine.engine_status import Phase
+from app.engine.status import Phase
 from app.history import History
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.settings.answering import Answering
-from app.settings.app_start import AppStart
-from app.settings.preferences import Preferences
+from app.settings.start import AppStart, Preferences
 from app.tui.app import SpecchatApp
 from app.tui.chat_screen import ChatScreen
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 
 PATIENCE_SECONDS = 900.0
 _LOOK_SECONDS = 0.1

@@ -14,8 +14,7 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
-from app.chat.conversation import Conversation
-from app.chat.reply_options import ReplyOptions
+from app.chat.conversation import Conversation, ReplyOptions
 from app.engine.reply import Reply, new_reply
 from app.engine.session import Session
 from app.engine.session_opening import open_session
@@ -23,7 +22,7 @@ from app.loading.session_options import SessionOptions
 from app.paths import HOME_VARIABLE, Paths
 from backends.chat.message import Message
 from decoding.constraint.grammar import Grammar, GrammarKind
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 from scripts.prediction.extraction_tasks import EXTRACTIONS, Extraction
 
 _CONTEXT = 1024

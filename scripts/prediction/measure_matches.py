@@ -15,10 +15,10 @@ from collections import Counter
 from pathlib import Path
 
 from backends import llamacpp
-from decoding.drafters.lookup.predicted_text import PredictedText
+from decoding.drafters.predicted_text import PredictedText
 from decoding.sampling.sampler import Sampler
-from decoding.sampling.sampling_settings import SamplingSettings
-from models.stores.bundled import demo_path
+from decoding.sampling.settings import SamplingSettings
+from models.stores.available_models import demo_path
 
 _LINES = 40
 _WORDS = ("value", "total_count", "it", "settings", "first_name", "17", "4.5", "result")

@@ -19,14 +19,14 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.chat.reply_options import ReplyOptions
+from app.chat.conversation import ReplyOptions
 from app.engine.reply import Reply, new_reply
 from app.engine.session import Session
 from app.engine.session_opening import open_session
 from app.loading.session_options import SessionOptions
 from app.paths import HOME_VARIABLE, Paths
 from backends.chat.chat_template import Prompt
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 from scripts.prediction.file_beginnings import BEGINNINGS
 from scripts.prediction.same_ids import difference
 

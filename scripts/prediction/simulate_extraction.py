@@ -19,27 +19,26 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.chat.conversation import Conversation
-from app.chat.reply_options import ReplyOptions
+from app.chat.conversation import Conversation, ReplyOptions
 from app.engine.reply import new_reply
 from app.engine.session import Session
 from app.engine.session_opening import open_session
 from app.loading.session_options import SessionOptions
 from app.paths import HOME_VARIABLE, Paths
-from app.structured_output.reply_constraints import ReplyConstraints
+from app.structured_output import ReplyConstraints
 from backends.base import Tokenizer
 from backends.chat.chat_template import Prompt
 from backends.chat.message import Message
 from decoding.constraint.grammar import Grammar, GrammarKind
-from decoding.drafters.forced.forced_tokens import ForcedTokens
-from decoding.drafters.lookup.prompt_lookup import PromptLookup
+from decoding.drafters.forced_tokens import ForcedTokens
+from decoding.drafters.lookup import PromptLookup
 from decoding.estimation.acceptance import Acceptance
 from decoding.estimation.cost import CostModel
 from decoding.events import Step
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.sampling.sampler import Sampler
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 from scripts.prediction.extraction_tasks import EXTRACTIONS, Extraction
 from scripts.prediction.further_extraction_tasks import FURTHER_EXTRACTIONS
 

@@ -13,14 +13,14 @@ from contextlib import closing
 from typing import cast
 
 from app.chat.conversation import Conversation
-from app.engine.asking.answer import Answer, Request
+from app.engine.answer import Answer, Request
 from app.engine.engine import Engine
 from app.engine.session_opening import open_session
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from backends.chat.message import Message
 from decoding.prefill import prefill
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 
 _SETTINGS = SamplingSettings(temperature=0.0)
 _SHORT = [Message("user", "Write a title of four words for a chat about rivers.")]

@@ -25,15 +25,14 @@ from pathlib import Path
 
 from app.engine.engine import Engine
 from app.history import History
-from app.history.derived_data import open_history
+from app.history.store import open_history
 from app.loading.session_options import SessionOptions
 from app.paths import HOME_VARIABLE, Paths
 from app.settings.answering import Answering
-from app.settings.app_start import AppStart
-from app.settings.preferences import Preferences
+from app.settings.start import AppStart, Preferences
 from app.tui.app import SWITCH_SECONDS, SpecchatApp
 from app.tui.chat_screen import ChatScreen
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 from tests.fixtures.scripted import ScriptedModel, opened
 
 SPECCHAT = [sys.executable, "-m", "app.cli.entry"]

@@ -14,10 +14,10 @@ from pathlib import Path
 from textual.app import App, ComposeResult
 from textual.containers import VerticalScroll
 
-from app.engine.asking.answer import Piece
-from app.settings.preferences import Preferences
-from app.tui.answer_text.answer_text import AnswerText
-from app.tui.look.themes import register_themes
+from app.engine.answer import Piece
+from app.settings.start import Preferences
+from app.tui.chat.answer import AnswerText
+from app.tui.look import register_themes
 from app.tui.store import Store
 
 TICK_TOKENS = 83

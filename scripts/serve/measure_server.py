@@ -22,8 +22,8 @@ from app.engine.session_opening import open_session
 from app.loading.session_options import SessionOptions
 from app.paths import HOME_VARIABLE, Paths
 from backends.chat.message import Message
-from decoding.sampling.sampling_settings import SamplingSettings
-from models.stores.bundled import demo_path
+from decoding.sampling.settings import SamplingSettings
+from models.stores.available_models import demo_path
 from scripts.serve.running_server import free_port, running_server
 from scripts.serve.streamed_reply import StreamedReply, streamed_reply
 

@@ -9,7 +9,7 @@ the system's, as on Linux, it can be compared with those of other programs.
 import sys
 
 from app.cli.entry import main as specchat
-from app.engine.asking.answer import Answer, Stage
+from app.engine.answer import Answer, Stage
 from decoding.events import Event, Step
 
 

@@ -18,27 +18,25 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypedDict, cast
 
-from app.drafting.branching import BY_RANK
+from app.drafting.composed_drafter import BY_RANK
 from backends import llamacpp
 from backends.base import Context, Logits, Model
-from decoding.current_drafter import always
-from decoding.drafters.lookup.prompt_lookup import PromptLookup
-from decoding.drafters.model.draft_model import DraftModel
-from decoding.drafters.model.dynamic_tree import DynamicTree
-from decoding.drafters.model.sampled_tree import SampledTree
-from decoding.drafters.model.tree_by_temperature import TreeByTemperature
+from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.dynamic_tree import DynamicTree
+from decoding.drafters.lookup import PromptLookup
+from decoding.drafters.sampled_tree import SampledTree, TreeByTemperature
 from decoding.estimation.calibration import calibrate
 from decoding.estimation.cost import CostModel, DraftCost, TreeSize
-from decoding.estimation.level_cost import LevelCost
+from decoding.estimation.draft_cost import LevelCost
 from decoding.events import Step
-from decoding.generation import Limits, generate
-from decoding.planning.best_tree import likeliest
+from decoding.generation import Limits, always, generate
 from decoding.planning.controller import Controller
+from decoding.planning.draft_length import likeliest
 from decoding.planning.managed_drafter import ManagedDrafter
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 from models.self_draft.recipe import Recipe
 from models.self_draft.self_draft_store import SelfDrafts
-from models.stores.bundled import demo_path
+from models.stores.available_models import demo_path
 from scripts.prompts import tokenized
 
 CURVES: dict[str, tuple[float, Mapping[int, float]]] = {

@@ -36,9 +36,8 @@ from app.engine.session_opening import open_session
 from app.loading.session_options import STREAM_ON, SessionOptions
 from app.paths import HOME_VARIABLE, Paths
 from backends.chat.chat_template import Prompt
-from backends.streaming.lock_plan import LockPlan
-from backends.streaming.weight_layout import WeightLayout
-from decoding.sampling.sampling_settings import SamplingSettings
+from backends.streaming.weight_plan import LockPlan, WeightLayout
+from decoding.sampling.settings import SamplingSettings
 from scripts.prompts import tokenized
 from scripts.streaming.memory_group import (
     JOIN,
@@ -155,7 +154,7 @@ def _of_round(prompts: list[_Prompt], arguments: argparse.Namespace) -> list[_Pr
 
 def _stream_naively() -> None:
     """Only map the file as usual: hold nothing, read nothing ahead and drop nothing."""
-    from backends.llamacpp.loading import load_model
+    from backends.llamacpp import loading as load_model
     from backends.streaming import streamed_weights
 
     planned = streamed_weights.lock_plan

@@ -70,8 +70,7 @@ def _measure(arguments: argparse.Namespace) -> dict[str, object]:
     """Load in one way and time passes; the least, the median and MB read of each length."""
     from backends import llamacpp
     from backends.streaming.disk_speed import measured_disk_speed
-    from backends.streaming.lock_plan import lock_plan
-    from backends.streaming.weight_layout import weight_layout
+    from backends.streaming.weight_plan import lock_plan, weight_layout
 
     way = arguments.ways[0]
     drop_from_cache(arguments.model)
@@ -111,7 +110,8 @@ def _measure(arguments: argparse.Namespace) -> dict[str, object]:
 
 def _choose(way: str) -> None:
     """Switch off what a way goes without."""
-    from backends.streaming import memory_lock, streamed_weights
+    from backends.streaming import memory_pages as memory_lock
+    from backends.streaming import streamed_weights
 
     if way in ("naive", "locked"):
         streamed_weights.StreamedWeights.follow = lambda self: None  # noqa: ARG005

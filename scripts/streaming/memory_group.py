@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Never
 
-from backends.hardware.cgroup_memory import memory_groups
+from backends.hardware.host import memory_groups
 
 JOIN = (sys.executable, "-m", "scripts.streaming.memory_group")
 """Command that joins the group named next, and becomes the command after that."""

@@ -18,7 +18,7 @@ from typing import Any
 from backends.base import SpecchatError
 from decoding.constraint.compiled_grammar import compiled
 from decoding.constraint.grammar import Grammar, GrammarKind
-from decoding.constraint.grammar_vocabulary import GrammarVocabulary
+from decoding.constraint.matcher import GrammarVocabulary
 
 _END = 256
 

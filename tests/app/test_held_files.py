@@ -14,21 +14,19 @@ from typing import Any
 
 import pytest
 
-from app.chat.composer_draft import ComposerDraft
+from app.chat.unsent import ComposerDraft
 from app.history import History
 from app.history.repair import repair
-from app.learned.ngram_file import NgramFile
-from app.learned.ngram_memory import NgramMemory
+from app.learned.ngram_memory import NgramFile, NgramMemory
 from app.paths import Paths
 from backends.base import DownloadError, SpecchatError
-from backends.base.atomic_file import write_whole
+from backends.base.safe_files import write_whole
 from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.sampler import Sampler
+from models.bounded_files import change_object, read_object
 from models.hub import DownloadRequest, HubSettings, download
-from models.json_file import change_object, read_object
-from models.stores.hub_snapshots import hub_models
-from models.stores.installed_model import Installed, Origin
 from models.stores.removal import remove
+from models.stores.scan import Installed, Origin, hub_models
 from tests.fixtures.damaged_chats import filled
 from tests.fixtures.local_hub import LocalHub
 

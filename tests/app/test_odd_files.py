@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from app.chat.composer_draft import ComposerDraft
 from app.chat.named_files import read_files
-from app.loading.model_selection import choose_model
+from app.chat.unsent import ComposerDraft
+from app.loading.select import choose_model
 from app.paths import Paths
 from app.settings import file
 from app.settings.in_effect import settings_in_effect

@@ -8,10 +8,9 @@ from random import Random
 
 import pytest
 
-from app.chat.cleared_texts import ClearedTexts
-from app.chat.composer_draft import ComposerDraft
+from app.chat.unsent import ClearedTexts, ComposerDraft
 from app.dialogue.dialogue import Dialogue
-from app.dialogue.turn import ASSISTANT, USER, Turn
+from app.dialogue.tree import ASSISTANT, USER, Turn
 from app.history import History, HistoryError
 from app.history.schema import prepare
 from app.paths import Paths
@@ -159,15 +158,15 @@ def _without_wal_sync(patch: pytest.MonkeyPatch) -> None:
 
 
 def _without_file_sync(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("backends.base.atomic_file.sync_file", lambda file: file.flush())
+    patch.setattr("backends.base.safe_files.sync_file", lambda file: file.flush())
 
 
 def _without_names(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("backends.base.atomic_file.sync_folder", lambda folder: None)
+    patch.setattr("backends.base.safe_files.sync_folder", lambda folder: None)
 
 
 def _without_folders(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("backends.base.private_file.sync_folder", lambda folder: None)
+    patch.setattr("backends.base.safe_files.sync_folder", lambda folder: None)
 
 
 @pytest.mark.parametrize(

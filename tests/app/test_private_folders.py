@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from app.chat.composer_draft import ComposerDraft
-from app.engine.crash_report import crash_report
+from app.chat.unsent import ComposerDraft
 from app.engine.session_opening import open_session
+from app.engine.status import crash_report
 from app.history import History
-from app.learned.trial_results import TrialResult, TrialResults
+from app.learned.acceptance_memory import TrialResult, TrialResults
 from app.loading.session_options import SessionOptions
-from app.paths import Paths
-from app.private_folders import tighten
+from app.paths import Paths, tighten
 from backends.base import UsageError
 from tests.app.conftest import Specchat
 from tests.fixtures.scripted import ScriptedModel

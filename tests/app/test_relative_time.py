@@ -4,7 +4,7 @@ import datetime
 
 import pytest
 
-from app.relative_time import relative_time
+from app.wording import relative_time
 
 NOW = datetime.datetime(2026, 3, 14, 15, 0)
 

@@ -39,7 +39,7 @@ def mlx(folder: Path) -> Iterator[Tokenizer]:
     pytest.importorskip("mlx.core")
     from tokenizers import AddedToken
 
-    from backends.mlx.mlx_tokenizer import MlxTokenizer
+    from backends.mlx.tokenizer import MlxTokenizer
     from tests.backends.mlx.test_mlx_tokenizer import byte_level
 
     engine = byte_level()

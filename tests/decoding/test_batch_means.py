@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from decoding.batch_means import BatchMeans
+from decoding.telemetry import BatchMeans
 
 
 def means(durations: list[float]) -> BatchMeans:

@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from backends.base import ModelError
-from decoding.current_drafter import CurrentDrafter, always
-from decoding.draft import Draft, Drafter, KeepOn
+from decoding.draft import Draft, Drafter, KeepOn, PointMassLine
 from decoding.events import Event, Finish, FinishReason, Prefill, Step
-from decoding.forms import PointMassLine
-from decoding.generation import Limits, generate
+from decoding.generation import CurrentDrafter, Limits, always, generate
 from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.sampler import Sampler
 from tests.fixtures.drafters import IdleDrafter

@@ -19,16 +19,14 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from backends.base import ModelError, PromptTooLongError
-from decoding.current_drafter import always
-from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
-from decoding.drafters.composed.cascade import Cascade
-from decoding.drafters.composed.vote import Vote
-from decoding.drafters.lookup.prompt_lookup import PromptLookup
-from decoding.drafters.model.draft_model import DraftModel
+from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn, PointMassLine, SampledLine
+from decoding.drafters.cascade import Cascade
+from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.lookup import PromptLookup
+from decoding.drafters.vote import Vote
 from decoding.estimation.cost import CostModel, DraftCost
 from decoding.events import Event, Finish, FinishReason, Prefill, Step
-from decoding.forms import PointMassLine, SampledLine
-from decoding.generation import Limits, generate
+from decoding.generation import Limits, always, generate
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.sampling.distribution import Distribution, SamplingSettings, point_mass, uniform, warp
@@ -36,7 +34,7 @@ from decoding.sampling.sampler import Sampler
 from decoding.telemetry import Statistics
 from decoding.text import TextStream
 from decoding.verification import target_pass
-from decoding.verification.verdict import TargetRows, Verdict
+from decoding.verification.rules import TargetRows, Verdict
 from tests.fixtures.drafters import IdleDrafter
 from tests.fixtures.first_hit import FirstHit
 from tests.fixtures.forms import certain, certain_tree, distributions_in

@@ -7,15 +7,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from decoding.current_drafter import always
 from decoding.draft import Drafter
-from decoding.drafters.lookup.prompt_lookup import PromptLookup
-from decoding.drafters.model.draft_model import DraftModel
-from decoding.events import Step
-from decoding.generation import Limits, generate
-from decoding.sampling.logprobs import logprobs
-from decoding.sampling.sampling_settings import SamplingSettings
-from decoding.sampling.token_logprob import TokenLogprob
+from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.lookup import PromptLookup
+from decoding.events import Step, TokenLogprob
+from decoding.generation import Limits, always, generate
+from decoding.sampling.sampler import logprobs
+from decoding.sampling.settings import SamplingSettings
 from tests.fixtures.branching import MAKERS, PROMPT, Make
 from tests.fixtures.enumeration import N_VOCAB
 

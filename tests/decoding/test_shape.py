@@ -6,13 +6,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from decoding.current_drafter import always
-from decoding.draft import NO_DRAFT, Draft, KeepOn
-from decoding.events import Step
-from decoding.forms import PointMassLine, PointMassTree, SampledLine
-from decoding.generation import Limits, generate
+from decoding.draft import NO_DRAFT, Draft, KeepOn, PointMassLine, PointMassTree, SampledLine
+from decoding.events import Shape, Step, in_words
+from decoding.generation import Limits, always, generate
 from decoding.sampling.distribution import SamplingSettings, point_mass
-from decoding.shape import Shape, in_words
 from decoding.telemetry import Statistics
 from tests.fixtures.drafters import IdleDrafter
 from tests.fixtures.forms import certain, certain_tree

@@ -9,7 +9,7 @@ import pytest
 from backends.base import Context, Model
 from decoding.events import Event, Finish, FinishReason, Prefill, Step
 from decoding.generation import Limits, generate
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 
 GREEDY = SamplingSettings(temperature=0.0)
 PROMPT = list(range(300, 312))

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from decoding.events import Ahead, Event, Finish, FinishReason, Origin, Prefill, Step
-from decoding.shape import Shape
+from decoding.events import Ahead, Event, Finish, FinishReason, Origin, Prefill, Shape, Step
 from decoding.telemetry import Statistics
 
 PREFILLS = [Prefill(8, 20, 5, 0.5), Prefill(20, 20, 5, 1.25)]

@@ -18,21 +18,18 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 from backends import llamacpp
 from backends.base import Context, Logits, ModelError, PassStoppedError
 from decoding.checks.greedy_check import divergences
-from decoding.constraint.constraint_error import ConstraintError
-from decoding.current_drafter import always
-from decoding.drafters.model.draft_model import DraftModel
-from decoding.drafters.model.dynamic_tree import DynamicTree
-from decoding.drafters.model.multi_draft import SeveralPaths
-from decoding.drafters.model.sampled_tree import SampledTree
-from decoding.drafters.model.tree_by_temperature import TreeByTemperature
+from decoding.constraint.grammar import ConstraintError
+from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.dynamic_tree import DynamicTree
+from decoding.drafters.sampled_tree import SampledTree, TreeByTemperature
+from decoding.drafters.several_paths import SeveralPaths
+from decoding.drafters.trees import TreeShape
 from decoding.estimation.cost import CostModel, DraftCost, TreeSize
-from decoding.events import Finish, FinishReason, Step
-from decoding.generation import Limits, generate
+from decoding.events import Finish, FinishReason, Shape, Step
+from decoding.generation import Limits, always, generate
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
-from decoding.sampling.sampling_settings import SamplingSettings
-from decoding.shape import Shape
-from decoding.tree_shape import TreeShape
+from decoding.sampling.settings import SamplingSettings
 from tests.fixtures.fragile import Fragile
 
 SIZE = 64

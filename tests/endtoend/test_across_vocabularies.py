@@ -24,17 +24,15 @@ from backends.base import Context, Model
 from decoding.checks.distribution_check import exact_distribution, p_value
 from decoding.checks.greedy_check import greedy_reply
 from decoding.draft import Drafter
-from decoding.drafters.cross_vocabulary.retokenizer import Retokenizer
+from decoding.drafters.cross_vocabulary.follower import Retokenizer
 from decoding.drafters.cross_vocabulary.shared_tokens import AcrossVocabularies
-from decoding.drafters.cross_vocabulary.shared_vocabulary import SharedVocabulary
-from decoding.drafters.cross_vocabulary.speller import Speller
 from decoding.drafters.cross_vocabulary.text_level import TextLevel
-from decoding.drafters.cross_vocabulary.token_bytes import TokenBytes
+from decoding.drafters.cross_vocabulary.vocabularies import SharedVocabulary, Speller, TokenBytes
 from decoding.generation import Limits
 from decoding.sampling.distribution import Distribution, SamplingSettings
 from decoding.sampling.sampler import Sampler
-from decoding.verification import block
-from decoding.verification.rejection_sampling import scaled_residual
+from decoding.verification import rules as block
+from decoding.verification.rules import scaled_residual
 from scripts.models.change_vocabulary import Change, change_vocabulary
 from scripts.prompts import tokenized
 from tests.fixtures.chance import SHORT, replies

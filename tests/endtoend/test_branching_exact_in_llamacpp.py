@@ -15,14 +15,15 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 from backends import llamacpp
 from backends.base import Context
 from decoding.draft import Drafter
-from decoding.drafters.model.dynamic_tree import DynamicTree
-from decoding.drafters.model.multi_draft import SeveralPaths
-from decoding.drafters.model.sampled_tree import SampledTree
+from decoding.drafters.dynamic_tree import DynamicTree
+from decoding.drafters.sampled_tree import SampledTree
+from decoding.drafters.several_paths import SeveralPaths
+from decoding.drafters.trees import TreeShape
 from decoding.estimation.cost import TreeSize
 from decoding.sampling.distribution import Distribution, SamplingSettings
-from decoding.tree_shape import TreeShape
-from decoding.verification import block, traversal
-from decoding.verification.rejection_sampling import scaled_residual
+from decoding.verification import rules as block
+from decoding.verification import rules as traversal
+from decoding.verification.rules import scaled_residual
 from tests.fixtures.chance import chance
 
 FALSE_ALARM = 1e-4

@@ -20,10 +20,10 @@ from backends import llamacpp
 from backends.base import Context, Model
 from decoding.checks.distribution_check import LENGTH, Outcome, exact_distribution, p_value, reply
 from decoding.draft import Drafter
-from decoding.drafters.composed.cascade import Cascade
-from decoding.drafters.composed.vote import Vote
-from decoding.drafters.lookup.prompt_lookup import PromptLookup
-from decoding.drafters.model.draft_model import DraftModel
+from decoding.drafters.cascade import Cascade
+from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.lookup import PromptLookup
+from decoding.drafters.vote import Vote
 from decoding.estimation.cost import CostModel
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter

@@ -16,27 +16,27 @@ import pytest
 
 pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
 
-from app.drafting.drafter_environment import DrafterEnvironment
-from app.drafting.spec import draft_spec
+from app.drafting import draft_spec
+from app.drafting.drafter_handle import DrafterEnvironment
 from app.engine.session_drafters import build
 from app.loading.target_context import TargetContext
 from app.paths import Paths
 from backends import llamacpp
 from backends.base import BlockContext, Context, Logits, ModelError
-from backends.base.hidden_states import HiddenStates
-from backends.files import rollback_depth
-from backends.llamacpp.heads.chain_context import ChainContext
-from backends.llamacpp.recurrent.running_state import RunningState
+from backends.files import attention as rollback_depth
+from backends.heads.hidden_states import HiddenStates
+from backends.llamacpp.heads.chain import ChainContext
+from backends.llamacpp.running_state import RunningState
 from decoding.checks.greedy_check import divergences
 from decoding.draft import Drafter
-from decoding.drafters.composed.cascade import Cascade
-from decoding.drafters.composed.vote import Vote
-from decoding.drafters.lookup.prompt_lookup import PromptLookup
-from decoding.drafters.model.draft_model import DraftModel
-from decoding.drafters.model.of_head import drafter_of_head
-from decoding.drafters.model.reader import Reader
-from decoding.drafters.ngram.ngram import Ngram
+from decoding.drafters.base import Reader
+from decoding.drafters.block_draft import drafter_of_head
+from decoding.drafters.cascade import Cascade
+from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.lookup import PromptLookup
+from decoding.drafters.ngram import Ngram
 from decoding.drafters.retrieval.retrieval import Retrieval
+from decoding.drafters.vote import Vote
 from decoding.estimation.cost import CostModel
 from decoding.generation import Limits
 from decoding.planning.controller import Controller

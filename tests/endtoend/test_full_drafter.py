@@ -9,12 +9,11 @@ import pytest
 
 from backends.base import Context, Model
 from decoding.checks.greedy_check import divergences
-from decoding.current_drafter import always
-from decoding.drafters.lookup.prompt_lookup import PromptLookup
-from decoding.drafters.model.draft_model import DraftModel
+from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.lookup import PromptLookup
 from decoding.estimation.cost import CostModel, DraftCost
 from decoding.events import Step
-from decoding.generation import Limits, generate
+from decoding.generation import Limits, always, generate
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.planning.parking import State

@@ -9,7 +9,7 @@ import pytest
 
 from backends.base import CacheType, Model
 from decoding.draft import Drafter
-from decoding.drafters.lookup.prompt_lookup import PromptLookup
+from decoding.drafters.lookup import PromptLookup
 from decoding.generation import Limits
 from decoding.sampling.distribution import SamplingSettings
 from scripts.prompts import tokenized

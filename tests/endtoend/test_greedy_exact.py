@@ -6,16 +6,16 @@ from types import ModuleType
 
 import pytest
 
+from app.drafting import draft_spec
 from app.drafting.drafter_building import DrafterEnvironment
-from app.drafting.spec import draft_spec
 from app.engine.session_drafters import build
 from app.loading.target_context import TargetContext
 from app.paths import Paths
 from backends.base import Context, Model
 from decoding.checks.greedy_check import branch_difference, divergences
 from decoding.draft import Drafter
-from decoding.drafters.lookup.prompt_lookup import PromptLookup
-from decoding.drafters.model.draft_model import DraftModel
+from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.lookup import PromptLookup
 from decoding.drafters.retrieval.retrieval import Retrieval
 from decoding.events import Step
 from decoding.generation import Limits

@@ -15,10 +15,9 @@ from app.paths import Paths
 from backends.base import Context, Model
 from decoding.checks.greedy_check import branch_difference, divergences
 from decoding.draft import Draft, Drafter, KeepOn
-from decoding.drafters.lookup.prompt_lookup import PromptLookup
-from decoding.drafters.ngram.ngram import Ngram
-from decoding.events import Step
-from decoding.shape import Shape
+from decoding.drafters.lookup import PromptLookup
+from decoding.drafters.ngram import Ngram
+from decoding.events import Shape, Step
 from scripts.prompts import tokenized
 from tests.endtoend.test_guessing import drafting_by, steps
 from tests.fixtures.drafters import Rehearsed

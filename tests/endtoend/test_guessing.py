@@ -7,8 +7,8 @@ from types import ModuleType
 
 import pytest
 
+from app.drafting import draft_spec
 from app.drafting.drafter_building import DrafterEnvironment
-from app.drafting.spec import draft_spec
 from app.engine.session_drafters import Drafting, build
 from app.loading.target_context import TargetContext
 from app.paths import Paths

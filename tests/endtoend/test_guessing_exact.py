@@ -12,18 +12,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from decoding.forms import PointMassLine, PointMassTree
+from decoding.draft import PointMassLine, PointMassTree
 
 pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 from backends import llamacpp
 from backends.base import Context
 from decoding.draft import Drafter
-from decoding.drafters.lookahead.jacobi import Jacobi
-from decoding.drafters.lookahead.lookahead import Lookahead, LookaheadShape
+from decoding.drafters.jacobi import Jacobi
+from decoding.drafters.lookahead import Lookahead, LookaheadShape
 from decoding.sampling.distribution import Distribution, SamplingSettings, uniform
 from decoding.verification import target_pass
-from decoding.verification.verdict import TargetRows, TreeRows, TreeVerdict, Verdict
+from decoding.verification.rules import TargetRows, TreeRows, TreeVerdict, Verdict
 from tests.fixtures.chance import chance
 
 FALSE_ALARM = 1e-4

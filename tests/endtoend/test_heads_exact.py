@@ -17,18 +17,18 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 from backends import llamacpp
 from backends.base import Context, Logits
-from backends.llamacpp.heads.chain_context import ChainContext
-from backends.llamacpp.heads.llama_head import load_head
-from backends.llamacpp.llama_context import LlamaContext
+from backends.llamacpp.context import LlamaContext
+from backends.llamacpp.heads.chain import ChainContext
+from backends.llamacpp.heads.head import load_head
 from decoding.checks.greedy_check import divergences
 from decoding.draft import Drafter
-from decoding.drafters.model.draft_model import DraftModel
-from decoding.drafters.model.dynamic_tree import DynamicTree
-from decoding.drafters.model.sampled_tree import SampledTree
+from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.dynamic_tree import DynamicTree
+from decoding.drafters.sampled_tree import SampledTree
+from decoding.drafters.trees import TreeShape
 from decoding.estimation.cost import TreeSize
 from decoding.generation import Limits
 from decoding.sampling.distribution import SamplingSettings
-from decoding.tree_shape import TreeShape
 from tests.fixtures.chance import chance
 from tests.fixtures.replied import replied, said
 from tests.fixtures.tiny.eagle3 import write_eagle3

@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from backends.base import Context, Model
-from decoding.overlap.both_at_once import measure_at_once
+from decoding.overlap.overlap_cost import measure_at_once
 from tests.fixtures.hybrid_checks import (
     check_answers_again,
     check_costs,

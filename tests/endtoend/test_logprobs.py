@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 
 from backends.base import Context, Model
-from decoding.current_drafter import always
 from decoding.draft import Drafter
-from decoding.drafters.model.draft_model import DraftModel
-from decoding.drafters.model.dynamic_tree import DynamicTree
+from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.dynamic_tree import DynamicTree
 from decoding.estimation.cost import TreeSize
 from decoding.events import Step
-from decoding.generation import Limits, generate
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.generation import Limits, always, generate
+from decoding.sampling.settings import SamplingSettings
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,32 +17,31 @@ import pytest
 mx: Any = pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from app.builtin_prompts import built_in_prompts
+from app.drafting import draft_spec
 from app.drafting.drafter_building import DrafterEnvironment
 from app.drafting.drafter_model import open_drafter
-from app.drafting.spec import draft_spec
 from app.engine.session_drafters import build
 from app.loading.target_context import TargetContext
 from app.paths import Paths
 from backends import mlx
 from backends.base import Context, Model
-from backends.mlx.sampling import device_verification
-from backends.mlx.self_draft.derived_model import derive
+from backends.mlx import device_sampling as device_verification
+from backends.mlx.self_draft import derive
 from decoding.checks.distribution_check import exact_distribution, p_value, reply
 from decoding.checks.greedy_check import greedy_reply
-from decoding.current_drafter import always
 from decoding.draft import Drafter
-from decoding.drafters.composed.cascade import Cascade
+from decoding.drafters.cascade import Cascade
 from decoding.drafters.cross_vocabulary.shared_tokens import AcrossVocabularies
-from decoding.drafters.lookup.prompt_lookup import PromptLookup
-from decoding.drafters.model.draft_model import DraftModel
+from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.lookup import PromptLookup
 from decoding.drafters.retrieval.retrieval import Retrieval
 from decoding.estimation.cost import CostModel, DraftCost
 from decoding.events import Step
-from decoding.generation import Limits, generate
+from decoding.generation import Limits, always, generate
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.sampling.distribution import SamplingSettings
-from decoding.sampling.lossy_rule import LossyRule
+from decoding.sampling.settings import LossyRule
 from tests.fixtures.corpora import corpus_of, document
 from tests.fixtures.first_hit import FirstHit, first_hit_of
 from tests.fixtures.replied import said

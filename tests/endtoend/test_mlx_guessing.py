@@ -10,10 +10,9 @@ pytest.importorskip("mlx_lm", reason="MLX is not installed")
 
 from app.paths import Paths
 from backends import mlx
-from decoding.current_drafter import always
-from decoding.drafters.lookahead.jacobi import Jacobi
+from decoding.drafters.jacobi import Jacobi
 from decoding.events import Step
-from decoding.generation import Limits, generate
+from decoding.generation import Limits, always, generate
 from decoding.sampling.distribution import SamplingSettings
 from tests.endtoend.test_guessing import drafting_by, said, steps
 from tests.fixtures.first_hit import first_hit_of

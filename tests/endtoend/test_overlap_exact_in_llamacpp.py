@@ -15,14 +15,12 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 from backends import llamacpp
 from backends.base import Context
-from decoding.draft import Draft, KeepOn
-from decoding.drafters.model.draft_model import DraftModel
-from decoding.forms import SampledLine
+from decoding.draft import Draft, KeepOn, SampledLine
+from decoding.drafters.draft_model import DraftModel
 from decoding.generation import Limits
-from decoding.overlap import overlapping, predrafting
-from decoding.overlap.drafter_thread import DrafterThread
-from decoding.overlap.overlapping import Overlapping
-from decoding.overlap.predraft import Predrafts
+from decoding.overlap import overlapping
+from decoding.overlap import overlapping as predrafting
+from decoding.overlap.overlapping import DrafterThread, Overlapping, Predrafts
 from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.chance import chance
 from tests.fixtures.replied import replied, said

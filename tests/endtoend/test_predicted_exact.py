@@ -14,8 +14,8 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 from backends import llamacpp
 from backends.base import Context
 from decoding.checks.distribution_check import Outcome, exact_distribution, p_value, reply
-from decoding.drafters.lookup.predicted_text import PredictedText
-from decoding.drafters.lookup.prompt_lookup import PromptLookup
+from decoding.drafters.lookup import PromptLookup
+from decoding.drafters.predicted_text import PredictedText
 from decoding.estimation.cost import CostModel
 from decoding.events import Step
 from decoding.generation import Limits

@@ -12,12 +12,11 @@ from backends.base import Context
 from decoding.checks.greedy_check import branch_difference, divergences
 from decoding.draft import Drafter
 from decoding.estimation.cost import CostModel
-from decoding.events import Step
+from decoding.events import Shape, Step
 from decoding.generation import Limits
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.sampling.distribution import SamplingSettings
-from decoding.shape import Shape
 from tests.fixtures.drafters import Rehearsed
 from tests.fixtures.replied import replied, said
 

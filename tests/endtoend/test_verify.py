@@ -13,11 +13,12 @@ import pytest
 from app.builtin_prompts import built_in_prompts
 from app.cli.main import main
 from app.evaluation import lossless_check
-from decoding.forms import PointMassTree, SampledLine
+from decoding.draft import PointMassTree, SampledLine
 from decoding.sampling.distribution import Distribution, uniform
-from decoding.verification import block, target_pass, traversal
-from decoding.verification.rejection_sampling import scaled_residual
-from decoding.verification.verdict import TargetRows, TreeRows, TreeVerdict, Verdict
+from decoding.verification import rules as block
+from decoding.verification import rules as traversal
+from decoding.verification import target_pass
+from decoding.verification.rules import TargetRows, TreeRows, TreeVerdict, Verdict, scaled_residual
 from tests.fixtures.wrong_rules import first_failure
 
 pytestmark = pytest.mark.usefixtures("llamacpp")

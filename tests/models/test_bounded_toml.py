@@ -2,7 +2,7 @@
 
 import pytest
 
-from models.bounded_toml import MOST_DEPTH, MOST_PARTS, parse_toml
+from models.bounded_files import MOST_DEPTH, MOST_PARTS, parse_toml
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from backends.engines.backend_names import LLAMACPP, MLX
+from backends.engines.backend_selection import LLAMACPP, MLX
 from models import catalogue
 from models.catalogue import DrafterKind, Size, SizeSource, entries, entry_of_file, find
-from models.metadata.model_facts import facts_of_entry
-from models.model_names import quantization_of, simplified
+from models.metadata.memory_bill import facts_of_entry
+from models.names import quantization_of, simplified
 
 FAMILIES = {
     "llama3", "qwen3", "qwen3.5", "gemma3", "gemma4", "mistral", "phi4", "smollm2", "lfm2.5",

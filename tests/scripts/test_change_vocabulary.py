@@ -11,8 +11,7 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 from backends import llamacpp
 from backends.base import Model, UsageError
-from decoding.drafters.cross_vocabulary.speller import Speller
-from decoding.drafters.cross_vocabulary.token_bytes import TokenBytes
+from decoding.drafters.cross_vocabulary.vocabularies import Speller, TokenBytes
 from scripts.models.change_vocabulary import Change, change_vocabulary
 
 TEXT = b"The theatre and the other thing: 3 + 4 = 7."

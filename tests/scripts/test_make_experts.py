@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 from backends import llamacpp
-from backends.streaming.weight_layout import Role, weight_layout
+from backends.streaming.weight_plan import Role, weight_layout
 from scripts.models.make_experts import make_experts
 from scripts.models.pad_model import agreement
 

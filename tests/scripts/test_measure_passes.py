@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from models.stores.bundled import demo_path
+from models.stores.available_models import demo_path
 from scripts.measure_passes import main
 
 

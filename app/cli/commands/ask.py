@@ -6,26 +6,23 @@ from typing import Annotated
 
 import typer
 
-from app.chat.conversation import Conversation
-from app.chat.reply_options import ReplyOptions
+from app.chat.conversation import Conversation, ReplyOptions
 from app.cli import option_values, options
-from app.cli.json_output import Json, Output, write_object
-from app.cli.opening import open_session
-from app.cli.stats_line import stats_line
-from app.cli.streaming import stream_answer
+from app.cli.output import Json, Output, write_object
+from app.cli.session import open_session, stats_line, stream_answer
 from app.cli.terminal import stderr, stdout, text_input
-from app.cli.terminal.exit_codes import EXIT_INTERRUPTED
-from app.drafting.spec import draft_spec
+from app.cli.terminal.process import EXIT_INTERRUPTED
+from app.drafting import draft_spec
 from app.engine.reply import new_reply
 from app.engine.report import reply_report
 from app.engine.session import Session
-from app.structured_output.grammar_file import read_grammar, read_schema
+from app.structured_output import read_grammar, read_schema
 from backends.base import ModelError, UsageError
 from backends.chat.chat_template import Prompt
 from backends.chat.message import Message
 from decoding.constraint.grammar import Grammar
 from decoding.events import FinishReason
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 
 
 @options.with_options(*options.SESSION, *options.ANSWER)

@@ -10,23 +10,19 @@ from typing import Annotated, TypeGuard
 import typer
 
 from app.bench.methods import Methods, methods
-from app.bench.public_names import public_methods, public_model
-from app.bench.report import Report, ReportedModel
+from app.bench.report import Report, ReportedModel, public_methods, public_model
 from app.bench.results import Bench
 from app.bench.runner import Runner
-from app.bench.slow_suite import round_seconds, size_in_words, slow_suite
-from app.bench.suite import SUITES, Suite
-from app.bench.table import table
+from app.bench.suite import SUITES, Suite, round_seconds, size_in_words, slow_suite
+from app.bench.wording import table
 from app.cli import completion, option_values, options
 from app.cli.command import STDOUT
-from app.cli.json_output import Output
-from app.cli.machine import machine, version
-from app.cli.opening import open_session
-from app.cli.output_file import check_apart, check_writable, write_file
-from app.cli.report_file import ReportFile, write_report
+from app.cli.output import Output, check_apart, check_writable, write_file
+from app.cli.report_file import ReportFile, machine, version, write_report
+from app.cli.session import open_session
 from app.cli.terminal import stderr, stdout
-from app.cli.terminal.exit_codes import EXIT_INTERRUPTED
 from app.cli.terminal.interrupt import interruptible
+from app.cli.terminal.process import EXIT_INTERRUPTED
 from app.engine.session import Session
 from app.loading.session_options import OFF_DRAFT
 from app.paths import Paths

@@ -8,19 +8,16 @@ from app.chat.attachments import in_full
 from app.chat.conversation import Conversation
 from app.chat.named_files import read_files
 from app.cli import option_values, options
-from app.cli.opening import open_session
-from app.cli.stats_line import stats_line
-from app.cli.streaming import stream_answer
+from app.cli.session import open_session, stats_line, stream_answer
 from app.cli.terminal import stderr, stdout
-from app.cli.terminal.exit_codes import EXIT_DONE, EXIT_INTERRUPTED, exit_code
 from app.cli.terminal.interrupt import ended_by
-from app.cli.terminal.message_input import LineDroppedError, TypedLines, piped_lines, read_messages
-from app.engine.engine_status import where_it_runs
+from app.cli.terminal.process import EXIT_DONE, EXIT_INTERRUPTED, exit_code
+from app.cli.terminal.text_input import LineDroppedError, TypedLines, piped_lines, read_messages
 from app.engine.reply import new_reply
 from app.engine.session import Session
+from app.engine.status import where_it_runs
 from app.loading.session_options import SessionOptions
-from app.loading.streaming.agreed_models import AgreedModels
-from app.loading.streaming.outlook import StreamOfferError
+from app.loading.streaming import AgreedModels, StreamOfferError
 from app.paths import Paths
 from app.settings.answering import Answering
 from app.settings.catalogue import BY_NAME, CHAT_KEYS, Value, known, parsed

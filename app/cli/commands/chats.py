@@ -11,11 +11,11 @@ import typer
 
 from app.cli import completion
 from app.cli.command import Command, Group
-from app.cli.json_output import Json, Output, write_result
+from app.cli.output import Json, Output, write_result
 from app.cli.terminal import stderr, stdout
 from app.history import Chat, History
-from app.history.derived_data import open_history, remove_chat
 from app.history.export import as_json, as_markdown, write_export
+from app.history.store import open_history, remove_chat
 from app.paths import Paths
 from app.printable import printable
 from backends.base import UsageError

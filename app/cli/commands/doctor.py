@@ -9,34 +9,30 @@ from typing import Any
 
 import typer
 
-from app.ahead.waste import AheadTime
+from app.ahead.piece_reader import AheadTime
 from app.bench.report import Report
-from app.cli.json_output import Json, Output, write_result
-from app.cli.machine import llamacpp_gpus, machine, version
-from app.cli.output_file import check_apart
-from app.cli.report_file import ReportFile, today, write_report
-from app.cli.terminal.exit_codes import EXIT_USAGE
+from app.cli.output import Json, Output, check_apart, write_result
+from app.cli.report_file import ReportFile, llamacpp_gpus, machine, today, version, write_report
+from app.cli.terminal.process import EXIT_USAGE
 from app.evaluation.settings_check import Fault, check_settings
-from app.learned.disk_speeds import disk_speed
-from app.learned.memory_bandwidth import gpu_bandwidth, mlx_bandwidth, processor_bandwidth
-from app.loading.fitting_layers import split_here
+from app.learned.speeds import disk_speed, gpu_bandwidth, mlx_bandwidth, processor_bandwidth
+from app.loading.checked_loader import split_here
 from app.paths import Paths
 from app.tui.wording import seconds
 from backends.base import ModelError
-from backends.engines.backend_names import LLAMACPP, MLX
-from backends.engines.engine_overview import (
-    EngineFacts,
-    Engines,
-    describe_engines,
-    wired_limit_advice,
-)
+from backends.engines.backend_selection import LLAMACPP, MLX
+from backends.engines.engine_facts import EngineFacts, Engines, describe_engines, wired_limit_advice
 from backends.hardware.bandwidth import Bandwidth
-from backends.hardware.host import available_memory, physical_cores, processor_name, total_memory
-from backends.hardware.machine import this_machine
+from backends.hardware.host import (
+    available_memory,
+    physical_cores,
+    processor_name,
+    this_machine,
+    total_memory,
+)
 from backends.streaming.disk_speed import DiskSpeed
-from models.stores.available_models import installed, readable_names
-from models.stores.bundled import demo_path
-from models.stores.installed_model import Installed
+from models.stores.available_models import demo_path, installed, readable_names
+from models.stores.scan import Installed
 
 _PACKAGES = (
     "specchat",

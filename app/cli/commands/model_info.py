@@ -1,28 +1,98 @@
 """Metadata of a model: its file's if installed, else the catalogue's."""
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
-from app.cli.commands.model_facts import facts_of
-from app.loading.fitting_layers import split_here
+from app.loading.checked_loader import split_here
 from app.loading.model_list import facts_for_bill, fit_here
 from app.paths import Paths
 from backends.base import ModelError, UsageError
-from backends.engines.backend_names import LLAMACPP
-from backends.engines.head_support import head_refusal
+from backends.engines.backend_selection import LLAMACPP
+from backends.engines.model_loading import head_refusal
 from backends.files.gguf_header import parts, read_header
-from backends.files.mlx_folder import is_mlx_folder
+from backends.files.mlx_folder import WEIGHT_FILES, is_mlx_folder
+from backends.files.safetensors_header import StoredTensor, stored_tensors
 from models import catalogue
+from models.bounded_files import read_object
 from models.byte_sizes import size_text
 from models.catalogue import DrafterKind, Entry, SizeSource
-from models.metadata.model_facts import facts_of_entry
-from models.metadata.model_files import stored_bytes
+from models.metadata.identity import stored_bytes
+from models.metadata.memory_bill import facts_of_entry
 from models.metadata.trained_drafters import expected_backend, found_for
+from models.names import quantization_of
 from models.reference import HubReference, Reference, entry_of, resolve
 from models.stores.available_models import installed
-from models.stores.installed_model import Installed
+from models.stores.scan import Installed
+
+
+def facts_of(path: Path) -> dict[str, Any]:
+    """Metadata of a GGUF file or an MLX folder; None where it is absent.
+
+    Raises:
+        ModelError: the file is missing or damaged.
+    """
+    return _of_folder(path) if path.is_dir() else _of_gguf(path)
+
+
+def _of_gguf(path: Path) -> dict[str, Any]:
+    headers = [read_header(part) for part in parts(path)]
+    first = headers[0]
+    return {
+        "format": "GGUF",
+        "title": first.metadata.get("general.name"),
+        "architecture": first.architecture or None,
+        "parameters": sum(tensor.parameters for header in headers for tensor in header.tensors),
+        "quantization": quantization_of(path.name),
+        "context": first.integer("context_length") or None,
+        "layers": first.integer("block_count") or None,
+        "vocabulary": first.array_lengths.get("tokenizer.ggml.tokens"),
+        "chat_template": "tokenizer.chat_template" in first.metadata,
+        "license": first.metadata.get("general.license"),
+        "parts": len(headers),
+    }
+
+
+def _of_folder(path: Path) -> dict[str, Any]:
+    config = read_object(path / "config.json")
+    quantization = config.get("quantization")
+    is_quantized = isinstance(quantization, dict)
+    bits = cast("dict[str, Any]", quantization).get("bits") if is_quantized else None
+    tensors: dict[str, StoredTensor] = {}
+    for file in path.glob(WEIGHT_FILES):
+        tensors |= stored_tensors(file)
+    template = read_object(path / "tokenizer_config.json").get("chat_template")
+    return {
+        "format": "MLX",
+        "architecture": config.get("model_type"),
+        "parameters": None if bits else _parameters(tensors),
+        "quantization": f"{bits}-bit" if bits else _usual_type(tensors),
+        "context": config.get("max_position_embeddings"),
+        "layers": config.get("num_hidden_layers"),
+        "vocabulary": config.get("vocab_size"),
+        "chat_template": bool(template) or (path / "chat_template.jinja").is_file(),
+    }
+
+
+_TYPES = {"F32": ("float32", 4), "F16": ("float16", 2), "BF16": ("bfloat16", 2)}
+"""Name and bytes per weight, by data type."""
+
+
+def _usual_type(tensors: Mapping[str, StoredTensor]) -> str | None:
+    """The data type of most bytes."""
+    stored = Counter[str]()
+    for tensor in tensors.values():
+        stored[tensor.dtype] += tensor.bytes
+    return _TYPES.get(stored.most_common(1)[0][0], (None, 0))[0] if stored else None
+
+
+def _parameters(tensors: Mapping[str, StoredTensor]) -> int | None:
+    if not all(tensor.dtype in _TYPES for tensor in tensors.values()):
+        return None
+    return sum(tensor.bytes // _TYPES[tensor.dtype][1] for tensor in tensors.values()) or None
+
 
 KEYS = (
     "name", "installed", "path", "size_bytes", "size_source", "fit", "gpu_layers", "origin", "get",
@@ -59,7 +129,7 @@ def model_info(name: str, paths: Paths) -> dict[str, Any]:
         if isinstance(reference, HubReference):
             return dict.fromkeys(KEYS) | _of_catalogue(reference)
         here = _listed(str(reference.path), paths) or _at_path(reference.path)
-    return dict.fromkeys(KEYS) | here | _of_file(here["name"], Path(here["path"]))
+    return dict.fromkeys(KEYS) | here | _of_installed(here["name"], Path(here["path"]))
 
 
 def as_rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -132,7 +202,7 @@ def _published(drafters: list[dict[str, Any]]) -> str:
     return "; ".join(f"{each['alias']} {each['published']}" for each in told)
 
 
-def _of_file(name: str, path: Path) -> dict[str, Any]:
+def _of_installed(name: str, path: Path) -> dict[str, Any]:
     """Metadata of a file, and the catalogue's of models like it."""
     facts = facts_of(path)
     entry = entry_of(Reference(name, path))

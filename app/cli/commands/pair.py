@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from app.cli import completion, option_values
-from app.cli.json_output import Json, Output, write_result
-from app.cli.opening import phases
 from app.cli.options import BACKEND, CTX, GPU_LAYERS, STREAM, THREADS, with_options
+from app.cli.output import Json, Output, write_result
+from app.cli.session import phases
+from app.drafting.choose.drafter_info import Pair, Ranking
+from app.drafting.choose.drafter_words import doubt, facts_in_words
 from app.engine.session_ranking import rank
-from app.pairing.pairing_format import doubt, facts_in_words
-from app.pairing.ranking import Pair, Ranking
 from app.paths import Paths
 from app.printable import one_line
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli.json_output import Json, Output, write_result
+from app.cli.output import Json, Output, write_result
 from app.cli.terminal import stdout
 from app.paths import Paths
 

@@ -9,21 +9,26 @@ import typer
 from app.ahead.permission import Permission
 from app.cli import completion, option_values, options
 from app.cli.terminal import process, stderr, stdout
-from app.cli.terminal.exit_codes import EXIT_INTERRUPTED
 from app.cli.terminal.interrupt import deferred
+from app.cli.terminal.process import EXIT_INTERRUPTED
 from app.engine.engine import Engine
-from app.engine.engine_status import Loaded, Phase, where_it_runs
+from app.engine.status import Loaded, Phase, where_it_runs
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
-from app.serve.clients.client_config import CLIENT_NAMES, check_client, client_config
-from app.serve.clients.endpoint import Endpoint, address_of
-from app.serve.clients.served_model import served_model
+from app.serve.clients import (
+    CLIENT_NAMES,
+    Endpoint,
+    address_of,
+    check_client,
+    client_config,
+    served_model,
+)
 from app.serve.server_options import ServerOptions
 from app.serve.serving import serving
 from app.settings.answering import Answering
 from app.settings.in_effect import settings_in_effect
-from app.settings.listening import KEY_VARIABLE
-from app.settings.served_at import ServedAt
+from app.settings.start import ServedAt
+from app.settings.values import KEY_VARIABLE
 from backends.base import ModelError
 
 _POLL_SECONDS = 0.1
@@ -66,7 +71,7 @@ def serve(
                 engine.start()
                 loaded = _loaded(engine, stop)
                 if loaded is not None:
-                    from app.serve.served_engine import template_note  # loads what is served by now
+                    from app.serve.served_engine import template_note
 
                     _introduce(served_at, loaded, defaults, template_note(engine))
                 while not stop.wait(_POLL_SECONDS):

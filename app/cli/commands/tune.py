@@ -9,24 +9,23 @@ from typing import Annotated, Any
 import typer
 
 from app.cli import completion, option_values
-from app.cli.json_output import Json, Output, write_result
-from app.cli.opening import phases
 from app.cli.options import GPU_LAYERS, KV, STREAM, THREADS, with_options
+from app.cli.output import Json, Output, write_result
+from app.cli.session import phases
 from app.cli.terminal import stderr
 from app.cli.terminal.interrupt import interruptible
-from app.loading.memory_plan import SMALLEST_CONTEXT
-from app.loading.model_selection import choose_model, expected_backend
-from app.loading.proven_models import ProvenModels
+from app.drafting.choose.tuning import Tuning, TuningResult
+from app.loading.checked_loader import ProvenModels
+from app.loading.placement import SMALLEST_CONTEXT
+from app.loading.select import choose_model, expected_backend
 from app.loading.session_options import SessionOptions, check_ranges
-from app.loading.streaming.plan_alone import plan_alone
-from app.pairing.tuning import Tuning, TuningResult
+from app.loading.streaming import plan_alone
 from app.paths import Paths
 from backends.base import UsageError
-from backends.engines.backend_names import check_backend
-from backends.engines.backend_selection import forms
-from backends.engines.engine_resources import free_memory
+from backends.engines.backend_selection import check_backend, forms
+from backends.engines.engine_facts import free_memory
 from decoding.estimation.cost import BUSY
-from models.metadata.model_facts import facts_of
+from models.metadata.memory_bill import facts_of
 from models.reference import Reference
 from models.tuning.recipe_search import Ranked
 

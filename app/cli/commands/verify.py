@@ -6,19 +6,19 @@ from typing import Any
 import typer
 
 from app.cli import option_values
-from app.cli.json_output import Json, Output, write_object
-from app.cli.opening import open_session
 from app.cli.options import SESSION, option, with_options
+from app.cli.output import Json, Output, write_object
+from app.cli.session import open_session
 from app.cli.terminal import stderr, stdout
-from app.cli.terminal.exit_codes import EXIT_DONE, EXIT_ERROR
 from app.cli.terminal.interrupt import interruptible
-from app.drafting.spec import draft_spec
+from app.cli.terminal.process import EXIT_DONE, EXIT_ERROR
+from app.drafting import draft_spec
 from app.engine.session import Session
 from app.evaluation.lossless_check import Distance, Finding, verify_session
 from app.settings.catalogue import LOSSY
 from backends.base import DraftUnavailableError, UsageError
 from decoding.planning.controller import Controller
-from decoding.sampling.lossy_rule import OFF, LossyRule
+from decoding.sampling.settings import OFF, LossyRule
 
 _LOSSY = option(LOSSY, str, OFF, "RULE", help_text="measure how far a lossy rule is from exact")
 

@@ -12,8 +12,8 @@ from threading import Event, Thread, current_thread, main_thread
 from types import FrameType
 
 from app.cli.terminal import process
-from app.cli.terminal.exit_codes import EXIT_INTERRUPTED
-from app.end_signals import END_SIGNALS, code_after, heeded
+from app.cli.terminal.process import EXIT_INTERRUPTED
+from app.process import END_SIGNALS, code_after, heeded
 
 _GRACE_SECONDS = 1.0
 """Time to end in order after Ctrl-C."""

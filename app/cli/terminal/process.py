@@ -1,4 +1,4 @@
-"""How the process takes over its streams and terminal, and how it gives them back."""
+"""How the process takes over its streams and terminal, gives them back, and its exit codes."""
 
 import contextlib
 import os
@@ -8,7 +8,22 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO, cast
 
 from app.cli.terminal import stderr
-from app.cli.terminal.printable_stream import printable_stream
+from app.cli.terminal.stderr import printable_stream
+from backends.base import DownloadError, SpecchatError, UsageError
+
+EXIT_DONE = 0
+EXIT_ERROR = 1
+EXIT_USAGE = 2
+EXIT_NETWORK = 3
+EXIT_INTERRUPTED = 130
+
+
+def exit_code(error: SpecchatError) -> int:
+    """The exit code that reports an error."""
+    if isinstance(error, DownloadError):
+        return EXIT_NETWORK
+    return EXIT_USAGE if isinstance(error, UsageError) else EXIT_ERROR
+
 
 _LEAVE_APP_SCREEN = "".join(
     f"\x1b[{code}"

@@ -6,10 +6,9 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from app.serve.reply_events import Delta
-from app.serve.tools.finite_json import loads_finite
+from app.serve.dialect import Delta
 from app.serve.tools.growing_text import GrowingText, Reading
-from app.serve.tools.open_calls import OpenCalls
+from app.serve.tools.open_calls import OpenCalls, loads_finite
 
 Splitting = Generator[Delta | None, None, bool]
 """Yields what is certain, None where more text is awaited; returns whether a call was read."""

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from app.chat.reply_options import ReplyOptions
-from app.serve.limits import MOST_TOOLS
+from app.chat.conversation import ReplyOptions
 from app.serve.refusal import invalid
+from app.serve.server_options import MOST_TOOLS
 from app.serve.tools.reply_splitter import ReplySplitter
 from backends.chat.message import Tool
 from backends.chat.reply_form import ReplyForm, ToolForm
-from backends.chat.template_variables import tool_function
+from backends.chat.tools import tool_function
 from decoding.constraint.grammar import Grammar, GrammarKind
 
 _NAME = re.compile(r"[A-Za-z0-9_.:\-]{1,128}")

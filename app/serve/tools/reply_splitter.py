@@ -1,20 +1,206 @@
 """Splits the growing text of a reply into content, reasoning and tool calls."""
 
+import json
+import re
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 
-from app.serve.reply_events import (
-    Delta,
-    ReasoningDelta,
-    TextDelta,
-    TokenLogprob,
-)
-from app.serve.tools.call_forms import Contents, contents
-from app.serve.tools.growing_text import GrowingText
+from app.serve.dialect import Delta, ReasoningDelta, TextDelta, TokenLogprob
+from app.serve.tools.growing_text import Found, GrowingText, Reading
+from app.serve.tools.json_calls import Splitting, cut_call, json_calls, streamed_object
 from app.serve.tools.open_calls import OpenCalls
 from backends.chat.message import Tool
-from backends.chat.reply_form import ReplyForm
-from backends.chat.thinking import THINKING
+from backends.chat.reply_form import THINKING, ReplyForm, ToolForm
+
+FUNCTION, FUNCTION_END = "<function=", "</function>"
+_PARAMETER, _PARAMETER_END = "<parameter=", "</parameter>"
+_NAME = re.compile(r"\s*<\w+=([^<>\n]+)>")
+_NO_NAME = re.compile(r"\s*<\w+=[^<>\n]*[<\n]|\s*<\w+=>")
+
+
+def xml_call(text: GrowingText, calls: OpenCalls) -> Splitting:
+    """Read one call; nothing is taken, and False returned, if what follows is none."""
+    if not (yield from text.opening((FUNCTION,))):
+        return False
+    name = yield from _name(text)
+    if not name:
+        return False
+    yield calls.begin(name)
+    between = "{"
+    while (yield from text.opening((_PARAMETER, FUNCTION_END))) == _PARAMETER:
+        key = yield from _name(text)
+        if not key:
+            break
+        yield calls.arguments(f"{between}{json.dumps(key, ensure_ascii=False)}: ")
+        yield from _value(text, calls, name, key)
+        between = ", "
+    yield calls.arguments("{}" if between == "{" else "}")
+    if (yield from text.opening((FUNCTION_END,))):
+        text.take_opening(FUNCTION_END)
+    return True
+
+
+def _name(text: GrowingText) -> Reading[str]:
+    """Take the tag that follows and return the name in it; "" if it has none."""
+    while True:
+        tag = _NAME.match(text.rest)
+        if tag is not None:
+            text.take(tag.end())
+            return tag[1].strip()
+        if text.has_ended or _NO_NAME.match(text.rest):
+            return ""
+        yield
+
+
+def _value(
+    text: GrowingText, calls: OpenCalls, name: str, key: str
+) -> Generator[Delta | None, None, None]:
+    """Yield the value that follows as JSON, a text as it comes."""
+    yield from _line_break(text)
+    ends = (_PARAMETER_END, _PARAMETER, FUNCTION_END)
+    pieces = text.until(ends, held="\n")
+    argument, is_text, whole = calls.argument(name, key), False, ""
+    while True:
+        try:
+            piece = next(pieces)
+        except StopIteration as end:
+            found = end.value
+            break
+        if piece is None:
+            yield None
+            continue
+        whole += piece
+        if is_text:
+            yield calls.arguments(json.dumps(piece, ensure_ascii=False)[1:-1])
+        elif is_text := argument.is_text(whole):
+            yield calls.arguments(json.dumps(whole, ensure_ascii=False)[:-1])
+    yield calls.arguments('"' if is_text else argument.value(whole))
+    if found.text not in ("", _PARAMETER_END):
+        text.give_back(found.taken)  # the end of the parameter was left out
+
+
+def _line_break(text: GrowingText) -> Reading[None]:
+    """Take the line break that follows."""
+    while not text.rest and not text.has_ended:
+        yield
+    if text.rest.startswith("\n"):
+        text.take(1)
+
+
+_TAG_END = "</tool_call>"
+_FENCES = ("```json", "```")
+_NAMED = re.compile(r"\s*([\w.\-]+)(?:\[CALL_ID\]\w+)?(?:\[ARGS\])?\s*(?=\{)")
+_MAY_BE_NAMED = re.compile(r"\s*[\w.\-]*(\[[A-Z_]*(\]\w*(\[[A-Z]*\]?)?)?)?\s*")
+
+Contents = Generator[Delta | None, None, None]
+"""Yields what is certain, None where more text is awaited."""
+
+
+def contents(
+    text: GrowingText, calls: OpenCalls, form: ReplyForm, *, is_call: bool = False
+) -> Contents:
+    """The content of a reply and its calls. is_call: whether it can be nothing but a call."""
+    if form.tools in (ToolForm.LLAMA, ToolForm.GENERIC):
+        yield from _calls_at_once(text, calls)
+    if is_call and not calls.count:
+        yield from cut_call(text, calls)
+    read = _MARKED.get(form.tools) if form.tools else None
+    while read is not None and not calls.are_full:
+        found = yield from _content(text, form.call_marks)
+        if not found.text:
+            return
+        if found.text == FUNCTION:
+            text.give_back(found.taken.lstrip())
+        if not (yield from read(text, calls)):
+            yield TextDelta(_taken_again(text, found))
+        else:
+            yield from text.skip_space()
+    yield from _remainder(text, is_dropped=calls.are_full)
+
+
+def _taken_again(text: GrowingText, found: Found) -> str:
+    """What was read for a call that is none: content after all."""
+    if found.text == FUNCTION:
+        text.take(len(FUNCTION))
+    return found.taken
+
+
+def _content(text: GrowingText, marks: tuple[str, ...]) -> Generator[Delta | None, None, Found]:
+    pieces = text.until(marks)
+    while True:
+        try:
+            piece = next(pieces)
+        except StopIteration as end:
+            return end.value
+        yield None if piece is None else TextDelta(piece)
+
+
+def _remainder(text: GrowingText, *, is_dropped: bool) -> Contents:
+    """All that follows as content; dropped after the last call that was allowed."""
+    while True:
+        rest = text.take(len(text.rest))
+        if rest and not is_dropped:
+            yield TextDelta(rest)
+        if text.has_ended:
+            return
+        yield None
+
+
+def _calls_at_once(text: GrowingText, calls: OpenCalls) -> Contents:
+    """Calls that a reply begins with, unmarked or in a block of code."""
+    fence = yield from text.opening(_FENCES)
+    before = text.take_opening(fence) if fence else ""
+    if not (yield from json_calls(text, calls, any_name=False)):
+        text.give_back(before)
+    elif fence and (yield from text.opening(("```",))):
+        text.take_opening("```")
+    if calls.count:
+        yield from text.skip_space()
+
+
+def _tagged(text: GrowingText, calls: OpenCalls) -> Splitting:
+    if not (yield from json_calls(text, calls, any_name=True)):
+        return False
+    yield from _tag_end(text)
+    return True
+
+
+def _xml(text: GrowingText, calls: OpenCalls) -> Splitting:
+    if not (yield from xml_call(text, calls)):
+        return (yield from _tagged(text, calls))
+    yield from _tag_end(text)
+    return True
+
+
+def _tag_end(text: GrowingText) -> Reading[None]:
+    if (yield from text.opening((_TAG_END,))):
+        text.take_opening(_TAG_END)
+
+
+def _python(text: GrowingText, calls: OpenCalls) -> Splitting:
+    return (yield from json_calls(text, calls, any_name=True))
+
+
+def _mistral(text: GrowingText, calls: OpenCalls) -> Splitting:
+    if (yield from text.opening(("[", "{"))):
+        return (yield from json_calls(text, calls, any_name=True))
+    while not (named := _NAMED.match(text.rest)):
+        if text.has_ended or not _MAY_BE_NAMED.fullmatch(text.rest):
+            return False
+        yield None
+    text.take(named.end())
+    yield calls.begin(named[1])
+    yield from streamed_object(text, calls)
+    return True
+
+
+_MARKED: dict[ToolForm, Callable[[GrowingText, OpenCalls], Splitting]] = {
+    ToolForm.HERMES: _tagged,
+    ToolForm.XML: _xml,
+    ToolForm.LLAMA: _python,
+    ToolForm.MISTRAL: _mistral,
+}
+"""What reads a call after its mark."""
 
 
 class ReplySplitter:

@@ -10,7 +10,7 @@ from textual.widgets.option_list import Option
 from app.actions import matching
 from app.chat.named_files import file_names
 from app.printable import one_line
-from app.tui.typed_app import typed_app
+from app.tui.widgets import typed_app
 
 _MOST_ROWS = 6
 

@@ -3,7 +3,7 @@
 from textual.message import Message
 
 from app.actions import Action
-from app.chat.attachment import Attachment
+from app.chat.attachments import Attachment
 from app.dialogue.next_request import Typed
 
 

@@ -8,18 +8,19 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from backends.files.head_folders.attention_shape import (
+from backends.files.head_folders.eagle3_layout import INNER
+from backends.files.head_folders.shapes import (
+    MAP,
     AttentionShape,
+    Rotary,
+    Tensors,
     attention_shape,
     known_names,
+    parts_of,
+    rotary_of,
+    vocabularies,
 )
-from backends.files.head_folders.drafted_tokens import MAP
-from backends.files.head_folders.eagle3_layout import INNER
-from backends.files.head_folders.rotary import Rotary, rotary_of
-from backends.files.head_folders.settings import Settings
-from backends.files.head_folders.stored_head import StoredHead
-from backends.files.head_folders.tensors import Tensors, parts_of
-from backends.files.head_folders.vocabularies import vocabularies
+from backends.files.head_folders.stored_head import Settings, StoredHead
 
 OWN = "dflash_config"
 

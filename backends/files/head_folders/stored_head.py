@@ -1,13 +1,103 @@
-"""What a folder holds that may be a head: its settings, and its tensors with their shapes."""
+"""A folder that may be a head: its settings, which nobody has checked, and its tensors."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 from backends.base import ModelError
-from backends.files.head_folders.settings import Settings
 from backends.files.mlx_folder import REMEDY, read_settings
 from backends.files.safetensors_header import StoredTensor, stored_tensors
+
+_MOST = 1 << 32
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Values by key. A value of another kind than is asked for raises a ValueError in words.
+
+    A setting that is null is as one that is missing.
+    """
+
+    values: Mapping[str, Any]
+
+    def has(self, key: str) -> bool:
+        """Whether it says anything."""
+        return self.values.get(key) is not None
+
+    def count(self, key: str, default: int = 0) -> int:
+        """A whole number, not negative."""
+        value = self._value(key, default)
+        if type(value) is not int or not 0 <= value < _MOST:
+            raise _wrong(key, value)
+        return value
+
+    def number(self, key: str, default: float) -> float:
+        """A finite number."""
+        value = self._value(key, default)
+        is_number = type(value) in (int, float) and abs(value) < _MOST
+        if not is_number or not math.isfinite(value):
+            raise _wrong(key, value)
+        return float(value)
+
+    def positive(self, key: str, default: float) -> float:
+        """A finite number above 0."""
+        value = self.number(key, default)
+        if value <= 0.0:
+            raise _wrong(key, value)
+        return value
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        """True or false."""
+        value = self._value(key, default)
+        if not isinstance(value, bool):
+            raise _wrong(key, value)
+        return value
+
+    def text(self, key: str) -> str:
+        """A text, empty if there is none."""
+        value = self._value(key, "")
+        if not isinstance(value, str):
+            raise _wrong(key, value)
+        return value
+
+    def counts(self, key: str) -> tuple[int, ...]:
+        """A list of whole numbers, none of them negative."""
+        listed = self._listed(key)
+        if not all(type(one) is int and 0 <= one < _MOST for one in listed):
+            raise _wrong(key, listed)
+        return tuple(cast("list[int]", listed))
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A list of texts."""
+        return tuple(str(one) for one in self._listed(key))
+
+    def part(self, key: str) -> "Settings":
+        """Settings of a part, none if it is missing."""
+        value = self._value(key, {})
+        if not isinstance(value, dict):
+            raise _wrong(key, value)
+        return Settings(cast("dict[str, Any]", value))
+
+    def under(self, other: "Settings") -> "Settings":
+        """These settings, with those of another over them."""
+        return Settings({**self.values, **other.values})
+
+    def _value(self, key: str, default: object) -> Any:
+        value = self.values.get(key)
+        return default if value is None else value
+
+    def _listed(self, key: str) -> list[object]:
+        value = self._value(key, [])
+        if not isinstance(value, list):
+            raise _wrong(key, value)
+        return cast("list[object]", value)
+
+
+def _wrong(key: str, value: object) -> ValueError:
+    return ValueError(f"{key} in its config.json is {str(value)[:40]!r}")
+
 
 CONFIG = "config.json"
 _SUFFIX = "*.safetensors"

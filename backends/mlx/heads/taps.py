@@ -1,19 +1,18 @@
 """Hidden states that the passes of a context leave for a head."""
 
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
-
 from collections.abc import Sequence
 
 import mlx.core as mx
 from mlx import nn
 
 from backends.base import DraftUnavailableError
-from backends.base.hidden_states import HiddenStates
-from backends.mlx.caches.layer_caches import make_caches
-from backends.mlx.layer_lists import layers_of
-from backends.mlx.layer_taps import tapped
-from backends.mlx.mlx_context import MlxContext
+from backends.heads.hidden_states import HiddenStates
+from backends.mlx.caches import make_caches
+from backends.mlx.context import MlxContext
+from backends.mlx.layer_taps import layers_of, tapped
+
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 
 
 def add_layer_states(context: MlxContext, layers: Sequence[int]) -> HiddenStates:
@@ -73,3 +72,19 @@ def _widths(model: nn.Module, layers: Sequence[int]) -> list[int]:
             f"{type(model).__module__} does not hand its layers states one by one",
         )
     return [found[layer].shape[-1] for layer in layers]
+
+
+def tapped_states(context: MlxContext, taps: Sequence[int], width: int) -> HiddenStates:
+    """Let passes leave the inputs of layers, each of this width, from the next one on.
+
+    Raises:
+        DraftUnavailableError: the model has no such layers, or they are of another width.
+    """
+    states = add_layer_states(context, taps)
+    if states.width != len(taps) * width:
+        found = states.width // max(len(taps), 1)
+        remove_states(context, states)
+        raise DraftUnavailableError(
+            "a head cannot read this model", f"its layers have {found:,} numbers, not {width:,}"
+        )
+    return states

@@ -8,14 +8,11 @@ from collections.abc import Callable, Sequence
 
 from backends.base import Logits
 from decoding.draft import MOST_DRAFTED, NO_DRAFT, Draft, KeepOn, evidence_class
+from decoding.drafters.base import GrowingDraft, ReadsBacklog
 from decoding.drafters.cross_vocabulary.follower import Follower
-from decoding.drafters.cross_vocabulary.shared_vocabulary import SharedVocabulary
-from decoding.drafters.cross_vocabulary.speller import Speller
-from decoding.drafters.cross_vocabulary.token_bytes import TokenBytes
-from decoding.drafters.model.growing_draft import GrowingDraft
-from decoding.drafters.model.reads_backlog import ReadsBacklog
+from decoding.drafters.cross_vocabulary.vocabularies import SharedVocabulary, Speller, TokenBytes
 from decoding.sampling.distribution import Distribution, point_mass, uniform, warp
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 
 LEAST_SHARED = 0.5
 """Total probability of shared tokens below which the drafter's likeliest token is spelled out."""

@@ -10,15 +10,20 @@ from dataclasses import dataclass, field
 from math import prod
 
 from backends.base import Logits
-from decoding.draft import MOST_DRAFTED, NO_DRAFT, Draft, KeepOn, evidence_class, with_confidence
+from decoding.draft import (
+    MOST_DRAFTED,
+    NO_DRAFT,
+    Draft,
+    KeepOn,
+    PointMassLine,
+    evidence_class,
+    with_confidence,
+)
+from decoding.drafters.base import ReadsBacklog
 from decoding.drafters.cross_vocabulary.follower import Follower
-from decoding.drafters.cross_vocabulary.shared_vocabulary import SharedVocabulary
-from decoding.drafters.cross_vocabulary.speller import Speller
-from decoding.drafters.cross_vocabulary.token_bytes import TokenBytes
-from decoding.drafters.model.reads_backlog import ReadsBacklog
-from decoding.forms import PointMassLine
+from decoding.drafters.cross_vocabulary.vocabularies import SharedVocabulary, Speller, TokenBytes
 from decoding.sampling.distribution import Distribution, point_mass
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 
 _MOST_PER_TOKEN = 4
 """The most tokens of the drafter for each token of the target."""

@@ -1,8 +1,4 @@
-"""The index of one vocabulary: segments in a folder, which several processes may share.
-
-Segments are written atomically and never changed, so that concurrent writers lose nothing. Of a
-document that is in several, the version indexed last counts.
-"""
+"""The index of one vocabulary: segments in a folder, which several processes may share."""
 
 import os
 import struct
@@ -12,18 +8,73 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
-from backends.base.private_file import make_private_folder
-from decoding.drafters.retrieval.document import Document, Note
-from decoding.drafters.retrieval.merging import to_merge
+from backends.base.safe_files import make_private_folder
 from decoding.drafters.retrieval.segment import Occurrence, Segment
 from decoding.drafters.retrieval.segment_file import (
     DEPTH,
     SUFFIX,
+    Document,
     Fault,
+    Note,
     SegmentError,
     is_sound,
+    numbers_in,
     write_segment,
 )
+
+# Selection of segments to merge: each one left is twice as large as all smaller ones together.
+#
+# O'Neil et al. 1996, "The log-structured merge-tree": a token is sorted again only a few times.
+
+MOST_TOKENS = 1 << 22
+"""Size limit of a segment: sorting takes 40 bytes of memory per token."""
+
+_LARGE = MOST_TOKENS // 2
+"""Size from which a segment is no longer merged, only cleaned."""
+
+_GROWTH = 2
+_MOST_LEFT_OUT = 0.25
+
+
+def to_merge(segments: Sequence[Segment]) -> list[Segment]:
+    """Segments to merge into one, or a single one to clean; empty if there is nothing to do."""
+    for segment in segments:
+        if segment.n_live < (1.0 - _MOST_LEFT_OUT) * segment.n_tokens:
+            return [segment]
+    smallest_first = sorted(segments, key=lambda segment: segment.n_live)
+    count = tokens = 0
+    for place, segment in enumerate(smallest_first):
+        if segment.n_live >= _LARGE or tokens + segment.n_live > MOST_TOKENS:
+            break
+        if place and segment.n_live <= _GROWTH * tokens:
+            count = place + 1
+        tokens += segment.n_live
+    return smallest_first[:count]
+
+
+def forget(root: Path, number: int) -> None:
+    """Delete the segments that hold a document, and those that cannot be read.
+
+    Other documents of these segments have to be indexed again. root: has a folder for each
+    vocabulary. Temporary files of other processes are left alone; where an open file cannot be
+    deleted, merging removes it.
+    """
+    for path in root.glob(f"*/*{SUFFIX}"):
+        try:
+            is_in = number in numbers_in(path)
+        except SegmentError:
+            is_in = True
+        except OSError:
+            continue
+        if is_in:
+            with suppress(OSError):
+                path.unlink()
+
+
+# The index of one vocabulary: segments in a folder, which several processes may share.
+#
+# Segments are written atomically and never changed, so that concurrent writers lose nothing. Of a
+# document that is in several, the version indexed last counts.
 
 _MOST_OCCURRENCES, _LEAST_OCCURRENCES = 16, 3
 """The most occurrences read of the longest match, latest segments first, and the fewest of each."""

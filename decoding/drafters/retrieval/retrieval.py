@@ -7,11 +7,10 @@ match only, and one draft, chosen token by token among all that followed.
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
-from decoding.draft import NO_DRAFT, Draft, KeepOn
-from decoding.drafters.no_backlog import NoBacklog
+from decoding.draft import NO_DRAFT, Draft, KeepOn, PointMassLine
+from decoding.drafters.base import NoBacklog
 from decoding.drafters.retrieval.corpus import Corpus
 from decoding.drafters.retrieval.segment import Occurrence
-from decoding.forms import PointMassLine
 from decoding.sampling.sampler import Sampler
 
 _LENGTHS = ((3, 0.35), (4, 0.5), (6, 0.65), (8, 0.75), (11, 0.85), (16, 0.9), (24, 0.95))

@@ -7,8 +7,7 @@ from pathlib import Path
 from random import Random
 
 from backends.base import ModelError
-from backends.files.head_folders.folder_drafter import drafter_in_folder
-from backends.files.head_folders.head_folder import checked_head_folder
+from backends.files.head_folders.head_folder import checked_head_folder, drafter_in_folder
 from backends.files.mlx_folder import MlxFolder
 from scripts.fuzzing.damage import damaged
 from scripts.fuzzing.json_damage import changed

@@ -5,8 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from backends.base import ModelError
-from backends.files.gguf_header import read_header
-from backends.files.gguf_tokens import require_distinct_tokens
+from backends.files.gguf_header import read_header, require_distinct_tokens
 from scripts.fuzzing.heads.head_child import HeadChild
 from scripts.fuzzing.model_files import (
     ANSWERED,
@@ -53,7 +52,7 @@ class Heads(Gguf):
         return Path(self._folder.name, f"{kind}.gguf")
 
     def read(self, path: Path) -> str:
-        from backends.llamacpp.head_checks.head_check import checked_head
+        from backends.llamacpp.head_checks import checked_head
 
         try:
             target = self._target(_TARGETS.get(read_header(path).architecture, "llama"))

@@ -10,14 +10,14 @@ import pytest
 from app.ahead.piece_reader import PieceReader
 from app.loading.target_context import TargetContext
 from backends.base import Context, Model
-from decoding.drafters.model.draft_model import DraftModel
-from decoding.drafters.model.reader import Reader
+from decoding.drafters.base import Reader
+from decoding.drafters.draft_model import DraftModel
 from decoding.estimation.cost import CostModel, DraftCost
 from decoding.overlap.overlapping import Overlapping
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.sampling.sampler import Sampler
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 from tests.fixtures.tiny.kinds import Tiny
 from tests.fixtures.workers import StepwiseWorker
 

@@ -6,8 +6,7 @@ from threading import Thread
 
 import pytest
 
-from app.ahead.idle_work import IdleTime, IdleWork
-from app.ahead.job_queue import JobQueue, in_turn
+from app.engine.jobs import IdleTime, IdleWork, JobQueue, in_turn
 from backends.base.pass_stop import pass_is_stopped
 
 

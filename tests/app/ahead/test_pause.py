@@ -2,8 +2,13 @@
 
 import pytest
 
-from app.ahead.pause import AFTER_SENTENCE_SECONDS, ELSEWHERE_SECONDS, ends_sentence, pause_before
-from app.ahead.rested_text import REST_SECONDS
+from app.ahead.expected import (
+    AFTER_SENTENCE_SECONDS,
+    ELSEWHERE_SECONDS,
+    ends_sentence,
+    pause_before,
+)
+from app.ahead.reading_ahead import REST_SECONDS
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,10 @@ from unittest.mock import Mock
 import psutil
 import pytest
 
-from app.ahead import machine_readings
-from app.ahead.machine_readings import ThisMachine
-from app.ahead.permission import Permission
-from app.learned.machine_load import ProcessorTimes
-from app.settings.reading_ahead import AHEAD_AUTO, DEFAULT_AHEAD_WASTE
+from app.ahead import permission as machine_readings
+from app.ahead.permission import Permission, ThisMachine
+from app.learned.calibrations import ProcessorTimes
+from app.settings.values import AHEAD_AUTO, DEFAULT_AHEAD_WASTE
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """Lengths of pieces: by measured costs, what was read so far, and how lately a key was pressed."""
 
-from app.ahead.piece_length import (
+from app.ahead.piece_reader import (
     GROUP,
     QUIET_SECONDS,
     SHORT_SECONDS,

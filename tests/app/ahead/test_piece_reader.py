@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from app.ahead.piece_length import GROUP, QUIET_SECONDS
-from app.ahead.piece_reader import PieceReader
+from app.ahead.piece_reader import GROUP, QUIET_SECONDS, PieceReader
 from app.loading.target_context import TargetContext
 from backends.base import Context, Model
 from decoding.prefill import prefill, reuse

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.ahead.read_pieces import ReadPieces
-from app.ahead.waste import AheadTime
+from app.ahead.piece_reader import AheadTime, ReadPieces
 from app.paths import Paths
 
 

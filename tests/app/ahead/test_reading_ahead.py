@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from app.ahead.ahead_state import AheadState
 from app.ahead.certain_tokens import BegunPrompt
-from app.ahead.expected import Expectation, Expected
+from app.ahead.expected import AheadState, Expectation, Expected
+from app.ahead.piece_reader import AheadTime
 from app.ahead.reading_ahead import AheadPorts, ReadingAhead
-from app.ahead.waste import AheadTime
 from app.chat.conversation import Conversation
 from app.paths import Paths
 from backends.chat.message import Message

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.ahead.rested_text import REST_SECONDS, RestedText
+from app.ahead.reading_ahead import REST_SECONDS, RestedText
 
 
 def test_what_is_certain_has_rested_at_once() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from app.bench.page import page
 from app.bench.results import Bench
-from decoding.shape import Shape
+from decoding.events import Shape
 from tests.fixtures.benches import METHODS, synthetic_bench
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}

@@ -10,15 +10,21 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from app.bench.public_names import public_draft, public_methods, public_model
-from app.bench.report import Machine, Report, ReportedModel
+from app.bench.report import (
+    Machine,
+    Report,
+    ReportedModel,
+    public_draft,
+    public_methods,
+    public_model,
+)
 from app.bench.results import DraftSeconds
 from app.bench.suite import SUITES, Suite, tasks
-from app.cli.machine import machine
-from app.drafting.spec.draft_spec import DraftSpec, parse
+from app.cli.report_file import machine
+from app.drafting.draft_spec import DraftSpec, parse
 from app.paths import Paths
 from backends.hardware.bandwidth import Bandwidth
-from backends.hardware.gpu import Gpu
+from backends.hardware.host import Gpu
 from models.reference import HubReference, Reference
 from tests.fixtures.benches import KINDS, METHODS, synthetic_bench
 from tests.fixtures.published import outcomes

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from app.bench.results import Bench, Run
-from decoding.shape import Shape
+from decoding.events import Shape
 from tests.fixtures.benches import KINDS, METHODS, SPEEDS, synthetic_bench
 
 

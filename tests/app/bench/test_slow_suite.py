@@ -2,8 +2,7 @@
 
 import pytest
 
-from app.bench.slow_suite import round_seconds, slow_suite
-from app.bench.suite import SUITES, tasks
+from app.bench.suite import SUITES, round_seconds, slow_suite, tasks
 from backends.base import UsageError
 
 QUICK = SUITES["quick"]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from app.bench.results import Bench
-from app.bench.table import table
+from app.bench.wording import table
 from tests.fixtures.benches import KINDS, METHODS, synthetic_bench
 
 LEGEND = "! slower than plain in every round"

@@ -4,8 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from app.chat.attachment import Attachment, AttachmentKind, as_json, from_json
-from app.chat.attachments import in_full, pieces, with_pastes, without_files
+from app.chat.attachments import (
+    Attachment,
+    AttachmentKind,
+    as_json,
+    from_json,
+    in_full,
+    pieces,
+    with_pastes,
+    without_files,
+)
 from app.chat.named_files import read_files
 
 

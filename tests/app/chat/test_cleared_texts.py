@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.chat.cleared_texts import ClearedTexts
+from app.chat.unsent import ClearedTexts
 
 
 def test_the_last_texts_come_back_each_once(tmp_path: Path) -> None:

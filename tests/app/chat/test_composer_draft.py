@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.chat.attachment import Attachment, AttachmentKind
-from app.chat.composer_draft import ComposerDraft
+from app.chat.attachments import Attachment, AttachmentKind
+from app.chat.unsent import ComposerDraft
 from app.paths import Paths
 
 PASTE = Attachment(AttachmentKind.PASTE, "[pasted 6 lines]", "1\n2\n3 \0 \u202e\n4\n5\n6")
@@ -46,7 +46,7 @@ def test_a_damaged_file_is_text(held: str, left: str) -> None:
 
 
 def test_a_file_that_is_too_large_to_read_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.chat.composer_draft._MOST_BYTES", 20)
+    monkeypatch.setattr("app.chat.unsent._MOST_BYTES", 20)
     paths = Paths.of_this_user()
     first = ComposerDraft(paths)
     first.keep("far more than twenty bytes")

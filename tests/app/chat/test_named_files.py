@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from app.chat.attachments import block
 from app.chat.named_files import names_in, read_file, read_files, without_begun_name
 from app.cli.terminal import text_input
-from app.structured_output.grammar_file import read_schema
+from app.structured_output import read_schema
 from backends.base import UsageError
-from backends.base.regular_file import read_text
+from backends.base.safe_files import read_text
 
 
 @pytest.fixture(scope="module")

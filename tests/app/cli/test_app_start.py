@@ -11,7 +11,7 @@ from typer import main as typer_main
 from app.cli.app_start import app_start
 from app.cli.main import app
 from app.paths import Paths
-from app.settings.app_start import AppStart
+from app.settings.start import AppStart
 
 OnTerminal = Callable[..., Any]
 

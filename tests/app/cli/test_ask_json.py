@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.cli.opening import open_session
+from app.cli.session import open_session
 from app.engine.reply import Reply, new_reply
 from app.engine.session import Session
 from app.loading.session_options import SessionOptions

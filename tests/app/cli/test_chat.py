@@ -10,8 +10,7 @@ import pytest
 from app.cli.commands import chat
 from app.engine.session import Session
 from app.loading.session_options import SessionOptions
-from app.loading.streaming.agreed_models import AgreedModels
-from app.loading.streaming.outlook import Outlook, Share, StreamOfferError
+from app.loading.streaming import AgreedModels, Outlook, Share, StreamOfferError
 from app.paths import Paths
 from backends.base import OutOfMemoryError
 from backends.chat.message import Message

@@ -10,11 +10,11 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from app.ahead.waste import AheadTime
+from app.ahead.piece_reader import AheadTime
 from app.cli.commands.doctor import _ahead_time, _build, _reading_ahead, _versions
 from app.paths import Paths
-from backends.engines.engine_overview import describe_engines
-from backends.hardware.machine import Machine
+from backends.engines.engine_facts import describe_engines
+from backends.hardware.host import Machine
 
 Specchat = Callable[..., CompletedProcess[str]]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from models.hub.safe_paths import is_safe
+from models.hub.repository import is_safe
 from tests.app.conftest import COMMAND
 
 NAMES = ("app", "backends", "decoding", "models")

@@ -10,13 +10,14 @@ import pytest
 
 pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
-from app.loading.gpu_split import GPU_RESERVE
+from app.loading.placement import GPU_RESERVE
 from app.loading.session_options import AUTO_LAYERS, SessionOptions
 from app.settings import catalogue
 from app.settings.in_effect import settings_in_effect
 from backends.base import UsageError
-from backends.llamacpp import gpu_devices, library
-from backends.llamacpp.gpu_devices import Device
+from backends.llamacpp import library
+from backends.llamacpp import library as gpu_devices
+from backends.llamacpp.library import Device
 
 Specchat = Callable[..., CompletedProcess[str]]
 KEY = catalogue.BY_NAME["gpu_layers"]

@@ -13,9 +13,9 @@ from app.paths import Paths
 from app.settings import file
 from app.settings.answering import Answering, restored, stored
 from backends.base import UsageError
-from decoding.estimation.acceptance_keys import is_lossless
+from decoding.estimation.acceptance import is_lossless
 from decoding.sampling.distribution import SamplingSettings
-from decoding.sampling.lossy_rule import LossyRule
+from decoding.sampling.settings import LossyRule
 
 Specchat = Callable[..., CompletedProcess[str]]
 AskJson = Callable[..., dict[str, Any]]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from app.loading.fetch_model import stopped
+from app.loading.select import stopped
 from app.paths import Paths
 from models.catalogue import find
 from models.hub import DownloadJob, DownloadRequest, HubSettings, Phase

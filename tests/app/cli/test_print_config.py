@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.serve.clients.client_config import CLIENTS
+from app.serve.clients import CLIENTS
 from tests.app.conftest import Specchat
 
 

@@ -27,11 +27,11 @@ import typer
 from app.cli.main import app
 from app.engine.engine import Engine
 from app.history.store import History
-from app.loading.proven_models import ProvenModels
+from app.loading.checked_loader import ProvenModels
 from app.paths import Paths
 from models import catalogue
 from models.hub.hub_settings import hub_cache
-from models.hub.unfinished import PART_SUFFIX
+from models.hub.repository_cache import PART_SUFFIX
 from tests.fixtures.local_hub import LocalHub
 from tests.fixtures.scripted import opened
 from tests.fixtures.served_engine import post, serving

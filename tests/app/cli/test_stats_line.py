@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from app.cli.stats_line import stats_line
-from app.engine.reply_metrics import ReplyMetrics
-from app.engine.speed.comparison import Comparison, Standing
+from app.cli.session import stats_line
+from app.engine.metrics import Comparison, ReplyMetrics, Standing
 from decoding.events import FinishReason
 from tests.fixtures.metrics import LIVE
 
@@ -16,7 +15,7 @@ from tests.fixtures.metrics import LIVE
 def line(
     monkeypatch: pytest.MonkeyPatch, metrics: ReplyMetrics, reason: FinishReason | None = None
 ) -> str:
-    monkeypatch.setattr("app.cli.stats_line.reply_metrics", lambda *_: metrics)
+    monkeypatch.setattr("app.cli.session.reply_metrics", lambda *_: metrics)
     reply: Any = SimpleNamespace(finish_reason=reason)
     session: Any = None
     return stats_line(session, reply)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from app.chat.attachment import Attachment, AttachmentKind
+from app.chat.attachments import Attachment, AttachmentKind
 from app.dialogue.dialogue import Dialogue
-from app.dialogue.turn import ASSISTANT, USER, Turn
+from app.dialogue.tree import ASSISTANT, USER, Turn
 from app.history import History
-from app.history.writer import own_writer
+from app.history.records import own_writer
 from backends.base import UsageError
 
 PASTE = Attachment(AttachmentKind.PASTE, "[pasted 6 lines]", "1\n2\n3\n4\n5\n6")

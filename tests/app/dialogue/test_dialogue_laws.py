@@ -9,10 +9,10 @@ from random import Random
 
 import pytest
 
-from app.chat.attachment import Attachment, AttachmentKind
+from app.chat.attachments import Attachment, AttachmentKind
 from app.dialogue.changes import Change, Changes
 from app.dialogue.dialogue import Dialogue
-from app.dialogue.turn import ASSISTANT, USER, Turn
+from app.dialogue.tree import ASSISTANT, USER, Turn
 from app.history import History
 
 _STEPS = 40

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from app.chat.attachment import Attachment, AttachmentKind
+from app.chat.attachments import Attachment, AttachmentKind
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.next_request import NextRequest, Typed
-from app.dialogue.turn import ASSISTANT, USER, Turn
+from app.dialogue.tree import ASSISTANT, USER, Turn
 
 PASTE = Attachment(AttachmentKind.PASTE, "[pasted 6 lines]", "1\n2\n3\n4\n5\n6")
 FILE = Attachment(AttachmentKind.FILE, "notes/a.md", "walrus")

@@ -11,19 +11,19 @@ import pytest
 
 pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
+from app.drafting import draft_spec
+from app.drafting.choose import automatic
+from app.drafting.choose.automatic import promising
+from app.drafting.choose.candidates import unopened
+from app.drafting.choose.drafter_info import Kind
+from app.drafting.choose.drafter_words import facts_in_words
 from app.drafting.drafter_building import Builder, DrafterEnvironment
-from app.drafting.spec import draft_spec
-from app.drafting.spec.drafter_node import SELF, DrafterNode
+from app.drafting.drafter_node import SELF, DrafterNode
 from app.engine.session_drafters import Drafting, build
 from app.engine.session_ranking import rank
-from app.loading.memory_plan import MemoryPlan
+from app.loading.placement import MemoryPlan
 from app.loading.session_options import SessionOptions
 from app.loading.target_context import TargetContext
-from app.pairing import automatic
-from app.pairing.automatic import promising
-from app.pairing.candidate import Kind
-from app.pairing.candidates import unopened
-from app.pairing.pairing_format import facts_in_words
 from app.paths import Paths
 from backends import llamacpp
 from backends.base import Context, DiskFullError, Model, ModelError
@@ -31,7 +31,7 @@ from backends.llamacpp.requantize import requantize
 from decoding.estimation.acceptance import Acceptance
 from decoding.estimation.cost import CostModel, Measured
 from decoding.planning.parking import State
-from models.metadata.fingerprint import fingerprint
+from models.metadata.identity import fingerprint
 from models.self_draft.self_draft_store import SelfDrafts
 from models.tuning.recipe_gain import prospect
 from scripts.models.change_vocabulary import Change, change_vocabulary
@@ -176,7 +176,7 @@ def test_nothing_is_opened_where_not_even_a_perfect_drafter_pays(
     def installed(folder: Path) -> list[object]:
         raise AssertionError(f"{folder} was looked at")
 
-    monkeypatch.setattr("app.pairing.candidates.installed", installed)
+    monkeypatch.setattr("app.drafting.choose.candidates.installed", installed)
     assert names(target, paths, STEEP) == []
 
 
@@ -277,7 +277,7 @@ def test_a_disk_that_was_full_is_not_held_against_a_drafter(
         raise DiskFullError("there is too little disk space for the self-drafter")
 
     monkeypatch.setattr("app.drafting.model_source.self_drafter.made", full)
-    monkeypatch.setattr("app.pairing.candidates.installed", lambda _: [])
+    monkeypatch.setattr("app.drafting.choose.candidates.installed", lambda _: [])
     for count in (1, 2):
         started(target, paths)
         assert tried == [SELF] * count

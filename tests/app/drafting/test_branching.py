@@ -8,10 +8,9 @@ import pytest
 
 pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
+from app.drafting import draft_spec
 from app.drafting.drafter_building import DrafterEnvironment
-from app.drafting.spec import draft_spec
-from app.drafting.spec.branching_spec import Children, PathsSettings, TreeSettings
-from app.drafting.spec.drafter_node import NodeKind
+from app.drafting.drafter_node import Children, NodeKind, PathsSettings, TreeSettings
 from app.engine.session_drafters import Drafting, build
 from app.loading.target_context import TargetContext
 from app.paths import Paths
@@ -19,14 +18,12 @@ from backends import llamacpp
 from backends.base import Context, Model, UsageError
 from decoding.checks.greedy_check import branch_difference, divergences
 from decoding.draft import Drafter
-from decoding.drafters.model.dynamic_tree import DynamicTree
-from decoding.drafters.model.multi_draft import SeveralPaths
-from decoding.drafters.model.sampled_tree import SampledTree
-from decoding.drafters.model.tree_by_temperature import TreeByTemperature
-from decoding.events import Step
+from decoding.drafters.dynamic_tree import DynamicTree
+from decoding.drafters.sampled_tree import SampledTree, TreeByTemperature
+from decoding.drafters.several_paths import SeveralPaths
+from decoding.events import Shape, Step
 from decoding.generation import Limits
 from decoding.sampling.distribution import SamplingSettings
-from decoding.shape import Shape
 from tests.fixtures.first_hit import first_hit_of
 from tests.fixtures.replied import replied, said
 

@@ -10,24 +10,23 @@ import pytest
 pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 
+from app.drafting import draft_spec
 from app.drafting.drafter_building import DrafterEnvironment
-from app.drafting.spec import draft_spec
-from app.drafting.spec.drafter_node import NodeKind
+from app.drafting.drafter_node import NodeKind
 from app.engine.session_drafters import build
 from app.loading.target_context import TargetContext
 from app.paths import Paths
 from backends import llamacpp
 from backends.base import Context, Model, UsageError
 from decoding.draft import Drafter
-from decoding.drafters.composed.cascade import Cascade
-from decoding.drafters.composed.vote import Vote
+from decoding.drafters.cascade import Cascade
+from decoding.drafters.vote import Vote
 from decoding.estimation.cost import CostModel
 from decoding.events import Step
 from decoding.generation import Limits
 from decoding.planning.parking import drafter_status
 from decoding.sampling.distribution import SamplingSettings
-from models.metadata.memory_bill import bill
-from models.metadata.model_facts import facts_of
+from models.metadata.memory_bill import bill, facts_of
 from tests.fixtures.first_hit import first_hit_of
 from tests.fixtures.replied import replied, said
 

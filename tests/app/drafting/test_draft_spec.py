@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from app.drafting.spec.draft_spec import parse
-from app.drafting.spec.drafter_node import NodeKind
+from app.drafting.draft_spec import parse
+from app.drafting.drafter_node import NodeKind
 from app.paths import Paths
 from backends.base import UsageError
 from models.reference import HubReference, Reference

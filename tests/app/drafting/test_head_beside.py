@@ -7,18 +7,17 @@ import pytest
 
 pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
 
-from app.drafting.drafter_environment import DrafterEnvironment
+from app.drafting import draft_spec
+from app.drafting.draft_spec import head_beside
+from app.drafting.drafter_handle import DrafterEnvironment
 from app.drafting.model_source import source_of
-from app.drafting.spec import draft_spec
-from app.drafting.spec.head_reference import head_beside
 from app.loading.target_context import TargetContext
 from app.paths import Paths
 from backends import llamacpp
 from backends.base import DraftUnavailableError
-from backends.engines.backend_names import AUTO
-from backends.engines.backend_selection import forms
+from backends.engines.backend_selection import AUTO, forms
 from backends.files.gguf_drafter import TrainedKind
-from models.metadata.model_facts import facts_of
+from models.metadata.memory_bill import facts_of
 from models.reference import Reference
 from tests.fixtures.tiny.pairs import Pair
 

@@ -7,11 +7,10 @@ from types import ModuleType
 
 import pytest
 
-from app.drafting import drafter_building
+from app.drafting import draft_spec, drafter_building
 from app.drafting.drafter_building import DrafterEnvironment
-from app.drafting.spec import draft_spec
 from app.engine.session_drafters import Drafting, build
-from app.loading.proven_models import ProvenModels
+from app.loading.checked_loader import ProvenModels
 from app.loading.target_context import TargetContext
 from app.paths import Paths
 from backends.base import Model

@@ -8,26 +8,23 @@ import pytest
 
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 
-from app.drafting import self_drafter
+from app.drafting import draft_spec, self_drafter
+from app.drafting.choose.automatic import promising
+from app.drafting.choose.candidates import candidates
+from app.drafting.choose.drafter_info import Kind, Target
 from app.drafting.drafter_building import DrafterEnvironment
-from app.drafting.spec import draft_spec
 from app.engine.session_drafters import Drafting, build
 from app.learned.acceptance_memory import AcceptanceMemory
-from app.loading.memory_plan import MemoryPlan
-from app.loading.proven_models import ProvenModels
+from app.loading.checked_loader import ProvenModels
+from app.loading.placement import MemoryPlan
 from app.loading.target_context import TargetContext
-from app.pairing.automatic import promising
-from app.pairing.candidate import Kind, Target
-from app.pairing.candidates import candidates
 from app.paths import Paths
 from backends import mlx
 from backends.base import Context, Model, UsageError
-from decoding.current_drafter import always
 from decoding.estimation.acceptance import Acceptance
-from decoding.generation import Limits, generate
+from decoding.generation import Limits, always, generate
 from decoding.sampling.distribution import SamplingSettings
-from models.metadata.memory_bill import bill
-from models.metadata.model_facts import facts_of
+from models.metadata.memory_bill import bill, facts_of
 from models.reference import Reference
 from models.self_draft.recipe import Recipe
 from models.tuning.recipe_gain import prospect

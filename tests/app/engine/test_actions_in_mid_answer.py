@@ -19,9 +19,9 @@ from threading import Event
 import pytest
 
 from app.chat.conversation import Conversation
-from app.engine.asking.answer import Answer, Request
+from app.engine.answer import Answer, Request
 from app.engine.engine import Engine
-from app.engine.engine_status import Phase
+from app.engine.status import Phase
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from backends.chat.message import Message
@@ -170,7 +170,7 @@ def play(specchat: Specchat, monkeypatch: pytest.MonkeyPatch) -> Iterator[Play]:
     What is measured is measured shortly, and a change is taken up at the very next step.
     """
     hurry(monkeypatch)
-    monkeypatch.setattr("app.pairing.tuning._REPLY_TOKENS", 6)
+    monkeypatch.setattr("app.drafting.choose.tuning._REPLY_TOKENS", 6)
     monkeypatch.setattr("app.evaluation.lossless_check.REPLIES", 20)
     with ExitStack() as stack:
 

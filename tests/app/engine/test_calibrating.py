@@ -12,10 +12,10 @@ import pytest
 pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 from app.chat.conversation import Conversation
-from app.engine import calibrating as module
-from app.engine.asking.answer import Request
-from app.engine.calibrating import Calibrating
+from app.engine import idle_tasks as module
+from app.engine.answer import Request
 from app.engine.engine import Engine
+from app.engine.idle_tasks import Calibrating
 from app.engine.session import Session
 from app.engine.session_opening import open_session
 from app.loading.session_options import SessionOptions
@@ -25,7 +25,7 @@ from backends.base import OutOfMemoryError
 from backends.chat.message import Message
 from decoding.estimation import calibration
 from decoding.estimation.cost import CostModel, Measured
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 from tests.fixtures.heard import hurry
 
 LONG_IDLE = 3600.0
@@ -62,7 +62,7 @@ def test_costs_that_have_drifted_are_measured_again_and_kept(
     session.drafting.remember()
     assert not file.exists()
     work.changed()
-    assert work.due_in(0.0) == pytest.approx(module._PAUSE_SECONDS)
+    assert work.due_in(0.0) == pytest.approx(module._MEASURE_AFTER_SECONDS)
     assert (work.due_in(LONG_IDLE) or 0.0) < 0.0
     work.run(lambda: True)
     assert file.exists()

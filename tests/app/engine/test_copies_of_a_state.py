@@ -19,7 +19,7 @@ from app.loading.target_context import ContextInUseError
 from app.paths import Paths
 from backends.base import Context, OutOfMemoryError
 from decoding.estimation.cost import Measured
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 from tests.fixtures.tiny.kinds import Tiny
 
 CURVE = Measured({1: 0.02, 8: 0.025})

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from app.chat.reply_options import ReplyOptions
+from app.chat.conversation import ReplyOptions
+from app.engine.metrics import reply_metrics
 from app.engine.reply import PredictedTokens, Reply, new_reply
-from app.engine.reply_metrics import reply_metrics
 from app.engine.report import reply_report
 from app.engine.session import Session
 from app.engine.session_opening import open_session
@@ -18,9 +18,8 @@ from app.paths import Paths
 from backends.base import Model
 from backends.chat.chat_template import Prompt
 from decoding.constraint.grammar import Grammar, GrammarKind
-from decoding.drafting_state import State
-from decoding.events import Origin
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.events import Origin, State
+from decoding.sampling.settings import SamplingSettings
 
 pytestmark = pytest.mark.usefixtures("llamacpp", "drafting_pays")
 

@@ -16,7 +16,7 @@ import pytest
 
 from app.history import History
 from app.paths import Paths
-from app.tui.terminal.exit_signals import ExitSignals
+from app.tui.terminal import ExitSignals
 from scripts.models.counting_model import numbers
 from tests.app.conftest import PATIENCE_SECONDS, Terminal
 from tests.fixtures.local_hub import LocalHub

@@ -9,13 +9,12 @@ from typing import Any, NoReturn
 
 import pytest
 
-from app.chat.conversation import Conversation
-from app.chat.reply_options import ReplyOptions
-from app.engine.asking.answer import Answer, Request, Stage
+from app.chat.conversation import Conversation, ReplyOptions
+from app.engine.answer import Answer, Request, Stage
 from app.engine.engine import Engine, LoadingStoppedError, OpenSession
-from app.engine.engine_status import Phase
 from app.engine.reply import Piece
 from app.engine.session import Session
+from app.engine.status import Phase
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.prompt_cache import state_keeper

@@ -9,15 +9,14 @@ from typing import Any
 
 import pytest
 
+from app.drafting.choose.drafter_info import Candidate, CostSource, Kind
 from app.engine.reply import new_reply
 from app.engine.session import Session
 from app.engine.session_drafters import Drafting
 from app.engine.session_opening import open_session
 from app.engine.session_ranking import list_for
-from app.loading.memory_plan import head_context
+from app.loading.placement import head_context
 from app.loading.session_options import SessionOptions
-from app.pairing.candidate import Candidate, Kind
-from app.pairing.ranking import CostSource
 from app.paths import Paths
 from decoding.events import Prefill
 from decoding.sampling.distribution import SamplingSettings
@@ -98,7 +97,7 @@ def test_auto_leaves_out_a_head_that_was_wrong_in_its_trial(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As heads of random weights are, and the result is known from then on."""
-    monkeypatch.setattr("app.pairing.automatic.own", _no_self_drafter)
+    monkeypatch.setattr("app.drafting.choose.automatic.own", _no_self_drafter)
     with closing(opened(pair("eagle3")[0], "auto")) as session:
         assert "eagle3" not in session.drafting.names
         (head,) = [one for one in list_for(session).pairs if one.drafter.name == "eagle3"]

@@ -9,10 +9,10 @@ from typing import NoReturn
 
 import pytest
 
-from app.engine import indexing as module
-from app.engine.indexing import Indexing
+from app.engine import idle_tasks as module
+from app.engine.idle_tasks import Indexing
 from app.history import History
-from app.history.derived_data import remove_chat
+from app.history.store import remove_chat
 from app.paths import Paths
 from backends.chat.chat_template import ChatTemplate
 from backends.chat.template_process import TemplateProcess

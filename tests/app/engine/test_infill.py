@@ -6,15 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from app.chat.conversation import Conversation
-from app.chat.question import Infill
-from app.engine.asking.answer import Answer, Request
+from app.chat.conversation import Conversation, Infill
+from app.engine.answer import Answer, Request
 from app.engine.engine import Engine
 from app.engine.session_opening import open_session
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from backends.base import UsageError
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 

@@ -13,7 +13,7 @@ from app.engine.session import Session
 from app.engine.session_opening import open_session
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 
 GREEDY = SamplingSettings(temperature=0.0)
 

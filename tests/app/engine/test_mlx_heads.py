@@ -12,16 +12,16 @@ import pytest
 
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 
-from app.drafting.spec.head_reference import head_of_catalogue
+from app.drafting.draft_spec import head_of_catalogue
 from app.engine.session_opening import open_session
 from app.engine.session_ranking import list_for
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from backends import mlx
 from backends.base import ModelError
-from backends.engines.backend_names import LLAMACPP, MLX
+from backends.engines.backend_selection import LLAMACPP, MLX
 from backends.files.gguf_drafter import TrainedKind
-from backends.mlx.heads.mlx_head import load_head
+from backends.mlx.heads.head import load_head
 from models import catalogue
 from models.hub.hub_settings import hub_cache
 from models.metadata.head_facts import head_facts

@@ -15,20 +15,20 @@ pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from app.bench.methods import methods
 from app.chat.conversation import Conversation
-from app.engine.asking.answer import Answer, Request, Stage
+from app.engine.answer import Answer, Request, Stage
 from app.engine.engine import Engine
-from app.engine.engine_status import Loaded, Phase
 from app.engine.session_opening import open_session
 from app.engine.session_ranking import list_for, rank
-from app.learned.memory_bandwidth import memory_bandwidth, mlx_bandwidth
+from app.engine.status import Loaded, Phase
+from app.learned.speeds import memory_bandwidth, mlx_bandwidth
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from backends import mlx
 from backends.chat.message import Message
 from backends.engines import backend_selection
 from backends.hardware.bandwidth import Bandwidth
-from backends.hardware.machine import Machine
-from backends.mlx import mlx_context
+from backends.hardware.host import Machine
+from backends.mlx import context as mlx_context
 from decoding.events import FinishReason
 from decoding.sampling.distribution import SamplingSettings
 
@@ -179,7 +179,7 @@ def test_the_bandwidth_of_the_gpu_is_mlxs_own_and_kept(
     info = replace(model.info, device="GPU: a Mac")
     model.close()
     reads = [Bandwidth(1e11, "measured: once"), Bandwidth(2e11, "measured: again")]
-    monkeypatch.setattr("app.learned.memory_bandwidth.bandwidth_of_mlx", lambda: reads.pop(0))
+    monkeypatch.setattr("app.learned.speeds.bandwidth_of_mlx", lambda: reads.pop(0))
     paths = Paths.of_this_user()
     found = [memory_bandwidth(info, paths) for _ in range(2)] + [mlx_bandwidth(paths, again=True)]
     assert [one.source for one in found if one] == [

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from app.chat.conversation import Conversation
-from app.engine.asking.answer import Request
+from app.engine.answer import Request
 from app.engine.engine import Engine
 from app.engine.reply import new_reply
 from app.engine.session import Session

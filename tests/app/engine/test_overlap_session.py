@@ -11,23 +11,21 @@ import pytest
 
 pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
-from app.drafting import branching, overlap
+from app.drafting import composed_drafter as branching
+from app.drafting import overlap
 from app.drafting.overlap import thread_choices
 from app.engine.reply import Reply, new_reply
 from app.engine.report import reply_report
 from app.engine.session import Session
 from app.engine.session_drafters import Drafting, build
 from app.engine.session_opening import open_session
-from app.learned.machine_load import ProcessorTimes
+from app.learned.calibrations import ProcessorTimes
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from backends.base import Context, Logits
-from decoding.drafting_state import State
-from decoding.events import FinishReason
-from decoding.overlap import predrafting
-from decoding.overlap.both_at_once import AtOnce
-from decoding.overlap.overlap_cost import OverlapCost, Slowdown
-from decoding.overlap.prediction import Prediction
+from decoding.events import FinishReason, State
+from decoding.overlap import overlapping as predrafting
+from decoding.overlap.overlap_cost import AtOnce, OverlapCost, Prediction, Slowdown
 from decoding.planning.parking import drafter_status
 from decoding.planning.risk_budget import RiskBudget
 from decoding.sampling.distribution import SamplingSettings

@@ -6,16 +6,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from app.chat.conversation import Conversation
-from app.chat.question import RawText
-from app.chat.reply_options import ReplyOptions
-from app.engine.asking import asked_prompt
-from app.engine.asking.answer import Answer, Request
-from app.engine.asking.preparations import Preparations
+from app.chat.conversation import Conversation, RawText, ReplyOptions
+from app.engine import prompt_builder as asked_prompt
+from app.engine.answer import Answer, Request
+from app.engine.prompt_builder import Preparations
 from backends.base import PromptTooLargeError
 from backends.chat.message import Message
 from decoding.constraint.grammar import Grammar, GrammarKind
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 
 if TYPE_CHECKING:
     from app.engine.session import Session

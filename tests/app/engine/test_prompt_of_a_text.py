@@ -15,7 +15,7 @@ from app.paths import Paths
 from backends.chat.message import Message
 from decoding.events import Event
 from decoding.generation import generate
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 from tests.fixtures.scripted import ScriptedModel, opened
 
 

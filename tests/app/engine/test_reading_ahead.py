@@ -10,10 +10,9 @@ import pytest
 
 from app.ahead import reading_ahead
 from app.ahead.expected import Expected
-from app.ahead.piece_length import GROUP
-from app.ahead.waste import AheadTime
+from app.ahead.piece_reader import GROUP, AheadTime
 from app.chat.conversation import Conversation
-from app.engine.asking.answer import Answer, Request
+from app.engine.answer import Answer, Request
 from app.engine.engine import Engine
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
@@ -113,8 +112,8 @@ def test_finished_words_are_read_and_the_last_one_is_not(start: Start) -> None:
 def test_words_that_have_not_rested_are_not_read_before_they_have(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.ahead.rested_text.REST_SECONDS", 2 * 100.0)
-    monkeypatch.setattr("app.ahead.pause.ELSEWHERE_SECONDS", 3 * 100.0)
+    monkeypatch.setattr("app.ahead.reading_ahead.REST_SECONDS", 2 * 100.0)
+    monkeypatch.setattr("app.ahead.expected.ELSEWHERE_SECONDS", 3 * 100.0)
     engine = start()
     engine.expect(certain(system=LONG))
     settle(engine)
@@ -166,7 +165,7 @@ def test_what_was_read_as_if_it_were_sent_is_taken_back_when_a_key_comes(start: 
 def test_before_it_pauses_a_text_is_not_read_on(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.ahead.pause.ELSEWHERE_SECONDS", 2 * 100.0)
+    monkeypatch.setattr("app.ahead.expected.ELSEWHERE_SECONDS", 2 * 100.0)
     engine = start()
     engine.expect(typed(f"{LONG} and what then"))
     active = None
@@ -197,7 +196,7 @@ def test_a_job_waits_for_one_piece_at_most(start: Start, monkeypatch: pytest.Mon
         return forward(context, tokens, n_logits)
 
     monkeypatch.setattr(ScriptedContext, "forward", counting)
-    monkeypatch.setattr("app.ahead.piece_length.PieceLength.choose", lambda *_, **__: GROUP)
+    monkeypatch.setattr("app.ahead.piece_reader.PieceLength.choose", lambda *_, **__: GROUP)
     engine = start()
     engine.expect(typed(LONG * 3))
     settle(engine)

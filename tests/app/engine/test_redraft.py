@@ -13,7 +13,7 @@ from app.engine.session_opening import open_session
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from backends.base import UsageError
-from decoding.drafters.ngram.ngram import Ngram
+from decoding.drafters.ngram import Ngram
 from decoding.sampling.distribution import SamplingSettings
 
 pytestmark = pytest.mark.usefixtures("llamacpp")

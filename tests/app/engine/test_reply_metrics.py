@@ -3,8 +3,8 @@
 from contextlib import closing
 from dataclasses import asdict
 
+from app.engine.metrics import reply_metrics
 from app.engine.reply import new_reply
-from app.engine.reply_metrics import reply_metrics
 from app.engine.report import reply_report
 from app.loading.session_options import SessionOptions
 from app.paths import Paths

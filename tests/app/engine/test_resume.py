@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.chat.conversation import Conversation
-from app.engine.asking.answer import Answer, Request
+from app.engine.answer import Answer, Request
 from app.engine.engine import Engine
 from app.loading.session_options import SessionOptions
 from app.paths import Paths

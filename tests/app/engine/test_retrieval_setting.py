@@ -8,13 +8,13 @@ from threading import Event
 import pytest
 
 from app.chat.conversation import Conversation
+from app.drafting import draft_spec
 from app.drafting.drafter_building import DrafterEnvironment
-from app.drafting.spec import draft_spec
-from app.drafting.spec.drafter_node import NodeKind
-from app.engine import indexing
-from app.engine.asking.answer import Request
+from app.drafting.drafter_node import NodeKind
+from app.engine import idle_tasks as indexing
+from app.engine.answer import Request
 from app.engine.engine import Engine
-from app.engine.indexing import Indexing
+from app.engine.idle_tasks import Indexing
 from app.engine.session_drafters import Drafting, build
 from app.history import History
 from app.loading.session_options import SessionOptions
@@ -102,7 +102,7 @@ def test_the_chat_that_is_answered_is_left_out(demo: Model, context: Context, pa
 def test_the_app_indexes_after_an_answer_and_answers_while_it_does(
     paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(indexing, "_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(indexing, "_INDEX_AFTER_SECONDS", 0.01)
     engine = Engine(SessionOptions(draft="off"), paths, opened(ScriptedModel(["word "] * 3)))
     engine.start()
     try:

@@ -9,25 +9,23 @@ import pytest
 
 pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
+from app.drafting import draft_spec
 from app.drafting.drafter_building import DrafterEnvironment
-from app.drafting.spec import draft_spec
 from app.engine.session_drafters import Drafting, build
 from app.loading.target_context import TargetContext
 from app.paths import Paths
 from backends import llamacpp
 from backends.base import Context, Model
 from decoding.checks.greedy_check import branch_difference, divergences
-from decoding.drafters.model.draft_model import DraftModel
-from decoding.estimation.acceptance import Acceptance
-from decoding.estimation.acceptance_keys import ANY_POSITION, temperature_bucket
+from decoding.drafters.draft_model import DraftModel
+from decoding.estimation.acceptance import ANY_POSITION, Acceptance, temperature_bucket
 from decoding.estimation.cost import CostModel, DraftCost, Measured, TreeSize
-from decoding.events import Step
+from decoding.events import Shape, Step
 from decoding.generation import Limits
 from decoding.planning.branching_gain import paths_may_gain, trees_may_gain
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.sampling.distribution import SamplingSettings
-from decoding.shape import Shape
 from tests.fixtures.replied import replied, said
 from tests.fixtures.retimed import Retimed
 

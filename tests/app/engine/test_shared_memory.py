@@ -6,16 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from app.engine import session_drafters, shared_memory
+from app.engine import session_drafters
+from app.engine import weight_budget as shared_memory
 from app.engine.reply import new_reply
 from app.engine.session import Session
 from app.engine.session_opening import open_session
+from app.loading import placement as stream_plan
 from app.loading.session_options import STREAM_ON, SessionOptions
-from app.loading.streaming import stream_plan
 from app.paths import Paths
 from backends.base import Model
 from decoding.estimation.cost import Measured
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 
@@ -31,7 +32,7 @@ def opened(home: Path, demo: Model, demo_file: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(stream_plan, "_LEAST_RESERVED", 1_000_000)
     monkeypatch.setattr(stream_plan, "_FEWEST_RESERVED", 1_000_000)
     # the vocabulary takes a quarter as much as this model
-    monkeypatch.setattr("models.metadata.model_facts._BPE_TOKEN", 0)
+    monkeypatch.setattr("models.metadata.memory_bill._BPE_TOKEN", 0)
     free = round(1.4 * demo_file.stat().st_size)
     monkeypatch.setattr("app.engine.session_opening.free_memory", lambda *_: free)
     monkeypatch.setattr(

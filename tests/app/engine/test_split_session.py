@@ -9,22 +9,22 @@ import pytest
 
 pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
+from app.drafting.choose import memory_choice as split_choice
 from app.engine.session import Session
 from app.engine.session_opening import open_session
-from app.loading.gpu_split import GPU_RESERVE
+from app.loading.placement import GPU_RESERVE
 from app.loading.session_options import STREAM_OFF, STREAM_ON, SessionOptions
-from app.loading.streaming.outlook import StreamOfferError
-from app.pairing import split_choice
+from app.loading.streaming import StreamOfferError
 from app.paths import Paths
 from backends.base import Model, OutOfMemoryError
 from backends.hardware.bandwidth import Bandwidth
-from backends.llamacpp import gpu_devices, library
-from backends.llamacpp.gpu_devices import Device
+from backends.llamacpp import library
+from backends.llamacpp import library as gpu_devices
+from backends.llamacpp.library import Device
 from backends.proof.proof_process import ProofProcess
 from backends.streaming.disk_speed import DiskSpeed
-from backends.streaming.streamed_chunk import STREAMED_CHUNK
-from models.metadata.memory_bill import compute_bytes
-from models.metadata.model_facts import facts_of
+from backends.streaming.weight_plan import STREAMED_CHUNK
+from models.metadata.memory_bill import compute_bytes, facts_of
 from tests.fixtures.greedy import greedy_ids
 
 Opened = Callable[..., Session]

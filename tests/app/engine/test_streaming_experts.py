@@ -9,12 +9,11 @@ import pytest
 from app.engine.reply import new_reply
 from app.engine.session import Session
 from app.engine.session_opening import open_session
+from app.loading import placement as stream_plan
 from app.loading.session_options import STREAM_ON, SessionOptions
-from app.loading.streaming import stream_plan
 from app.paths import Paths
 from decoding.sampling.distribution import SamplingSettings
-from models.metadata.memory_bill import bill
-from models.metadata.model_facts import facts_of
+from models.metadata.memory_bill import bill, facts_of
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 

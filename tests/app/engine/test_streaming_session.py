@@ -10,15 +10,15 @@ import pytest
 pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 from app.engine.engine import Engine
-from app.engine.engine_status import Phase
 from app.engine.session import Session
 from app.engine.session_opening import open_session
+from app.engine.status import Phase
 from app.loading.session_options import STREAM_OFF, STREAM_ON, SessionOptions
-from app.loading.streaming.agreed_models import AgreedModels
-from app.loading.streaming.outlook import StreamOfferError
+from app.loading.streaming import AgreedModels, StreamOfferError
 from app.paths import Paths
 from backends.base import Model, OutOfMemoryError
-from backends.llamacpp import gpu_devices, library
+from backends.llamacpp import library
+from backends.llamacpp import library as gpu_devices
 from tests.fixtures.greedy import greedy_ids
 
 Opened = Callable[..., Session]
@@ -63,7 +63,7 @@ def test_on_a_gpu_that_shares_memory_it_is_offered_too_unless_that_got_layers_by
     apple = gpu_devices.Device(1, "MTL", "M4", small, 16 << 30)
     monkeypatch.setattr(library, "can_offload", lambda: True)
     monkeypatch.setattr(gpu_devices, "_devices", lambda: [apple])
-    monkeypatch.setattr("backends.engines.engine_resources.available_memory", lambda: small)
+    monkeypatch.setattr("backends.engines.engine_facts.available_memory", lambda: small)
     for layers in (None, 20):
         options = SessionOptions("demo", "off", ctx=512, backend="llamacpp", gpu_layers=layers)
         with pytest.raises(OutOfMemoryError) as refused:

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from app.chat.conversation import Conversation
-from app.engine.asking.answer import Answer, Request
+from app.engine.answer import Answer, Request
 from app.engine.engine import Engine
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.prompt_cache import state_keeper
 from backends.chat.message import Message
-from backends.files import rollback_depth
-from decoding.sampling.sampling_settings import SamplingSettings
+from backends.files import attention as rollback_depth
+from decoding.sampling.settings import SamplingSettings
 from tests.fixtures.tiny.lfm2 import write_lfm2
 
 GREEDY = SamplingSettings(temperature=0.0)

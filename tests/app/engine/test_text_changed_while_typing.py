@@ -16,9 +16,9 @@ import pytest
 from app.ahead.expected import Expected
 from app.ahead.piece_reader import PieceReader
 from app.chat.conversation import Conversation
-from app.engine.asking.answer import Request
+from app.engine.answer import Request
 from app.engine.engine import Engine
-from app.engine.engine_status import Phase
+from app.engine.status import Phase
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from backends.chat.message import Message
@@ -142,7 +142,7 @@ def short_passes(llamacpp: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     of a small random model by 0.07, whoever reads its prompts in such pieces. What a reply before
     left in the cache was computed in short ones, and not by reading ahead.
     """
-    from backends.llamacpp.llama_model import LlamaModel
+    from backends.llamacpp.model import LlamaModel
 
     monkeypatch.setattr(LlamaModel, "_chunk_size", lambda _, n_ctx: min(48, n_ctx))
 

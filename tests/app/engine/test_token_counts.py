@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
-from app.engine.token_counts import TokenCounts
+from app.engine.prompt_builder import TokenCounts
 
 if TYPE_CHECKING:
     from backends.base import Tokenizer

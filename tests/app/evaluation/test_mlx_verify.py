@@ -11,9 +11,9 @@ import pytest
 
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 
-from app.cli.opening import open_session
+from app.cli.session import open_session
 from app.evaluation import lossless_check
-from backends.mlx.sampling import device_verification as on_device
+from backends.mlx import device_sampling as on_device
 
 Verify = Callable[[int], CompletedProcess[str]]
 

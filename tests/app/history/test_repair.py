@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from app.chat.attachment import Attachment, AttachmentKind
+from app.chat.attachments import Attachment, AttachmentKind
 from app.dialogue.dialogue import Dialogue
 from app.history import History, HistoryError
 from app.history.repair import repair

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from app.chat.attachment import Attachment, AttachmentKind
+from app.chat.attachments import Attachment, AttachmentKind
 from app.history import History, HistoryError
-from app.history.chat import Preview, SavedQuestion
-from app.history.writer import own_writer
+from app.history.records import Preview, SavedQuestion, own_writer
 
 _WRITER = """
 import sys

@@ -13,13 +13,12 @@ from typing import Any
 
 import pytest
 
-from app.learned.calibrations import Calibrations
-from app.learned.machine_load import ProcessorTimes
+from app.learned.calibrations import Calibrations, ProcessorTimes
 from app.loading.target_context import TargetContext
 from app.paths import Paths
 from backends.base import Context
 from decoding.estimation.cost import CostModel, Measured
-from models.json_file import read_object
+from models.bounded_files import read_object
 from tests.fixtures.scripted import ScriptedModel
 
 STEADY = Measured({1: 0.02, 4: 0.03, 16: 0.05})
@@ -183,7 +182,7 @@ def test_what_makes_no_sense_is_measured_again(
 WRITER = """
 import sys
 from pathlib import Path
-from models.json_file import change_object
+from models.bounded_files import change_object
 
 path, name = Path(sys.argv[1]), sys.argv[2]
 for n in range(40):

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from app.learned import disk_speeds
-from app.learned.disk_speeds import disk_speed, known_disk_speed
+from app.learned import speeds as disk_speeds
+from app.learned.speeds import disk_speed, known_disk_speed
 from app.paths import Paths
 from backends.streaming.disk_speed import DiskSpeed
 

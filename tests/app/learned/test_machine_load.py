@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.learned.machine_load import ProcessorTimes
+from app.learned.calibrations import ProcessorTimes
 
 
 @pytest.mark.parametrize(

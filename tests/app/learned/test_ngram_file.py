@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.learned.ngram_file import MAGIC, MOST_BYTES, NgramFile, UnusableFileError
-from decoding.drafters.ngram.ngram_statistics import NgramStatistics, Passage
+from app.learned.ngram_memory import MAGIC, MOST_BYTES, NgramFile, UnusableFileError
+from decoding.drafters.ngram import NgramStatistics, Passage
 
 N_VOCAB = 500
 SAID = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10] * 4

@@ -9,9 +9,8 @@ import pytest
 from filelock import FileLock
 
 from app.learned import ngram_memory
-from app.learned.ngram_file import NgramFile
-from app.learned.ngram_memory import SAVE_SECONDS, NgramMemory
-from decoding.drafters.ngram.ngram_statistics import Guess
+from app.learned.ngram_memory import SAVE_SECONDS, NgramFile, NgramMemory
+from decoding.drafters.ngram import Guess
 from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.sampler import Sampler
 

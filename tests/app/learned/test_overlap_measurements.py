@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from app.learned.machine_load import ProcessorTimes
-from app.learned.overlap_measurements import OverlapMeasurements, Threads
+from app.drafting.overlap import OverlapMeasurements, Threads
+from app.learned.calibrations import ProcessorTimes
 from app.paths import Paths
 from backends.base import ModelInfo
-from decoding.overlap.both_at_once import AtOnce
+from decoding.overlap.overlap_cost import AtOnce
 from tests.fixtures.scripted import ScriptedModel
 
 CHOICES: tuple[Threads, ...] = ((1, 1), (2, 2))

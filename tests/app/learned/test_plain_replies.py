@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.learned.plain_replies import PlainReplies, PlainReply
+from app.learned.speeds import PlainReplies, PlainReply
 
 
 def kept(rates: list[float], folder: Path) -> PlainReplies:

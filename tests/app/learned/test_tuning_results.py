@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from app.learned import tuning_results
-from app.learned.tuning_results import TuningResults, append_line
+from app.learned import tuned_recipe as tuning_results
+from app.learned.tuned_recipe import TuningResults, append_line
 from app.paths import Paths
 from backends.base import DiskFullError, ModelInfo, Rollback
 from decoding.checks.agreement import Reply
@@ -135,7 +135,7 @@ def test_garbage_after_good_lines_costs_none_of_them(
 _ADD = """
 import sys
 from pathlib import Path
-from app.learned.tuning_results import append_line
+from app.learned.tuned_recipe import append_line
 for number in range(300):
     append_line(Path(sys.argv[1]), f"{sys.argv[2]} {number} {'x' * 200}\\n".encode())
 """

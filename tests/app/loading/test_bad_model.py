@@ -136,7 +136,7 @@ def test_a_context_above_what_the_model_was_trained_for(specchat: Specchat) -> N
 def test_the_context_that_memory_allows_is_offered(
     specchat: Specchat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backends.llamacpp.llama_model.available_memory", lambda: 100_000_000)
+    monkeypatch.setattr("backends.llamacpp.model.available_memory", lambda: 100_000_000)
     refused = specchat("ask", "hi", "--ctx", "8192")
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "0.1 GB are free" in refused.stderr
@@ -147,7 +147,7 @@ def test_the_context_that_memory_allows_is_offered(
 def test_no_context_of_zero_tokens_is_offered(
     specchat: Specchat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backends.llamacpp.llama_model.available_memory", lambda: 1_000)
+    monkeypatch.setattr("backends.llamacpp.model.available_memory", lambda: 1_000)
     refused = specchat("ask", "hi", "--ctx", "512")
     assert refused.returncode == 1
     assert "--ctx 0" not in refused.stderr
@@ -156,5 +156,5 @@ def test_no_context_of_zero_tokens_is_offered(
 def test_without_ctx_the_context_shrinks_to_the_free_memory(
     ask_json: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backends.llamacpp.llama_model.available_memory", lambda: 70_000_000)
+    monkeypatch.setattr("backends.llamacpp.model.available_memory", lambda: 70_000_000)
     assert ask_json("hi", "--max-tokens", "1")["model"]["context"] == 1024

@@ -8,7 +8,7 @@ from app.loading import context_check
 from app.loading.context_check import check_new_context
 from backends.base import ModelInfo, OutOfMemoryError, UsageError
 from backends.files.attention import Attention, Layers
-from models.metadata.model_facts import ModelFacts
+from models.metadata.memory_bill import ModelFacts
 from tests.fixtures.metrics import LIVE
 
 FACTS = ModelFacts(1, 1, 64, 64, 8192, Attention((Layers(32, 8, 128, 128),)))

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.loading.expected_speed import Reach, about, suggested
-from app.loading.model_list import Offered, offered
+from app.loading.model_list import Offered, Reach, about, offered, suggested
 from models import catalogue
 from models.catalogue import find
 from models.metadata.memory_bill import Fit

@@ -7,15 +7,14 @@ import pytest
 
 pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
-from app.loading.fitting_layers import fitting_layers, split_here
-from app.loading.gpu_split import GPU_RESERVE
-from app.loading.proofs import proof_key
-from app.loading.proven_models import ProvenModels
+from app.loading.checked_loader import ProvenModels, fitting_layers, proof_key, split_here
+from app.loading.placement import GPU_RESERVE
 from app.paths import Paths
-from backends.engines.backend_names import LLAMACPP
-from backends.engines.runner import expected_runner
-from backends.llamacpp import gpu_devices, library
-from backends.llamacpp.gpu_devices import Device
+from backends.engines.backend_selection import LLAMACPP
+from backends.engines.engine_facts import expected_runner
+from backends.llamacpp import library
+from backends.llamacpp import library as gpu_devices
+from backends.llamacpp.library import Device
 from backends.proof.proof_process import ProofProcess, Trial
 
 Card = Callable[[int], None]

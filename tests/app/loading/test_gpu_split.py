@@ -5,14 +5,11 @@ from itertools import product
 
 import pytest
 
-from app.loading.gpu_split import GPU_RESERVE, GpuRoom, fullest_split, split_at
-from app.loading.memory_plan import MemoryPlan
-from app.loading.streaming.pass_time import ReadRates
-from app.loading.streaming.split_time import SplitRates, SplitReads
+from app.loading.pass_time import ReadRates, SplitRates, SplitReads
+from app.loading.placement import GPU_RESERVE, GpuRoom, MemoryPlan, fullest_split, split_at
 from backends.files.attention import Attention, Layers
-from backends.streaming.streamed_chunk import STREAMED_CHUNK
-from models.metadata.memory_bill import compute_bytes
-from models.metadata.model_facts import ModelFacts
+from backends.streaming.weight_plan import STREAMED_CHUNK
+from models.metadata.memory_bill import ModelFacts, compute_bytes
 from tests.fixtures.large_model import FACTS, HEAD_BYTES, LAYER_BYTES, LAYERS, LAYOUT
 
 GB = 10**9

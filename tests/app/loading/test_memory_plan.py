@@ -8,13 +8,12 @@ import pytest
 
 from app.engine.session import Session
 from app.engine.session_opening import open_session
-from app.loading.memory_plan import drafter_context, open_context, plan
+from app.loading.placement import drafter_context, open_context, plan
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from backends.base import DraftUnavailableError, Model, OutOfMemoryError, UsageError
 from backends.files.attention import Attention, Layers
-from models.metadata.memory_bill import bill
-from models.metadata.model_facts import ModelFacts, facts_of
+from models.metadata.memory_bill import ModelFacts, bill, facts_of
 
 GIGABYTE = 1_000_000_000
 
@@ -83,7 +82,7 @@ def test_a_drafter_is_shrunk_and_then_given_up() -> None:
 def test_a_context_is_halved_where_only_the_engine_knows_what_fits(
     demo: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backends.llamacpp.llama_model.available_memory", lambda: 100_000_000)
+    monkeypatch.setattr("backends.llamacpp.model.available_memory", lambda: 100_000_000)
     planned = plan("demo", facts_of(demo.info.path), None, 8192, None)
     context, notes = open_context(demo, planned, None)
     assert context.n_ctx == 2048
@@ -130,7 +129,7 @@ def test_a_session_that_cannot_fit_loads_nothing(
     def load(*_: object) -> None:
         raise AssertionError("something was loaded")
 
-    monkeypatch.setattr("app.loading.proven_models.ProvenModels.load", load)
+    monkeypatch.setattr("app.loading.checked_loader.ProvenModels.load", load)
     with pytest.raises(OutOfMemoryError, match="0 MB are free"):
         opened(1000, SessionOptions(model=str(tiny_llama())))
 

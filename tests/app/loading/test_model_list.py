@@ -7,9 +7,8 @@ import pytest
 
 from app.loading.model_list import Speed, Speeds, list_models, offered
 from app.paths import Paths
-from models.metadata.memory_bill import Fit
-from models.metadata.model_facts import facts_of
-from models.stores.bundled import demo_path
+from models.metadata.memory_bill import Fit, facts_of
+from models.stores.available_models import demo_path
 from tests.fixtures.tiny.kinds import Tiny
 
 NOTHING_KNOWN = Speeds(lambda _: None, lambda _: None)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from app.engine.session_opening import open_session
-from app.loading.model_selection import choose_model, remember_model
+from app.loading.select import choose_model, remember_model
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from backends.base import ModelError

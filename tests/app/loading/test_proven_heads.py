@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from app.loading import proven_models
-from app.loading.proofs import proof_key
-from app.loading.proven_models import ProvenModels
+from app.loading import checked_loader as proven_models
+from app.loading.checked_loader import ProvenModels, proof_key
 from app.paths import Paths
 from backends.base import Model, ModelError
-from backends.engines.backend_names import LLAMACPP
+from backends.engines.backend_selection import LLAMACPP
 from backends.proof import proof_process
 from backends.proof.proof_process import ProofProcess, Trial
 from tests.fixtures.tiny.kinds import Tiny

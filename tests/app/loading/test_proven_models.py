@@ -11,11 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from app.loading.proofs import MOST, Proofs, proof_key
-from app.loading.proven_models import ProvenModels
+from app.loading.checked_loader import MOST, Proofs, ProvenModels, proof_key
 from app.paths import Paths
 from backends.base import ModelError
-from backends.engines.backend_names import LLAMACPP
+from backends.engines.backend_selection import LLAMACPP
 from backends.proof import proof_process
 from backends.proof.proof_process import Trial
 from scripts.fuzzing.gguf_parts import GgufParts

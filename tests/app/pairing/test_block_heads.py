@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from app.drafting.choose.automatic import pays
+from app.drafting.choose.drafter_info import CostSource
+from app.drafting.choose.drafter_words import facts_in_words
 from app.drafting.composed_drafter import Composer
 from app.drafting.drafter_handle import DrafterHandle
 from app.engine.session_opening import open_session
@@ -12,12 +15,9 @@ from app.engine.session_ranking import list_for
 from app.learned.acceptance_memory import AcceptanceMemory
 from app.learned.calibrations import Calibrations
 from app.loading.session_options import SessionOptions
-from app.pairing.automatic import pays
-from app.pairing.pairing_format import facts_in_words
-from app.pairing.ranking import CostSource
 from app.paths import Paths
-from decoding.estimation.block_cost import BlockCost
 from decoding.estimation.cost import CostModel, DraftCost
+from decoding.estimation.draft_cost import BlockCost
 from decoding.planning.managed_drafter import ManagedDrafter
 from tests.fixtures.drafters import IdleDrafter
 from tests.fixtures.scripted import ScriptedModel

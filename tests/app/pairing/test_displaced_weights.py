@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from app.pairing import displaced_weights
-from app.pairing.displaced_weights import CostsBeside, displaced_seconds
+from app.drafting.choose import pair_knowledge as displaced_weights
+from app.drafting.choose.pair_knowledge import CostsBeside, displaced_seconds
 from app.paths import Paths
 from backends.hardware.bandwidth import Bandwidth
 from backends.streaming.disk_speed import DiskSpeed

@@ -1,9 +1,8 @@
 """What drafters are, in a few words: the list cuts what is too long for its column."""
 
-from app.drafting.spec.drafter_node import JACOBI, LOOKAHEAD
-from app.pairing.candidate import Candidate, Kind
-from app.pairing.drafter_words import nature
-from app.pairing.ranking import Pair
+from app.drafting.choose.drafter_info import Candidate, Kind, Pair
+from app.drafting.choose.drafter_words import nature
+from app.drafting.drafter_node import JACOBI, LOOKAHEAD
 
 
 def test_similar_drafters_differ_in_their_first_words() -> None:

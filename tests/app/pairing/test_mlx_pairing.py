@@ -9,11 +9,10 @@ import pytest
 
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 
+from app.drafting.choose.drafter_info import CostSource, Kind, Pair
 from app.engine.session_opening import open_session
 from app.engine.session_ranking import rank, rank_for
 from app.loading.session_options import SessionOptions
-from app.pairing.candidate import Kind
-from app.pairing.ranking import CostSource, Pair
 from app.paths import Paths
 from backends.base import Context
 from decoding.estimation.cost import Measured

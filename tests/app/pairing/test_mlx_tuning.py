@@ -13,9 +13,12 @@ import pytest
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from app.cli.commands.tune import verdict
-from app.drafting import self_drafter
+from app.drafting import draft_spec, self_drafter
+from app.drafting.choose.automatic import promising
+from app.drafting.choose.candidates import candidates
+from app.drafting.choose.drafter_info import Kind, Target
+from app.drafting.choose.tuning import Tuning, TuningResult
 from app.drafting.drafter_building import DrafterEnvironment
-from app.drafting.spec import draft_spec
 from app.engine.session_drafters import build
 from app.learned.tuned_recipe import (
     Tuned,
@@ -25,12 +28,8 @@ from app.learned.tuned_recipe import (
     tuned,
     tuned_file,
 )
-from app.loading.proven_models import ProvenModels
+from app.loading.checked_loader import ProvenModels
 from app.loading.target_context import TargetContext
-from app.pairing.automatic import promising
-from app.pairing.candidate import Kind, Target
-from app.pairing.candidates import candidates
-from app.pairing.tuning import Tuning, TuningResult
 from app.paths import Paths
 from backends import mlx
 from backends.base import DiskFullError, DraftUnavailableError, Model, Rollback
@@ -40,7 +39,7 @@ from decoding.estimation.cost import CostModel
 from decoding.generation import Limits
 from decoding.planning.draft_length import predicted_speedup
 from decoding.sampling.distribution import SamplingSettings
-from models.metadata.model_facts import facts_of
+from models.metadata.memory_bill import facts_of
 from models.reference import Reference
 from models.self_draft.recipe import Recipe
 from models.tuning.recipe_gain import prospect

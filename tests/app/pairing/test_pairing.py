@@ -12,23 +12,22 @@ from typing import Any
 
 import pytest
 
+from app.drafting.choose import pair_knowledge as displaced_weights
+from app.drafting.choose.drafter_info import CostSource, Kind, Pair, Ranking
+from app.drafting.choose.drafter_words import facts_in_words
 from app.engine.reply import new_reply
 from app.engine.session_opening import open_session
 from app.engine.session_ranking import rank
 from app.learned.acceptance_memory import AcceptanceMemory
+from app.loading import placement as stream_plan
 from app.loading.session_options import SessionOptions
-from app.loading.streaming import stream_plan
-from app.pairing import displaced_weights
-from app.pairing.candidate import Kind
-from app.pairing.pairing_format import facts_in_words
-from app.pairing.ranking import CostSource, Pair, Ranking
 from app.paths import Paths
 from backends.base import Context, OutOfMemoryError, UsageError
 from backends.streaming.disk_speed import DiskSpeed
 from decoding.estimation.acceptance import Acceptance
 from decoding.estimation.cost import Measured
 from decoding.sampling.distribution import SamplingSettings
-from models.metadata.fingerprint import fingerprint
+from models.metadata.identity import fingerprint
 from models.metadata.memory_bill import Fit
 from scripts.models.change_vocabulary import Change, change_vocabulary
 from tests.fixtures.drafter_files import EAGLE3, EAGLE3_KEYS, written

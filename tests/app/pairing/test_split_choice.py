@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from app.drafting.spec import draft_spec
+from app.drafting import draft_spec
+from app.drafting.choose import memory_choice as split_choice
+from app.drafting.choose.memory_choice import SplitChoice, StreamContenders
+from app.loading.placement import GpuPlanner
 from app.loading.session_options import SessionOptions
-from app.loading.streaming.gpu_plan import GpuPlanner
-from app.pairing import split_choice
-from app.pairing.split_choice import SplitChoice
-from app.pairing.stream_contenders import StreamContenders
 from app.paths import Paths
 from backends.hardware.bandwidth import Bandwidth
 from backends.streaming.disk_speed import DiskSpeed

@@ -7,30 +7,25 @@ from pathlib import Path
 
 import pytest
 
-from app.drafting.spec import draft_spec
+from app.drafting import draft_spec
+from app.drafting.choose import memory_choice as stream_choice
+from app.drafting.choose.memory_choice import StreamContenders, planned_stream
 from app.engine.session_opening import open_session
 from app.learned.acceptance_memory import AcceptanceMemory
-from app.learned.plain_replies import PlainReplies
+from app.learned.speeds import PlainReplies
+from app.loading.placement import stream_plan
 from app.loading.session_options import SessionOptions
-from app.loading.streaming.stream_plan import stream_plan
-from app.pairing import stream_choice
-from app.pairing.stream_choice import planned_stream
-from app.pairing.stream_contenders import StreamContenders
 from app.paths import Paths
 from backends.base import Model
 from backends.engines.model_loading import load
 from backends.streaming.disk_speed import DiskSpeed
-from backends.streaming.streamed_chunk import STREAMED_CHUNK
-from decoding.estimation.acceptance import Acceptance
-from decoding.estimation.acceptance_estimates import TRAINED_PRIOR
-from decoding.estimation.acceptance_keys import ANY_POSITION
+from backends.streaming.weight_plan import STREAMED_CHUNK
+from decoding.estimation.acceptance import ANY_POSITION, TRAINED_PRIOR, Acceptance
 from decoding.estimation.cost import Measured
-from models.metadata.fingerprint import fingerprint
-from models.metadata.memory_bill import bill, compute_bytes, host_bytes
-from models.metadata.model_facts import CHUNK, ModelFacts, facts_of
+from models.metadata.identity import fingerprint
+from models.metadata.memory_bill import CHUNK, ModelFacts, bill, compute_bytes, facts_of, host_bytes
 from models.reference import Reference
-from models.self_draft.file_size import weights_made
-from models.self_draft.recipe import Recipe
+from models.self_draft.recipe import Recipe, weights_made
 from models.self_draft.self_draft_store import SelfDrafts
 from tests.fixtures.tiny.pairs import Pair
 

@@ -7,13 +7,13 @@ from types import ModuleType
 
 import pytest
 
-from app.pairing.candidate import Candidate, Target
-from app.pairing.trained_candidates import trained
+from app.drafting.choose.candidates import trained
+from app.drafting.choose.drafter_info import Candidate, Target
 from app.paths import Paths
 from backends.base import Model
 from backends.engines.backend_selection import Form
 from models.hub.hub_settings import hub_cache
-from models.metadata.model_facts import facts_of
+from models.metadata.memory_bill import facts_of
 from models.reference import Reference, on_hub
 from tests.fixtures.tiny.pairs import Pair
 

@@ -13,12 +13,12 @@ import pytest
 pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 
+from app.drafting.choose.tuning import Tuning, TuningResult
+from app.drafting.draft_spec import parse
 from app.drafting.drafter_building import DrafterEnvironment
-from app.drafting.spec.draft_spec import parse
 from app.engine.session_drafters import build
 from app.learned.tuned_recipe import Tuned, own_recipe, remember, set_aside_unusable, tuned
 from app.loading.target_context import TargetContext
-from app.pairing.tuning import Tuning, TuningResult
 from app.paths import Paths
 from backends import llamacpp
 from backends.base import DiskFullError, DraftUnavailableError, Model
@@ -31,9 +31,8 @@ from decoding.generation import Limits
 from decoding.planning.draft_length import predicted_speedup
 from decoding.sampling.distribution import SamplingSettings
 from models.self_draft import self_draft_store
-from models.self_draft.candidate_files import CandidateFiles
 from models.self_draft.recipe import Recipe
-from models.self_draft.self_draft_store import SelfDrafts
+from models.self_draft.self_draft_store import CandidateFiles, SelfDrafts
 from models.tuning.recipe_search import RecipeSearch, Tried
 from tests.fixtures.first_hit import first_hit_of
 
@@ -73,7 +72,7 @@ def test_candidates_get_memory_of_the_weights_of_a_model_that_streams(
         held.append(lock_bytes)
         model_loading.hold(model, lock_bytes)
 
-    monkeypatch.setattr("app.pairing.tuning.hold", hold)
+    monkeypatch.setattr("app.drafting.choose.tuning.hold", hold)
     budget = 100_000_000
     with closing(llamacpp.load(tiny_llama(layers=1), threads=1, lock_bytes=budget)) as model:
         found = Tuning(model, paths, None, lambda _: None, lambda _: None, lock_bytes=budget).run()

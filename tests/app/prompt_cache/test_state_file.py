@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.prompt_cache import state_file
-from app.prompt_cache.state_file import KEY_BYTES, read_head, read_state, write_state
+from app.prompt_cache import saved_states as state_file
+from app.prompt_cache.saved_states import KEY_BYTES, read_head, read_state, write_state
 from backends.base import CacheState
 
 KEY = bytes(range(KEY_BYTES))

@@ -8,9 +8,8 @@ import pytest
 
 from app.loading.target_context import TargetContext
 from app.prompt_cache import state_keeper
-from app.prompt_cache.kept_states import KeptStates
 from app.prompt_cache.saved_states import SavedStates
-from app.prompt_cache.state_keeper import WORTHWHILE, StateKeeper
+from app.prompt_cache.state_keeper import WORTHWHILE, KeptStates, StateKeeper
 from backends.base import ModelError
 from decoding.prefill import prefill, reuse
 from tests.fixtures.scripted import ScriptedContext, ScriptedModel

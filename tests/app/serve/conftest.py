@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from app.serve.limits import Limits
 from app.serve.server import Server
+from app.serve.server_options import Limits
 from tests.fixtures.scripted import ScriptedModel, opened
 from tests.fixtures.served_engine import serving
 from tests.fixtures.speaker import HERMES, Speaker

@@ -9,13 +9,12 @@ pytest.importorskip("pydantic")
 
 from pydantic import BaseModel, ValidationError, model_validator
 
-from app.serve.anthropic.messages_request import MessagesRequest
-from app.serve.limits import MOST_BIASES, MOST_FIELDS, MOST_STOPS, MOST_VALUES
-from app.serve.openai.chat_request import ChatRequest
-from app.serve.openai.messages import conversation_of
+from app.serve.dialects.anthropic import MessagesRequest
+from app.serve.dialects.chat import ChatRequest, conversation_of
+from app.serve.dialects.responses import ResponsesRequest
 from app.serve.refusal import RefusedError
 from app.serve.request_body import Fields, read_body
-from app.serve.responses.responses_request import ResponsesRequest
+from app.serve.server_options import MOST_BIASES, MOST_FIELDS, MOST_STOPS, MOST_VALUES
 from backends.chat.message import Message
 
 WRONG: list[Any] = [{}] * 3000

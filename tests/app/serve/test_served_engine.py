@@ -9,10 +9,10 @@ import pytest
 pytest.importorskip("uvicorn")
 
 from app.chat.conversation import Conversation
-from app.engine.asking.answer import Answer, Request
+from app.engine.answer import Answer, Request
 from app.serve.served_engine import ServedEngine, template_note
 from backends.chat.message import Message
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 from tests.app.serve.conftest import Serve
 from tests.fixtures.channels import CHANNELS
 from tests.fixtures.scripted import ScriptedModel

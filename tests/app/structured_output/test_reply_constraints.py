@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from app.structured_output.reply_constraints import ReplyConstraints
+from app.structured_output import ReplyConstraints
 from backends.chat.chat_template import Prompt
 from decoding.constraint.grammar import Grammar, GrammarKind
 from tests.fixtures.pieces import END, Pieces

@@ -13,14 +13,13 @@ from app.history import History
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.settings.answering import Answering
-from app.settings.app_start import AppStart
 from app.settings.in_effect import settings_in_effect
-from app.settings.preferences import preferences_of
+from app.settings.start import AppStart, preferences_of
 from app.tui.app import SpecchatApp
+from app.tui.chat.lines import Card
+from app.tui.chat.view import ChatView
 from app.tui.chat_screen import ChatScreen
-from app.tui.conversation.card import Card
-from app.tui.conversation.chat_view import ChatView
-from app.tui.prompt.prompt_area import PromptArea
+from app.tui.prompt.area import PromptArea
 from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.screen_text import screen_text
 from tests.fixtures.scripted import ScriptedModel, opened

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.tui.conversation.attachment_row import AttachmentRow
+from app.tui.chat.messages import AttachmentRow
 from tests.app.tui.conftest import Chatting
 from tests.fixtures.scripted import ScriptedModel
 

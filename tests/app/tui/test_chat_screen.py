@@ -9,11 +9,11 @@ from textual.events import Key
 from textual.widgets.markdown import MarkdownBlock
 
 from app.actions import BY_NAME
-from app.engine.engine_status import Phase
+from app.engine.status import Phase
 from app.paths import Paths
-from app.tui.answer_text.code_block import CodeBlock
-from app.tui.conversation.question_view import QuestionView
-from app.tui.conversation.transcript import Transcript
+from app.tui.chat.blocks import CodeBlock
+from app.tui.chat.messages import QuestionView
+from app.tui.chat.transcript import Transcript
 from app.tui.panel.panel import Panel
 from app.tui.prompt.completion import Completion
 from tests.app.tui.conftest import PATIENCE_SECONDS, Chatting

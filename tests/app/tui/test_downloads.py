@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from app.paths import Paths
-from app.settings.preferences import Preferences
+from app.settings.start import Preferences
 from app.tui.downloads import Downloads, Ended, progress_words
 from app.tui.store import Store
 from models.hub import HubSettings

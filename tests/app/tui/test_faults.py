@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from app.engine.engine import Engine
-from app.engine.engine_status import Phase, Status
+from app.engine.status import Phase, Status
 from app.history import History
 from app.loading.session_options import SessionOptions
-from app.loading.streaming.outlook import Outlook, Share, StreamOfferError
+from app.loading.streaming import Outlook, Share, StreamOfferError
 from app.paths import Paths
 from backends.base import ModelError, OutOfMemoryError
 from backends.streaming.disk_speed import DiskSpeed

@@ -6,8 +6,8 @@ from typing import cast
 
 import pytest
 
-from app.engine.reply_metrics import ReplyMetrics
-from app.tui.live import Live
+from app.engine.metrics import ReplyMetrics
+from app.tui.store import Live
 from tests.fixtures.prompt_app import prompting
 
 TITLE = "Correct the spelling of letter.md"

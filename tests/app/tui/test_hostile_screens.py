@@ -11,15 +11,14 @@ from textual.app import App
 from textual.strip import Strip
 from textual.widgets import Markdown, Static
 
-from app.engine.engine_status import Phase
+from app.engine.status import Phase
 from app.history import History
 from app.paths import Paths
-from app.tui.conversation import answer_view
-from app.tui.screens.chats_screen import ChatsScreen
-from app.tui.screens.models_screen import ModelsScreen
-from app.tui.screens.settings_screen import SettingsScreen
-from app.tui.terminal.clipboard import copy
-from app.tui.terminal.printable_lines import PrintableLines
+from app.tui.chat import messages as answer_view
+from app.tui.screens.chats import ChatsScreen
+from app.tui.screens.models import ModelsScreen
+from app.tui.screens.settings import SettingsScreen
+from app.tui.terminal import PrintableLines, copy
 from tests.app.tui.conftest import Chat, Chatting
 from tests.fixtures.hostile import HONEST, MARKUP, TEXTS, UNENCODABLE
 from tests.fixtures.scripted import ScriptedModel

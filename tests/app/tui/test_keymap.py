@@ -8,9 +8,9 @@ from app.actions import ACTIONS
 from app.paths import Paths
 from app.tui.keymap import usable_keys
 from app.tui.panel.panel import Panel
-from app.tui.screens.chats_screen import ChatsScreen
-from app.tui.screens.help_screen import HelpScreen
-from app.tui.screens.settings_screen import SettingsScreen
+from app.tui.screens.chats import ChatsScreen
+from app.tui.screens.help import HelpScreen
+from app.tui.screens.settings import SettingsScreen
 from tests.app.tui.conftest import Chatting
 from tests.fixtures.scripted import ScriptedModel
 

@@ -7,7 +7,7 @@ from app.engine.engine import Engine
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.tui.app import SpecchatApp
-from app.tui.prompt.prompt_area import PromptArea
+from app.tui.prompt.area import PromptArea
 from tests.app.tui.conftest import Chatting, start
 from tests.fixtures.scripted import ScriptedModel, opened
 

@@ -10,16 +10,15 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
-from app.chat.cleared_texts import ClearedTexts
-from app.chat.composer_draft import ComposerDraft
+from app.chat.unsent import ClearedTexts, ComposerDraft
 from app.dialogue.dialogue import Dialogue
-from app.dialogue.turn import ASSISTANT, Turn
-from app.engine.engine_status import Phase
+from app.dialogue.tree import ASSISTANT, Turn
+from app.engine.status import Phase
 from app.history import History
 from app.paths import Paths
+from app.tui.chat.view import ChatView
 from app.tui.chat_screen import ChatScreen
-from app.tui.conversation.chat_view import ChatView
-from app.tui.prompt.input_history import InputHistory
+from app.tui.prompt.area import InputHistory
 from tests.app.tui.conftest import Chat, Chatting
 from tests.fixtures.scripted import ScriptedModel
 
@@ -161,7 +160,7 @@ async def lost(
     chatting: Chatting, seed: int, moments: int, monkeypatch: pytest.MonkeyPatch
 ) -> list[str]:
     """What is nowhere any more after a campaign, or was nowhere in between."""
-    monkeypatch.setattr("app.chat.cleared_texts._MOST_TEXTS", 1000)
+    monkeypatch.setattr("app.chat.unsent._MOST_TEXTS", 1000)
     watch = Watch(monkeypatch)
     Path("person.json").write_text('{"type": "object"}', "utf-8")
     model = ScriptedModel(WORDS, rate=150.0)

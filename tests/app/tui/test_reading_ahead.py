@@ -6,12 +6,11 @@ from threading import Event
 
 import pytest
 
-from app.ahead.ahead_state import AheadState
-from app.ahead.expected import Expected
+from app.ahead.expected import AheadState, Expected
 from app.ahead.permission import Permission
-from app.ahead.piece_length import GROUP
+from app.ahead.piece_reader import GROUP
 from app.chat.conversation import Conversation
-from app.engine.asking.answer import Answer, Request
+from app.engine.answer import Answer, Request
 from app.engine.engine import Engine
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
@@ -20,7 +19,7 @@ from app.tui.app import SpecchatApp
 from app.tui.prompt import prompt
 from backends.base import Logits, ModelError
 from backends.chat.message import Message
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 from tests.app.tui.conftest import Chat, Chatting, start
 from tests.fixtures.scripted import ScriptedContext, ScriptedModel, opened
 

@@ -1,6 +1,6 @@
 """Errors name ways that exist inside the app."""
 
-from app.tui.remedies import remedy_here, sets_context
+from app.tui.wording import remedy_here, sets_context
 from backends.base import PromptTooLongError, UsageError
 
 

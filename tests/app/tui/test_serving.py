@@ -18,11 +18,11 @@ from app.paths import Paths
 from app.serve.server_options import ServerOptions
 from app.serve.serving import serving
 from app.settings.answering import Answering
-from app.settings.served_at import ServedAt
+from app.settings.start import ServedAt
 from app.tui import app as tui
 from app.tui.app import SpecchatApp
 from backends.base import UsageError
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 from tests.app.tui.conftest import Chat, Chatting, start
 from tests.fixtures.scripted import ScriptedModel, opened
 from tests.fixtures.served_engine import HI, posted

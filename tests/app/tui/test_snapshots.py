@@ -11,22 +11,21 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.chat.attachment import Attachment, AttachmentKind
+from app.chat.attachments import Attachment, AttachmentKind
 from app.chat.conversation import Conversation
 from app.dialogue.dialogue import Dialogue
-from app.dialogue.turn import ASSISTANT, USER, Turn
-from app.engine.asking.answer import Answer, Request, Stage
-from app.engine.engine_status import Loaded, Phase, Status
+from app.dialogue.tree import ASSISTANT, USER, Turn
+from app.engine.answer import Answer, Request, Stage
+from app.engine.metrics import Comparison, DrafterMetrics, ReplyMetrics, Standing
 from app.engine.reply import Piece
-from app.engine.reply_metrics import DrafterMetrics, ReplyMetrics
-from app.engine.speed.comparison import Comparison, Standing
+from app.engine.status import Loaded, Phase, Status
 from app.loading.model_list import ModelList, Offered
-from app.relative_time import relative_time
+from app.tui.chat.messages import AnswerView
+from app.tui.chat.pending import PendingAnswer
+from app.tui.chat.view import ChatView
 from app.tui.chat_screen import ChatScreen
-from app.tui.conversation.answer_view import AnswerView
-from app.tui.conversation.chat_view import ChatView
-from app.tui.conversation.pending_answer import PendingAnswer
-from app.tui.live import Live, Second
+from app.tui.store import Live, Second
+from app.wording import relative_time
 from decoding.sampling.distribution import SamplingSettings
 from models.metadata.memory_bill import Fit
 from models.reference import Reference
@@ -214,7 +213,7 @@ MODELS = ModelList(
 
 @pytest.fixture(autouse=True)
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.tui.welcome.first_run.models_here", lambda _engine: MODELS)
+    monkeypatch.setattr("app.tui.welcome.models_here", lambda _engine: MODELS)
 
 
 AFTERNOON = datetime(2026, 11, 22, 15, 30).timestamp()
@@ -259,8 +258,8 @@ async def finished(app: Still) -> Turn:
 
 async def test_idle(still: StillApp, monkeypatch: pytest.MonkeyPatch) -> None:
     at_that_time = partial(relative_time, now=AFTERNOON)
-    monkeypatch.setattr("app.tui.welcome.welcome._last_chats", last_chats)
-    monkeypatch.setattr("app.tui.welcome.welcome.relative_time", at_that_time)
+    monkeypatch.setattr("app.tui.welcome._last_chats", last_chats)
+    monkeypatch.setattr("app.tui.welcome.relative_time", at_that_time)
     async with still() as app:
         await app.compare("idle")
 

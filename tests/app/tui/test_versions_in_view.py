@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.dialogue.turn import ASSISTANT, USER
+from app.dialogue.tree import ASSISTANT, USER
 from tests.app.tui.conftest import Chat, Chatting
 from tests.fixtures.scripted import ScriptedModel
 

@@ -10,13 +10,13 @@ import pytest
 from textual.pilot import Pilot
 
 from app.engine.engine import Engine
-from app.engine.engine_status import Loaded, Phase, Status
+from app.engine.status import Loaded, Phase, Status
 from app.history import Chat, History
 from app.loading.model_list import ModelList, Offered
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.settings import file
-from app.tui.welcome.welcome import Welcome
+from app.tui.welcome import Welcome
 from models.metadata.memory_bill import Fit
 from models.reference import Reference
 from tests.fixtures.metrics import LIVE
@@ -98,7 +98,7 @@ class WelcomeApp(SmallApp):
 def models(monkeypatch: pytest.MonkeyPatch) -> list[ModelList]:
     """The models that are here: the last of the list."""
     here = [MODELS]
-    monkeypatch.setattr("app.tui.welcome.first_run.models_here", lambda _engine: here[-1])
+    monkeypatch.setattr("app.tui.welcome.models_here", lambda _engine: here[-1])
     return here
 
 
@@ -122,7 +122,7 @@ async def test_the_last_chats(size: tuple[int, int], pytestconfig: pytest.Config
 async def test_a_card_that_lies_idle_is_named_with_what_would_use_it(
     has_demo_alone: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backends.engines.engine_overview.idle_card", lambda: "NVIDIA L4")
+    monkeypatch.setattr("backends.engines.engine_facts.idle_card", lambda: "NVIDIA L4")
     app = WelcomeApp(None) if has_demo_alone else WelcomeApp(None, model="demo")
     for width in (80, 40):
         async with app.run_test(size=(width, 24)) as pilot:
@@ -167,7 +167,7 @@ async def test_the_first_model_is_highlighted_however_late_models_are_known(
         app.call_from_thread(app.welcome.renew)
         return MODELS
 
-    monkeypatch.setattr("app.tui.welcome.first_run.models_here", late)
+    monkeypatch.setattr("app.tui.welcome.models_here", late)
     async with app.run_test(size=(80, 24)) as pilot:
         app.screen.set_focus(None)  # it is in the prompt
         await loaded(app, pilot)

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from app.ahead.ahead_state import AheadState
-from app.engine.speed.comparison import Comparison, Standing
+from app.ahead.expected import AheadState
+from app.engine.metrics import Comparison, Standing
 from app.tui import wording
 from backends.base import UsageError
 from decoding.events import FinishReason
 from decoding.planning.parking import Shortfall, State
-from decoding.sampling.lossy_rule import parse_lossy
+from decoding.sampling.settings import parse_lossy
 from tests.fixtures.metrics import LIVE
 
 LOSSY = replace(LIVE, lossy="lossy: ears 0.1")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.base.atomic_file import replacing, write_whole
+from backends.base.safe_files import replacing, write_whole
 
 
 def test_a_failure_keeps_the_old_file_and_leaves_nothing_else(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_every_rename_of_the_product_goes_through_the_helper() -> None:
             call = re.search(r"os\.(?:replace|rename)\(|\.replace\([^,=]*\)$", line)
             if call and ".unusable" not in line:  # it is moved aside as it is
                 found.add(f"{path.relative_to(root).as_posix()}: {line.strip()}")
-    assert found == {"backends/base/atomic_file.py: written.replace(path)"}
+    assert found == {"backends/base/safe_files.py: written.replace(path)"}
 
 
 def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.learned.ngram_file import NgramFile
-from app.prompt_cache.state_file import read_head as read_state_head
-from app.prompt_cache.state_file import read_state, write_state
-from backends.base.checked_file import (
+from app.learned.ngram_memory import NgramFile
+from app.prompt_cache.saved_states import read_head as read_state_head
+from app.prompt_cache.saved_states import read_state, write_state
+from backends.base.safe_files import (
     DamagedFileError,
     OtherVersionError,
     TabledFormat,
@@ -20,9 +20,8 @@ from backends.base.checked_file import (
     seal,
     unseal,
 )
-from decoding.drafters.ngram.ngram_statistics import NgramStatistics, Passage
-from decoding.drafters.retrieval.document import Document, Note
-from decoding.drafters.retrieval.segment_file import read_head, write_segment
+from decoding.drafters.ngram import NgramStatistics, Passage
+from decoding.drafters.retrieval.segment_file import Document, Note, read_head, write_segment
 
 KEY = bytes(range(32))
 STATE = bytes.fromhex(

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from backends.base import hidden_states
-from backends.base.hidden_states import HiddenStates, Rows
+from backends.heads import hidden_states
+from backends.heads.hidden_states import HiddenStates, Rows
 
 WIDTH = 2
 

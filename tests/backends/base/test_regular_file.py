@@ -7,9 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from backends.base.atomic_file import write_whole
-from backends.base.private_file import make_private_folder
-from backends.base.regular_file import NotRegularError, TooLargeError, read_bounded, read_text
+from backends.base.safe_files import (
+    NotRegularError,
+    TooLargeError,
+    make_private_folder,
+    read_bounded,
+    read_text,
+    write_whole,
+)
 
 posix = pytest.mark.skipif(os.name == "nt", reason="files of POSIX")
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from backends.base import Tokenizer
-from backends.chat.channels import ChannelSpeller
 from backends.chat.chat_template import ChatTemplate
 from backends.chat.message import Message
+from backends.chat.reply_form import ChannelSpeller
 from decoding.text import TextStream, spelling
 from tests.backends.chat.test_template_families import JinjaHere
 from tests.fixtures.channels import CALLING, CHANNELS, FINAL, REPLY, TOLD

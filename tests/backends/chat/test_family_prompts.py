@@ -15,10 +15,9 @@ import gguf
 import pytest
 
 from backends.base import Tokenizer
-from backends.chat.channels import ChannelSpeller
 from backends.chat.chat_template import ChatTemplate
 from backends.chat.message import Message, Tool, ToolCall
-from backends.chat.thinking import ThinkingSpeller, split
+from backends.chat.reply_form import ChannelSpeller, ThinkingSpeller, split
 from decoding.text import TextStream, spelling
 from tests.backends.chat.test_template_families import JinjaHere
 from tests.fixtures.byte_tokenizer import ByteTokenizer
@@ -250,7 +249,7 @@ def mlx(family: Family, folder: Path) -> Iterator[Tokenizer]:
     pytest.importorskip("mlx.core")
     from tokenizers import AddedToken
 
-    from backends.mlx.mlx_tokenizer import MlxTokenizer
+    from backends.mlx.tokenizer import MlxTokenizer
     from tests.backends.mlx.test_mlx_tokenizer import byte_level
 
     del folder

@@ -8,9 +8,17 @@ import pytest
 
 from backends.base import ModelError, UsageError
 from backends.engines import backend_selection
-from backends.engines.backend_names import AUTO, LLAMACPP, MLX, check_backend
-from backends.engines.backend_selection import Form, backend_for, backend_for_form, forms
-from backends.hardware.machine import Machine
+from backends.engines.backend_selection import (
+    AUTO,
+    LLAMACPP,
+    MLX,
+    Form,
+    backend_for,
+    backend_for_form,
+    check_backend,
+    forms,
+)
+from backends.hardware.host import Machine
 
 LINUX = Machine(is_apple_silicon=False, has_llamacpp=True, has_mlx=True)
 MAC = Machine(is_apple_silicon=True, has_llamacpp=True, has_mlx=True)

@@ -12,7 +12,7 @@ import pytest
 from backends.base import DownloadError, ModelError
 from backends.engines import cuda_build
 from backends.engines.cuda_build import PACKAGES, CudaBuild, install, remove
-from backends.engines.engine_overview import idle_card
+from backends.engines.engine_facts import idle_card
 from backends.hardware import nvidia
 from backends.hardware.nvidia import LIBRARIES_VARIABLE, NvidiaCards, nvidia_cards
 

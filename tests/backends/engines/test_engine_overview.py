@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from backends.engines.backend_names import LLAMACPP, MLX
-from backends.engines.engine_overview import EngineFacts, weighed, wired_limit_advice
-from backends.hardware.machine import Machine
+from backends.engines.backend_selection import LLAMACPP, MLX
+from backends.engines.engine_facts import EngineFacts, weighed, wired_limit_advice
+from backends.hardware.host import Machine
 from backends.hardware.nvidia import NvidiaCards
 
 LINUX = Machine(is_apple_silicon=False, has_llamacpp=True, has_mlx=True)
@@ -59,7 +59,7 @@ def test_for_an_nvidia_card_specchat_makes_the_faster_build(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cards = NvidiaCards(("NVIDIA H100",), ("90",), 13000)
-    monkeypatch.setattr("backends.engines.engine_overview.nvidia_cards", lambda: cards)
+    monkeypatch.setattr("backends.engines.engine_facts.nvidia_cards", lambda: cards)
     advice = weighed(ON_CPU, NO_MLX, LINUX).advice
     assert advice == "build llama.cpp for NVIDIA H100: specchat build cuda"
     assert weighed(ON_GPU, NO_MLX, LINUX).advice == "nothing: models run on the GPU"

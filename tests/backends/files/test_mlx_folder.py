@@ -15,7 +15,7 @@ from backends.base import ModelError
 from backends.files.attention import Layers
 from backends.files.mlx_folder import experts_of, is_mlx_folder, read_mlx_folder
 from backends.files.safetensors_header import MAX_HEADER, stored_tensors
-from models.metadata.model_facts import facts_of
+from models.metadata.memory_bill import facts_of
 
 CONFIG: dict[str, Any] = {
     "model_type": "gemma3_text",

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from backends.base import ModelError
-from backends.files.mlx_folder import MlxFolder
-from backends.files.mlx_state import LayerCounts, count_layers, state_bytes
+from backends.files.mlx_folder import LayerCounts, MlxFolder, count_layers, state_bytes
 
 QWEN: dict[str, Any] = {
     "model_type": "qwen3_5_text",

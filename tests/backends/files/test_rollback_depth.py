@@ -8,13 +8,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from backends.base import Rollback
+from backends.files.attention import (
+    LONGEST,
+    keeps_cache,
+    keeps_state,
+    refusal,
+    rollback_of,
+    state_bytes,
+    usual_depth,
+)
 from backends.files.gguf_header import GgufHeader
-from backends.files.gguf_state import keeps_cache, keeps_state, state_bytes
-from backends.files.rollback_depth import LONGEST, refusal, rollback_of, usual_depth
 from tests.fixtures.tiny import nemotron_h_moe
 
 if TYPE_CHECKING:
-    from backends.files.gguf_cursor import Number
+    from backends.files.gguf_header import Number
 
 _LAYERS = 64
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.hardware.cgroup_memory import cgroup_limit, cgroup_room
+from backends.hardware.host import cgroup_limit, cgroup_room
 
 MB = 1_000_000
 

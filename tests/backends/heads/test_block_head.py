@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from backends.base import Block, ModelError, PassStoppedError, SpecchatError
-from backends.base.hidden_states import HiddenStates, Rows
-from backends.heads.block_head import BlockHead
-from backends.heads.block_rows import independent
+from backends.heads.block_head import BlockHead, independent
+from backends.heads.hidden_states import HiddenStates, Rows
 
 WIDTH, N_VOCAB = 2, 5
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from backends.base import Block
-from backends.heads.block_rows import after_likeliest, in_lattice, independent
-from decoding.drafters.model import block_draft
-from decoding.drafters.model.block_draft import BlockDraft
-from decoding.forms import SampledLine
+from backends.heads.block_head import after_likeliest, in_lattice, independent
+from decoding.draft import SampledLine
+from decoding.drafters import block_draft
+from decoding.drafters.block_draft import BlockDraft
 from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.sampler import Sampler
 from tests.fixtures.blocks import ScriptedBlocks

@@ -10,14 +10,14 @@ pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
 
 from llama_cpp import llama_cpp as api
 
-from app.learned.run_key import loaded_key
-from app.loading.proofs import proof_key
+from app.learned.store import loaded_key
+from app.loading.checked_loader import proof_key
 from backends import llamacpp
 from backends.base import CacheType, Model, UsageError
-from backends.engines.backend_names import LLAMACPP
-from backends.llamacpp.llama_context import LlamaContext
+from backends.engines.backend_selection import LLAMACPP
+from backends.llamacpp.context import LlamaContext
 from backends.proof.proof_process import ProofProcess, Trial
-from models.metadata.model_facts import facts_of
+from models.metadata.memory_bill import facts_of
 from tests.fixtures.tiny.kinds import Tiny
 
 QUANTIZED = (CacheType.Q8_0, CacheType.Q4_0)

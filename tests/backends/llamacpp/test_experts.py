@@ -11,7 +11,7 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 from backends import llamacpp
 from backends.base import Logits, Model
-from models.metadata.fingerprint import fingerprint
+from models.metadata.identity import fingerprint
 
 TOKENS = list(range(40, 60))
 

@@ -7,13 +7,14 @@ import pytest
 
 pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
-from app.learned import memory_bandwidth
+from app.learned import speeds as memory_bandwidth
 from backends import llamacpp
-from backends.engines import engine_resources
-from backends.engines.backend_names import LLAMACPP, MLX
-from backends.hardware.gpu import Gpu
-from backends.llamacpp import gpu_devices, library
-from backends.llamacpp.gpu_devices import Device, chosen
+from backends.engines import engine_facts as engine_resources
+from backends.engines.backend_selection import LLAMACPP, MLX
+from backends.hardware.host import Gpu
+from backends.llamacpp import library
+from backends.llamacpp import library as gpu_devices
+from backends.llamacpp.library import Device, chosen
 from tests.fixtures.tiny.kinds import Tiny
 from tests.fixtures.tiny.qwen35 import TRUNK
 

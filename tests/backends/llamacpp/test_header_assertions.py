@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
 
 from backends.base import ModelError
-from backends.files.gguf_tokens import require_distinct_tokens
-from backends.llamacpp.loading.load_checks import checked_header
+from backends.files.gguf_header import require_distinct_tokens
+from backends.llamacpp.loading import checked_header
 from scripts.fuzzing.gguf_parts import GgufParts, as_texts, texts
 from scripts.fuzzing.small_gguf import small_models
 from tests.fixtures.damaged_gguf import good_parts, repeat_token, set_number, written

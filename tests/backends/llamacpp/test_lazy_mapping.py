@@ -13,7 +13,7 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 from llama_cpp import llama_cpp as api
 
 from backends.llamacpp import library
-from backends.llamacpp.loading.lazy_mapping import mapping_only
+from backends.llamacpp.loading import mapping_only
 
 
 def mapped_share(path: Path) -> float:

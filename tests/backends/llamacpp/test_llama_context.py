@@ -241,7 +241,7 @@ def test_a_context_beyond_what_the_model_was_trained_for_is_refused(demo: Model)
 def test_a_context_that_does_not_fit_in_memory_is_refused_with_figures(
     demo: Model, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("backends.llamacpp.llama_model.available_memory", lambda: 150_000_000)
+    monkeypatch.setattr("backends.llamacpp.model.available_memory", lambda: 150_000_000)
     with pytest.raises(OutOfMemoryError, match=r"needs 0\.2 GB: 0\.1 GB are free") as caught:
         demo.open(8192)
     assert "--ctx" in caught.value.remedy

@@ -12,7 +12,7 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 from backends.base import Context, Model, PassStoppedError
 from backends.base.pass_stop import stopping_passes
-from backends.llamacpp.passes import pass_stopper
+from backends.llamacpp import pass_callbacks as pass_stopper
 
 PROMPT = list(range(1000, 1032))
 LONG = list(range(2000, 2256))

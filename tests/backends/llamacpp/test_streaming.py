@@ -15,7 +15,9 @@ from backends import llamacpp
 from backends.base import Context, Model, ModelError, PassStoppedError, UsageError
 from backends.base.pass_stop import stopping_passes
 from backends.engines import model_loading
-from backends.streaming import file_cache, locked_weights, memory_lock
+from backends.streaming import mapped_file as file_cache
+from backends.streaming import memory_pages as memory_lock
+from backends.streaming import streamed_weights as locked_weights
 
 LOCKED = 40_000_000
 

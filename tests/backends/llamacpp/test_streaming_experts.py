@@ -11,9 +11,8 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 from backends import llamacpp
 from backends.base import Logits, Model, PassStoppedError
-from backends.streaming.lock_plan import lock_plan
 from backends.streaming.streamed_weights import StreamedWeights
-from backends.streaming.weight_layout import Role, weight_layout
+from backends.streaming.weight_plan import Role, lock_plan, weight_layout
 
 PROMPT = list(range(40, 60))
 EXPERTS = (8, 2)
@@ -153,5 +152,5 @@ def test_a_disk_that_refuses_to_read_ahead_changes_nothing(
     def refuse(*_: object) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("backends.streaming.file_cache.read_ahead", refuse)
+    monkeypatch.setattr("backends.streaming.mapped_file.read_ahead", refuse)
     assert answer(streamed)[0] == expected

@@ -11,9 +11,9 @@ from backends import mlx
 from backends.base import Context
 from decoding.checks.greedy_check import greedy_reply
 from decoding.draft import Drafter
-from decoding.drafters.lookup.prompt_lookup import PromptLookup
-from decoding.drafters.model.draft_model import DraftModel
-from decoding.drafters.ngram.ngram import Ngram
+from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.lookup import PromptLookup
+from decoding.drafters.ngram import Ngram
 from decoding.generation import Limits
 from tests.fixtures.mlx_models import HYBRIDS, KINDS, N_VOCAB
 from tests.fixtures.replied import said

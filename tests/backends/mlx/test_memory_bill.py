@@ -11,13 +11,12 @@ import pytest
 mx = pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from app.drafting import self_drafter
-from app.loading.proven_models import ProvenModels
+from app.loading.checked_loader import ProvenModels
 from app.paths import Paths
 from backends import mlx
 from backends.base import Model
-from backends.mlx.caches.held_states import HeldStates
-from models.metadata.memory_bill import bill
-from models.metadata.model_facts import facts_of
+from backends.mlx.running_state import HeldStates
+from models.metadata.memory_bill import bill, facts_of
 from models.self_draft.recipe import Recipe
 from scripts.models.make_mlx_folder import make_folder
 from tests.fixtures.mlx_models import HYBRIDS

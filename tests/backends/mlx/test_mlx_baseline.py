@@ -10,7 +10,7 @@ pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from backends import mlx
 from backends.base import Model, Warping
-from backends.engines.baselines import baseline_engines
+from backends.engines.model_loading import baseline_engines
 
 SmallMlx = Callable[..., Path]
 PROMPT = [10, 20, 30, 40]

@@ -13,7 +13,7 @@ from mlx_lm.models.cache import RotatingKVCache, make_prompt_cache
 
 from backends import mlx
 from backends.base import Context, ModelError, Rollback
-from backends.mlx.mlx_model import MlxModel
+from backends.mlx.model import MlxModel
 from tests.fixtures.mlx_models import KINDS, N_VOCAB, WINDOW
 
 RIGHT = ("plain", "sliding", "experts")

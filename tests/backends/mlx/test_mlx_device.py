@@ -10,7 +10,7 @@ mx = pytest.importorskip("mlx.core", reason="MLX is not installed")
 from backends import mlx
 from backends.base import OutOfMemoryError
 from backends.hardware.host import available_memory
-from backends.mlx import mlx_device
+from backends.mlx import device as mlx_device
 
 WORKING_SET = 20 << 30
 
@@ -71,7 +71,7 @@ def test_a_context_that_does_not_fit_is_refused_with_one_that_does(
 ) -> None:
     loaded = mlx.load(small_mlx("plain"))
     bytes_per_token = loaded.open(1).kv_bytes_per_token
-    monkeypatch.setattr("backends.mlx.mlx_model.available_memory", lambda: 300 * bytes_per_token)
+    monkeypatch.setattr("backends.mlx.model.available_memory", lambda: 300 * bytes_per_token)
     with pytest.raises(OutOfMemoryError) as refused:
         loaded.open(301)
     assert refused.value.remedy == "Use --ctx 256 or less."

@@ -13,8 +13,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
 from tokenizers import pre_tokenizers as splitters
 
 from backends.base import InfillTokens, ModelError
-from backends.mlx.loading.tokenizer_files import read_engine, read_tokenizer
-from backends.mlx.mlx_tokenizer import MlxTokenizer
+from backends.mlx.tokenizer import MlxTokenizer, read_engine, read_tokenizer
 
 SPACE = "\u2581"
 TEXTS = ("hello world", "  two  spaces ", "é\n🙂 tab\t", "hello<tool>world", "日本 hello")

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from backends.streaming import expert_reader
-from backends.streaming.expert_reader import ExpertReader
-from backends.streaming.lock_plan import lock_plan
+from backends.streaming import pass_following as expert_reader
 from backends.streaming.mapped_file import MappedFile
-from backends.streaming.weight_layout import Role, weight_layout
+from backends.streaming.pass_following import ExpertReader
+from backends.streaming.weight_plan import Role, lock_plan, weight_layout
 
 COUNT = 8
 

@@ -8,9 +8,8 @@ from threading import Event, Thread
 
 import pytest
 
-from backends.files.brief_mapping import briefly_mapped
-from backends.streaming.file_cache import CacheDropper
-from backends.streaming.mapped_file import MappedFile
+from backends.files.gguf_header import briefly_mapped
+from backends.streaming.mapped_file import CacheDropper, MappedFile
 
 if sys.platform != "linux":
     pytest.skip("only Linux tells where files are mapped", allow_module_level=True)

@@ -4,8 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from backends.streaming.gpu_part import beside_gpu, layer_bytes, on_gpu
-from backends.streaming.weight_layout import Extent, PlacedTensor, Role, WeightLayout, weight_layout
+from backends.streaming.weight_plan import (
+    Extent,
+    PlacedTensor,
+    Role,
+    WeightLayout,
+    beside_gpu,
+    layer_bytes,
+    on_gpu,
+    weight_layout,
+)
 
 LAYERS = 4
 SHARED, EXPERTS, ROWS = Role.SHARED, Role.EXPERTS, Role.ROWS

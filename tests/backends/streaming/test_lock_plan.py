@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.streaming.lock_plan import lock_plan
-from backends.streaming.weight_layout import (
+from backends.streaming.weight_plan import (
     Extent,
     PlacedTensor,
     Role,
     WeightLayout,
+    lock_plan,
     weight_layout,
 )
 

@@ -11,11 +11,11 @@ import pytest
 
 from backends.base import ModelError
 from backends.base.pass_stop import stopping_passes
-from backends.streaming import locked_weights, memory_lock
-from backends.streaming.lock_plan import LockPlan, lock_plan
-from backends.streaming.locked_weights import LockedWeights
+from backends.streaming import memory_pages as memory_lock
+from backends.streaming import streamed_weights as locked_weights
 from backends.streaming.mapped_file import MappedFile
-from backends.streaming.weight_layout import weight_layout
+from backends.streaming.streamed_weights import LockedWeights
+from backends.streaming.weight_plan import LockPlan, lock_plan, weight_layout
 
 MB = 1 << 20
 

@@ -13,9 +13,8 @@ from threading import Thread
 
 import pytest
 
-from backends.streaming.file_cache import mapped_ranges
-from backends.streaming.mapped_file import MappedFile
-from backends.streaming.page_guard import PageGuard
+from backends.streaming.mapped_file import MappedFile, mapped_ranges
+from backends.streaming.memory_pages import PageGuard
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has such pages guarded")
 
@@ -61,7 +60,7 @@ import ctypes, os, sys
 from contextlib import ExitStack
 from pathlib import Path
 from backends.streaming.mapped_file import MappedFile
-from backends.streaming.page_guard import PageGuard
+from backends.streaming.memory_pages import PageGuard
 with ExitStack() as closing:
     file = MappedFile(Path(sys.argv[1]), closing)
     guard = PageGuard([(file.address, 4096)] if sys.argv[2] == "elsewhere" else [])

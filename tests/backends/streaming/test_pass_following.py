@@ -8,13 +8,12 @@ from queue import Queue
 
 import pytest
 
-from backends.streaming import drop_behind, file_cache, readahead
-from backends.streaming.drop_behind import DropBehind
-from backends.streaming.lock_plan import LockPlan, lock_plan
+from backends.streaming import mapped_file as file_cache
+from backends.streaming import pass_following as drop_behind
+from backends.streaming import pass_following as readahead
 from backends.streaming.mapped_file import MappedFile
-from backends.streaming.pass_position import PassPosition
-from backends.streaming.readahead import Readahead
-from backends.streaming.weight_layout import Extent, Role, weight_layout
+from backends.streaming.pass_following import DropBehind, PassPosition, Readahead
+from backends.streaming.weight_plan import Extent, LockPlan, Role, lock_plan, weight_layout
 
 LAYERS = 30
 PATIENCE = 30

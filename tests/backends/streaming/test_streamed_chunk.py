@@ -2,7 +2,7 @@
 
 import pytest
 
-from backends.streaming.streamed_chunk import streamed_chunk
+from backends.streaming.weight_plan import streamed_chunk
 
 
 @pytest.mark.parametrize(

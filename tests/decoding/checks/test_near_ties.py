@@ -16,8 +16,8 @@ from decoding.checks.distribution_check import (
     p_value,
     reply,
 )
-from decoding.drafters.lookup.prompt_lookup import PromptLookup
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.drafters.lookup import PromptLookup
+from decoding.sampling.settings import SamplingSettings
 from tests.decoding.conftest import FakeContext, random_table
 from tests.fixtures.enumeration import N_VOCAB
 

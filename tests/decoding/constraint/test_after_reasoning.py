@@ -5,7 +5,7 @@ import pytest
 
 from decoding.constraint.after_reasoning import AfterReasoning, Reasoning
 from decoding.constraint.constraint import NOTHING_FORCED, Grounds
-from decoding.constraint.constraint_error import NotAllowedError
+from decoding.constraint.grammar import NotAllowedError
 from tests.fixtures.pieces import END, PADDING, Pieces, constraint_on
 
 OPEN, A, B, AB, LESS, CLOSE, GREATER, BREAK, JOINED, PAD, STOP = range(11)

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from decoding.constraint.constraint_error import NotAllowedError
+from decoding.constraint.grammar import NotAllowedError
 from decoding.events import Finish, FinishReason, Step
 from decoding.generation import Limits, generate
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 from tests.fixtures.pieces import END, Pieces, constraint_on
 
 if TYPE_CHECKING:

@@ -18,14 +18,12 @@ from backends.base import ModelError
 from decoding import generation
 from decoding.constraint.constraint import Mask
 from decoding.constraint.divisions import Divisions
-from decoding.constraint.matcher_constraint import MatcherConstraint
-from decoding.constraint.walker import Walker
-from decoding.current_drafter import always
+from decoding.constraint.matcher import MatcherConstraint, Walker
 from decoding.draft import Draft, Drafter, KeepOn
-from decoding.drafters.forced.forced_tokens import ForcedTokens
-from decoding.drafters.model.draft_model import DraftModel
+from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.forced_tokens import ForcedTokens
 from decoding.events import Step
-from decoding.generation import Limits, generate
+from decoding.generation import Limits, always, generate
 from decoding.sampling.distribution import Distribution, SamplingSettings, warp
 from decoding.sampling.sampler import Sampler
 from tests.fixtures.branching import MAKERS, PROMPT, Make

@@ -6,7 +6,7 @@ import pytest
 
 from decoding.constraint.constraint import Grounds
 from decoding.constraint.divisions import Divisions
-from decoding.constraint.matcher_constraint import MatcherConstraint
+from decoding.constraint.matcher import MatcherConstraint
 from tests.fixtures.pieces import END, Pieces, constraint_on
 
 A, B, AB, C, COMMA, COMMA_A, STOP = range(7)

@@ -10,7 +10,7 @@ from backends.base import ModelError, UsageError
 from decoding.constraint.constraint import NOTHING_FORCED
 from decoding.constraint.divisions import Divisions
 from decoding.constraint.grammar import GrammarKind
-from decoding.constraint.matcher_constraint import MatcherConstraint
+from decoding.constraint.matcher import MatcherConstraint
 from tests.fixtures.pieces import END, PADDING, Pieces, constraint_on
 
 A, B, AB, ALSO_AB, C, PAD, STOP, LAST = range(8)

@@ -7,9 +7,8 @@ import pytest
 
 from decoding.constraint import compiled_grammar
 from decoding.constraint.constraint import NOTHING_FORCED
-from decoding.constraint.constraint_error import ConstraintError
-from decoding.constraint.matcher_constraint import MatcherConstraint
-from decoding.constraint.walker import AnswerT, Walker
+from decoding.constraint.grammar import ConstraintError
+from decoding.constraint.matcher import AnswerT, MatcherConstraint, Walker
 from tests.fixtures.pieces import END, Pieces, constraint_on
 
 PIECES = Pieces([b"a", b"b", b"c", END])

@@ -15,12 +15,11 @@ import pytest
 
 from decoding.constraint.compiled_grammar import compiled
 from decoding.constraint.grammar import Grammar, GrammarKind
-from decoding.constraint.grammar_vocabulary import GrammarVocabulary
-from decoding.current_drafter import always
-from decoding.drafters.forced.forced_tokens import ForcedTokens
+from decoding.constraint.matcher import GrammarVocabulary
+from decoding.drafters.forced_tokens import ForcedTokens
 from decoding.events import Finish, FinishReason, Step
-from decoding.generation import Limits, generate
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.generation import Limits, always, generate
+from decoding.sampling.settings import SamplingSettings
 from tests.fixtures.pieces import END, PADDING, Pieces
 
 _LETTERS = [letter.encode() for letter in string.ascii_letters + string.digits]

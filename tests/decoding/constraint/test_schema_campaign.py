@@ -17,10 +17,8 @@ import numpy as np
 import pytest
 
 from decoding.constraint.compiled_grammar import compiled
-from decoding.constraint.constraint_error import GrammarError
-from decoding.constraint.grammar import Grammar, GrammarKind
-from decoding.constraint.grammar_vocabulary import GrammarVocabulary
-from decoding.constraint.matcher_constraint import MatcherConstraint
+from decoding.constraint.grammar import Grammar, GrammarError, GrammarKind
+from decoding.constraint.matcher import GrammarVocabulary, MatcherConstraint
 from tests.fixtures.pieces import END, Pieces
 
 STOP = 256

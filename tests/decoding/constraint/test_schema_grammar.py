@@ -5,8 +5,7 @@ import json
 import pytest
 
 from decoding.constraint.compiled_grammar import compiled
-from decoding.constraint.constraint_error import GrammarError
-from decoding.constraint.grammar import Grammar, GrammarKind
+from decoding.constraint.grammar import Grammar, GrammarError, GrammarKind
 from tests.decoding.constraint.test_schema_campaign import STOP, VOCABULARY
 
 

@@ -11,16 +11,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from decoding.draft import Drafter
+from decoding.draft import Drafter, HostLine, SampledLine
 from decoding.drafters.cross_vocabulary import shared_tokens
-from decoding.drafters.cross_vocabulary.follower import Follower
-from decoding.drafters.cross_vocabulary.retokenizer import Retokenizer
+from decoding.drafters.cross_vocabulary.follower import Follower, Retokenizer
 from decoding.drafters.cross_vocabulary.shared_tokens import AcrossVocabularies
-from decoding.drafters.cross_vocabulary.shared_vocabulary import SharedVocabulary
-from decoding.drafters.cross_vocabulary.speller import Speller
 from decoding.drafters.cross_vocabulary.text_level import TextLevel
-from decoding.drafters.cross_vocabulary.token_bytes import TokenBytes
-from decoding.forms import HostLine, SampledLine
+from decoding.drafters.cross_vocabulary.vocabularies import SharedVocabulary, Speller, TokenBytes
 from decoding.sampling.distribution import Distribution, SamplingSettings, warp
 from decoding.sampling.sampler import Sampler
 from tests.fixtures import enumeration as exact

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from backends.base import Block, Logits
-from decoding.drafters.model.block_draft import BlockDraft
-from decoding.drafters.model.draft_model import DraftModel
-from decoding.drafters.model.of_head import drafter_of_head
-from decoding.forms import PointMassLine, SampledLine
+from decoding.draft import PointMassLine, SampledLine
+from decoding.drafters.block_draft import BlockDraft, drafter_of_head
+from decoding.drafters.draft_model import DraftModel
 from decoding.sampling.sampler import Sampler
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 from tests.fixtures.blocks import ScriptedBlocks
 from tests.fixtures.scripted import ScriptedModel
 

@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
-from decoding.drafters.composed.cascade import TAIL_CLASS, Cascade
-from decoding.drafters.lookup.prompt_lookup import PromptLookup
-from decoding.drafters.model.draft_model import DraftModel
+from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn, SampledLine
+from decoding.drafters.cascade import TAIL_CLASS, Cascade
+from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.lookup import PromptLookup
 from decoding.estimation.cost import CostModel
 from decoding.events import Step
-from decoding.forms import SampledLine
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.sampling.distribution import Distribution, SamplingSettings, warp

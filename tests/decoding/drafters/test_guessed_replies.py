@@ -17,8 +17,8 @@ from scipy.stats import chi2
 
 from backends.base import ModelError
 from decoding.draft import Drafter
-from decoding.drafters.lookahead.jacobi import Jacobi
-from decoding.drafters.lookahead.lookahead import Lookahead, LookaheadShape
+from decoding.drafters.jacobi import Jacobi
+from decoding.drafters.lookahead import Lookahead, LookaheadShape
 from decoding.estimation.cost import CostModel, DraftCost, TreeSize
 from decoding.events import Origin, Step
 from decoding.generation import Limits

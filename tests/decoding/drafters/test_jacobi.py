@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from decoding.drafters.lookahead.jacobi import Jacobi
+from decoding.drafters.jacobi import Jacobi
 from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.sampler import Sampler
 

@@ -4,11 +4,9 @@ import numpy as np
 import pytest
 
 from backends.base import UsageError
-from decoding.drafters.lookahead.lookahead import Lookahead, LookaheadShape
-from decoding.drafters.lookahead.ngram_pool import NgramPool
+from decoding.drafters.lookahead import Lookahead, LookaheadShape, NgramPool, TokenTree
 from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.sampler import Sampler
-from decoding.token_tree import TokenTree
 from tests.fixtures.forms import parents_in
 
 HISTORY = [5, 6, 7]

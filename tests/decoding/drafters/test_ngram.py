@@ -10,17 +10,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from decoding.checks.greedy_check import greedy_reply
-from decoding.current_drafter import always
-from decoding.drafters.ngram.ngram import Ngram
-from decoding.drafters.ngram.ngram_statistics import LONGEST, NgramStatistics, Passage
+from decoding.draft import HostLine
+from decoding.drafters.ngram import LONGEST, Ngram, NgramStatistics, Passage
 from decoding.events import Step
-from decoding.forms import HostLine
-from decoding.generation import Limits, generate
+from decoding.generation import Limits, always, generate
 from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.sampler import Sampler
 from decoding.verification import target_pass
-from decoding.verification.rejection_sampling import verify
-from decoding.verification.verdict import TargetRows, Verdict
+from decoding.verification.rules import TargetRows, Verdict, verify
 from tests.fixtures.replied import said
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decoding.drafters.ngram.ngram_statistics import LONGEST, ORDERS, NgramStatistics, Passage
-from decoding.drafters.ngram.ngram_table import state_of
+from decoding.drafters.ngram import LONGEST, ORDERS, NgramStatistics, Passage, state_of
 
 common = settings(max_examples=60)
 texts = st.lists(st.integers(0, 5), max_size=40)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decoding.drafters.ngram.ngram_table import N_BYTES, SLOTS, NgramTable, state_of, token_of
+from decoding.drafters.ngram import N_BYTES, SLOTS, NgramTable, state_of, token_of
 
 WAYS = 4
 EPOCH = 1 << 15

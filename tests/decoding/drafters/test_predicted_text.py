@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoding.draft import MOST_DRAFTED
-from decoding.drafters.lookup.predicted_text import PredictedText
+from decoding.drafters.predicted_text import PredictedText
 from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.sampler import Sampler
 

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoding.draft import MOST_DRAFTED
-from decoding.drafters.lookup.prompt_lookup import PromptLookup
-from decoding.drafters.lookup.suffix_index import SuffixIndex
+from decoding.drafters.lookup import PromptLookup, SuffixIndex
 from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.sampler import Sampler
 

@@ -5,8 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decoding.drafters.cross_vocabulary.shared_vocabulary import SharedVocabulary, same_control
-from decoding.drafters.cross_vocabulary.token_bytes import TokenBytes
+from decoding.drafters.cross_vocabulary.vocabularies import (
+    SharedVocabulary,
+    TokenBytes,
+    same_control,
+)
 from decoding.sampling.distribution import Distribution
 from tests.fixtures.tokenizers import ToyTokenizer
 

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decoding.drafters.cross_vocabulary.speller import Speller
-from decoding.drafters.cross_vocabulary.token_bytes import TokenBytes
+from decoding.drafters.cross_vocabulary.vocabularies import Speller, TokenBytes
 from tests.fixtures.tokenizers import ToyTokenizer
 
 BYTES = [bytes([byte]) for byte in range(256)]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decoding.drafters.lookup.suffix_index import SuffixIndex
+from decoding.drafters.lookup import SuffixIndex
 
 common = settings(max_examples=200)
 

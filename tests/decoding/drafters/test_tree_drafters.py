@@ -10,16 +10,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from backends.base.parent_array import depths, path_to
-from decoding.current_drafter import always
-from decoding.drafters.model.dynamic_tree import DynamicTree
-from decoding.drafters.model.planned import Growth
-from decoding.drafters.model.sampled_tree import SampledTree
+from decoding.drafters.dynamic_tree import DynamicTree
+from decoding.drafters.sampled_tree import SampledTree
+from decoding.drafters.trees import Growth, TreeShape
 from decoding.estimation.cost import TreeSize
 from decoding.events import Step
-from decoding.generation import Limits, generate
-from decoding.planning.best_tree import likeliest
+from decoding.generation import Limits, always, generate
+from decoding.planning.draft_length import likeliest
 from decoding.sampling.distribution import SamplingSettings, warp
-from decoding.tree_shape import TreeShape
 from tests.fixtures.branching import (
     MAKERS,
     PROMPT,

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 from decoding.constraint.constraint import Grounds
 from decoding.draft import Draft, KeepOn
-from decoding.drafters.forced.under_grammar import with_grounds
+from decoding.drafters.forced_tokens import with_grounds
 from decoding.estimation.cost import CostModel
 from decoding.events import Step
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.sampling.sampler import Sampler
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 from tests.fixtures.drafters import IdleDrafter
 from tests.fixtures.forms import certain
 from tests.fixtures.pieces import END, Pieces, constraint_on

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from decoding.draft import Draft, Drafter, KeepOn
-from decoding.drafters.composed.vote import Vote, elect
-from decoding.drafters.lookup.prompt_lookup import PromptLookup
-from decoding.drafters.model.draft_model import DraftModel
-from decoding.forms import HostLine, SampledLine
+from decoding.draft import Draft, Drafter, HostLine, KeepOn, SampledLine
+from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.lookup import PromptLookup
+from decoding.drafters.vote import Vote, elect
 from decoding.sampling.distribution import SamplingSettings, point_mass, warp
 from decoding.sampling.sampler import Sampler
 from tests.fixtures.drafters import IdleDrafter

@@ -6,10 +6,9 @@ from typing import cast
 import pytest
 
 from backends.base import Block, BlockContext
-from decoding.estimation.block_cost import BlockCost
-from decoding.estimation.block_passes import BlockPasses
-from decoding.estimation.calibration import calibrate
+from decoding.estimation.calibration import BlockPasses, calibrate
 from decoding.estimation.cost import Measured
+from decoding.estimation.draft_cost import BlockCost
 
 TEXT = list(range(200))
 BEGIN, DRAW, READ = 0.010, 0.001, 0.0002

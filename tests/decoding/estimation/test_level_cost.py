@@ -2,7 +2,7 @@
 
 import pytest
 
-from decoding.estimation.level_cost import LevelCost
+from decoding.estimation.draft_cost import LevelCost
 
 
 def test_levels_are_billed_by_how_many_nodes_they_run() -> None:

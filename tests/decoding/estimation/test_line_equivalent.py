@@ -10,25 +10,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from decoding.draft import Draft
+from decoding.draft import Draft, PointMassTree, SampledLine, TreeWithoutReplacement
 from decoding.estimation.acceptance import Acceptance
 from decoding.estimation.cost import DraftCost, TreeSize
-from decoding.estimation.level_cost import LevelCost
-from decoding.estimation.line_equivalent import as_line, kept_of
+from decoding.estimation.draft_cost import LevelCost
+from decoding.estimation.learning import as_line, kept_of
 from decoding.events import Step
-from decoding.forms import PointMassTree, SampledLine, TreeWithoutReplacement
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.sampling.distribution import point_mass
-from decoding.sampling.lossy_rule import LossyRule, parse_lossy
-from decoding.verification.block import verify_block
-from decoding.verification.rejection_sampling import residual
-from decoding.verification.traversal import verify_traversal
+from decoding.sampling.settings import LossyRule, parse_lossy
+from decoding.verification.rules import residual, verify_block, verify_traversal
 from tests.fixtures.drafters import IdleDrafter
 from tests.fixtures.drawn_trees import RowsAfter, Rule, from_the_top, random_tree, target_of
 from tests.fixtures.enumeration import Path, Prefix
 
 if TYPE_CHECKING:
-    from decoding.drafters.model.planned import PlannedDrafter
+    from decoding.drafters.trees import PlannedDrafter
 
 CASES = 60
 Kept = dict[tuple[int, int], float]

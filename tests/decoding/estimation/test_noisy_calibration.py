@@ -9,8 +9,7 @@ from typing import Any, cast
 import pytest
 
 from backends.base import Context, Logits
-from decoding.estimation.calibration import calibrate
-from decoding.estimation.combined_measurements import combined
+from decoding.estimation.calibration import calibrate, combined
 from decoding.estimation.cost import Measured
 
 TEXT = [1, 2, 3, 4, 5, 0] * 8

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from backends.base import ModelError
-from decoding.overlap.both_at_once import measure_at_once
+from decoding.overlap.overlap_cost import measure_at_once
 from tests.fixtures.simulator import Clock
 from tests.fixtures.workers import StepwiseWorker
 

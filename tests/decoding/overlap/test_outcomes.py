@@ -5,7 +5,7 @@ from itertools import islice
 
 import pytest
 
-from decoding.overlap.outcomes import (
+from decoding.overlap.overlapping import (
     MOST_CANDIDATES,
     MOST_OUTCOMES,
     Outcome,

@@ -5,10 +5,16 @@ import math
 import pytest
 
 from decoding.estimation.cost import CostModel, DraftCost
-from decoding.overlap.both_at_once import AtOnce
-from decoding.overlap.hidden_share import expected_hidden, expected_hits
-from decoding.overlap.overlap_cost import OverlapCost, OverlappedPasses, Slowdown
-from decoding.overlap.prediction import FREE, predicted
+from decoding.overlap.overlap_cost import (
+    FREE,
+    AtOnce,
+    OverlapCost,
+    OverlappedPasses,
+    Slowdown,
+    expected_hidden,
+    expected_hits,
+    predicted,
+)
 
 PASSES = CostModel({1: 1.0, 2: 1.5, 4: 2.0, 16: 3.0})
 FLAT = CostModel({1: 1.0, 16: 1.1})

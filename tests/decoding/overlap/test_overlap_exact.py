@@ -12,12 +12,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from decoding.draft import Draft, KeepOn
-from decoding.drafters.model import draft_model
-from decoding.drafters.model.draft_model import DraftModel
-from decoding.forms import SampledLine
-from decoding.overlap.overlapping import Overlapping
-from decoding.overlap.predraft import Predrafts
+from decoding.draft import Draft, KeepOn, SampledLine
+from decoding.drafters import draft_model
+from decoding.drafters.draft_model import DraftModel
+from decoding.overlap.overlapping import Overlapping, Predrafts
 from decoding.sampling.distribution import Distribution, SamplingSettings, warp
 from decoding.sampling.sampler import Sampler
 from decoding.verification.target_pass import verify_line

@@ -7,8 +7,7 @@ import pytest
 from decoding.draft import Draft, KeepOn
 from decoding.estimation.acceptance import Acceptance
 from decoding.estimation.cost import DraftCost
-from decoding.overlap.both_at_once import AtOnce
-from decoding.overlap.overlap_cost import OverlapCost
+from decoding.overlap.overlap_cost import AtOnce, OverlapCost
 from decoding.planning.controller import BASELINE_EVERY
 from decoding.planning.risk_budget import RiskBudget
 from tests.fixtures.overlapped_machine import NAME, OverlappedMachine, Pair

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from decoding.drafting_state import State
-from decoding.overlap.both_at_once import AtOnce
+from decoding.events import State
+from decoding.overlap.overlap_cost import AtOnce
 from tests.fixtures.overlapped_machine import OverlappedMachine, Pair, rate, theory
 from tests.fixtures.simulated_text import bursts
 from tests.fixtures.simulator import CURVES, curve

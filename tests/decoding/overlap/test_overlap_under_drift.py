@@ -5,8 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from decoding.estimation.cost import DraftCost
-from decoding.overlap.both_at_once import AtOnce
-from decoding.overlap.overlap_cost import Slowdown
+from decoding.overlap.overlap_cost import AtOnce, Slowdown
 from tests.fixtures.overlapped_machine import OverlappedMachine, Pair
 from tests.fixtures.simulator import CURVES, PLAIN_SECONDS, READ_SHARE, Curve
 

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from decoding.drafters.composed.vote import Vote
-from decoding.drafters.model.draft_model import DraftModel
+from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.vote import Vote
 from decoding.events import Ahead
-from decoding.overlap.overlapping import Overlapping
-from decoding.overlap.thread_split import ThreadSplit
+from decoding.overlap.overlapping import Overlapping, ThreadSplit
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.sampler import Sampler

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from decoding.drafters.trees import TreeShape
 from decoding.estimation.cost import CostModel
-from decoding.planning.best_tree import NO_TREE, best_shape
-from decoding.planning.draft_length import best_length
-from decoding.tree_shape import TreeShape
+from decoding.planning.draft_length import NO_TREE, best_length, best_shape
 
 common = settings(max_examples=40)
 

@@ -7,16 +7,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from decoding.draft import Draft, KeepOn
+from decoding.draft import Draft, KeepOn, PointMassLine, SampledLine
 from decoding.estimation.cost import CostModel, DraftCost
 from decoding.estimation.text_kind import TextKindReader
-from decoding.events import Step
-from decoding.forms import PointMassLine, SampledLine
+from decoding.events import Cause, Step
 from decoding.planning.controller import BASELINE_EVERY, Controller
-from decoding.planning.decision import Cause
 from decoding.planning.managed_drafter import ManagedDrafter
+from decoding.planning.model_draft_planner import Probing
 from decoding.planning.parking import State, overall
-from decoding.planning.probing import Probing
 from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.sampler import Sampler
 from tests.fixtures.simulated_text import N_VOCAB, Text, bursts, collapse, constant

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from decoding.draft import Draft, KeepOn
-from decoding.drafters.lookup.predicted_text import PredictedText
+from decoding.drafters.predicted_text import PredictedText
 from decoding.estimation.cost import CostModel
 from decoding.events import Step
 from decoding.planning.controller import Controller

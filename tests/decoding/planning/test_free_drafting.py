@@ -5,7 +5,7 @@ from typing import NoReturn
 
 import pytest
 
-from decoding.constraint.constraint_error import ConstraintError
+from decoding.constraint.grammar import ConstraintError
 from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.estimation.cost import CostModel
 from decoding.events import Step

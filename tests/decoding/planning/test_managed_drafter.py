@@ -5,11 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from decoding.draft import NO_DRAFT, Draft, KeepOn
-from decoding.estimation.acceptance_estimates import POSITION_PRIOR
+from decoding.draft import NO_DRAFT, Draft, KeepOn, PointMassLine, SampledLine
+from decoding.estimation.acceptance import POSITION_PRIOR
 from decoding.estimation.cost import DraftCost
 from decoding.events import Step
-from decoding.forms import PointMassLine, SampledLine
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.sampling.distribution import point_mass
 from tests.fixtures.drafters import IdleDrafter

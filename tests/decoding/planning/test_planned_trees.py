@@ -3,15 +3,13 @@
 import numpy as np
 import pytest
 
-from decoding.estimation.acceptance import Acceptance
-from decoding.estimation.acceptance_keys import temperature_bucket
-from decoding.estimation.level_cost import LevelCost
-from decoding.estimation.rank_acceptance import by_rank, learn, of_first
-from decoding.events import Step
+from decoding.estimation.acceptance import Acceptance, temperature_bucket
+from decoding.estimation.draft_cost import LevelCost
+from decoding.estimation.learning import by_rank, learn, of_first
+from decoding.events import Shape, Step
+from decoding.planning.model_draft_planner import Probing
 from decoding.planning.parking import State, overall
-from decoding.planning.probing import Probing
 from decoding.sampling.distribution import SamplingSettings
-from decoding.shape import Shape
 from tests.fixtures.forms import certain_tree
 from tests.fixtures.simulated_text import constant
 from tests.fixtures.simulator import Machine, curve

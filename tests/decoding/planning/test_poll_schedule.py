@@ -2,7 +2,7 @@
 
 import pytest
 
-from decoding.planning.poll_schedule import PollSchedule
+from decoding.planning.free_drafting import PollSchedule
 
 
 def asked(asking: PollSchedule, price: float, steps: range, gained: float = 0.0) -> int:

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from decoding.draft import Draft, KeepOn
+from decoding.draft import Draft, KeepOn, SampledLine
 from decoding.estimation.cost import CostModel, DraftCost
 from decoding.events import Step
-from decoding.forms import SampledLine
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.sampling.distribution import SamplingSettings, point_mass

@@ -6,12 +6,12 @@ from typing import NoReturn
 import pytest
 
 from backends.base import ModelError, PassStoppedError
-from decoding.drafters.model.draft_model import DraftModel
+from decoding.drafters.draft_model import DraftModel
 from decoding.estimation.cost import CostModel, DraftCost
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.sampling.sampler import Sampler
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 from tests.decoding.conftest import FakeContext, random_table
 
 COSTS = CostModel({1: 1.0, 16: 1.5})

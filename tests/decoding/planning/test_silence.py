@@ -7,19 +7,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
-from decoding.drafters.composed.cascade import Cascade
-from decoding.drafters.composed.vote import Vote
-from decoding.drafters.lookup.prompt_lookup import PromptLookup
-from decoding.drafters.model.draft_model import DraftModel
+from decoding.drafters.cascade import Cascade
+from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.lookup import PromptLookup
+from decoding.drafters.vote import Vote
 from decoding.estimation.cost import CostModel, DraftCost
-from decoding.events import Step
+from decoding.events import Cause, Silence, Step
 from decoding.planning.controller import Controller
-from decoding.planning.decision import Cause
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.planning.parking import DrafterStatus, State, drafter_status, is_promising
 from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.sampler import Sampler
-from decoding.silence import Silence
 from decoding.telemetry import Statistics
 from tests.fixtures.branching import MAKERS
 from tests.fixtures.enumeration import N_VOCAB as N_TABLE

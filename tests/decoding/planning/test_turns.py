@@ -2,12 +2,11 @@
 
 from decoding.draft import Draft
 from decoding.estimation.cost import CostModel, DraftCost
-from decoding.events import Step
+from decoding.events import Shape, Step
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.sampler import Sampler
-from decoding.shape import Shape
 from tests.fixtures.drafters import Rehearsed
 
 TEXT = [0, *range(10, 300, 10)]

@@ -6,7 +6,7 @@ The drafters are partly right where the others are wrong. All figures are means 
 import numpy as np
 import pytest
 
-from decoding.shape import Shape
+from decoding.events import Shape
 from tests.fixtures.ensemble import Ensemble
 from tests.fixtures.simulator import Curve, Log, curve
 

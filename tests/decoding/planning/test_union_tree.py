@@ -7,18 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.base.parent_array import count_leaves, is_tree, path_to
-from decoding.draft import NO_DRAFT, Draft, KeepOn
+from decoding.draft import NO_DRAFT, Draft, KeepOn, PointMassLine, PointMassTree
 from decoding.estimation.cost import CostModel
-from decoding.forms import PointMassLine, PointMassTree
-from decoding.planning.consensus import Consensus, Proposal
+from decoding.events import Shape
 from decoding.planning.draft_length import best_length
 from decoding.planning.free_drafting import FreeDrafting
 from decoding.planning.managed_drafter import ManagedDrafter
-from decoding.planning.union_tree import is_forked, union
+from decoding.planning.union_tree import Consensus, Proposal, is_forked, union
 from decoding.sampling.distribution import SamplingSettings
-from decoding.sampling.lossy_rule import LossyRule
 from decoding.sampling.sampler import Sampler
-from decoding.shape import Shape
+from decoding.sampling.settings import LossyRule
 from tests.fixtures.drafters import IdleDrafter
 
 common = settings(max_examples=60)

@@ -14,9 +14,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from backends.base import ModelError, UsageError
-from decoding.sampling import truncation
-from decoding.sampling.adjustment import PENALTY_WINDOW
-from decoding.sampling.distribution import Distribution, SamplingSettings, point_mass, warp
+from decoding.sampling import distribution as truncation
+from decoding.sampling.distribution import (
+    PENALTY_WINDOW,
+    Distribution,
+    SamplingSettings,
+    point_mass,
+    warp,
+)
 from decoding.sampling.sampler import Sampler
 
 common = hypothesis_settings(max_examples=100)

@@ -13,21 +13,21 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from decoding.draft import Draft
-from decoding.forms import (
+from decoding.draft import (
+    Draft,
     Form,
     PointMassLine,
     PointMassTree,
     SampledLine,
     TreeWithoutReplacement,
 )
-from decoding.rule import Rule
+from decoding.events import Rule
 from decoding.sampling.distribution import Distribution, warp
 from decoding.sampling.sampler import Sampler
-from decoding.sampling.sampling_settings import SamplingSettings
-from decoding.verification import point_mass_tree
+from decoding.sampling.settings import SamplingSettings
+from decoding.verification import rules as point_mass_tree
+from decoding.verification.rules import without
 from decoding.verification.target_pass import judge, settle
-from decoding.verification.traversal import without
 from tests.fixtures.enumeration import (
     DENSE,
     N_VOCAB,

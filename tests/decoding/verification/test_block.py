@@ -10,11 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decoding.forms import SampledLine
+from decoding.draft import SampledLine
 from decoding.sampling.distribution import Distribution, SamplingSettings, point_mass
-from decoding.verification.block import acceptance, next_share, verify_block
-from decoding.verification.rejection_sampling import scaled_residual, verify
-from decoding.verification.verdict import TargetRows, Verdict
+from decoding.verification.rules import (
+    TargetRows,
+    Verdict,
+    acceptance,
+    next_share,
+    scaled_residual,
+    verify,
+    verify_block,
+)
 from tests.fixtures.enumeration import (
     DENSE,
     SPARSE,

@@ -14,13 +14,11 @@ import pytest
 from numpy.typing import NDArray
 
 from decoding import generation
-from decoding.current_drafter import always
-from decoding.draft import Draft, Drafter, KeepOn
-from decoding.drafters.model.multi_draft import SeveralPaths
-from decoding.drafters.model.sampled_tree import SampledTree
+from decoding.draft import Draft, Drafter, KeepOn, SampledLine, TreeWithoutReplacement
+from decoding.drafters.sampled_tree import SampledTree
+from decoding.drafters.several_paths import SeveralPaths
 from decoding.events import Step
-from decoding.forms import SampledLine, TreeWithoutReplacement
-from decoding.generation import Limits, generate
+from decoding.generation import Limits, always, generate
 from decoding.sampling.distribution import Distribution, SamplingSettings, warp
 from tests.fixtures.branching import BUSHY, MAKERS, PROMPT
 from tests.fixtures.enumeration import (

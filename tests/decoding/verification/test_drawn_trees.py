@@ -10,12 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decoding.forms import SampledLine, TreeWithoutReplacement
+from decoding.draft import SampledLine, TreeWithoutReplacement
 from decoding.sampling.distribution import Distribution, point_mass
-from decoding.verification.block import acceptance, next_share, verify_block
-from decoding.verification.rejection_sampling import residual, scaled_residual
-from decoding.verification.traversal import children, drafted_from, verify_traversal, without
-from decoding.verification.verdict import TreeRows, TreeVerdict
+from decoding.verification.rules import (
+    TreeRows,
+    TreeVerdict,
+    acceptance,
+    children,
+    drafted_from,
+    next_share,
+    residual,
+    scaled_residual,
+    verify_block,
+    verify_traversal,
+    without,
+)
 from tests.fixtures.drawn_trees import RowsAfter, Rule, from_the_top, step_of, target_of
 from tests.fixtures.enumeration import (
     DENSE,

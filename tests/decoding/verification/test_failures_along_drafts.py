@@ -15,23 +15,21 @@ import pytest
 from numpy.typing import NDArray
 
 from backends.base import Logits, ModelError
-from backends.heads.block_rows import independent
+from backends.heads.block_head import independent
 from decoding import generation
-from decoding.constraint.constraint_error import ConstraintError
-from decoding.current_drafter import always
+from decoding.constraint.grammar import ConstraintError
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
-from decoding.drafters.composed.cascade import Cascade
-from decoding.drafters.composed.vote import Vote
-from decoding.drafters.model.block_draft import BlockDraft
-from decoding.drafters.model.draft_model import DraftModel
+from decoding.drafters.block_draft import BlockDraft
+from decoding.drafters.cascade import Cascade
+from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.vote import Vote
 from decoding.estimation.cost import CostModel
 from decoding.events import Step
-from decoding.generation import Limits, generate
+from decoding.generation import Limits, always, generate
 from decoding.overlap.overlapping import Overlapping
 from decoding.planning.controller import Controller
-from decoding.planning.fault_guard import FaultGuard
-from decoding.planning.managed_drafter import ManagedDrafter
-from decoding.sampling import warped_rows
+from decoding.planning.managed_drafter import FaultGuard, ManagedDrafter
+from decoding.sampling import sampler as warped_rows
 from decoding.sampling.distribution import Distribution, point_mass, warp
 from decoding.sampling.sampler import Sampler
 from decoding.verification import target_pass

@@ -7,15 +7,13 @@ import numpy as np
 import pytest
 
 from backends.base import UsageError
-from decoding.current_drafter import always
-from decoding.draft import Draft
-from decoding.forms import HostLine, SampledLine
-from decoding.generation import Limits, generate
+from decoding.draft import Draft, HostLine, SampledLine
+from decoding.generation import Limits, always, generate
 from decoding.sampling.distribution import Distribution, SamplingSettings, point_mass
-from decoding.sampling.lossy_rule import LOSSY_RULES, LossyRule, parse_lossy
+from decoding.sampling.settings import LOSSY_RULES, LossyRule, parse_lossy
 from decoding.verification import lossy
 from decoding.verification.lossy import verify_lossy
-from decoding.verification.verdict import TargetRows, Verdict
+from decoding.verification.rules import TargetRows, Verdict
 from tests.decoding.conftest import FakeContext, random_table
 from tests.fixtures.enumeration import (
     DENSE,

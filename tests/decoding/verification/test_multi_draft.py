@@ -8,10 +8,10 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
-from decoding.forms import SampledLine
+from decoding.draft import SampledLine
+from decoding.drafters.several_paths import select
 from decoding.sampling.distribution import Distribution, SamplingSettings, point_mass
-from decoding.verification.block import verify_block
-from decoding.verification.draft_selection import select
+from decoding.verification.rules import verify_block
 from tests.fixtures.enumeration import (
     DENSE,
     N_VOCAB,

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from decoding.draft import Draft
-from decoding.forms import Form, SampledLine, TreeWithoutReplacement
+from decoding.draft import Draft, Form, SampledLine, TreeWithoutReplacement
 from decoding.sampling.distribution import Distribution
 from decoding.sampling.sampler import Sampler
+from decoding.verification.rules import without
 from decoding.verification.target_pass import judge, settle
-from decoding.verification.traversal import without
 from tests.fixtures.enumeration import (
     DENSE,
     N_VOCAB,

@@ -14,10 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.base.parent_array import height
-from decoding.forms import PointMassTree
+from decoding.draft import PointMassTree
 from decoding.sampling.distribution import Distribution, SamplingSettings, warp
-from decoding.verification.point_mass_tree import verify_point_mass_tree
-from decoding.verification.verdict import TreeRows, TreeVerdict
+from decoding.verification.rules import TreeRows, TreeVerdict, verify_point_mass_tree
 from tests.fixtures.trees import parents_of
 
 N_VOCAB = 3

@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 
 from decoding.draft import Draft, KeepOn
 from decoding.estimation.cost import CostModel
+from decoding.events import Shape
 from decoding.generation import Limits
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.sampling.distribution import warp
-from decoding.shape import Shape
-from decoding.verification import point_mass_tree, rejection_sampling, target_pass
+from decoding.verification import rules as point_mass_tree
+from decoding.verification import rules as rejection_sampling
+from decoding.verification import target_pass
 from tests.fixtures.drafters import IdleDrafter
 from tests.fixtures.enumeration import DENSE, N_VOCAB, Path, Prefix, SymbolicUniform
 from tests.fixtures.forms import certain

@@ -8,10 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from decoding.forms import HostLine, PointMassLine, SampledLine
+from decoding.draft import HostLine, PointMassLine, SampledLine
 from decoding.sampling.distribution import Distribution, SamplingSettings, point_mass
-from decoding.verification.rejection_sampling import residual
-from decoding.verification.verdict import TargetRows, Verdict
+from decoding.verification.rules import TargetRows, Verdict, residual
 from tests.fixtures.enumeration import (
     DENSE,
     N_VOCAB,

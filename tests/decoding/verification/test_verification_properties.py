@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decoding.forms import HostLine, PointMassLine, SampledLine
+from decoding.draft import HostLine, PointMassLine, SampledLine
 from decoding.sampling.distribution import Distribution, point_mass, uniform
-from decoding.verification.block import verify_block
-from decoding.verification.rejection_sampling import residual, verify
+from decoding.verification.rules import residual, verify, verify_block
 from decoding.verification.target_pass import verify_line
 
 N_VOCAB = 8

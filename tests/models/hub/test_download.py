@@ -9,8 +9,9 @@ import huggingface_hub
 import pytest
 
 from backends.base import DownloadError, HubUnreachableError, UsageError
-from models.hub import HubSettings, Phase, receipts
-from models.hub.error_mapping import mapped_errors
+from models.hub import HubSettings, Phase
+from models.hub import repository_cache as receipts
+from models.hub.connection import mapped_errors
 from models.hub.hub_settings import hub_cache
 from tests.fixtures.local_hub import COMMIT, LocalHub
 from tests.models.hub.conftest import CONTENT, FILE, REPOSITORY, Pull, part_of

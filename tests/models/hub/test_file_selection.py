@@ -3,9 +3,8 @@
 import pytest
 
 from backends.base import DownloadError, UsageError
-from models.hub.file_selection import files_wanted
-from models.hub.repository import Repository, RepositoryFile
-from models.model_names import is_model_file, quantization_of
+from models.hub.repository import Repository, RepositoryFile, files_wanted
+from models.names import is_model_file, quantization_of
 
 FILES = {
     "README.md": 1_000,

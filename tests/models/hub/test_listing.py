@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.hub.repository import RepositoryFile, parse_listing
-from models.hub.safe_paths import is_safe
+from models.hub.repository import RepositoryFile, is_safe, parse_listing
 
 SHA1, SHA256 = "a" * 40, "b" * 64
 SMALL = {"rfilename": "config.json", "size": 7, "blobId": SHA1}

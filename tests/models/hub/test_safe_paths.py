@@ -2,7 +2,7 @@
 
 import pytest
 
-from models.hub.safe_paths import is_safe, require_distinct
+from models.hub.repository import is_safe, require_distinct
 
 SAFE = [
     "model.gguf",

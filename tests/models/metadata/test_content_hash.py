@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from models.metadata import content_hash as module
-from models.metadata.content_hash import content_hash, known_hash
+from models.metadata import identity as module
+from models.metadata.identity import content_hash, known_hash
 
 
 @pytest.fixture

@@ -10,12 +10,9 @@ import pytest
 
 pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
-from backends.files.attention import Layers, attention_of, head_attention
-from backends.files.gguf_cursor import Number
-from backends.files.gguf_header import GgufHeader, read_header
-from backends.files.gguf_state import state_bytes
-from models.metadata.memory_bill import compute_bytes
-from models.metadata.model_facts import facts_of
+from backends.files.attention import Layers, attention_of, head_attention, state_bytes
+from backends.files.gguf_header import GgufHeader, Number, read_header
+from models.metadata.memory_bill import compute_bytes, facts_of
 from tests.fixtures.tiny.architectures import N_TOKENS, names, opened, write_architecture
 from tests.fixtures.tiny.kinds import MODELS, Tiny
 

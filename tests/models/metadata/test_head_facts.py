@@ -6,8 +6,7 @@ import pytest
 
 from backends.base import ModelError
 from models.metadata.head_facts import head_facts
-from models.metadata.memory_bill import bill
-from models.metadata.model_facts import CHUNK, facts_of
+from models.metadata.memory_bill import CHUNK, bill, facts_of
 from tests.fixtures.drafter_files import EAGLE3, EAGLE3_KEYS, OWN, TARGET_KEYS, WIDTH, written
 from tests.fixtures.tiny.kinds import Tiny
 

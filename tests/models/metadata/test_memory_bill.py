@@ -16,12 +16,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.base import Model, ModelError
-from backends.files.attention import Attention, Layers
+from backends.files.attention import Attention, Layers, state_bytes
 from backends.files.gguf_header import read_header
-from backends.files.gguf_state import state_bytes
 from models.byte_sizes import gigabytes
-from models.metadata.memory_bill import Fit, MemoryBill, bill, compute_bytes, fit, host_bytes
-from models.metadata.model_facts import ModelFacts, facts_of
+from models.metadata.memory_bill import (
+    Fit,
+    MemoryBill,
+    ModelFacts,
+    bill,
+    compute_bytes,
+    facts_of,
+    fit,
+    host_bytes,
+)
 
 
 def facts(weights: int = 1000, **extents: int) -> ModelFacts:

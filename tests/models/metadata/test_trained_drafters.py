@@ -38,7 +38,7 @@ Unsupported = Callable[[TrainedDrafter, str], str]
 @pytest.fixture
 def unsupported(llamacpp: ModuleType) -> Unsupported:
     del llamacpp
-    from backends.llamacpp.head_checks import drafter_support
+    from backends.llamacpp import head_checks as drafter_support
 
     return drafter_support.unsupported
 

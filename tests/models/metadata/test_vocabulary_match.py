@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from backends.base import DraftUnavailableError, Tokenizer
-from models.metadata.vocabulary_match import require_same_vocabulary
+from models.metadata.identity import require_same_vocabulary
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,8 @@ from backends import llamacpp
 from backends.base import DiskFullError, Model, UsageError
 from backends.files.gguf_header import read_header
 from models.self_draft import self_draft_store
-from models.self_draft.candidate_files import CandidateFiles
 from models.self_draft.recipe import Recipe
-from models.self_draft.self_draft_store import SelfDrafts
+from models.self_draft.self_draft_store import CandidateFiles, SelfDrafts
 
 
 @pytest.fixture

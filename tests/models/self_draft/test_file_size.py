@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from models.metadata.model_facts import facts_of
-from models.self_draft.file_size import kept_share, weights_made
-from models.self_draft.recipe import Recipe
+from models.metadata.memory_bill import facts_of
+from models.self_draft.recipe import Recipe, kept_share, weights_made
 from models.self_draft.self_draft_store import expected_bytes
 
 TEXTS = ["q4_0+skip=1-28", "q2_k+skip=1-28", "q4_k_m+skip=1-28", "skip=1-28", "q4_k_m+skip=1-8"]

@@ -17,14 +17,12 @@ from backends import llamacpp
 from backends.base import DraftUnavailableError
 from backends.files.gguf_header import GgufHeader, read_header
 from backends.llamacpp.requantize import requantize
-from models.self_draft import layer_cuts
-from models.self_draft.candidate_files import CandidateFiles
-from models.self_draft.layer_cuts import can_cut
-from models.self_draft.recipe import Recipe
-from models.self_draft.self_draft_store import SelfDrafts
+from models.self_draft import recipe as layer_cuts
+from models.self_draft.recipe import Recipe, can_cut
+from models.self_draft.self_draft_store import CandidateFiles, SelfDrafts
 
 if TYPE_CHECKING:
-    from backends.files.gguf_cursor import Scalar
+    from backends.files.gguf_header import Scalar
 
 TinyLlama = Callable[..., Path]
 TEXT = [40 + 7 * place % 60 for place in range(24)]

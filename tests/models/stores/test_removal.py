@@ -7,9 +7,8 @@ import pytest
 
 from backends.base import SpecchatError, UsageError
 from models.hub import DownloadRequest, HubSettings, download
-from models.stores.hub_snapshots import hub_models
-from models.stores.installed_model import Installed, Origin
 from models.stores.removal import remove
+from models.stores.scan import Installed, Origin, hub_models
 from tests.fixtures.local_hub import LocalHub
 
 CONTENT = b"GGUF" + bytes(1000)

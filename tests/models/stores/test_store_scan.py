@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from models.stores.installed_model import Origin
-from models.stores.store_folders import Places
-from models.stores.store_scan import installed_models, nearest_names
+from models.stores.scan import Origin, Places, installed_models, nearest_names
 
 CONTENT = b"GGUF" + bytes(60)
 MANY = 200

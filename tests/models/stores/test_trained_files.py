@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from models.hub.hub_settings import hub_cache
-from models.stores.trained_files import downloaded_drafter, downloaded_folder
+from models.stores.available_models import downloaded_drafter, downloaded_folder
 from tests.fixtures.denied import deny
 
 REPOSITORY, FILE = "maker/Model-GGUF", "MTP/mtp-model-Q8_0.gguf"

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from models.tuning.layer_cost import CostLine
+from models.tuning.recipe_search import CostLine
 
 
 def test_a_line_is_found_through_costs_that_scatter() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from models.self_draft.recipe import runs
-from models.tuning.layer_knapsack import cheapest_sets
+from models.tuning.recipe_search import cheapest_sets
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ import pytest
 
 from backends.base import ModelInfo, Rollback
 from models.self_draft.recipe import Recipe
-from models.tuning.base_recipes import bodies
-from models.tuning.recipe_gain import prospect
+from models.tuning.recipe_gain import bodies, prospect
 
 
 def info(

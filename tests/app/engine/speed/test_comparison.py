@@ -4,8 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from app.engine.pooled_comparison import PooledComparison
-from app.engine.speed.comparison import PLAIN, Comparison, Standing, compare, compare_replies
+from app.engine.metrics import (
+    PLAIN,
+    Comparison,
+    PooledComparison,
+    Standing,
+    compare,
+    compare_replies,
+)
 from tests.fixtures.metrics import LIVE
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.engine.speed.plain_rate import plain_rate
+from app.engine.metrics import plain_rate
 from decoding.estimation.cost import CostModel
 from decoding.events import Step
 from decoding.telemetry import Statistics

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.engine.speed.wall import wall
+from app.engine.metrics import wall
 
 GIGABYTE = 10**9
 

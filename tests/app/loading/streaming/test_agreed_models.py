@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.loading.streaming.agreed_models import AgreedModels
+from app.loading.streaming import AgreedModels
 
 
 def test_another_process_knows_what_was_agreed_to(tmp_path: Path) -> None:
@@ -14,7 +14,7 @@ def test_another_process_knows_what_was_agreed_to(tmp_path: Path) -> None:
     AgreedModels(record).add(model)
     program = (
         "import sys; from pathlib import Path\n"
-        "from app.loading.streaming.agreed_models import AgreedModels\n"
+        "from app.loading.streaming import AgreedModels\n"
         "print(*[AgreedModels(Path(sys.argv[1])).has(Path(name)) for name in sys.argv[2:]])"
     )
     command = [sys.executable, "-c", program, str(record), str(model), str(tmp_path / "other")]

@@ -4,14 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from app.loading.memory_plan import MemoryPlan
-from app.loading.streaming.gpu_plan import GpuPlanner
-from app.loading.streaming.pass_time import ReadRates
-from app.loading.streaming.split_time import SplitRates, SplitReads, split_seconds
-from app.loading.streaming.stream_plan import reserve
+from app.loading.pass_time import ReadRates, SplitRates, SplitReads, split_seconds
+from app.loading.placement import GpuPlanner, MemoryPlan, reserve
 from backends.base import OutOfMemoryError
-from backends.streaming.lock_plan import lock_plan
-from backends.streaming.streamed_chunk import STREAMED_CHUNK
+from backends.streaming.weight_plan import STREAMED_CHUNK, lock_plan
 from models.metadata.memory_bill import compute_bytes
 from tests.fixtures.large_model import FACTS, LAYER_BYTES, LAYERS, LAYOUT
 

@@ -6,7 +6,7 @@ from math import isclose
 
 import pytest
 
-from app.loading.streaming.memory_split import LONGEST, Contender, best_split
+from app.loading.pass_time import LONGEST, Contender, best_split
 
 MEGABYTE = 1_000_000
 SMALL = Contender("small", 90 * MEGABYTE, 0.006, 0.6)

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from app.loading.streaming.agreed_models import AgreedModels
-from app.loading.streaming.memory_split import Contender, Split
-from app.loading.streaming.outlook import Outlook, Share, StreamOfferError, streaming_rate
+from app.loading.pass_time import Contender, Split
+from app.loading.streaming import AgreedModels, Outlook, Share, StreamOfferError, streaming_rate
 from backends.base import OutOfMemoryError
 from backends.streaming.disk_speed import DiskSpeed
 

@@ -5,11 +5,10 @@ from pathlib import Path
 import pytest
 
 from app.loading.session_options import SessionOptions
-from app.loading.streaming.agreed_models import AgreedModels
-from app.loading.streaming.plan_alone import plan_alone
+from app.loading.streaming import AgreedModels, plan_alone
 from app.paths import Paths
 from backends.base import OutOfMemoryError
-from models.metadata.model_facts import facts_of
+from models.metadata.memory_bill import facts_of
 from models.reference import Reference
 
 pytestmark = pytest.mark.usefixtures("llamacpp")

@@ -4,15 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from app.loading.streaming.pass_time import ReadRates, pass_seconds
-from app.loading.streaming.stream_plan import can_stream, reserve, stream_plan, with_drafter
+from app.loading.pass_time import ReadRates, pass_seconds
+from app.loading.placement import can_stream, reserve, stream_plan, with_drafter
 from backends.base import OutOfMemoryError
 from backends.files.attention import Attention, Layers
-from backends.streaming.streamed_chunk import STREAMED_CHUNK
-from backends.streaming.weight_layout import Extent, PlacedTensor, Role, WeightLayout
-from models.metadata.graph_size import GraphSize
-from models.metadata.memory_bill import bill, compute_bytes
-from models.metadata.model_facts import CHUNK, ModelFacts
+from backends.streaming.weight_plan import STREAMED_CHUNK, Extent, PlacedTensor, Role, WeightLayout
+from models.metadata.memory_bill import CHUNK, GraphSize, ModelFacts, bill, compute_bytes
 
 GIGABYTE = 1_000_000_000
 FACTS = ModelFacts(

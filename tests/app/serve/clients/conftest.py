@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.serve.clients.endpoint import Endpoint
+from app.serve.clients import Endpoint
 from app.serve.server import Server
 from tests.app.serve.clients.programs import path_with_node
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.serve.clients.client_config import client_config
-from app.serve.clients.shell import Posix
+from app.serve.clients import Posix, client_config
 from tests.app.serve.clients.conftest import Run, endpoint_of
 from tests.app.serve.clients.programs import from_npm
 from tests.app.serve.conftest import Serve

@@ -10,10 +10,8 @@ from typing import Any
 
 import pytest
 
-from app.serve.clients.client_config import CLIENTS, client_config
-from app.serve.clients.endpoint import Endpoint, address_of
-from app.serve.clients.shell import Posix, PowerShell
-from app.settings.listening import KEY_VARIABLE
+from app.serve.clients import CLIENTS, Endpoint, Posix, PowerShell, address_of, client_config
+from app.settings.values import KEY_VARIABLE
 from backends.base import UsageError
 
 yaml = pytest.importorskip("yaml")

@@ -11,7 +11,7 @@ from threading import Event
 
 import pytest
 
-from app.serve.limits import Limits
+from app.serve.server_options import Limits
 from tests.app.serve.clients.conftest import PATIENCE_SECONDS
 from tests.app.serve.clients.programs import found_node
 from tests.app.serve.conftest import Serve

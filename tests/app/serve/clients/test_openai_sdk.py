@@ -13,7 +13,7 @@ from app.paths import Paths
 from app.serve.server import Server
 from app.serve.server_options import ServerOptions
 from app.settings.answering import Answering
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 from tests.app.serve.conftest import Serve
 from tests.fixtures.scripted import END, ScriptedModel
 from tests.fixtures.settled import settle

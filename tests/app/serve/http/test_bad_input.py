@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("uvicorn")
 
-from app.serve.limits import MOST_CHOICES, MOST_ITEMS, MOST_STOPS
 from app.serve.server import Server
+from app.serve.server_options import MOST_CHOICES, MOST_ITEMS, MOST_STOPS
 from tests.fixtures.scripted import ScriptedModel, opened
 from tests.fixtures.served_engine import (
     CHAT,

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("uvicorn")
 
-from app.serve.http.guard import Guard
+from app.serve.incoming import Guard
 from app.serve.refusal import RefusedError
 from app.serve.server_options import ServerOptions
 from backends.base import UsageError

@@ -14,9 +14,9 @@ import pytest
 
 pytest.importorskip("uvicorn")
 
-from app.serve.answers import batches
-from app.serve.limits import Limits
+from app.serve import reply_reader as batches
 from app.serve.server import Server
+from app.serve.server_options import Limits
 from tests.app.serve.conftest import Serve
 from tests.fixtures.scripted import ScriptedModel
 from tests.fixtures.served_engine import (

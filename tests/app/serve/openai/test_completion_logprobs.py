@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.serve.openai.completions_writer import CompletionsWriter
-from app.serve.reply_events import Alternative, TextDelta, TokenLogprob
+from app.serve.dialect import Alternative, TextDelta, TokenLogprob
+from app.serve.dialects.completions import CompletionsWriter
 
 
 def test_a_character_in_two_tokens_shifts_nothing_behind_it() -> None:

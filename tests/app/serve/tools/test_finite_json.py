@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("pydantic")
 
-from app.serve.anthropic.message_writer import MessageWriter
-from app.serve.reply_events import Begun, Ended, EndReason, ToolArguments, ToolCallBegun, Usage
+from app.serve.dialect import Begun, Ended, EndReason, ToolArguments, ToolCallBegun, Usage
+from app.serve.dialects.anthropic import MessageWriter
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999"])

@@ -5,7 +5,7 @@ import json
 import pytest
 from llguidance import LLMatcher, LLTokenizer
 
-from app.chat.reply_options import ReplyOptions
+from app.chat.conversation import ReplyOptions
 from app.serve.refusal import RefusedError
 from app.serve.tools.offered_tools import call_schema, offered_tools
 from backends.chat.message import Tool

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.serve.reply_events import (
+from app.serve.dialect import (
     Alternative,
     Delta,
     ReasoningDelta,

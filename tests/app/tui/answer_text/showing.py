@@ -9,12 +9,12 @@ from textual.containers import VerticalScroll
 from textual.widget import Widget
 from textual.widgets import Markdown
 
-from app.engine.asking.answer import Piece
-from app.settings.preferences import Preferences
-from app.tui.answer_text.answer_text import AnswerText
-from app.tui.look.themes import register_themes
+from app.engine.answer import Piece
+from app.settings.start import Preferences
+from app.tui.chat.answer import AnswerText
+from app.tui.look import register_themes
 from app.tui.store import Store
-from app.tui.terminal.printable_lines import show_stand_ins
+from app.tui.terminal import show_stand_ins
 
 
 class Showing(App[None]):

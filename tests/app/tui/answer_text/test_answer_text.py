@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from app.tui.answer_text import answer_text
-from app.tui.answer_text.alignment import Alignment
-from app.tui.answer_text.compact_markdown import CompactMarkdown
+from app.tui.chat import answer as answer_text
+from app.tui.chat.colours import Alignment
+from app.tui.chat.markdown import CompactMarkdown
 from tests.app.tui.answer_text.showing import ShowingAnswer
 
 MODEL, BONUS, CORRECTED = "model", "bonus", "corrected"

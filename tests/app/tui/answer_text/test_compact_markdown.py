@@ -7,13 +7,12 @@ from rich.cells import cell_len
 from textual.geometry import Offset
 from textual.selection import SELECT_ALL, Selection
 
-from app.tui.answer_text import list_block, wrapped_rows
-from app.tui.answer_text.code_block import CodeBlock
-from app.tui.answer_text.compact_markdown import CompactMarkdown
-from app.tui.answer_text.drafted_runs import Coloured
-from app.tui.answer_text.growing_markdown import GrowingMarkdown
-from app.tui.answer_text.list_block import ListBlock
-from app.tui.answer_text.table_block import TableBlock
+from app.tui.chat import blocks as list_block
+from app.tui.chat import blocks as wrapped_rows
+from app.tui.chat.answer import GrowingMarkdown
+from app.tui.chat.blocks import CodeBlock, ListBlock, TableBlock
+from app.tui.chat.colours import Coloured
+from app.tui.chat.markdown import CompactMarkdown
 from tests.app.tui.answer_text.showing import Showing
 
 CODE = (

@@ -9,13 +9,13 @@ from textual.content import Content
 
 from app.actions import ACTIONS, unknown_command
 from app.tui.prompt.completion import Completion
-from app.tui.screens.settings_screen import SettingsScreen
+from app.tui.screens.settings import SettingsScreen
 from decoding.constraint.grammar import Grammar, GrammarKind
 from tests.app.tui.conftest import Chatting
 from tests.fixtures.scripted import ScriptedModel
 
 if TYPE_CHECKING:
-    from app.engine.asking.answer import Answer
+    from app.engine.answer import Answer
 
 WORDS = [f"word{number} " for number in range(10)]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.tui.commands.app_commands import editor_command
+from app.tui.commands.app import editor_command
 
 NOTEPAD = r"C:\Program Files\Notepad++\notepad++.exe"
 

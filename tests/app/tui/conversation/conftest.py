@@ -12,17 +12,16 @@ from textual.widgets import Static
 
 from app.dialogue.changes import Changes
 from app.dialogue.dialogue import Dialogue
-from app.dialogue.turn import ASSISTANT, Turn
+from app.dialogue.tree import ASSISTANT, Turn
 from app.engine.engine import Engine
 from app.history import History
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.settings.answering import Answering
-from app.settings.preferences import Preferences
-from app.tui.conversation.answer_view import AnswerView
-from app.tui.conversation.chat_view import ChatView
-from app.tui.conversation.message_view import MessageView
-from app.tui.look.themes import register_themes
+from app.settings.start import Preferences
+from app.tui.chat.messages import AnswerView, MessageView
+from app.tui.chat.view import ChatView
+from app.tui.look import register_themes
 from app.tui.store import Store
 from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.scripted import ScriptedModel, opened

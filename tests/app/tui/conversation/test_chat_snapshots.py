@@ -2,9 +2,9 @@
 
 import pytest
 
-from app.chat.attachment import Attachment, AttachmentKind
+from app.chat.attachments import Attachment, AttachmentKind
 from app.dialogue.dialogue import Dialogue
-from app.dialogue.turn import ASSISTANT, USER
+from app.dialogue.tree import ASSISTANT, USER
 from tests.app.tui.conversation.conftest import Chat, Chatting
 from tests.fixtures.screen_text import settled_text
 from tests.fixtures.scripted import ScriptedModel

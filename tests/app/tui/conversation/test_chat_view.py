@@ -6,14 +6,12 @@ from threading import Event
 
 import pytest
 
-from app.chat.attachment import Attachment, AttachmentKind
-from app.dialogue.turn import ASSISTANT
+from app.chat.attachments import Attachment, AttachmentKind
+from app.dialogue.tree import ASSISTANT
 from app.history import History
 from app.paths import Paths
-from app.tui.conversation.answer_view import AnswerView
-from app.tui.conversation.attachment_row import AttachmentRow
-from app.tui.conversation.card import Card
-from app.tui.conversation.queue_view import QueueRow
+from app.tui.chat.lines import Card, QueueRow
+from app.tui.chat.messages import AnswerView, AttachmentRow
 from tests.app.tui.conversation.conftest import Chat, Chatting
 from tests.fixtures.screen_text import screen_text
 from tests.fixtures.scripted import ScriptedModel

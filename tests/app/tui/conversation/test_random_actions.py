@@ -5,7 +5,7 @@ import random
 import pytest
 
 from app.dialogue.dialogue import Dialogue
-from app.dialogue.turn import ASSISTANT, USER, Turn
+from app.dialogue.tree import ASSISTANT, USER, Turn
 from app.history import History
 from app.paths import Paths
 from tests.app.tui.conversation.conftest import Chat, Chatting

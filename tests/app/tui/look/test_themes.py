@@ -10,13 +10,21 @@ from textual.content import Content
 from textual.theme import Theme
 from textual.widgets import Static
 
-from app.settings.preferences import Preferences
-from app.tui.look.colour_depth import ColourDepth
-from app.tui.look.contrast import LEGIBLE, contrast
-from app.tui.look.hues import Kind, hue_variables, kind_of
-from app.tui.look.themes import DARK, LIGHT, register_themes, themes
-from app.tui.panel.legend import legend
-from app.tui.usable_preferences import THEMES, usable_preferences
+from app.settings.start import Preferences
+from app.tui.keymap import THEMES, usable_preferences
+from app.tui.look import (
+    DARK,
+    LEGIBLE,
+    LIGHT,
+    ColourDepth,
+    Kind,
+    contrast,
+    hue_variables,
+    kind_of,
+    register_themes,
+    themes,
+)
+from app.tui.panel.figures import legend
 from tests.fixtures.screen_text import screen_text
 
 ALL = {theme.name: theme for theme in themes(ColourDepth.FULL)}

@@ -8,14 +8,11 @@ from textual.app import App, ComposeResult
 from textual.containers import Container
 from textual.widgets import Static
 
-from app.engine.reply_metrics import DrafterMetrics, ReplyMetrics
-from app.engine.speed.comparison import Comparison, Standing
-from app.settings.preferences import Preferences
-from app.tui.live import Live, Second
-from app.tui.look.breakpoints import BREAKPOINTS
-from app.tui.look.themes import register_themes
+from app.engine.metrics import Comparison, DrafterMetrics, ReplyMetrics, Standing
+from app.settings.start import Preferences
+from app.tui.look import BREAKPOINTS, register_themes
 from app.tui.panel.panel import Panel
-from app.tui.store import Store
+from app.tui.store import Live, Second, Store
 from tests.fixtures.metrics import LIVE
 
 METRICS = replace(

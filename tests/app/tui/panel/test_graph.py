@@ -2,9 +2,8 @@
 
 import pytest
 
-from app.tui.live import Second
-from app.tui.panel.graph import graph
-from app.tui.panel.scale import Scale
+from app.tui.panel.graph import Scale, graph
+from app.tui.store import Second
 
 
 def drawn(rates: list[float], plain: float | None = 10.0, height: int = 3) -> list[str]:

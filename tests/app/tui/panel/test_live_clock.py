@@ -5,12 +5,11 @@ from dataclasses import replace
 import pytest
 
 from app.chat.conversation import Conversation
-from app.engine.asking.answer import Answer, Request, Stage
-from app.engine.engine_status import Loaded
-from app.engine.pooled_comparison import PooledComparison
-from app.engine.reply_metrics import DrafterMetrics
-from app.tui.live import Live
-from app.tui.panel.live_clock import LiveClock
+from app.engine.answer import Answer, Request, Stage
+from app.engine.metrics import DrafterMetrics, PooledComparison
+from app.engine.status import Loaded
+from app.tui.store import Live
+from app.tui.store_writer import LiveClock
 from decoding.sampling.distribution import SamplingSettings
 from models.reference import Reference
 from tests.fixtures.metrics import LIVE

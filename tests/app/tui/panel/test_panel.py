@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 from textual.geometry import Region
 
-from app.engine.reply_metrics import DrafterMetrics
-from app.engine.speed.comparison import Comparison, Standing
-from app.tui.live import Live, Second
-from app.tui.panel.details import start
+from app.engine.metrics import Comparison, DrafterMetrics, Standing
+from app.tui.panel.figures import start
 from app.tui.panel.terms import Helpable
+from app.tui.store import Live, Second
 from decoding.planning.parking import State
 from tests.app.tui.panel.panel_app import METRICS, MINUTE, PanelApp, live
 from tests.fixtures.screen_text import screen_text

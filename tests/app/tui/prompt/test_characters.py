@@ -10,7 +10,7 @@ from textual.app import App
 from textual.events import Key
 from textual.widgets.input import Selection
 
-from app.tui.prompt.text_fields import PrintableInput, PrintableTextArea, character_at
+from app.tui.text_fields import PrintableInput, PrintableTextArea, character_at
 from tests.fixtures.prompt_app import prompting
 
 CHARACTERS = [

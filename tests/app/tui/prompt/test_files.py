@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from app.chat.attachment import Attachment, AttachmentKind
+from app.chat.attachments import Attachment, AttachmentKind
 from app.chat.named_files import file_names, read_files
 from app.tui.prompt.completion import Completion
+from app.tui.prompt.folding import PromptText
 from app.tui.prompt.messages import Submitted
-from app.tui.prompt.prompt_text import PromptText
 from tests.fixtures.prompt_app import Prompting, prompting
 
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from app.ahead.ahead_state import AheadState
-from app.engine.engine_status import Phase, Status
-from app.settings.preferences import Preferences
-from app.settings.reading_ahead import SWITCHED_OFF
-from app.tui.prompt.prompt_text import PromptText
-from app.tui.prompt.token_counts import TokenCounts
+from app.ahead.expected import AheadState
+from app.engine.status import Phase, Status
+from app.settings.start import Preferences
+from app.settings.values import SWITCHED_OFF
+from app.tui.prompt.folding import PromptText
+from app.tui.prompt.prompt import TokenCounts
 from tests.fixtures.prompt_app import Prompting, prompting, ready
 from tests.fixtures.snapshots import compare_snapshot
 

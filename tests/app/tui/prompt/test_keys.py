@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from app.chat.attachment import Attachment, AttachmentKind
-from app.settings.preferences import Preferences
+from app.chat.attachments import Attachment, AttachmentKind
+from app.settings.start import Preferences
 from app.tui.prompt import messages
-from app.tui.prompt.prompt_text import PromptText
+from app.tui.prompt.folding import PromptText
 from tests.fixtures.prompt_app import prompting
 
 NO_PREFERENCES = Path("config.toml")

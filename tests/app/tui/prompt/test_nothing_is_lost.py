@@ -6,7 +6,7 @@ import re
 import pytest
 
 from app.tui.prompt import messages
-from app.tui.prompt.prompt_text import PromptText
+from app.tui.prompt.folding import PromptText
 from tests.fixtures.prompt_app import Prompting, prompting
 
 LINES = "a line\n" * 42

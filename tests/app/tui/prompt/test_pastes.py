@@ -3,9 +3,9 @@
 import pytest
 from textual import events
 
-from app.chat.attachment import Attachment, AttachmentKind
+from app.chat.attachments import Attachment, AttachmentKind
 from app.tui.prompt import messages
-from app.tui.prompt.attached import is_long
+from app.tui.prompt.folding import is_long
 from tests.fixtures.prompt_app import Prompting, prompting
 
 LINES = "a line\n" * 42

@@ -12,7 +12,7 @@ from textual.widgets import Input
 from app.dialogue.changes import Change, Changes
 from app.history import Chat, History
 from app.paths import Paths
-from app.tui.screens.chats_screen import ChatsScreen
+from app.tui.screens.chats import ChatsScreen
 from tests.fixtures.hostile import TEXTS
 from tests.fixtures.screen_text import screen_text
 from tests.fixtures.small_app import SmallApp, compare_screen

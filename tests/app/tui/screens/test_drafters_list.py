@@ -9,10 +9,9 @@ from typing import cast
 import pytest
 from textual.pilot import Pilot
 
+from app.drafting.choose.drafter_info import Candidate, Kind, Pair, Ranking
 from app.engine.engine import Engine
-from app.pairing.candidate import Candidate, Kind
-from app.pairing.ranking import Pair, Ranking
-from app.tui.screens.drafters_screen import DrafterChoice, DraftersScreen
+from app.tui.screens.drafters import DrafterChoice, DraftersScreen
 from backends.base import ModelError
 from models.metadata.memory_bill import Fit
 from tests.fixtures.screen_text import screen_text

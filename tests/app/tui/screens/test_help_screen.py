@@ -7,9 +7,9 @@ from textual.widget import Widget
 from textual.widgets import Static, TextArea
 
 from app.actions import ACTIONS
-from app.settings.preferences import Preferences
+from app.settings.start import Preferences
 from app.tui.panel.terms import TERMS
-from app.tui.screens.help_screen import HelpScreen
+from app.tui.screens.help import HelpScreen
 from tests.fixtures.screen_text import screen_text
 from tests.fixtures.small_app import SmallApp, compare_screen
 

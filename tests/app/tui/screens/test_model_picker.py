@@ -10,7 +10,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from app.loading.model_list import ModelList, Offered, Speed
-from app.tui.screens.models_screen import ModelsScreen
+from app.tui.screens.models import ModelsScreen
 from models.catalogue import find
 from models.metadata.memory_bill import Fit
 from tests.fixtures.screen_text import screen_text

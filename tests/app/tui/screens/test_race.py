@@ -7,15 +7,14 @@ import pytest
 from textual.pilot import Pilot
 
 from app.chat.conversation import Conversation
-from app.engine.asking.answer import Answer, Request, Stage
+from app.drafting.choose.drafter_info import Ranking
+from app.engine.answer import Answer, Request, Stage
 from app.engine.engine import Engine
-from app.engine.engine_status import Loaded, Phase, Status
 from app.engine.reply import new_reply
-from app.pairing.ranking import Ranking
+from app.engine.status import Loaded, Phase, Status
 from app.paths import Paths
-from app.tui.screens.drafters_screen import DraftersScreen
-from app.tui.screens.race_screen import RaceQuestion, RaceScreen
-from app.tui.screens.race_verdict import first_difference
+from app.tui.screens.drafters import DraftersScreen
+from app.tui.screens.race import RaceQuestion, RaceScreen, first_difference
 from backends.base import ModelError
 from decoding.sampling.distribution import SamplingSettings
 from models.reference import Reference

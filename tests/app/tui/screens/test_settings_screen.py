@@ -14,8 +14,8 @@ from app.dialogue.settings_editor import SettingsEditor
 from app.settings import file
 from app.settings.answering import Answering
 from app.settings.catalogue import Value
-from app.tui.screens.row_list import RowList
-from app.tui.screens.settings_screen import SettingsScreen
+from app.tui.screens.lists import RowList
+from app.tui.screens.settings import SettingsScreen
 from backends.base import UsageError
 from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.hostile import TEXTS

@@ -5,7 +5,7 @@ import itertools
 import pytest
 from textual import events
 
-from app.tui.terminal.inert_paste import _Parser
+from app.tui.terminal import _Parser
 
 _PASTES = [
     "plain",

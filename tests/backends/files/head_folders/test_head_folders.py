@@ -12,11 +12,11 @@ import pytest
 
 from backends.base import ModelError
 from backends.files.gguf_drafter import TrainedDrafter, TrainedKind
-from backends.files.head_folders import folder_drafter
+from backends.files.head_folders import head_folder as folder_drafter
 from backends.files.head_folders.block_layout import LayerSight, block_layout
-from backends.files.head_folders.drafted_tokens import drafted_tokens
 from backends.files.head_folders.eagle3_layout import eagle3_layout
-from backends.files.head_folders.folder_drafter import drafter_in_folder, kind_of, misfit
+from backends.files.head_folders.head_folder import drafter_in_folder, kind_of, misfit
+from backends.files.head_folders.shapes import drafted_tokens
 from backends.files.head_folders.stored_head import read_head
 from backends.files.mlx_folder import MlxFolder
 from tests.fixtures.safetensors_file import write_safetensors

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
 
 from backends.base import ModelError
-from backends.llamacpp.loading.load_checks import checked_header
+from backends.llamacpp.loading import checked_header
 from scripts.fuzzing.gguf_parts import GgufParts
 from tests.fixtures.damaged_heads import Damage, number
 from tests.fixtures.tiny.kinds import Tiny

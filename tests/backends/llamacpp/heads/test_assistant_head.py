@@ -8,9 +8,9 @@ import pytest
 pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
 
 from backends.base import CacheType, ModelError
-from decoding.drafters.model.draft_model import DraftModel
+from decoding.drafters.draft_model import DraftModel
 from decoding.sampling.sampler import Sampler
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 from tests.fixtures.tiny.head_pair import N_CTX, Opened, Pair, opened
 from tests.fixtures.tiny.kinds import Tiny
 

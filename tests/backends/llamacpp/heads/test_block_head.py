@@ -10,10 +10,10 @@ import pytest
 pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
 
 from backends.base import BlockContext, Context, Logits, ModelError
-from decoding.drafters.model.block_draft import BlockDraft
+from decoding.drafters.block_draft import BlockDraft
 from decoding.generation import Limits
 from decoding.sampling.sampler import Sampler
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 from tests.fixtures.replied import replied, said
 from tests.fixtures.tiny.dflash import BLOCK, write_dflash
 from tests.fixtures.tiny.head_pair import N_CTX, Opened, Pair, opened

@@ -13,10 +13,9 @@ pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
 from backends import llamacpp
 from backends.base import Context, Logits, ModelError
 from backends.base.parent_array import path_to
-from backends.files import rollback_depth
-from backends.llamacpp.heads.chain_context import ChainContext
-from backends.llamacpp.heads.several_layers import SeveralLayers
-from backends.llamacpp.llama_model import LlamaModel
+from backends.files import attention as rollback_depth
+from backends.llamacpp.heads.chain import ChainContext, SeveralLayers
+from backends.llamacpp.model import LlamaModel
 from tests.fixtures.tiny.beside import N_CTX, anew, beside, difference, line, read
 from tests.fixtures.tiny.head_run import PROMPT
 from tests.fixtures.tiny.kinds import Tiny, target_of

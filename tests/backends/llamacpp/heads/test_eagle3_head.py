@@ -15,9 +15,9 @@ from llama_cpp import llama_cpp as api
 from backends import llamacpp
 from backends.base import Logits, ModelError
 from backends.files.gguf_header import read_header
-from backends.llamacpp.heads.chain_context import ChainContext
-from backends.llamacpp.heads.llama_head import load_head
-from backends.llamacpp.llama_model import LlamaModel
+from backends.llamacpp.heads.chain import ChainContext
+from backends.llamacpp.heads.head import load_head
+from backends.llamacpp.model import LlamaModel
 from tests.fixtures.tiny.beside import N_CTX, anew, beside, difference, open_context, read
 from tests.fixtures.tiny.dense import write_dense
 from tests.fixtures.tiny.eagle3 import TAPS, write_eagle3

@@ -15,16 +15,14 @@ from backends import llamacpp
 from backends.base import ModelError
 from backends.engines.model_loading import load_head
 from backends.llamacpp import LlamaContext
-from backends.llamacpp.heads import (
-    assistant_head,
-    block_passes,
-    chain_context,
-    dflash_head,
-    eagle3_head,
-    final_states,
-    layer_states,
-    prediction_head,
-)
+from backends.llamacpp.heads import assistant as assistant_head
+from backends.llamacpp.heads import blocks as block_passes
+from backends.llamacpp.heads import blocks as dflash_head
+from backends.llamacpp.heads import chain as chain_context
+from backends.llamacpp.heads import head as eagle3_head
+from backends.llamacpp.heads import head as prediction_head
+from backends.llamacpp.heads import rows as final_states
+from backends.llamacpp.heads import rows as layer_states
 from tests.fixtures.tiny.pairs import Pair
 
 STEPS = (

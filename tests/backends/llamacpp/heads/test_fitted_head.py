@@ -13,10 +13,10 @@ pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
 from backends import llamacpp
 from backends.base import Context
 from backends.llamacpp import LlamaContext
-from backends.llamacpp.heads.llama_head import load_head
-from backends.llamacpp.llama_model import LlamaModel
-from decoding.drafters.model.draft_model import DraftModel
-from decoding.drafters.model.dynamic_tree import DynamicTree
+from backends.llamacpp.heads.head import load_head
+from backends.llamacpp.model import LlamaModel
+from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.dynamic_tree import DynamicTree
 from decoding.estimation.cost import TreeSize
 from decoding.generation import Limits
 from decoding.sampling.distribution import SamplingSettings

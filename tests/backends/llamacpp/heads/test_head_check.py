@@ -8,9 +8,8 @@ pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
 
 from backends.base import ModelError
 from backends.files.gguf_header import read_header
-from backends.llamacpp.head_checks.head_check import checked_head
-from backends.llamacpp.head_checks.prediction_check import predicts
-from backends.llamacpp.loading.load_checks import checked_header
+from backends.llamacpp.head_checks import checked_head, predicts
+from backends.llamacpp.loading import checked_header
 from scripts.fuzzing.gguf_parts import GgufParts
 from tests.fixtures.damaged_heads import (
     Damage,

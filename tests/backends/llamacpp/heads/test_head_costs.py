@@ -10,8 +10,8 @@ pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
 from app.learned.calibrations import CONTEXT, Calibrations
 from app.paths import Paths
 from backends.base import Context
-from decoding.estimation.block_cost import BlockCost
 from decoding.estimation.cost import DraftCost
+from decoding.estimation.draft_cost import BlockCost
 from tests.fixtures.tiny.dflash import BLOCK
 from tests.fixtures.tiny.head_pair import Opened, Pair
 

@@ -9,14 +9,13 @@ import pytest
 pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
 
 from backends.base import BlockContext
-from backends.files import rollback_depth
+from backends.files import attention as rollback_depth
 from decoding.checks.greedy_check import divergences
 from decoding.draft import Drafter
-from decoding.drafters.model.block_draft import BlockDraft
-from decoding.drafters.model.draft_model import DraftModel
-from decoding.drafters.model.of_head import drafter_of_head
+from decoding.drafters.block_draft import BlockDraft, drafter_of_head
+from decoding.drafters.draft_model import DraftModel
 from decoding.generation import Limits
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 from tests.fixtures.chance import chance
 from tests.fixtures.replied import replied, said
 from tests.fixtures.tiny.dflash import BLOCK, write_dflash

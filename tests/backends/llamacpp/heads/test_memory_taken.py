@@ -11,8 +11,7 @@ import pytest
 pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
 
 from models.metadata.head_facts import head_facts
-from models.metadata.memory_bill import bill
-from models.metadata.model_facts import facts_of
+from models.metadata.memory_bill import bill, facts_of
 from tests.fixtures.tiny.dense import write_dense
 from tests.fixtures.tiny.dflash import write_dflash
 from tests.fixtures.tiny.eagle3 import write_eagle3

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
 
 from backends.base import ModelError
-from backends.llamacpp.head_checks.head_check import checked_head
+from backends.llamacpp.head_checks import checked_head
 from tests.fixtures.tiny.kinds import Tiny
 
 NAME = "LlamaForCausalLMEagle3"

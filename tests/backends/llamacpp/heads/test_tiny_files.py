@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
 
 from backends import llamacpp
-from backends.engines.backend_names import LLAMACPP
+from backends.engines.backend_selection import LLAMACPP
 from backends.files.gguf_header import read_header
 from backends.proof.proof_process import ProofProcess, Trial
 from tests.fixtures.tiny.kinds import HEADS, MODELS, PREDICTING, Tiny

@@ -16,7 +16,7 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 from llama_cpp import llama_cpp as api
 
 from backends import llamacpp
-from backends.llamacpp.recurrent.checkpoints import MOST, Checkpoints
+from backends.llamacpp.running_state import MOST, Checkpoints
 from tests.fixtures.checkpoint_checks import (
     TEXT,
     THEN,
@@ -30,7 +30,7 @@ from tests.fixtures.checkpoint_checks import (
 )
 
 if TYPE_CHECKING:
-    from backends.llamacpp.llama_context import LlamaContext
+    from backends.llamacpp.context import LlamaContext
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_the_last_few_checkpoints_stay(context: Context) -> None:
 def test_without_memory_for_a_checkpoint_only_the_beginning_is_left(
     hybrid: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backends.llamacpp.llama_model._CHECKPOINTS_SHARE", 1 << 40)
+    monkeypatch.setattr("backends.llamacpp.model._CHECKPOINTS_SHARE", 1 << 40)
     with closing(hybrid.open(64)) as context:
         check_without_memory(context)
 

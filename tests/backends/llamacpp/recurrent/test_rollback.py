@@ -22,7 +22,7 @@ from backends.base import (
 
 pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
-from backends.llamacpp.recurrent import running_state
+from backends.llamacpp import running_state
 
 PROMPT = [40, 41, 42, 43, 44, 45, 46, 47, 48]
 DRAFT = [60, 71, 82, 93, 104, 115, 126]
@@ -157,7 +157,7 @@ def least_memory(model: Model, monkeypatch: pytest.MonkeyPatch) -> int:
     while enough - too_few > 1:
         free = (too_few + enough) // 2
         with monkeypatch.context() as patch:
-            patch.setattr("backends.llamacpp.llama_model.available_memory", partial(int, free))
+            patch.setattr("backends.llamacpp.model.available_memory", partial(int, free))
             try:
                 model.open(64).close()
             except OutOfMemoryError:
@@ -174,7 +174,7 @@ def test_where_memory_is_short_there_are_fewer_copies_or_none(
     with closing(hybrid.open(64)) as context:
         state_bytes = context.state_bytes // (1 + context.depth)
     free = least_memory(hybrid, monkeypatch) + copies * state_bytes
-    monkeypatch.setattr("backends.llamacpp.llama_model.available_memory", lambda: free)
+    monkeypatch.setattr("backends.llamacpp.model.available_memory", lambda: free)
     with closing(hybrid.open(64)) as context:
         assert context.depth == copies
         assert context.state_bytes == (1 + copies) * state_bytes

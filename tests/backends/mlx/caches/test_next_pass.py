@@ -10,8 +10,8 @@ pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from backends import mlx
 from backends.base import Warping
-from backends.mlx.mlx_context import MlxContext
-from backends.mlx.mlx_model import MlxModel
+from backends.mlx.context import MlxContext
+from backends.mlx.model import MlxModel
 
 GREEDY = Warping(0.0, 0, 1.0, 0.0)
 TEXT = [5, 9, 60, 7, 33, 41, 8]

@@ -15,14 +15,14 @@ from mlx_lm.utils import load_model
 
 from backends import mlx as backend
 from backends.base import Rollback, RollbackRefusedError
-from backends.mlx.caches.layer_caches import (
+from backends.mlx.caches import (
+    WindowKVCache,
     make_caches,
     pack,
     rollback_of,
     rollback_refusal,
     unpack,
 )
-from backends.mlx.caches.window_cache import WindowKVCache
 from tests.fixtures.mlx_models import N_VOCAB, WINDOW
 
 SIZES: dict[str, Any] = {

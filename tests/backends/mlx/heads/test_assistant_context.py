@@ -11,10 +11,10 @@ mx: Any = pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from backends import mlx
 from backends.base import Context, Logits, ModelError, Warping
-from backends.mlx.heads.mlx_head import load_head
-from decoding.drafters.model.draft_model import DraftModel
+from backends.mlx.heads.head import load_head
+from decoding.drafters.draft_model import DraftModel
 from decoding.sampling.sampler import Sampler
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 from tests.fixtures.tiny.assistant_reference import AssistantReference
 from tests.fixtures.tiny.assisted_pair import N_CTX, Assisted, MlxPair, opened
 from tests.fixtures.tiny.gemma4 import WINDOW
@@ -261,7 +261,7 @@ def test_a_failed_pass_leaves_it_as_it_was(pair: MlxPair, monkeypatch: pytest.Mo
         raise RuntimeError("no memory left")
 
     with monkeypatch.context() as patch:
-        patch.setattr("backends.mlx.heads.assistant.assistant_context.mx.eval", fail)
+        patch.setattr("backends.mlx.heads.assistant.mx.eval", fail)
         with pytest.raises(ModelError, match="no memory left"):
             pair.drafts.forward(DRAFT, 1)
     assert list(pair.drafts.tokens) == [*PROMPT, LAST]

@@ -8,9 +8,9 @@ import pytest
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from decoding.checks.greedy_check import divergences
-from decoding.drafters.model.draft_model import DraftModel
+from decoding.drafters.draft_model import DraftModel
 from decoding.generation import Limits
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 from tests.fixtures.chance import chance
 from tests.fixtures.replied import replied, said
 from tests.fixtures.tiny import head_pair

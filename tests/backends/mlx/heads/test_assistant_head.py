@@ -14,7 +14,7 @@ mx: Any = pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from backends import mlx
 from backends.base import ModelError
-from backends.mlx.heads.mlx_head import load_head
+from backends.mlx.heads.head import load_head
 from tests.fixtures.tiny.assisted_pair import Assisted, Folders, opened
 from tests.fixtures.tiny.gemma4 import ASSISTANT_WIDTH
 from tests.fixtures.tiny.gemma4_folder import write_assistant_folder

@@ -12,13 +12,13 @@ pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
 
 from backends import llamacpp, mlx
 from backends.base import Context, Logits
-from backends.files import rollback_depth
-from backends.llamacpp.heads import llama_head
-from backends.llamacpp.llama_context import LlamaContext
-from backends.mlx.heads import mlx_head
-from decoding.drafters.model.draft_model import DraftModel
+from backends.files import attention as rollback_depth
+from backends.llamacpp.context import LlamaContext
+from backends.llamacpp.heads import head as llama_head
+from backends.mlx.heads import head as mlx_head
+from decoding.drafters.draft_model import DraftModel
 from decoding.generation import Limits
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 from tests.fixtures.replied import replied, said
 from tests.fixtures.tiny.qwen35 import write_qwen35
 from tests.fixtures.tiny.qwen35_twin import write_qwen35_twin

@@ -12,12 +12,12 @@ mx: Any = pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from backends import mlx
 from backends.base import Context, DeviceSampling, Logits, ModelError, Warping
-from backends.mlx.heads.chain_context import MlxChainContext
-from backends.mlx.heads.mlx_head import load_head
+from backends.mlx.context import MlxContext
+from backends.mlx.heads.chain import MlxChainContext
+from backends.mlx.heads.head import load_head
 from backends.mlx.heads.taps import add_final_states, remove_states
-from backends.mlx.mlx_context import MlxContext
-from backends.mlx.mlx_model import MlxModel
-from decoding.drafters.model.reader import Reader
+from backends.mlx.model import MlxModel
+from decoding.drafters.base import Reader
 from tests.backends.mlx.heads.whole_text import rows_after
 from tests.fixtures.mlx_models import N_VOCAB
 from tests.fixtures.mlx_prediction import SmallPrediction

@@ -10,10 +10,10 @@ pytest.importorskip("mlx.core", reason="MLX is not installed")
 pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
 
 from backends import mlx
-from backends.llamacpp.llama_model import LlamaModel
-from backends.mlx.heads.mlx_head import load_head
+from backends.llamacpp.model import LlamaModel
+from backends.mlx.heads.head import load_head
 from decoding.generation import Limits
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 from scripts.heads import fit_eagle3
 from scripts.heads.replies import prompts
 from tests.fixtures.replied import replied, said

@@ -11,10 +11,10 @@ pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from backends.base import BlockContext, Context, Logits, ModelError
 from decoding.checks.greedy_check import divergences
-from decoding.drafters.model.block_draft import BlockDraft
+from decoding.drafters.block_draft import BlockDraft
 from decoding.generation import Limits
 from decoding.sampling.sampler import Sampler
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 from tests.fixtures.chance import chance
 from tests.fixtures.replied import replied, said
 from tests.fixtures.tiny.dflash import BLOCK

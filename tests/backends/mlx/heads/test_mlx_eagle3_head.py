@@ -12,12 +12,12 @@ mx: Any = pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from backends.base import Context, Logits, ModelError
 from backends.files.head_folders.head_folder import checked_head_folder
-from backends.mlx.heads.mlx_head import load_head
+from backends.mlx.heads.head import load_head
 from decoding.checks.greedy_check import divergences
-from decoding.drafters.model.draft_model import DraftModel
-from decoding.drafters.model.reader import Reader
+from decoding.drafters.base import Reader
+from decoding.drafters.draft_model import DraftModel
 from decoding.generation import Limits
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 from tests.fixtures.chance import chance
 from tests.fixtures.replied import replied, said
 from tests.fixtures.tiny.eagle3 import DRAFTED, OWN_WIDTH, TAPS, write_eagle3

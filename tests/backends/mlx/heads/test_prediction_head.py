@@ -15,15 +15,15 @@ mx: Any = pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from backends import mlx
 from backends.base import Context, DraftUnavailableError, Logits, ModelError, OutOfMemoryError
-from backends.mlx.heads import cache_room
-from backends.mlx.heads.mlx_head import MlxHead, load_head
-from backends.mlx.heads.prediction.prediction_weights import with_converted_norms
-from backends.mlx.mlx_context import MlxContext
-from backends.mlx.mlx_model import MlxModel
+from backends.mlx.context import MlxContext
+from backends.mlx.heads import weights as cache_room
+from backends.mlx.heads.head import MlxHead, load_head
+from backends.mlx.heads.weights import with_converted_norms
+from backends.mlx.model import MlxModel
 from decoding.checks.greedy_check import divergences
-from decoding.drafters.model.of_head import drafter_of_head
+from decoding.drafters.block_draft import drafter_of_head
 from decoding.generation import Limits
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 from tests.backends.mlx.heads.whole_text import rows_after
 from tests.fixtures.chance import chance
 from tests.fixtures.mlx_models import N_VOCAB

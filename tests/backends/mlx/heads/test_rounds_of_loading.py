@@ -11,9 +11,9 @@ import pytest
 
 mx: Any = pytest.importorskip("mlx.core", reason="MLX is not installed")
 
-from decoding.drafters.model.of_head import drafter_of_head
+from decoding.drafters.block_draft import drafter_of_head
 from decoding.sampling.sampler import Sampler
-from decoding.sampling.sampling_settings import SamplingSettings
+from decoding.sampling.settings import SamplingSettings
 from tests.fixtures.tiny.assisted_pair import Assisted, MlxPair
 from tests.fixtures.tiny.assisted_pair import opened as opened_assistant
 from tests.fixtures.tiny.twin_pair import Twin, TwinPair, opened_kind

@@ -12,13 +12,13 @@ mx: Any = pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from backends import mlx
 from backends.base import DraftUnavailableError, Warping
-from backends.base.hidden_states import HiddenStates, Rows
 from backends.base.parent_array import path_to
+from backends.heads.hidden_states import HiddenStates, Rows
+from backends.mlx import running_state as recorded_mixers
+from backends.mlx.context import MlxContext
 from backends.mlx.heads.taps import add_final_states, add_layer_states, remove_states
 from backends.mlx.layer_taps import tapped
-from backends.mlx.mlx_context import MlxContext
-from backends.mlx.mlx_model import MlxModel
-from backends.mlx.recurrent import recorded_mixers
+from backends.mlx.model import MlxModel
 from tests.fixtures.mlx_models import N_VOCAB, WINDOW
 
 LAYERS = (0, 2, 1)

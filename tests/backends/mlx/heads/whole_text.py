@@ -10,7 +10,7 @@ import mlx.core as mx
 import numpy as np
 
 from backends.base import Logits
-from backends.base.hidden_states import Rows
+from backends.heads.hidden_states import Rows
 
 
 def rows_after(

@@ -14,8 +14,8 @@ import mlx.core as mx
 
 from backends import mlx as backend
 from backends.base import ModelError, OutOfMemoryError
-from backends.mlx.loading import folder_checks
-from backends.mlx.loading.load_error import load_error
+from backends.mlx import folder_checks
+from backends.mlx.folder_checks import load_error
 from tests.backends.mlx.conftest import INDEX, SHARDS
 
 

@@ -20,11 +20,10 @@ from app.builtin_prompts import built_in_prompts
 from backends.base import ModelError, Tokenizer
 from backends.files.gguf_header import read_header
 from backends.files.mlx_gguf import PRE_TOKENIZERS
-from backends.llamacpp.llama_vocabulary import vocabulary
-from backends.mlx.loading.gguf_model import read_file, tokenizer
-from backends.mlx.loading.tokenizer_files import read_tokenizer
-from backends.mlx.mlx_tokenizer import MlxTokenizer
-from models.metadata.vocabulary_match import require_same_vocabulary
+from backends.llamacpp.loading import vocabulary
+from backends.mlx.gguf import read_file, tokenizer
+from backends.mlx.tokenizer import MlxTokenizer, read_tokenizer
+from models.metadata.identity import require_same_vocabulary
 from scripts.models.make_mlx_folder import write_tokenizer
 
 TEXTS = (

@@ -10,9 +10,9 @@ pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from backends import mlx
 from backends.base import Context
-from backends.mlx.mlx_model import MlxModel
-from backends.mlx.recurrent import recorded_mixers
-from backends.mlx.recurrent.checkpoints import MOST
+from backends.mlx import running_state as recorded_mixers
+from backends.mlx.model import MlxModel
+from backends.mlx.running_state import MOST
 from tests.fixtures.checkpoint_checks import (
     check_after_rollback,
     check_brief,
@@ -60,6 +60,6 @@ def test_the_last_few_checkpoints_stay(context: Context) -> None:
 def test_without_memory_for_a_checkpoint_only_the_beginning_is_left(
     model: MlxModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backends.mlx.mlx_context._CHECKPOINTS_SHARE", 1 << 40)
+    monkeypatch.setattr("backends.mlx.context._CHECKPOINTS_SHARE", 1 << 40)
     with closing(model.open(64)) as context:
         check_without_memory(context)

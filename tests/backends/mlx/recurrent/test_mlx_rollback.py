@@ -21,8 +21,8 @@ from backends.base import (
     RollbackRefusedError,
     Warping,
 )
-from backends.mlx.mlx_model import MlxModel
-from backends.mlx.recurrent import recorded_mixers
+from backends.mlx import running_state as recorded_mixers
+from backends.mlx.model import MlxModel
 from tests.fixtures.mlx_models import HYBRIDS, N_VOCAB
 
 SmallMlx = Callable[..., Path]
@@ -253,7 +253,7 @@ def test_a_failed_pass_leaves_an_empty_context(
         raise RuntimeError("no memory left")
 
     with monkeypatch.context() as patch:
-        patch.setattr("backends.mlx.mlx_context.evaluate", fail)
+        patch.setattr("backends.mlx.context.evaluate", fail)
         with pytest.raises(ModelError, match="could not process"):
             context.forward(DRAFT, 1)
     assert context.length == context.reachable(5) == 0

@@ -17,10 +17,9 @@ pytest.importorskip("mlx.core", reason="MLX is not installed")
 import mlx.core as mx
 
 from backends.base import Warping
-from backends.mlx.sampling import device_verification
-from backends.mlx.sampling.device_verification import Block
-from backends.mlx.sampling.device_warping import Weights, warp
-from backends.mlx.sampling.fixed_point import FRACTION_BITS, times
+from backends.mlx import device_sampling as device_verification
+from backends.mlx.device_sampling import Block
+from backends.mlx.device_warping import FRACTION_BITS, Weights, times, warp
 
 N_VOCAB = 3
 BOUND = 2.0**-26

@@ -13,9 +13,15 @@ pytest.importorskip("mlx.core", reason="MLX is not installed")
 import mlx.core as mx
 
 from backends.base import Warping
-from backends.mlx.sampling import device_verification as on_device
-from backends.mlx.sampling.device_warping import Weights, draw, warp
-from backends.mlx.sampling.fixed_point import FRACTION_BITS, PROBABILITY_BITS, fraction
+from backends.mlx import device_sampling as on_device
+from backends.mlx.device_warping import (
+    FRACTION_BITS,
+    PROBABILITY_BITS,
+    Weights,
+    draw,
+    fraction,
+    warp,
+)
 
 ROUNDING = 1e-6
 """How near to a border a number may decide otherwise in float64."""
@@ -25,7 +31,7 @@ ROWS = 2.0**-29
 
 RATIO, FRACTION = ROWS + 2.0**-28, 2.0**-31
 HEAD, SMALLEST = 2.0**-28, 2.0**-54
-"""The bounds of backends.mlx.sampling.fixed_point."""
+"""The bounds of backends.mlx.device_warping."""
 
 Floats = NDArray[np.float64]
 

@@ -11,8 +11,7 @@ pytest.importorskip("mlx.core", reason="MLX is not installed")
 import mlx.core as mx
 
 from backends.base import Warping
-from backends.mlx.sampling.device_warping import draw, warp
-from backends.mlx.sampling.fixed_point import PROBABILITY_BITS, fraction
+from backends.mlx.device_warping import PROBABILITY_BITS, draw, fraction, warp
 from decoding.sampling import distribution
 from decoding.sampling.distribution import Distribution, SamplingSettings
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from decoding.forms import DeviceLine, SampledLine, on_host
+from decoding.draft import DeviceLine, SampledLine, on_host
 
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 
@@ -16,16 +16,15 @@ import mlx.core as mx
 
 from backends import mlx
 from backends.base import ModelError, Warping
-from backends.mlx.mlx_context import MlxContext
-from backends.mlx.sampling import device_verification
-from backends.mlx.sampling.device_verification import Block
-from backends.mlx.sampling.device_warping import Weights
+from backends.mlx import device_sampling as device_verification
+from backends.mlx.context import MlxContext
+from backends.mlx.device_sampling import Block
+from backends.mlx.device_warping import Weights
 from decoding.checks.distribution_check import ReplyDistribution, exact_distribution, p_value
-from decoding.current_drafter import always
 from decoding.draft import Draft
-from decoding.drafters.model.draft_model import DraftModel
+from decoding.drafters.draft_model import DraftModel
 from decoding.events import Step
-from decoding.generation import Limits, generate
+from decoding.generation import Limits, always, generate
 from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.sampler import Sampler
 from tests.fixtures.chance import SHORT, replies

@@ -15,8 +15,8 @@ mx: Any = pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from backends import mlx
 from backends.base import DraftUnavailableError, Logits, Model
-from backends.mlx.mlx_model import MlxModel, weights_of
-from backends.mlx.self_draft.derived_model import derive
+from backends.mlx.model import MlxModel, weights_of
+from backends.mlx.self_draft import derive
 
 SmallMlx = Callable[..., Path]
 TOKENS = list(range(20, 60))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from backends.base import UsageError
-from decoding.constraint.checks.finite_schema import is_endless
+from decoding.constraint.checks import is_endless
 
 SELF: dict[str, Any] = {"$ref": "#"}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from decoding.constraint.checks.lark_depth import lark_depth
+from decoding.constraint.checks import lark_depth
 
 
 @pytest.mark.parametrize(

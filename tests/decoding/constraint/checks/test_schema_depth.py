@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.base import UsageError
-from decoding.constraint.checks.schema_depth import depth
+from decoding.constraint.checks import depth
 from decoding.constraint.compiled_grammar import compiled
 from decoding.constraint.grammar import Grammar, GrammarKind
 

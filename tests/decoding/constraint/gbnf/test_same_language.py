@@ -9,12 +9,11 @@ import pytest
 pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 from backends.base import UsageError
+from decoding.constraint import gbnf_rules as gbnf
 from decoding.constraint.compiled_grammar import compiled
-from decoding.constraint.constraint_error import ConstraintError
-from decoding.constraint.gbnf import rules as gbnf
-from decoding.constraint.gbnf.lexemes import Outline
-from decoding.constraint.grammar import Grammar, GrammarKind
-from decoding.constraint.matcher_constraint import MatcherConstraint
+from decoding.constraint.gbnf import Outline
+from decoding.constraint.grammar import ConstraintError, Grammar, GrammarKind
+from decoding.constraint.matcher import MatcherConstraint
 from tests.fixtures.engine_grammar import END, EngineGrammar, engine_grammar
 from tests.fixtures.gbnf_rows import REFUSED, ROWS
 

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from decoding.drafters.retrieval import merging
-from decoding.drafters.retrieval.corpus import Corpus
-from decoding.drafters.retrieval.forgetting import forget
+from decoding.drafters.retrieval import corpus as merging
+from decoding.drafters.retrieval.corpus import Corpus, forget
 from decoding.drafters.retrieval.segment_file import DEPTH
 from tests.fixtures.corpora import VOCABULARY, corpus_of, document, finished
 

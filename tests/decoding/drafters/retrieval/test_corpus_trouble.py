@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from decoding.drafters.retrieval.corpus import Corpus
-from decoding.drafters.retrieval.forgetting import forget
+from decoding.drafters.retrieval.corpus import Corpus, forget
 from tests.fixtures.corpora import VOCABULARY, corpus_of, document, finished
 
 TEXT = [1, 2, 3, 4, 5, 6]

@@ -15,14 +15,13 @@ import pytest
 from numpy.typing import NDArray
 
 from decoding.checks.distribution_check import exact_distribution, p_value
-from decoding.current_drafter import always
+from decoding.draft import HostLine
 from decoding.drafters.retrieval.retrieval import Retrieval
 from decoding.events import Step
-from decoding.forms import HostLine
-from decoding.generation import Limits, generate
+from decoding.generation import Limits, always, generate
 from decoding.sampling.distribution import SamplingSettings, uniform
 from decoding.verification import target_pass
-from decoding.verification.verdict import TargetRows, Verdict
+from decoding.verification.rules import TargetRows, Verdict
 from tests.fixtures.chance import SHORT, replies
 from tests.fixtures.corpora import corpus_of, document
 from tests.fixtures.replied import said

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decoding.drafters.retrieval import suffix_order as module
-from decoding.drafters.retrieval.suffix_order import suffix_order
+from decoding.drafters.retrieval import segment_file as module
+from decoding.drafters.retrieval.segment_file import suffix_order
 from tests.fixtures.corpora import finished
 
 LARGE = 0xFFFF_FFFF

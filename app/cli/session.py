@@ -1,0 +1,114 @@
+"""A session on the command line: opened with a status line, its answers printed as they come."""
+
+from collections.abc import Callable, Generator
+from contextlib import closing, contextmanager
+from threading import Event
+
+from app.chat.conversation import USUAL, ReplyOptions
+from app.cli.terminal import stderr, stdout
+from app.cli.terminal.interrupt import deferred, interruptible
+from app.engine import session_opening
+from app.engine.metrics import reply_metrics
+from app.engine.reply import Reply
+from app.engine.session import Session
+from app.loading.session_options import DEFAULT_CONTEXT, SessionOptions
+from app.paths import Paths
+from app.tui import wording
+from backends.base import PassStoppedError
+from backends.base.pass_stop import stopping_passes
+from backends.chat.chat_template import Prompt
+from decoding.events import FinishReason, Prefill
+from decoding.sampling.settings import SamplingSettings
+
+
+def open_session(
+    session_options: SessionOptions,
+    usual_context: int = DEFAULT_CONTEXT,
+    *,
+    every_form: bool = False,
+) -> Session:
+    """Load models and drafters with a status line; the first Ctrl-C stops at the next phase.
+
+    Raises:
+        SpecchatError: an option cannot be satisfied, or the model cannot run.
+        KeyboardInterrupt: the user interrupted it.
+    """
+    with phases() as (notify, stop):
+        paths = Paths.of_this_user()
+        session = session_opening.open_session(
+            session_options, paths, notify, usual_context, every_form=every_form
+        )
+        if stop.is_set():
+            session.close()
+    return session
+
+
+@contextmanager
+def phases() -> Generator[tuple[Callable[[str], None], Event], None, None]:
+    """Yield a function that shows a phase of long work, and the event of an interrupt.
+
+    The first Ctrl-C sets the event, and the work ends at its next phase or within a pass.
+
+    Raises:
+        KeyboardInterrupt: the user interrupted it.
+    """
+    try:
+        with deferred() as stop:
+
+            def notify(text: str) -> None:
+                if stop.is_set():
+                    raise KeyboardInterrupt
+                stderr.status(text)
+
+            with stopping_passes(stop.is_set):
+                yield notify, stop
+    except PassStoppedError as stopped:
+        raise KeyboardInterrupt from stopped
+    except KeyboardInterrupt as interrupt:
+        stderr.note("\n".join(getattr(interrupt, "__notes__", [])))
+        raise
+    finally:
+        stderr.clear_status()
+
+
+_ENDINGS = {
+    FinishReason.LENGTH: "cut at --max-tokens",
+    FinishReason.CONTEXT: "the context is full",
+    FinishReason.CANCELLED: "stopped",
+}
+
+
+def stats_line(session: Session, reply: Reply) -> str:
+    """Measured figures of a reply that ended, and how it ended if not by itself."""
+    figures = wording.stats(reply_metrics(session, reply)) or "no tokens"
+    end = _ENDINGS.get(reply.finish_reason) if reply.finish_reason else None
+    return f"[{wording.SEPARATOR.join(filter(None, [figures, end]))}]"
+
+
+def stream_answer(
+    session: Session,
+    prompt: Prompt,
+    settings: SamplingSettings,
+    max_tokens: int,
+    reply: Reply,
+    options: ReplyOptions = USUAL,
+    *,
+    shown: bool = True,
+) -> None:
+    """Generate a reply, printing its text as it comes if shown; the first Ctrl-C stops it.
+
+    Raises:
+        ModelError: the engine failed; reply holds what was generated before.
+    """
+    with (
+        interruptible() as stop,
+        closing(
+            session.stream(prompt, settings, max_tokens, reply, stop.is_set, options)
+        ) as stream,
+    ):
+        for event, added in stream:
+            if isinstance(event, Prefill):
+                stderr.status(f"reading the prompt: {event.done:,} of {event.total:,} tokens")
+            elif added and shown:
+                stderr.clear_status()
+                stdout.write(added)

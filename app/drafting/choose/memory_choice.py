@@ -1,0 +1,432 @@
+"""Memory divided between a model that does not fit and its drafters, and the speed to expect."""
+
+import math
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from app.drafting.choose.candidates import unopened
+from app.drafting.choose.drafter_info import Candidate, Kind, Target
+from app.drafting.choose.pair_knowledge import share_of
+from app.drafting.draft_spec import DraftSpec, head_beside
+from app.drafting.drafter_node import SELF, DrafterNode
+from app.drafting.model_source import drafter_backend, drafter_runner
+from app.learned.acceptance_memory import AcceptanceMemory
+from app.learned.calibrations import Calibrations
+from app.learned.speeds import (
+    PlainReplies,
+    disk_speed,
+    gpu_bandwidth,
+    known_disk_speed,
+    processor_bandwidth,
+)
+from app.learned.store import run_key
+from app.loading.pass_time import (
+    Contender,
+    ReadRates,
+    Split,
+    SplitRates,
+    SplitReads,
+    best_split,
+    pass_seconds,
+    split_seconds,
+)
+from app.loading.placement import GpuPlanner, GpuRoom, MemoryPlan, stream_plan, with_drafter
+from app.loading.select import facts_before
+from app.loading.session_options import DEFAULT_CONTEXT, SessionOptions
+from app.loading.streaming import Outlook, Share
+from app.paths import Paths
+from backends.base import ModelError, OutOfMemoryError
+from backends.engines.backend_selection import LLAMACPP
+from backends.engines.engine_facts import expected_runner, quantized, tenths
+from backends.files.gguf_drafter import TrainedDrafter, TrainedKind
+from backends.hardware.host import physical_cores
+from backends.streaming.disk_speed import DiskSpeed
+from backends.streaming.weight_plan import WeightLayout, lock_plan, weight_layout
+from decoding.estimation.acceptance import POSITION_PRIOR, TRAINED_PRIOR
+from decoding.estimation.cost import CostModel
+from models.metadata.head_facts import head_facts
+from models.metadata.identity import fingerprint, stored_bytes
+from models.metadata.memory_bill import ModelFacts, bill, facts_of
+from models.metadata.trained_drafters import drafter_of
+from models.reference import HubReference, Reference
+from models.self_draft.recipe import Recipe, weights_made
+from models.self_draft.self_draft_store import SelfDrafts
+
+_OWN = Recipe("q4_0")
+"""Stands for the recipe of `self` until the model is loaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamContenders:
+    """Drafters for a model that streams: those that a spec names, or those on this machine.
+
+    own: the recipe of `self`.
+    """
+
+    reference: Reference
+    facts: ModelFacts
+    spec: DraftSpec
+    options: SessionOptions
+    paths: Paths
+    n_ctx: int
+    own: Recipe = _OWN
+
+    def all(self, memory_bandwidth: float) -> Iterator[Contender]:
+        """Those whose acceptance is known or can be assumed. memory_bandwidth: bytes a second."""
+        memory = AcceptanceMemory(self.reference.path, self.paths)
+        seen = [self.reference.path.resolve()]
+        for candidate in self._candidates(memory):
+            if candidate.path is None or candidate.path.resolve() in seen:
+                continue
+            seen.append(candidate.path.resolve())
+            with suppress(ModelError, OSError):
+                yield from self._contender(candidate, memory, memory_bandwidth)
+
+    @property
+    def named_bytes(self) -> int:
+        """Memory of the drafter models that the spec names, as far as it is known.
+
+        That of a self-drafter which is not made yet is estimated.
+        """
+        sizes: list[int] = []
+        for node in self.spec.nodes:
+            for reference in self._references(node):
+                with suppress(ModelError):
+                    if isinstance(reference, Reference):
+                        facts = self._facts_of(reference.path)
+                    else:
+                        facts = facts_before(reference)
+                    if facts is not None:
+                        sizes.append(self._memory(facts))
+            for own in node.self_drafters:
+                with suppress(ModelError, OSError):
+                    sizes.append(self._memory(self._own_facts(own.recipe or self.own)))
+        return sum(sizes)
+
+    def _candidates(self, memory: AcceptanceMemory) -> Iterator[Candidate]:
+        if self.spec.is_automatic:
+            target = Target(self.reference, self.facts, backend=self.options.backend)
+            yield from unopened(target, self.paths, memory)
+            yield from map(_own_candidate, self._made())
+            return
+        for node in self.spec.nodes:
+            for reference in self._references(node):
+                if isinstance(reference, Reference):
+                    path = reference.path
+                    size = stored_bytes(path)
+                    yield Candidate(reference.name, None, None, "", path, read_bytes=size)
+            yield from self._named_own(node)
+
+    def _references(self, node: DrafterNode) -> Iterator[Reference | HubReference]:
+        """Models of a node; for own layers, which are left out, those beside the model."""
+        own = self.reference.path
+        for reference in node.references:
+            if not isinstance(reference, Reference) or reference.path != own:
+                yield reference
+            elif beside := head_beside(TrainedKind.NEXT_TOKEN_LAYERS, own, is_alone=True):
+                yield Reference(beside.name, beside)
+
+    def _named_own(self, node: DrafterNode) -> Iterator[Candidate]:
+        """Self-drafters of a node that were made before."""
+        for own in node.self_drafters:
+            for path in self._made(own.recipe or self.own):
+                yield replace(_own_candidate(path), name=own.name)
+
+    def _made(self, recipe: Recipe | None = None) -> list[Path]:
+        """Self-drafters of the model that were made before; recipe: None for all."""
+        try:
+            made = SelfDrafts(self.paths.self_drafts).all_made(self.reference.path)
+        except OSError:
+            return []
+        slug = recipe.of_weights.slug if recipe else None
+        return [path for path in made if slug in (None, _slug(path))]
+
+    def _own_facts(self, recipe: Recipe) -> ModelFacts:
+        """Facts of a self-drafter, with an estimated size unless it was made before.
+
+        The model itself with fewer experts needs only a context.
+        """
+        if not recipe.of_weights.text:
+            return replace(self.facts, weight_bytes=0)
+        for path in self._made(recipe):
+            return facts_of(path)
+        return replace(self.facts, weight_bytes=weights_made(self.reference.path, recipe))
+
+    def _contender(
+        self, candidate: Candidate, memory: AcceptanceMemory, bandwidth: float
+    ) -> Iterator[Contender]:
+        """A candidate with its figures; nothing if no acceptance can be assumed of it."""
+        path, options = candidate.path, self.options
+        assert path is not None
+        facts, head = self._facts_of(path), self._head(path)
+        variant, longest = (head.kind.variant, head.longest) if head else ("", 0)
+        share = share_of(memory.recall(fingerprint(path, variant)))
+        is_related = candidate.kind is Kind.SAME_VOCABULARY or facts.n_vocab == self.facts.n_vocab
+        if share is None and not is_related:
+            return
+        runner = drafter_runner(path, options.backend, options.threads, options.gpu_layers)
+        calibrations = Calibrations(self.paths, lambda _: None)
+        known = calibrations.known_drafter(path, runner, variant, longest)
+        weights = facts.read_bytes or candidate.read_bytes or facts.weight_bytes
+        read = weights / max(longest, 1)
+        prior = TRAINED_PRIOR if head else POSITION_PRIOR
+        yield Contender(
+            candidate.name,
+            self._memory(facts),
+            known.of_token if known else read / bandwidth,
+            prior if share is None else share,
+            is_measured=share is not None,
+        )
+
+    def _facts_of(self, path: Path) -> ModelFacts:
+        """Facts of a drafter's file, which may be a head."""
+        if self._head(path) is not None:
+            return head_facts(path, self.reference.path)
+        return facts_of(path, drafter_backend(path, self.options.backend))
+
+    def _head(self, path: Path) -> TrainedDrafter | None:
+        """The head in a drafter's file; None if that is a model."""
+        found = drafter_of(path) if path.is_file() else None
+        is_head = found is not None and (found.is_alone or path == self.reference.path)
+        return found if is_head else None
+
+    def _memory(self, facts: ModelFacts) -> int:
+        return bill(facts, min(self.n_ctx, facts.context_limit or self.n_ctx)).total
+
+
+def _own_candidate(path: Path) -> Candidate:
+    name = f"{SELF}:{_slug(path)}"
+    return Candidate(name, Kind.SELF, None, path.name, path, read_bytes=path.stat().st_size)
+
+
+def _slug(path: Path) -> str:
+    """Name of the recipe of a self-drafter's file."""
+    return path.stem.partition("-")[2].rpartition("-")[0]
+
+
+_LEAST_SECONDS = 1e-6
+"""Of a pass, where less is expected than nothing."""
+
+_DRAFT = 16
+"""Tokens of the draft whose cost is told where its gain is unknown."""
+
+
+def planned_stream(
+    reference: Reference,
+    facts: ModelFacts,
+    spec: DraftSpec,
+    options: SessionOptions,
+    paths: Paths,
+    usual: int,
+    free: int,
+) -> tuple[MemoryPlan, Outlook]:
+    """Divide memory between a model's weights and its drafters, and tell what to expect.
+
+    A drafter that was not measured with this model is credited with the prior acceptance of drafter
+    models for the division, and with nothing in the outlook. free: bytes of memory. Takes up to two
+    seconds if the disk or the memory was not measured before.
+
+    Raises:
+        OutOfMemoryError: context and working memory alone do not fit.
+        ModelError: the model's file cannot be read.
+    """
+    planned = stream_plan(reference.name, facts, options.ctx, usual, free)
+    budget = planned.lock_bytes or 0
+    contenders = StreamContenders(reference, facts, spec, options, paths, planned.n_ctx)
+    layout = weight_layout(reference.path)
+    disk = disk_speed(reference.path, paths)
+    memory = processor_bandwidth(options.threads or physical_cores(), paths)
+    if disk is None or memory is None:
+        chosen = with_drafter(planned, contenders.named_bytes)
+        return chosen, Outlook(_share(layout, chosen), disk)
+    rates = ReadRates(disk.bytes_per_second, memory.bytes_per_second)
+    best = _best(contenders, budget, layout, rates)
+    taken = best.drafter.memory_bytes if best.drafter else 0
+    chosen = with_drafter(planned, taken if spec.is_automatic else contenders.named_bytes)
+    share = _share(layout, chosen)
+    ran = measured_rate(
+        reference.path, options, 0, share.streamed / max(layout.bytes_per_token, 1), paths
+    )
+    rate = ran or 1.0 / rates.seconds(share.streamed, layout.bytes_per_token)
+    is_claimed = best.drafter is not None and best.drafter.is_measured
+    outlook = Outlook(share, disk, rate, best if is_claimed else None, draft_cost(best))
+    return chosen, outlook
+
+
+def best_room(contenders: StreamContenders, budget: int, costs: CostModel, held: int) -> int:
+    """Bytes of a budget, for drafters and held weights, that the best drafter takes.
+
+    costs: of the model's passes, measured while so many bytes were held. What a pass over one token
+    reads more or less with another share is estimated from the disk's speed.
+
+    Raises:
+        ModelError: the model's file cannot be read.
+    """
+    path, options, paths = contenders.reference.path, contenders.options, contenders.paths
+    disk = known_disk_speed(path, paths)
+    memory = processor_bandwidth(options.threads or physical_cores(), paths)
+    if disk is None or memory is None:
+        return 0
+    rates = ReadRates(disk.bytes_per_second, memory.bytes_per_second)
+    expected = pass_seconds(weight_layout(path), budget, rates)
+    then = expected(budget - held, 1)
+
+    def seconds(drafter_bytes: int, n_tokens: int) -> float:
+        if n_tokens > costs.largest:
+            return math.inf
+        return max(costs.seconds(n_tokens) + expected(drafter_bytes, 1) - then, _LEAST_SECONDS)
+
+    best = best_split(contenders.all(memory.bytes_per_second), seconds, budget)
+    return best.drafter.memory_bytes if best.drafter else 0
+
+
+def expected_streaming_rate(path: Path, free: int, memory: float, paths: Paths) -> float | None:
+    """Tokens a second of a model that streams without a drafter; None where nothing was measured.
+
+    free: bytes of memory; memory: bytes read from it per second. Reads headers, measures nothing.
+    """
+    disk = known_disk_speed(path, paths)
+    if disk is None:
+        return None
+    with suppress(ModelError):
+        planned = stream_plan(path.name, facts_of(path), None, DEFAULT_CONTEXT, free)
+        layout, budget = weight_layout(path), planned.lock_bytes or 0
+        rates = ReadRates(disk.bytes_per_second, memory)
+        return 1.0 / pass_seconds(layout, budget, rates)(0, 1)
+    return None
+
+
+def _best(
+    contenders: StreamContenders, budget: int, layout: WeightLayout, rates: ReadRates
+) -> Split:
+    """The division of a budget with the most tokens per second."""
+    seconds = pass_seconds(layout, budget, rates)
+    return best_split(contenders.all(rates.memory), seconds, budget)
+
+
+def _share(layout: WeightLayout, planned: MemoryPlan) -> Share:
+    divided = lock_plan(layout, planned.lock_bytes or 0)
+    return Share(divided.locked_bytes, divided.read_bytes_per_token)
+
+
+def measured_rate(
+    path: Path, options: SessionOptions, gpu_layers: int, streamed: float, paths: Paths
+) -> float | None:
+    """Tokens a second of plain decoding when a similar share streamed; None if it never did.
+
+    gpu_layers: as the engine counts them. streamed: share of the bytes that a token reads.
+    """
+    runner = expected_runner(LLAMACPP, options.threads, gpu_layers)
+    cache_type = quantized(options.cache_type)
+    runner = replace(runner, streamed_tenths=tenths(streamed), cache_type=cache_type)
+    try:
+        file = paths.plain_replies / f"{run_key(path, '', runner)}.json"
+    except OSError:
+        return None
+    return PlainReplies.at(file).rate
+
+
+def draft_cost(best: Split) -> str:
+    """What a draft takes whose gain is unknown, in words; empty where the gain is known."""
+    drafter = best.drafter
+    if drafter is None or drafter.is_measured:
+        return ""
+    seconds = _DRAFT * drafter.draw_seconds
+    return (
+        f"a draft of {_DRAFT} tokens by {drafter.name} takes about {seconds:.2g} s, and its gain "
+        "is not measured yet"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SplitChoice:
+    """Divides one model and its drafters between GPUs, memory and, if it streams, disk."""
+
+    reference: Reference
+    spec: DraftSpec
+    options: SessionOptions
+    paths: Paths
+    planner: GpuPlanner
+    streams: bool
+
+    def plan(self) -> tuple[MemoryPlan, Outlook | None]:
+        """The plan, and what to expect: None if all layers go to GPUs or the engine decides.
+
+        A drafter is given up if what it displaces fits nowhere else. Takes up to two seconds if
+        the disk or the memory was not measured before.
+
+        Raises:
+            OutOfMemoryError: the processor's part does not fit in memory.
+            ModelError: the model's file cannot be read.
+        """
+        first = self._planned(self.planner, 0)
+        if first.split is None:
+            return first, None
+        disk = disk_speed(self.reference.path, self.paths) if self.streams else None
+        rates = self._rates(disk)
+        best = self._best(first, rates) if rates else None
+        taken = best.drafter.memory_bytes if best and best.drafter else 0
+        if not self.spec.is_automatic:
+            taken = self._contenders(first).named_bytes
+        chosen = first
+        with suppress(OutOfMemoryError):
+            chosen = replace(self._beside(first, taken), usual=first.usual)
+        return chosen, self._outlook(chosen, disk, rates, best)
+
+    def _planned(self, planner: GpuPlanner, reserved: int) -> MemoryPlan:
+        return planner.streamed(reserved) if self.streams else planner.plan(reserved)
+
+    def _beside(self, first: MemoryPlan, reserved: int) -> MemoryPlan:
+        """The plan beside drafters, which never take from the context."""
+        return self._planned(replace(self.planner, asked=first.n_ctx), reserved)
+
+    def _rates(self, disk: DiskSpeed | None) -> SplitRates | None:
+        """Rates at which a pass reads; None if one of them is unknown."""
+        memory = processor_bandwidth(self.options.threads or physical_cores(), self.paths)
+        gpu = gpu_bandwidth()
+        if memory is None or gpu is None or (self.streams and disk is None):
+            return None
+        of_disk = disk.bytes_per_second if disk else math.inf
+        return SplitRates(ReadRates(of_disk, memory.bytes_per_second), gpu.bytes_per_second)
+
+    def _best(self, first: MemoryPlan, rates: SplitRates) -> Split:
+        """The drafter to hold on GPUs."""
+        room = sum(max(one, 0) for one in GpuRoom(self.planner.gpus).usable)
+        seconds = split_seconds(lambda taken: self._beside(first, taken), rates)
+        return best_split(self._contenders(first).all(rates.gpu), seconds, room)
+
+    def _contenders(self, first: MemoryPlan) -> StreamContenders:
+        """Drafters for GPUs, of which those that are named for the processor take nothing."""
+        nodes = tuple(node for node in self.spec.nodes if not node.on_processor)
+        facts, spec = self.planner.facts, replace(self.spec, nodes=nodes)
+        return StreamContenders(self.reference, facts, spec, self.options, self.paths, first.n_ctx)
+
+    def _outlook(
+        self,
+        chosen: MemoryPlan,
+        disk: DiskSpeed | None,
+        rates: SplitRates | None,
+        best: Split | None,
+    ) -> Outlook:
+        split = chosen.split
+        assert split is not None
+        reads = SplitReads.of(chosen)
+        held = split.beside.weight_bytes
+        if chosen.lock_bytes is not None:
+            held = lock_plan(split.beside, chosen.lock_bytes).locked_bytes
+        rate = 1.0 / rates.seconds(reads) if rates else None
+        streamed = reads.streamed / max(self.planner.layout.bytes_per_token, 1)
+        ran = measured_rate(
+            self.reference.path, self.options, split.gpu_layers, streamed, self.paths
+        )
+        is_claimed = best is not None and best.drafter is not None and best.drafter.is_measured
+        return Outlook(
+            Share(held, reads.streamed),
+            disk,
+            ran or rate,
+            best if is_claimed else None,
+            draft_cost(best) if best else "",
+            split,
+        )

@@ -1,1 +1,0 @@
-"""Drafters that exist for one reply only."""

@@ -1,1 +1,0 @@
-"""Parsing of `--draft`."""

@@ -1,0 +1,191 @@
+"""A request, and its answer on the way from the engine's thread to the thread that asked."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from threading import Event as Flag
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from app.chat.conversation import USUAL, Conversation, Infill, RawText, ReplyOptions
+from app.engine.reply import START, Piece, Reply
+from backends.chat.message import Tool
+from backends.chat.reply_form import PLAIN
+from decoding.events import Event, FinishReason, Prefill, Step, TokenLogprob
+from decoding.sampling.settings import SamplingSettings
+
+if TYPE_CHECKING:
+    from app.engine.metrics import ReplyMetrics
+    from app.engine.session import Session
+    from backends.base import SpecchatError
+    from backends.chat.chat_template import Prompt
+
+
+class Stage(StrEnum):
+    """Progress of an answer."""
+
+    QUEUED = "queued"
+    READING = "reading"
+    ANSWERING = "answering"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A conversation to answer, and how.
+
+    partial: the beginning of an answer to continue. begun: the tokens that spell it, as far as they
+    are known. draft: the drafters of this answer alone, for comparing answers; None for the
+    session's. chat: its number in the history, None if not saved.
+    text: what is continued in place of the conversation. tools: those that the model may call.
+    may_drop: whether the oldest turns are left out where the context is too short; if not, that is
+    an error. program: the name of the program that asks over HTTP, "" if the user does.
+    """
+
+    conversation: Conversation
+    settings: SamplingSettings
+    max_tokens: int
+    partial: str = ""
+    begun: tuple[int, ...] = ()
+    draft: str | None = None
+    chat: int | None = None
+    options: ReplyOptions = USUAL
+    text: RawText | Infill | None = None
+    tools: tuple[Tool, ...] = ()
+    may_drop: bool = True
+    program: str = ""
+
+
+class Answer:
+    """An answer that the engine's thread writes and another thread reads, and may stop.
+
+    The tokens and their text are those of the reply that the session fills.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.stage = Stage.QUEUED
+        self.asked_at = 0.0
+        """When it was asked for, by time.perf_counter()."""
+        self.read: tuple[int, int] = (0, 0)
+        """Prompt tokens read so far, and in all."""
+        self.dropped = 0
+        """Oldest turns left out of the prompt, as they no longer fit the context."""
+        self.note = ""
+        self.model = ""
+        """Name of the model that answers, known once its turn has come."""
+        self.form = PLAIN
+        """What the reply may be made of, known once its prompt is read."""
+        self.metrics: ReplyMetrics | None = None
+        self.error: SpecchatError | None = None
+        self._reply: Reply | None = None
+        self.prepared: tuple[Session, Prompt] | None = None
+        """Its prompt where that was built, and the session it was built for; the engine's thread
+        alone reads it."""
+        self._taken = START
+        self._claim = Lock()
+        """Acquired once and never released: by the engine's thread when its turn comes, or by
+        whoever stops it before that. The one who has it finishes the answer."""
+        self._stop = Flag()
+        self._done = Flag()
+        self._on_change: Callable[[], None] = _ignore
+
+    def listen(self, on_change: Callable[[], None]) -> None:
+        """Have a function called on the engine's thread after each event and at the end.
+
+        Whoever stops an answer that still waits for its turn calls it at the end. It must not
+        block, nor raise. One listener at a time.
+        """
+        self._on_change = on_change
+        if self.is_done:
+            on_change()
+
+    def stop(self) -> None:
+        """Request its end after the current step; the text so far is kept.
+
+        While it waits for its turn, it ends at once, and will never be answered.
+        """
+        self._stop.set()
+        if self.claim():
+            self._end()
+
+    def claim(self) -> bool:
+        """Become the one who finishes it; False if another thread is."""
+        return self._claim.acquire(blocking=False)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether its end was requested."""
+        return self._stop.is_set()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it is complete, stopped or failed."""
+        return self._done.is_set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for its end; False after a timeout."""
+        return self._done.wait(seconds)
+
+    @property
+    def text(self) -> str:
+        """Text of the reply so far."""
+        return self._reply.text if self._reply else ""
+
+    @property
+    def reply(self) -> Reply | None:
+        """The reply, which the engine's thread goes on to fill; None before its prompt is known."""
+        return self._reply
+
+    def take_pieces(self) -> list[Piece]:
+        """Text added since the last call, one piece for equal neighbours; for one reader."""
+        if self._reply is None:
+            return []
+        added, self._taken = self._reply.pieces_after(self._taken)
+        return added
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """Tokens of the reply so far."""
+        return tuple(self._reply.token_ids) if self._reply else ()
+
+    @property
+    def whole_token_ids(self) -> tuple[int, ...]:
+        """Tokens of the whole answer so far, with those of the beginning that it continues."""
+        return (*self._reply.begun, *self._reply.token_ids) if self._reply else self.request.begun
+
+    @property
+    def logprobs(self) -> tuple[TokenLogprob, ...]:
+        """Log probabilities of the tokens so far, if they were asked for."""
+        return tuple(self._reply.logprobs) if self._reply else ()
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """Why generation ended; None while it runs, and after an error."""
+        return self._reply.finish_reason if self._reply else None
+
+    def begin(self, reply: Reply) -> None:
+        """Publish a reply that is about to be generated."""
+        self._reply = reply
+
+    def on_event(self, event: Event) -> None:
+        """Follow the progress of the reply."""
+        if isinstance(event, Prefill):
+            self.read = (event.done, event.total)
+        elif isinstance(event, Step):
+            self.stage = Stage.ANSWERING
+        self._on_change()
+
+    def finish(self) -> None:
+        """Mark it as done; for the engine's thread, if it has claimed it."""
+        self.prepared = None
+        self._end()
+
+    def _end(self) -> None:
+        self.stage = Stage.DONE
+        self._done.set()
+        self._on_change()
+
+
+def _ignore() -> None:
+    """What is done where nobody listens."""

@@ -1,0 +1,288 @@
+"""What the engine's session does between answers: reading ahead, saving, indexing, measuring."""
+
+import shutil
+import time
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+
+from app.ahead.certain_tokens import CertainTokens
+from app.ahead.piece_reader import PieceReader
+from app.ahead.reading_ahead import AheadPorts, ReadingAhead
+from app.chat.attachments import in_full
+from app.drafting.drafter_building import open_corpus
+from app.engine.jobs import IdleWork
+from app.engine.session import Session
+from app.history import History, HistoryError
+from app.history.records import Version
+from app.history.store import open_history
+from app.learned.calibrations import Calibrations
+from app.loading.loaded_files import LoadedFiles
+from app.paths import Paths
+from app.prompt_cache.saved_states import SavedStates
+from app.prompt_cache.state_keeper import KeptStates, StateKeeper, memory_bound
+from app.settings.in_effect import may_index
+from backends.base import PassStoppedError, SpecchatError, UsageError
+from backends.chat.chat_template import ChatTemplate, plain_form
+from backends.chat.message import Message
+from decoding.drafters.retrieval.corpus import Corpus
+from decoding.drafters.retrieval.segment_file import Document, Note
+
+MOST_TOKENS = 10_000_000
+"""Most tokens in the index, of the latest chats: 80 MB on disk."""
+
+_BATCH_TOKENS = 1 << 18
+"""Tokens indexed at once when many chats are new."""
+
+_INDEX_AFTER_SECONDS = 1.0
+"""Idle time before indexing begins: an answer is saved by then."""
+
+
+class Indexing:
+    """Indexes chats with a model's tokenizer and template, on the engine's thread."""
+
+    def __init__(self, corpus: Corpus, template: ChatTemplate, paths: Paths) -> None:
+        self._corpus = corpus
+        self._template = template
+        self._paths = paths
+        self._work: Generator[None, None, None] | None = None
+        self._is_due = True
+        self._is_over = False
+        self._news: list[str] = []
+
+    @classmethod
+    def of(cls, session: Session) -> "Indexing":
+        """Index for a session's vocabulary; deletes all indexes if the user turned them off.
+
+        Raises:
+            SpecchatError: the settings cannot be read.
+        """
+        paths = session.paths
+        indexing = cls(open_corpus(paths, session.model), session.template, paths)
+        if not may_index(paths):
+            indexing.close()
+            indexing._is_over = True
+            shutil.rmtree(paths.retrieval, ignore_errors=True)
+        return indexing
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there may be chats to index."""
+        return not self._is_over and (self._is_due or self._work is not None)
+
+    def changed(self) -> None:
+        """Report that the history has changed."""
+        self._is_due = True
+
+    def news(self) -> str:
+        """Return each message for the user once."""
+        messages = "; ".join([*self._news, *self._corpus.faults])
+        self._news.clear()
+        self._corpus.faults.clear()
+        return messages
+
+    def due_in(self, idle: float) -> float | None:
+        """Seconds until it begins, after so many idle ones; None if there is nothing to index."""
+        return _INDEX_AFTER_SECONDS - idle if self.is_due else None
+
+    def run(self, is_wanted: Callable[[], bool]) -> None:
+        """Index until all is done or is_wanted, called every few milliseconds, returns False."""
+        try:
+            while self.is_due and is_wanted():
+                if self._work is None:
+                    self._is_due = False
+                    self._work = self._catch_up()
+                if next(self._work, self) is self:
+                    self._work = None
+        except HistoryError:  # another process may be writing; retried later
+            self._work = None
+        except Exception as error:  # an error of the index must not stop answers
+            self._work = None
+            self._is_over = True
+            self._news.append(f"earlier chats are no longer indexed: {_reason(error)}")
+
+    def close(self) -> None:
+        """Stop and close the files; unwritten chats are indexed at the next start."""
+        if self._work is not None:
+            self._work.close()
+        self._corpus.close()
+
+    def _catch_up(self) -> Generator[None, None, None]:
+        """Remove deleted chats, index new ones, the latest first, and merge segments."""
+        if not self._paths.history.exists():
+            self._corpus.forget_all_but(())
+            return
+        with closing(open_history(self._paths, repairs=False)) as history:
+            versions = history.versions()
+            self._corpus.refresh()
+            self._corpus.tidy()
+            self._corpus.forget_all_but([version.number for version in versions])
+            yield from self._corpus.check()
+            yield from self._index(history, versions)
+            yield from self._corpus.merge()
+            # A chat removed meanwhile may have been indexed after it was forgotten.
+            remaining = [version.number for version in history.versions()]
+            self._is_due = self._corpus.forget_all_but(remaining) or self._is_due
+
+    def _index(self, history: History, versions: list[Version]) -> Generator[None, None, None]:
+        """Index new and changed chats, up to MOST_TOKENS in total."""
+        indexed = self._corpus.notes()
+        room = MOST_TOKENS
+        kept: set[int] = set()
+        batch: list[Document] = []
+        for version in versions:
+            fresh: list[Document] = []
+            note, length = indexed.get(version.number, (None, 0))
+            if note is None or note.stamp != version.stamp:
+                fresh = [self._document(history, version)]
+                length = len(fresh[0].tokens)
+                yield
+            room -= length
+            if room < 0:
+                break
+            kept.add(version.number)
+            batch += fresh
+            if sum(len(document.tokens) for document in batch) >= _BATCH_TOKENS:
+                yield from self._corpus.add(batch)
+                batch = []
+        if batch:
+            yield from self._corpus.add(batch)
+        self._corpus.keep(kept)
+
+    def _document(self, history: History, version: Version) -> Document:
+        """The tokens of a chat, by the model's template unless that refuses it."""
+        messages = [
+            Message(saved.role, in_full(saved.text, saved.attachments))
+            for saved in history.path(version.number)
+            if saved.text
+        ]
+        try:
+            prompt = self._template.prompt(messages)
+        except UsageError:  # another model's chat
+            prompt = self._template.raw(plain_form(messages))
+        tokens = np.array(prompt.tokens, np.uint32)
+        return Document(Note(version.number, version.stamp, version.updated, time.time()), tokens)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or type(error).__name__
+    return str(error) if isinstance(error, SpecchatError) else type(error).__name__
+
+
+_MEASURE_AFTER_SECONDS = 20.0
+"""Idle time before it begins: a measured pass cannot be stopped. A guess; not measured."""
+
+_LOOK_AGAIN_SECONDS = 60.0
+"""Time after which it is asked again whether anything may be measured."""
+
+_SLOWEST_SECONDS = 0.1
+"""Longest plain step: passes over 16 tokens then keep a request waiting for less than a second. A
+guess; not measured."""
+
+
+class Calibrating:
+    """Measures costs that are uncertain, or have drifted, so that the next start need not.
+
+    may_measure: why nothing may be measured now, "" if it may.
+    """
+
+    def __init__(self, session: Session, may_measure: Callable[[], str]) -> None:
+        self._session = session
+        self._may_measure = may_measure
+        self._is_due = True
+        self._not_before = 0.0
+
+    def changed(self) -> None:
+        """Note that a reply has corrected the costs."""
+        self._is_due = True
+
+    def due_in(self, idle: float) -> float | None:
+        """Seconds until it begins, after so many idle ones; None if there is nothing to measure."""
+        if not self._is_due or not self._is_possible:
+            return None
+        return max(_MEASURE_AFTER_SECONDS - idle, self._not_before - time.monotonic())
+
+    @property
+    def _is_possible(self) -> bool:
+        """Whether drafts are planned by measured costs, and passes are short."""
+        drafting, info = self._session.drafting, self._session.model.info
+        if drafting.controller is None or drafting.costs_file is None:
+            return False
+        is_slow = drafting.controller.costs.seconds(1) > _SLOWEST_SECONDS
+        return not (is_slow or info.streamed_bytes_per_token)
+
+    def run(self, is_wanted: Callable[[], bool]) -> None:
+        """Measure what the next start would, unless is_wanted returns False before a pass."""
+        if self._may_measure():
+            self._not_before = time.monotonic() + _LOOK_AGAIN_SECONDS
+            return
+        session, self._is_due = self._session, False
+        calibrations = Calibrations(session.paths, lambda _: None)
+        try:
+            is_new = calibrations.improve_target(session.model, session.context, is_wanted)
+        except PassStoppedError:
+            self._is_due = True
+        except Exception:  # the next start measures it, and tells of errors
+            return
+        else:
+            if is_new:  # replies would delete it again, as theirs have drifted from older ones
+                session.drafting = replace(session.drafting, costs_file=None)
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveSession:
+    """A session, its idle work (the first four that follow), and its files."""
+
+    session: Session
+    reading: ReadingAhead
+    keeper: StateKeeper
+    indexing: Indexing
+    calibrating: Calibrating
+    files: LoadedFiles
+
+    @classmethod
+    def of(cls, session: Session, ports: AheadPorts) -> Self:
+        """Take over a session; it is closed if that fails.
+
+        Raises:
+            SpecchatError: the settings cannot be read.
+        """
+        with ExitStack() as stack:
+            stack.callback(session.close)
+            states = SavedStates(session.paths.saved_states)
+            kept = KeptStates(memory_bound(session.paths))
+            keeper = StateKeeper(session.model.info, session.context, states, kept)
+            files = LoadedFiles.of(session.model.info.path)
+            reading = _reading(session, keeper, ports)
+            calibrating = Calibrating(session, ports.may_read)
+            active = cls(session, reading, keeper, Indexing.of(session), calibrating, files)
+            stack.pop_all()
+        return active
+
+    @property
+    def idle_work(self) -> tuple[IdleWork, ...]:
+        """Work for the time between requests, the most urgent first."""
+        return self.reading, self.keeper, self.indexing, self.calibrating
+
+    def answered(self) -> None:
+        """Note that the context, the history and the costs of passes have changed."""
+        self.keeper.answered()
+        self.indexing.changed()
+        self.calibrating.changed()
+
+    def close(self) -> None:
+        """Save what is worth it and free everything."""
+        with ExitStack() as stack:  # each, whatever the others raise
+            for part in (self.session, self.keeper, self.indexing, self.reading):
+                stack.callback(part.close)
+
+
+def _reading(session: Session, keeper: StateKeeper, ports: AheadPorts) -> ReadingAhead:
+    context = session.context
+    reader = PieceReader(context, lambda: session.drafting.controller)
+    certain = CertainTokens(session.template, context.n_ctx)
+    return ReadingAhead(ports, context, certain, reader, keeper, session.paths)

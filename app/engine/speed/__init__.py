@@ -1,1 +1,0 @@
-"""How a speed compares with plain decoding."""

@@ -1,0 +1,114 @@
+"""What the engine tells any thread: frozen snapshots of its state, and errors in words."""
+
+import contextlib
+import traceback
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Self
+
+from app.ahead.expected import AheadState
+from app.paths import Paths
+from backends.base import ModelInfo, SpecchatError
+from backends.base.safe_files import make_private_folder, write_whole
+
+if TYPE_CHECKING:
+    from app.engine.session import Session
+    from app.loading.model_list import Reach
+    from models.reference import Reference
+
+_ENGINES = {"llamacpp": "llama.cpp", "mlx": "MLX"}
+
+
+def where_it_runs(info: ModelInfo) -> str:
+    """Engine and device of a model, in words."""
+    engine, device = _ENGINES[info.backend], info.device.partition(":")[0]
+    if info.backend == "mlx" or device.startswith("GPU"):
+        return f"{engine} {device}"
+    threads = "1 thread" if info.threads == 1 else f"{info.threads} threads"
+    return f"{engine} {device}, {threads}"
+
+
+class Phase(StrEnum):
+    """What the engine is doing."""
+
+    LOADING = "loading"
+    READY = "ready"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A loaded model with its drafters."""
+
+    reference: "Reference"
+    info: ModelInfo
+    context_size: int
+    drafters: tuple[str, ...]
+    missing: str
+    """Requested drafters that are not available, and why."""
+    notes: tuple[str, ...]
+    load_seconds: float
+    bandwidth: float | None
+    """Memory bandwidth of the device in bytes per second, None if it was not measured."""
+    plain_rate: float | None = None
+    """Tokens a second of plain decoding: the best ever measured here."""
+
+    @classmethod
+    def of(cls, session: "Session") -> Self:
+        """Snapshot of a session."""
+        drafting = session.drafting
+        return cls(
+            session.reference,
+            session.model.info,
+            session.context.n_ctx,
+            tuple(drafting.names),
+            drafting.missing,
+            (*session.notes, *drafting.notes),
+            session.load_seconds,
+            session.bandwidth.bytes_per_second if session.bandwidth else None,
+            session.plain_replies.rate or session.drafting.plain_rate,
+        )
+
+    @property
+    def name(self) -> str:
+        """Name of the model."""
+        return self.reference.name
+
+    @property
+    def reach(self) -> "Reach | None":
+        """What this model tells of the speed of others; None before its own is known.
+
+        One that streams tells nothing of them.
+        """
+        if self.info.streamed_bytes_per_token:
+            return None
+        from app.loading.model_list import Reach
+
+        return Reach.measured(self.bandwidth, self.plain_rate, self.info.bytes_read_per_token)
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A snapshot of the engine; text: progress, or an announcement.
+
+    ahead: how much of the next request is read already, None while none is expected. program: the
+    program that is answered over HTTP, "" while none is.
+    """
+
+    phase: Phase
+    text: str = ""
+    loaded: Loaded | None = None
+    error: SpecchatError | None = None
+    ahead: AheadState | None = None
+    program: str = ""
+
+
+def crash_report(error: Exception, paths: Paths) -> SpecchatError:
+    """Convert an internal error into one to show, and keep its traceback in the data folder."""
+    remedy = "Please report this."
+    with contextlib.suppress(OSError):
+        make_private_folder(paths.data)
+        write_whole(paths.last_error, "".join(traceback.format_exception(error)))
+        remedy = f"Please report this; the details are in {paths.last_error}"
+    return SpecchatError("an internal error", repr(error), remedy)

@@ -1,0 +1,296 @@
+"""How fast memory, disks and plain decoding are here, kept on disk."""
+
+import hashlib
+import math
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Self, cast
+
+from app.learned.store import loaded_key, run_key
+from app.paths import Paths
+from backends.base import ModelInfo, OutOfMemoryError
+from backends.engines.backend_selection import LLAMACPP, MLX
+from backends.engines.engine_facts import Runner, bandwidth_of_mlx, gpus
+from backends.hardware.bandwidth import Bandwidth, measured_on_cpu, of_gpu
+from backends.hardware.host import processor_name
+from backends.streaming.disk_speed import DiskSpeed, measured_disk_speed
+from models.bounded_files import change_object, read_object, write_object
+from models.metadata.identity import stamp
+
+
+def memory_bandwidth(info: ModelInfo, paths: Paths) -> Bandwidth | None:
+    """Bandwidth of the device that runs a model; None if it cannot be measured, or for several."""
+    if info.gpu_layers is not None:
+        return None
+    if info.device.startswith("GPU"):
+        return mlx_bandwidth(paths) if info.backend == MLX else gpu_bandwidth()
+    return processor_bandwidth(info.threads, paths)
+
+
+def processor_bandwidth(threads: int, paths: Paths, *, again: bool = False) -> Bandwidth | None:
+    """Bandwidth of the processor with this many threads, None if memory is too short to measure."""
+
+    def measure() -> Bandwidth | None:
+        try:
+            return measured_on_cpu(threads)
+        except OutOfMemoryError:
+            return None
+
+    return _cached(f"{processor_name()} {threads}", measure, paths, again=again)
+
+
+def gpu_bandwidth() -> Bandwidth | None:
+    """Nominal bandwidth of the GPUs that llama.cpp uses; None if unknown, or where they differ."""
+    names = {gpu.name for gpu in gpus(LLAMACPP)}
+    return of_gpu(*names) if len(names) == 1 else None
+
+
+def mlx_bandwidth(paths: Paths, *, again: bool = False) -> Bandwidth | None:
+    """Bandwidth of MLX's device, None if memory is too short to measure."""
+    return _cached(f"{processor_name()} {MLX}", bandwidth_of_mlx, paths, again=again)
+
+
+def _cached(
+    device: str, measure: Callable[[], Bandwidth | None], paths: Paths, *, again: bool
+) -> Bandwidth | None:
+    """The highest bandwidth measured on a device; measures it the first time, or again.
+
+    A measurement can only be too low, as other programs use memory too.
+    """
+    name = hashlib.sha256(device.encode()).hexdigest()[:16]
+    path = paths.bandwidth / f"{name}.json"
+    cached = _parsed_bandwidth(read_object(path))
+    if cached is not None and not again:
+        return cached
+    measured = measure()
+    if measured is None or (cached and cached.bytes_per_second >= measured.bytes_per_second):
+        return cached
+    write_object(path, {"bytes_per_second": measured.bytes_per_second, "source": measured.source})
+    return measured
+
+
+def _parsed_bandwidth(entry: dict[str, Any]) -> Bandwidth | None:
+    rate, source = entry.get("bytes_per_second"), entry.get("source")
+    if isinstance(rate, float) and 0.0 < rate < math.inf and isinstance(source, str):
+        return Bandwidth(rate, source)
+    return None
+
+
+_MOST_DISKS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    device: int
+    speed: DiskSpeed
+
+
+def disk_speed(model: Path, paths: Paths) -> DiskSpeed | None:
+    """Speed of reading a model's file, measured in under two seconds unless it was before.
+
+    None if it cannot be measured.
+    """
+    try:
+        key, device = stamp(model), model.stat().st_dev
+    except OSError:
+        return None
+    known = _entries(read_object(paths.disk_speeds)).get(key)
+    if known is not None:
+        return known.speed
+    measured = measured_disk_speed(model)
+    if measured is not None:
+        _keep(key, _Entry(device, measured), paths)
+    return measured
+
+
+def known_disk_speed(model: Path, paths: Paths) -> DiskSpeed | None:
+    """Speed measured before on a model's file, else on the last file of its disk; None if none."""
+    try:
+        key, device = stamp(model), model.stat().st_dev
+    except OSError:
+        return None
+    entries = _entries(read_object(paths.disk_speeds))
+    if key in entries:
+        return entries[key].speed
+    beside = [entry.speed for entry in entries.values() if entry.device == device]
+    return beside[-1] if beside else None
+
+
+def _keep(key: str, entry: _Entry, paths: Paths) -> None:
+    def changed(before: dict[str, Any]) -> dict[str, Any]:
+        entries = {**_entries(before), key: entry}
+        return {name: _record(entries[name]) for name in list(entries)[-_MOST_DISKS:]}
+
+    change_object(paths.disk_speeds, changed)
+
+
+def _record(entry: _Entry) -> dict[str, Any]:
+    rate, source = entry.speed.bytes_per_second, entry.speed.source
+    return {"device": entry.device, "bytes_per_second": rate, "source": source}
+
+
+def _entries(record: dict[str, Any]) -> dict[str, _Entry]:
+    parsed = {key: _parsed_entry(value) for key, value in record.items()}
+    return {key: entry for key, entry in parsed.items() if entry is not None}
+
+
+def _parsed_entry(value: Any) -> _Entry | None:
+    """Entry of a record, None if it is malformed."""
+    try:
+        device, source = int(value["device"]), str(value["source"])
+        rate = float(value["bytes_per_second"])
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+    return _Entry(device, DiskSpeed(rate, source)) if 0.0 < rate < math.inf else None
+
+
+SCHEMA = 1
+ENOUGH_PLAIN_STEPS = 48
+"""Plain steps of a reply whose speed is kept; the reply may draft beside them."""
+
+_MOST_REPLIES = 24
+"""Replies kept: the latest ones, as the load of a machine changes."""
+
+_UNKNOWN = 0.05
+"""Relative noise and spread of a model that is new here."""
+
+_FEW = 4
+"""Replies from which noise is known; the unknown spread counts as many."""
+
+_DEVIATIONS = 1.645
+"""Upper decile of the absolute values of normally distributed ones, in standard deviations."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlainReply:
+    """The plain steps of a reply: tokens a second, and the bytes that a token read.
+
+    noise: relative standard error that its rate would have over one second.
+    """
+
+    rate: float
+    bytes_per_token: int
+    noise: float
+
+    @property
+    def traffic(self) -> float:
+        """Bytes read per second: comparable between replies in short and long contexts."""
+        return self.rate * self.bytes_per_token
+
+
+@dataclass(frozen=True, slots=True)
+class PlainReplies:
+    """The latest replies of a model on one engine build, device and number of threads."""
+
+    path: Path | None
+    """None where they cannot be kept."""
+    replies: tuple[PlainReply, ...] = ()
+    best: float = 0.0
+    """Most tokens a second that were measured here; 0 before the first measurement."""
+
+    @classmethod
+    def of(cls, info: ModelInfo, paths: Paths) -> Self:
+        """Replies of a loaded model in earlier sessions."""
+        try:
+            return cls.at(paths.plain_replies / f"{loaded_key(info)}.json")
+        except OSError:
+            return cls(None)
+
+    @classmethod
+    def at(cls, path: Path) -> Self:
+        """Replies in a file, none if it cannot be read."""
+        stored = read_object(path)
+        return cls(path, _parsed_replies(stored), _best(stored))
+
+    def with_reply(self, reply: PlainReply) -> Self:
+        """Add a reply, and those that other processes saved; a failure to save is ignored."""
+        return self._with((reply,), reply.rate)
+
+    def with_measured(self, rate: float) -> Self:
+        """Take a rate into account that was measured without a reply, such as at load."""
+        return self if rate <= (self.rate or 0.0) else self._with((), rate)
+
+    def _with(self, new: tuple[PlainReply, ...], rate: float) -> Self:
+        if self.path is None:
+            return type(self)(None, (*self.replies, *new)[-_MOST_REPLIES:], max(self.best, rate))
+
+        def changed(value: dict[str, Any]) -> dict[str, Any]:
+            replies = (*_parsed_replies(value), *new)[-_MOST_REPLIES:]
+            return {
+                "schema": SCHEMA,
+                "replies": [[r.rate, r.bytes_per_token, r.noise] for r in replies],
+                "best": max(_best(value), rate),
+            }
+
+        stored = change_object(self.path, changed)
+        return type(self)(self.path, _parsed_replies(stored), _best(stored))
+
+    @property
+    def rate(self) -> float | None:
+        """Tokens a second of plain decoding: the best ever measured; None without a measurement.
+
+        A measurement can only be too low, as other programs run too.
+        """
+        return max([self.best, *(reply.rate for reply in self.replies)]) or None
+
+    @property
+    def noise(self) -> float:
+        """Relative standard error of the speed over one second within a reply.
+
+        The upper quartile of the replies, as noise comes in bursts. With it, and a reply's own
+        noise where that is larger, 96 % of 1,440 speedups were right within their error, on two
+        processors that other programs used too (scripts/measure_speedup_error.py).
+        """
+        noises = [reply.noise for reply in self.replies]
+        return _UNKNOWN if len(noises) < _FEW else statistics.quantiles(noises, n=4)[-1]
+
+    @property
+    def spread(self) -> float:
+        """Relative standard deviation between the speeds of replies that follow each other.
+
+        For answers compared one after the other, as in a race; slow drift of the load is no part
+        of it.
+        """
+        logs = [math.log(reply.traffic) for reply in self.replies]
+        changes = [abs(later - earlier) for earlier, later in pairwise(logs)]
+        if len(changes) < 2:
+            return _UNKNOWN
+        upper = statistics.quantiles(changes, n=10, method="inclusive")[-1]
+        measured = upper / _DEVIATIONS / math.sqrt(2.0)
+        squares = len(changes) * measured**2 + _FEW * _UNKNOWN**2
+        return math.sqrt(squares / (len(changes) + _FEW))
+
+
+def rate_beside(path: Path, info: ModelInfo, paths: Paths) -> float | None:
+    """Tokens a second that a model reached on what runs the loaded model info; None if unknown."""
+    try:
+        key = run_key(path, "", replace(Runner.of(info), streamed_tenths=0))
+    except OSError:
+        return None
+    return PlainReplies.at(paths.plain_replies / f"{key}.json").rate
+
+
+def _best(value: dict[str, Any]) -> float:
+    """The best rate of a file: the stored one, or that of its replies."""
+    stored: Any = value.get("best") if value.get("schema") == SCHEMA else None
+    is_sound = isinstance(stored, float) and 0.0 < stored < math.inf
+    return max([stored if is_sound else 0.0, *(reply.rate for reply in _parsed_replies(value))])
+
+
+def _parsed_replies(value: dict[str, Any]) -> tuple[PlainReply, ...]:
+    """Replies of a file; malformed ones are left out."""
+    stored: Any = value.get("replies") if value.get("schema") == SCHEMA else None
+    replies: list[PlainReply] = []
+    for entry in cast("list[Any]", stored)[-_MOST_REPLIES:] if isinstance(stored, list) else []:
+        try:
+            rate, count, noise = entry
+            reply = PlainReply(float(rate), int(count), float(noise))
+        except (TypeError, ValueError, OverflowError):
+            continue
+        sound = 0.0 < reply.rate < math.inf and 0.0 <= reply.noise < math.inf
+        if sound and 0 < reply.bytes_per_token < 1 << 62:
+            replies.append(reply)
+    return tuple(replies)

@@ -1,0 +1,222 @@
+"""Loads models, each only after it ran in a child process without a crash."""
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from app.loading.placement import SMALLEST_CONTEXT, GpuRoom, GpuSplit, fullest_split
+from app.loading.session_options import DEFAULT_CONTEXT
+from app.paths import Paths
+from backends.base import CacheType, Context, Head, Model, ModelError, Vocabulary
+from backends.engines.backend_selection import AUTO, LLAMACPP, MLX, backend_for
+from backends.engines.engine_facts import expected_runner, quantized, separate_gpus
+from backends.engines.model_loading import load, load_head, vocabulary
+from backends.hardware.host import available_memory
+from backends.proof.proof_process import ProofProcess, Trial
+from backends.streaming.weight_plan import weight_layout
+from models.bounded_files import change_object, read_object
+from models.metadata.identity import model_files, stamp, stored_bytes
+from models.metadata.memory_bill import facts_of
+from models.metadata.trained_drafters import drafter_of
+
+SCHEMA = 1
+_SOME_LAYERS = re.compile(r"\d+ layers$")
+"""How many fit on a GPU changes with what other programs take of it; one proof holds for all."""
+
+MOST = 1000
+"""Most proofs kept; a tuning adds a few dozen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proofs:
+    """The record of proofs in a file; damaged entries are ignored."""
+
+    file: Path
+
+    def hold(self, key: str) -> bool:
+        """Whether a proof of a model is recorded."""
+        return key in _keys(read_object(self.file))
+
+    def add(self, key: str) -> None:
+        """Record a proof; the oldest are dropped."""
+
+        def added(before: dict[str, Any]) -> dict[str, Any]:
+            keys = [other for other in _keys(before) if other != key]
+            return {"schema": SCHEMA, "proven": [*keys, key][-MOST:]}
+
+        change_object(self.file, added)
+
+
+def proof_key(trial: Trial) -> str:
+    """Identity of a model's files and of the engine, device and options that run them.
+
+    Raises:
+        ModelError: a file is missing, or the engine cannot be started.
+    """
+    try:
+        heads = _files(trial.head) if trial.head else []
+        stamps = [stamp(file) for file in (*_files(trial.path), *heads)]
+    except OSError as error:
+        raise ModelError(f"cannot read {trial.proven}", error.strerror or str(error)) from error
+    runner = expected_runner(trial.backend, trial.threads, trial.gpu_layers)
+    device = _SOME_LAYERS.sub("some layers", runner.device)
+    settings = (runner.engine, device, trial.experts, trial.vocabulary_only)
+    settings += ("streams",) if trial.streams else ()
+    settings += (f"cache {one}",) if (one := quantized(trial.cache_type)) else ()
+    settings += ("own head",) if _brings_head(trial) else ()
+    identity = os.fsencode("\n".join(map(str, (*stamps, *settings))))
+    return hashlib.sha256(identity).hexdigest()[:32]
+
+
+def _brings_head(trial: Trial) -> bool:
+    """Whether the proof of a model runs its own next-token layers too."""
+    if trial.vocabulary_only or trial.streams:
+        return False
+    with suppress(ModelError):  # the proof tells what is wrong
+        found = drafter_of(trial.path)
+        return found is not None and not found.is_alone
+    return False
+
+
+def _files(path: Path) -> list[Path]:
+    """All files that an engine may read."""
+    if not path.is_dir():
+        return model_files(path)
+    return sorted(file for file in path.iterdir() if file.is_file())
+
+
+def _keys(record: dict[str, Any]) -> list[str]:
+    keys = record.get("proven") if record.get("schema") == SCHEMA else None
+    return [str(key) for key in cast("list[Any]", keys)] if isinstance(keys, list) else []
+
+
+def fitting_layers(path: Path, backend: str) -> int | None:
+    """Layers to put on GPUs, as the engine counts them; None for all, or where that is unknown.
+
+    Raises:
+        ModelError: the file is missing or damaged, or the engine cannot be started.
+    """
+    split = split_here(path, backend)
+    return None if split is None or split.is_whole else split.gpu_layers
+
+
+def split_here(path: Path, backend: str) -> GpuSplit | None:
+    """Division of a model between GPUs and processor; None without GPUs whose memory is known.
+
+    All layers go to GPUs if they fit with the smallest context; otherwise as many as fit with the
+    usual one.
+
+    Raises:
+        ModelError: the file is missing or damaged, or the engine cannot be started.
+    """
+    gpus = separate_gpus(backend, None)
+    if not gpus:
+        return None
+    facts, layout = facts_of(path, backend), weight_layout(path)
+    room = GpuRoom(tuple(gpu.free_bytes or 0 for gpu in gpus))
+    limit = facts.context_limit or DEFAULT_CONTEXT
+    split = fullest_split(layout, facts, min(SMALLEST_CONTEXT, limit), room)
+    if split.is_whole:
+        return split
+    return fullest_split(layout, facts, min(DEFAULT_CONTEXT, limit), room)
+
+
+@dataclass(frozen=True, slots=True)
+class ProvenModels:
+    """Loads models for the whole app.
+
+    notify: receives a status line while a model is checked; an exception it raises stops the check.
+    with_room: entered while a child process holds the model.
+    """
+
+    paths: Paths
+    notify: Callable[[str], None]
+    with_room: Callable[[], AbstractContextManager[None]] = nullcontext
+
+    def load(
+        self,
+        path: Path,
+        threads: int | None,
+        gpu_layers: int | None,
+        wanted: str = AUTO,
+        experts: int | None = None,
+        lock_bytes: int | None = None,
+        cache_type: CacheType | None = None,
+        beside: Model | None = None,
+    ) -> Model:
+        """Load a model with the backend for it, as model_loading.load does.
+
+        gpu_layers: None for all that fit on the GPUs.
+
+        Raises:
+            UsageError: the wanted backend cannot run the model, or lacks an option.
+            ModelError: the model cannot be loaded, or crashed or hung in the child process.
+        """
+        backend = backend_for(path, wanted)
+        streams = lock_bytes is not None or beside is not None
+        if gpu_layers is None and not streams:
+            gpu_layers = fitting_layers(path, backend)
+        trial = Trial(
+            path, backend, threads, gpu_layers, experts, streams=streams, cache_type=cache_type
+        )
+        if self._prove(trial):
+            self.notify(f"loading {path.name}")
+        return load(path, threads, gpu_layers, backend, experts, lock_bytes, cache_type, beside)
+
+    def load_head(self, path: Path, target: Model, context: Context) -> Head:
+        """Load a head that drafts for a loaded model, as model_loading.load_head does.
+
+        It runs in a child process before, beside its model on the processor. Where there is no
+        memory for the model a second time, the comparison of their headers has to do.
+
+        Raises:
+            DraftUnavailableError: it cannot be run beside this model.
+            ModelError: it cannot be loaded, or crashed or hung in the child process.
+        """
+        info = target.info
+        layers = 0 if info.backend == LLAMACPP else None
+        trial = Trial(info.path, info.backend, info.threads, layers, head=path)
+        is_own = path == info.path  # which is run in the proof of the model
+        if not is_own and _held_twice(trial) < available_memory():
+            self._prove(trial)
+        self.notify(f"loading {path.name}")
+        return load_head(path, target, context)
+
+    @contextmanager
+    def vocabulary(self, path: Path) -> Generator[Vocabulary, None, None]:
+        """Load only the vocabulary of a model; valid within the block.
+
+        Raises:
+            ModelError: the model cannot be read, or crashed or hung in the child process.
+        """
+        backend = backend_for(path, MLX if path.is_dir() else LLAMACPP)
+        self._prove(Trial(path, backend, vocabulary_only=True))
+        with vocabulary(path) as loaded:
+            yield loaded
+
+    def _prove(self, trial: Trial) -> bool:
+        """Run a model in a child process; False if a proof is recorded."""
+        proofs, key = Proofs(self.paths.proofs), proof_key(trial)
+        if proofs.hold(key):
+            return False
+        status = f"checking {trial.proven.name}"
+        self.notify(status)
+        with self.with_room(), closing(ProofProcess()) as process:
+            process.prove(trial, _bytes(trial), lambda: self.notify(status))
+        proofs.add(key)
+        return True
+
+
+def _bytes(trial: Trial) -> int:
+    """Bytes of all files of a trial."""
+    return stored_bytes(trial.path) + (stored_bytes(trial.head) if trial.head else 0)
+
+
+def _held_twice(trial: Trial) -> int:
+    """Bytes that a child may take: weights are mapped, and copied where they are rearranged."""
+    return 2 * _bytes(trial)

@@ -1,0 +1,167 @@
+"""How long a pass takes with weights on disk or GPUs, and what memory is then worth most for."""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Self
+
+from app.loading.placement import MemoryPlan
+from backends.base import OutOfMemoryError
+from backends.streaming.weight_plan import LockPlan, WeightLayout, lock_plan
+from decoding.draft import MOST_DRAFTED
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRates:
+    """Bytes per second that a pass reads: from the disk of the model's file, and from memory."""
+
+    disk: float
+    memory: float
+
+    def seconds(self, streamed: int, token_bytes: int, n_tokens: int = 1) -> float:
+        """Seconds of a pass that reads so many bytes from disk.
+
+        token_bytes: all bytes that one token reads, wherever they lie. max(streamed / disk,
+        token_bytes / memory) + (n_tokens - 1) * token_bytes / memory: the disk reads ahead while
+        weights are computed, and the slower of the two decides. A further token takes at most as
+        long as reading its weights from memory once more; an upper bound, as tokens share what is
+        read. On two busy cores a token took about twice as long (docs/start/larger-than-memory.md).
+        """
+        whole = token_bytes / self.memory
+        return max(streamed / self.disk, whole) + (n_tokens - 1) * whole
+
+
+def pass_seconds(
+    layout: WeightLayout, budget: int, rates: ReadRates
+) -> Callable[[int, int], float]:
+    """Seconds of a pass, by the bytes of the budget that a drafter takes and the pass's tokens.
+
+    budget: bytes of memory for held weights and a drafter together. Of a mixture of experts, a pass
+    reads from disk those that its tokens choose.
+    """
+    plans: dict[int, LockPlan] = {}
+    token_bytes = layout.bytes_per_token
+
+    def seconds(drafter_bytes: int, n_tokens: int) -> float:
+        if drafter_bytes not in plans:
+            plans[drafter_bytes] = lock_plan(layout, budget - drafter_bytes)
+        return rates.seconds(plans[drafter_bytes].read_bytes(n_tokens), token_bytes, n_tokens)
+
+    return seconds
+
+
+@dataclass(frozen=True, slots=True)
+class SplitReads:
+    """Bytes that a pass over one token reads: on GPUs, from disk and from the machine's memory."""
+
+    on_gpu: int
+    streamed: int
+    held: int
+
+    @classmethod
+    def of(cls, planned: MemoryPlan) -> Self:
+        """Those of a plan with a split."""
+        split, streamed = planned.split, 0
+        assert split is not None
+        if planned.lock_bytes is not None:
+            streamed = lock_plan(split.beside, planned.lock_bytes).read_bytes_per_token
+        return cls(split.read, streamed, split.beside.bytes_per_token - streamed)
+
+
+@dataclass(frozen=True, slots=True)
+class SplitRates:
+    """Bytes per second that a pass reads: those of the processor's part, and of GPUs' memory."""
+
+    beside: ReadRates
+    gpu: float
+
+    def seconds(self, reads: SplitReads, n_tokens: int = 1) -> float:
+        """Seconds of a pass: GPUs and processor compute one after the other, so their times add up.
+
+        ReadRates.seconds(streamed, streamed + held, n_tokens) + n_tokens * on_gpu / gpu. An upper
+        bound, as tokens share what is read.
+        """
+        of_processor = self.beside.seconds(reads.streamed, reads.streamed + reads.held, n_tokens)
+        return of_processor + n_tokens * reads.on_gpu / self.gpu
+
+
+def split_seconds(
+    planned: Callable[[int], MemoryPlan], rates: SplitRates
+) -> Callable[[int, int], float]:
+    """Seconds of a pass, by the bytes of GPUs that a drafter takes and the pass's tokens.
+
+    planned: the plan by these bytes; where it raises OutOfMemoryError, a pass takes forever.
+    """
+    known: dict[int, SplitReads | None] = {}
+
+    def seconds(drafter_bytes: int, n_tokens: int) -> float:
+        if drafter_bytes not in known:
+            known[drafter_bytes] = _reads(planned, drafter_bytes)
+        reads = known[drafter_bytes]
+        return math.inf if reads is None else rates.seconds(reads, n_tokens)
+
+    return seconds
+
+
+def _reads(planned: Callable[[int], MemoryPlan], drafter_bytes: int) -> SplitReads | None:
+    """Reads beside a drafter; None if what it displaces on GPUs fits nowhere else."""
+    try:
+        return SplitReads.of(planned(drafter_bytes))
+    except OutOfMemoryError:
+        return None
+
+
+LONGEST = 1 + MOST_DRAFTED
+"""Tokens of a pass considered at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A drafter that could be held in memory.
+
+    draw_seconds: for one drafted token. acceptance: share of its tokens that are accepted;
+    is_measured: with this very model, else it is a prior.
+    """
+
+    name: str
+    memory_bytes: int
+    draw_seconds: float
+    acceptance: float
+    is_measured: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The best use of memory. drafter: None if weights alone are held; rate: tokens per second.
+
+    length: drafted tokens of a pass.
+    """
+
+    drafter: Contender | None
+    length: int
+    rate: float
+
+
+def best_split(
+    contenders: Iterable[Contender], seconds: Callable[[int, int], float], budget: int
+) -> Split:
+    """The drafter and draft length with the most tokens per second.
+
+    seconds: of a pass, by the bytes that a drafter takes from held weights, and by its tokens.
+    budget: bytes for held weights and a drafter together; larger drafters are left out. Expected
+    tokens of a pass are 1 + a + ... + a^length for an acceptance a (Leviathan et al. 2023, "Fast
+    inference from transformers via speculative decoding", eq. 1). Of equals the first one wins,
+    and no drafter at all before any.
+    """
+    best = Split(None, 0, 1.0 / seconds(0, 1))
+    for one in contenders:
+        if one.memory_bytes > budget:
+            continue
+        expected = joint = 1.0
+        for length in range(1, LONGEST):
+            joint *= one.acceptance
+            expected += joint
+            spent = seconds(one.memory_bytes, length + 1) + length * one.draw_seconds
+            if expected / spent > best.rate:
+                best = Split(one, length, expected / spent)
+    return best

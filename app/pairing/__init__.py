@@ -1,1 +1,0 @@
-"""Which drafter suits a model on this machine: candidates, rankings, tuning."""

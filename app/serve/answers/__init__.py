@@ -1,1 +1,0 @@
-"""Answers of the engine on the event loop of the server, one after the other."""

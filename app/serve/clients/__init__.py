@@ -1,1 +1,0 @@
-"""What to paste into other programs so that they use the server."""

@@ -1,0 +1,1 @@
+"""The dialects in which programs ask, a file each."""

@@ -1,0 +1,539 @@
+"""Anthropic's messages, and the count of their tokens."""
+
+import asyncio
+import json
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Annotated, Literal, cast
+
+from pydantic import Field
+from pydantic_core import from_json
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from app.chat.conversation import Conversation, ReplyOptions
+from app.engine.answer import Answer, Request
+from app.engine.status import Loaded
+from app.serve.dialect import (
+    AskedReply,
+    Begun,
+    Delta,
+    Ended,
+    EndReason,
+    Frame,
+    Json,
+    ReasoningDelta,
+    ReplyEvent,
+    ReplyWriter,
+    TextDelta,
+    ToolArguments,
+    ToolCallBegun,
+)
+from app.serve.incoming import json_body, until_gone
+from app.serve.refusal import RefusalKind, RefusedError, invalid
+from app.serve.reply_reader import refusal_of
+from app.serve.request_body import Fields, Items, Lenient, asked_sampling, read_body
+from app.serve.served_engine import ServedEngine
+from app.serve.server_options import MOST_STOP_CHARACTERS, MOST_STOPS
+from app.serve.tools.offered_tools import OfferedTools, offered_tools
+from app.serve.tools.open_calls import finite, loads_finite
+from app.settings.answering import Answering
+from backends.base import PromptTooLongError, SpecchatError
+from backends.chat.message import Message, Tool, ToolCall
+from decoding.constraint.grammar import Grammar, GrammarKind
+
+_TYPES: Mapping[RefusalKind, str] = {
+    RefusalKind.UNAUTHORIZED: "authentication_error",
+    RefusalKind.FORBIDDEN: "permission_error",
+    RefusalKind.NOT_FOUND: "not_found_error",
+    RefusalKind.TOO_LARGE: "request_too_large",
+    RefusalKind.FAILED: "api_error",
+    RefusalKind.BUSY: "overloaded_error",
+    RefusalKind.LOADING: "overloaded_error",
+    RefusalKind.STOPPED: "overloaded_error",
+}
+
+
+def error_body(refusal: RefusedError) -> Json:
+    """The body of an error."""
+    message = refusal.message
+    if refusal.kind is RefusalKind.CONTEXT_EXCEEDED:
+        # Claude Code shortens its conversation when an error says this.
+        message = f"prompt is too long: {message} (context_length_exceeded)"
+    kind = _TYPES.get(refusal.kind, "invalid_request_error")
+    return {"type": "error", "error": {"type": kind, "message": message}}
+
+
+_CHANGING_HEADER = "x-anthropic-billing-header"
+"""Begins a block that Claude Code changes with each request, which would end every cache there."""
+
+_IGNORED = ("thinking", "redacted_thinking")
+"""Blocks of earlier replies that are not given to the model again."""
+
+
+class TextBlock(Lenient):
+    """A block of the system prompt, or of a tool's result."""
+
+    type: Annotated[str, Field(max_length=64)]
+    text: str = ""
+
+
+class Block(TextBlock):
+    """A block of a message; which fields it has depends on its type."""
+
+    id: str = ""
+    name: str = ""
+    input: dict[str, object] = Field(default_factory=dict[str, object])
+    tool_use_id: str = ""
+    content: str | Items[TextBlock] = ""
+    is_error: bool | None = None
+
+
+class InputMessage(Fields):
+    """One message: text, or blocks of text, tool calls and their results."""
+
+    role: Literal["user", "assistant", "system"]
+    content: str | Items[Block]
+
+
+def system_text(system: str | Sequence[TextBlock]) -> str:
+    """The system prompt, without a block that only identifies the program.
+
+    Raises:
+        RefusedError: a block is no text.
+    """
+    if isinstance(system, str):
+        return system
+    texts = [_text(block, f"system.{index}") for index, block in enumerate(system)]
+    return "\n\n".join(text for text in texts if not text.startswith(_CHANGING_HEADER))
+
+
+def conversation_of(
+    system: str | Sequence[TextBlock], messages: Sequence[InputMessage]
+) -> Conversation:
+    """The conversation of some messages.
+
+    Raises:
+        RefusedError: a block is of a kind that is not read.
+    """
+    turns: list[Message] = []
+    for index, message in enumerate(messages):
+        turns += _turns(message, f"messages.{index}.content")
+    return Conversation(system_text(system), turns)
+
+
+def _turns(message: InputMessage, place: str) -> list[Message]:
+    if isinstance(message.content, str):
+        return [Message(message.role, message.content)]
+    texts: list[str] = []
+    calls: list[ToolCall] = []
+    results: list[Message] = []
+    for index, block in enumerate(message.content):
+        where = f"{place}.{index}"
+        if block.type == "tool_use" and message.role == "assistant":
+            arguments = json.dumps(block.input, ensure_ascii=False)
+            calls.append(ToolCall(block.id, block.name, arguments))
+        elif block.type == "tool_result" and message.role == "user":
+            results.append(_result(block, where))
+        elif block.type not in _IGNORED:
+            texts.append(_text(block, where))
+    text = "\n\n".join(texts)
+    if results and not text:
+        return results
+    return [*results, Message(message.role, text, tuple(calls))]
+
+
+def _result(block: Block, place: str) -> Message:
+    content = block.content
+    if not isinstance(content, str):
+        parts = [_text(part, f"{place}.content.{n}") for n, part in enumerate(content)]
+        content = "\n\n".join(parts)
+    text = f"Error: {content}" if block.is_error else content
+    return Message("tool", text, answers=block.tool_use_id or "unnamed")
+
+
+def _text(block: TextBlock, place: str) -> str:
+    if block.type != "text":
+        raise _unread(block.type, f"{place}.type")
+    return block.text
+
+
+def _unread(kind: str, place: str) -> RefusedError:
+    return invalid(f"{place}: {kind!r} is not supported; this model reads text", place)
+
+
+_Stop = Annotated[str, Field(min_length=1, max_length=MOST_STOP_CHARACTERS)]
+
+_UNBOUNDED = 1 << 31
+"""Tokens of a reply that only the context bounds."""
+
+
+class InputTool(Lenient):
+    """A tool that the program runs itself; those of Anthropic's servers have another type."""
+
+    type: Literal["custom"] | None = None
+    name: str
+    description: str = ""
+    input_schema: dict[str, object]
+
+
+class ToolChoice(Lenient):
+    """Whether a tool must be called."""
+
+    type: Literal["auto", "any", "tool", "none"] = "auto"
+    name: str = ""
+    disable_parallel_tool_use: bool = False
+
+
+class OutputFormat(Fields):
+    """The schema that the reply must match."""
+
+    type: Literal["json_schema"]
+    schema_: Annotated[dict[str, object], Field(alias="schema")]
+
+
+class OutputConfig(Lenient):
+    """The form of the reply; how much effort it takes is the model's."""
+
+    format: OutputFormat | None = None
+
+
+class CountRequest(Fields):
+    """The body of a request to count tokens, and what a request for a reply has as well."""
+
+    model: Annotated[str, Field(max_length=1024)] = ""
+    messages: Annotated[Items[InputMessage], Field(min_length=1)]
+    system: str | Items[TextBlock] = ""
+    tools: Items[InputTool] = Field(default_factory=list[InputTool])
+    tool_choice: ToolChoice = ToolChoice()
+    output_config: OutputConfig = OutputConfig()
+    output_format: OutputFormat | None = None
+    """Where the beta of structured outputs had it."""
+
+    thinking: object = None
+    cache_control: object = None
+    context_management: object = None
+    inference_geo: object = None
+    speed: object = None
+    diagnostics: object = None
+    user_profile_id: object = None
+
+    @property
+    def offered(self) -> OfferedTools:
+        """The tools of this request.
+
+        Raises:
+            RefusedError: one is unusable.
+        """
+        tools = [
+            Tool(tool.name, tool.description, json.dumps(tool.input_schema, ensure_ascii=False))
+            for tool in self.tools
+        ]
+        kind = {"any": "required", "tool": "named"}.get(self.tool_choice.type)
+        is_parallel = not self.tool_choice.disable_parallel_tool_use
+        choice = kind or self.tool_choice.type
+        return offered_tools(tools, choice, self.tool_choice.name, is_parallel=is_parallel)
+
+    def request(self, answering: Answering, stops: tuple[str, ...] = ()) -> Request:
+        """The prompt of this request, and what its reply must look like.
+
+        Raises:
+            RefusedError: values are out of range, or contradict each other.
+        """
+        conversation, begun = conversation_of(self.system, self.messages), ""
+        last = conversation.turns[-1] if conversation.turns else None
+        if last is not None and last.role == "assistant" and not last.calls:
+            begun = conversation.turns.pop().content
+        if not conversation.turns:
+            raise invalid("messages: there is nothing to answer", "messages")
+        offered = self.offered
+        return Request(
+            conversation,
+            answering.for_an_answer(),
+            _UNBOUNDED,
+            partial=begun,
+            options=offered.options(ReplyOptions(stops, self._grammar)),
+            tools=offered.tools,
+            may_drop=False,
+        )
+
+    @property
+    def _grammar(self) -> Grammar | None:
+        form = self.output_config.format or self.output_format
+        return None if form is None else Grammar(GrammarKind.JSON_SCHEMA, json.dumps(form.schema_))
+
+
+class MessagesRequest(CountRequest):
+    """The body of a request to /v1/messages."""
+
+    max_tokens: Annotated[int, Field(ge=1, le=1 << 31)]
+    stream: bool = False
+    stop_sequences: Annotated[Items[_Stop], Field(max_length=MOST_STOPS)] = Field(
+        default_factory=list[str]
+    )
+    temperature: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
+    top_k: Annotated[int, Field(ge=0, le=1 << 31)] | None = None
+
+    metadata: object = None
+    service_tier: object = None
+
+    def asked(self, defaults: Answering) -> AskedReply:
+        """The request, and how its reply is split.
+
+        Raises:
+            RefusedError: values are out of range, or contradict each other.
+        """
+        plain = self.request(defaults, tuple(self.stop_sequences))
+        settings = asked_sampling(
+            defaults, temperature=self.temperature, top_p=self.top_p, top_k=self.top_k
+        )
+        request = replace(plain, settings=settings, max_tokens=self.max_tokens)
+        splitter = partial(self.offered.splitter, is_begun=bool(plain.partial))
+        return AskedReply((request,), self.stream, splitter=splitter)
+
+
+STOP_REASONS = {
+    EndReason.STOP: "end_turn",
+    EndReason.STOP_SEQUENCE: "stop_sequence",
+    EndReason.LENGTH: "max_tokens",
+    EndReason.CONTEXT: "model_context_window_exceeded",
+    EndReason.TOOL_CALLS: "tool_use",
+}
+
+JsonObject = dict[str, object]
+
+
+class MessageWriter:
+    """Writes the reply to one request; model: the name of the one that answers."""
+
+    def __init__(self, model: str) -> None:
+        self._head: JsonObject = {
+            "id": f"msg_{uuid.uuid4().hex}",
+            "type": "message",
+            "role": "assistant",
+            "model": model,
+        }
+        self._index = -1
+        """Number of the latest block."""
+        self._open: object = None
+        """What the open block is: its type, or the number of its call; None if none is open."""
+
+    def frames(self, choice: int, event: ReplyEvent) -> Iterator[Frame]:
+        """One event as events of the stream; there is one choice."""
+        del choice
+        if isinstance(event, Begun):
+            self._head["model"] = event.model
+            usage = _input_usage(event.prompt_tokens, event.cached_prompt_tokens)
+            message: JsonObject = {
+                **self._head,
+                "content": [],
+                "stop_reason": None,
+                "stop_sequence": None,
+            }
+            yield _frame("message_start", message={**message, "usage": {**usage, **_output(0)}})
+            yield _frame("ping")
+        elif isinstance(event, Ended):
+            yield from self._closed()
+            yield _frame("message_delta", delta=_end(event), usage=_usage(event))
+        elif not isinstance(event, TextDelta) or event.text:
+            yield from self._added(event)
+
+    def end(self) -> Iterator[Frame]:
+        """The end of the message."""
+        yield _frame("message_stop")
+
+    def failure(self, refusal: RefusedError) -> Iterator[Frame]:
+        """The error as the last event."""
+        yield Frame(error_body(refusal), "error")
+
+    def heartbeat(self) -> Frame | None:
+        """An event that clients skip."""
+        return _frame("ping")
+
+    def body(self, choices: Sequence[Sequence[ReplyEvent]]) -> Json:
+        """The message as one object."""
+        events = choices[0]
+        content: list[JsonObject] = []
+        arguments: dict[int, str] = {}
+        for event in events:
+            if isinstance(event, Begun):
+                self._head["model"] = event.model
+            elif isinstance(event, TextDelta):
+                _append(content, "text", event.text)
+            elif isinstance(event, ReasoningDelta):
+                _append(content, "thinking", event.text)
+            elif isinstance(event, ToolCallBegun):
+                content.append(_begun(event))
+            elif isinstance(event, ToolArguments):
+                arguments[event.index] = arguments.get(event.index, "") + event.text
+        calls = [block for block in content if block["type"] == "tool_use"]
+        for index, block in enumerate(calls):
+            block["input"] = _parsed(arguments.get(index, ""))
+        ended = cast("Ended", events[-1])
+        return {**self._head, "content": content, **_end(ended), "usage": _usage(ended)}
+
+    def _added(self, event: Delta) -> Iterator[Frame]:
+        if self._open != _block_of(event):
+            yield from self._closed()
+            self._index += 1
+            self._open = _block_of(event)
+            yield _frame("content_block_start", index=self._index, content_block=_begun(event))
+        delta = _delta(event)
+        if delta is not None:
+            yield _frame("content_block_delta", index=self._index, delta=delta)
+
+    def _closed(self) -> Iterator[Frame]:
+        if self._open is not None:
+            self._open = None
+            yield _frame("content_block_stop", index=self._index)
+
+
+def _frame(kind: str, **fields: object) -> Frame:
+    return Frame({"type": kind, **fields}, kind)
+
+
+def _block_of(event: Delta) -> object:
+    """What tells the block of an event from others."""
+    if isinstance(event, ToolCallBegun | ToolArguments):
+        return event.index
+    return "thinking" if isinstance(event, ReasoningDelta) else "text"
+
+
+def _begun(event: Delta) -> JsonObject:
+    """The block that begins with an event, still empty."""
+    if isinstance(event, ToolCallBegun):
+        return {"type": "tool_use", "id": event.id, "name": event.name, "input": {}}
+    if isinstance(event, ReasoningDelta):
+        return {"type": "thinking", "thinking": "", "signature": ""}
+    return {"type": "text", "text": ""}
+
+
+def _delta(event: Delta) -> JsonObject | None:
+    if isinstance(event, TextDelta):
+        return {"type": "text_delta", "text": event.text}
+    if isinstance(event, ReasoningDelta):
+        return {"type": "thinking_delta", "thinking": event.text}
+    if isinstance(event, ToolArguments):
+        return {"type": "input_json_delta", "partial_json": event.text}
+    return None
+
+
+def _append(content: list[JsonObject], kind: str, text: str) -> None:
+    """Add text to the last block if it is of this kind, else to a new one."""
+    if not text:
+        return
+    if not content or content[-1]["type"] != kind:
+        content.append(_begun(TextDelta("") if kind == "text" else ReasoningDelta("")))
+    content[-1][kind] = f"{content[-1][kind]}{text}"
+
+
+def _parsed(arguments: str) -> JsonObject:
+    """Arguments as an object: of a text that was cut, what is whole."""
+    try:
+        value = loads_finite(arguments)
+    except (ValueError, RecursionError):
+        try:
+            value = finite(from_json(arguments, allow_partial="trailing-strings"))
+        except ValueError:
+            value = None
+    return cast("JsonObject", value) if isinstance(value, dict) else {}
+
+
+def _end(event: Ended) -> JsonObject:
+    return {
+        "stop_reason": STOP_REASONS[event.reason],
+        "stop_sequence": event.stop_text or None,
+    }
+
+
+def _usage(event: Ended) -> JsonObject:
+    usage = event.usage
+    read = _input_usage(usage.prompt_tokens, usage.cached_prompt_tokens)
+    return {**read, **_output(usage.completion_tokens)}
+
+
+def _input_usage(prompt_tokens: int, cached_tokens: int) -> JsonObject:
+    """Tokens that were read: unlike in OpenAI's form, cached ones are counted apart."""
+    return {
+        "input_tokens": prompt_tokens - cached_tokens,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": cached_tokens,
+    }
+
+
+def _output(tokens: int) -> JsonObject:
+    return {"output_tokens": tokens}
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """The dialect of /v1/messages; defaults: what holds for what is not asked for."""
+
+    defaults: Answering
+    path: str = "/v1/messages"
+
+    def read(self, body: bytes, model: Loaded) -> tuple[AskedReply, ReplyWriter]:
+        """What a body asks for."""
+        asked = read_body(MessagesRequest, body).asked(self.defaults)
+        return asked, MessageWriter(model.name)
+
+    def error(self, refusal: RefusedError) -> Json:
+        """The body of an error."""
+        return error_body(refusal)
+
+
+def count_route(served: ServedEngine, defaults: Answering) -> Route:
+    """The path that counts; it takes no turn, and is answered beside a reply."""
+    endpoint = CountTokens(served, defaults)
+    return Route("/v1/messages/count_tokens", endpoint, methods=["POST"])
+
+
+class CountTokens:
+    """An ASGI application that counts the tokens of a prompt."""
+
+    def __init__(self, served: ServedEngine, defaults: Answering) -> None:
+        self._served = served
+        self._defaults = defaults
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        served = self._served
+        with served.counting.take():
+            try:
+                with served.reading.take():
+                    body = await json_body(scope, receive, served.limits)
+                _ = served.loaded  # refused until it is
+                asked = read_body(CountRequest, body)
+                count = await self._count(asked.request(self._defaults), receive)
+            except ClientDisconnect:
+                return
+        await JSONResponse({"input_tokens": count})(scope, receive, send)
+
+    async def _count(self, request: Request, receive: Receive) -> int:
+        """The tokens of a prompt, which are no longer counted once the client went away.
+
+        Raises:
+            RefusedError: they cannot be counted.
+            ClientDisconnect: the client went away.
+        """
+        counted = asyncio.wrap_future(self._served.engine.prepare(Answer(request)))
+        gone = asyncio.ensure_future(until_gone(receive))
+        try:
+            await asyncio.wait({counted, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not counted.done():
+                self._served.metrics.count_gone()
+                raise ClientDisconnect
+            return counted.result()
+        except PromptTooLongError as error:
+            return error.prompt_tokens
+        except SpecchatError as error:
+            raise refusal_of(error) from error
+        finally:
+            counted.cancel()
+            gone.cancel()
+            await asyncio.wait({gone})

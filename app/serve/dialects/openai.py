@@ -1,0 +1,282 @@
+"""What OpenAI's dialects share: fields, forms of replies, figures and errors."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Literal, cast
+
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
+
+from app.serve.dialect import Ended, Json, Timings, TokenLogprob
+from app.serve.refusal import RefusalKind, RefusedError, invalid
+from app.serve.request_body import Fields, Items, Lenient, asked_sampling
+from app.serve.server_options import MOST_BIASES, MOST_CHOICES, MOST_STOP_CHARACTERS, MOST_STOPS
+from app.settings.answering import Answering
+from decoding.constraint.grammar import Grammar, GrammarKind
+from decoding.sampling.settings import SamplingSettings
+
+_TYPES: Mapping[RefusalKind, str] = {
+    RefusalKind.UNAUTHORIZED: "authentication_error",
+    RefusalKind.FORBIDDEN: "permission_error",
+    RefusalKind.NOT_FOUND: "not_found_error",
+    RefusalKind.FAILED: "server_error",
+    RefusalKind.BUSY: "overloaded_error",
+    RefusalKind.LOADING: "unavailable_error",
+    RefusalKind.STOPPED: "unavailable_error",
+}
+_CODES: Mapping[RefusalKind, str] = {
+    RefusalKind.CONTEXT_EXCEEDED: "context_length_exceeded",
+    RefusalKind.UNAUTHORIZED: "invalid_api_key",
+    RefusalKind.BUSY: "queue_full",
+    RefusalKind.LOADING: "model_not_loaded",
+    RefusalKind.STOPPED: "answer_stopped",
+}
+
+
+def error_body(refusal: RefusedError) -> Json:
+    """The body of an error."""
+    error = {
+        "message": refusal.message,
+        "type": _TYPES.get(refusal.kind, "invalid_request_error"),
+        "param": refusal.param or None,
+        "code": _CODES.get(refusal.kind),
+    }
+    return {"error": error}
+
+
+_Stop = Annotated[str, Field(min_length=1, max_length=MOST_STOP_CHARACTERS)]
+
+
+def _few(biases: object) -> object:
+    """Refuse too many biases before each is checked."""
+    if isinstance(biases, dict) and len(cast("dict[str, object]", biases)) > MOST_BIASES:
+        raise PydanticCustomError("too_long", "at most {most} tokens", {"most": MOST_BIASES})
+    return cast("object", biases)
+
+
+class StreamOptions(Lenient):
+    """What a stream tells beside the text."""
+
+    include_usage: bool = False
+
+
+class CommonFields(Fields):
+    """What both ask for; fields of llama-server and vLLM that OpenAI does not have come last."""
+
+    model: Annotated[str, Field(max_length=1024)] = ""
+    stream: bool = False
+    stream_options: StreamOptions = StreamOptions()
+    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] = 1
+    seed: Annotated[int, Field(ge=-1, le=2**63 - 1)] | None = None
+    """-1 for any, as llama-server has it."""
+    stop: _Stop | Annotated[Items[_Stop], Field(max_length=MOST_STOPS)] = Field(
+        default_factory=list[str]
+    )
+    temperature: Annotated[float, Field(ge=0.0, le=100.0)] | None = None
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
+    presence_penalty: Annotated[float, Field(ge=-2.0, le=2.0)] | None = None
+    frequency_penalty: Annotated[float, Field(ge=-2.0, le=2.0)] | None = None
+    logit_bias: Annotated[
+        dict[
+            Annotated[int, Field(ge=0, strict=False)], Annotated[float, Field(ge=-100.0, le=100.0)]
+        ],
+        BeforeValidator(_few),
+    ] = Field(default_factory=dict[int, float])
+
+    top_k: Annotated[int, Field(ge=0, le=1 << 31)] | None = None
+    min_p: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    repeat_penalty: Annotated[float, Field(ge=0.01, le=100.0)] | None = None
+    repetition_penalty: Annotated[float, Field(ge=0.01, le=100.0)] | None = None
+    grammar: Annotated[str, Field(min_length=1, max_length=1 << 20)] | None = None
+
+    user: object = None
+    metadata: object = None
+    store: object = None
+    service_tier: object = None
+    safety_identifier: object = None
+    prompt_cache_key: object = None
+    prompt_cache_options: object = None
+    prompt_cache_retention: object = None
+    cache_prompt: object = None
+    timings_per_token: object = None
+
+    @property
+    def form_field(self) -> str:
+        """The field that limits the form of the replies, if any does."""
+        return "response_format" if self.grammar is None else "grammar"
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """Texts that end a reply."""
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+
+    def sampling(self, defaults: Answering, n_vocab: int) -> SamplingSettings:
+        """Sampling settings of the first choice.
+
+        Raises:
+            RefusedError: a value is out of range.
+        """
+        if any(token >= n_vocab for token in self.logit_bias):
+            raise invalid(f"the model has tokens 0 to {n_vocab - 1:,}", "logit_bias")
+        return asked_sampling(
+            defaults,
+            seed=None if self.seed == -1 else self.seed,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            top_k=self.top_k,
+            min_p=self.min_p,
+            repeat_penalty=self.repeat_penalty or self.repetition_penalty,
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            logit_bias=tuple(self.logit_bias.items()) or None,
+        )
+
+
+class JsonSchema(Fields):
+    """A schema by name; every schema is kept to exactly, whether strict or not."""
+
+    name: object = None
+    description: object = None
+    strict: object = None
+    schema_: Annotated[dict[str, object], Field(alias="schema")] = Field(
+        default_factory=dict[str, object]
+    )
+
+
+class ResponseFormat(Fields):
+    """Text, any JSON object, or JSON of a schema."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+    schema_: Annotated[dict[str, object] | None, Field(alias="schema")] = None
+    """As llama-server takes it, beside json_object."""
+
+    def grammar(self) -> Grammar | None:
+        """The grammar of the reply, None if it may be any text.
+
+        Raises:
+            RefusedError: the schema is missing.
+        """
+        if self.type == "text":
+            return None
+        if self.type == "json_object" and self.schema_ is None:
+            return Grammar(GrammarKind.JSON_OBJECT)
+        schema = self.schema_ if self.json_schema is None else self.json_schema.schema_
+        if schema is None:
+            what = "response_format.json_schema"
+            raise invalid(f"{what} is missing", what)
+        return Grammar(GrammarKind.JSON_SCHEMA, json.dumps(schema))
+
+
+def asked_grammar(form: ResponseFormat | None, gbnf: str | None) -> Grammar | None:
+    """The grammar of a request, which may name one way only.
+
+    Raises:
+        RefusedError: it names two.
+    """
+    grammar = form.grammar() if form is not None else None
+    if gbnf is None:
+        return grammar
+    if grammar is not None:
+        raise invalid("response_format and grammar contradict each other", "grammar")
+    return Grammar(GrammarKind.GBNF, gbnf)
+
+
+JsonObject = dict[str, object]
+
+
+def logprobs_of(tokens: Iterable[TokenLogprob]) -> JsonObject:
+    """Those of the tokens of a choice, or of a chunk of it."""
+    return {"content": [_entry(token) for token in tokens], "refusal": None}
+
+
+def completion_logprobs_of(tokens: Sequence[TokenLogprob]) -> JsonObject:
+    """The same in the form of completions."""
+    return {
+        "tokens": [_text(token.data) for token in tokens],
+        "token_logprobs": [token.logprob for token in tokens],
+        "top_logprobs": [_by_text(token) for token in tokens],
+        "text_offset": [token.begin for token in tokens],
+    }
+
+
+def _by_text(token: TokenLogprob) -> JsonObject:
+    """Each alternative by its text; further ones of a text by their ids, as vLLM writes them."""
+    found: JsonObject = {}
+    for other in token.top:
+        text = _text(other.data)
+        found[f"token_id:{other.token}" if text in found else text] = other.logprob
+    return found
+
+
+def _entry(token: TokenLogprob) -> JsonObject:
+    top = [_figures(other.data, other.logprob) for other in token.top]
+    return {**_figures(token.data, token.logprob), "top_logprobs": top}
+
+
+def _figures(data: bytes, logprob: float) -> JsonObject:
+    return {"token": _text(data), "logprob": logprob, "bytes": list(data)}
+
+
+def _text(data: bytes) -> str:
+    """The text of a token; of a part of a character its bytes, as OpenAI writes them."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
+
+
+def usage_of(choices: Sequence[Ended], per_prompt: int) -> JsonObject:
+    """Usage of all choices; per_prompt: so many have the same prompt, which counts once."""
+    usages = [choice.usage for choice in choices]
+    prompts = usages[::per_prompt]
+    prompt = sum(usage.prompt_tokens for usage in prompts)
+    completion = sum(usage.completion_tokens for usage in usages)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": sum(u.cached_prompt_tokens for u in prompts)},
+        "completion_tokens_details": {
+            "reasoning_tokens": sum(usage.reasoning_tokens for usage in usages),
+            "accepted_prediction_tokens": sum(u.accepted_prediction_tokens for u in usages),
+            "rejected_prediction_tokens": sum(u.rejected_prediction_tokens for u in usages),
+        },
+    }
+
+
+def timings_of(choices: Sequence[Ended]) -> JsonObject:
+    """What all choices took together, by llama-server's names; null where it was not measured.
+
+    A prompt is read again for each choice, as far as it is not cached.
+    """
+    usages = [choice.usage for choice in choices]
+    timings = [usage.timings for usage in usages]
+    cached = sum(usage.cached_prompt_tokens for usage in usages)
+    return {
+        "cache_n": cached,
+        "prompt_n": sum(usage.prompt_tokens for usage in usages) - cached,
+        "prompt_ms": _milliseconds([timing.prefill_seconds for timing in timings]),
+        "predicted_n": sum(usage.completion_tokens for usage in usages),
+        "predicted_ms": _milliseconds([timing.decode_seconds for timing in timings]),
+        "predicted_per_second": _decode_rate(timings),
+        "draft_n": sum(timing.drafted for timing in timings),
+        "draft_n_accepted": sum(timing.accepted for timing in timings),
+    }
+
+
+def _milliseconds(seconds: Sequence[float | None]) -> float | None:
+    """The sum of what was measured; None if nothing was."""
+    measured = [second for second in seconds if second is not None]
+    return 1000.0 * sum(measured) if measured else None
+
+
+def _decode_rate(timings: Sequence[Timings]) -> float | None:
+    """Decode rate over all choices that have one: each counts as long as it took."""
+    measured = [
+        (timing.decode_tokens_per_second * timing.decode_seconds, timing.decode_seconds)
+        for timing in timings
+        if timing.decode_tokens_per_second is not None and timing.decode_seconds is not None
+    ]
+    seconds = sum(second for _, second in measured)
+    return sum(tokens for tokens, _ in measured) / seconds if seconds else None

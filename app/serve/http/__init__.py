@@ -1,1 +1,0 @@
-"""HTTP: connections, checks, routes, bodies and streams."""

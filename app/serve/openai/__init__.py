@@ -1,1 +1,0 @@
-"""OpenAI's dialects of chat and of completions."""

@@ -1,0 +1,251 @@
+"""Reads answers as events on the server's event loop, while the engine fills them."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Iterator
+
+from app.engine.answer import Answer, Stage
+from app.engine.engine import Engine
+from app.engine.reply import Reply
+from app.serve.dialect import (
+    Alternative,
+    AskedReply,
+    Begun,
+    Ended,
+    EndReason,
+    MakeSplitter,
+    ReplyEvent,
+    Splitter,
+    TextDelta,
+    Timings,
+    TokenLogprob,
+    Usage,
+)
+from app.serve.refusal import RefusalKind, RefusedError, stopped
+from backends.base import PromptTooLargeError, PromptTooLongError, SpecchatError, UsageError
+from decoding.constraint.grammar import GrammarError
+from decoding.events import FinishReason
+
+_REASONS = {
+    FinishReason.STOP: EndReason.STOP,
+    FinishReason.LENGTH: EndReason.LENGTH,
+    FinishReason.CONTEXT: EndReason.CONTEXT,
+}
+
+
+def refusal_of(error: Exception) -> RefusedError:
+    """An error of the engine, as a program is told of it."""
+    if isinstance(error, PromptTooLargeError | PromptTooLongError):
+        return RefusedError(RefusalKind.CONTEXT_EXCEEDED, error.summary)
+    if isinstance(error, GrammarError):
+        return RefusedError(RefusalKind.UNUSABLE_FORM, error.summary)
+    if isinstance(error, UsageError):
+        return RefusedError(RefusalKind.INVALID, error.summary)
+    if isinstance(error, SpecchatError):
+        return RefusedError(RefusalKind.FAILED, error.summary)
+    return RefusedError(RefusalKind.FAILED, "the engine failed")
+
+
+class ReplyReader:
+    """Events of one answer, of which each call returns those since the last one."""
+
+    def __init__(self, answer: Answer, make_splitter: MakeSplitter | None) -> None:
+        self._answer = answer
+        self._make_splitter = make_splitter
+        self._splitter: Splitter | None = None
+        self._read = 0
+        """Characters of the text that were read."""
+        self._told = 0
+        """Tokens whose log probabilities were read."""
+        self._has_begun = False
+        self.is_over = False
+        """Whether all events were read."""
+
+    def read(self) -> Iterator[ReplyEvent]:
+        """Yield the events since the last call; the last of all is Ended.
+
+        Raises:
+            RefusedError: the answer failed, or was stopped by others than who asked.
+        """
+        answer = self._answer
+        self.is_over = is_done = answer.is_done  # first: what follows is then complete
+        if is_done and answer.error is not None:
+            raise refusal_of(answer.error)
+        reply = answer.reply
+        if is_done and (reply is None or reply.finish_reason in (None, FinishReason.CANCELLED)):
+            raise stopped()
+        if reply is None or (answer.stage is not Stage.ANSWERING and not is_done):
+            return
+        if not self._has_begun:
+            self._has_begun = True
+            if self._make_splitter is not None:
+                self._splitter = self._make_splitter(answer.form)
+            statistics = reply.statistics
+            prompt_tokens, cached = statistics.prompt_tokens, statistics.cached_prompt_tokens
+            yield Begun(answer.model, prompt_tokens, cached)
+        yield from self._added(reply)
+        if is_done:
+            yield from self._end(reply)
+
+    def _added(self, reply: Reply) -> Iterator[ReplyEvent]:
+        text = reply.text
+        added, self._read = text[self._read :], len(text)
+        if added:
+            delta = TextDelta(added, tuple(self._logprobs(reply)))
+            yield from self._splitter.feed(delta) if self._splitter else (delta,)
+
+    def _logprobs(self, reply: Reply) -> Iterator[TokenLogprob]:
+        """Log probabilities of the tokens that begin in the text read so far, and were not told.
+
+        So neither tokens after a stop text are told, nor the one that ends the reply.
+        """
+        while self._told < min(len(reply.logprobs), len(reply.token_ends)):
+            begins_at = reply.token_ends[self._told - 1] if self._told else 0
+            if begins_at >= self._read:
+                return
+            told, data = reply.logprobs[self._told], reply.token_bytes
+            end = reply.token_ends[self._told]
+            self._told += 1
+            top = tuple(Alternative(token, data[token], logprob) for token, logprob in told.top)
+            yield TokenLogprob(data[told.token], told.logprob, top, begins_at, end)
+
+    def _end(self, reply: Reply) -> Iterator[ReplyEvent]:
+        has_calls = False
+        if self._splitter is not None:
+            yield from self._splitter.finish()
+            has_calls = self._splitter.has_calls
+        reason = _REASONS[reply.finish_reason or FinishReason.STOP]
+        stop_text = ""
+        if has_calls and reason is EndReason.STOP:
+            reason = EndReason.TOOL_CALLS
+        elif reply.stop_text in self._answer.request.options.stops:
+            reason, stop_text = EndReason.STOP_SEQUENCE, reply.stop_text
+        yield Ended(reason, self._usage(reply), stop_text)
+
+    def _reasoning_tokens(self, reply: Reply) -> int:
+        length = self._splitter.reasoning_length if self._splitter else 0
+        return sum(0 < end <= length for end in reply.token_ends)
+
+    def _usage(self, reply: Reply) -> Usage:
+        statistics, predicted = reply.statistics, reply.predicted
+        return Usage(
+            statistics.prompt_tokens,
+            statistics.cached_prompt_tokens,
+            statistics.completion_tokens,
+            self._reasoning_tokens(reply),
+            accepted_prediction_tokens=predicted.accepted if predicted else 0,
+            rejected_prediction_tokens=predicted.rejected if predicted else 0,
+            timings=Timings(
+                statistics.prefill_seconds,
+                statistics.decode_seconds,
+                statistics.decode_tokens_per_second,
+                statistics.drafted,
+                statistics.accepted,
+            ),
+        )
+
+
+def with_field(refusal: RefusedError, asked: AskedReply) -> RefusedError:
+    """A refusal that names the field of the dialect which is wrong, if one is known to be."""
+    fields = {
+        RefusalKind.CONTEXT_EXCEEDED: asked.prompt_field,
+        RefusalKind.UNUSABLE_FORM: asked.form_field,
+    }
+    param = refusal.param or fields.get(refusal.kind, "")
+    return RefusedError(refusal.kind, refusal.message, param)
+
+
+_PACE_SECONDS = 0.03
+"""Least time between two batches of a reply, except its last: nobody sees text come later by it."""
+
+_PROCESSOR_PACE_SECONDS = 0.1
+"""The same where the model decodes on the processor, and waits while a batch is written and read.
+Of 135M parameters at 120 tokens a second, `python -m scripts.serve.measure_server` loses 4 to 5 %
+at 0.03 s, 1 to 2 % at 0.1 s, and nothing where the whole reply is one batch."""
+
+
+async def batches(
+    engine: Engine, answer: Answer, splitter: MakeSplitter | None, silence: float
+) -> AsyncGenerator[list[ReplyEvent], None]:
+    """Have an answer filled, and yield its events, those of a step or of a moment together.
+
+    After so many seconds of silence, in which a prompt may well be read further, it yields none.
+    Whoever stops reading ends the answer after its current step.
+
+    Raises:
+        RefusedError: the answer failed.
+    """
+    reader = ReplyReader(answer, splitter)
+    changes = _Changes(answer)
+    answer.listen(changes.tell)
+    try:
+        engine.begin(answer)
+        pace, due = _pace(engine), 0.0
+        told_at = time.monotonic()
+        while not reader.is_over:
+            now = time.monotonic()
+            await changes.wait(due - now, told_at + silence - now)
+            batch = list(reader.read())
+            now = time.monotonic()
+            due = now + pace if batch else 0.0
+            if batch or now >= told_at + silence:
+                told_at = now
+                yield batch
+    finally:
+        answer.stop()
+        answer.listen(_ignore)
+
+
+async def happens(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for an event, but not longer than so many seconds; returns whether it is set."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()
+
+
+def _pace(engine: Engine) -> float:
+    loaded = engine.status.loaded
+    on_processor = loaded is not None and loaded.info.uses_processor
+    return _PROCESSOR_PACE_SECONDS if on_processor else _PACE_SECONDS
+
+
+class _Changes:
+    """Tells the event loop that an answer changed; another thread tells it, once is enough."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        self._loop = asyncio.get_running_loop()
+        self._changed = asyncio.Event()
+        self._is_over = asyncio.Event()
+        self._is_told = False
+
+    def tell(self) -> None:
+        """Wake who waits; on any thread, also after the loop has ended."""
+        if not self._is_told or self._answer.is_done:
+            self._is_told = True
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._set)
+
+    async def wait(self, least: float, most: float) -> None:
+        """Wait for so many seconds or the end; where that is no time, for a change.
+
+        most: seconds to wait for a change.
+        """
+        if least > 0:
+            self._is_told = True  # no step wakes the loop: all are read after this time
+            await happens(self._is_over, least)
+        else:
+            await happens(self._changed, most)
+        self._changed.clear()
+        self._is_told = False  # before anything is read: a change from now on wakes again
+
+    def _set(self) -> None:
+        self._changed.set()
+        if self._answer.is_done:
+            self._is_over.set()
+
+
+def _ignore() -> None:
+    """What is done where nobody listens."""

@@ -1,1 +1,0 @@
-"""OpenAI's dialect of responses, without state."""

@@ -1,1 +1,0 @@
-"""Replies that must match a schema or a grammar."""

@@ -1,1 +1,0 @@
-"""The text of an answer: Markdown that grows, coloured by who drafted it."""

@@ -1,0 +1,281 @@
+"""Questions and answers on the screen."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.message import Message
+from textual.widget import Widget
+from textual.widgets import Markdown, Static
+from textual.widgets.markdown import MarkdownFence
+
+from app.chat.attachments import Attachment, AttachmentKind, pieces
+from app.dialogue.tree import Turn
+from app.engine.prompt_builder import CountTokens
+from app.engine.reply import Piece
+from app.printable import one_line, printable
+from app.tui.chat.answer import AnswerText
+from app.tui.store import Store
+from app.tui.terminal import copy
+from app.tui.widgets import FoldedLine, LaidOutOnce, typed_app
+from app.tui.wording import SEPARATOR, tokens_in_words
+
+_OPEN = "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}"
+_CLOSE = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}"
+
+
+class VersionsLabel(Static):
+    """Place and number of versions; nothing where there is one version."""
+
+    DEFAULT_CSS: ClassVar[str] = """
+    VersionsLabel { width: auto; height: 1; margin: 0 0 0 2; color: $text-muted; display: none; }
+    """
+
+    def show(self, place: int, count: int) -> None:
+        """Show a place, from 1, among the versions."""
+        self.update(Content(f"{_OPEN}{place}/{count}{_CLOSE}"))
+        self.display = count > 1
+
+
+class MessageView(LaidOutOnce, Vertical, can_focus=True):
+    """A question or an answer, of which one version is shown; the focus selects it."""
+
+    BINDINGS: ClassVar = [
+        Binding("left", "version(-1)", "earlier version"),
+        Binding("right", "version(1)", "later version"),
+    ]
+    DEFAULT_CSS: ClassVar[str] = """
+    MessageView { height: auto; max-width: 120; margin: 0 0 1 1; }
+    MessageView.-outside, MessageView.-after-edited { opacity: 55%; }
+    MessageView Horizontal { height: auto; }
+    """
+
+    class VersionWanted(Message):
+        """Another version of a turn should be shown: step 1 for the next, -1 for the one before."""
+
+        def __init__(self, turn: Turn, step: int) -> None:
+            super().__init__()
+            self.turn = turn
+            self.step = step
+
+    def __init__(self, turn: Turn) -> None:
+        super().__init__()
+        self.turn = turn
+        self._versions = 1
+        self._label = VersionsLabel()
+
+    @property
+    def has_versions(self) -> bool:
+        """Whether there are other versions."""
+        return self._versions > 1
+
+    def show_versions(self, place: int, count: int) -> None:
+        """Show which version this is, from 1, and how many there are."""
+        self._versions = count
+        self._label.show(place, count)
+        self.set_class(count == 1, "-only")
+
+    def action_version(self, step: int) -> None:
+        """Ask for another version."""
+        self.post_message(self.VersionWanted(self.turn, step))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
+        return action != "version" or self._versions > 1
+
+
+class AttachmentRow(Vertical, can_focus=True):
+    """Name and length of an attachment; Enter or a click shows its text."""
+
+    BINDINGS: ClassVar = [Binding("enter", "unfold", "unfold")]
+    DEFAULT_CSS: ClassVar[str] = """
+    AttachmentRow { height: auto; color: $text-muted; }
+    AttachmentRow:focus > .name { color: $primary; background: $primary 20%; }
+    AttachmentRow > Static { height: auto; }
+    AttachmentRow > .name { text-wrap: nowrap; text-overflow: ellipsis; }
+    AttachmentRow > .contents { padding: 0 0 0 2; }
+    """
+
+    def __init__(self, attachment: Attachment, count_tokens: CountTokens) -> None:
+        super().__init__()
+        self._attachment = attachment
+        self._count_tokens = count_tokens
+        self._tokens = ""
+        self._is_unfolded = False
+
+    def compose(self) -> ComposeResult:
+        yield Static(self._head(), classes="name")
+
+    def on_mount(self) -> None:
+        self.run_worker(self._count(), exit_on_error=False)
+
+    async def _count(self) -> None:
+        future = asyncio.wrap_future(self._count_tokens(self._attachment.text))
+        tokens = await asyncio.shield(future)  # the engine still answers a cancelled row
+        self._tokens = f"{SEPARATOR}{tokens_in_words(tokens)}"
+        self.query_one(".name", Static).update(self._head())
+
+    def _head(self) -> Content:
+        mark = "▾" if self._is_unfolded else "▸"
+        name = self._attachment.name
+        if self._attachment.kind is AttachmentKind.PASTE:
+            name = name.strip("[]")
+        return Content(f"{mark} {one_line(name)}{self._tokens}")
+
+    async def action_unfold(self) -> None:
+        """Show the text below the name, or hide it."""
+        self._is_unfolded = not self._is_unfolded
+        self.query_one(".name", Static).update(self._head())
+        if self._is_unfolded:
+            text = Content(printable(self._attachment.text))
+            await self.mount(Static(text, classes="contents"))
+        else:
+            await self.query(".contents").remove()
+
+    async def on_click(self, event: events.Click) -> None:
+        event.stop()
+        if not self.screen.get_selected_text():
+            await self.action_unfold()
+
+
+class QuestionView(MessageView):
+    """A question as it was typed, with its attachments folded below it."""
+
+    BINDINGS: ClassVar = [Binding("enter", "edit", "edit")]
+    DEFAULT_CSS: ClassVar[str] = """
+    QuestionView { border-left: outer $primary; background: $boost; padding: 0 0 0 1; }
+    QuestionView:focus { border-left: thick $primary; }
+    QuestionView .text, QuestionView Horizontal > AttachmentRow { width: 1fr; height: auto; }
+    """
+
+    class EditWanted(Message):
+        """The question should be edited."""
+
+        def __init__(self, turn: Turn) -> None:
+            super().__init__()
+            self.turn = turn
+
+    def __init__(self, turn: Turn, count_tokens: CountTokens) -> None:
+        super().__init__(turn)
+        self._count_tokens = count_tokens
+
+    def compose(self) -> ComposeResult:
+        first, *others = self._parts()
+        with Horizontal():
+            yield first
+            yield self._label
+        yield from others
+
+    def _parts(self) -> Iterator[Widget]:
+        """The text, with a folded line in place of each paste, and one for each file below."""
+        text, attachments = self.turn.text, self.turn.attachments
+        for piece in pieces(text, attachments):
+            if isinstance(piece, Attachment):
+                yield AttachmentRow(piece, self._count_tokens)
+            elif piece.strip() or piece == text:
+                yield Static(Content(printable(_trimmed(piece, text))), classes="text")
+        for attachment in attachments:
+            if attachment.kind is AttachmentKind.FILE:
+                yield AttachmentRow(attachment, self._count_tokens)
+
+    def action_edit(self) -> None:
+        """Ask to edit the question."""
+        self.post_message(self.EditWanted(self.turn))
+
+
+def _trimmed(piece: str, text: str) -> str:
+    """A piece of a text without the spaces and line breaks that set it off from a paste."""
+    return piece if piece == text else piece.strip()
+
+
+class AnswerView(MessageView):
+    """The text of an answer, and below it a line with its figures or how it ended."""
+
+    app = typed_app
+    BINDINGS: ClassVar = [Binding("enter", "copy", "copy")]
+    DEFAULT_CSS: ClassVar[str] = """
+    AnswerView { padding: 0 0 0 2; }
+    AnswerView:focus { border-left: outer $primary; padding: 0 0 0 1; }
+    AnswerView Horizontal { align-horizontal: right; }
+    AnswerView .line { width: 1fr; height: auto; color: $text-muted; }
+    AnswerView .line:hover { text-style: underline; }
+    AnswerView Markdown { padding: 0; margin: 0; }
+    AnswerView.-no-line .line { display: none; }
+    AnswerView.-no-line.-only { margin: 0 0 0 1; }
+    """
+
+    def __init__(self, turn: Turn, store: Store) -> None:
+        super().__init__(turn)
+        self._store = store
+        self._text = AnswerText(store, turn.text)
+        self._line = Static(classes="line")
+        self._shown_line: str | None = None
+        self._is_growing = False
+
+    def compose(self) -> ComposeResult:
+        yield self._text
+        with Horizontal():
+            yield self._line
+            yield self._label
+
+    async def grow(self, pieces: Sequence[Piece] = (), *, is_last: bool = False) -> None:
+        """Show what was added to the turn; call it at each tick of a growing answer.
+
+        pieces: the newest text, with its origin.
+        """
+        known = sum(len(piece.text) for piece in pieces)
+        if missed := self.turn.text[len(self._text.text) : len(self.turn.text) - known]:
+            pieces = [Piece(missed, ""), *pieces]  # it came while this widget was being mounted
+        self._is_growing = not is_last
+        await self._text.grow(pieces, is_last=is_last)
+        if is_last:
+            await self._text.settle()
+
+    async def follow_turn(self) -> None:
+        """Show the whole text of the turn, which another window may have added to."""
+        shown, text = self._text.text, self.turn.text
+        if self._is_growing and text.startswith(shown):
+            await self.grow(is_last=True)
+            return
+        if text == shown:
+            return
+        if text.startswith(shown):
+            await self._text.grow([Piece(text[len(shown) :], "")], is_last=True)
+        else:
+            replacement = AnswerText(self._store, text)
+            await self.mount(replacement, before=self._text)
+            await self._text.remove()
+            self._text = replacement
+
+    def show_line(self, line: str) -> None:
+        """Show figures, or how the answer ended, below it; nothing if empty."""
+        if line == self._shown_line:
+            return
+        self._shown_line = line
+        self.set_class(not line, "-no-line")
+        self._line.update(FoldedLine(printable(line)))
+
+    def action_copy(self) -> None:
+        """Copy the answer."""
+        self.notify(copy(self.app, self.turn.text, "the answer"))
+
+    async def on_click(self, event: events.Click) -> None:
+        """Copy the clicked code block, or the whole answer if its line was clicked."""
+        clicked = event.widget
+        if clicked is None or self.screen.get_selected_text():
+            return
+        for widget in clicked.ancestors_with_self:
+            if isinstance(widget, MarkdownFence):
+                self.notify(copy(self.app, widget.code, "the code block"))
+                return
+        if clicked.has_class("line"):
+            self.action_copy()
+
+    def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:
+        """Copy the address instead of opening it: the model may have made it up."""
+        event.stop()
+        self.notify(copy(self.app, event.href, f"the address {event.href}"))

@@ -1,0 +1,98 @@
+"""The answer in progress: its text, the turn that it belongs to, and the line below it."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from app.dialogue.dialogue import Dialogue
+from app.dialogue.tree import Turn
+from app.engine.answer import Answer, Stage
+from app.engine.reply import Piece
+from app.tui import wording
+from app.tui.store import Live
+from app.tui.wording import SEPARATOR, joined
+from decoding.events import FinishReason
+
+_ON_PANEL = (" tok/s", " plain", "% drafted")
+"""What the figures have in common that the panel shows."""
+
+
+def live_line(live: Live) -> str:
+    """Figures of the answer in progress."""
+    metrics = live.metrics
+    share = metrics.drafted_share if metrics is not None and metrics.drafted else None
+    drafted = f"{wording.percent(share)} drafted" if share is not None else ""
+    return joined([wording.rate(live.rate), live.comparison.words, drafted])
+
+
+def without_panel_figures(ending: str) -> str:
+    """An ending without the figures that the panel shows."""
+    parts = ending.split(SEPARATOR)
+    return joined(part for part in parts if not any(figure in part for figure in _ON_PANEL))
+
+
+_LONG_SECONDS = 0.5
+"""Reading of a prompt that takes longer is shown."""
+
+
+@dataclass(slots=True)
+class PendingAnswer:
+    """An answer in progress.
+
+    begun: characters that it begins with, as it is continued. continued: the ending that it had,
+    None for a new answer. question: the question that was sent for it, and returns to the prompt
+    if there is no answer. instead: the version that is shown again then. previous: the chat that
+    is shown again then.
+    """
+
+    answer: Answer
+    turn: Turn
+    begun: int
+    continued: str | None = None
+    question: Turn | None = None
+    instead: Turn | None = None
+    previous: Dialogue | None = None
+    saved: int = 0
+    """Characters that have been saved."""
+    saved_at: float = 0.0
+    dropped: int = 0
+    """How many of the oldest messages have been marked as outside the context."""
+    started_at: float = field(default_factory=time.monotonic)
+
+    def take(self) -> Sequence[Piece]:
+        """Move what the engine has produced since the last call to the turn, and return it."""
+        pieces = self.answer.take_pieces()
+        self.turn.text += "".join(piece.text for piece in pieces)
+        return pieces
+
+    @property
+    def is_unbegun(self) -> bool:
+        """Whether the engine has produced no text yet."""
+        return len(self.turn.text) == self.begun
+
+    @property
+    def reading(self) -> str:
+        """How much of the prompt has been read, once that takes long; empty otherwise."""
+        done, total = self.answer.read
+        is_long = time.monotonic() - self.started_at >= _LONG_SECONDS
+        if self.answer.stage not in (Stage.QUEUED, Stage.READING) or not is_long:
+            return ""
+        return f"reading {100 * done // total} %" if done and total else "reading…"
+
+    def note_lossy(self) -> None:
+        """Keep in the turn that a lossy rule was used: the app may be killed before the end."""
+        metrics = self.answer.metrics
+        if metrics is not None and metrics.lossy:
+            self.turn.lossy = metrics.lossy
+
+    def ending(self) -> str:
+        """The line below the answer, at its end; empty for an answer that an error broke off."""
+        if self.is_unbegun and self.continued is not None:
+            return self.continued
+        if self.answer.error is not None or (self.is_unbegun and self.answer.is_stopped):
+            return ""
+        reason = FinishReason.CANCELLED if self.answer.is_stopped else self.answer.finish_reason
+        return (
+            wording.ending(self.answer.metrics, reason, continued=self.continued)
+            or "the model gave no answer"
+        )

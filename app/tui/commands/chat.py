@@ -1,0 +1,243 @@
+"""Commands on a chat: its answers, its versions, its instructions, and other chats.
+
+Screens are imported when they are opened: the first paint waits for none.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from textual.app import App
+
+from app.dialogue.changes import Change, Changes
+from app.dialogue.dialogue import Dialogue
+from app.dialogue.settings_editor import SettingsEditor
+from app.dialogue.tree import ASSISTANT, USER
+from app.engine.engine import Engine
+from app.engine.status import Phase
+from app.history.records import title_of
+from app.printable import one_line
+from app.structured_output import read_grammar
+from app.tui.chat.pending import PendingAnswer
+from app.tui.chat.view import ChatView
+from app.tui.commands.app import Perform
+from app.tui.store import Store
+from app.tui.terminal import copy
+from app.tui.welcome import Welcome
+from app.tui.wording import quoted_title
+from backends.base import UsageError
+from decoding.constraint.grammar import Grammar, GrammarKind
+
+_CODE_BLOCK = re.compile(r"^```[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+_OFF = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class ChatCommands:
+    """Answering again, editing, undoing, copying, exporting, racing, and switching chats."""
+
+    app: App[Any]
+    engine: Engine
+    view: ChatView
+    changes: Changes
+    store: Store
+    settings_editor: SettingsEditor
+    perform: Perform
+
+    def stop(self) -> None:
+        if self.engine.status.phase is Phase.LOADING:
+            self.engine.stop_loading()
+        self.view.stop()
+
+    async def regenerate(self) -> None:
+        if not self.view.dialogue.turns:
+            raise UsageError("there is no question to answer yet")
+        self.view.require_model()
+        await self.view.regenerate()
+
+    async def go_on(self) -> None:
+        if not self.view.dialogue.turns:
+            raise UsageError("there is no answer to continue yet")
+        self.view.require_model()
+        self.view.require_idle()
+        await self.view.continue_answer()
+
+    def edit(self) -> None:
+        if self.view.last_turn(USER) is None:
+            raise UsageError("there is no question to edit yet")
+        self.view.edit_question()
+
+    async def compact(self) -> None:
+        if not self.view.dialogue.turns:
+            raise UsageError("there is nothing to summarise yet")
+        self.view.require_model()
+        self.view.require_idle()
+        await self.view.compact()
+
+    async def undo(self) -> None:
+        pending = self.view.pending
+        name = await self.changes.undo()
+        if not name:
+            raise UsageError("there is nothing to undo")
+        self.app.notify(f"Undone: {name}{self._stopped(pending)}. Ctrl+Y redoes it.")
+
+    async def redo(self) -> None:
+        pending = self.view.pending
+        name = await self.changes.redo()
+        if not name:
+            raise UsageError("there is nothing to redo")
+        self.app.notify(f"Redone: {name}{self._stopped(pending)}.")
+
+    def _stopped(self, pending: PendingAnswer | None) -> str:
+        """Tell that a step has stopped the answer that was in progress before, if it has."""
+        if pending is None or pending is self.view.pending or not pending.answer.is_stopped:
+            return ""
+        return ", which stopped an answer; it is kept"
+
+    def colours(self) -> None:
+        self.store.keeps_colours = keeps = not self.store.keeps_colours
+        self.app.notify("Drafted text stays coloured." if keeps else "Colours fade again.")
+
+    # Races
+
+    def race(self, draft: str) -> None:
+        """Race the last question, or the built-in one if there is none; draft: empty for auto."""
+        from app.tui.screens.race import RaceScreen, demonstration, race_of
+
+        self.view.require_model()
+        self.view.require_idle()
+        question = self.view.last_turn(USER)
+        dialogue, answering = self.view.dialogue, self.view.answering
+        raced = demonstration()
+        if question is not None:
+            conversation = dialogue.conversation(question)
+            raced = race_of(title_of(question.text), conversation, answering, dialogue.chat)
+        self.app.push_screen(RaceScreen(self.store, self.engine, raced, draft or None))
+
+    # Chats
+
+    async def new(self) -> None:
+        old = self.view.dialogue
+        if not (old.turns or old.queue or old.own or old.system != old.default_system):
+            return
+        new = old.fresh()
+        queue = " Enter there sends what is queued." if old.queue else ""
+        await self.view.open(new, f"Ctrl+Z shows it.{queue}")
+        self.changes.add(
+            Change(
+                "opened a new chat", lambda: self.view.reopen(old), lambda: self.view.reopen(new)
+            )
+        )
+
+    async def chats(self, number: str = "") -> None:
+        from app.tui.screens.chats import ChatsScreen
+
+        history = self.view.dialogue.history
+        if history is None:
+            raise UsageError("chats are not saved in this session", self.view.dialogue.fault)
+        if number.isdecimal():
+            await self._open(int(number))
+            return
+        screen = ChatsScreen(history, self.engine.paths, self.changes, self._touched)
+        self.app.push_screen(screen, self._chat_picked)
+
+    async def _chat_picked(self, chat: int | None) -> None:
+        if chat is not None:
+            await self.perform("chats", str(chat))
+
+    async def _open(self, chat: int) -> None:
+        if chat != self.view.dialogue.chat:
+            dialogue = self.view.dialogue.fresh()
+            dialogue.open(chat)
+            await self.view.open(dialogue, "It is kept in its chat.")
+
+    def _touched(self, chat: int) -> None:
+        """Follow what was done to a chat in the list of chats."""
+        for welcome in self.view.query(Welcome):
+            welcome.renew()
+        if chat == self.view.dialogue.chat:
+            self.view.call_later(self.view.reload)
+
+    def rename(self, title: str) -> None:
+        dialogue = self.view.dialogue
+        if not dialogue.turns:
+            raise UsageError("there is no chat to rename yet")
+        before, shown = dialogue.name, dialogue.title
+        dialogue.rename(title)
+        self.changes.add(
+            Change(
+                f"renamed {quoted_title(shown)}",
+                lambda: self._rename(dialogue, before),
+                lambda: self._rename(dialogue, title),
+            )
+        )
+
+    def _rename(self, dialogue: Dialogue, title: str) -> None:
+        """Rename a chat, which may have been opened a second time since."""
+        shown = self.view.dialogue
+        (shown if shown.is_same_chat(dialogue) else dialogue).rename(title)
+
+    def export(self, path: str) -> None:
+        if not path:
+            raise UsageError("which file?", "", "Example: /export chat.md")
+        written = self.view.dialogue.export(Path(path).expanduser())
+        self.app.notify(f"Exported to {written}")
+
+    # Answers
+
+    def copy_answer(self) -> None:
+        self.app.notify(copy(self.app, self._last_answer(), "the answer"))
+
+    def copy_code(self, number: str) -> None:
+        blocks = _CODE_BLOCK.findall(self._last_answer())
+        chosen = int(number) if number.isdecimal() else 1
+        if not 1 <= chosen <= len(blocks):
+            count = "1 code block" if len(blocks) == 1 else f"{len(blocks)} code blocks"
+            raise UsageError(f"the last answer has {count}")
+        self.app.notify(copy(self.app, blocks[chosen - 1], f"code block {chosen}"))
+
+    def _last_answer(self) -> str:
+        turn = self.view.last_turn(ASSISTANT)
+        if turn is None:
+            raise UsageError("there is no answer in this chat yet")
+        return turn.text
+
+    # Instructions
+
+    def system(self, text: str) -> None:
+        """Set the instructions of this chat; without a text the settings open."""
+        if not text:
+            self.view.post_message(ChatView.SettingsRequested())
+        else:
+            is_off = text.lower() == _OFF
+            self.settings_editor.change("system", "" if is_off else text)
+            if is_off:  # others are seen at the top of the chat
+                self.app.notify("No instructions.")
+
+    # Structured output
+
+    def schema(self, path: str) -> None:
+        """Make the next answers match the schema, or the grammar, in a file."""
+        if not path:
+            raise UsageError("which file?", "", "Example: /schema person.json")
+        if path.lower() == _OFF:
+            self._match(None, "")
+            self.app.notify("Answers may be anything.")
+            return
+        file = Path(path).expanduser()
+        self._match(read_grammar(file, GrammarKind.JSON_SCHEMA), file.name)
+        self.app.notify(f"The next answers match {one_line(file.name)}.")
+
+    def _match(self, grammar: Grammar | None, name: str) -> None:
+        """Have the next answers match a grammar, None for none; name: of its file."""
+        view, store = self.view, self.store
+        before, after = (view.grammar, store.schema), (grammar, name)
+
+        def use(wanted: tuple[Grammar | None, str]) -> None:
+            view.grammar, store.schema = wanted
+
+        use(after)
+        if before != after:
+            self.changes.add(Change("changed the schema", lambda: use(before), lambda: use(after)))

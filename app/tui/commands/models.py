@@ -1,0 +1,175 @@
+"""Commands that choose model and drafter; missing ones are downloaded in the background.
+
+Screens, and what knows the models, are imported when they are needed: the first paint waits for
+none.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from textual.app import App
+
+from app.dialogue.changes import Change, Changes
+from app.engine.engine import Engine
+from app.printable import one_line
+from app.tui.chat.view import ChatView
+from app.tui.commands.app import Perform
+from app.tui.downloads import Downloads, take_over
+from app.tui.store import Store
+from backends.base import SpecchatError, UsageError
+
+if TYPE_CHECKING:
+    from app.tui.screens.drafters import DrafterChoice
+    from models.hub import HubSettings
+    from models.reference import HubReference, Reference
+
+_MODELS_LISTED = "Ctrl+L lists them; you can also give a .gguf file or organization/name of the hub"
+_DRAFTERS_LISTED = "F3 lists the drafters"
+
+_LOOK_SECONDS = 0.1
+"""Between two looks whether an answer has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCommands:
+    """Choosing the model and its drafter, by name or from a list."""
+
+    app: App[Any]
+    engine: Engine
+    view: ChatView
+    changes: Changes
+    downloads: Downloads
+    store: Store
+    perform: Perform
+
+    def model(self, name: str) -> None:
+        """Use a model, download a missing one, or stop its download; no name: show the list.
+
+        Raises:
+            SpecchatError: there is no such model.
+        """
+        if not name:
+            self._list_models()
+        elif not self.downloads.stop(name):
+            self._use_or_download(name)
+
+    def draft(self, text: str) -> None:
+        """Switch drafters, after the download of missing ones, with an undo.
+
+        Raises:
+            SpecchatError: it is no SPEC, or it does not fit the model.
+        """
+        engine, before = self.engine, self.engine.draft
+        self.use_draft(text)
+        after = engine.draft
+        if after != before:  # else they are downloaded first, or were chosen already
+            self.changes.add(
+                Change(
+                    "changed the drafter",
+                    lambda: engine.set_draft(before),
+                    lambda: engine.set_draft(after),
+                )
+            )
+
+    def use_draft(self, text: str) -> None:
+        """Switch drafters, after the download of missing ones.
+
+        Raises:
+            SpecchatError: it is no SPEC, or it does not fit the model.
+        """
+        from app.drafting import draft_spec
+        from models.reference import HubReference, UnknownNameError
+
+        if not text:
+            raise UsageError("which drafter?", "", "Example: /draft lookup")
+        text = text.strip("\"'")  # quoted as for a shell
+        loaded = self.engine.status.loaded
+        target = loaded.reference if loaded else None
+        try:
+            spec = draft_spec.parse(text, self.engine.paths, target)
+        except UnknownNameError as error:
+            raise UsageError(error.what, "", _DRAFTERS_LISTED) from error
+        if loaded is not None:
+            spec.check(loaded.name, loaded.info.n_layers, loaded.info.active_experts)
+        references = [reference for node in spec.nodes for reference in node.references]
+        missing = [reference for reference in references if isinstance(reference, HubReference)]
+        if missing:
+            self._download(missing[0], text)
+            return
+        self.engine.set_draft(text)
+
+    def _list_models(self) -> None:
+        from app.tui.downloads import models_here
+        from app.tui.screens.models import ModelsScreen
+
+        engine = self.engine
+        screen = ModelsScreen(self.store, lambda: models_here(engine), self.downloads.stop)
+        self.app.push_screen(screen, self._model_picked)
+
+    async def _model_picked(self, name: str | None) -> None:
+        if name:
+            await self.perform("model", name)
+
+    def _use_or_download(self, name: str) -> None:
+        from backends.engines.backend_selection import forms
+        from models.reference import HubReference, UnknownNameError, resolve
+
+        engine = self.engine
+        try:
+            reference = resolve(name, engine.paths.models, forms=forms(engine.options.backend))
+        except UnknownNameError as error:
+            raise UsageError(error.what, "", _MODELS_LISTED) from error
+        if not isinstance(reference, HubReference):
+            self._use(name, reference)
+            return
+
+        def use() -> None:
+            self.app.run_worker(self._take_over(name))
+
+        self.downloads.start(reference, self._hub_settings, use)
+
+    def _use(self, name: str, reference: "Reference") -> None:
+        if self.engine.has_loaded(reference.path):  # loading it again would stop every answer
+            self.app.notify(f"{one_line(reference.name)} is loaded already.")
+            return
+        self.view.stop()  # what it has said is kept
+        self.engine.load(name)
+
+    async def _take_over(self, name: str) -> None:
+        """Use a model that has just arrived, between two answers, and at later starts.
+
+        Answers to programs are stopped: they may follow each other without end.
+        """
+        while self.engine.is_answering_user or not self.view.is_idle:
+            await asyncio.sleep(_LOOK_SECONDS)
+        try:
+            take_over(self.engine, name)
+        except SpecchatError as error:
+            self.view.call_later(self.view.show_fault, str(error))
+
+    def _download(self, reference: "HubReference", drafter: str) -> None:
+        """Download a part of a drafter, then choose the drafter again."""
+
+        def choose_again() -> None:
+            self.app.call_later(self.perform, "draft", drafter)
+
+        self.downloads.start(reference, self._hub_settings, choose_again)
+
+    @property
+    def _hub_settings(self) -> "HubSettings":
+        from models.hub import HubSettings
+
+        engine = self.engine
+        return HubSettings.of_environment(engine.paths.downloads, engine.options.offline)
+
+    def drafters(self) -> None:
+        from app.tui.screens.drafters import DraftersScreen
+
+        screen = DraftersScreen(self.store, self.engine, is_measured=self.view.is_idle)
+        self.app.push_screen(screen, self._drafter_picked)
+
+    async def _drafter_picked(self, choice: "DrafterChoice | None") -> None:
+        if choice is not None:
+            name = "race" if choice.races else "draft"
+            await self.perform(name, choice.spec)

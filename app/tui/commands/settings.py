@@ -1,0 +1,191 @@
+"""Commands that change settings, for this chat or for every chat, and bring them into effect."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from textual.app import App
+
+from app.dialogue.changes import Changes
+from app.dialogue.dialogue import Dialogue
+from app.dialogue.settings_editor import SettingsEditor
+from app.engine.engine import Engine
+from app.loading.context_check import check_new_context
+from app.loading.session_options import DEFAULT_CONTEXT
+from app.printable import one_line
+from app.settings import catalogue
+from app.settings.answering import PRESET, Answering
+from app.settings.catalogue import BY_NAME, Key, Kind, Part, Value
+from app.settings.in_effect import settings_in_effect
+from app.settings.start import NAMES
+from app.tui.chat.view import ChatView
+from app.tui.commands.app import Perform
+from app.tui.keymap import check_theme
+from app.tui.store import Store
+from backends.base import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class AppSettings:
+    """The settings of the running app. use_draft: switches drafters, after a download if needed."""
+
+    engine: Engine
+    view: ChatView
+    store: Store
+    use_model: Callable[[str], None]
+    use_draft: Callable[[str], None]
+
+    @property
+    def dialogue(self) -> Dialogue:
+        """The chat shown."""
+        return self.view.dialogue
+
+    def setting(self, name: str) -> Value:
+        """A setting of every chat that is in effect."""
+        if name in NAMES:
+            return getattr(self.store.preferences, name)
+        if name == "draft":
+            return self.engine.draft
+        loaded = self.engine.status.loaded
+        if name == "ctx":
+            chosen = self.engine.options.ctx or DEFAULT_CONTEXT
+            return loaded.context_size if loaded else chosen
+        if name == "model":
+            return loaded.name if loaded else self.engine.options.model or ""
+        return settings_in_effect(self.engine.paths).values.get(name, BY_NAME[name].default)
+
+    @property
+    def usual_context(self) -> int:
+        """Tokens of context where none are set: fewer where the model or the memory has less."""
+        loaded, options = self.engine.status.loaded, self.engine.options
+        if loaded is None:
+            return DEFAULT_CONTEXT
+        if options.ctx is None:
+            return loaded.context_size
+        return min(loaded.info.context_limit, DEFAULT_CONTEXT)
+
+    def check_setting(self, name: str, value: Value) -> None:
+        """Refuse a value that cannot work, before it is kept.
+
+        Raises:
+            SpecchatError: it cannot.
+        """
+        if name == "ctx":
+            loaded, options = self.engine.status.loaded, self.engine.options
+            info = loaded.info if loaded else None
+            present = loaded.context_size if loaded else 0
+            check_new_context(int(value), info, present, options.gpu_layers)
+
+    def use_setting(self, name: str, value: Value) -> None:
+        """Bring a setting of every chat into effect at once.
+
+        Raises:
+            SpecchatError: the value cannot be used.
+        """
+        if name == "theme":
+            check_theme(str(value))
+        if name in NAMES:
+            changed: dict[str, Any] = {name: value}
+            self.store.preferences = replace(self.store.preferences, **changed)
+        elif name == "model":
+            self.use_model(str(value))
+        elif name == "draft":
+            self.use_draft(str(value))
+        elif name == "ctx":
+            self.engine.set_context(None if value == self.usual_context else int(value))
+            self.view.call_later(self.view.clear_fault)  # it may have been about the old size
+
+    def use_defaults(self, answering: Answering, system: str) -> None:
+        """Start new chats with these settings."""
+        self.view.defaults = answering
+        self.view.dialogue.use_default_system(system)
+
+    def show_chat_settings(self) -> None:
+        """Show that settings of the chat have changed."""
+        self.view.show_settings()
+
+
+_AT_START = "it takes effect when specchat starts"
+_NO_PRESET = "off"
+_SHOWN_ELSEWHERE = ("model", "draft")
+"""Settings that may have to be downloaded or loaded first, of which the screen tells."""
+_SETTABLE = tuple(
+    key.name for key in catalogue.KEYS if key.part is not Part.START or key.name == "ctx"
+)
+_LABELS = {"ctx": "Context size"}
+
+
+def _unknown(name: str) -> UsageError:
+    what = f"there is no setting {name!r}"
+    if near := catalogue.nearest(name, _SETTABLE):
+        return UsageError(what, f"nearest: {', '.join(near)}")
+    return UsageError(what, "", "F8 lists all")
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsCommands:
+    """The settings screen, presets, and single settings."""
+
+    app: App[Any]
+    settings_editor: SettingsEditor
+    changes: Changes
+    store: Store
+    perform: Perform
+
+    def settings(self) -> None:
+        from app.tui.screens.settings import SettingsScreen
+
+        self.app.push_screen(SettingsScreen(self.settings_editor, self.changes), self._list)
+
+    async def _list(self, name: str | None) -> None:
+        if name:
+            await self.perform(name, "")
+
+    def preset(self, name: str) -> None:
+        presets = self.settings_editor.presets
+        if not name:
+            if not presets:
+                file = self.store.preferences.file
+                raise UsageError("there are no presets", f"define them in {file}")
+            raise UsageError("which preset?", ", ".join(presets))
+        if name == _NO_PRESET and name not in presets:
+            self.settings_editor.change(PRESET, None)
+            self.app.notify("No preset.")
+        else:
+            known = catalogue.known(name, presets, f"there is no preset {name!r}")
+            self.settings_editor.change(PRESET, known)
+            self._confirm("Preset", known)
+
+    def set(self, argument: str) -> None:
+        name, _, text = argument.partition(" ")
+        if not name:
+            raise UsageError("which setting?", "", "Example: /set temperature 0.2; F8 lists all")
+        if name not in BY_NAME:
+            raise _unknown(name)
+        key = BY_NAME[name]
+        if name not in _SETTABLE:
+            raise UsageError(f"{name} cannot be set here", _AT_START)
+        self._change(key, text)
+
+    def context(self, size: str) -> None:
+        if not size:
+            raise UsageError("how many tokens?", "", "Example: /context 8192")
+        self._change(BY_NAME["ctx"], size)
+
+    def theme(self, name: str) -> None:
+        if name:
+            self.settings_editor.change("theme", name)
+            self._confirm("Theme", name)
+        else:
+            self.app.search_themes()
+
+    def _change(self, key: Key, text: str) -> None:
+        """Change a setting to what was typed, and say what it now is."""
+        self.settings_editor.change_text(key.name, text)
+        if key.name not in _SHOWN_ELSEWHERE:
+            value = self.settings_editor.value(key.name)
+            shown = f"{value:,}" if key.kind is Kind.NUMBER else text.strip()
+            self._confirm(_LABELS.get(key.name, key.label), shown if text else "the default")
+
+    def _confirm(self, what: str, value: str) -> None:
+        self.app.notify(f"{what}: {one_line(value)}")

@@ -1,1 +1,0 @@
-"""The conversation: its data, its messages and the answer in progress."""

@@ -1,0 +1,297 @@
+"""The look of the app: themes, breakpoints, and the hue of each drafter."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from enum import StrEnum
+from typing import Any
+
+from textual.app import App
+from textual.color import BLACK, WHITE, Color
+from textual.design import ColorSystem
+from textual.theme import BUILTIN_THEMES, Theme
+
+BREAKPOINTS = [(0, "-narrow"), (80, "-normal"), (110, "-wide")]
+"""For Textual: the fewest columns of a layout, and its class on every screen."""
+
+HEIGHTS = [(0, "-short"), (8, "-low"), (20, "-tall")]
+"""The fewest rows of a layout, and its class; the prompt has no frame where it is short."""
+
+
+class ColourDepth(StrEnum):
+    """Classes of terminals by their colours."""
+
+    NONE = "none"
+    """No colours, or none wanted (NO_COLOR)."""
+    SIXTEEN = "16"
+    FULL = "full"
+    """256 colours or more."""
+
+    @classmethod
+    def of(cls, app: App[Any]) -> "ColourDepth":
+        """The depth that Textual paints an app with: from TERM, COLORTERM and NO_COLOR."""
+        if app.no_color:
+            return cls.NONE
+        return cls.SIXTEEN if app.console.color_system == "standard" else cls.FULL
+
+
+LEGIBLE = 4.5
+"""Least contrast of text on its background."""
+
+
+def contrast(colour: Color, background: Color) -> float:
+    """Contrast ratio of two opaque colours, from 1 to 21."""
+    light, dark = sorted((_luminance(colour), _luminance(background)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def legible(colour: Color, backgrounds: list[Color], *, dark: bool) -> Color:
+    """The colour, moved towards white (dark theme) or black until it is legible everywhere."""
+    end = WHITE if dark else BLACK
+    for step in range(21):
+        moved = colour.blend(end, step / 20)
+        if all(contrast(moved, background) >= LEGIBLE for background in backgrounds):
+            return moved
+    return end
+
+
+def _luminance(colour: Color) -> float:
+    red, green, blue = (_linear(channel / 255) for channel in colour.rgb)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _linear(channel: float) -> float:
+    return channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4
+
+
+# Hues of drafters: the same one on every screen, and nothing else on the screen has one.
+#
+# Each kind has three theme variables: `drafter-KIND`, a colour; `drafted-KIND`, the style of text
+# that it supplied, which is more than a colour where the terminal has few; `fading-KIND`, the style
+# of that text a second later.
+
+_KIND_OF_FAMILY = {
+    "lookup": "lookup",
+    "prediction": "lookup",
+    "grammar": "lookup",
+    "retrieval": "retrieval",
+    "ngram": "ngram",
+    "lookahead": "lookahead",
+    "jacobi": "lookahead",
+}
+
+
+class Kind(StrEnum):
+    """Kinds of drafters that have a hue of their own."""
+
+    LOOKUP = "lookup"
+    RETRIEVAL = "retrieval"
+    NGRAM = "ngram"
+    MODEL = "model"
+    LOOKAHEAD = "lookahead"
+
+    @property
+    def hue(self) -> str:
+        """Style of what belongs to the kind: its colour, an attribute where there are none."""
+        return f"$drafted-{self}"
+
+    @property
+    def fading(self) -> str:
+        """Style of text that the kind supplied a second ago."""
+        return f"$fading-{self}"
+
+
+def kind_of(drafter: str) -> Kind:
+    """The kind of a drafter, from its name; any model, and the target itself, is a model.
+
+    A part of a composed drafter, such as "cascade/lookup", has the kind of its last part.
+    """
+    family = drafter.rsplit("/", 1)[-1].partition(":")[0]
+    return Kind(_KIND_OF_FAMILY.get(family, Kind.MODEL))
+
+
+# After Okabe and Ito, moved as far as 4.5:1 on the two backgrounds needs. Lookahead has no hue.
+_ON_DARK = {
+    Kind.LOOKUP: "#2BB58A",
+    Kind.RETRIEVAL: "#D68FB8",
+    Kind.NGRAM: "#E5D83A",
+    Kind.MODEL: "#56B4E9",
+}
+_ON_LIGHT = {
+    Kind.LOOKUP: "#00704F",
+    Kind.RETRIEVAL: "#9C3F75",
+    Kind.NGRAM: "#6E6400",
+    Kind.MODEL: "#00629B",
+}
+_NAMED = {
+    Kind.LOOKUP: "ansi_green",
+    Kind.RETRIEVAL: "ansi_magenta",
+    Kind.NGRAM: "ansi_yellow",
+    Kind.MODEL: "ansi_cyan",
+}
+# Colours of the standard palette, so that none is approximated: those of _NAMED.
+_BRIGHT = dict(zip(_NAMED, ("#55FF55", "#FF55FF", "#FFFF55", "#55FFFF"), strict=True))
+_NORMAL = dict(zip(_NAMED, ("#00AA00", "#AA00AA", "#AA5500", "#00AAAA"), strict=True))
+_ATTRIBUTES = {
+    Kind.LOOKUP: "underline",
+    Kind.RETRIEVAL: "italic",
+    Kind.NGRAM: "bold",
+    Kind.MODEL: "reverse",
+    Kind.LOOKAHEAD: "bold underline",
+}
+
+
+def hue_variables(theme: Theme, depth: ColourDepth) -> dict[str, str]:
+    """Variables of the drafters' hues for a theme."""
+    if depth is ColourDepth.NONE:
+        plain = dict.fromkeys(Kind, _foreground(theme))
+        return _variables(plain, _ATTRIBUTES, _ATTRIBUTES)
+    if theme.ansi:
+        return _with_underline(
+            theme, _NAMED, {kind: f"{name} dim" for kind, name in _NAMED.items()}
+        )
+    if depth is ColourDepth.SIXTEEN:
+        return _with_underline(theme, _BRIGHT if theme.dark else _NORMAL, _NORMAL)
+    backgrounds = _backgrounds(theme)
+    colours = {
+        kind: legible(Color.parse(colour), backgrounds, dark=theme.dark)
+        for kind, colour in (_ON_DARK if theme.dark else _ON_LIGHT).items()
+    }
+    foreground = Color.parse(_foreground(theme))
+    full = {kind: colour.hex for kind, colour in colours.items()}
+    half = {kind: colour.blend(foreground, 0.5).hex for kind, colour in colours.items()}
+    return _with_underline(theme, full, half)
+
+
+def _with_underline(
+    theme: Theme, full: Mapping[Kind, str], half: Mapping[Kind, str]
+) -> dict[str, str]:
+    """Variables from the colours of all kinds but lookahead, which has an underline."""
+    underlined = {Kind.LOOKAHEAD: "underline"}
+    return _variables(
+        {**full, Kind.LOOKAHEAD: _foreground(theme)},
+        {**full, **underlined},
+        {**half, **underlined},
+    )
+
+
+def _variables(
+    colours: Mapping[Kind, str], styles: Mapping[Kind, str], faded: Mapping[Kind, str]
+) -> dict[str, str]:
+    return {
+        f"{name}-{kind}": values[kind]
+        for name, values in (("drafter", colours), ("drafted", styles), ("fading", faded))
+        for kind in Kind
+    }
+
+
+def _foreground(theme: Theme) -> str:
+    return theme.to_color_system().generate()["foreground"]
+
+
+def _backgrounds(theme: Theme) -> list[Color]:
+    """What text may stand on."""
+    colours = theme.to_color_system().generate()
+    return [Color.parse(colours[name]) for name in ("background", "surface", "panel")]
+
+
+DARK, LIGHT = "specchat-dark", "specchat-light"
+
+
+def _theme(
+    name: str, *, dark: bool, background: str, raised: str, foreground: str, muted: str,
+    rule: str, blue: str, green: str, orange: str, red: str,
+) -> Theme:  # fmt: skip
+    """A theme in greys, with one blue for focus. raised: background of questions."""
+    return Theme(
+        name=name,
+        dark=dark,
+        primary=blue,
+        secondary=muted,
+        accent=blue,
+        foreground=foreground,
+        background=background,
+        surface=background,
+        panel=raised,
+        boost=raised,
+        success=green,
+        warning=orange,
+        error=red,
+        variables={
+            "text-muted": muted,
+            "text-disabled": muted,
+            "text-primary": blue,
+            "text-secondary": muted,
+            "text-accent": blue,
+            "text-success": green,
+            "text-warning": orange,
+            "text-error": red,
+            "border": blue,
+            "border-blurred": rule,
+            "footer-background": background,
+        },
+    )
+
+
+_FULL = (
+    _theme(
+        DARK, dark=True, background="#14161B", raised="#1C1F26", foreground="#D5D9E2",
+        muted="#9AA0AD", rule="#565C69", blue="#7AA2F7", green="#2BB58A", orange="#E8A33D",
+        red="#F2777A",
+    ),
+    _theme(
+        LIGHT, dark=False, background="#FBFBFA", raised="#F0F0EE", foreground="#1F232B",
+        muted="#5A6072", rule="#A3A8B4", blue="#2456B8", green="#00704F", orange="#8F5200",
+        red="#B3261E",
+    ),
+)  # fmt: skip
+
+# Each is a colour of the standard palette, so that none is approximated.
+_SIXTEEN = (
+    _theme(
+        DARK, dark=True, background="#000000", raised="#000000", foreground="#FFFFFF",
+        muted="#AAAAAA", rule="#555555", blue="#5555FF", green="#00AA00", orange="#FFFF55",
+        red="#FF5555",
+    ),
+    _theme(
+        LIGHT, dark=False, background="#FFFFFF", raised="#FFFFFF", foreground="#000000",
+        muted="#555555", rule="#AAAAAA", blue="#0000AA", green="#00AA00", orange="#AA5500",
+        red="#AA0000",
+    ),
+)  # fmt: skip
+
+
+def themes(depth: ColourDepth) -> Iterable[Theme]:
+    """Every theme that can be chosen, with the hues of drafters."""
+    for theme in _plain_themes(depth):
+        yield replace(theme, variables={**hue_variables(theme, depth), **theme.variables})
+
+
+def _plain_themes(depth: ColourDepth) -> Iterable[Theme]:
+    """Every theme that can be chosen, without the hues."""
+    own = _SIXTEEN if depth is ColourDepth.SIXTEEN else _FULL
+    return (*own, *BUILTIN_THEMES.values())
+
+
+class _Unused(Theme):
+    """A theme without the hues of drafters until its colours are asked for.
+
+    To compute those of all themes would delay the first paint.
+    """
+
+    def __init__(self, theme: Theme, depth: ColourDepth) -> None:
+        super().__init__(**vars(theme))
+        self._depth: ColourDepth | None = depth
+
+    def to_color_system(self) -> ColorSystem:
+        if self._depth is not None:
+            depth, self._depth = self._depth, None
+            self.variables = {**hue_variables(self, depth), **self.variables}
+        return super().to_color_system()
+
+
+def register_themes(app: App[Any]) -> None:
+    """Make the themes available, and use the dark one until another is chosen."""
+    depth = ColourDepth.of(app)
+    for theme in _plain_themes(depth):
+        app.register_theme(_Unused(theme, depth))
+    app.theme = DARK

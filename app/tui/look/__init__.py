@@ -1,1 +1,0 @@
-"""The look of the app: themes, and the hue of each drafter."""

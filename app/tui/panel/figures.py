@@ -1,0 +1,253 @@
+"""The figures of an answer, line by line: headline, drafters, and the details behind them."""
+
+from collections.abc import Mapping
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+from textual.content import Content
+from textual.renderables.digits import Digits
+
+from app.engine.metrics import DrafterMetrics, ReplyMetrics
+from app.printable import one_line
+from app.tui import wording
+from app.tui.look import Kind, kind_of
+from app.tui.panel.graph import finite
+from app.tui.panel.terms import (
+    ACCEPTED,
+    BLANK,
+    DRAFTED,
+    GAIN,
+    IN_A_ROW,
+    LIMIT,
+    LOSSY,
+    MEMORY,
+    PAUSED,
+    SPEED,
+    START,
+    STEP,
+    TIME,
+    Line,
+    Term,
+    drafter_term,
+)
+from app.tui.store import Live
+from app.tui.wording import percent
+from models.byte_sizes import short_size
+
+
+def bar(share: float, width: int) -> str:
+    """A share between 0 and 1 as full cells, and the rest of the width as light ones."""
+    full = round(width * min(max(share, 0.0), 1.0))
+    return "█" * full + "░" * (width - full)
+
+
+_NAME_WIDTH = 10
+_BAR_WIDTH = 10
+
+
+def drafter_lines(by_drafter: Mapping[str, DrafterMetrics]) -> list[Line]:
+    """A line for each drafter of the answer, the one with the most accepted tokens first."""
+    return [_line(name, by_drafter[name]) for name in _most_accepted_first(by_drafter)]
+
+
+def first_drafter(by_drafter: Mapping[str, DrafterMetrics]) -> str:
+    """The drafter with the most accepted tokens; empty if there is none."""
+    return next(iter(_most_accepted_first(by_drafter)), "")
+
+
+def _most_accepted_first(by_drafter: Mapping[str, DrafterMetrics]) -> list[str]:
+    return sorted(by_drafter, key=lambda name: -by_drafter[name].accepted)
+
+
+def _line(name: str, figures: DrafterMetrics) -> Line:
+    share = figures.accepted / figures.drafted if figures.drafted else 0.0
+    text = f" {_short(name)} {bar(share, _BAR_WIDTH)}{figures.accepted:>4} of {figures.drafted}"
+    return Line(Content.assemble(("■", kind_of(name).hue), text), drafter_term(name))
+
+
+def _short(drafter: str) -> str:
+    """The name of a drafter without its settings, in ten columns."""
+    name = one_line(drafter.rsplit("/", 1)[-1].partition(":")[0])
+    if cell_len(name) > _NAME_WIDTH:
+        return set_cell_size(name, _NAME_WIDTH - 1) + "…"
+    return set_cell_size(name, _NAME_WIDTH)
+
+
+_MEANINGS = (
+    (Kind.LOOKUP, "lookup", "copies from this chat"),
+    (Kind.RETRIEVAL, "retrieval", "copies from other chats"),
+    (Kind.NGRAM, "ngram", "common phrases"),
+    (Kind.MODEL, "a model", "a smaller model guesses"),
+)
+
+
+def legend() -> list[Line]:
+    """Each kind of drafter with its hue and where it gets text from."""
+    return [
+        Line.of("Figures appear with the first answer."),
+        Line.of("Text that a drafter supplied is"),
+        Line.of("coloured while it is new:"),
+        BLANK,
+        *(
+            Line(
+                Content.assemble(("■", kind.hue), f" {name:<11}{meaning}"),
+                drafter_term(name),
+            )
+            for kind, name, meaning in _MEANINGS
+        ),
+    ]
+
+
+_UNIT = "tok/s"
+_NO_STYLE = Style()
+
+
+def headline(live: Live, digits_width: int, width: int) -> list[Line]:
+    """Four lines: the speed in large digits, and beside it what it is and how it compares."""
+    number, metrics = rate_number(live.rate), live.metrics
+    words, _, pause = live.comparison.panel_words.partition(" · ")
+    lossy = _lossy(metrics)
+    rows = [
+        (_UNIT if number else "", SPEED),
+        (shortened(words, width - digits_width), GAIN),
+        (drafted(metrics), DRAFTED),
+        (" · ".join(filter(None, [lossy, pause])), LOSSY if lossy else PAUSED),
+    ]
+    return [
+        Line(Content.assemble(digits.ljust(digits_width), warned(text)), term if text else None)
+        for digits, (text, term) in zip(_digits(number), rows, strict=True)
+    ]
+
+
+def summary(live: Live, width: int) -> Line:
+    """As many of the figures as fit one line; the first ones first."""
+    number, share = rate_number(live.rate), drafted(live.metrics)
+    first = [f"{number} {_UNIT}" if number else "", _lossy(live.metrics)]
+    words = live.comparison.panel_words
+    brief = words.partition(" · ")[0]
+    choices = (
+        [*first, words, share],
+        [*first, words, share.removesuffix(" drafted")],
+        [*first, brief, share],
+        [*first, brief],
+        [*first, brief.replace(" than plain", "")],
+    )
+    shown = ([warned(part) for part in parts if part] for parts in choices)
+    lines = [Content(" · ").join(parts) for parts in shown]
+    text = next((line for line in lines if line.cell_length <= width), lines[-1])
+    return Line(text, SPEED if text.plain else None)
+
+
+def digits_width(rate: float | None) -> int:
+    """Columns of a rate in large digits, with room beside it; at least as for two digits."""
+    return 3 * max(len(rate_number(rate)), 2) + 3
+
+
+def rate_number(rate: float | None) -> str:
+    """A rate without its unit: whole from 10 on, one decimal below; empty if there is none."""
+    if rate is None or finite(rate) <= 0.0:
+        return ""
+    return f"{rate:.0f}" if rate >= 9.95 else f"{rate:.1f}"
+
+
+def drafted(metrics: ReplyMetrics | None) -> str:
+    """The share of the answer that drafters supplied; empty if nothing was drafted."""
+    if metrics is None or not metrics.drafted or metrics.drafted_share is None:
+        return ""
+    return f"{percent(metrics.drafted_share)} drafted"
+
+
+def shortened(words: str, width: int) -> str:
+    """A comparison without "than plain" where it is too long."""
+    return words if len(words) <= width else words.replace(" than plain", "")
+
+
+def _lossy(metrics: ReplyMetrics | None) -> str:
+    return "▲ lossy" if metrics is not None and metrics.lossy else ""
+
+
+def _digits(number: str) -> list[str]:
+    """The three rows of large digits, and a blank one."""
+    rows = [one for one in Digits(number).render(_NO_STYLE) if isinstance(one, Segment)]
+    return [*(row.text for row in rows if row.text != "\n"), ""]
+
+
+def warned(text: str) -> Content:
+    """A figure; in the colour of warnings if it begins with their sign."""
+    return Content.styled(text, "$warning") if text.startswith("▲") else Content(text)
+
+
+_WIDE = 35
+_ROWS = 4
+
+
+def accepted_in_a_row(counts: tuple[int, ...]) -> list[Line]:
+    """How many drafts had at least so many tokens accepted; counts: drafts by accepted tokens."""
+    drafts = sum(counts)
+    shares = [sum(counts[least:]) / drafts if drafts else 0.0 for least in range(1, _ROWS + 1)]
+    rows = [
+        f"{least} or more  {bar(share, 19)} {100 * share:.0f} %"
+        for least, share in enumerate(shares, 1)
+    ]
+    title = f"Accepted in a row, of {drafts:,} draft{'' if drafts == 1 else 's'}"
+    return _titled(title, IN_A_ROW, *rows)
+
+
+def time_spent(metrics: ReplyMetrics) -> list[Line]:
+    """The parts of the model, the drafters and the rest in the time of the answer."""
+    seconds = metrics.verify_seconds, metrics.draft_seconds, metrics.overhead_seconds or 0.0
+    total = sum(seconds)
+    if total <= 0.0:
+        return _titled("Where the time went", TIME, "not measured", "")
+    model, drafters = (round(100 * part / total) for part in seconds[:2])
+    cells = [round(_WIDE * part / total) for part in seconds[:2]]
+    rest = _WIDE - sum(cells)
+    return _titled(
+        "Where the time went",
+        TIME,
+        "█" * cells[0] + "▓" * cells[1] + "▒" * rest,
+        f"model {model} %  drafters {drafters} %  rest {100 - model - drafters} %",
+    )
+
+
+def start(metrics: ReplyMetrics) -> Line:
+    """When an answer began, and how much of its prompt was read before it was asked for."""
+    first, held = metrics.ttft_seconds, metrics.cached_prompt_tokens
+    if first is None:
+        return Line.of("first token not measured", START)
+    ready = f", {wording.tokens_in_words(held)} ready" if held else ""
+    return Line.of(f"first token {wording.seconds(first)}{ready}", START)
+
+
+def memory_limit(metrics: ReplyMetrics) -> list[Line]:
+    """Plain speed as a part of what the memory's bandwidth, or the disk that is read, allows."""
+    limited_by = "disk" if metrics.model.streamed_bytes_per_token else "memory"
+    title = f"Plain speed, and the {limited_by} limit"
+    plain, limit = metrics.plain_tokens_per_second, metrics.wall_tokens_per_second
+    if not plain or not limit or plain > limit:  # measured while the machine was busier
+        return _titled(title, LIMIT, "not measured", "")
+    return _titled(
+        title,
+        LIMIT,
+        bar(plain / limit, _WIDE),
+        f"{rate_number(plain)} of {rate_number(limit)} tok/s",
+    )
+
+
+def counts(metrics: ReplyMetrics) -> list[Line]:
+    """Memory, steps, and what became of the last draft; the drafters' memory, if any, below."""
+    memory = metrics.memory
+    used = f"model {short_size(memory.target_bytes)}, chat {short_size(memory.kv_bytes)}"
+    drafters = [Line.of(f"{'':8}drafters {short_size(memory.drafter_bytes)}", MEMORY)]
+    drafts = sum(metrics.accepted_lengths)
+    return [
+        Line.of(f"Memory  {used}", MEMORY),
+        *(drafters if memory.drafter_bytes else []),
+        Line.of(f"Steps   {metrics.steps:,}, {drafts:,} of them with a draft", STEP),
+        Line.of(f"Last    {one_line(metrics.last_draft) or 'no draft'}", ACCEPTED),
+    ]
+
+
+def _titled(title: str, term: Term, *rows: str) -> list[Line]:
+    return [Line.of(title, term, "bold"), *(Line.of(row, term) for row in rows)]

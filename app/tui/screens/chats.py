@@ -1,0 +1,380 @@
+"""The list of chats: search, open, rename, remove, and undo."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self, TypeVar
+
+from rich.cells import cell_len
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Input, OptionList, Static
+
+from app.dialogue.changes import Change, Changes, OwnChanges
+from app.history import History, HistoryError
+from app.history.records import Chat, Preview
+from app.history.store import remove_chat
+from app.paths import Paths
+from app.printable import one_line
+from app.tui.screens.lists import CURSOR, Dialog, Row, RowList, columns, right, text_row
+from app.tui.text_fields import PrintableInput
+from app.tui.widgets import typed_app
+from app.tui.wording import quoted_title
+from app.wording import relative_time
+
+_NARROW = 60
+"""Columns below which a row is a title and a time."""
+
+_FRAME = 4
+"""Columns of a row beside its cells: the cursor, and a blank before, after and at the end."""
+
+_TITLE, _STATE, _LEAST_MODEL, _LEAST_TIME = 38, 14, 12, 9
+_TITLE_GAP = 2
+_FENCE = "```"
+
+
+def is_narrow(width: int) -> bool:
+    """Whether rows of this many columns show no more than a title and a time."""
+    return width < _NARROW
+
+
+@dataclass(frozen=True, slots=True)
+class ChatColumns:
+    """Columns that the texts of all listed chats need; state is 0 where no chat has one."""
+
+    title: int
+    state: int
+    model: int
+    time: int
+
+    @classmethod
+    def of(cls, chats: Sequence[Chat]) -> Self:
+        """What these chats need."""
+        return cls(
+            max((cell_len(_title(chat)) for chat in chats), default=0),
+            _STATE if any(map(_state, chats)) else 0,
+            max((cell_len(one_line(chat.model)) for chat in chats), default=0),
+            max(_LEAST_TIME, *(len(relative_time(chat.updated)) for chat in chats), 0),
+        )
+
+    def title_in(self, room: int) -> int:
+        """Columns of the titles: long ones get what states, models and times leave free."""
+        usual = min(_TITLE, room - _STATE - _LEAST_MODEL - self.time - 1)
+        free = room - self.state - min(self.model, _LEAST_MODEL) - self.time - 1
+        return max(usual, min(self.title + _TITLE_GAP, free))
+
+
+def chat_row(chat: Chat, width: int, is_focused: bool, needed: ChatColumns) -> Content:
+    """A row: title, versions, model and time; on a narrow screen, title and time."""
+    room = width - _FRAME
+    time_width = needed.time
+    marker = (Content(f" {CURSOR} " if is_focused else "   "), 3)
+    title = Content.styled(_title(chat), "bold" if is_focused else "")
+    time = right(relative_time(chat.updated), time_width, "$secondary")
+    gap = (Content(""), 1)
+    if is_narrow(width):
+        return columns(marker, (title, room - time_width - 1), gap, time, gap)
+    title_width = needed.title_in(room)
+    state_width = _STATE if title_width <= _TITLE else needed.state
+    model_width = room - title_width - state_width - time_width - 1
+    state = (Content.styled(_state(chat), "$secondary"), state_width)
+    model = (Content.styled(one_line(chat.model), "$secondary"), model_width)
+    blanks = (Content(""), _TITLE_GAP)
+    return columns(marker, (title, title_width - _TITLE_GAP), blanks, state, model, gap, time, gap)
+
+
+def _title(chat: Chat) -> str:
+    return one_line(chat.title) or "untitled"
+
+
+def _state(chat: Chat) -> str:
+    if chat.is_interrupted:
+        return "interrupted"
+    return f"{chat.versions} versions" if chat.versions > 1 else ""
+
+
+def preview_lines(shown: Preview, width: int) -> Content:
+    """The last question and its answer, one line each; on a narrow screen the question alone."""
+    rule, gap = (Content.styled(" ▌ ", "$primary"), 3), (Content("   "), 3)
+    question = columns(rule, (Content(_first_line(shown.question)), width - 4))
+    if is_narrow(width) or not shown.answer:
+        return question
+    answer = (Content.styled(_first_line(shown.answer), "$secondary"), width - 6)
+    return Content("\n").join([question, columns(gap, answer)])
+
+
+def _first_line(text: str) -> str:
+    """The first line of a text, but for a fence of code, and whether more follow."""
+    lines = [line.strip() for line in text.splitlines()]
+    lines = [line for line in lines if line and not line.startswith(_FENCE)]
+    return one_line(lines[0]) + (" …" if len(lines) > 1 else "") if lines else ""
+
+
+Result = TypeVar("Result")
+
+_KEYS = (
+    "Enter open · F2 rename · Del remove · Ctrl+Z undo · Esc back",
+    "Enter open · F2 rename · Del remove · Esc",
+    "Enter open · F2 rename · Del · Esc",
+)
+_RENAME_KEYS = "Enter renames · Esc keeps the title", "Enter renames · Esc keeps it"
+_LIST_TOP = 2
+"""Rows above the list: the search field and a blank."""
+
+
+class ChatsScreen(ModalScreen[int | None]):
+    """Returns the number of the chat to open, None if none was chosen.
+
+    touched: called with the number of each chat that was renamed, removed or restored, also later
+    by an undo.
+    """
+
+    app = typed_app
+    BINDINGS: ClassVar = [
+        Binding("escape", "leave", "Back"),
+        Binding("up", "move('cursor_up')", show=False, priority=True),
+        Binding("down", "move('cursor_down')", show=False, priority=True),
+        Binding("pageup", "move('page_up')", show=False, priority=True),
+        Binding("pagedown", "move('page_down')", show=False, priority=True),
+        Binding("f2", "rename", "Rename", priority=True),
+        Binding("delete", "remove", "Remove", priority=True),
+        Binding("ctrl+z", "undo", "Undo", priority=True),
+        Binding("ctrl+y", "redo", "Redo", priority=True),
+    ]
+    DEFAULT_CSS: ClassVar[str] = """
+    ChatsScreen { align: center middle; }
+    ChatsScreen Dialog { layers: below above; }
+    ChatsScreen.-wide Dialog { height: 45%; min-height: 16; }
+    ChatsScreen Input, ChatsScreen Input:focus { padding: 0 1; background-tint: $surface 0%; }
+    ChatsScreen #gap { height: 1; }
+    ChatsScreen #title, ChatsScreen #title:focus {
+        layer: above; display: none; padding: 0; background: $panel;
+    }
+    ChatsScreen #preview { height: auto; max-height: 4; }
+    """
+
+    def __init__(
+        self, history: History, paths: Paths, changes: Changes, touched: Callable[[int], None]
+    ) -> None:
+        super().__init__()
+        self._history = history
+        self._paths = paths
+        self._changes = OwnChanges(changes)
+        self._touched = touched
+        self._chats: dict[str, Chat] = {}
+        self._renamed: Chat | None = None
+        self._dialog = Dialog("Chats", *_KEYS)
+        self._rows = RowList()
+        self._query = PrintableInput(
+            placeholder="Search titles and messages",
+            compact=True,
+            select_on_focus=False,
+            id="query",
+        )
+        self._title = PrintableInput(compact=True, select_on_focus=False, id="title")
+        self._preview = Static(id="preview")
+
+    def compose(self) -> ComposeResult:
+        with self._dialog:
+            yield self._query
+            yield Static(id="gap")
+            yield self._rows
+            yield self._preview
+            yield self._title
+
+    def on_mount(self) -> None:
+        self._rows.can_focus = False
+        self._query.focus()
+        self._show()
+
+    def on_resize(self) -> None:
+        self._leave_title()
+        self.call_after_refresh(self._explain)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Leave the keys of the list to the title while it is edited."""
+        del parameters
+        return self._renamed is None or action == "leave"
+
+    @on(Input.Changed, "#query")
+    def _searched(self) -> None:
+        self._say()
+        self._show()
+
+    def _say(self, *facts: str) -> None:
+        """Say what was just done, longest version first, until the next action."""
+        self._dialog.show_title("Chats", *facts)
+
+    def _show(self) -> None:
+        """Show the chats that match the search."""
+        chats = self._or_tell(lambda: self._history.chats(self._query.value))
+        if chats is None:
+            return
+        self._chats = {str(chat.number): chat for chat in chats}
+        needed = ChatColumns.of(chats)
+        rows = [_row(name, chat, needed) for name, chat in self._chats.items()]
+        empty = "no chat found" if self._query.value.strip() else "no chats yet"
+        self._rows.show(rows or [text_row(f"   {empty}", "$secondary")])
+        self._explain()
+
+    @on(OptionList.OptionHighlighted)
+    def _explain(self) -> None:
+        """Show the preview of the highlighted chat."""
+        chat, width = self._chosen, self._rows.size.width
+        text = Content("")
+        if chat is not None and width:
+            shown = self._or_tell(lambda: self._history.preview(chat.number))
+            if shown is None:
+                return
+            text = preview_lines(shown, width)
+        self._preview.styles.min_height = 1 if is_narrow(width) else 2
+        self._preview.update(text)
+
+    @property
+    def _chosen(self) -> Chat | None:
+        return self._chats.get(self._rows.focused_id or "")
+
+    @on(OptionList.OptionSelected)
+    def _picked(self, event: OptionList.OptionSelected) -> None:
+        self.dismiss(int(event.option.id or 0))
+
+    @on(Input.Submitted, "#query")
+    def _open(self) -> None:
+        if self._chosen is not None:
+            self.dismiss(self._chosen.number)
+
+    def action_move(self, how: str) -> None:
+        """Move the highlight while the search keeps the focus."""
+        self._say()
+        getattr(self._rows, f"action_{how}")()
+
+    # Renaming
+
+    def action_rename(self) -> None:
+        """Edit the title of the highlighted chat in its row."""
+        chat, index = self._chosen, self._rows.highlighted
+        if chat is None or index is None:
+            return
+        self._renamed = chat
+        self._title.value = chat.title
+        self._title.select_all()
+        self._title.styles.offset = (3, _LIST_TOP + index - self._rows.scroll_offset.y)
+        self._title.styles.width = max(self._rows.size.width - 4, 1)
+        self._title.display = True
+        self.set_focus(self._title)  # at once: it gets the keys that follow
+        self._dialog.show_keys(*_RENAME_KEYS)
+        self._say()
+
+    @on(Input.Submitted, "#title")
+    def _rename(self) -> None:
+        chat, title = self._renamed, self._title.value.strip()
+        self._leave_title()
+        before = self._or_tell(lambda: self._history.facts(chat.number)["title"]) if chat else None
+        if chat is not None and before is not None and title not in (before, chat.title):
+            is_renamed = self._do(
+                f"renamed {quoted_title(chat.title)}",
+                chat.number,
+                lambda: self._history.rename(chat.number, title),
+                lambda: self._history.rename(chat.number, before),
+            )
+            if is_renamed:
+                self._say("renamed · Ctrl+Z undoes it")
+
+    def _leave_title(self) -> None:
+        if self._renamed is not None:
+            self._renamed = None
+            self._title.display = False
+            self.set_focus(self._query)
+            self._dialog.show_keys(*_KEYS)
+
+    # Changes
+
+    def action_remove(self) -> None:
+        """Remove the highlighted chat; it can be restored."""
+        chat = self._chosen
+        if chat is None:
+            return
+        self._rows.highlight(self._beside(chat))
+        is_removed = self._do(
+            f"removed {quoted_title(chat.title)}",
+            chat.number,
+            lambda: remove_chat(self._history, chat.number, self._paths),
+            lambda: self._history.restore(chat.number),
+        )
+        if is_removed:
+            self._say("removed · Ctrl+Z brings it back", "removed · Ctrl+Z undoes")
+
+    def _beside(self, chat: Chat) -> str:
+        """The row below a chat, or above the last one."""
+        names = list(self._chats)
+        index = names.index(str(chat.number))
+        return (names[index + 1 :] or names[:index][-1:] or [""])[0]
+
+    def _do(self, name: str, chat: int, do: Callable[[], None], undo: Callable[[], None]) -> bool:
+        """Make a change that can be undone, here and later; False if it failed."""
+
+        def step(work: Callable[[], None]) -> None:
+            work()
+            self._touched(chat)
+
+        if not self._or_tell(lambda: step(do) or True):
+            return False
+        self._changes.add(Change(name, lambda: step(undo), lambda: step(do)))
+        self._show()
+        return True
+
+    async def action_undo(self) -> None:
+        """Undo the last change made here; then restore what was removed earlier today."""
+        if self._changes.has_any:
+            await self._move(self._changes.undo, "undone")
+            return
+        number = self._or_tell(self._history.removed_last)
+        if number is None:
+            self._say("nothing to undo")
+            return
+        if not self._or_tell(lambda: self._history.restore(number) or True):
+            return
+        self._touched(number)
+        self._show()
+        self._rows.highlight(str(number))
+        self._say("brought back")
+
+    async def action_redo(self) -> None:
+        """Redo the change that was undone last."""
+        await self._move(self._changes.redo, "redone")
+
+    async def _move(self, move: Callable[[], Awaitable[str]], done: str) -> None:
+        try:
+            name = await move()
+        except HistoryError as error:
+            self._tell(error)
+            return
+        if name:
+            self._say(f"{done}: {name}", done)
+            self._show()
+
+    def action_leave(self) -> None:
+        """Leave the title as it was, else close the screen."""
+        if self._renamed is None:
+            self.dismiss(None)
+        else:
+            self._leave_title()
+
+    def _or_tell(self, work: Callable[[], Result]) -> Result | None:
+        """Call the history; an error is shown below the list, and the result is then None."""
+        try:
+            return work()
+        except HistoryError as error:
+            self._tell(error)
+            return None
+
+    def _tell(self, error: HistoryError) -> None:
+        self._preview.update(
+            Content.styled(f" ✕ {one_line(error.what)}: {one_line(error.why)}", "$error")
+        )
+
+
+def _row(name: str, chat: Chat, needed: ChatColumns) -> Row:
+    return Row(name, lambda width, is_focused: chat_row(chat, width, is_focused, needed))

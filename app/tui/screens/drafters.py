@@ -1,0 +1,346 @@
+"""The drafters for the loaded model: what each is, what was accepted, and what it costs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import OptionList, Static
+
+from app.drafting.choose import drafter_words
+from app.drafting.choose.drafter_info import Candidate, Kind, Pair, Ranking
+from app.drafting.drafter_node import LOOKUP, NGRAM, RETRIEVAL
+from app.engine.engine import Engine
+from app.printable import one_line
+from app.tui.look import kind_of
+from app.tui.panel.figures import bar
+from app.tui.screens.lists import CURSOR, Dialog, Row, RowList, columns, is_narrow, text_row
+from app.tui.screens.models import lead_of
+from app.tui.store import Store
+from app.tui.widgets import typed_app
+from app.tui.wording import rate
+from backends.base import SpecchatError
+
+_NAME, _LONGEST_NAME = 13, 21
+_NATURE, _SHARE = 31, 23
+"""Cells of what a drafter is, at most, and of what became of its drafts."""
+
+_BAR, _SHORT_BAR = 10, 8
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterColumns:
+    """Rows of one list.
+
+    requested: names of the drafters in use. longest: cells of the longest name. is_measuring:
+    whether what is not known yet is being measured.
+    """
+
+    requested: frozenset[str]
+    longest: int
+    is_measuring: bool
+
+    def choice(self, name: str, words: str, short: str = "") -> Row:
+        """A row that is no drafter, such as auto."""
+
+        def render(width: int, is_focused: bool) -> Content:
+            text = short if is_narrow(width + 2) else words
+            lead, named = self._lead(name, is_focused, " "), self._name(name, width, is_focused)
+            return columns(lead, named, (Content(text), width - lead[1] - named[1]))
+
+        return Row(name, render)
+
+    def heading(self, title: str, share: str = "", short: str = "") -> Row:
+        """A heading, with one for the column of accepted shares."""
+
+        def render(width: int, _is_focused: bool) -> Content:
+            at = 5 + _NAME if is_narrow(width + 2) else self._share_at(width)
+            second = short if is_narrow(width + 2) else share
+            text = f"     {title}"
+            return Content.styled(f"{text:<{at}}{second}"[:width] if second else text, "$secondary")
+
+        return Row(None, render)
+
+    def row(self, pair: Pair) -> Row:
+        """The row of a drafter."""
+        return Row(pair.drafter.name, lambda width, focused: self._line(pair, width, focused))
+
+    def _line(self, pair: Pair, width: int, is_focused: bool) -> Content:
+        name = pair.drafter.name
+        lead = self._lead(name, is_focused, "■", kind_of(name.partition("(")[0]).hue)
+        named = self._name(name, width, is_focused)
+        if is_narrow(width + 2):
+            words = drafter_words.short_verdict(pair, is_measuring=self.is_measuring)
+            share = Content(words) if words else _share(pair, _SHORT_BAR)
+            return columns(lead, named, (share, width - 5 - named[1]))
+        nature = Content.styled(drafter_words.nature(pair), "$secondary")
+        words = drafter_words.verdict(pair, is_measuring=self.is_measuring)
+        share = Content(words) if words else _share(pair, _BAR)
+        at = self._share_at(width)
+        room = at - 5 - named[1]
+        nature = Content.assemble(nature.truncate(room - 1, ellipsis=True), " ")
+        return columns(lead, named, (nature, room), (share, width - at))
+
+    def _share_at(self, width: int) -> int:
+        """Column of the accepted share."""
+        return min(5 + self._name_room(width) + _NATURE, width - _SHARE)
+
+    def _lead(
+        self, name: str, is_focused: bool, square: str, style: str = ""
+    ) -> tuple[Content, int]:
+        mark = "●" if name in self.requested else ""
+        lead, width = lead_of(is_focused, mark, "$primary")
+        return Content.assemble(lead, (square, style), " "), width + 2
+
+    def _name_room(self, width: int) -> int:
+        return _NAME if is_narrow(width + 2) else min(max(_NAME, self.longest + 1), _LONGEST_NAME)
+
+    def _name(self, name: str, width: int, is_focused: bool) -> tuple[Content, int]:
+        room = self._name_room(width)
+        text = Content.styled(one_line(name), "bold" if is_focused else "")
+        return Content.assemble(text.truncate(room - 1, ellipsis=True), " "), room
+
+
+def _share(pair: Pair, cells: int) -> Content:
+    share = pair.acceptance or 0.0
+    return Content(f"{bar(share, cells)}  {100 * share:.0f} %")
+
+
+_UPDATE_SECONDS = 0.25
+_UNUSABLE = "\0unusable"
+_COMBINED = "\0combined"
+"""Ids of the lines that stand for more drafters until Enter expands them; no drafter has these."""
+
+_FREE = (LOOKUP, NGRAM, RETRIEVAL)
+_FREE_PAIRS = tuple(
+    Pair(Candidate(name, kind, is_compatible=True, why=""), is_installed=True)
+    for name, kind in zip(_FREE, (Kind.LOOKUP, Kind.NGRAM, Kind.RETRIEVAL), strict=True)
+)
+"""The drafters of every model, shown before one is loaded."""
+
+_LEAVE = "Esc back"
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterChoice:
+    """Drafters to use from now on, or to race against plain decoding first."""
+
+    spec: str
+    races: bool = False
+
+
+class DraftersScreen(ModalScreen[DrafterChoice | None]):
+    """Returns the drafters that were chosen, None if none were.
+
+    is_measured: whether what is missing may be measured now, which the next answer waits for.
+    """
+
+    app = typed_app
+    BINDINGS: ClassVar = [
+        Binding("escape", "dismiss(None)", "Back"),
+        Binding("f5", "race", "Race"),
+    ]
+    DEFAULT_CSS: ClassVar[str] = """
+    DraftersScreen { align: center middle; }
+    DraftersScreen #details {
+        height: auto; min-height: 2; max-height: 5; padding: 0 1; color: $secondary;
+    }
+    """
+
+    def __init__(self, store: Store, engine: Engine, *, is_measured: bool = True) -> None:
+        super().__init__()
+        self._store = store
+        self._engine = engine
+        self._measuring = engine.rank() if is_measured else None
+        self._ranking: Ranking | None = None
+        self._fault = ""
+        self._expanded: set[str] = set()
+        self._dialog = Dialog("Drafters", _LEAVE)
+        self._rows = RowList()
+        self._details = Static(id="details")
+
+    def compose(self) -> ComposeResult:
+        with self._dialog:
+            yield self._rows
+            yield self._details
+
+    def on_mount(self) -> None:
+        self._rows.focus()
+        self._show()
+        self._rows.highlight(LOOKUP)
+        self._look()
+        self.set_interval(_UPDATE_SECONDS, self._update)
+
+    def on_unmount(self) -> None:
+        if self._measuring is not None:
+            self._measuring.cancel()
+
+    def on_resize(self) -> None:
+        self._show()
+
+    @work(thread=True)
+    def _look(self) -> None:
+        try:
+            ranking, fault = self._engine.drafters(), ""
+        except SpecchatError as error:
+            ranking, fault = None, str(error)
+        self.app.call_from_thread(self._take, ranking, fault)
+
+    def _take(self, ranking: Ranking | None, fault: str) -> None:
+        if self._ranking is None:  # else everything was measured before
+            self._ranking, self._fault = ranking, fault
+            self._show()
+
+    def _update(self) -> None:
+        """Take over what was measured, in the present order of rows."""
+        measuring = self._measuring
+        if measuring is None or not measuring.done():
+            return
+        self._measuring = None
+        try:
+            self._ranking = _in_order(measuring.result(), self._ranking)
+        except SpecchatError as error:
+            self._fault = str(error)
+        self._show()
+
+    @property
+    def _pairs(self) -> tuple[Pair, ...]:
+        return self._ranking.pairs if self._ranking else _FREE_PAIRS
+
+    def _show(self) -> None:
+        self._rows.show(self._all_rows())
+        ranking, is_small = self._ranking, is_narrow(self.app.size.width)
+        seconds = ranking.plain_seconds if ranking else None
+        title = f"Drafters for {ranking.target}" if ranking and not is_small else "Drafters"
+        plain = [f"plain {rate(1 / seconds)}"] if seconds and not is_small else []
+        self._dialog.show_title(title, *plain)
+        self._explain()
+
+    def _all_rows(self) -> list[Row]:
+        usable = [pair for pair in self._pairs if pair.drafter.is_compatible is not False]
+        others = [pair for pair in self._pairs if pair.drafter.is_compatible is False]
+        by_name = {pair.drafter.name: pair for pair in usable}
+        costly = [pair for pair in usable if pair.drafter.name not in _FREE]
+        combined = [pair for pair in costly if "(" in pair.drafter.name]
+        simple = [pair for pair in costly if pair not in combined]
+        draft = self._store.draft
+        named = frozenset({draft, *(name.strip() for name in draft.split(","))})
+        is_wide = _COMBINED in self._expanded
+        longest = max((len(name) for name in by_name if is_wide or "(" not in name), default=0)
+        shown = DrafterColumns(named, longest, self._measuring is not None)
+        rows = [
+            shown.choice("auto", "the free ones, others if they pay off"),
+            shown.choice("off", "plain", "plain"),
+        ]
+        if not named & {"auto", "off", *by_name}:
+            rows.append(shown.choice(draft, "as asked for", "as asked for"))
+        rows += [
+            text_row(""),
+            shown.heading("Free", "accepted in all chats", "accepted, all chats"),
+        ]
+        rows += [shown.row(by_name[name]) for name in _FREE if name in by_name]
+        if costly:
+            rows += [text_row(""), shown.heading("Cost time and memory")]
+            rows += [shown.row(pair) for pair in simple]
+        if combined and not is_wide:
+            words = f"{len(combined)} combinations of these"
+            rows.append(Row(_COMBINED, partial(_more, words, words)))
+        else:
+            rows += [shown.row(pair) for pair in combined]
+        if others and _UNUSABLE not in self._expanded:
+            words = f"{len(others)} more cannot draft"
+            rows.append(Row(_UNUSABLE, partial(_more, f"{words} for this model", words)))
+        elif others:
+            rows += [_why_not(pair) for pair in others]
+        return rows
+
+    @on(OptionList.OptionHighlighted)
+    def _explain(self) -> None:
+        """Say once from when drafting pays off, and what the highlighted row is."""
+        is_small = is_narrow(self.app.size.width)
+        self._details.update(Content("\n".join([self._pays_off(is_small), self._about(is_small)])))
+        self._dialog.show_keys(" · ".join([*self._keys, _LEAVE]))
+
+    @property
+    def _keys(self) -> Sequence[str]:
+        """What can be done with the highlighted row."""
+        name = self._rows.focused_id
+        if name in (_UNUSABLE, _COMBINED):
+            return ("Enter shows them",)
+        if name is None or not self._can_draft(name):
+            return ()
+        return ("Enter use",) if name == "off" else ("Enter use", "F5 race")
+
+    def _pays_off(self, is_small: bool) -> str:
+        if self._fault:
+            return one_line(self._fault)
+        free = next((pair for pair in self._pairs if pair.drafter.name == LOOKUP), None)
+        is_rough = self._ranking is not None and self._ranking.spread > 0.0
+        least = free.break_even if free else None
+        return drafter_words.break_even_words(least, is_rough=is_rough, is_narrow=is_small)
+
+    def _about(self, is_small: bool) -> str:
+        name = self._rows.focused_id
+        if name in (None, _UNUSABLE):
+            return ""
+        if name == _COMBINED:
+            return "Several of these together: Enter shows them."
+        pair = next((pair for pair in self._pairs if pair.drafter.name == name), None)
+        if pair is not None and pair.drafter.is_compatible is False:
+            return one_line(f"{name} cannot draft: {pair.drafter.why}")
+        return one_line(drafter_words.explanation(name, pair, is_narrow=is_small))
+
+    @on(OptionList.OptionSelected)
+    def _picked(self, event: OptionList.OptionSelected) -> None:
+        if event.option_id in (_UNUSABLE, _COMBINED):
+            place = self._rows.highlighted
+            self._expanded.add(event.option_id)
+            self._show()
+            self._rows.highlighted = place
+        elif event.option_id is not None and self._can_draft(event.option_id):
+            self.dismiss(DrafterChoice(event.option_id))
+
+    def action_race(self) -> None:
+        """Race the highlighted drafter against plain decoding."""
+        name = self._rows.focused_id
+        if name is not None and name not in (_UNUSABLE, _COMBINED, "off") and self._can_draft(name):
+            self.dismiss(DrafterChoice(name, races=True))
+
+    def _can_draft(self, name: str) -> bool:
+        return all(
+            pair.drafter.is_compatible is not False
+            for pair in self._pairs
+            if pair.drafter.name == name
+        )
+
+
+def _in_order(ranking: Ranking, before: Ranking | None) -> Ranking:
+    """A ranking in the order in which its drafters stand already: rows do not jump."""
+    if before is None:
+        return ranking
+    place = {pair.drafter.name: index for index, pair in enumerate(before.pairs)}
+    pairs = sorted(ranking.pairs, key=lambda pair: place.get(pair.drafter.name, len(place)))
+    return Ranking(
+        ranking.target, ranking.is_installed, ranking.plain_seconds, tuple(pairs), ranking.spread
+    )
+
+
+def _more(words: str, short: str, width: int, is_focused: bool) -> Content:
+    text = short if is_narrow(width + 2) else words
+    style = "" if is_focused else "dim"
+    return Content.styled(f" {CURSOR if is_focused else ' '}   {text}", style)
+
+
+def _why_not(pair: Pair) -> Row:
+    text = one_line(f"{pair.drafter.name}  {pair.drafter.why}")
+
+    def render(width: int, is_focused: bool) -> Content:
+        line = Content.styled(f" {CURSOR if is_focused else ' '}   {text}", "dim")
+        return line.truncate(width, ellipsis=True)
+
+    return Row(pair.drafter.name, render)

@@ -1,0 +1,164 @@
+"""Help: keys of the focused widget, then all keys and commands, then the terms."""
+
+import textwrap
+from collections.abc import Iterable, Iterator
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widget import Widget
+from textual.widgets import Static, TextArea
+
+from app.actions import ACTIONS, Action
+from app.settings.start import Preferences, ServedAt
+from app.tui.keymap import keys_of
+from app.tui.keys_bar import shown_key
+from app.tui.panel.panel import Panel
+from app.tui.panel.terms import TERMS, Helpable
+from app.tui.screens.lists import Dialog
+from app.tui.widgets import typed_app
+
+_NARROW = 60
+"""Columns below which a description is below what it describes."""
+
+_INDENT = 2
+_LEFT = 24
+"""Columns of keys and commands, and of terms, beside their descriptions."""
+
+Lines = tuple[tuple[str, str], ...]
+
+_SEND = ("Enter", "send; while an answer comes, queue")
+_NEW_LINE = ("Ctrl+J, Shift+Enter", "new line")
+_PROMPT: Lines = (
+    ("↑ ↓", "earlier questions; with a queue, ↑ takes the last one back"),
+    ("Tab", "complete; else select a message"),
+    ("/", "commands"),
+    ("@file", 'add a text file; @"a file" one with spaces'),
+    ("Ctrl+C", "copy the selection; else stop the answer; else clear; twice, quit"),
+    ("Ctrl+D", "quit, if nothing is typed"),
+    ("Ctrl+Z", "undo the last action, if nothing is typed"),
+    ("Esc Esc", "select the last question"),
+)
+_MESSAGES: Lines = (
+    ("↑ ↓", "previous and next message"),
+    ("Enter", "edit a question, copy an answer, unfold a file"),
+    ("← →", "other versions"),
+    ("Page Up, Page Down", "scroll"),
+    ("Esc, or typing", "return to the prompt"),
+)
+_PANEL: Lines = (
+    ("↑ ↓", "explain another row"),
+    ("F2", "details, then close"),
+    ("Esc", "return to the prompt"),
+)
+
+
+class HelpScreen(ModalScreen[None]):
+    """Explains keys, commands and terms; focused: the widget whose keys come first.
+
+    served_at: where other programs reach the model, None if nowhere.
+    """
+
+    app = typed_app
+    BINDINGS: ClassVar = [
+        Binding("escape,f1,q", "dismiss", "Back"),
+        Binding("up", "scroll('scroll_up')", show=False),
+        Binding("down", "scroll('scroll_down')", show=False),
+    ]
+    DEFAULT_CSS: ClassVar[str] = """
+    HelpScreen { align: center middle; }
+    HelpScreen.-wide Dialog { height: 90%; }
+    HelpScreen VerticalScroll {
+        height: 1fr; padding: 0 1; overflow-y: scroll; scrollbar-size-vertical: 1;
+    }
+    """
+
+    def __init__(
+        self,
+        preferences: Preferences,
+        focused: Widget | None = None,
+        served_at: ServedAt | None = None,
+    ) -> None:
+        super().__init__()
+        self._served_at = served_at
+        self._preferences = preferences
+        self._focused = focused
+        self._page = Static()
+        self._scroll = VerticalScroll(self._page)
+
+    def compose(self) -> ComposeResult:
+        with Dialog("Help", "↑ ↓ Page Up Page Down scroll · Esc back", "↑ ↓ scroll · Esc"):
+            yield self._scroll
+
+    def on_mount(self) -> None:
+        self._scroll.focus()
+
+    def on_resize(self) -> None:
+        """Lay the page out for the new width."""
+        self.call_after_refresh(self._lay_out)
+
+    def _lay_out(self) -> None:
+        width = max(self._scroll.scrollable_content_region.width, 1)
+        self._page.update(Content("\n").join(self._lines(width)))
+
+    def _lines(self, width: int) -> Iterator[Content]:
+        is_first = True
+        for title, rows in self._sections():
+            if not is_first:
+                yield Content("")
+            is_first = False
+            yield from (Content.styled(line, "bold") for line in textwrap.wrap(title, width))
+            for left, text in rows:
+                yield from _row(left, text, width)
+
+    def _sections(self) -> Iterator[tuple[str, Iterable[tuple[str, str]]]]:
+        """Titles with their rows, those of the focused widget first."""
+        sends = (_SEND, _NEW_LINE)
+        if not self._preferences.enter_sends:
+            sends = ((_NEW_LINE[0], _SEND[1]), (_SEND[0], _NEW_LINE[1]))
+        prompt = ("In the prompt", (*sends, *_PROMPT))
+        messages = ("On a selected message", _MESSAGES)
+        panel = ("In the panel", _PANEL)
+        if isinstance(self._focused, Helpable):
+            yield self._focused.help_text, ()
+        if isinstance(self._focused, Panel):
+            sections = (panel, prompt, messages)
+        elif self._focused is None or isinstance(self._focused, (TextArea, Helpable)):
+            sections = (prompt, messages, panel)
+        else:
+            sections = (messages, prompt, panel)
+        yield sections[0]
+        if self._served_at is not None:
+            yield "Other programs reach this model at", [(self._served_at.words, "")]
+        yield "Everywhere", [self._action(action) for action in ACTIONS]
+        yield from sections[1:]
+        yield "Words", [(term.name, term.text) for term in TERMS]
+
+    def _action(self, action: Action) -> tuple[str, str]:
+        keys = keys_of(action, self._preferences.keys)
+        names = ", ".join(shown_key(key) for key in keys.split(",") if key)
+        commands = [f"/{name}" for name in (action.slash, action.alias) if name]
+        command = f"{', '.join(commands)} {action.argument}".strip()
+        return "  ".join(filter(None, [names, command])), action.title
+
+    def action_scroll(self, how: str) -> None:
+        """Scroll the page."""
+        getattr(self._scroll, how)()
+
+
+def _row(left: str, text: str, width: int) -> Iterator[Content]:
+    """What is described, and its description beside or below it."""
+    is_narrow = width < _NARROW
+    indent = 2 * _INDENT if is_narrow else _LEFT + _INDENT
+    lines = textwrap.wrap(text, max(width - indent, 1))
+    head = " " * _INDENT + left
+    if is_narrow or len(left) >= _LEFT:
+        yield Content(head)
+    else:
+        first, *lines = lines or [""]
+        yield Content.assemble(head.ljust(indent), (first, "$secondary"))
+    for line in lines:
+        yield Content.assemble(" " * indent, (line, "$secondary"))

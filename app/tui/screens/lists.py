@@ -1,0 +1,191 @@
+"""Lists whose highlighted row begins with ▸, and the frame of a dialog."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rich.cells import cell_len
+from textual.containers import Vertical
+from textual.content import Content
+from textual.widgets import OptionList
+from textual.widgets.option_list import Option
+
+from app.printable import one_line
+from app.tui.widgets import typed_app
+from app.tui.wording import longest_fitting
+
+NARROW = 60
+"""Columns of a terminal below which lists have short texts and few columns."""
+
+_CORNERS = 6
+"""Columns of the frame beside its texts: two corners, two lines and two blanks."""
+
+
+def is_narrow(width: int) -> bool:
+    """Whether a terminal has room for short texts only."""
+    return width < NARROW
+
+
+class Dialog(Vertical):
+    """A rounded frame; keys: what they do, in as many words as there is room for, longest first.
+
+    It is a box where the screen is wide, else it fills the screen.
+    """
+
+    app = typed_app
+    SCOPED_CSS = False
+    DEFAULT_CSS: ClassVar[str] = """
+    Dialog {
+        width: 100%; height: 100%; border: round $secondary; background: $surface;
+        border-title-color: $foreground; border-title-background: $surface;
+        border-subtitle-align: left;
+        border-subtitle-color: $secondary; border-subtitle-background: $surface;
+    }
+    .-wide Dialog { width: 88; height: 56%; min-height: 20; }
+    """
+
+    def __init__(self, title: str, *keys: str) -> None:
+        super().__init__()
+        self._title = title
+        self._facts: tuple[str, ...] = ()
+        self._keys = keys
+
+    def show_title(self, title: str, *facts: str) -> None:
+        """Show a name, and at the right the first version of a fact that there is room for."""
+        self._title, self._facts = one_line(title), tuple(map(one_line, facts))
+        self._fit()
+
+    def show_keys(self, *keys: str) -> None:
+        """Show other keys, longest version first."""
+        if keys != self._keys:
+            self._keys = keys
+            self._fit()
+
+    def on_resize(self) -> None:
+        self._fit()
+
+    def _fit(self) -> None:
+        room = self.outer_size.width - _CORNERS
+        left = room - cell_len(self._title) - 3
+        fact = next((fact for fact in self._facts if cell_len(fact) <= left), "")
+        title = Content.styled(self._title, "bold")
+        if fact:
+            line = "─" * (left - cell_len(fact) + 1)
+            title = Content.assemble(title, (f" {line}", "$secondary"), (f" {fact}", "$secondary"))
+        self.border_title = title
+        self.border_subtitle = Content(longest_fitting(self._keys, room))
+
+
+CURSOR = "▸"
+
+Render = Callable[[int, bool], Content]
+"""Draws a row, given its columns and whether it is highlighted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a list; a row without an id is a heading, which cannot be highlighted."""
+
+    id: str | None
+    render: Render
+
+
+def text_row(text: str, style: str = "") -> Row:
+    """A heading, or a blank line."""
+    return Row(None, lambda _width, _is_focused: Content.styled(text, style))
+
+
+class RowList(OptionList):
+    """Rows that are drawn for the present width; the highlighted one is told that it is."""
+
+    DEFAULT_CSS: ClassVar[str] = """
+    RowList, RowList:focus {
+        height: 1fr; border: none; padding: 0; background: $surface; background-tint: $surface 0%;
+        text-wrap: nowrap; text-overflow: ellipsis; scrollbar-size-vertical: 1;
+        & > .option-list--option { padding: 0; }
+        & > .option-list--option-disabled { color: $foreground; }
+        & > .option-list--option-highlighted {
+            color: $foreground; background: $surface; text-style: none;
+        }
+        & > .option-list--option-hover { background: $panel; }
+    }
+    """
+
+    marks_unfocused = True
+    """Whether the highlighted row is drawn as such while something else has the focus."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rows: tuple[Row, ...] = ()
+
+    @property
+    def focused_id(self) -> str | None:
+        """The id of the highlighted row, None if there is none."""
+        if self.highlighted is None or self.highlighted >= len(self._rows):
+            return None
+        return self._rows[self.highlighted].id
+
+    def show(self, rows: Sequence[Row]) -> None:
+        """Show rows; a highlight that is seen stays on its row, by id; else it is on the first."""
+        focused = self.focused_id if self._marks_highlighted else None
+        ids = [row.id for row in rows]
+        if ids == [row.id for row in self._rows]:
+            self._rows = tuple(rows)
+            self._redraw()
+            return
+        scrolled = self.scroll_offset.y
+        self.clear_options()
+        self._rows = tuple(rows)
+        width = self.scrollable_content_region.width
+        self.add_options(
+            [Option(row.render(width, False), id=row.id, disabled=row.id is None) for row in rows]
+        )
+        first = next((index for index, name in enumerate(ids) if name is not None), None)
+        self.highlighted = ids.index(focused) if focused in ids and focused else first
+        self.scroll_to(y=scrolled, animate=False)
+
+    def highlight(self, name: str) -> None:
+        """Highlight the row of an id, if there is one."""
+        ids = [row.id for row in self._rows]
+        if name in ids:
+            self.highlighted = ids.index(name)
+
+    def watch_highlighted(self, highlighted: int | None) -> None:
+        super().watch_highlighted(highlighted)
+        self._redraw()
+
+    def on_resize(self) -> None:
+        self._redraw()
+
+    def watch_has_focus(self, has_focus: bool) -> None:
+        super().watch_has_focus(has_focus)
+        self._redraw()
+
+    @property
+    def _marks_highlighted(self) -> bool:
+        return self.has_focus or self.marks_unfocused
+
+    def _redraw(self) -> None:
+        """Draw the rows that have changed."""
+        width = self.scrollable_content_region.width
+        highlighted = self.highlighted if self._marks_highlighted else None
+        for index, row in enumerate(self._rows):
+            prompt = row.render(width, index == highlighted)
+            if index < self.option_count and not self._is_shown(index, prompt):
+                self.replace_option_prompt_at_index(index, prompt)
+
+    def _is_shown(self, index: int, prompt: Content) -> bool:
+        shown = self.get_option_at_index(index).prompt
+        return isinstance(shown, Content) and shown.is_same(prompt)
+
+
+def columns(*cells: tuple[Content, int]) -> Content:
+    """Texts in columns of a width each; a text that is too long ends with an ellipsis."""
+    return Content("").join(
+        [text.truncate(max(width, 0), ellipsis=True, pad=True) for text, width in cells]
+    )
+
+
+def right(text: str, width: int, style: str = "") -> tuple[Content, int]:
+    """A right-aligned column."""
+    return Content.styled(text.rjust(width), style), width

@@ -1,0 +1,365 @@
+"""The model picker: models on this machine, and those to download."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual import on, work
+from textual.actions import SkipAction
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Input, OptionList, Static
+
+from app.loading.model_list import ModelList, Offered, Speed, about, drafters_in_sentences
+from app.loading.streaming import streaming_rate
+from app.printable import one_line
+from app.tui import wording
+from app.tui.screens.lists import CURSOR, Dialog, Row, RowList, columns, is_narrow, right, text_row
+from app.tui.store import Store
+from app.tui.text_fields import PrintableInput
+from app.tui.widgets import typed_app
+from models.byte_sizes import short_size
+from models.metadata.memory_bill import Fit
+from models.stores.available_models import DEMO
+
+_NAME, _SIZE, _SPEED = 18, 7, 17
+_WIDE = 78
+"""Columns from which further ones go to long names."""
+
+_SHORT_SPEED = 12
+_FAST = 20.0
+"""Tokens a second that are far more than people read."""
+
+
+_FITS = {Fit.TIGHT: "tight fit", Fit.TOO_BIG: "too big", Fit.STREAMS: "streams"}
+"""Words for models that do not simply fit."""
+
+_SLOWER = (
+    (0.4, "larger, far slower"),
+    (0.6, "larger, half as fast"),
+    (0.9, "larger, slower"),
+)
+"""Words for the speed of a larger model, by the share of the present one's that it stays below."""
+
+
+def speed_words(speed: Speed | None, *, is_narrow: bool = False, streams: bool = False) -> str:
+    """A speed, such as "10 tok/s", or "about 10 tok/s" where it is estimated; empty if unknown.
+
+    streams: of a model that is read from disk, which may take seconds for a token.
+    """
+    if speed is None:
+        return ""
+    if speed.is_measured:
+        return wording.rate(speed.rate)
+    if streams:
+        return streaming_rate(speed.rate, is_narrow=is_narrow)
+    return about(speed.rate, is_narrow=is_narrow)
+
+
+def lead_of(is_focused: bool, mark: str, mark_style: str) -> tuple[Content, int]:
+    """The first three columns of a row: its mark, and the cursor in its place or before it."""
+    cursor = CURSOR if is_focused else " "
+    before, here = (cursor, mark) if mark else (" ", cursor)
+    return Content.assemble(before, (here, mark_style), " "), 3
+
+
+@dataclass(frozen=True, slots=True)
+class ModelColumns:
+    """Rows of one list. downloads: progress by name of the model."""
+
+    models: ModelList
+    downloads: Mapping[str, str]
+
+    def row(self, model: Offered) -> Row:
+        """The row of a model."""
+        return Row(model.name, lambda width, is_focused: self._line(model, width, is_focused))
+
+    def _line(self, model: Offered, width: int, is_focused: bool) -> Content:
+        mark, style = self._mark(model)
+        lead = lead_of(is_focused, mark, style)
+        name = Content.styled(one_line(model.name), "bold" if is_focused else "")
+        size = short_size(model.size_bytes) if model.size_bytes else "?"
+        if is_narrow(width + 2):
+            return self._narrow_line(model, width, lead, name, size)
+        speed = speed_words(model.speed, streams=model.fit is Fit.STREAMS)
+        state = Content.styled(self._state(model), self._state_style(model))
+        longest = max((len(each.name) for each in self.models.models), default=0)
+        room = min(max(_NAME, longest), _NAME + max(0, width - _WIDE))
+        left = width - 3 - room - _SIZE - 3 - _SPEED
+        return columns(
+            lead,
+            (name, room),
+            right(size, _SIZE),
+            (Content(f"   {speed}"), _SPEED + 3),
+            (state, left),
+        )
+
+    def _narrow_line(
+        self, model: Offered, width: int, lead: tuple[Content, int], name: Content, size: str
+    ) -> Content:
+        room = width - 3 - _SIZE - _SHORT_SPEED - 2
+        if room >= 10:
+            style = self._state_style(model)
+            return columns(
+                lead, (name, room), right(size, _SIZE), right(self._short(model), 12, style)
+            )
+        room = width - 3 - _SIZE - 1
+        if room >= 10:
+            return columns(lead, (name, room), right(size, _SIZE))
+        return columns(lead, (name, width - 3))
+
+    def _short(self, model: Offered) -> str:
+        """The one thing to know of a model where there is little room."""
+        if model.name in self.downloads:
+            return self.downloads[model.name].partition(",")[0]
+        if model.fault:
+            return model.fault.partition(":")[0].partition(" ")[0]
+        streams = model.fit is Fit.STREAMS
+        return speed_words(model.speed, is_narrow=True, streams=streams)
+
+    def _mark(self, model: Offered) -> tuple[str, str]:
+        if model.fault:
+            return "✕", "$error"
+        if model.name == self.models.loaded:
+            return "●", "$primary"
+        if model.fit in (Fit.TIGHT, Fit.TOO_BIG, Fit.STREAMS):
+            return "▲", "$warning"
+        return "", ""
+
+    def _state_style(self, model: Offered) -> str:
+        if model.fault:
+            return "$error"
+        return "" if model.name in self.downloads else "$secondary"
+
+    def _state(self, model: Offered) -> str:
+        """What to know of a model before using it, in a few words."""
+        known = {DEMO: "tiny, often wrong", self.models.loaded: "in use", **self.downloads}
+        if model.fault or model.name in known:
+            return model.fault or known[model.name]
+        if model.trained:
+            return "a drafter"
+        if model.fit is not None and model.fit in _FITS:
+            return _FITS[model.fit]
+        return "asks for a login" if model.is_gated else self._compared(model)
+
+    def _compared(self, model: Offered) -> str:
+        """A model against the one in use."""
+        own = next((each for each in self.models.models if each.name == self.models.loaded), None)
+        if model.speed is None:
+            return ""
+        if model.speed.rate >= _FAST:
+            return "fast"
+        is_larger = own is not None and (model.size_bytes or 0) > (own.size_bytes or 0)
+        if own is None or own.speed is None or own.name == DEMO or not is_larger:
+            return ""
+        share = model.speed.rate / own.speed.rate
+        return next((words for least, words in _SLOWER if share < least), "")
+
+
+_TOO_BIG = "\0too big"
+"""Id of the line that stands for the models that are too big; no model has this name."""
+
+_LEAVE = "Esc back"
+_SEARCHES = ("Search, or type a file or hub repository", "Search")
+_STREAMS = "Larger than memory: a part of its weights is read from disk for each token."
+_ESTIMATE = "“about” is estimated from the size and this machine's memory speed."
+
+
+class ModelsScreen(ModalScreen[str | None]):
+    """Returns the name of the model to use or download, None if none was chosen.
+
+    list_models: called on a thread, as it reads the files' headers. stop: stops the download of a
+    model, and tells whether there was one.
+    """
+
+    app = typed_app
+    BINDINGS: ClassVar = [
+        Binding("escape", "dismiss(None)", "Back"),
+        Binding("up", "move('cursor_up')", show=False, priority=True),
+        Binding("down", "move('cursor_down')", show=False, priority=True),
+        Binding("pageup", "move('page_up')", show=False, priority=True),
+        Binding("pagedown", "move('page_down')", show=False, priority=True),
+        Binding("delete", "stop", "Stop", priority=True),
+    ]
+    DEFAULT_CSS: ClassVar[str] = """
+    ModelsScreen { align: center middle; }
+    ModelsScreen Input, ModelsScreen Input:focus { padding: 0 1; background-tint: $surface 0%; }
+    ModelsScreen #gap { height: 1; }
+    ModelsScreen #details {
+        height: auto; min-height: 2; max-height: 5; padding: 0 1; color: $secondary;
+    }
+    """
+
+    def __init__(
+        self, store: Store, list_models: Callable[[], ModelList], stop: Callable[[str], bool]
+    ) -> None:
+        super().__init__()
+        self._store = store
+        self._list_models = list_models
+        self._stop = stop
+        self._found: ModelList | None = None
+        self._is_expanded = False
+        self._dialog = Dialog("Models", _LEAVE)
+        self._rows = RowList()
+        self._details = Static(id="details")
+
+    def compose(self) -> ComposeResult:
+        with self._dialog:
+            yield PrintableInput(compact=True, select_on_focus=False, id="query")
+            yield Static(id="gap")
+            yield self._rows
+            yield self._details
+
+    def on_mount(self) -> None:
+        self._rows.can_focus = False
+        self.query_one(Input).focus()
+        self.watch(self._store, "downloads", self._show, init=False)
+        self._look()
+
+    def on_resize(self) -> None:
+        is_short = self.app.size.width < 50
+        self.query_one(Input).placeholder = _SEARCHES[is_short]
+        self._show()
+
+    @work(thread=True)
+    def _look(self) -> None:
+        found = self._list_models()
+        self.app.call_from_thread(self._take, found)
+
+    def _take(self, found: ModelList) -> None:
+        self._found = found
+        free = f"{short_size(found.free_bytes)} of memory free"
+        self._dialog.show_title("Models", *[] if is_narrow(self.app.size.width) else [free])
+        self._show()
+        self._rows.highlight(found.loaded)
+
+    @on(Input.Changed)
+    def _search(self) -> None:
+        self._show()
+
+    def _show(self) -> None:
+        if self._found is None:
+            return
+        self._rows.show(self._all_rows(self._found))
+        self._explain()
+
+    def _all_rows(self, found: ModelList) -> list[Row]:
+        words = self.query_one(Input).value.lower().split()
+        models = [
+            model for model in found.models if all(word in model.name.lower() for word in words)
+        ]
+        here = [model for model in models if model.is_installed]
+        others = [model for model in models if not model.is_installed]
+        shows_all = self._is_expanded or bool(words)
+        big = [model for model in others if model.fit is Fit.TOO_BIG]
+        listed = [model for model in others if shows_all or model not in big]
+        rows = self._group("" if is_narrow(self.app.size.width) else "On this machine", here)
+        if rows and others:
+            rows.append(text_row(""))
+        rows += self._group("To download", listed)
+        if big and not shows_all:
+            rows.append(Row(_TOO_BIG, lambda width, focused: _too_big(len(big), width, focused)))
+        return rows or [text_row("   no model of that name; Enter tries it as it is")]
+
+    def _group(self, title: str, models: Sequence[Offered]) -> list[Row]:
+        found = self._found
+        assert found is not None
+        columns = ModelColumns(found, self._store.downloads)
+        heading = [text_row(f" {title}", "$secondary")] if title and models else []
+        return [*heading, *(columns.row(model) for model in models)]
+
+    @on(OptionList.OptionHighlighted)
+    def _explain(self) -> None:
+        """Show the details of the highlighted row."""
+        model = self._focused
+        lines: list[str] = []
+        if model is not None and self._found is not None:
+            is_small = is_narrow(self.app.size.width)
+            lines.append(_details(model, self._found.free_bytes, is_narrow=is_small))
+            if model.fit is Fit.STREAMS:
+                lines.append(_STREAMS)
+            elif not is_small and model.drafters:
+                lines.append(drafters_in_sentences(model.drafters))
+            elif not is_small and model.speed and not model.speed.is_measured:
+                lines.append(_ESTIMATE)
+        self._details.update(Content("\n".join(lines)))
+        self._dialog.show_keys(" · ".join(filter(None, [self._key_of(model), _LEAVE])))
+
+    def _key_of(self, model: Offered | None) -> str:
+        """The key that does something to the highlighted row, and what; empty if none does."""
+        if model is None:
+            if self._rows.focused_id == _TOO_BIG:
+                return "Enter shows them"
+            is_typed = bool(self.query_one(Input).value.strip())
+            return "Enter tries it" if is_typed and self._found else ""
+        if model.name in self._store.downloads:
+            return "Del stop"
+        is_loaded = self._found is not None and model.name == self._found.loaded
+        is_useless = is_loaded or not model.is_usable
+        return "" if is_useless else "Enter use" if model.is_installed else "Enter download"
+
+    @property
+    def _focused(self) -> Offered | None:
+        name, models = self._rows.focused_id, self._found.models if self._found else ()
+        return next((model for model in models if model.name == name), None)
+
+    @on(Input.Submitted)
+    def _entered(self, event: Input.Submitted) -> None:
+        typed = event.value.strip()
+        chosen = self._rows.focused_id
+        if chosen is None and typed:
+            self.dismiss(typed)
+        elif chosen is not None:
+            self._choose(chosen)
+
+    @on(OptionList.OptionSelected)
+    def _clicked(self, event: OptionList.OptionSelected) -> None:
+        if event.option_id is not None:
+            self._choose(event.option_id)
+
+    def _choose(self, chosen: str) -> None:
+        if chosen == _TOO_BIG:
+            place = self._rows.highlighted
+            self._is_expanded = True
+            self._show()
+            self._rows.highlighted = place
+        elif chosen not in self._store.downloads:
+            model = self._focused
+            if model is None or model.is_usable:
+                is_in_use = self._found is not None and chosen == self._found.loaded
+                self.dismiss(None if is_in_use else chosen)
+
+    def action_move(self, how: str) -> None:
+        """Move the highlight, while the search keeps the focus."""
+        getattr(self._rows, f"action_{how}")()
+
+    def action_stop(self) -> None:
+        """Stop the download of the highlighted model; else the key edits the search."""
+        name = self._rows.focused_id
+        if name is None or not self._stop(name):
+            raise SkipAction
+
+
+def _too_big(count: int, width: int, is_focused: bool) -> Content:
+    text = f"{count} more are too big"
+    text = text if is_narrow(width + 2) else f"{text} for this machine"
+    return Content.styled(f" {CURSOR if is_focused else ' '} {text}", "" if is_focused else "dim")
+
+
+def _details(model: Offered, free: int, *, is_narrow: bool) -> str:
+    """Memory, licence and faults of a model, in a sentence or two."""
+    name = one_line(model.name)
+    if model.fault:
+        return f"{name}: the file is {model.fault}. Download or copy it again."
+    if model.trained:
+        return f"{name} is no model: it drafts for one ({model.trained})."
+    licence = f" Licence: {one_line(model.licence)}." if model.licence else ""
+    gate = " Its authors ask for a login first." if model.is_gated else ""
+    if model.memory_bytes is None:
+        return f"{name}: its memory is not known.{licence}{gate}"
+    needed = f"{name}: {short_size(model.memory_bytes)} of memory"
+    if is_narrow:
+        return f"{needed} needed, {short_size(free).split()[0]} free.{licence}{gate}"
+    return f"{needed} with {model.n_ctx:,} tokens of context.{licence}{gate}"

@@ -1,0 +1,422 @@
+"""A race: one question answered twice, plain and then drafted, with two clocks and one text."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from rich.cells import cell_len
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Container, VerticalScroll
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import Static
+
+from app.chat.conversation import Conversation
+from app.engine.answer import Answer, Request, Stage
+from app.engine.engine import Engine
+from app.engine.metrics import PLAIN, Comparison, Standing, compare_replies
+from app.learned.speeds import PlainReplies
+from app.paths import Paths
+from app.printable import one_line, printable
+from app.settings.answering import Answering
+from app.tui import wording
+from app.tui.look import kind_of
+from app.tui.panel.figures import first_drafter
+from app.tui.screens.drafters import DrafterChoice, DraftersScreen
+from app.tui.screens.lists import is_narrow
+from app.tui.store import Store
+from app.tui.widgets import typed_app
+from backends.chat.message import Message
+from decoding.sampling.settings import SamplingSettings
+
+_TITLE, _SECONDS, _RATE = 9, 8, 15
+_HALF_SECONDS = 10.0
+"""When the first bar is half full while nothing tells how long the answer takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """A clock at one moment. seconds: of decoding; None before the first token."""
+
+    title: str
+    seconds: float | None
+    rate: float | None
+    note: str = ""
+    """What happens in place of decoding."""
+    is_done: bool = False
+
+    @classmethod
+    def of(cls, title: str, answer: Answer | None) -> "Clock":
+        """The clock of an answer; of None before it began."""
+        if answer is None or answer.stage is Stage.QUEUED:
+            return cls(title, None, None, "waiting")
+        metrics = answer.metrics
+        if metrics is None or not metrics.decode_seconds:
+            done, total = answer.read
+            note = f"reading {100 * done // total} %" if total else "reading"
+            return cls(title, None, None, "" if answer.is_done else note, answer.is_done)
+        seconds, rate = metrics.decode_seconds, metrics.decode_tokens_per_second
+        return cls(title, seconds, rate, is_done=answer.is_done)
+
+    def line(self, width: int, longest: float | None, hue: str) -> Content:
+        """The clock in one line; longest: seconds of a full bar, None while nobody knows."""
+        is_small = is_narrow(width)
+        room = max(width - 2 - _TITLE - _SECONDS - (0 if is_small else _RATE), 0)
+        filled = round(room * self._share(longest))
+        time = "" if self.seconds is None else f"{self.seconds:.1f} s"
+        shown = Content.assemble(
+            f" {self.title:<{_TITLE}}", ("█" * filled, hue), " " * (room - filled)
+        )
+        if self.note:
+            return Content.assemble(f" {self.title:<{_TITLE}}", (self.note, "$secondary"))
+        text = f"{time:>{_SECONDS}}"
+        if not is_small and self.rate is not None:
+            text += f"  {wording.rate(self.rate)}"
+        return Content.assemble(shown, text).truncate(width)
+
+    def _share(self, longest: float | None) -> float:
+        if self.seconds is None:
+            return 0.0
+        if longest is None:
+            return 1.0 - math.exp2(-self.seconds / _HALF_SECONDS)
+        return min(self.seconds / longest, 1.0) if longest else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """speed: the drafted answer's against the plain one's; texts: how the two answers compare."""
+
+    speed: str
+    texts: str
+
+
+def verdict(plain: Answer, drafted: Answer, paths: Paths) -> Verdict:
+    """Compare the two answers of a race that has ended."""
+    fault = plain.error or drafted.error
+    if fault or plain.is_stopped or drafted.is_stopped:
+        why = one_line(fault.summary) if fault else "an answer was stopped"
+        return Verdict("", f"✕ no verdict: {why}")
+    compared = comparison(plain, drafted, paths)
+    return Verdict(_speed_words(compared), _text_words(plain, drafted))
+
+
+def comparison(plain: Answer, drafted: Answer, paths: Paths) -> Comparison:
+    """The speed of one answer against the other, both measured on decoding alone.
+
+    Only the time from the first token to the last one counts. The second answer finds the prompt in
+    the cache, where the first one had to read it, so time to the first token would favour it.
+
+    The error is that of two whole replies, each of which varies as plain replies do here.
+    """
+    metrics = drafted.metrics
+    if plain.metrics is None or metrics is None:
+        return Comparison(Standing.SHORT)
+    rates = plain.metrics.decode_tokens_per_second, metrics.decode_tokens_per_second
+    if not rates[0] or not rates[1]:
+        return Comparison(Standing.SHORT)
+    if not metrics.drafted:
+        return PLAIN
+    spread = PlainReplies.of(metrics.model, paths).spread
+    tokens = min(len(plain.token_ids), len(drafted.token_ids))
+    return compare_replies(rates[1], rates[0], tokens, spread)
+
+
+def first_difference(plain: str, drafted: str) -> int | None:
+    """Where two texts begin to differ: at the start of a word; None if they are equal."""
+    if plain == drafted:
+        return None
+    shorter = min(len(plain), len(drafted))
+    pairs = zip(plain, drafted, strict=False)
+    same = next((index for index, (one, other) in enumerate(pairs) if one != other), shorter)
+    while same and not plain[same - 1].isspace():
+        same -= 1
+    return same
+
+
+def _speed_words(compared: Comparison) -> str:
+    if compared.standing is Standing.PLAIN:
+        return "nothing was drafted, so both are plain"
+    return compared.panel_words
+
+
+def _text_words(plain: Answer, drafted: Answer) -> str:
+    if drafted.metrics is not None and drafted.metrics.lossy:
+        return drafted.metrics.lossy
+    place = first_difference(plain.text, drafted.text)
+    if place is None:
+        return f"word for word the same, {len(plain.token_ids):,} tokens"
+    if plain.request.settings.temperature > 0.0:
+        return "same distribution, other samples"
+    words = len(plain.text[:place].split())
+    return f"same up to word {words:,}, then a tie; `specchat verify` checks"
+
+
+_UPDATE_SECONDS = 0.25
+"""Between two paints: painting takes the same little time from both answers."""
+
+_OFF, _AUTO = "off", "auto"
+_ADVICE = "Run one after the other, so that neither slows the other down."
+_KEYS = ("Enter again   ", "F3 another drafter   Esc back")
+_SHORT_KEYS = ("Enter again  ", "F3 drafter  Esc back")
+"""The keys: those of a race that has ended, and those of every race."""
+
+_TYPED = "Esc back to the chat, to type there"
+
+
+@dataclass(frozen=True, slots=True)
+class RaceQuestion:
+    """What is raced. title: of the chat, or of the built-in text."""
+
+    title: str
+    request: Request
+
+
+_DEMONSTRATION = """\
+Correct the spelling of this letter and change nothing else:
+
+Dear Ms Lindqvist, thank you for your letter of the third of April. The weather here is often \
+rainy, so it is wise to bring an umbrela when you come. From the station you walk along the river \
+for ten minuts; our house is the one with the green door. We are at home from four on, and there \
+will be tea. If the train is late, do not hurry: the kettle can wait."""
+"""An editing task; lookup drafts about 80 % of the 90 tokens that the demo model answers with."""
+
+
+def race_of(
+    title: str, conversation: Conversation, answering: Answering, chat: int | None = None
+) -> RaceQuestion:
+    """The race of a question: the last turn of a conversation.
+
+    chat: its number in the history, so that its own answer is not retrieved.
+    """
+    request = Request(conversation, answering.sampling, answering.max_tokens, chat=chat)
+    return RaceQuestion(title, request)
+
+
+def demonstration() -> RaceQuestion:
+    """A race that shows what drafting does: win or not, it is this machine's result."""
+    conversation = Conversation("", [Message("user", _DEMONSTRATION)])
+    settings = SamplingSettings(temperature=0.0)
+    return RaceQuestion("correcting a letter", Request(conversation, settings, 300))
+
+
+class RaceScreen(Screen[None]):
+    """Runs plain decoding first, then drafting: at once they would slow each other down.
+
+    draft: the drafters to race, by default those in use.
+    """
+
+    app = typed_app
+    AUTO_FOCUS: ClassVar[str | None] = "#page"
+    BINDINGS: ClassVar = [
+        Binding("escape", "leave", "Back"),
+        Binding("enter", "again", "Again"),
+        Binding("f3", "drafters", "Another drafter"),
+    ]
+    DEFAULT_CSS: ClassVar[str] = """
+    RaceScreen { layout: vertical; background: $background; }
+    RaceScreen .line { height: 1; text-wrap: nowrap; }
+    RaceScreen #clocks { height: 2; text-wrap: nowrap; margin: 1 0; }
+    RaceScreen #verdict { height: auto; padding: 0 1; }
+    RaceScreen #advice { height: auto; padding: 0 1; color: $secondary; }
+    RaceScreen #page { height: 1fr; margin: 1 0 0 0; padding: 0 1 0 3; scrollbar-size-vertical: 1; }
+    RaceScreen #page Static { height: auto; }
+    RaceScreen #texts { height: auto; layout: vertical; max-width: 77; }
+    RaceScreen #texts.-paired { max-width: 100%; }
+    RaceScreen.-wide #texts.-paired { layout: horizontal; }
+    RaceScreen.-wide #texts.-paired Static { width: 1fr; padding: 0 2 0 0; }
+    RaceScreen #keys { color: $secondary; }
+    """
+
+    def __init__(
+        self, store: Store, engine: Engine, question: RaceQuestion, draft: str | None = None
+    ) -> None:
+        super().__init__()
+        self._store = store
+        self._engine = engine
+        self._question = question
+        wanted = draft or engine.draft
+        self._draft = wanted if wanted != _OFF else _AUTO
+        self._plain: Answer | None = None
+        self._drafted: Answer | None = None
+        self._verdict: Verdict | None = None
+        self._shown_text: tuple[str, int] | None = None
+        self._is_typed_into = False
+        """Whether letters were typed: Enter then ends a text for the chat, and is no wish."""
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="title", classes="line")
+        yield Static(id="clocks")
+        yield Static(id="verdict")
+        yield Static(_ADVICE, id="advice")
+        with VerticalScroll(id="page"), Container(id="texts"):
+            yield Static(id="first")
+            yield Static(id="second")
+        yield Static(id="keys", classes="line")
+
+    def on_mount(self) -> None:
+        self._begin()
+        self.set_interval(_UPDATE_SECONDS, self._update)
+
+    def on_resize(self, event: events.Resize) -> None:
+        width = event.size.width
+        self._show_keys()
+        self.query_one("#advice").display = not is_narrow(width)
+        self.query_one("#title", Static).update(self._title(width))
+        self._show_clocks()
+        self._show_verdict()
+
+    @property
+    def answers(self) -> tuple[Answer, ...]:
+        """The plain answer and the drafted one."""
+        return tuple(filter(None, (self._plain, self._drafted)))
+
+    @property
+    def outcome(self) -> Verdict | None:
+        """The verdict, once both answers are done."""
+        return self._verdict
+
+    def on_key(self, event: events.Key) -> None:
+        """Nothing can be typed here: say where."""
+        if event.is_printable:
+            event.stop()
+            self._is_typed_into = True
+            self._show_keys()
+
+    def _show_keys(self) -> None:
+        again, others = _SHORT_KEYS if is_narrow(self.app.size.width) else _KEYS
+        keys = f"{again if self._verdict else ''}{others}"
+        self.query_one("#keys", Static).update(f" {_TYPED if self._is_typed_into else keys}")
+
+    def _begin(self) -> None:
+        """Ask both questions; the engine answers one after the other, and learns from neither."""
+        self._stop()
+        self._plain, self._drafted = self._ask(_OFF), self._ask(self._draft)
+        self._verdict = None
+        self._shown_text = None
+        self._show_beside(False)
+        self._show_verdict()
+        self._update()
+
+    def _show_beside(self, is_paired: bool) -> None:
+        """Show one text, or two: side by side where there is room."""
+        self.query_one("#second").display = is_paired
+        self.query_one("#texts").set_class(is_paired, "-paired")
+
+    def _ask(self, draft: str) -> Answer:
+        request = self._question.request
+        own = request.conversation
+        conversation = Conversation(own.system, list(own.turns))
+        return self._engine.ask(replace(request, conversation=conversation, draft=draft))
+
+    def _stop(self) -> None:
+        for answer in (self._plain, self._drafted):
+            if answer is not None:
+                answer.stop()
+
+    def _title(self, width: int) -> Content:
+        title = f"Race: {one_line(self._question.title)}"
+        loaded = self._engine.status.loaded
+        model = one_line(loaded.name) if loaded else ""
+        if loaded and not is_narrow(width):
+            model = f"{model} · {loaded.info.device.partition(':')[0]}"
+        room = max(width - 3 - cell_len(model), 0)
+        named = Content.styled(title, "bold").truncate(room, ellipsis=True, pad=True)
+        return Content.assemble(" ", named, " ", (model, "$secondary"))
+
+    def _update(self) -> None:
+        """Show the clocks, the text so far, and the verdict once both answers are done."""
+        if self._verdict is not None or self._plain is None or self._drafted is None:
+            return
+        is_done = self._plain.is_done and self._drafted.is_done
+        self._show_clocks()
+        if not is_done:
+            self._show_progress(self._plain, self._drafted)
+            return
+        self._verdict = verdict(self._plain, self._drafted, self._engine.paths)
+        self._show_verdict()
+        self._show_texts(self._plain, self._drafted)
+
+    def _show_clocks(self) -> None:
+        clocks = Clock.of("plain", self._plain), Clock.of("drafted", self._drafted)
+        known = [clock.seconds for clock in clocks if clock.seconds]
+        longest = max(known) if known and clocks[0].is_done else None
+        hues = "$secondary", self._hue
+        lines = [
+            clock.line(self.size.width, longest, hue)
+            for clock, hue in zip(clocks, hues, strict=True)
+        ]
+        self.query_one("#clocks", Static).update(Content("\n").join(lines))
+
+    @property
+    def _hue(self) -> str:
+        """The hue of the drafter that supplied most."""
+        metrics = self._drafted.metrics if self._drafted else None
+        if metrics is None or not metrics.accepted:
+            return "$secondary"
+        return kind_of(first_drafter(metrics.by_drafter)).hue
+
+    def _show_verdict(self) -> None:
+        said = self._verdict
+        separator = "\n" if is_narrow(self.app.size.width) else " · "
+        self._show_keys()
+        parts = [said.speed, said.texts] if said else []
+        text = separator.join(filter(None, parts)) or f"drafted by: {one_line(self._draft)}"
+        self.query_one("#verdict", Static).update(Content.styled(text, "bold" if said else ""))
+
+    def _show_progress(self, plain: Answer, drafted: Answer) -> None:
+        """One text: while the second answer runs, what it has not reached yet is muted."""
+        text = plain.text
+        reached = drafted.text
+        difference = first_difference(text[: len(reached)], reached)
+        done = (
+            len(text) if not plain.is_done else len(reached) if difference is None else difference
+        )
+        if (text, done) == self._shown_text:
+            return
+        self._shown_text = text, done
+        shown = printable(text[:done]), (printable(text[done:]), "$secondary")
+        self.query_one("#first", Static).update(Content.assemble(*shown))
+        if not plain.is_done:
+            self.query_one("#page", VerticalScroll).scroll_end(animate=False)
+
+    def _show_texts(self, plain: Answer, drafted: Answer) -> None:
+        """The text once, or both from the first difference on."""
+        texts = plain.text, drafted.text
+        first, second = self.query_one("#first", Static), self.query_one("#second", Static)
+        self.query_one("#page", VerticalScroll).scroll_home(animate=False)
+        place = first_difference(*texts)
+        self._show_beside(place is not None)
+        if place is None:
+            first.update(Content(printable(texts[0])))
+            return
+        for widget, title, text in zip((first, second), ("plain", "drafted"), texts, strict=True):
+            rest = f"{'… ' if place else ''}{printable(text[place:])}"
+            widget.update(Content.assemble((f"{title}\n", "$secondary"), rest, "\n"))
+
+    def action_again(self) -> None:
+        """Race once more, after a race that has ended; not with the end of a typed text."""
+        if self._is_typed_into:
+            self._is_typed_into = False
+            self._show_keys()
+        elif self._verdict is not None:
+            self._begin()
+
+    def action_drafters(self) -> None:
+        """Choose another drafter for the race."""
+        # Measuring would wait for the race to end, and delay the next one.
+        is_over = self._verdict is not None
+        screen = DraftersScreen(self._store, self._engine, is_measured=is_over)
+        self.app.push_screen(screen, self._use)
+
+    def _use(self, choice: DrafterChoice | None) -> None:
+        if choice is not None and choice.spec != _OFF:
+            self._draft = choice.spec
+            self._begin()
+
+    def action_leave(self) -> None:
+        """Stop both answers and close the screen."""
+        self._stop()
+        self._engine.set_draft(self._engine.draft)  # the race had drafters of its own
+        self.dismiss()

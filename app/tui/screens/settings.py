@@ -1,0 +1,488 @@
+"""The settings: each changes at once, in its row."""
+
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import ClassVar
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.content import Content
+from textual.message import Message
+from textual.screen import ModalScreen
+from textual.widgets import Input, OptionList, Static, TextArea
+
+from app.dialogue.changes import Changes, OwnChanges
+from app.dialogue.settings_editor import SettingsEditor
+from app.loading.context_check import LEAST_CONTEXT
+from app.loading.session_options import DEFAULT_CONTEXT
+from app.printable import one_line
+from app.settings.answering import PRESET
+from app.settings.catalogue import Value
+from app.settings.values import AHEAD_AUTO, AHEAD_OFF, AHEAD_ON, MOST_AHEAD_WASTE
+from app.tui.keymap import THEMES
+from app.tui.screens.lists import CURSOR, Dialog, Row, RowList, columns, text_row
+from app.tui.text_fields import PrintableInput, PrintableTextArea, typed
+from app.tui.widgets import typed_app
+from backends.base import SpecchatError
+
+
+class Edit(Enum):
+    """How a row is changed."""
+
+    TEXT = auto()
+    LINES = auto()
+    CHOICE = auto()
+    LIST = auto()
+
+    @property
+    def keys(self) -> str:
+        """The keys that change it."""
+        return {Edit.CHOICE: "← → change", Edit.LIST: "Enter lists them"}.get(self, "Enter edit")
+
+
+@dataclass(frozen=True, slots=True)
+class SettingField:
+    """A row. name: of the setting. text: what it does. unit: after a number.
+
+    wanted: what can be typed, said after something else was.
+    """
+
+    name: str
+    label: str
+    text: str
+    edit: Edit = Edit.TEXT
+    unit: str = ""
+    words: tuple[tuple[Value, str, str], ...] = ()
+    """Values with their words, and with shorter ones for narrow screens."""
+    choices: tuple[Value, ...] = ()
+    wanted: str = ""
+
+    def shown(self, value: Value | None, *, is_narrow: bool = False) -> str:
+        """A value in words."""
+        for known, words, short in self.words:
+            if value == known and isinstance(value, bool) == isinstance(known, bool):
+                return short if is_narrow else words
+        if value is None:
+            return "random"
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            number = f"{value:,}" if isinstance(value, int) else f"{value:g}"
+            return f"{number} {self.unit}".rstrip()
+        return one_line(str(value)) or "none"
+
+
+def _switch(name: str, label: str, text: str) -> SettingField:
+    words = ((True, "yes", "yes"), (False, "no", "no"))
+    return SettingField(name, label, text, Edit.CHOICE, "", words, (True, False))
+
+
+_PANEL = (
+    ("auto", "where there is room", "where it fits"),
+    ("shown", "always", "always"),
+    ("hidden", "never", "never"),
+)
+_AHEAD = (
+    (AHEAD_AUTO, "when the machine has time to spare", "with spare time"),
+    (AHEAD_ON, "always", "always"),
+    (AHEAD_OFF, "never", "never"),
+)
+
+PRESET_FIELD = SettingField(
+    "preset", "Preset", "Settings under a name, from the settings file.", Edit.CHOICE
+)
+CHAT = (
+    SettingField("system", "Instructions", "What the model is told before the chat.", Edit.LINES),
+    SettingField(
+        "temperature", "Temperature", "0 always picks the likeliest word; higher varies.",
+        wanted="0, or a number from 0.001 to 100, such as 0.7",
+    ),
+    SettingField(
+        "max_tokens", "Longest answer", "Longer ones are cut; Ctrl+T continues.", unit="tokens",
+        wanted="a whole number from 1, such as 2048",
+    ),
+    PRESET_FIELD,
+)  # fmt: skip
+MORE = (
+    SettingField("top_k", "Top-k", "Only the k likeliest tokens; 0 for all.",
+                 wanted="a whole number from 0, such as 40"),
+    SettingField("top_p", "Top-p", "Only the likeliest tokens that add up to this share.",
+                 wanted="a number above 0, at most 1, such as 0.95"),
+    SettingField("min_p", "Min-p", "Only tokens with this share of the likeliest one's.",
+                 wanted="a number from 0 to 1, such as 0.05"),
+    SettingField("repeat_penalty", "Repetition", "Above 1 repeats less; 1 changes nothing.",
+                 wanted="a number from 0.01 to 100, such as 1.1"),
+    SettingField("seed", "Seed", "A number makes the same answer again.",
+                 wanted="a whole number from 0, such as 7"),
+    SettingField(
+        "lossy", "Lossy", "Also keeps guesses that the model would not have made: faster, but no "
+        "longer its own answers. off, typical, ears:0.1 or lenient:2.",
+        wanted="off, typical, ears:0.1 or lenient:2",
+    ),
+)  # fmt: skip
+EVERY_CHAT = (
+    SettingField(
+        "model", "Model", "What answers.", Edit.LIST, words=(("", "not loaded", "not loaded"),)
+    ),
+    SettingField("draft", "Drafter", "What guesses ahead.", Edit.LIST),
+    SettingField(
+        "ctx", "Context size", "What the model can see; more takes more memory.", unit="tokens",
+        wanted=f"a whole number from {LEAST_CONTEXT}, such as {DEFAULT_CONTEXT}",
+    ),
+    _switch("learn", "Learn", "Drafters learn from answers, on this machine alone."),
+    SettingField(
+        "ahead", "Read ahead", "Reads what you type before you send it.", Edit.CHOICE,
+        words=_AHEAD, choices=tuple(value for value, _, _ in _AHEAD),
+    ),
+    SettingField(
+        "ahead_waste", "Reading limit", "Processor time for text that changes before it is sent.",
+        unit="s a message", wanted=f"a number from 0 to {MOST_AHEAD_WASTE:g}, such as 5",
+    ),
+)  # fmt: skip
+APPEARANCE = (
+    SettingField("theme", "Theme", "Colours of the app.", Edit.CHOICE, choices=THEMES),
+    SettingField(
+        "panel", "Panel", "Figures beside the chat; F2 shows and hides them.", Edit.CHOICE,
+        words=_PANEL, choices=tuple(value for value, _, _ in _PANEL),
+    ),
+    _switch("animations", "Animation", "Moving and fading on the screen."),
+    _switch("enter_sends", "Enter sends", "If not, Ctrl+J sends and Enter starts a new line."),
+)  # fmt: skip
+MORE_TEXT = f"More: {', '.join(field.label.lower() for field in MORE)}"
+MORE_SHORT = "More…"
+
+
+_UNDO = "Ctrl+Z undo"
+_EDIT_KEYS = "Enter sets · empty: the default · Esc keeps it", "Enter sets · Esc keeps it"
+_LINES_KEYS = "Enter sets · Ctrl+J new line · Esc keeps it", "Enter sets · Ctrl+J line · Esc"
+_UPDATE_SECONDS = 0.5
+"""Between two looks at values that change by themselves, such as the model's name."""
+
+_NARROW, _SHORT = 60, 20
+"""Columns and rows below which the screen says less, and has no blank lines between groups."""
+
+_VALUE_LEFT = 18
+"""Columns before a value: a blank, the cursor and the label."""
+
+_VALUE_WIDTH = 39
+_LABEL_WIDTH = _VALUE_LEFT - 3
+_MORE = "more"
+_LINES = 5
+
+
+class _LinesArea(PrintableTextArea):
+    """A field of several lines; Enter submits it, Ctrl+J and Shift+Enter begin a line."""
+
+    class Submitted(Message):
+        """The text is complete."""
+
+    async def _on_key(self, event: events.Key) -> None:
+        if event.key == "enter":
+            event.stop()
+            event.prevent_default()
+            self.post_message(self.Submitted())
+        elif event.key in ("ctrl+j", "shift+enter"):
+            event.stop()
+            event.prevent_default()
+            self.insert("\n")
+
+
+class SettingsScreen(ModalScreen[str | None]):
+    """Returns the list to open next: "model" or "drafters"; None for none."""
+
+    app = typed_app
+    BINDINGS: ClassVar = [
+        Binding("escape", "leave", "Back"),
+        Binding("left", "cycle(-1)", show=False),
+        Binding("right", "cycle(1)", show=False),
+        Binding("ctrl+z", "undo", "Undo", priority=True),
+        Binding("ctrl+y", "redo", "Redo", priority=True),
+        Binding("ctrl+s", "make_default", "Default for new chats", priority=True),
+    ]
+    DEFAULT_CSS: ClassVar[str] = """
+    SettingsScreen { align: center middle; }
+    SettingsScreen Dialog { layers: below above; }
+    SettingsScreen.-wide Dialog { width: 84; height: 24; }
+    SettingsScreen #value, SettingsScreen #lines,
+    SettingsScreen #value:focus, SettingsScreen #lines:focus {
+        layer: above; display: none; padding: 0; border: none; background: $panel;
+    }
+    SettingsScreen #lines, SettingsScreen #lines:focus {
+        border: round $primary; background: $surface;
+    }
+    SettingsScreen #explanation { height: auto; max-height: 6; padding: 0 1; color: $secondary; }
+    """
+
+    def __init__(self, editor: SettingsEditor, changes: Changes) -> None:
+        super().__init__()
+        self._editor = editor
+        self._changes = OwnChanges(changes)
+        self._edited: SettingField | None = None
+        self._fields: dict[str, SettingField] = {}
+        self._is_expanded = any(editor.differs(field.name) for field in MORE)
+        self._dialog = Dialog("Settings")
+        self._rows = RowList()
+        self._value = PrintableInput(compact=True, select_on_focus=False, id="value")
+        self._lines = _LinesArea(highlight_cursor_line=False, id="lines")
+        self._explanation = Static(id="explanation")
+
+    def compose(self) -> ComposeResult:
+        with self._dialog:
+            yield self._rows
+            yield self._explanation
+            yield self._value
+            yield self._lines
+
+    def on_mount(self) -> None:
+        self._rows.focus()
+        self._show()
+        self.set_interval(_UPDATE_SECONDS, self._update)
+
+    def _update(self) -> None:
+        """Show values that have changed by themselves."""
+        if self._edited is None:
+            self._rows.show(list(self._all_rows()))
+
+    def on_key(self, event: events.Key) -> None:
+        """Type into the highlighted row: a new value, or further instructions."""
+        field = self._edited or self._chosen
+        is_text = field is not None and field.edit in (Edit.TEXT, Edit.LINES)
+        text = typed(event)
+        if field is None or not is_text or not text:
+            return
+        event.stop()
+        if self._edited is None:
+            self._open_field(field)
+            self._value.clear()
+        if field.edit is Edit.LINES:
+            self._lines.insert(text)
+        else:  # also keys that were on their way to the list
+            self._value.insert_text_at_cursor(text)
+
+    def on_resize(self) -> None:
+        self._close_field()
+        self._show()
+        self.call_after_refresh(self._explain)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Leave all keys but Escape to a value while it is edited."""
+        del parameters
+        return self._edited is None or action == "leave"
+
+    # What is shown
+
+    def _show(self) -> None:
+        self._fields = {field.name: field for field in self._all_fields()}
+        self._rows.show(list(self._all_rows()))
+        self._explain()
+
+    def _all_fields(self) -> Iterator[SettingField]:
+        for field in (*CHAT, *MORE, *EVERY_CHAT, *APPEARANCE):
+            presets = ("", *self._editor.presets)
+            yield replace(field, choices=presets) if field.name == PRESET else field
+
+    def _all_rows(self) -> Iterator[Row]:
+        is_spaced = self.app.size.height > _SHORT
+        yield text_row(" This chat", "bold")
+        yield from map(self._row, CHAT)
+        if self._is_expanded:
+            yield from map(self._row, MORE)
+        else:
+            yield Row(_MORE, _more_row)
+        for title, fields in (("Every chat", EVERY_CHAT), ("Appearance", APPEARANCE)):
+            if is_spaced:
+                yield text_row("")
+            yield text_row(f" {title}", "bold")
+            yield from map(self._row, fields)
+
+    def _row(self, field: SettingField) -> Row:
+        def render(width: int, is_focused: bool) -> Content:
+            editor, is_narrow = self._editor, width < _NARROW
+            value = Content(field.shown(editor.value(field.name), is_narrow=is_narrow))
+            mark = Content.styled("●", "$primary") if editor.differs(field.name) else Content("")
+            value_width = _value_width(width)
+            marker = Content(f" {CURSOR} " if is_focused else "   ")
+            label = Content.styled(field.label, "bold" if is_focused else "")
+            gap = (Content(""), 1)
+            return columns((marker, 3), (label, _LABEL_WIDTH), (value, value_width), gap, (mark, 1))
+
+        return Row(field.name, render)
+
+    @on(OptionList.OptionHighlighted)
+    def _explain(self) -> None:
+        """Explain the highlighted row."""
+        field = self._chosen
+        text = "" if field is None else self._explained(field)
+        self._explanation.update(Content(text))
+        self._show_keys()
+
+    def _show_keys(self) -> None:
+        """Name the keys that do something now, in as many words as there is room for."""
+        field = self._edited
+        if field is not None:
+            self._dialog.show_keys(*(_LINES_KEYS if field.edit is Edit.LINES else _EDIT_KEYS))
+            return
+        change = self._chosen.edit.keys if self._chosen else "Enter shows them"
+        keys = [change, _UNDO] if self._changes.has_any else [change]
+        self._dialog.show_keys(
+            " · ".join([*keys, "Ctrl+S default for new chats", "Esc back"]),
+            " · ".join([*keys, "Esc back"]),
+            " · ".join([*keys, "Esc"]),
+        )
+
+    def _explained(self, field: SettingField) -> str:
+        default = field.shown(self._editor.default(field.name))
+        ends = "" if field.edit is Edit.LIST else f" Default: {default}"
+        is_narrow = self.app.size.width < _NARROW
+        return f"{'' if is_narrow else f'{field.label}: '}{field.text}{ends}"
+
+    @property
+    def _chosen(self) -> SettingField | None:
+        return self._fields.get(self._rows.focused_id or "")
+
+    # Changing
+
+    @on(OptionList.OptionSelected)
+    def _entered(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        field = self._chosen
+        if self._edited is not None:  # the key was on its way to the list
+            self._submitted()
+        elif field is None:
+            self._is_expanded = True
+            self._show()
+            self._rows.highlight(MORE[0].name)
+        elif field.edit is Edit.LIST:
+            self.dismiss("model" if field.name == "model" else "drafters")
+        elif field.edit is Edit.CHOICE:
+            self.action_cycle(1)
+        else:
+            self._open_field(field)
+
+    def action_cycle(self, step: int) -> None:
+        """Change the highlighted row to its next or previous choice."""
+        field = self._chosen
+        if field is None or not field.choices:
+            return
+        value = self._editor.value(field.name)
+        index = field.choices.index(value) if value in field.choices else -1
+        self._try(field, field.choices[(index + step) % len(field.choices)])
+
+    def _open_field(self, field: SettingField) -> None:
+        """Edit a value in its row, or several lines in a frame below it."""
+        index = self._rows.highlighted
+        if index is None:
+            return
+        self._edited = field
+        value = self._editor.value(field.name)
+        text = "" if value is None else str(value)
+        top, size = index - round(self._rows.scroll_offset.y), self._rows.size
+        control = self._lines if field.edit is Edit.LINES else self._value
+        if control is self._value:
+            self._value.value = text
+            self._value.select_all()
+            control.styles.offset = (_VALUE_LEFT, top)
+            control.styles.width = max(size.width - _VALUE_LEFT - 1, 1)
+        else:
+            self._lines.text = text
+            height = max(min(_LINES, size.height - 2), 1) + 2
+            control.styles.offset = (0, max(min(top + 1, size.height - height), 0))
+            control.styles.height, control.styles.width = height, max(size.width, 1)
+        control.display = True
+        self.set_focus(control)  # at once: it gets the keys that follow
+        self._show_keys()
+        if control is self._lines:
+            self._lines.move_cursor(self._lines.document.end)
+
+    @on(Input.Submitted)
+    @on(_LinesArea.Submitted)
+    def _submitted(self) -> None:
+        field = self._edited
+        if field is None:
+            return
+        text = self._lines.text if field.edit is Edit.LINES else self._value.value
+        if self._try(field, text, is_typed=True):
+            self._close_field()
+
+    @on(Input.Changed)
+    @on(TextArea.Changed)
+    def _typed(self) -> None:
+        """A new text may be usable: the error about the old one goes."""
+        if self._edited is not None:
+            self._explanation.update(Content(self._explained(self._edited)))
+
+    def _close_field(self) -> None:
+        if self._edited is not None:
+            self._edited = None
+            self._value.display = self._lines.display = False
+            self.set_focus(self._rows)
+            self._show_keys()
+
+    def _try(self, field: SettingField, value: Value, *, is_typed: bool = False) -> bool:
+        """Change a setting, or tell in place of its explanation why it cannot be changed."""
+        wanted: Value | None = value
+        try:
+            if is_typed:
+                wanted = self._editor.parsed(field.name, str(value))
+        except SpecchatError as error:
+            self._tell(field.label, field.wanted or error.why)
+            return False
+        try:
+            is_changed = self._editor.change(field.name, wanted)
+        except SpecchatError as error:
+            self._tell(field.label, error.why or error.what)
+            return False
+        if is_changed:
+            self._changes.count()
+            self._dialog.show_title("Settings")
+        self._show()
+        return True
+
+    def _tell(self, label: str, why: str) -> None:
+        self._explanation.update(Content.styled(f"✕ {label}: {one_line(why)}", "$error"))
+
+    def action_make_default(self) -> None:
+        """Make the settings of this chat those of new chats."""
+        try:
+            self._editor.make_default()
+        except SpecchatError as error:
+            self._tell("Not saved", error.why or error.what)
+            return
+        self._changes.count()
+        self._dialog.show_title("Settings", "default for new chats")
+        self._show()
+
+    async def action_undo(self) -> None:
+        """Undo the last change made here."""
+        await self._move(self._changes.undo)
+
+    async def action_redo(self) -> None:
+        """Redo the change that was undone last."""
+        await self._move(self._changes.redo)
+
+    async def _move(self, move: Callable[[], Awaitable[str]]) -> None:
+        try:
+            await move()
+        except SpecchatError as error:
+            self._tell("Not changed", error.why or error.what)
+            return
+        self._dialog.show_title("Settings")
+        self._show()
+
+    def action_leave(self) -> None:
+        """Leave a value as it was, else close the screen."""
+        if self._edited is None:
+            self.dismiss(None)
+        else:
+            self._close_field()
+            self._explain()
+
+
+def _value_width(width: int) -> int:
+    return max(min(_VALUE_WIDTH, width - _VALUE_LEFT - 4), 1)
+
+
+def _more_row(width: int, is_focused: bool) -> Content:
+    text = MORE_SHORT if width < _NARROW else MORE_TEXT
+    style = "bold" if is_focused else ""
+    return Content.assemble(f" {CURSOR} " if is_focused else "   ", (text, style))

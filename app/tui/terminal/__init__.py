@@ -1,1 +1,0 @@
-"""The terminal below Textual: input, output, clipboard and signals."""

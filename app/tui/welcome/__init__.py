@@ -1,1 +1,0 @@
-"""What an empty chat shows: the last chats, and the first run."""

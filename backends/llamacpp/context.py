@@ -1,0 +1,407 @@
+"""Context of llama.cpp: one token sequence with its KV cache."""
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import cast
+from weakref import WeakSet
+
+import numpy as np
+from llama_cpp import llama_cpp as api
+
+from backends.base import (
+    CacheState,
+    Context,
+    Logits,
+    ModelError,
+    OutOfMemoryError,
+    PassStoppedError,
+    RollbackRefusedError,
+    SpecchatError,
+    check_truncation,
+)
+from backends.base.parent_array import check_branches
+from backends.base.pass_stop import pass_is_stopped
+from backends.hardware.host import available_memory
+from backends.heads.hidden_states import HiddenStates
+from backends.llamacpp.pass_callbacks import STOPPABLE, ChosenExperts, PassStopper
+from backends.llamacpp.running_state import RunningState
+from backends.llamacpp.tree_sequences import TreePass
+from backends.streaming.streamed_weights import StreamedWeights
+
+# ctypes has only a private name for the type of a pointer
+# pyright: reportPrivateUsage=false
+
+
+_BLOCK = 64
+"""Tokens of a pass from which on attention takes another kernel on the processor, which keeps its
+sums in more bits: it moved the logits of SmolLM2-135M by up to 1.45."""
+
+MAX_LOGITS = _BLOCK - 1
+"""Most rows of logits of one forward pass, so that no draft is verified by that kernel; the engine
+keeps a buffer of this size."""
+
+_NO_SLOT = 1
+_ABORTED = 2
+_INVALID = -1
+_UNCHANGED = (_NO_SLOT, _INVALID)
+"""Statuses of a pass that did not begin."""
+
+_SEQUENCE = ctypes.c_int32(0)
+
+
+class LlamaContext:
+    """Context of a loaded model. Not to be used by two threads at once."""
+
+    device_sampling = None
+
+    def __init__(
+        self,
+        pointer: api.llama_context_p,
+        memory: api.llama_memory_t,
+        *,
+        n_vocab: int,
+        n_ctx: int,
+        n_chunk: int,
+        max_logits: int,
+        kv_bytes_per_token: int,
+        state: RunningState | None,
+        state_bytes: int,
+        saved_state_bytes: int,
+        draft_refusal: str,
+        tree_refusal: str,
+        on_close: Callable[["LlamaContext"], None],
+        weights: StreamedWeights | None = None,
+        choices: ChosenExperts | None = None,
+        has_window: bool = False,
+        is_on_processor: bool = False,
+    ) -> None:
+        """Take over an open context; has_window: whether layers see only the last tokens.
+
+        is_on_processor: whether all passes run there, where the engine lets them be stopped.
+        """
+        self.pointer: api.llama_context_p | None = pointer
+        self._memory = memory
+        self._batch = api.llama_batch_init(n_chunk, 0, 1)
+        self._on_close = on_close
+        self._n_vocab = n_vocab
+        self.n_ctx = n_ctx
+        self.n_chunk = n_chunk
+        self.max_logits = self.max_branches = max_logits
+        self.kv_bytes_per_token = kv_bytes_per_token
+        self.state_bytes = state_bytes
+        self.saved_state_bytes = saved_state_bytes
+        self.draft_refusal = draft_refusal
+        self.tree_refusal = tree_refusal
+        self._state = state
+        self.tokens: list[int] = []
+        self._trees: TreePass | None = None
+        self._views: dict[int, Logits] = {}
+        """Views of the engine's logits, by number of rows."""
+        self._viewed = 0
+        """Address of the viewed logits."""
+        self._fill_constant_part()
+        self._weights = weights
+        self._choices = choices
+        self._has_window = has_window
+        self._restored = 0
+        """Tokens of a restored state that lacks entries which none of its own tokens sees."""
+        self._states: list[HiddenStates] = []
+        self._readers: WeakSet[Context] = WeakSet()
+        is_even = is_on_processor and state is None and n_chunk >= _BLOCK
+        self.block = _BLOCK if is_even else 0
+        self.stops_passes = weights is not None or is_on_processor
+        self._stopper: PassStopper | None = None
+        if weights is not None:
+            self._callback = _follow_passes(pointer, weights)
+        elif is_on_processor:
+            self._stopper = PassStopper(pointer)
+
+    def _fill_constant_part(self) -> None:
+        """Create views of the batch, to be written once per step instead of once per token."""
+        batch, n_chunk = self._batch, self.n_chunk
+        self._batch_tokens = np.ctypeslib.as_array(batch.token, shape=(n_chunk,))
+        self._batch_positions = np.ctypeslib.as_array(batch.pos, shape=(n_chunk,))
+        self._batch_logits = np.ctypeslib.as_array(batch.logits, shape=(n_chunk,))
+        np.ctypeslib.as_array(batch.n_seq_id, shape=(n_chunk,))[:] = 1
+        for index in range(n_chunk):
+            batch.seq_id[index][0] = 0
+
+    @property
+    def length(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def can_roll_back(self) -> bool:
+        return self._state is None and not self._has_window  # a restored one goes back to nothing
+
+    @property
+    def depth(self) -> int:
+        return self.n_ctx if self._state is None else self._state.depth
+
+    def reachable(self, length: int) -> int:
+        held = len(self.tokens)
+        length = min(length, held)
+        if length < self._restored:
+            return 0  # what lies before would see those entries
+        return length if self._state is None else self._state.reachable(length, held)
+
+    @property
+    def can_verify_tree(self) -> bool:
+        return not self.tree_refusal
+
+    def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:
+        self._drop_tree()
+        count, start = len(tokens), len(self.tokens)
+        assert 0 < count <= self.n_chunk, "prefill goes in pieces of n_chunk"
+        assert 0 <= n_logits <= min(count, self.max_logits)
+        self._check_room(count)
+        self._fill(tokens, start, n_logits)
+        assert self.pointer is not None, "the context is closed"
+        if self._weights is not None:
+            self._weights.begin_pass()
+        status, error = self._ended(self._decode(self.pointer, start, n_logits))
+        if error is not None:
+            self._undo(start, status)
+            raise error
+        self.tokens.extend(tokens)
+        for states in self._states:
+            states.passed(start, count)
+        if self._state is not None:
+            self._state.passed(count)
+        if n_logits == 0:
+            return np.empty((0, self._n_vocab), dtype=np.float32)
+        return self._rows(n_logits)
+
+    def _decode(self, pointer: api.llama_context_p, start: int, n_logits: int) -> int:
+        """Run the batch at the position start, and return the engine's status.
+
+        A pass over several tokens of a prompt may be stopped, unless that would lose a running
+        state.
+        """
+        if self._stopper is None or self._batch.n_tokens < STOPPABLE or n_logits > 1:
+            return api.llama_decode(pointer, self._batch)
+        if self._state is not None and not self._state.is_held(start):
+            return api.llama_decode(pointer, self._batch)
+        with self._stopper.watching():
+            return api.llama_decode(pointer, self._batch)
+
+    def _ended(self, status: int) -> tuple[int, SpecchatError | None]:
+        """The status of a pass that has ended, and why it failed, None if it did not.
+
+        One that was interrupted inside was stopped.
+        """
+        if self._choices is not None and self._choices.was_interrupted:
+            self._choices.was_interrupted, status = False, _ABORTED
+        fault = None
+        if self._weights is not None:
+            fault = self._weights.end_pass(is_whole=status == 0)
+        return status, fault or (_failure(status) if status else None)
+
+    def _undo(self, length: int, status: int) -> None:
+        """Remove what a failed pass left behind; a running state goes back to a checkpoint.
+
+        The engine seems to undo a short pass, but leaves the state as the pass left it.
+        """
+        if self._state is None:
+            api.llama_memory_seq_rm(self._memory, 0, length, -1)
+        elif status not in _UNCHANGED:
+            self._forget_after(self._state.recover(length))
+
+    def _fill(self, tokens: Sequence[int], start: int, n_logits: int) -> None:
+        count = len(tokens)
+        self._batch.n_tokens = count
+        if (
+            count == 1
+        ):  # nearly every step: filling a slice takes ten times as long as setting an item
+            self._batch_tokens[0] = tokens[0]
+            self._batch_positions[0] = start
+            self._batch_logits[0] = n_logits
+            return
+        self._batch_tokens[:count] = tokens
+        self._batch_positions[:count] = np.arange(start, start + count)
+        self._batch_logits[:count] = 0
+        self._batch_logits[count - n_logits : count] = 1
+
+    def _check_room(self, count: int) -> None:
+        if self.length + count > self.n_ctx:
+            raise ModelError(
+                f"{count} tokens do not fit after {self.length:,}",
+                f"the context holds {self.n_ctx:,}",
+            )
+
+    def _rows(self, count: int) -> Logits:
+        assert self.pointer is not None, "the context is closed"
+        rows = cast("ctypes._Pointer[ctypes.c_float]", api.llama_get_logits(self.pointer))  # noqa: SLF001
+        address = ctypes.addressof(rows.contents)
+        if address != self._viewed:  # the engine has moved them
+            self._viewed, self._views = address, {}
+        view = self._views.get(count)
+        if view is None:  # creating one takes 0.08 ms with the processor's caches cold after a pass
+            view = np.ctypeslib.as_array(rows, shape=(count, self._n_vocab))
+            self._views[count] = view
+        return view
+
+    def forward_tree(self, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
+        self._drop_tree()
+        assert self.can_verify_tree, self.tree_refusal
+        check_branches(parents, self.max_branches)
+        self._check_room(len(tokens))
+        if self._trees is None:
+            self._trees = TreePass(self._memory, self.max_logits, self.max_branches)
+        self._trees.begin(self.length)
+        return self._run_nodes(self._trees, tokens, parents)
+
+    def grow_tree(self, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
+        tree = self._trees
+        assert tree is not None, "no tree was run"
+        assert tree.is_pending, "no tree was run"
+        try:
+            check_branches([*tree.parents, *parents], self.max_branches)
+            self._check_room(len(tree.parents) + len(tokens))
+        except ModelError:
+            self._drop_tree()
+            raise
+        return self._run_nodes(tree, tokens, parents)
+
+    def _run_nodes(self, tree: TreePass, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
+        assert self.pointer is not None, "the context is closed"
+        assert 0 < len(tokens) == len(parents) <= self.max_logits
+        if self._weights is not None:
+            self._weights.begin_pass()
+        _, error = self._ended(tree.decode(self.pointer, tokens, parents))
+        if error is not None:
+            self._drop_tree()
+            raise error
+        for states in self._states:
+            states.passed_nodes(len(tokens))
+        return self._rows(len(tokens))
+
+    def commit(self, path: Sequence[int]) -> None:
+        assert self._trees is not None, "no tree was run"
+        for states in self._states:
+            states.committed(len(self.tokens), path)
+        self.tokens.extend(self._trees.keep(path))
+
+    def _drop_tree(self) -> None:
+        if self._trees is not None and self._trees.is_pending:
+            self.commit(())
+
+    def truncate(self, length: int) -> None:
+        self._drop_tree()
+        check_truncation(length, len(self.tokens))
+        if length == len(self.tokens):
+            return
+        held = len(self.tokens)
+        reached = self._go_back(length) if self.reachable(length) == length else held
+        self._forget_after(reached)
+        if reached != length:
+            raise RollbackRefusedError(
+                f"the context cannot go back from {held:,} to {length:,} tokens",
+                "this model keeps a running state instead of one entry per token",
+            )
+
+    def _forget_after(self, length: int) -> None:
+        """Note that the engine holds no more than so many tokens."""
+        del self.tokens[length:]
+        self._restored = min(self._restored, length)
+        for states in self._states:
+            states.cut(length)
+
+    def add_states(self, states: HiddenStates) -> None:
+        """Let passes leave hidden states for a head, from the next one on."""
+        states.begin(len(self.tokens))
+        self._states.append(states)
+
+    def remove_states(self, states: HiddenStates) -> bool:
+        """Leave them no longer; whether another head still reads what leaves the last layer."""
+        self._states.remove(states)
+        return any(not each.layers for each in self._states)
+
+    @property
+    def read_layers(self) -> frozenset[int]:
+        """Layers whose inputs heads read."""
+        return frozenset(layer for states in self._states for layer in states.layers)
+
+    def _go_back(self, length: int) -> int:
+        """Let the engine go back; the number of tokens that it holds then."""
+        if self._state is not None:
+            return self._state.go_back(length, len(self.tokens))
+        is_done = api.llama_memory_seq_rm(self._memory, 0, length, -1)
+        return length if is_done else len(self.tokens)
+
+    def checkpoint(self, *, is_brief: bool = False) -> None:
+        if self._state is not None:
+            self._state.checkpoint(len(self.tokens), is_brief=is_brief)
+
+    def use_threads(self, count: int) -> None:
+        if self.pointer is not None:  # else there is nothing to run
+            api.llama_set_n_threads(self.pointer, count, count)
+
+    def save(self) -> CacheState:
+        self._drop_tree()
+        assert self.pointer is not None, "the context is closed"
+        size = api.llama_state_seq_get_size(self.pointer, _SEQUENCE)
+        if size > available_memory() // 2:
+            raise OutOfMemoryError(
+                "the cache cannot be saved",
+                f"a copy of {size / 1e6:,.0f} MB needs more free memory",
+            )
+        state = np.empty(size, dtype=np.uint8)
+        if api.llama_state_seq_get_data(self.pointer, _bytes_of(state), size, _SEQUENCE) != size:
+            raise ModelError("the cache cannot be saved", "llama.cpp returned only a part of it")
+        return state
+
+    def restore(self, tokens: Sequence[int], state: CacheState) -> None:
+        assert self.pointer is not None, "the context is closed"
+        self.truncate(0)
+        read = 0
+        if 0 < len(tokens) <= self.n_ctx:
+            read = api.llama_state_seq_set_data(
+                self.pointer, _bytes_of(state), state.size, _SEQUENCE
+            )
+        last = api.llama_memory_seq_pos_max(self._memory, 0)
+        if read != state.size or last != len(tokens) - 1:
+            api.llama_memory_seq_rm(self._memory, 0, -1, -1)
+            raise ModelError("the saved cache cannot be used", "it is of another model or damaged")
+        self.tokens.extend(tokens)
+        for states in self._states:
+            states.begin(len(tokens))
+        self._restored = len(tokens) if self._has_window else 0
+
+    def close_with(self, reader: Context) -> None:
+        """Close a head's context before this one, which it reads or points to."""
+        self._readers.add(reader)
+
+    def close(self) -> None:
+        if self.pointer is None:
+            return
+        for reader in list(self._readers):
+            reader.close()
+        api.llama_batch_free(self._batch)
+        if self._trees is not None:
+            self._trees.close()
+        api.llama_free(self.pointer)
+        self.pointer = None
+        self._on_close(self)
+
+
+def _follow_passes(pointer: api.llama_context_p, weights: StreamedWeights) -> object:
+    """Let weights follow every pass, and passes be stopped; what is returned must be kept."""
+
+    @api.ggml_abort_callback
+    def is_stopped(_data: object) -> bool:  # asked after each operation, in the pass's own thread
+        return weights.advance() or pass_is_stopped()
+
+    api.llama_set_abort_callback(pointer, is_stopped, ctypes.c_void_p(0))
+    return is_stopped
+
+
+def _failure(status: int) -> SpecchatError:
+    if status == _ABORTED:
+        return PassStoppedError()
+    why = "no free place in its cache" if status == _NO_SLOT else f"llama.cpp code {status}"
+    return ModelError("the model could not process these tokens", why)
+
+
+def _bytes_of(state: CacheState) -> "ctypes.Array[ctypes.c_uint8]":
+    return (ctypes.c_uint8 * state.size).from_buffer(state.data)

@@ -1,0 +1,234 @@
+"""Loading a GGUF file with llama.cpp, checked before."""
+
+import ctypes
+import os
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+from llama_cpp import llama_cpp as api
+
+from backends.base import CacheType, ModelError, Vocabulary
+from backends.files.gguf_header import GgufHeader, parts, read_header
+from backends.hardware.host import physical_cores
+from backends.llamacpp import library
+from backends.llamacpp.file_checks import broken_assertion, why_not_alone
+from backends.llamacpp.head_checks import predicts
+from backends.llamacpp.model import LlamaModel
+from backends.llamacpp.model_facts import rollback
+from backends.llamacpp.tokenizer import LlamaTokenizer
+from backends.streaming.streamed_weights import StreamedWeights
+
+
+def checked_header(path: Path) -> GgufHeader:
+    """Read the header of a file that llama.cpp loads without aborting the process.
+
+    Raises:
+        ModelError: it is missing or damaged, or violates an assertion of the engine.
+    """
+    header = read_header(path)
+    if reason := broken_assertion(header):
+        raise ModelError(f"cannot run {path}", reason, "Choose another conversion of the model.")
+    if reason := why_not_alone(header):
+        raise ModelError(f"cannot run {path}", reason, "Name the model itself.")
+    if not header.can_spell_any_text:
+        # llama.cpp aborts at the first letter without a token.
+        raise ModelError(
+            f"cannot run {path}",
+            "its SentencePiece vocabulary lacks byte tokens, so that some texts cannot be encoded",
+            "Choose another conversion of the model.",
+        )
+    return header
+
+
+def load_error(path: Path, header: GgufHeader) -> ModelError:
+    """Error for a file that llama.cpp did not load, with the engine's reason."""
+    reason = library.last_reason()
+    remedy = "Download or copy it again, or choose another model."
+    if "unknown model architecture" in reason:
+        reason = f"this version of llama.cpp does not know the architecture {header.architecture!r}"
+        remedy = "Choose another model, or a newer specchat."
+    return ModelError(f"cannot load {path}", reason, remedy)
+
+
+# Mapping a model's file without reading all of it first, for models larger than memory (Linux).
+#
+# llama.cpp has the system read a whole file while it maps it (MAP_POPULATE), and has no option for
+# that: a file of 40 GB is read for the better part of a minute, in vain, and nothing can stop it.
+# It leaves that out on machines with several memory nodes (NUMA), and asks the registry of its
+# processor backend whether it runs on one. Within this block the registry says so.
+
+_QUESTION = b"ggml_backend_cpu_is_numa"
+_API_VERSION = 2
+"""GGML_BACKEND_API_VERSION that the structure below is of."""
+
+_GetFunction = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)
+
+
+class _Registry(ctypes.Structure):
+    """struct ggml_backend_reg. Source: ggml/src/ggml-backend-impl.h."""
+
+    _fields_ = [
+        ("api_version", ctypes.c_int),
+        ("get_name", ctypes.c_void_p),
+        ("get_device_count", ctypes.c_void_p),
+        ("get_device", ctypes.c_void_p),
+        ("get_function", ctypes.c_void_p),
+        ("context", ctypes.c_void_p),
+    ]
+
+
+def _registry() -> _Registry | None:
+    """The registry of the processor backend; None where it is not as it is known here."""
+    if sys.platform != "linux":
+        return None
+    try:
+        by_name = library.shared_library("ggml").ggml_backend_reg_by_name
+    except (OSError, AttributeError):
+        return None
+    by_name.argtypes, by_name.restype = [ctypes.c_char_p], ctypes.c_void_p
+    address = by_name(b"CPU")
+    registry = _Registry.from_address(address) if address else None
+    return registry if registry and registry.api_version == _API_VERSION else None
+
+
+@ctypes.CFUNCTYPE(ctypes.c_bool)
+def _yes() -> bool:
+    return True
+
+
+@contextmanager
+def mapping_only() -> Generator[None]:
+    """Let files that are loaded within the block only be mapped, where this engine allows that.
+
+    The system is then told to expect reads in no order, which is to be taken back afterwards.
+    """
+    registry = _registry()
+    if registry is None:
+        yield
+        return
+    usual = registry.get_function
+    found = _GetFunction(usual)
+
+    @_GetFunction
+    def answer(registry: int, name: bytes) -> int | None:
+        return (
+            ctypes.cast(_yes, ctypes.c_void_p).value if name == _QUESTION else found(registry, name)
+        )
+
+    registry.get_function = ctypes.cast(answer, ctypes.c_void_p).value
+    try:
+        yield
+    finally:
+        registry.get_function = usual
+
+
+_ACTIVE_EXPERTS = "expert_used_count"
+_ALL_LAYERS = 999
+_MAPPED = 1
+"""LLAMA_LOAD_MODE_MMAP."""
+
+
+def load(
+    path: Path,
+    *,
+    threads: int | None = None,
+    gpu_layers: int | None = None,
+    experts: int | None = None,
+    lock_bytes: int | None = None,
+    cache_type: CacheType | None = None,
+    beside: LlamaModel | None = None,
+) -> LlamaModel:
+    """Load a GGUF file; weights are memory-mapped, and copied to the GPU if the build uses one.
+
+    experts: experts used per token, None for the file's own number.
+    lock_bytes: weights to lock in memory while the others stream from disk, None for a model that
+    fits. What GPUs get is copied there once; gpu_layers of None are then none. beside: a streaming
+    model of the same file, whose held weights this one uses too. cache_type: of the KV cache, half
+    floats if None.
+
+    Raises:
+        ModelError: the file is missing, damaged or of an unknown architecture.
+        PassStoppedError: loading was stopped while weights were being locked.
+        UsageError: GPU layers, and this build supports no GPU.
+    """
+    first, *others = parts(path)
+    header = checked_header(first)
+    if experts is not None:
+        header = header.with_integer(_ACTIVE_EXPERTS, experts)
+    tensors = [tensor for part in (header, *map(read_header, others)) for tensor in part.tensors]
+    library.start()
+    library.forget_log()
+    parameters = api.llama_model_default_params()
+    parameters.use_extra_bufts = library.repacking_is_exact()
+    # Also where nothing drafts: a drafter can be asked for at any step, and the model would have to
+    # be loaded anew. Layers that are mapped and not read take no memory; copies are in the bill.
+    whole = replace(header, tensors=tuple(tensors), metadata={**header.metadata, "split.count": 1})
+    parameters.load_mtp = lock_bytes is None and beside is None and predicts(whole)
+    library.check_gpu_layers(gpu_layers)
+    weights = None
+    if lock_bytes is not None or beside is not None:
+        # Rearranged weights would be a copy of them in memory. Of a mapped file, the processor's
+        # layers stay mapped also beside a GPU (create_tensor in src/llama-model-loader.cpp).
+        parameters.load_mode, parameters.use_extra_bufts = _MAPPED, False
+        gpu_layers = gpu_layers or 0
+        shared = beside.streamed_weights if beside else None
+        weights = shared or StreamedWeights(first, lock_bytes or 0, gpu_layers)
+    offloaded = library.can_offload() and gpu_layers != 0
+    parameters.n_gpu_layers = _ALL_LAYERS if offloaded and gpu_layers is None else gpu_layers or 0
+    if experts is not None:
+        parameters.kv_overrides = _overrides(f"{header.architecture}.{_ACTIVE_EXPERTS}", experts)
+    with mapping_only() if weights is not None else nullcontext():
+        pointer = api.llama_model_load_from_file(os.fsencode(path), parameters)
+    if pointer is None:
+        if weights is not None and beside is None:
+            weights.close()
+        raise load_error(path, header)
+    if weights is not None:
+        weights.follow()
+    return LlamaModel(
+        pointer,
+        path,
+        header,
+        tensors,
+        threads=threads or physical_cores(),
+        offloaded=offloaded,
+        gpu_layers=gpu_layers,
+        variant="" if experts is None else f"experts{experts}",
+        weights=weights,
+        cache_type=cache_type or CacheType.F16,
+        is_beside=beside is not None,
+        has_own_head=parameters.load_mtp,
+    )
+
+
+def _overrides(key: str, value: int) -> "ctypes.Array[api.llama_model_kv_override]":
+    """Override of an integer in the file's metadata, terminated by an entry without a key."""
+    overrides = (api.llama_model_kv_override * 2)()
+    overrides[0].tag = api.LLAMA_KV_OVERRIDE_TYPE_INT
+    overrides[0].key = key.encode()
+    overrides[0].value.val_i64 = value
+    return overrides
+
+
+@contextmanager
+def vocabulary(path: Path) -> Generator[Vocabulary]:
+    """Vocabulary of a file, valid within the block.
+
+    Raises:
+        ModelError: the file is missing, damaged or of an unknown architecture.
+    """
+    header = checked_header(parts(path)[0])
+    library.start()
+    library.forget_log()
+    parameters = api.llama_model_default_params()
+    parameters.vocab_only = True
+    pointer = api.llama_model_load_from_file(os.fsencode(path), parameters)
+    if pointer is None:
+        raise load_error(path, header)
+    try:
+        yield Vocabulary(LlamaTokenizer(pointer, None), rollback(pointer, header.architecture))
+    finally:
+        api.llama_model_free(pointer)

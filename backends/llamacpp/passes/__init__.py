@@ -1,1 +1,0 @@
-"""Passes of llama.cpp: stopping one before its end."""

@@ -1,0 +1,157 @@
+"""The running state of a context: how far it can go back, and copies to go back to."""
+
+import ctypes
+
+import numpy as np
+from llama_cpp import llama_cpp as api
+
+from backends.base import CacheState
+
+
+def kept_snapshots(n_tokens: int, depth: int) -> int:
+    """Tokens that may be taken back after a pass over n_tokens, in a context of this depth.
+
+    A pass writes the state after each of its last depth + 1 tokens, as far as it has so many. The
+    engine accepts a rollback of depth tokens in any case, and goes on from the state of an earlier
+    pass if this one was too short.
+    """
+    return min(depth, n_tokens - 1)
+
+
+MOST = 8
+"""Most lasting checkpoints: the ends of the last few turns."""
+
+_SEQUENCE = ctypes.c_int32(0)
+_STATE_ONLY = ctypes.c_uint32(api.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY)
+
+
+class Checkpoints:
+    """Running states by the number of tokens they have read; the shortest go first.
+
+    The engine's keys and values need no copy: those of the first tokens stay as they are.
+    """
+
+    def __init__(self, pointer: api.llama_context_p, most_bytes: int) -> None:
+        self._pointer = pointer
+        self._most_bytes = most_bytes
+        self._lasting: dict[int, CacheState] = {}
+        self._brief: dict[int, CacheState] = {}
+
+    def latest(self, length: int) -> int:
+        """The longest checkpoint of at most length tokens; 0 if there is none."""
+        return max((held for held in (*self._lasting, *self._brief) if held <= length), default=0)
+
+    def take(self, length: int, *, is_brief: bool) -> None:
+        """Copy the engine's present state, after length tokens, if it fits the bytes allowed."""
+        if length in self._lasting or (is_brief and length in self._brief):
+            return
+        unused = self._brief.popitem()[1] if is_brief and self._brief else None
+        state = self._copied(unused)
+        if state is None:
+            return
+        (self._brief if is_brief else self._lasting)[length] = state
+        while len(self._lasting) > MOST or self._bytes > self._most_bytes:
+            del self._lasting[min(self._lasting)]
+
+    @property
+    def _bytes(self) -> int:
+        """Size of the lasting ones."""
+        return sum(state.size for state in self._lasting.values())
+
+    def _copied(self, state: CacheState | None) -> CacheState | None:
+        """A copy of the present state, in the memory of an unused one if there is one."""
+        size = api.llama_state_seq_get_size_ext(self._pointer, _SEQUENCE, _STATE_ONLY)
+        if not 0 < size <= self._most_bytes:
+            return None
+        if state is None or state.size != size:
+            state = np.empty(size, dtype=np.uint8)
+        written = api.llama_state_seq_get_data_ext(
+            self._pointer, _bytes_of(state), size, _SEQUENCE, _STATE_ONLY
+        )
+        return state if written == size else None
+
+    def put_back(self, length: int) -> bool:
+        """Replace the engine's state by the one after length tokens; False if it refuses."""
+        state = self._lasting.get(length)
+        if state is None:
+            state = self._brief[length]
+        read = api.llama_state_seq_set_data_ext(
+            self._pointer, _bytes_of(state), state.size, _SEQUENCE, _STATE_ONLY
+        )
+        return read == state.size
+
+    def forget_after(self, length: int) -> None:
+        """Drop the states that have read more than length tokens."""
+        for states in (self._lasting, self._brief):
+            for held in [held for held in states if held > length]:
+                del states[held]
+
+
+def _bytes_of(state: CacheState) -> "ctypes.Array[ctypes.c_uint8]":
+    return (ctypes.c_uint8 * state.size).from_buffer(state.data)
+
+
+class RunningState:
+    """State of a context's only sequence, with the engine's snapshots and our checkpoints.
+
+    The engine's own check of a rollback lets through what gives a stale state, so that what may be
+    taken back is counted here: of the last pass only, and once.
+
+    depth: snapshots that the engine keeps of a pass; 0 if none. most_bytes: of all checkpoints.
+    """
+
+    def __init__(
+        self, pointer: api.llama_context_p, memory: api.llama_memory_t, depth: int, most_bytes: int
+    ) -> None:
+        self.depth = depth
+        self._memory = memory
+        self._checkpoints = Checkpoints(pointer, most_bytes)
+        self._takeable = 0
+        """Tokens that may be taken back by the engine's snapshots."""
+
+    def passed(self, n_tokens: int) -> None:
+        """Note a pass over so many tokens."""
+        self._takeable = kept_snapshots(n_tokens, self.depth)
+
+    def reachable(self, length: int, held: int) -> int:
+        """The longest length, up to this one, to which a context of held tokens can go back."""
+        if held - length <= self._takeable:
+            return length
+        return self._checkpoints.latest(length)
+
+    def go_back(self, length: int, held: int) -> int:
+        """Go back from held to fewer tokens, and return what is held then.
+
+        That is held if it is impossible, and fewer than length if the engine refused a checkpoint.
+        """
+        if length != self.reachable(length, held):
+            return held
+        if held - length <= self._takeable:
+            if not api.llama_memory_seq_rm(self._memory, 0, length, -1):
+                return held
+            self._takeable = 0
+            self._checkpoints.forget_after(length)
+            return length
+        return self.recover(length)
+
+    def recover(self, length: int) -> int:
+        """Go back to the longest checkpoint of at most length tokens, whatever the engine holds.
+
+        Returns its length, 0 if there was none or the engine refused it.
+        """
+        reached = self._checkpoints.latest(length)
+        if reached and not self._checkpoints.put_back(reached):
+            reached = 0
+        api.llama_memory_seq_rm(self._memory, 0, reached, -1)
+        self._takeable = 0
+        self._checkpoints.forget_after(reached)
+        return reached
+
+    def is_held(self, length: int) -> bool:
+        """Whether there is a checkpoint after just so many tokens, or nothing was read."""
+        return self._checkpoints.latest(length) == length
+
+    def checkpoint(self, length: int, *, is_brief: bool) -> None:
+        """Keep a copy of the state after length tokens, which is the present one."""
+        if length:
+            self._checkpoints.take(length, is_brief=is_brief)

@@ -1,1 +1,0 @@
-"""KV caches of MLX models: rollback, windows, token trees, passes prepared ahead."""

@@ -1,1 +1,0 @@
-"""Heads that draft blocks, by MLX: DFlash, DSpark and DFlash2."""

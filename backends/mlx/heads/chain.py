@@ -1,0 +1,249 @@
+"""Heads that draft token by token, each from the token and the state before it."""
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import mlx.core as mx
+import numpy as np
+
+from backends.base import Logits, ModelError, check_truncation
+from backends.heads.head_limits import HeadLimits
+from backends.heads.hidden_states import HiddenStates
+from backends.mlx.caches import evaluate
+from backends.mlx.context import MAX_LOGITS
+from backends.mlx.device_sampling import MlxSampling
+
+
+class ChainModule(Protocol):
+    """Predicts the token after a token, from it and the state of the position before it."""
+
+    def make_cache(self) -> list[Any]:
+        """Empty caches of mlx-lm, one per layer, from which tokens can be trimmed."""
+        ...
+
+    def encode(self, rows: mx.array) -> mx.array:
+        """States as the layers read them, (n, width), from the model's, float32 of (n, inputs).
+
+        EAGLE-3 fuses the inputs of several of the model's layers; MTP reads them as they are. The
+        result has the type of the weights.
+        """
+        ...
+
+    def __call__(
+        self, tokens: mx.array, rows: mx.array, cache: list[Any]
+    ) -> tuple[mx.array, mx.array]:
+        """Append tokens, shape (n,), to the caches; all is lazy.
+
+        rows: the state before each token, (n, width): encoded, or what an earlier pass left.
+        Returns the logits after each token over the vocabulary of the model, (n, n_vocab), which
+        are -inf where the head does not know a token, and the head's own states, (n, width).
+        """
+        ...
+
+
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
+
+TOGETHER = 4
+"""Most tokens of a pass whose logits are all computed though only the last are wanted.
+
+A second pass reads the head's layers again, more rows take the output layer longer. A guess; not
+measured.
+"""
+
+
+class MlxChainContext(HeadLimits):
+    """Reads a token and the hidden state of the position before it, and predicts the next token.
+
+    Hidden states are the model's own as far as it has passed; for drafted tokens they are the
+    head's. What was computed from the head's is not kept when the text goes on: only lengths whose
+    entries come from the model's can be reached. Positions without any state are left out.
+    """
+
+    def __init__(
+        self,
+        module: ChainModule,
+        states: HiddenStates,
+        *,
+        n_vocab: int,
+        n_ctx: int,
+        n_chunk: int,
+        kv_bytes_per_token: int,
+        on_close: Callable[[], None],
+        skips_first: bool = False,
+    ) -> None:
+        """Draft with a module from what the passes of a model's context leave.
+
+        skips_first: whether the head has no entry for the first token, before which there is no
+        state; otherwise that is zeros.
+        """
+        self._module: ChainModule | None = module
+        self._states = states
+        self._n_vocab = n_vocab
+        self.n_ctx = self.depth = n_ctx
+        self.n_chunk = n_chunk
+        self.max_logits = min(MAX_LOGITS, n_chunk)
+        self.kv_bytes_per_token = kv_bytes_per_token
+        self._on_close = on_close
+        self._skips_first = skips_first
+        self.device_sampling = MlxSampling(self)
+        self.tokens = []
+        self._caches: list[Any] = module.make_cache()
+        self._ahead = 0
+        """Tokens run that are not counted in yet."""
+        self._left_out = 0
+        """Leading tokens without an entry."""
+        self._true = 0
+        """Leading tokens whose entries come from the model's own states."""
+        self._last: mx.array | None = None
+        """The head's own state after the last token, shape (1, width)."""
+
+    def reachable(self, length: int) -> int:
+        """At most what the model has passed: the head's own state after more is not kept.
+
+        Tokens that were left out are read once the model has passed them again.
+        """
+        length = min(length, self._true, self._states.end or self._true)
+        if self._left_out < length < self._states.first:
+            return self._left_out  # entries cannot have a gap
+        return min(length, self._first_entry) if self._first_entry < self._left_out else length
+
+    @property
+    def _first_entry(self) -> int:
+        """The first position that may have an entry where none has one before."""
+        return self._states.first + self._skips_first
+
+    def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:
+        count = len(tokens)
+        assert 0 < count <= self.n_chunk
+        assert 0 <= n_logits <= min(count, self.max_logits)
+        with self.growing(count):
+            rows = self.logits(mx.array(list(tokens)), n_logits)
+            evaluate([cache for cache in self._caches if not cache.empty()], rows)
+        self.passed(tokens)
+        return np.array(rows, copy=False)
+
+    @contextmanager
+    def growing(self, count: int) -> Generator[None]:
+        """Guard passes over count more tokens; if one fails, the context is empty.
+
+        Raises:
+            ModelError: they do not fit, or the engine failed.
+        """
+        self._check_room(count)
+        self._ahead = 0
+        try:
+            yield
+        except (RuntimeError, ValueError) as error:
+            self._forget_all()
+            raise ModelError("the head could not draft", str(error)) from error
+
+    def logits(self, tokens: mx.array, n_logits: int) -> mx.array:
+        """Lazy logits of the last n_logits of a pass over tokens, shape (count,)."""
+        count, start = tokens.size, self.length + self._ahead
+        left_out = self._without_states(start, count - n_logits)
+        if left_out:
+            self._left_out = self._true = start + left_out
+        known = self._known(start + left_out, count - left_out)
+        own = count - left_out - known
+        given = tokens[left_out : left_out + known]
+        rows = self._from_the_model(given, start + left_out, max(n_logits - own, 0))
+        for place in range(left_out + known, count):
+            rows.append(self._pass(tokens[place : place + 1], self._own_state()))
+        self._ahead += count
+        if n_logits == 0:
+            return mx.zeros((0, self._n_vocab))
+        return (rows[0] if len(rows) == 1 else mx.concatenate(rows))[-n_logits:]
+
+    def _from_the_model(self, tokens: mx.array, start: int, n_logits: int) -> list[mx.array]:
+        """Run tokens with the model's own states before them; logits of the last n_logits or more.
+
+        What nothing asks for is not computed, as all is lazy.
+        """
+        count = tokens.size
+        has_entries = start > self._left_out
+        if self._true == start and (has_entries or start >= self._first_entry):
+            self._true += count
+        wanted = n_logits if n_logits > 0 and count > TOGETHER else count
+        parts = [part for part in (count - wanted, wanted) if part]
+        rows: list[mx.array] = []
+        for part in parts:
+            states = self._encoded(start, part)
+            rows = [self._pass(tokens[:part], states)]
+            tokens, start = tokens[part:], start + part
+        return rows if n_logits else []
+
+    def _encoded(self, start: int, count: int) -> mx.array:
+        assert self._module is not None, "the context is closed"
+        return self._module.encode(mx.array(self._states.before(start, count)))
+
+    def _pass(self, tokens: mx.array, states: mx.array) -> mx.array:
+        """Append tokens with the states before them; lazy float32 logits of all."""
+        assert self._module is not None, "the context is closed"
+        logits, own = self._module(tokens, states, self._caches)
+        self._last = own[-1:]
+        return logits.astype(mx.float32)
+
+    def _own_state(self) -> mx.array:
+        assert self._last is not None, "a state follows from a pass"
+        return self._last
+
+    def _without_states(self, start: int, most: int) -> int:
+        """Number of tokens from start on, most at the most, to be left out for lack of a state.
+
+        None behind other entries, as a head cannot leave out positions.
+        """
+        if start > self._left_out or self._true < start:
+            return 0
+        return min(max(self._first_entry - start, 0), most)
+
+    def _known(self, start: int, count: int) -> int:
+        """Number of tokens from start on to be run with the model's own states before them."""
+        has_own = self._last is not None
+        return self._states.known_before(start, count, otherwise=has_own)
+
+    def logits_of(self, token: int) -> mx.array:
+        return self.logits(mx.array([token]), 1)
+
+    def foresee(self, token: mx.array) -> None:
+        """Nothing to do: the next pass is over a token that the model has chosen."""
+
+    @property
+    def unread(self) -> Sequence[mx.array]:
+        """Nothing: no head reads a head."""
+        return ()
+
+    def passed(self, tokens: Sequence[int]) -> None:
+        self.tokens.extend(tokens)
+        self._ahead = 0
+
+    def truncate(self, length: int) -> None:
+        check_truncation(length, len(self.tokens))
+        if length == len(self.tokens):
+            return
+        entries = len(self.tokens) - self._left_out
+        kept = max(length - self._left_out, 0)
+        for cache in self._caches:
+            cache.trim(entries - kept)
+        del self.tokens[length:]
+        self._left_out = min(self._left_out, length)
+        self._true = min(self._true, length)
+        self._last = None
+
+    def _forget_all(self) -> None:
+        """Forget all tokens: caches may hold passes that failed."""
+        assert self._module is not None, "the context is closed"
+        self._caches = self._module.make_cache()
+        self.tokens.clear()
+        self._ahead = self._left_out = self._true = 0
+        self._last = None
+
+    def close(self) -> None:
+        if self._module is None:
+            return
+        self._module = self._last = None
+        self._caches.clear()
+        self._on_close()
+        mx.clear_cache()

@@ -1,0 +1,142 @@
+"""A head loaded by MLX: layers that draft for one model from its hidden states."""
+
+from collections.abc import Callable
+from pathlib import Path
+from traceback import clear_frames
+from weakref import WeakSet
+
+import mlx.core as mx
+from mlx_lm.utils import get_total_parameters
+
+from backends.base import (
+    Context,
+    DraftUnavailableError,
+    ModelInfo,
+    Rollback,
+    SpecchatError,
+    Tokenizer,
+)
+from backends.files.gguf_drafter import TrainedKind
+from backends.files.head_folders.head_folder import HeadFolder, checked_head_folder
+from backends.mlx.context import MlxContext
+from backends.mlx.folder_checks import load_error
+from backends.mlx.heads.assistant import load_assistant
+from backends.mlx.heads.blocks import load_dflash
+from backends.mlx.heads.eagle3 import load_eagle3
+from backends.mlx.heads.prediction import load_prediction
+from backends.mlx.heads.weights import LoadedHead
+from backends.mlx.model import MlxModel, weights_of
+
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+
+Load = Callable[[HeadFolder, MlxModel], LoadedHead]
+
+_LOAD: dict[TrainedKind, Load] = {
+    TrainedKind.ASSISTANT: load_assistant,
+    TrainedKind.DFLASH: load_dflash,
+    TrainedKind.DSPARK: load_dflash,
+    TrainedKind.EAGLE3: load_eagle3,
+    TrainedKind.NEXT_TOKEN_LAYERS: load_prediction,
+}
+
+
+def load_head(path: Path, target: MlxModel, context: MlxContext) -> "MlxHead":
+    """Load a head for a model.
+
+    path: the head's folder, or the model's own. context: of the model, which the head reads.
+
+    Raises:
+        ModelError: a file is damaged, or head and model do not belong together.
+        OutOfMemoryError: the weights are larger than free memory.
+        DraftUnavailableError: no such head can read the model.
+    """
+    folder = checked_head_folder(path, target.folder)
+    load = _LOAD.get(folder.kind)
+    if load is None:
+        raise DraftUnavailableError(
+            f"the {folder.kind} of {path.name} cannot draft", "MLX does not run this kind here"
+        )
+    try:
+        return MlxHead(folder, load(folder, target), target, context)
+    except DraftUnavailableError:
+        raise
+    except Exception as error:  # code of an architecture may raise anything
+        refusal = load_error(path, error)
+        clear_frames(error.__traceback__)  # they hold the arrays loaded so far
+    mx.clear_cache()
+    raise refusal
+
+
+class MlxHead:
+    """Loaded layers of a head, and their open contexts. To be closed before its model."""
+
+    shortage = ""
+
+    def __init__(
+        self, folder: HeadFolder, loaded: LoadedHead, target: MlxModel, context: MlxContext
+    ) -> None:
+        """Take over loaded weights."""
+        self._loaded: LoadedHead | None = loaded
+        self._context = context
+        self._contexts = WeakSet[Context]()
+        self.tokenizer: Tokenizer = target.tokenizer
+        self.info = _describe(folder, loaded, target.info)
+
+    def open(self, n_ctx: int, *, drafts: bool = True) -> Context:
+        """A context beside that of the model, and of its size: n_ctx is the least."""
+        assert drafts, "a head does nothing else"
+        assert n_ctx <= self._context.n_ctx
+        return self.open_beside(self._context)
+
+    def open_beside(self, context: Context) -> Context:
+        """A context that drafts for another one of the model.
+
+        Raises:
+            OutOfMemoryError: its cache does not fit in free memory.
+            DraftUnavailableError: it cannot read what the model's layers are given.
+            ModelError: code of the model's architecture failed.
+        """
+        assert self._loaded is not None, "the head is closed"
+        assert isinstance(context, MlxContext)
+        try:
+            opened = self._loaded.open(context)
+        except SpecchatError:
+            raise
+        except Exception as error:  # finding out shapes runs the model's layers, as views
+            raise load_error(self.info.path, error) from error
+        self._contexts.add(opened)
+        context.close_with(opened)
+        return opened
+
+    def close(self) -> None:
+        """Close its contexts and free its weights."""
+        for context in list(self._contexts):
+            context.close()
+        if self._loaded is not None:
+            self._loaded = None
+            mx.clear_cache()
+
+
+def _describe(folder: HeadFolder, loaded: LoadedHead, target: ModelInfo) -> ModelInfo:
+    drafter = folder.drafter
+    return ModelInfo(
+        path=folder.path,
+        name=folder.path.name,
+        architecture=str(folder.config.get("model_type", "unknown")),
+        quantization="head",
+        parameters=get_total_parameters(loaded.weights),
+        weight_bytes=sum(array.nbytes for _, array in weights_of(loaded.weights)),
+        bytes_read_per_token=drafter.draw_bytes + (loaded.shared_bytes if drafter.is_alone else 0),
+        n_vocab=target.n_vocab,
+        n_layers=drafter.layers,
+        context_limit=target.context_limit,
+        rollback=Rollback.ANY,
+        backend=target.backend,
+        engine=target.engine,
+        device=target.device,
+        threads=target.threads,
+        variant=folder.kind.variant,
+    )

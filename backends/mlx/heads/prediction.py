@@ -1,0 +1,211 @@
+"""The next-token layers of Qwen3.5 and Qwen3-Next, which mlx-lm leaves out.
+
+The graph is that of src/models/qwen35.cpp of llama.cpp (`graph_mtp`) and vLLM's qwen3_5_mtp.py.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import mlx.core as mx
+from mlx import nn
+from mlx_lm.models import qwen3_5, qwen3_next
+from mlx_lm.models.base import create_attention_mask
+from mlx_lm.models.cache import KVCache
+
+from backends.base import DraftUnavailableError
+from backends.files.head_folders.head_folder import HeadFolder
+from backends.mlx.caches import bytes_per_token
+from backends.mlx.context import MlxContext
+from backends.mlx.folder_checks import require_memory
+from backends.mlx.heads.chain import MlxChainContext
+from backends.mlx.heads.taps import add_final_states, remove_states
+from backends.mlx.heads.weights import (
+    LoadedHead,
+    Weights,
+    layer_count,
+    prediction_names,
+    quantize_as_stored,
+    read_weights,
+    require_room,
+    with_converted_norms,
+)
+from backends.mlx.model import MlxModel, weights_of
+
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
+
+_TEXT_MODELS: dict[type[nn.Module], Callable[..., nn.Module]] = {
+    qwen3_5.TextModel: qwen3_5.DecoderLayer,
+    qwen3_next.Model: qwen3_next.Qwen3NextDecoderLayer,
+}
+"""Text parts of models whose next-token layers are known, with the layer of each."""
+
+
+class PredictionLayers(nn.Module):
+    """Layers over a token's embedding and the state before it; weights are named as published."""
+
+    def __init__(self, arguments: Any, layer: Callable[..., nn.Module], count: int) -> None:
+        super().__init__()
+        width, epsilon = arguments.hidden_size, arguments.rms_norm_eps
+        self.pre_fc_norm_embedding = nn.RMSNorm(width, eps=epsilon)
+        self.pre_fc_norm_hidden = nn.RMSNorm(width, eps=epsilon)
+        self.fc = nn.Linear(2 * width, width, bias=False)
+        self.layers = [layer(arguments, 0) for _ in range(count)]
+        self.norm = nn.RMSNorm(width, eps=epsilon)
+
+    def __call__(self, embedded: mx.array, states: mx.array, caches: list[Any]) -> mx.array:
+        """Both of shape (1, tokens, width); the states after each token, of the same shape."""
+        both = [self.pre_fc_norm_embedding(embedded), self.pre_fc_norm_hidden(states)]
+        hidden = self.fc(mx.concatenate(both, axis=-1))
+        mask = create_attention_mask(hidden, caches[0])
+        for layer, cache in zip(self.layers, caches, strict=True):
+            hidden = layer(hidden, mask, cache)
+        return self.norm(hidden)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PredictionChain:
+    """Next-token layers with the embedding and the output layer of the model they draft for."""
+
+    layers: PredictionLayers
+    text: Any
+    """The model's text part."""
+
+    def make_cache(self) -> list[Any]:
+        return [KVCache() for _ in self.layers.layers]
+
+    def encode(self, rows: mx.array) -> mx.array:
+        return rows.astype(self.layers.norm.weight.dtype)
+
+    def __call__(
+        self, tokens: mx.array, rows: mx.array, cache: list[Any]
+    ) -> tuple[mx.array, mx.array]:
+        embedded = self.text.model.embed_tokens(tokens)
+        states = self.layers(embedded.astype(rows.dtype)[None], rows[None], cache)[0]
+        return self._logits(states.astype(embedded.dtype)), states
+
+    @property
+    def output_layer(self) -> nn.Module:
+        """The model's output layer, or the embedding that stands for it."""
+        return self.text.model.embed_tokens if self._is_tied else self.text.lm_head
+
+    @property
+    def _is_tied(self) -> bool:
+        return bool(self.text.args.tie_word_embeddings)
+
+    def _logits(self, states: mx.array) -> mx.array:
+        output: Any = self.output_layer
+        return output.as_linear(states) if self._is_tied else output(states)
+
+
+def text_of(model: nn.Module) -> Any:
+    """The text part of a model whose next-token layers are known.
+
+    Raises:
+        DraftUnavailableError: they are not.
+    """
+    text = getattr(model, "language_model", model)
+    if type(text) not in _TEXT_MODELS:
+        name = type(model).__module__.rpartition(".")[2]
+        raise DraftUnavailableError(
+            "its next-token layers cannot draft", f"those of {name} are not known on MLX"
+        )
+    return text
+
+
+def empty_layers(text: Any, count: int, *, has_experts: bool) -> PredictionLayers:
+    """So many next-token layers of a model's text part, with weights to be loaded."""
+    changes: dict[str, Any] = {"full_attention_interval": 1}
+    if not has_experts:
+        changes["num_experts"] = 0
+    elif isinstance(text, qwen3_next.Model):  # every one of them
+        changes |= {"mlp_only_layers": [], "decoder_sparse_step": 1}
+    arguments = dataclasses.replace(text.args, **changes)
+    return PredictionLayers(arguments, _TEXT_MODELS[type(text)], count)
+
+
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+
+
+_SHOWN = 3
+"""Names in a refusal."""
+
+
+def load_prediction(folder: HeadFolder, target: MlxModel) -> LoadedHead:
+    """Load next-token layers from a model's folder, or from one of their own.
+
+    Raises:
+        DraftUnavailableError: those of this architecture, or of this layout, are not known.
+        OutOfMemoryError: the weights are larger than free memory.
+        ValueError: the weights do not fit together, in words.
+    """
+    assert target.module is not None, "the model is closed"
+    text = text_of(target.module)
+    stored = prediction_names(folder.weights, is_alone=folder.drafter.is_alone)
+    require_memory(folder.path, sum(folder.weights[name].bytes for name in stored.values()))
+    weights = with_converted_norms(read_weights(stored, folder.files))
+    if (count := layer_count(weights)) != 1:
+        raise DraftUnavailableError(
+            "its next-token layers are not known", f"there are {count}, and MLX runs one"
+        )
+    has_experts = any(".switch_mlp." in name for name in weights)
+    layers = empty_layers(text, layer_count(weights), has_experts=has_experts)
+    quantize_as_stored(layers, weights)
+    _require_layout(layers, weights)
+    layers.load_weights(list(weights.items()))
+    layers.eval()
+    mx.eval(layers.parameters())
+    chain = PredictionChain(layers, text)
+    n_vocab = target.info.n_vocab
+    output = weights_of(chain.output_layer)
+    return LoadedHead(
+        layers,
+        lambda context: open_chain(chain, context, n_vocab),
+        shared_bytes=sum(array.nbytes for _, array in output),
+    )
+
+
+def open_chain(chain: PredictionChain, context: MlxContext, n_vocab: int) -> MlxChainContext:
+    """A context of layers that read what the output layer of a model reads.
+
+    The first token has an entry too, after a state of zeros, as in llama.cpp.
+
+    Raises:
+        OutOfMemoryError: its cache does not fit in free memory.
+        DraftUnavailableError: what the output layer reads cannot be had.
+    """
+    per_token = _bytes_per_token(chain)
+    require_room(context.n_ctx, per_token)
+    states = add_final_states(context)
+    return MlxChainContext(
+        chain,
+        states,
+        n_vocab=n_vocab,
+        n_ctx=context.n_ctx,
+        n_chunk=context.n_chunk,
+        kv_bytes_per_token=per_token,
+        on_close=lambda: remove_states(context, states),
+    )
+
+
+def _bytes_per_token(chain: PredictionChain) -> int:
+    """Bytes of the keys and values of a token: by a pass of which only shapes are found out."""
+    caches = chain.make_cache()
+    chain(mx.array([0]), chain.encode(mx.zeros((1, chain.layers.norm.weight.size))), caches)
+    return bytes_per_token(caches)
+
+
+def _require_layout(layers: PredictionLayers, weights: Weights) -> None:
+    """Refuse weights of other names than the layers have, saying which were found."""
+    wanted = {name for name, _ in weights_of(layers)}
+    unknown, missing = sorted(weights.keys() - wanted), sorted(wanted - weights.keys())
+    if unknown or missing:
+        parts = [
+            f"{word} {', '.join(names[:_SHOWN])}"
+            for word, names in (("they have", unknown), ("they lack", missing))
+            if names
+        ]
+        raise DraftUnavailableError("its next-token layers are not known", "; ".join(parts))

@@ -1,1 +1,0 @@
-"""Next-token layers (MTP) on MLX: their weights as they are published, and running them."""

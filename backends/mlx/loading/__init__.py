@@ -1,1 +1,0 @@
-"""Reading and checking MLX folders and GGUF files for MLX."""

@@ -1,0 +1,208 @@
+"""Models loaded by MLX, and their vocabularies without the weights."""
+
+import glob
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from traceback import clear_frames
+from typing import Any, cast
+
+import mlx.core as mx
+from mlx import nn
+from mlx.utils import tree_flatten
+from mlx_lm.utils import get_total_parameters, load_model
+
+from backends.base import ContextTooLargeError, ModelInfo, Vocabulary
+from backends.files.mlx_folder import COPIES, MlxFolder
+from backends.hardware.host import available_memory, physical_cores
+from backends.mlx import device as mlx_device
+from backends.mlx.caches import bytes_per_token, make_caches, rollback_of, rollback_refusal
+from backends.mlx.context import MlxContext
+from backends.mlx.folder_checks import checked_folder, load_error
+from backends.mlx.gguf import checked_file, load_gguf
+from backends.mlx.running_state import HeldStates
+from backends.mlx.tokenizer import MlxTokenizer, read_engine, read_tokenizer
+
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
+
+
+_CHUNK = 256
+_UNKNOWN_CONTEXT = 4096
+
+
+def load(path: Path, *, gpu_layers: int | None = None) -> "MlxModel":
+    """Load an MLX folder or a llama GGUF file; only the loading thread may run it.
+
+    Raises:
+        ModelError: a file is missing, damaged, or of an unknown architecture.
+        OutOfMemoryError: the weights are larger than free memory.
+        UsageError: a number of GPU layers; MLX runs all of them on the GPU, or none.
+    """
+    mlx_device.check_gpu_layers(gpu_layers)
+    try:
+        folder = checked_file(path) if path.is_file() else checked_folder(path)
+        return _loaded(path, folder)
+    except Exception as error:  # code of an architecture may raise anything
+        refusal = load_error(path, error)
+        clear_frames(error.__traceback__)  # they hold the arrays loaded so far
+    mx.clear_cache()
+    raise refusal
+
+
+def _loaded(path: Path, folder: MlxFolder) -> "MlxModel":
+    if path.is_file():
+        module, tokenizer = load_gguf(path, folder)
+    else:
+        engine = read_engine(path)
+        module, config = read_module(path)
+        tokenizer = read_tokenizer(path, config, n_vocab_of(module), engine)
+    return MlxModel(module, tokenizer, path, folder)
+
+
+def read_module(path: Path, *, lazy: bool = False) -> tuple[nn.Module, dict[str, Any]]:
+    """Read the model of a folder and its settings; lazy: only names and shapes.
+
+    mlx-lm treats the path as a glob pattern: a path with magic characters is read through a link.
+    """
+    if not glob.has_magic(str(path)):
+        return load_model(path, lazy=lazy)
+    with TemporaryDirectory() as place:
+        plain = Path(place) / "model"
+        plain.symlink_to(path.absolute(), target_is_directory=True)
+        return load_model(plain, lazy=lazy)
+
+
+class MlxModel:
+    """Loaded weights and their open contexts."""
+
+    shortage = ""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        tokenizer: MlxTokenizer,
+        path: Path,
+        folder: MlxFolder,
+    ) -> None:
+        self.module: nn.Module | None = module
+        self.tokenizer = tokenizer
+        self.folder = folder
+        self._contexts: set[MlxContext] = set()
+        caches = _caches_after_one_token(module)
+        self._kv_bytes_per_token = bytes_per_token(caches)
+        self._state_bytes = HeldStates(caches).nbytes
+        self.info = _describe(module, tokenizer, path, folder, caches)
+
+    def open(self, n_ctx: int, *, drafts: bool = True) -> MlxContext:
+        assert self.module is not None, "the model is closed"
+        info = self.info
+        info.check_context(n_ctx)
+        per_token, free = self._kv_bytes_per_token, available_memory()
+        states = (COPIES if drafts else 1) * self._state_bytes
+        needed = n_ctx * per_token + states
+        if needed > free:
+            fitting = max(free - states, 0) // max(per_token, 1)
+            raise ContextTooLargeError(n_ctx, needed, free, fitting)
+        context = MlxContext(
+            self.module,
+            n_vocab=info.n_vocab,
+            n_ctx=n_ctx,
+            n_chunk=min(_CHUNK, n_ctx),
+            kv_bytes_per_token=self._kv_bytes_per_token,
+            rollback=info.rollback,
+            rollback_refusal=info.rollback_refusal,
+            state_bytes=self._state_bytes,
+            drafts=drafts,
+            on_close=self._contexts.discard,
+        )
+        self._contexts.add(context)
+        return context
+
+    def close(self) -> None:
+        if self.module is None:
+            return
+        for context in list(self._contexts):
+            context.close()
+        self.module = None
+        mx.clear_cache()
+
+
+def _caches_after_one_token(module: nn.Module) -> list[Any]:
+    """Caches after one token: a model with mismatched parts fails here, not later.
+
+    Shapes show it before anything is computed, which would take seconds without a GPU.
+    """
+    caches = make_caches(module)
+    module(mx.array([[0]]), cache=caches)
+    return caches
+
+
+def n_vocab_of(module: nn.Module) -> int:
+    """Number of logits of a position: rows of the embedding, which may exceed the tokenizer's."""
+    return int(module(mx.array([[0]]), cache=make_caches(module)).shape[-1])
+
+
+def weights_of(module: nn.Module) -> list[tuple[str, mx.array]]:
+    """Arrays of a model by name."""
+    return cast("list[tuple[str, mx.array]]", tree_flatten(module.parameters()))
+
+
+def _describe(
+    module: nn.Module,
+    tokenizer: MlxTokenizer,
+    path: Path,
+    folder: MlxFolder,
+    caches: list[Any],
+) -> ModelInfo:
+    weights = weights_of(module)
+    return ModelInfo(
+        path=path,
+        name=path.name,
+        architecture=str(folder.config.get("model_type", "unknown")),
+        quantization=_quantization(folder, weights),
+        parameters=get_total_parameters(module),
+        weight_bytes=sum(array.nbytes for _, array in weights),
+        bytes_read_per_token=folder.read_per_token(
+            [(name, array.shape, array.nbytes) for name, array in weights]
+        ),
+        n_vocab=tokenizer.n_vocab,
+        n_layers=folder.count("num_hidden_layers"),
+        context_limit=folder.count("max_position_embeddings") or _UNKNOWN_CONTEXT,
+        rollback=rollback_of(caches),
+        backend="mlx",
+        engine=mlx_device.build(),
+        device=mlx_device.device(),
+        threads=physical_cores(),
+        rollback_refusal=rollback_refusal(caches),
+        active_experts=folder.active_experts,
+    )
+
+
+def _quantization(folder: MlxFolder, weights: list[tuple[str, mx.array]]) -> str:
+    """Quantization as bits per weight, or the number type of an unquantized model."""
+    settings = folder.config.get("quantization")
+    if isinstance(settings, dict) and "bits" in settings:
+        return f"{settings['bits']}-bit"
+    largest = max((array for _, array in weights), key=lambda array: array.nbytes)
+    return str(largest.dtype).removeprefix("mlx.core.")
+
+
+@contextmanager
+def vocabulary(path: Path) -> Generator[Vocabulary]:
+    """Vocabulary of a folder, valid within the block.
+
+    Raises:
+        ModelError: a file is missing or damaged, or the architecture is unknown.
+    """
+    checked_folder(path)
+    try:
+        module, config = read_module(path, lazy=True)
+        tokenizer = read_tokenizer(path, config, n_vocab_of(module))
+        rollback = rollback_of(make_caches(module))
+    except Exception as error:  # code of an architecture may raise anything
+        raise load_error(path, error) from error
+    del module
+    yield Vocabulary(tokenizer, rollback)

@@ -1,1 +1,0 @@
-"""Models of MLX that keep a running state: what a pass changed, and ways back from it."""

@@ -1,1 +1,0 @@
-"""Sampling and exact verification on the device."""

@@ -1,1 +1,0 @@
-"""Drafters made in memory from a loaded model's own weights."""

@@ -1,1 +1,0 @@
-"""JSON schemas as grammars, exactly or not at all."""

@@ -1,0 +1,224 @@
+"""Bases of drafters: without a context, and with one that has to be caught up with the history."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from backends.base import Context, Logits
+from decoding.draft import Draft, PointMassLine, SampledLine
+from decoding.events import Step
+from decoding.prefill import common_prefix, prefill, reuse
+from decoding.sampling.distribution import Distribution
+from decoding.sampling.sampler import Sampler
+from decoding.sampling.settings import SamplingSettings
+
+
+class NoBacklog:
+    """A drafter without a context, which processes each token as it is committed."""
+
+    def backlog(self, history: Sequence[int]) -> int:
+        """Always 0."""
+        del history
+        return 0
+
+    def refusal(self, history: Sequence[int]) -> str:
+        """Always empty: it has no context that could be full."""
+        del history
+        return ""
+
+    def read(self, history: Sequence[int]) -> Iterator[int]:
+        """Nothing to read."""
+        del history
+        return iter(())
+
+    def observe(self, step: Step) -> None:
+        """Nothing to learn from the cost or fate of a draft: what was said comes with commit."""
+
+    def rest(self) -> None:
+        """Nothing to settle: a draft is no more than its tokens."""
+
+
+@dataclass(slots=True)
+class GrowingDraft:
+    """Tokens so far; distributions stays empty for a deterministic drafter."""
+
+    tokens: list[int] = field(default_factory=list[int])
+    confidence: list[float] = field(default_factory=list[float])
+    evidence: list[int] = field(default_factory=list[int])
+    distributions: list[Distribution] = field(default_factory=list[Distribution])
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def add(
+        self, token: int, confidence: float, evidence: int, q_draft: Distribution | None = None
+    ) -> None:
+        """Append a token, with its q_draft if it was sampled."""
+        self.tokens.append(token)
+        self.confidence.append(confidence)
+        self.evidence.append(evidence)
+        if q_draft is not None:
+            self.distributions.append(q_draft)
+
+    def done(self, drafter: str, prunable_suffix: int = 0) -> Draft:
+        """The draft, under the name of its drafter."""
+        tokens = tuple(self.tokens)
+        form = (
+            SampledLine(tokens, tuple(self.distributions), prunable_suffix)
+            if self.distributions
+            else PointMassLine(tokens)
+        )
+        return Draft(form, drafter, tuple(self.confidence), tuple(self.evidence))
+
+
+class Reader:
+    """Reads the part of a history that a context lacks; the history may end with guessed tokens.
+
+    The context may hold rejected tokens of the last draft, or lack accepted ones. Committed tokens
+    are compared once, guessed ones each time. single_reads: the most tokens that are read one by
+    one, as where a pass of another width than the drafting ones costs more.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self.single_reads = 0
+        self._context = context
+        self._agreed = 0
+        self._committed = 0
+
+    def begin(self, history: Sequence[int]) -> None:
+        """Start with a history that need not continue the previous one."""
+        self._agreed = 0
+        self._committed = len(history)
+
+    def commit(self, history: Sequence[int]) -> None:
+        """Mark the whole history as final."""
+        self._committed = len(history)
+
+    def backlog(self, history: Sequence[int]) -> int:
+        """Number of tokens to read; the last one of the history always counts."""
+        held = common_prefix(self._context.tokens, history, self._agreed)
+        return len(history) - self._context.reachable(min(held, len(history) - 1))
+
+    def room(self, history: Sequence[int]) -> int:
+        """Number of tokens for which the context has room after history."""
+        return self._context.n_ctx - len(history)
+
+    def refusal(self, history: Sequence[int], needed: int = 1) -> str:
+        """Why no draft can follow history; empty if there is room for the needed tokens."""
+        return full(self._context) if self.room(history) < needed else ""
+
+    def read(self, history: Sequence[int]) -> Iterator[int]:
+        """Read all of history if one more token would fit; yields tokens held after each chunk."""
+        if len(history) < self._context.n_ctx:
+            for held, _ in self.rows(history, 0):
+                yield held
+
+    def rows(self, history: Sequence[int], n_logits: int = 1) -> Iterator[tuple[int, Logits]]:
+        """Read all of history in chunks; yields (tokens held, logits), the last with n_logits rows.
+
+        n_logits: 1, or 0 where none is asked for.
+        """
+        reuse(self._context, history, self._agreed)
+        self._note()
+        while 1 < len(history) - self._context.length <= self.single_reads:
+            self._context.forward(history[self._context.length :][:1], 1)
+        for held, rows in prefill(self._context, history, n_logits):
+            self._note()
+            self._hold(is_brief=held == len(history))
+            yield held, rows
+
+    def pending(self, history: Sequence[int], most: int) -> Sequence[int]:
+        """Read history except for its last tokens, 1 to most of them, which are returned."""
+        reuse(self._context, history, self._agreed)
+        for _ in prefill(self._context, history[:-most], 0):
+            pass
+        self._note()
+        self._hold(is_brief=True)
+        return history[self._context.length :]
+
+    def rest(self) -> None:
+        """Nothing to settle: rejected tokens of a line are taken back when it is read on."""
+
+    def _hold(self, *, is_brief: bool) -> None:
+        """Come back here after drafts, which are longer than what one pass can take back."""
+        if self._context.length <= self._committed:
+            self._context.checkpoint(is_brief=is_brief)
+
+    def _note(self) -> None:
+        self._agreed = min(self._context.length, self._committed)
+
+
+def full(context: Context) -> str:
+    """Reason shown for a drafter whose context is full."""
+    return f"full: its context is {context.n_ctx:,} tokens"
+
+
+class BacklogReader(Protocol):
+    """Catches up a drafter's context with the history."""
+
+    def begin(self, history: Sequence[int]) -> None:
+        """Start with a history that need not continue the previous one."""
+        ...
+
+    def commit(self, history: Sequence[int]) -> None:
+        """Take in which tokens of the last draft were accepted."""
+        ...
+
+    def backlog(self, history: Sequence[int]) -> int:
+        """Number of tokens to read."""
+        ...
+
+    def refusal(self, history: Sequence[int]) -> str:
+        """Why the context cannot take the history; empty if it can."""
+        ...
+
+    def read(self, history: Sequence[int]) -> Iterator[int]:
+        """Read all of history; yields tokens held after each chunk."""
+        ...
+
+    def rest(self) -> None:
+        """Leave nothing uncommitted in the context, which others may use next."""
+        ...
+
+
+ReaderT = TypeVar("ReaderT", bound=BacklogReader)
+
+
+class ReadsBacklog(Generic[ReaderT]):
+    """A drafter that reads what was emitted since its last proposal before the next one.
+
+    Its context may hold rejected tokens of the last draft, or lack accepted ones, until the next
+    proposal catches up.
+    """
+
+    def __init__(self, reader: ReaderT) -> None:
+        self._reader = reader
+        self._sampler = Sampler(SamplingSettings())
+
+    def begin(self, history: Sequence[int], sampler: Sampler) -> None:
+        """Draft with this sampler; history need not continue the previous one."""
+        self._sampler = sampler
+        self._reader.begin(history)
+
+    def commit(self, history: Sequence[int]) -> None:
+        """Mark history as final; accepted tokens of the last draft are not read again."""
+        self._reader.commit(history)
+
+    def observe(self, step: Step) -> None:
+        """Nothing to learn: weights do not change."""
+
+    def rest(self) -> None:
+        """Settle the last draft."""
+        self._reader.rest()
+
+    def backlog(self, history: Sequence[int]) -> int:
+        """Number of tokens to read; the last one of the history always counts."""
+        return self._reader.backlog(history)
+
+    def refusal(self, history: Sequence[int]) -> str:
+        """Why it cannot draft: its context is full; empty if it can."""
+        return self._reader.refusal(history)
+
+    def read(self, history: Sequence[int]) -> Iterator[int]:
+        """Read all of history; yields tokens held after each chunk."""
+        return self._reader.read(history)

@@ -1,0 +1,187 @@
+"""A drafter model that is itself sped up: cheaper drafts, verified by it before the target.
+
+Chen et al. 2024 (arXiv 2312.11462), cascade speculative drafting. Vertical: a cheap drafter
+proposes, the drafter model verifies. Horizontal: the last tokens of a draft, which are seldom
+reached, come from the cheap drafter alone.
+"""
+
+import copy
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from backends.base import Context
+from decoding.draft import (
+    MOST_DRAFTED,
+    NO_DRAFT,
+    Draft,
+    Drafter,
+    KeepOn,
+    Line,
+    evidence_class,
+    on_host,
+)
+from decoding.drafters.base import GrowingDraft, Reader, ReadsBacklog
+from decoding.estimation.cost import CostModel
+from decoding.events import Step
+from decoding.sampling.distribution import Distribution, point_mass
+from decoding.sampling.sampler import NOTHING, Sampler, WarpedRows
+from decoding.verification.rules import verify
+
+TAIL_CLASS = 1000
+"""Added to the evidence of a token of the tail, whose classes are apart from the model's."""
+
+
+class Below(Drafter, Protocol):
+    """Drafts for the drafter model, whose passes it observes in place of the target's."""
+
+    def at_no_cost(self) -> "Below":
+        """Another of the same drafters, which draft as if that cost nothing."""
+        ...
+
+
+class Cascade(ReadsBacklog[Reader]):
+    """Draws from its model's q_draft, several tokens in a pass where a cheaper drafter is right.
+
+    A pass over the cheaper drafter's tokens is verified token by token against q_draft, with random
+    numbers of the drafting stream. So each of its tokens (accepted, corrected or bonus) follows
+    q_draft given those before it, and carries that distribution. Whether there is a next token
+    never depends on what it will be: all tokens of a pass are kept, up to one that ends the reply,
+    and a pass that could yield more than is wanted is not made. Block verification would not do:
+    its tokens follow q_draft on average over where the pass ends, not given where it ends.
+
+    below: drafts for the model. costs: of the model's passes. tail: a free, deterministic drafter
+    whose own continuation follows the drawn tokens; below begins it and commits to it.
+    """
+
+    is_free = False
+
+    def __init__(
+        self,
+        name: str,
+        context: Context,
+        below: Below,
+        costs: CostModel,
+        *,
+        n_vocab: int,
+        tail: Drafter | None = None,
+        end_tokens: frozenset[int] = frozenset(),
+        max_draft: int = MOST_DRAFTED,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        assert tail is None or tail.is_free, "a tail that was drawn could not be cut"
+        super().__init__(Reader(context))
+        self.name = name
+        self._context = context
+        self._below = below
+        self._costs = costs
+        self._n_vocab = n_vocab
+        self._tail = tail
+        self._end_tokens = end_tokens
+        self._max_draft = min(max_draft, context.n_chunk - 1, context.max_logits - 1)
+        self._clock = clock
+
+    def at_no_cost(self) -> "Cascade":
+        """Another on the same context, whose model is drafted for whatever that costs."""
+        other = copy.copy(self)
+        other._below = self._below.at_no_cost()  # noqa: SLF001 (its own class)
+        return other
+
+    def begin(self, history: Sequence[int], sampler: Sampler) -> None:
+        super().begin(history, sampler)
+        self._below.begin(history, sampler)
+
+    def commit(self, history: Sequence[int]) -> None:
+        super().commit(history)
+        self._below.commit(history)
+
+    def rest(self) -> None:
+        super().rest()
+        self._below.rest()
+
+    def read(self, history: Sequence[int]) -> Iterator[int]:
+        yield from super().read(history)
+        yield from self._below.read(history)
+
+    def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
+        count = min(limit, self._max_draft, self._reader.room(history))
+        if count <= 0:
+            return NO_DRAFT
+        draft = GrowingDraft()
+        text = list(history)
+        wants_more = True
+        while wants_more and len(draft) < count:
+            for token, q_draft in self._drawn(text, len(draft), count - len(draft)):
+                if token == NOTHING:
+                    return draft.done(self.name)
+                confidence = q_draft.of(token)
+                evidence = evidence_class(confidence)
+                draft.add(token, confidence, evidence, q_draft)
+                text.append(token)
+                if token in self._end_tokens:
+                    return draft.done(self.name)
+                wants_more = keep_on is None or keep_on(confidence, evidence)
+        return draft.done(self.name, self._add_tail(draft, text, limit - len(draft)))
+
+    def _drawn(self, text: Sequence[int], drawn: int, most: int) -> list[tuple[int, Distribution]]:
+        """The tokens of one pass after text, 1 to most, each with the q_draft it came from.
+
+        drawn: tokens of the draft so far. NOTHING is the last one where its model or the grammar
+        fails.
+
+        Raises:
+            ModelError: its model fails, and nothing was drawn.
+        """
+        started = self._clock()
+        draft = self._below.propose(text, min(most - 1, self._context.depth))
+        assert isinstance(draft.form, Line), "a tree is not verified token by token"
+        line = on_host(draft.form)
+        drafted_at = self._clock()
+        pending = self._reader.pending(text, self._context.n_chunk - len(draft))
+        read_at = self._clock()
+        rows = self._context.forward([*pending, *draft.tokens], 1 + len(draft))
+        q_draft = WarpedRows(rows[:, : self._n_vocab], self._sampler, text, draft.tokens)
+        verdict = verify(q_draft, line, self._sampler.drafting)
+        if verdict.next_token == NOTHING and not drawn + verdict.accepted:
+            self._sampler.q_draft(rows[0, : self._n_vocab], text)
+        self._context.truncate(len(text) + verdict.accepted)
+        ended = self._clock()
+        tokens = (*draft.tokens[: verdict.accepted], verdict.next_token)
+        verify_seconds = self._of_pass(ended - read_at, len(pending), len(draft))
+        draft_seconds = drafted_at - started
+        self._below.observe(
+            Step(
+                tokens,
+                draft.drafter,
+                len(draft),
+                verdict.accepted,
+                draft_seconds,
+                verify_seconds,
+                draft_seconds + verify_seconds,
+                ended,
+                silences=draft.silences,
+            )
+        )
+        return list(zip(tokens, q_draft.requested, strict=True))
+
+    def _of_pass(self, seconds: float, pending: int, drafted: int) -> float:
+        """Seconds that a pass would have taken with a single token pending before the drafted ones.
+
+        For a pass longer than costs are known for, the seconds expected.
+        """
+        expected = self._costs.seconds(1 + drafted)
+        if pending + drafted > self._costs.largest:
+            return expected
+        return seconds * expected / self._costs.seconds(pending + drafted)
+
+    def _add_tail(self, draft: GrowingDraft, text: Sequence[int], room: int) -> int:
+        """Append the tail's continuation of text, and return how many tokens it has."""
+        if self._tail is None or room <= 0:
+            return 0
+        more = self._tail.propose(text, room)
+        assert not more.is_sampled, "a tail that was drawn could not be cut"
+        for token, confidence, evidence in zip(
+            more.tokens, more.confidence, more.evidence, strict=True
+        ):
+            draft.add(token, confidence, TAIL_CLASS + evidence, point_mass(token))
+        return len(more)

@@ -1,1 +1,0 @@
-"""Drafters made of other drafters: cascades and votes."""

@@ -1,0 +1,196 @@
+"""Vocabularies by their bytes: the tokens that two share, and how any text is spelled in one."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backends.base import Tokenizer
+from decoding.sampling.distribution import Distribution
+
+_BYTE_ENTRY = re.compile(rb"<0x[0-9A-Fa-f]{2}>")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBytes:
+    """What each token adds to a text, in bytes, so that vocabularies of any kind compare.
+
+    by_token: by token id; b"" for control tokens and padding. tokens: one token for each piece; of
+    several the one a tokenizer writes, which is not the spare one that stands for a lone byte.
+    longest: bytes of the longest piece.
+    """
+
+    by_token: tuple[bytes, ...]
+    tokens: Mapping[bytes, int]
+    longest: int
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> "TokenBytes":
+        """Ask a tokenizer for all its pieces: about a microsecond for each."""
+        by_token = tuple(map(tokenizer.piece, range(tokenizer.n_vocab)))
+        tokens: dict[bytes, int] = {}
+        for token, piece in enumerate(by_token):
+            if piece and (piece not in tokens or _is_byte(tokenizer, tokens[piece])):
+                tokens[piece] = token
+        return cls(by_token, tokens, max(map(len, by_token), default=0))
+
+    def joined(self, tokens: Iterable[int]) -> bytes:
+        """The text of tokens."""
+        return b"".join(map(self.by_token.__getitem__, tokens))
+
+
+def _is_byte(tokenizer: Tokenizer, token: int) -> bool:
+    return _BYTE_ENTRY.fullmatch(tokenizer.entry(token)) is not None
+
+
+class Speller:
+    """The tokenizer's own tokens where they give exactly the text, else the longest pieces.
+
+    A tokenizer alone is not enough: some put a space before every text, some rewrite characters,
+    and none takes a text that ends within a character.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, pieces: TokenBytes) -> None:
+        self._tokenizer = tokenizer
+        self._pieces = pieces
+        self._adds_space = pieces.joined(tokenizer.encode("a", special=False)).startswith(b" ")
+
+    def spell(self, data: bytes) -> list[int]:
+        """Tokens whose pieces join to data; a tokenizer's approximation where there are none."""
+        tokens: list[int] = []
+        while data:
+            try:
+                text, broken, data = data.decode(), b"", b""
+            except UnicodeDecodeError as error:
+                text = data[: error.start].decode()
+                broken, data = data[error.start : error.end], data[error.end :]
+            if text:
+                tokens += self._of_text(text)
+            tokens += self._longest(broken)
+        return tokens
+
+    def _of_text(self, text: str) -> list[int]:
+        data = text.encode()
+        lead = b""
+        if self._adds_space and text[0] == " ":
+            text = text[1:]
+        elif self._adds_space:
+            text, lead = f"\n{text}", b" \n"
+        tokens = self._tokenizer.encode(text, special=False)
+        start = self._after(tokens, len(lead))
+        if start is not None and self._pieces.joined(tokens[start:]) == data:
+            return tokens[start:]
+        longest = self._longest(data)
+        if start is None or self._pieces.joined(longest) == data:
+            return longest
+        return tokens[start:]
+
+    def _after(self, tokens: list[int], size: int) -> int | None:
+        """How many tokens make up the first size bytes; None where one reaches beyond."""
+        count = 0
+        while size > 0 and count < len(tokens):
+            size -= len(self._pieces.by_token[tokens[count]])
+            count += 1
+        return count if size == 0 else None
+
+    def _longest(self, data: bytes) -> list[int]:
+        """The longest piece at each place; bytes that no piece begins with are left out."""
+        tokens: list[int] = []
+        start = 0
+        while start < len(data):
+            for size in range(min(self._pieces.longest, len(data) - start), 0, -1):
+                token = self._pieces.tokens.get(data[start : start + size])
+                if token is not None:
+                    tokens.append(token)
+                    break
+            else:
+                size = 1
+            start += size
+        return tokens
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SharedVocabulary:
+    """One-to-one between tokens of equal bytes.
+
+    to_target: int64, shape (drafter's n_vocab,), to_drafter: shape (target's n_vocab,); -1 where
+    a token is not shared. share: of the drafter's pieces, those that are shared.
+    """
+
+    to_target: NDArray[np.int64]
+    to_drafter: NDArray[np.int64]
+    share: float
+    _in_order: NDArray[np.int64] = field(init=False)
+    """The drafter's shared tokens in the order of the target's numbers."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_in_order", self.to_drafter[self.to_drafter >= 0])
+
+    @classmethod
+    def of(
+        cls, target: Tokenizer, ours: TokenBytes, drafter: Tokenizer, theirs: TokenBytes
+    ) -> "SharedVocabulary":
+        """Match the pieces of two vocabularies.
+
+        Control tokens are never matched, as their meaning is private to a model, but for those
+        that end a reply: by equal names, then the one that ends a text in either.
+        """
+        count = len(theirs.tokens)
+        drafted = np.fromiter(theirs.tokens.values(), np.int64, count)
+        found = (ours.tokens.get(piece, -1) for piece in theirs.tokens)
+        to_target = np.full(drafter.n_vocab, -1, np.int64)
+        to_target[drafted] = np.fromiter(found, np.int64, count)
+        share = float((to_target >= 0).sum()) / max(count, 1)
+        for token, same in _ends(target, drafter):
+            if to_target[token] < 0 and same not in to_target:
+                to_target[token] = same
+        shared = np.flatnonzero(to_target >= 0)
+        to_drafter = np.full(target.n_vocab, -1, np.int64)
+        to_drafter[to_target[shared]] = shared
+        return cls(to_target, to_drafter, share)
+
+    def share_of(self, tokens: Iterable[int]) -> float:
+        """The share of a text's tokens, those of the target, that are shared."""
+        shared = self.to_drafter[np.fromiter(tokens, np.int64)] >= 0
+        return float(shared.mean()) if len(shared) else 0.0
+
+    def restricted(self, q_draft: Distribution) -> tuple[float, Distribution | None]:
+        """The drafter's probability of all shared tokens, and its distribution over them alone.
+
+        The distribution is over the target's ids; None where no shared token has any probability.
+        Timor et al. 2025 (arXiv 2502.05202), token-level intersection.
+        """
+        if len(q_draft.ids) == len(self.to_target):
+            drafted = self._in_order
+            probabilities = q_draft.probabilities[drafted]
+            ids = self.to_target[drafted]
+        else:
+            ids = self.to_target[q_draft.ids]
+            order = ids.argsort()
+            order = order[ids.searchsorted(0, sorter=order) :]
+            ids, probabilities = ids[order], q_draft.probabilities[order]
+        mass = float(probabilities.sum())
+        return mass, Distribution(ids, probabilities / mass) if mass > 0.0 else None
+
+
+def _ends(target: Tokenizer, drafter: Tokenizer) -> list[tuple[int, int]]:
+    """Pairs (drafter's, target's) of tokens that end a reply, the surest first."""
+    ours = {target.entry(token): token for token in target.end_tokens}
+    named = [(token, ours.get(drafter.entry(token))) for token in sorted(drafter.end_tokens)]
+    pairs = [*named, (drafter.eos, target.eos)]
+    return [(one, other) for one, other in pairs if one is not None and other is not None]
+
+
+def same_control(
+    target: Tokenizer, ours: TokenBytes, drafter: Tokenizer, theirs: TokenBytes
+) -> dict[int, list[int]]:
+    """For each control token of the target the drafter's of the same name, to be read for it."""
+    named = {
+        drafter.entry(token): token for token, piece in enumerate(theirs.by_token) if not piece
+    }
+    found = {
+        token: named.get(target.entry(token)) for token, p in enumerate(ours.by_token) if not p
+    }
+    return {token: [same] for token, same in found.items() if same is not None}

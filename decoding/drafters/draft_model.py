@@ -1,0 +1,150 @@
+"""A drafter model: a cheaper model of the same vocabulary, sampled from its own distribution."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backends.base import Context, DeviceRow, DeviceSampling, Warping
+from decoding.draft import (
+    MOST_DRAFTED,
+    NO_DRAFT,
+    DeviceLine,
+    Draft,
+    KeepOn,
+    evidence_class,
+    with_confidence,
+)
+from decoding.drafters.base import GrowingDraft, Reader, ReadsBacklog
+from decoding.sampling.distribution import next_uniforms, skip_uniforms, uniform
+from decoding.sampling.sampler import Sampler
+
+_AT_ONCE = 2
+"""Tokens that a device samples before keep_on is consulted."""
+
+
+class DraftModel(ReadsBacklog[Reader]):
+    """Samples tokens one after another, each from its warped q_draft.
+
+    n_vocab is the target's: entries past it are padding.
+    """
+
+    is_free = False
+
+    def __init__(
+        self,
+        name: str,
+        context: Context,
+        *,
+        n_vocab: int,
+        end_tokens: frozenset[int] = frozenset(),
+        max_draft: int = MOST_DRAFTED,
+    ) -> None:
+        super().__init__(Reader(context))
+        self.name = name
+        self._context = context
+        self._n_vocab = n_vocab
+        self.end_tokens = end_tokens
+        self._max_draft = max_draft
+
+    def anew(self) -> "DraftModel":
+        """Another one on the same context, which it reads for itself."""
+        drafter = DraftModel(
+            self.name,
+            self._context,
+            n_vocab=self._n_vocab,
+            end_tokens=self.end_tokens,
+            max_draft=self._max_draft,
+        )
+        drafter.read_singly(self._reader.single_reads)
+        return drafter
+
+    def read_singly(self, count: int) -> None:
+        """Read up to so many tokens one by one from now on, where that costs less."""
+        self._reader.single_reads = count
+
+    @property
+    def draws_on_device(self) -> bool:
+        """Whether its context can sample on the device, where q_draft then stays."""
+        return self._context.device_sampling is not None
+
+    def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
+        count = self.room(history, limit)
+        if count <= 0:
+            return NO_DRAFT
+        device, warping = self._context.device_sampling, self._sampler.warping
+        if device is not None and warping is not None:
+            return self._propose_on_device(device, warping, history, count, keep_on)
+        draft = GrowingDraft()
+        for _ in self.drawing(history, count, draft, self._sampler):
+            if len(draft) == count or keep_on is None:
+                continue
+            if not keep_on(draft.confidence[-1], draft.evidence[-1]):
+                break
+        return draft.done(self.name)
+
+    def room(self, history: Sequence[int], limit: int) -> int:
+        """Number of tokens that a draft of at most limit may have after history."""
+        return min(limit, self._max_draft, self._reader.room(history))
+
+    def logits(self, history: Sequence[int]) -> NDArray[np.float32]:
+        """Logits after history, of which nothing is drafted; a view until the next pass."""
+        *_, (_, rows) = self._reader.rows(history)
+        return rows[0, : self._n_vocab]
+
+    def drawing(
+        self, history: Sequence[int], count: int, draft: GrowingDraft, sampler: Sampler
+    ) -> Iterator[NDArray[np.float32]]:
+        """Sample tokens to follow history and draft, and add them, until draft has count of them.
+
+        Yields the logits of each, which are a view until the next pass. sampler: the drafting
+        numbers to use. It ends at a token that ends the reply, and where the grammar fails.
+        """
+        row = self.logits([*history, *draft.tokens] if draft.tokens else history)
+        while True:
+            q_draft = sampler.q_draft(row, history, draft.tokens)
+            if q_draft is None:
+                return
+            token = q_draft.draw(uniform(sampler.drafting))
+            confidence = q_draft.of(token)
+            draft.add(token, confidence, evidence_class(confidence), q_draft)
+            yield row
+            if len(draft) == count or token in self.end_tokens:
+                return
+            row = self._context.forward([token], 1)[0, : self._n_vocab]
+
+    def _propose_on_device(
+        self,
+        device: DeviceSampling,
+        warping: Warping,
+        history: Sequence[int],
+        count: int,
+        keep_on: KeepOn | None,
+    ) -> Draft:
+        """A draft sampled on the device, a few tokens between two calls of keep_on.
+
+        Tokens sampled after an end token are dropped, which depends on earlier tokens alone.
+        """
+        pending = self._reader.pending(history, self._context.n_chunk)
+        tokens: list[int] = []
+        rows: list[DeviceRow] = []
+        confidence: list[float] = []
+        wants_more = True
+        while wants_more and len(tokens) < count:
+            at_once = count - len(tokens) if keep_on is None else min(_AT_ONCE, count - len(tokens))
+            uniforms = next_uniforms(self._sampler.drafting, at_once)
+            drawn = device.draft(pending, warping, uniforms, self._n_vocab)
+            for token, row, probability in zip(
+                drawn.tokens, drawn.rows, drawn.probabilities, strict=True
+            ):
+                tokens.append(token)
+                rows.append(row)
+                confidence.append(probability)
+                skip_uniforms(self._sampler.drafting, 1)
+                if token in self.end_tokens:
+                    wants_more = False
+                    break
+                if keep_on is not None:
+                    wants_more = keep_on(probability, evidence_class(probability))
+            pending = tokens[-1:]
+        return with_confidence(DeviceLine(tuple(tokens), tuple(rows)), self.name, confidence)

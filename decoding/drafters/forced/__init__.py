@@ -1,1 +1,0 @@
-"""Drafts what a grammar leaves no choice about."""

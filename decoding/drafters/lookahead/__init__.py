@@ -1,1 +1,0 @@
-"""Lookahead and Jacobi decoding: the target model drafts for itself beside its own tokens."""

@@ -1,1 +1,0 @@
-"""Prompt lookup: drafts from the text of the conversation itself."""

@@ -1,1 +1,0 @@
-"""Drafters that run a drafter model: lines, trees and multiple drafts."""

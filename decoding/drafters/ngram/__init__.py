@@ -1,1 +1,0 @@
-"""N-gram statistics learned online from what the model generates."""

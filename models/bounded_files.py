@@ -1,0 +1,94 @@
+"""Small JSON and TOML files, read within bounds; JSON is written whole or not at all."""
+
+import contextlib
+import json
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+from backends.base.safe_files import FILE_MODE, make_private_folder, read_bounded, write_whole
+
+MOST_BYTES = 16 << 20
+"""The longest genuine files list the weights of models with thousands of experts."""
+
+_LOCK_SECONDS = 2.0
+"""Longest wait for the lock, held for a read and a write."""
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Object in a file, {} if it cannot be read."""
+    try:
+        value = json.loads(read_bounded(path, MOST_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def write_object(path: Path, value: dict[str, Any]) -> None:
+    """Replace a file's object; a failure leaves the file unchanged."""
+    with contextlib.suppress(OSError):
+        make_private_folder(path.parent)
+        write_whole(path, json.dumps(value))
+
+
+def change_object(path: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+    """Replace a file's object by the result of change, and return the result.
+
+    Processes take turns, so that no change is lost. If the file cannot be written or locked, it
+    stays unchanged. change may run twice.
+    """
+    from filelock import FileLock, Timeout
+
+    try:
+        make_private_folder(path.parent)
+        with FileLock(path.with_suffix(".lock"), timeout=_LOCK_SECONDS, mode=FILE_MODE):
+            changed = change(read_object(path))
+            write_whole(path, json.dumps(changed))
+    except (OSError, Timeout, NotImplementedError):  # NotImplementedError: no locks on this disk
+        return change(read_object(path))
+    return changed
+
+
+MOST_PARTS = 32
+"""Most parts of a dotted key, which take quadratic time; genuine keys have three."""
+
+MOST_DEPTH = 32
+"""Deepest nesting of brackets, which is parsed recursively; genuine files have two."""
+
+_TEXT_OR_COMMENT = re.compile(
+    r'"""(?:\\.|[^\\"]|"(?!""))*+(?:"{3,5})?'
+    r"|'''(?:[^']|'(?!''))*+(?:'{3,5})?"
+    r'|"(?:\\.|[^"\\\n])*+"?'
+    r"|'[^'\n]*+'?"
+    r"|#[^\n]*+",
+    re.DOTALL,
+)
+"""Also matches unclosed texts, so that matching takes linear time."""
+
+_PART = r"[^\s.=\[\]{},]"
+_LONG_KEY = re.compile(rf"(?<!{_PART})(?:{_PART}++[ \t]*+\.[ \t]*+){{{MOST_PARTS}}}")
+_BRACKET = re.compile(r"[\[\]{}]")
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Parse TOML.
+
+    Raises:
+        ValueError: it is invalid, or nested deeper than any genuine file.
+    """
+    bare = _TEXT_OR_COMMENT.sub(_stand_in, text)
+    if _LONG_KEY.search(bare):
+        raise ValueError(f"a key has more than {MOST_PARTS} parts")
+    depth = 0
+    for bracket in _BRACKET.finditer(bare):
+        depth += 1 if bracket[0] in "[{" else -1
+        if depth > MOST_DEPTH:
+            raise ValueError(f"brackets are nested more than {MOST_DEPTH} deep")
+    return tomllib.loads(text)
+
+
+def _stand_in(match: re.Match[str]) -> str:
+    """Placeholder: a text may be part of a key, a comment is not."""
+    return "" if match[0].startswith("#") else "_"
