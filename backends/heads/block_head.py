@@ -1,13 +1,12 @@
 """Context of a head that drafts a block of tokens in one pass, whatever engine runs it."""
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from typing import Protocol
 
 import numpy as np
 
 from backends.base import Block, Logits, ModelError, SpecchatError, check_truncation
-from backends.heads.head_limits import HeadLimits
+from backends.heads.head import HeadContext
 from backends.heads.hidden_states import HiddenStates, Rows
 
 
@@ -88,7 +87,7 @@ def in_lattice(lattice: Rows, candidates: int, n_vocab: int, guessed: Sequence[i
     return after
 
 
-class BlockHead(HeadLimits):
+class BlockHead(HeadContext):
     """Reads layers of its model at each position, and predicts a block of tokens after the last.
 
     The last token, and drafted ones that its model has not passed, go into the block before the
@@ -115,8 +114,7 @@ class BlockHead(HeadLimits):
         self.n_ctx = self.depth = n_ctx
         self.n_chunk = self.max_logits = n_chunk
         self.kv_bytes_per_token = kv_bytes_per_token
-        self._closing = ExitStack()
-        self._closing.callback(on_close)
+        self._on_close = on_close
         self.longest = min(longest, n_chunk - 1)
         self.tokens = []
         self._injected = 0
@@ -195,13 +193,9 @@ class BlockHead(HeadLimits):
         assert self._layers is not None, "the context is closed"
         return self._layers
 
-    def on_close(self, told: Callable[[], None]) -> None:
-        """Call this when the context is closed."""
-        self._closing.callback(told)
-
     def close(self) -> None:
         if self._layers is None:
             return
         self._layers.close()
         self._layers = None
-        self._closing.close()
+        self._on_close()

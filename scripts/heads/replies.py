@@ -14,7 +14,7 @@ from backends.chat.chat_template import ChatTemplate
 from backends.chat.message import Message
 from backends.chat.template_process import TemplateProcess
 from backends.llamacpp import LlamaContext, LlamaModel
-from backends.llamacpp.heads.rows import add_layer_states
+from backends.llamacpp.heads.opening import add_layer_states
 from decoding.events import Step
 from decoding.generation import Limits, generate
 from decoding.sampling.settings import SamplingSettings

@@ -5,28 +5,17 @@ are at the place after the model's last entry.
 """
 
 from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import replace
 
 import numpy as np
 from llama_cpp import llama_cpp as api
 
 from backends.base import Logits, ModelError, check_truncation
 from backends.heads.hidden_states import Rows
-from backends.llamacpp.context import LlamaContext
-from backends.llamacpp.heads.opening import (
-    HeadContext,
-    HeadSource,
-    OpenedHead,
-    open_context,
-    opened,
-)
-from backends.llamacpp.heads.rows import RowBatch, add_final_states, hidden, keep_hidden
+from backends.llamacpp.heads.opening import Opening, TokenHead
+from backends.llamacpp.heads.rows import RowBatch, hidden, keep_hidden
 
 
-def open_assistant(
-    source: HeadSource, target: LlamaContext, resources: ExitStack
-) -> "AssistantContext":
+def open_assistant(at: Opening) -> "AssistantContext":
     """A context of an assistant beside an empty one of its model.
 
     The engine resets the cells that the two share (the constructor of llama_kv_cache).
@@ -34,27 +23,27 @@ def open_assistant(
     Raises:
         OutOfMemoryError: it does not fit in free memory.
     """
-    assert target.length == 0, "an assistant's context is opened beside an empty one"
-    pointer = open_context(source, target, resources, reads_target=True)
+    assert at.target.length == 0, "an assistant's context is opened beside an empty one"
+    pointer = at.context(reads_target=True)
     keep_hidden(pointer, only_outputs=True)
-    states = add_final_states(target, source.pointer, resources, most=target.n_chunk)
-    found = opened(source, target, pointer, states, resources)
-    return AssistantContext(replace(found, n_chunk=target.n_chunk, kv_bytes_per_token=0))
+    return AssistantContext(at, pointer)
 
 
-class AssistantContext(HeadContext):
+class AssistantContext(TokenHead):
     """Reads a token and the hidden state before it, with the model's own entries.
 
     What the model has passed need not be read, so that only later tokens take a pass. Their states
     are the assistant's own but for that of the model's last token.
     """
 
-    def __init__(self, found: OpenedHead) -> None:
-        """Take over an open context."""
-        self._batch = RowBatch(1, found.states.width)
+    def __init__(self, at: Opening, pointer: api.llama_context_p) -> None:
+        states = at.final_states(most=at.target.n_chunk)
+        self._batch = RowBatch(1, states.width)
         self._own: Rows | None = None
         """The assistant's state after the last token, if that took a pass."""
-        super().__init__(found)
+        super().__init__(at, pointer, states)
+        self.n_chunk = self.max_logits = at.target.n_chunk
+        self.kv_bytes_per_token = 0
 
     def reachable(self, length: int) -> int:
         return min(length, len(self.tokens), self._states.end)
@@ -80,7 +69,6 @@ class AssistantContext(HeadContext):
         return rows[0] if len(rows) == 1 else np.vstack(rows[-n_logits:])
 
     def _pass(self, token: int) -> Logits:
-        assert self.pointer is not None, "the context is closed"
         place = api.llama_memory_seq_pos_max(self._memory, 0) + 1
         self._run(self._batch.filled(place, [token], self._state(), outputs=True))
         self.tokens.append(token)

@@ -1,21 +1,27 @@
 """Heads that draft token by token, each from the token and the state before it."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, cast
+from typing import cast
 
 import numpy as np
 from llama_cpp import llama_cpp as api
 
 from backends.base import Logits, ModelError, check_truncation
 from backends.base.parent_array import check_branches
-from backends.heads.hidden_states import Rows
-from backends.llamacpp.heads.opening import HeadContext, OpenedHead
-from backends.llamacpp.heads.rows import RowBatch, choose_layer, decode, hidden
+from backends.heads.head import ChainHead
+from backends.heads.hidden_states import HiddenStates, Rows
+from backends.llamacpp.heads.opening import Opening, TokenHead
+from backends.llamacpp.heads.rows import RowBatch, check, choose_layer, decode, hidden
 from backends.llamacpp.tree_sequences import TreePass
 
 
-class LayerPasses(Protocol):
-    """Which layers take which passes."""
+class OneLayer:
+    """Passes over tokens with the state before each: the same layers take all of them."""
+
+    def __init__(self, pointer: api.llama_context_p, batch: RowBatch) -> None:
+        self._pointer = pointer
+        self._memory = cast("api.llama_memory_t", api.llama_get_memory(pointer))
+        self._batch = batch
 
     def run(
         self, start: int, tokens: Sequence[int], rows: Rows, *, outputs: bool, is_own: bool
@@ -28,34 +34,17 @@ class LayerPasses(Protocol):
         Raises:
             ModelError: the engine failed; forget tells what is left.
         """
-        ...
-
-    def forget(self, length: int) -> int:
-        """Forget positions from length on; the number of positions that are left."""
-        ...
-
-
-class OneLayer:
-    """The same layers take every pass."""
-
-    def __init__(self, pointer: api.llama_context_p, batch: RowBatch) -> None:
-        self._pointer = pointer
-        self._memory = cast("api.llama_memory_t", api.llama_get_memory(pointer))
-        self._batch = batch
-
-    def run(
-        self, start: int, tokens: Sequence[int], rows: Rows, *, outputs: bool, is_own: bool
-    ) -> int:
         del is_own
         decode(self._pointer, self._batch.filled(start, tokens, rows, outputs=outputs))
         return len(tokens)
 
     def forget(self, length: int) -> int:
+        """Forget positions from length on; the number of positions that are left."""
         api.llama_memory_seq_rm(self._memory, 0, length, -1)
         return length
 
 
-class SeveralLayers:
+class SeveralLayers(OneLayer):
     """The first layer predicts what follows the text, the second what follows its token, and so on.
 
     Each has entries of its own at every position, made from the same tokens and states: of the
@@ -72,9 +61,7 @@ class SeveralLayers:
         self, pointer: api.llama_context_p, batch: RowBatch, layers: int, most: int
     ) -> None:
         """most: tokens of a pass."""
-        self._pointer = pointer
-        self._memory = cast("api.llama_memory_t", api.llama_get_memory(pointer))
-        self._batch = batch
+        super().__init__(pointer, batch)
         self._most = most
         self._ends = [0] * layers
         """Positions up to which each layer has entries."""
@@ -153,7 +140,7 @@ class SeveralLayers:
     def forget(self, length: int) -> int:
         left = length if self._lost is None else min(length, self._lost)
         self._lost = None
-        api.llama_memory_seq_rm(self._memory, 0, left, -1)
+        super().forget(left)
         self._ends = [min(end, left) for end in self._ends]
         self._text = min(self._text, left)
         kept = max(left - self._first, 0)
@@ -169,17 +156,14 @@ _LINES = "was opened to draft lines only, as its model cannot verify trees"
 _IN_TURN = "drafts lines only: its layers take turns, each with entries of its own"
 
 
-class ChainContext(HeadContext):
-    """Reads a token and the hidden state of the position before it, and predicts the next token.
-
-    Hidden states are the model's own as far as it has passed; for drafted tokens they are the
-    head's. What was computed from the head's is not kept when the text goes on: only lengths whose
-    entries come from the model's can be reached. Positions without any state are left out.
-    """
+class ChainContext(ChainHead, TokenHead):
+    """Runs the layers of a head in the engine, as lines or as trees."""
 
     def __init__(
         self,
-        opened: OpenedHead,
+        at: Opening,
+        pointer: api.llama_context_p,
+        states: HiddenStates,
         *,
         width: int,
         max_branches: int = 1,
@@ -191,12 +175,15 @@ class ChainContext(HeadContext):
         """Take over an open context whose passes leave hidden states of the given width.
 
         max_branches: sequences it was opened with. layers: that take turns, of which several draft
-        lines only. transform: of rows before the head reads them.
-        skips_first: whether the head has no entry for the first token, before which there is no
-        state. selects_rows: whether logits that nothing asks for are not computed.
+        lines only. transform: of rows before the head reads them. selects_rows: whether logits that
+        nothing asks for are not computed.
         """
-        batch = RowBatch(opened.n_chunk, width)
-        self._passes = _passes(opened.pointer, batch, layers, opened.n_chunk)
+        batch = RowBatch(at.n_chunk, width)
+        self._passes = (
+            OneLayer(pointer, batch)
+            if layers == 1
+            else SeveralLayers(pointer, batch, layers, at.n_chunk)
+        )
         self._width = width
         self._transform = transform
         self._skips_first = skips_first
@@ -207,28 +194,25 @@ class ChainContext(HeadContext):
         self._trees: TreePass | None = None
         self._nodes: Rows = np.empty((0, width), np.float32)
         """What the nodes of an uncommitted tree leave, after what its roots read."""
-        self._true = 0
-        """Leading tokens whose entries come from the model's own states."""
         self._last: Rows | None = None
         """The head's own state after the last token."""
-        super().__init__(opened)
+        super().__init__(at, pointer, states)
 
     def reachable(self, length: int) -> int:
         """At most what the model has passed: the head's own state after more is not kept.
 
         None where states are unknown from there on: entries cannot have a gap.
         """
-        length = min(length, self._true, self._states.end or self._true)
+        length = self._passed(length)
         return 0 if length < self._states.first and self._has_entries else length
 
     @property
     def _has_entries(self) -> bool:
         return api.llama_memory_seq_pos_max(self._memory, 0) >= 0
 
-    @property
-    def _first_entry(self) -> int:
-        """The first position that may have an entry where none has one before."""
-        return self._states.first + self._skips_first
+    def _has_entries_before(self, start: int) -> bool:
+        del start
+        return self._has_entries
 
     def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:
         self._drop_tree()
@@ -269,15 +253,6 @@ class ChainContext(HeadContext):
             return np.empty((0, self._n_vocab), np.float32)
         return (rows[0] if len(rows) == 1 else np.vstack(rows))[first_logits - count :]
 
-    def _without_states(self, start: int, most: int) -> int:
-        """Number of tokens from start on, most at the most, to be left out for lack of a state.
-
-        None behind other entries, as a head cannot leave out positions.
-        """
-        if self._has_entries or self._true < start:
-            return 0
-        return min(max(self._first_entry - start, 0), most)
-
     def _before(self, start: int, count: int) -> Rows:
         return self._transform(self._states.before(start, count))
 
@@ -294,7 +269,6 @@ class ChainContext(HeadContext):
         self, tokens: Sequence[int], rows: Rows, *, outputs: bool, is_own: bool = False
     ) -> Logits:
         """Run tokens with the states before them; all leave logits, or none does."""
-        assert self.pointer is not None, "the context is closed"
         start = len(self.tokens)
         count = self._passes.run(start, tokens, rows, outputs=outputs, is_own=is_own)
         self.tokens.extend(tokens)
@@ -324,7 +298,7 @@ class ChainContext(HeadContext):
         self._nodes = self._before(start, 1) if self._known(start, 1) else self._own_state()
         if self._trees is None:
             self._trees = TreePass(self._memory, self.n_chunk, self.max_branches, self._width)
-            self.on_close(self._trees.close)
+            self._resources.callback(self._trees.close)
         self._trees.begin(start)
         return self._run_nodes(self._trees, tokens, parents)
 
@@ -360,11 +334,12 @@ class ChainContext(HeadContext):
         return rows
 
     def _run_level(self, tree: TreePass, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
-        assert self.pointer is not None, "the context is closed"
         before = self._nodes[np.asarray(parents) + 1]
-        if status := tree.decode(self.pointer, tokens, parents, before):
+        try:
+            check(tree.decode(self.pointer, tokens, parents, before))
+        except ModelError:
             self._drop_tree()
-            raise ModelError("the head could not draft", f"llama.cpp code {status}")
+            raise
         self._nodes = np.vstack([self._nodes, hidden(self.pointer, len(tokens), self._width)])
         return self._logits(len(tokens))
 
@@ -377,10 +352,3 @@ class ChainContext(HeadContext):
     def _drop_tree(self) -> None:
         if self._trees is not None and self._trees.is_pending:
             self.commit(())
-
-
-def _passes(pointer: api.llama_context_p, batch: RowBatch, layers: int, most: int) -> LayerPasses:
-    """most: tokens of a pass."""
-    if layers == 1:
-        return OneLayer(pointer, batch)
-    return SeveralLayers(pointer, batch, layers, most)

@@ -4,11 +4,11 @@ import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Protocol, cast
+from typing import cast
 
 from llama_cpp import llama_cpp as api
 
-from backends.base import Context, DraftUnavailableError, ModelError, ModelInfo, Rollback, Tokenizer
+from backends.base import Context, DraftUnavailableError, ModelInfo, Rollback, Tokenizer
 from backends.files.gguf_drafter import TrainedDrafter, TrainedKind, drafter_in
 from backends.files.gguf_header import GgufHeader, parts, read_header
 from backends.heads.hidden_states import Rows
@@ -18,33 +18,28 @@ from backends.llamacpp.head_checks import checked_head
 from backends.llamacpp.heads.assistant import open_assistant
 from backends.llamacpp.heads.blocks import open_dflash
 from backends.llamacpp.heads.chain import ChainContext, Transform
-from backends.llamacpp.heads.opening import HeadSource, branches, chunk, open_context, opened
-from backends.llamacpp.heads.rows import (
-    RowBatch,
-    add_final_states,
-    add_layer_states,
-    hidden,
-    keep_hidden,
-)
+from backends.llamacpp.heads.opening import Opening, add_layer_states
+from backends.llamacpp.heads.rows import RowBatch, check, hidden, keep_hidden
 from backends.llamacpp.loading import load_error
 from backends.llamacpp.model import LlamaModel
 
 
-def open_prediction(source: HeadSource, target: LlamaContext, resources: ExitStack) -> ChainContext:
+def open_prediction(at: Opening) -> ChainContext:
     """A context of a model's next-token layers beside one of the model.
 
     Raises:
         OutOfMemoryError: its cache does not fit in free memory.
     """
-    most = branches(target) if source.layers == 1 else 1
-    pointer = open_context(source, target, resources, predicts=True, most_branches=most)
+    most = at.branches if at.layers == 1 else 1
+    pointer = at.context(predicts=True, most_branches=most)
     keep_hidden(pointer, only_outputs=True)
-    states = add_final_states(target, source.pointer, resources)
-    found = opened(source, target, pointer, states, resources)
-    return ChainContext(found, width=states.width, max_branches=most, layers=source.layers)
+    states = at.final_states()
+    return ChainContext(
+        at, pointer, states, width=states.width, max_branches=most, layers=at.layers
+    )
 
 
-def open_eagle3(source: HeadSource, target: LlamaContext, resources: ExitStack) -> ChainContext:
+def open_eagle3(at: Opening) -> ChainContext:
     """A context of a head that reads three layers' inputs, beside one of its model.
 
     It runs a token at the token's own position, where the paper's code and llama.cpp's have the one
@@ -54,17 +49,18 @@ def open_eagle3(source: HeadSource, target: LlamaContext, resources: ExitStack) 
         DraftUnavailableError: this build of llama.cpp does not export what the head needs.
         OutOfMemoryError: its cache does not fit in free memory.
     """
-    header, most = source.header, branches(target)
-    width, layers = header.integer("embedding_length"), header.integers("target_layers")
-    pointer = open_context(source, target, resources, most_branches=most)
+    width = at.header.integer("embedding_length")
+    pointer = at.context(most_branches=at.branches)
     keep_hidden(pointer, only_outputs=True)
-    inputs = header.integer("target_hidden_size")
-    states = add_layer_states(target, layers, inputs, resources)
+    layers, inputs = at.header.integers("target_layers"), at.header.integer("target_hidden_size")
+    states = add_layer_states(at.target, layers, inputs, at.resources)
     return ChainContext(
-        opened(source, target, pointer, states, resources),
+        at,
+        pointer,
+        states,
         width=width,
-        max_branches=most,
-        transform=_encoder(pointer, states.width, width, chunk(target)),
+        max_branches=at.branches,
+        transform=_encoder(pointer, states.width, width, at.n_chunk),
         skips_first=True,
         selects_rows=False,
     )
@@ -77,25 +73,13 @@ def _encoder(pointer: api.llama_context_p, inputs: int, width: int, most: int) -
 
     def encode(rows: Rows) -> Rows:
         start = api.llama_memory_seq_pos_max(memory, 0) + 1  # of no effect, but checked
-        if status := api.llama_encode(pointer, batch.filled(start, None, rows, outputs=True)):
-            raise ModelError("the head could not draft", f"llama.cpp code {status}")
+        check(api.llama_encode(pointer, batch.filled(start, None, rows, outputs=True)))
         return hidden(pointer, len(rows), width).copy()
 
     return encode
 
 
-class OpenHead(Context, Protocol):
-    """An open context of a head."""
-
-    def on_close(self, told: Callable[[], None]) -> None:
-        """Call this when the context is closed."""
-        ...
-
-
-Open = Callable[[HeadSource, LlamaContext, ExitStack], OpenHead]
-"""Opens a context of a head, which takes over what frees it, or leaves it to the caller."""
-
-_OPEN: dict[TrainedKind, Open] = {
+_OPEN: dict[TrainedKind, Callable[[Opening], Context]] = {
     TrainedKind.NEXT_TOKEN_LAYERS: open_prediction,
     TrainedKind.EAGLE3: open_eagle3,
     TrainedKind.ASSISTANT: open_assistant,
@@ -151,7 +135,7 @@ class LlamaHead:
         self._pointer = pointer
         self._target = target
         self._context = context
-        self._contexts: set[OpenHead] = set()
+        self._contexts: dict[object, Context] = {}
         self._header = header
         self._kind = drafter.kind
         self.tokenizer: Tokenizer = target.tokenizer
@@ -170,26 +154,27 @@ class LlamaHead:
             OutOfMemoryError: its cache does not fit in free memory.
         """
         assert isinstance(context, LlamaContext)
-        pointer = self._pointer or self._target.pointer
-        info = self.info
-        source = HeadSource(
-            pointer,
-            self._header,
-            info.n_layers,
-            info.n_vocab,
-            info.threads,
-            self._target.info.cache_type,
-        )
+        key = object()
         with ExitStack() as resources:
-            opened = _OPEN[self._kind](source, context, resources)
-        self._contexts.add(opened)
-        opened.on_close(lambda: self._contexts.discard(opened))
+            resources.callback(self._contexts.pop, key, None)  # once it is closed
+            at = Opening(
+                self._pointer or self._target.pointer,
+                self._header,
+                self.info.n_layers,
+                self.info.n_vocab,
+                self.info.threads,
+                self._target.info.cache_type,
+                context,
+                resources,
+            )
+            opened = _OPEN[self._kind](at)
+        self._contexts[key] = opened
         context.close_with(opened)
         return opened
 
     def close(self) -> None:
         """Close its contexts and free the weights, if they are its own."""
-        for context in list(self._contexts):
+        for context in list(self._contexts.values()):
             context.close()
         if self._pointer is not None:
             api.llama_model_free(self._pointer)

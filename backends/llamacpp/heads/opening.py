@@ -1,6 +1,9 @@
-"""The engine's context of a head, opened beside that of its model."""
+"""The engine's context of a head, opened beside that of its model, and passes in it."""
 
-from collections.abc import Callable
+# ctypes has only a private name for the type of a pointer
+# pyright: reportPrivateUsage=false
+
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -11,11 +14,18 @@ from llama_cpp import llama_cpp as api
 from backends.base import CacheType, Logits, OutOfMemoryError
 from backends.files.attention import head_attention
 from backends.files.gguf_header import GgufHeader
-from backends.heads.head_limits import HeadLimits
-from backends.heads.hidden_states import HiddenStates
+from backends.heads.head import HeadContext
+from backends.heads.hidden_states import HiddenStates, Rows
 from backends.llamacpp import library
 from backends.llamacpp.context import LlamaContext
-from backends.llamacpp.heads.rows import decode
+from backends.llamacpp.heads.rows import (
+    decode,
+    forget_hidden,
+    hidden,
+    keep_hidden,
+    keep_layer_inputs,
+    layer_inputs,
+)
 from backends.llamacpp.model_facts import GGML_TYPES
 
 if TYPE_CHECKING:
@@ -28,146 +38,171 @@ _HALF = 2
 
 
 @dataclass(frozen=True, slots=True)
-class HeadSource:
-    """What a context of a head is opened from.
+class Opening:
+    """What a context of a head is opened from, beside a context of its model.
 
-    pointer: of the model with the head's weights. header: of its file. layers: with a cache.
-    cache_type: of the model's KV cache.
+    model: that with the head's weights. header: of its file. layers: with a cache. cache_type: of
+    the model's KV cache. resources: to undo what was done here; who takes over a context takes
+    these too.
     """
 
-    pointer: api.llama_model_p
+    model: api.llama_model_p
     header: GgufHeader
     layers: int
     n_vocab: int
     threads: int
-    cache_type: CacheType | None = None
+    cache_type: CacheType | None
+    target: LlamaContext
+    resources: ExitStack
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """Bytes of the keys and values of a token."""
         return _HALF * head_attention(self.header, self.layers).numbers_per_token
 
+    @property
+    def n_chunk(self) -> int:
+        """Most tokens of a pass."""
+        return min(HEAD_CHUNK, self.target.n_ctx)
 
-@dataclass(frozen=True, slots=True)
-class OpenedHead:
-    """The engine's context of a head, and what its model's passes leave for it.
+    @property
+    def branches(self) -> int:
+        """Most branches of a tree; 1 where no tree is verified."""
+        return self.n_chunk if self.target.can_verify_tree else 1
 
-    resources: frees both. n_chunk: most tokens of a pass.
-    """
+    @property
+    def _target_pointer(self) -> api.llama_context_p:
+        assert self.target.pointer is not None, "the context is closed"
+        return self.target.pointer
 
-    pointer: api.llama_context_p
-    states: HiddenStates
-    resources: ExitStack
-    n_vocab: int
-    n_ctx: int
-    n_chunk: int
-    kv_bytes_per_token: int = 0
+    def context(
+        self, *, predicts: bool = False, reads_target: bool = False, most_branches: int = 1
+    ) -> api.llama_context_p:
+        """Open the engine's context.
+
+        predicts: of next-token layers. reads_target: the model's own cache, token by token.
+        most_branches: of trees that it runs.
+
+        Raises:
+            OutOfMemoryError: it does not fit in free memory.
+        """
+        parameters = api.llama_context_default_params()
+        parameters.n_ctx = self.target.n_ctx
+        parameters.n_batch = parameters.n_ubatch = parameters.n_outputs_max = self.n_chunk
+        parameters.n_seq_max = most_branches
+        parameters.n_threads = parameters.n_threads_batch = self.threads
+        parameters.kv_unified = parameters.swa_full = parameters.no_perf = True
+        parameters.ctx_other = self._target_pointer
+        if reads_target:  # the layout of the cache that is read
+            parameters.n_batch = parameters.n_ubatch = parameters.n_outputs_max = 1
+            parameters.type_k = parameters.type_v = GGML_TYPES[self.cache_type or CacheType.F16]
+        if predicts:
+            parameters.ctx_type = api.LLAMA_CONTEXT_TYPE_MTP
+        library.forget_log()
+        pointer = api.llama_init_from_model(self.model, parameters)
+        if pointer is None:
+            raise OutOfMemoryError("cannot open a context for the head", library.last_reason())
+        self.resources.callback(api.llama_free, pointer)
+        return pointer
+
+    def final_states(self, most: int | None = None) -> HiddenStates:
+        """Let the model's passes leave hidden states of the head's width, from the next one on.
+
+        most: rows kept, at least of a pass; None for all.
+
+        Raises:
+            DraftUnavailableError: this build of llama.cpp does not export them.
+        """
+        pointer, width = self._target_pointer, api.llama_model_n_embd_out(self.model)
+        keep_hidden(pointer, only_outputs=False)
+        rows = self.target.n_ctx if most is None else most
+        states = HiddenStates(lambda count: hidden(pointer, count, width), width, rows)
+        self.target.add_states(states)
+        self.resources.callback(_leave_no_states, self.target, states)
+        return states
 
 
-def open_context(
-    source: HeadSource,
-    target: LlamaContext,
-    resources: ExitStack,
-    *,
-    predicts: bool = False,
-    reads_target: bool = False,
-    most_branches: int = 1,
-) -> api.llama_context_p:
-    """Open the engine's context.
+def add_layer_states(
+    target: LlamaContext, layers: Sequence[int], width: int, resources: ExitStack
+) -> HiddenStates:
+    """Let passes leave the inputs of layers, each of this width, from the next one on.
 
-    resources: to free it. predicts: of next-token layers. reads_target: the model's own cache,
-    token by token. most_branches: of trees that it runs.
+    resources: to leave them no longer.
 
     Raises:
-        OutOfMemoryError: it does not fit in free memory.
+        DraftUnavailableError: this build of llama.cpp does not export them.
     """
-    assert target.pointer is not None, "the context is closed"
-    parameters = api.llama_context_default_params()
-    parameters.n_ctx = target.n_ctx
-    parameters.n_batch = parameters.n_ubatch = chunk(target)
-    parameters.n_outputs_max = chunk(target)
-    parameters.n_seq_max = most_branches
-    parameters.n_threads = parameters.n_threads_batch = source.threads
-    parameters.kv_unified = parameters.swa_full = parameters.no_perf = True
-    parameters.ctx_other = target.pointer
-    if reads_target:  # the layout of the cache that is read
-        parameters.n_batch = parameters.n_ubatch = parameters.n_outputs_max = 1
-        parameters.type_k = parameters.type_v = GGML_TYPES[source.cache_type or CacheType.F16]
-    if predicts:
-        parameters.ctx_type = api.LLAMA_CONTEXT_TYPE_MTP
-    library.forget_log()
-    pointer = api.llama_init_from_model(source.pointer, parameters)
-    if pointer is None:
-        raise OutOfMemoryError("cannot open a context for the head", library.last_reason())
-    resources.callback(api.llama_free, pointer)
-    return pointer
+    pointer = target.pointer
+    assert pointer is not None, "a context that was closed has no heads"
+
+    def read(count: int) -> Rows:
+        return np.hstack([layer_inputs(pointer, layer, count, width) for layer in layers])
+
+    for layer in set(layers):
+        if layer not in target.read_layers:  # setting one makes the engine plan anew
+            keep_layer_inputs(pointer, layer)
+        resources.callback(_leave_no_inputs, target, layer)
+    states = HiddenStates(read, len(layers) * width, target.n_ctx, layers)
+    target.add_states(states)
+    resources.callback(target.remove_states, states)
+    return states
 
 
-def chunk(target: LlamaContext) -> int:
-    """Most tokens of a pass of a head beside this context."""
-    return min(HEAD_CHUNK, target.n_ctx)
+def _leave_no_states(target: LlamaContext, states: HiddenStates) -> None:
+    """Leave them no longer, unless another head reads them."""
+    if not target.remove_states(states) and target.pointer is not None:
+        forget_hidden(target.pointer)
 
 
-def branches(target: LlamaContext) -> int:
-    """Most branches of a tree of a head beside this context; 1 where no tree is verified."""
-    return chunk(target) if target.can_verify_tree else 1
+def _leave_no_inputs(target: LlamaContext, layer: int) -> None:
+    """Leave a layer's inputs no longer, unless another head reads them."""
+    if target.pointer is not None and layer not in target.read_layers:  # not closed before the head
+        keep_layer_inputs(target.pointer, layer, keep=False)
 
 
-def opened(
-    source: HeadSource,
-    target: LlamaContext,
-    pointer: api.llama_context_p,
-    states: HiddenStates,
-    resources: ExitStack,
-) -> OpenedHead:
-    """What was opened for a head with a cache of its own."""
-    return OpenedHead(
-        pointer,
-        states,
-        resources,
-        n_vocab=source.n_vocab,
-        n_ctx=target.n_ctx,
-        n_chunk=chunk(target),
-        kv_bytes_per_token=source.kv_bytes_per_token,
-    )
+class HeadPasses:
+    """An engine's context of a head, and passes in it."""
 
+    def __init__(self, pointer: api.llama_context_p, n_vocab: int) -> None:
+        self._pointer: api.llama_context_p | None = pointer
+        self._memory = cast("api.llama_memory_t", api.llama_get_memory(pointer))
+        self._n_vocab = n_vocab
 
-# ctypes has only a private name for the type of a pointer
-# pyright: reportPrivateUsage=false
-
-
-class HeadContext(HeadLimits):
-    """An engine's context of a head, and the tokens that it has read."""
-
-    def __init__(self, opened: OpenedHead) -> None:
-        """Take over what was opened; to be called last, as its opener frees it until then."""
-        self.pointer: api.llama_context_p | None = opened.pointer
-        self._memory = cast("api.llama_memory_t", api.llama_get_memory(opened.pointer))
-        self._states = opened.states
-        self._n_vocab = opened.n_vocab
-        self.n_ctx = self.depth = opened.n_ctx
-        self.n_chunk = self.max_logits = opened.n_chunk
-        self.kv_bytes_per_token = opened.kv_bytes_per_token
-        self.tokens = []
-        self._resources = opened.resources.pop_all()
+    @property
+    def pointer(self) -> api.llama_context_p:
+        """The engine's context."""
+        assert self._pointer is not None, "the context is closed"
+        return self._pointer
 
     def _run(self, batch: Any) -> None:
-        """Run a pass of the engine."""
-        assert self.pointer is not None, "the context is closed"
         decode(self.pointer, batch)
+
+    def _remove(self, length: int) -> None:
+        """Remove the entries of positions from length on."""
+        api.llama_memory_seq_rm(self._memory, 0, length, -1)
 
     def _logits(self, count: int) -> Logits:
         """Rows of the last pass, which the next one overwrites."""
-        assert self.pointer is not None, "the context is closed"
         found = cast("ctypes._Pointer[ctypes.c_float]", api.llama_get_logits(self.pointer))  # noqa: SLF001
         return np.ctypeslib.as_array(found, shape=(count, self._n_vocab))
 
-    def on_close(self, told: Callable[[], None]) -> None:
-        """Call this when the context is closed."""
-        self._resources.callback(told)
+    def close(self) -> None:
+        """Run nothing more; who opened the context frees it."""
+        self._pointer = None
+
+
+class TokenHead(HeadPasses, HeadContext):
+    """A context of a head that reads tokens one after another."""
+
+    def __init__(self, at: Opening, pointer: api.llama_context_p, states: HiddenStates) -> None:
+        """Take over an open context; to be called last, as its opener frees it until then."""
+        super().__init__(pointer, at.n_vocab)
+        self._states = states
+        self.n_ctx = self.depth = at.target.n_ctx
+        self.n_chunk = self.max_logits = at.n_chunk
+        self.kv_bytes_per_token = at.kv_bytes_per_token
+        self.tokens = []
+        self._resources = at.resources.pop_all()
 
     def close(self) -> None:
-        if self.pointer is None:
-            return
-        self.pointer = None
+        super().close()
         self._resources.close()

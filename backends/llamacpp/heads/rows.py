@@ -2,7 +2,6 @@
 
 import ctypes
 from collections.abc import Sequence
-from contextlib import ExitStack
 from functools import cache
 from typing import Any, cast
 
@@ -10,8 +9,7 @@ import numpy as np
 from llama_cpp import llama_cpp as api
 
 from backends.base import DraftUnavailableError, ModelError
-from backends.heads.hidden_states import HiddenStates, Rows
-from backends.llamacpp.context import LlamaContext
+from backends.heads.hidden_states import Rows
 
 # ctypes has only a private name for the type of a pointer
 # pyright: reportPrivateUsage=false
@@ -164,64 +162,10 @@ def decode(pointer: api.llama_context_p, batch: api.llama_batch) -> None:
     Raises:
         ModelError: the engine failed.
     """
-    if status := api.llama_decode(pointer, batch):
+    check(api.llama_decode(pointer, batch))
+
+
+def check(status: int) -> None:
+    """Refuse what a pass left that ended with another status than success."""
+    if status:
         raise ModelError("the head could not draft", f"llama.cpp code {status}")
-
-
-def add_final_states(
-    target: LlamaContext, head: api.llama_model_p, resources: ExitStack, most: int | None = None
-) -> HiddenStates:
-    """Let passes leave hidden states of the width that a head hands out, from the next one on.
-
-    resources: to leave them no longer. most: rows kept, at least of a pass; None for all.
-
-    Raises:
-        DraftUnavailableError: this build of llama.cpp does not export them.
-    """
-    pointer, width = target.pointer, api.llama_model_n_embd_out(head)
-    assert pointer is not None, "a context that was closed has no heads"
-    keep_hidden(pointer, only_outputs=False)
-    rows = target.n_ctx if most is None else most
-    states = HiddenStates(lambda count: hidden(pointer, count, width), width, rows)
-    target.add_states(states)
-    resources.callback(_remove, target, states)
-    return states
-
-
-def _remove(target: LlamaContext, states: HiddenStates) -> None:
-    """Leave them no longer, unless another head reads them."""
-    if not target.remove_states(states) and target.pointer is not None:
-        forget_hidden(target.pointer)
-
-
-def add_layer_states(
-    target: LlamaContext, layers: Sequence[int], width: int, resources: ExitStack
-) -> HiddenStates:
-    """Let passes leave the inputs of layers, each of this width, from the next one on.
-
-    resources: to leave them no longer.
-
-    Raises:
-        DraftUnavailableError: this build of llama.cpp does not export them.
-    """
-    pointer = target.pointer
-    assert pointer is not None, "a context that was closed has no heads"
-
-    def read(count: int) -> Rows:
-        return np.hstack([layer_inputs(pointer, layer, count, width) for layer in layers])
-
-    read_by_others = target.read_layers
-    for layer in set(layers):
-        if layer not in read_by_others:  # setting one makes the engine plan anew
-            keep_layer_inputs(pointer, layer)
-        resources.callback(_forget, target, layer)
-    states = HiddenStates(read, len(layers) * width, target.n_ctx, layers)
-    target.add_states(states)
-    resources.callback(target.remove_states, states)
-    return states
-
-
-def _forget(target: LlamaContext, layer: int) -> None:
-    """Leave a layer's inputs no longer, unless another head reads them."""
-    if target.pointer is not None and layer not in target.read_layers:  # not closed before the head
-        keep_layer_inputs(target.pointer, layer, keep=False)

@@ -14,7 +14,7 @@ from mlx_lm.models.cache import KVCache
 from backends.base import DraftUnavailableError, Logits, ModelError, check_truncation
 from backends.files.head_folders.head_folder import HeadFolder
 from backends.files.mlx_folder import REMEDY
-from backends.heads.head_limits import HeadLimits
+from backends.heads.head import HeadContext
 from backends.heads.hidden_states import HiddenStates
 from backends.mlx.context import MlxContext
 from backends.mlx.device_sampling import MlxSampling
@@ -171,7 +171,7 @@ def _reasons(
 _FAILED = "the assistant could not draft"
 
 
-class AssistantContext(HeadLimits):
+class AssistantContext(HeadContext):
     """Reads a token and the hidden state before it, with the model's own entries.
 
     What the model has passed need not be read, so that only later tokens take a pass, all of them

@@ -8,7 +8,7 @@ import mlx.core as mx
 import numpy as np
 
 from backends.base import Logits, ModelError, check_truncation
-from backends.heads.head_limits import HeadLimits
+from backends.heads.head import ChainHead
 from backends.heads.hidden_states import HiddenStates
 from backends.mlx.caches import evaluate
 from backends.mlx.context import MAX_LOGITS
@@ -54,13 +54,8 @@ measured.
 """
 
 
-class MlxChainContext(HeadLimits):
-    """Reads a token and the hidden state of the position before it, and predicts the next token.
-
-    Hidden states are the model's own as far as it has passed; for drafted tokens they are the
-    head's. What was computed from the head's is not kept when the text goes on: only lengths whose
-    entries come from the model's can be reached. Positions without any state are left out.
-    """
+class MlxChainContext(ChainHead):
+    """Runs the layers of a head by MLX, as lines, perhaps with sampling on its device."""
 
     def __init__(
         self,
@@ -95,8 +90,6 @@ class MlxChainContext(HeadLimits):
         """Tokens run that are not counted in yet."""
         self._left_out = 0
         """Leading tokens without an entry."""
-        self._true = 0
-        """Leading tokens whose entries come from the model's own states."""
         self._last: mx.array | None = None
         """The head's own state after the last token, shape (1, width)."""
 
@@ -105,15 +98,10 @@ class MlxChainContext(HeadLimits):
 
         Tokens that were left out are read once the model has passed them again.
         """
-        length = min(length, self._true, self._states.end or self._true)
+        length = self._passed(length)
         if self._left_out < length < self._states.first:
             return self._left_out  # entries cannot have a gap
         return min(length, self._first_entry) if self._first_entry < self._left_out else length
-
-    @property
-    def _first_entry(self) -> int:
-        """The first position that may have an entry where none has one before."""
-        return self._states.first + self._skips_first
 
     def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:
         count = len(tokens)
@@ -190,14 +178,8 @@ class MlxChainContext(HeadLimits):
         assert self._last is not None, "a state follows from a pass"
         return self._last
 
-    def _without_states(self, start: int, most: int) -> int:
-        """Number of tokens from start on, most at the most, to be left out for lack of a state.
-
-        None behind other entries, as a head cannot leave out positions.
-        """
-        if start > self._left_out or self._true < start:
-            return 0
-        return min(max(self._first_entry - start, 0), most)
+    def _has_entries_before(self, start: int) -> bool:
+        return start > self._left_out
 
     def _known(self, start: int, count: int) -> int:
         """Number of tokens from start on to be run with the model's own states before them."""

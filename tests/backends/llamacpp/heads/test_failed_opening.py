@@ -15,26 +15,16 @@ from backends import llamacpp
 from backends.base import ModelError
 from backends.engines.model_loading import load_head
 from backends.llamacpp import LlamaContext
-from backends.llamacpp.heads import assistant as assistant_head
-from backends.llamacpp.heads import blocks as block_passes
-from backends.llamacpp.heads import blocks as dflash_head
-from backends.llamacpp.heads import chain as chain_context
-from backends.llamacpp.heads import head as eagle3_head
-from backends.llamacpp.heads import head as prediction_head
-from backends.llamacpp.heads import rows as final_states
-from backends.llamacpp.heads import rows as layer_states
+from backends.llamacpp.heads import assistant, blocks, chain, head, opening
 from tests.fixtures.tiny.pairs import Pair
 
 STEPS = (
     (api, "llama_init_from_model", "llama_set_causal_attn", "llama_get_memory"),
-    (assistant_head, "keep_hidden", "RowBatch"),
-    (block_passes, "RowBatch"),
-    (chain_context, "RowBatch"),
-    (dflash_head, "keep_hidden"),
-    (eagle3_head, "keep_hidden", "RowBatch"),
-    (final_states, "keep_hidden", "HiddenStates"),
-    (layer_states, "keep_layer_inputs", "HiddenStates"),
-    (prediction_head, "keep_hidden"),
+    (assistant, "keep_hidden", "RowBatch"),
+    (blocks, "keep_hidden", "RowBatch"),
+    (chain, "RowBatch"),
+    (head, "keep_hidden", "RowBatch"),
+    (opening, "keep_hidden", "keep_layer_inputs", "HiddenStates"),
 )
 PROMPT = [1, 75, 300, 299]
 
@@ -100,13 +90,13 @@ def test_a_failure_at_any_step_leaves_nothing(
         assert isinstance(context, LlamaContext)
         expected = context.forward(PROMPT, 1).copy()
         context.truncate(0)
-        with closing(load_head(head_path, model, context)) as head:
+        with closing(load_head(head_path, model, context)) as loaded:
             left = Left(monkeypatch)
             step, drafting = 1, None
             while drafting is None:
                 try:
                     with failing(step):
-                        drafting = head.open(64)
+                        drafting = loaded.open(64)
                 except MemoryError:
                     assert (left.contexts, left.states, context.read_layers) == ([], [], set())
                     step += 1
@@ -128,8 +118,8 @@ def test_a_head_that_was_refused_loads_once_it_is_whole(pair: Pair) -> None:
             with pytest.raises(ModelError, match="incomplete"):
                 load_head(head_path, model, context)
         head_path.write_bytes(whole)
-        with closing(load_head(head_path, model, context)) as head:
-            drafting = head.open(64)
+        with closing(load_head(head_path, model, context)) as loaded:
+            drafting = loaded.open(64)
             context.truncate(0)
             assert (context.forward(PROMPT, 1) == expected).all()
             assert drafting.forward([*PROMPT, 5], 1).any()
