@@ -9,7 +9,7 @@ from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 from backends.base import CacheType, ModelError, Warping
 from backends.base.baseline_engine import Reply, timed_reply
 from backends.llamacpp import library
-from backends.llamacpp.model_facts import GGML_TYPES
+from backends.llamacpp.library import GGML_TYPES
 
 
 class LlamaBaseline:

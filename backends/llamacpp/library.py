@@ -13,9 +13,16 @@ from pathlib import Path
 import llama_cpp
 from llama_cpp import llama_cpp as api
 
-from backends.base import UsageError
+from backends.base import CacheType, UsageError
 from backends.hardware.host import Gpu, processor_name
 from backends.hardware.nvidia import LIBRARIES_VARIABLE
+
+GGML_TYPES = {
+    CacheType.F16: api.GGML_TYPE_F16,
+    CacheType.Q8_0: api.GGML_TYPE_Q8_0,
+    CacheType.Q4_0: api.GGML_TYPE_Q4_0,
+}
+"""Types of KV cache as the engine numbers them."""
 
 _WARN = 3
 _ERROR = 4

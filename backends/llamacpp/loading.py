@@ -16,8 +16,7 @@ from backends.hardware.host import physical_cores
 from backends.llamacpp import library
 from backends.llamacpp.file_checks import broken_assertion, why_not_alone
 from backends.llamacpp.head_checks import predicts
-from backends.llamacpp.model import LlamaModel
-from backends.llamacpp.model_facts import rollback
+from backends.llamacpp.model import LlamaModel, rollback
 from backends.llamacpp.tokenizer import LlamaTokenizer
 from backends.streaming.streamed_weights import StreamedWeights
 

@@ -1,8 +1,10 @@
 """Models loaded by llama.cpp."""
 
+import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 from llama_cpp import llama_cpp as api
 
@@ -10,6 +12,7 @@ from backends.base import (
     NO_COPIES,
     CacheType,
     Context,
+    ContextTooLargeError,
     ModelError,
     ModelInfo,
     OutOfMemoryError,
@@ -17,18 +20,12 @@ from backends.base import (
     SpecchatError,
     UsageError,
 )
-from backends.files.gguf_header import GgufHeader, Tensor
+from backends.files.attention import attention_of, refusal, rollback_of, state_bytes, usual_depth
+from backends.files.gguf_header import GgufHeader, Tensor, read_per_token
 from backends.hardware.host import available_memory
 from backends.llamacpp import library
-from backends.llamacpp import library as gpu_devices
 from backends.llamacpp.context import MAX_LOGITS, LlamaContext
-from backends.llamacpp.model_facts import (
-    GGML_TYPES,
-    ContextSizes,
-    describe,
-    held,
-    is_against_cache_type,
-)
+from backends.llamacpp.library import GGML_TYPES
 from backends.llamacpp.pass_callbacks import ChosenExperts
 from backends.llamacpp.running_state import RunningState
 from backends.llamacpp.tokenizer import LlamaTokenizer
@@ -40,6 +37,64 @@ _CHECKPOINTS_SHARE = 16
 _NO_ROOM = "keeps a running state, and there is no memory for copies of it to go back to"
 _ONE_LINE = "keeps a running state, which cannot follow several branches"
 _SMALL_MODEL_BYTES = 1 << 30
+
+
+_FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ContextSizes:
+    """Sizes of a model's contexts, in bytes but for these.
+
+    state_bytes: of one copy of its running state, 0 without one. usual_depth: copies beside the
+    present one, where memory is not short. activations: numbers of a token that a pass holds at
+    once, at most.
+    """
+
+    kv_bytes_per_token: int
+    state_bytes: int
+    usual_depth: int
+    activations: int
+    n_vocab: int
+
+    @classmethod
+    def of(
+        cls,
+        header: GgufHeader,
+        tensors: Sequence[Tensor],
+        cache_type: CacheType,
+        n_vocab: int,
+    ) -> Self:
+        """Sizes of a loaded model; tensors: of all its parts."""
+        width, wide = header.integer("embedding_length"), header.integer("feed_forward_length")
+        return cls(
+            round(attention_of(header).numbers_per_token * cache_type.number_bytes),
+            state_bytes(header),
+            usual_depth(header, sum(tensor.stored_bytes for tensor in tensors)),
+            4 * width + 3 * wide,
+            n_vocab,
+        )
+
+    def spare(self, n_ctx: int, n_chunk: int, n_logits: int, free: int) -> int:
+        """Bytes left of the free ones beside a context, for copies of a running state.
+
+        A context takes its cache, logits and the activations of a pass. Logits are computed in one
+        buffer and kept in another. At 512 tokens, llama.cpp took 25 MiB beside the cache of the
+        bundled model with passes of 256 tokens (31 counted here), and 42 of a 1.1B body with 512
+        (59 counted).
+
+        n_chunk, n_logits: most tokens and rows of logits of a pass.
+
+        Raises:
+            ContextTooLargeError: the context does not fit.
+        """
+        numbers = 2 * n_logits * self.n_vocab + n_chunk * self.activations
+        beside = _FLOAT_BYTES * numbers + self.state_bytes
+        needed = n_ctx * self.kv_bytes_per_token + beside
+        if needed > free:
+            fitting = (free - beside) // max(self.kv_bytes_per_token, 1)
+            raise ContextTooLargeError(n_ctx, needed, free, fitting)
+        return free - needed
 
 
 class LlamaModel:
@@ -61,36 +116,62 @@ class LlamaModel:
         is_beside: bool = False,
         has_own_head: bool = False,
     ) -> None:
-        """Take over loaded weights.
+        """Take over loaded weights; tensors: of all parts of the file.
 
-        is_beside: those that are streamed are another model's too. has_own_head: as the property.
+        offloaded: whether layers may be on a GPU. weights: that are read from disk in part.
+        is_beside: whether they are another model's too. has_own_head: whether its own next-token
+        layers are loaded.
         """
         self.has_own_head = has_own_head
-        """Whether its own next-token layers are loaded."""
+        self.is_offloaded = offloaded
+        self.streamed_weights = weights
         self._pointer: api.llama_model_p | None = pointer
-        self._weights = weights
         self._is_beside = is_beside
         self._contexts: set[LlamaContext] = set()
-        self._offloaded = offloaded
         self._cache_type = cache_type
         template = api.llama_model_chat_template(pointer, None)
         self.tokenizer = LlamaTokenizer(
             pointer, template.decode(errors="replace") if template else None
         )
-        self.info = describe(
-            pointer,
-            path,
-            header,
-            tensors,
+        self._sizes = ContextSizes.of(header, tensors, cache_type, self.tokenizer.n_vocab)
+        share, kind = header.expert_share, rollback(pointer, header.architecture)
+        all_layers = header.integer("block_count")  # with those that predict ahead
+        is_split = offloaded and gpu_layers is not None and gpu_layers <= all_layers
+        self.info = ModelInfo(
+            path=path,
+            name=path.stem,
+            architecture=header.architecture,
+            quantization=_quantization(pointer),
+            parameters=api.llama_model_n_params(pointer),
+            weight_bytes=api.llama_model_size(pointer),
+            bytes_read_per_token=read_per_token(header, tensors),
             n_vocab=self.tokenizer.n_vocab,
+            n_layers=api.llama_model_n_layer(pointer),
+            context_limit=api.llama_model_n_ctx_train(pointer),
+            active_experts=header.integer("expert_used_count"),
+            expert_share=share if share < 1.0 else 0.0,
+            rollback=kind,
+            rollback_refusal="" if kind is Rollback.ANY else refusal(header.architecture),
+            backend="llamacpp",
+            engine=library.build(),
+            device=library.device(gpu_layers),
             threads=threads,
-            device=gpu_devices.device(gpu_layers),
-            gpu_layers=gpu_layers if offloaded else None,
             variant=variant,
-            weights=weights,
+            gpu_layers=gpu_layers if is_split else None,
             cache_type=cache_type,
         )
-        self._sizes = ContextSizes.of(header, tensors, cache_type, self.tokenizer.n_vocab)
+        self._tell_of_weights()
+
+    def _tell_of_weights(self) -> None:
+        if (weights := self.streamed_weights) is not None:
+            self.info = replace(
+                self.info,
+                locked_bytes=weights.locked_bytes,
+                streamed_bytes_per_token=weights.read_bytes_per_token(
+                    self.info.expert_share or 1.0
+                ),
+                lock_refusal=weights.refusal,
+            )
 
     @property
     def pointer(self) -> api.llama_model_p:
@@ -99,18 +180,8 @@ class LlamaModel:
         return self._pointer
 
     @property
-    def is_offloaded(self) -> bool:
-        """Whether layers may be on a GPU."""
-        return self._offloaded
-
-    @property
-    def streamed_weights(self) -> StreamedWeights | None:
-        """Weights that are read from disk in part; None for a model in memory."""
-        return self._weights
-
-    @property
     def shortage(self) -> str:
-        return self._weights.shortage if self._weights else ""
+        return self.streamed_weights.shortage if self.streamed_weights else ""
 
     def open(self, n_ctx: int, *, drafts: bool = True) -> Context:
         """Open an empty context.
@@ -119,8 +190,7 @@ class LlamaModel:
             OutOfMemoryError: its cache does not fit in free memory.
             UsageError: the engine has no such cache.
         """
-        assert self._pointer is not None, "the model is closed"
-        info = self.info
+        info, model = self.info, self.pointer
         info.check_context(n_ctx)
         n_chunk = self._chunk_size(n_ctx)
         depth = self._depth(n_ctx, n_chunk)
@@ -134,15 +204,17 @@ class LlamaModel:
         parameters.type_k = parameters.type_v = GGML_TYPES[self._cache_type]
         parameters.n_threads = parameters.n_threads_batch = info.threads
         parameters.no_perf = True
-        choices = self._choices()
+        weights, choices = self.streamed_weights, None
+        if weights is not None and weights.reads_experts:
+            choices = ChosenExperts.of(info.active_experts, weights.choose)
         if choices is not None:
             parameters.cb_eval = choices.callback
         parameters.n_rs_seq = depth if drafts else 0
         library.forget_log()
-        pointer = api.llama_init_from_model(self._pointer, parameters)
+        pointer = api.llama_init_from_model(model, parameters)
         while pointer is None and parameters.n_rs_seq:  # a GPU reports a shortage only now
             parameters.n_rs_seq //= 2
-            pointer = api.llama_init_from_model(self._pointer, parameters)
+            pointer = api.llama_init_from_model(model, parameters)
         if pointer is None:
             raise self._open_error(n_ctx)
         memory = api.llama_get_memory(pointer)
@@ -169,10 +241,10 @@ class LlamaModel:
             draft_refusal=_draft_refusal(info, state, drafts=drafts),
             tree_refusal="" if state is None else _ONE_LINE,
             on_close=self._contexts.discard,
-            weights=self._weights,
+            weights=weights,
             choices=choices,
-            has_window=api.llama_model_n_swa(self._pointer) > 0,
-            is_on_processor=not self._offloaded,
+            has_window=api.llama_model_n_swa(model) > 0,
+            is_on_processor=not self.is_offloaded,
         )
         self._contexts.add(context)
         return context
@@ -180,25 +252,18 @@ class LlamaModel:
     def _open_error(self, n_ctx: int) -> SpecchatError:
         """Error for a context that llama.cpp did not open, with the engine's reason."""
         reason = library.last_reason()
-        if is_against_cache_type(reason):
+        # A block size that does not divide the heads, or flash attention that a model lacks.
+        if "cache type" in reason or "V cache" in reason:
             what = f"{self.info.name} cannot run with --kv {self._cache_type}"
             return UsageError(what, reason.partition(": ")[2], "Use --kv f16.")
         what = f"cannot open a context of {n_ctx:,} tokens"
         return OutOfMemoryError(what, reason, "Use a smaller --ctx.")
 
-    def _choices(self) -> ChosenExperts | None:
-        """Tells streamed weights which experts a pass chooses; None if none are read from disk."""
-        weights = self._weights
-        if weights is None or not weights.reads_experts:
-            return None
-        return ChosenExperts.of(self.info.active_experts, weights.choose)
-
     def hold(self, lock_bytes: int) -> None:
         """Lock up to so many bytes of streamed weights from now on. Not during a pass."""
-        weights = self._weights
-        assert weights is not None, "the model is in memory"
-        weights.hold(lock_bytes)
-        self.info = replace(self.info, **held(weights, self.info.expert_share))
+        assert self.streamed_weights is not None, "the model is in memory"
+        self.streamed_weights.hold(lock_bytes)
+        self._tell_of_weights()
 
     def _chunk_size(self, n_ctx: int) -> int:
         """Tokens of a prefill pass: few for slow models, so that stopping is quick.
@@ -207,9 +272,9 @@ class LlamaModel:
 
         It depends on the model, never on timing, so that a prompt is always split alike.
         """
-        if self._weights is not None:
-            return min(self._weights.chunk, n_ctx)
-        small = self._offloaded or self.info.weight_bytes < _SMALL_MODEL_BYTES
+        if self.streamed_weights is not None:
+            return min(self.streamed_weights.chunk, n_ctx)
+        small = self.is_offloaded or self.info.weight_bytes < _SMALL_MODEL_BYTES
         return min(256 if small else 64, n_ctx)
 
     def _depth(self, n_ctx: int, n_chunk: int) -> int:
@@ -220,7 +285,7 @@ class LlamaModel:
         """
         sizes = self._sizes
         depth = min(sizes.usual_depth, max(n_chunk - 2, 0))  # else the engine aborts
-        if self._offloaded:
+        if self.is_offloaded:
             return depth
         n_logits = min(MAX_LOGITS, n_chunk)
         spare = sizes.spare(n_ctx, n_chunk, n_logits, available_memory())
@@ -231,16 +296,15 @@ class LlamaModel:
             return
         for context in list(self._contexts):
             context.close()
-        if self._weights is not None:
-            self._weights.settle()
+        weights = self.streamed_weights
+        if weights is not None:
+            weights.settle()
         api.llama_model_free(self._pointer)
         self._pointer = None
-        if self._weights is None:
-            return
-        if self._is_beside:
-            self._weights.follow()  # without what this model had mapped
-        else:
-            self._weights.close()
+        if weights is not None and self._is_beside:
+            weights.follow()  # without what this model had mapped
+        elif weights is not None:
+            weights.close()
 
 
 def _draft_refusal(info: ModelInfo, state: RunningState | None, *, drafts: bool) -> str:
@@ -249,3 +313,18 @@ def _draft_refusal(info: ModelInfo, state: RunningState | None, *, drafts: bool)
     if info.rollback is Rollback.NONE:
         return info.rollback_refusal
     return _NO_ROOM if drafts else NO_COPIES
+
+
+def rollback(pointer: api.llama_model_p, architecture: str) -> Rollback:
+    """How far contexts of a model can forget their last tokens."""
+    has_state = api.llama_model_is_recurrent(pointer) or api.llama_model_is_hybrid(pointer)
+    return rollback_of(architecture, has_state=has_state)
+
+
+def _quantization(pointer: api.llama_model_p) -> str:
+    """Quantization, such as Q4_1, from a description such as 'llama 135M Q4_1'."""
+    buffer = bytes(256)
+    size = api.llama_model_desc(pointer, buffer, len(buffer))
+    words = buffer[: max(size, 0)].decode(errors="replace")
+    match = re.search(r"\b(?:I?Q\d\w*|B?F16|F32|MXFP4\w*|TQ\d\w*|NVFP4)\b", words)
+    return match.group() if match else words

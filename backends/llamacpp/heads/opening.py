@@ -26,7 +26,7 @@ from backends.llamacpp.heads.rows import (
     keep_layer_inputs,
     layer_inputs,
 )
-from backends.llamacpp.model_facts import GGML_TYPES
+from backends.llamacpp.library import GGML_TYPES
 
 if TYPE_CHECKING:
     import ctypes
