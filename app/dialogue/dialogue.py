@@ -6,10 +6,10 @@ from pathlib import Path
 from app.chat.attachments import Attachment, with_pastes, without_files
 from app.chat.conversation import Conversation
 from app.dialogue.saver import Saver
-from app.dialogue.tree import ASSISTANT, USER, Queued, Tree, Turn, full_text, merge, path_to
+from app.dialogue.tree import ASSISTANT, USER, Tree, Turn, full_text, merge, path_to
 from app.history import History, HistoryError
 from app.history.export import write_export
-from app.history.records import title_of
+from app.history.records import Queued, title_of
 from app.settings.answering import restored, stored
 from app.settings.catalogue import Value
 from backends.base import UsageError
@@ -21,14 +21,14 @@ Attachments = tuple[Attachment, ...]
 class Dialogue:
     """One chat. A failed save does not stop it: what could not be saved is saved later.
 
-    own: settings of this chat alone. queue: questions that wait; read only. fault: why the last
-    save failed, empty if it succeeded. dropped: how many of the first turns no longer fit the
-    model's context.
+    own: settings of this chat alone. default_system: of new chats. queue: questions that wait; read
+    only. fault: why the last save failed, empty if it succeeded. dropped: how many of the first
+    turns no longer fit the model's context.
     """
 
-    def __init__(self, history: History | None, defaults_system: str = "", model: str = "") -> None:
+    def __init__(self, history: History | None, default_system: str = "", model: str = "") -> None:
         self.history = history
-        self.system = self._defaults_system = defaults_system
+        self.system = self.default_system = default_system
         self.model = model
         self.own: dict[str, Value] = {}
         self.queue: list[Queued] = []
@@ -40,25 +40,19 @@ class Dialogue:
         """Answers that this window writes."""
         self._sending: Queued | None = None
         """The question taken from the queue last, until it stands in the tree."""
-        self._saver = Saver(history, self._tree, self.queue) if history is not None else None
-        if self._saver is not None:
-            self._saver.put_fact("model", model)
-            self._saver.put_fact("system", defaults_system)
+        self._saver = Saver(history, self._tree, self.queue)
+        self._saver.put_fact("model", model)
+        self._saver.put_fact("system", default_system)
 
     @property
     def chat(self) -> int | None:
         """The chat's number in the history, None while it is not saved."""
-        return self._saver.chat if self._saver is not None else None
+        return self._saver.chat
 
     @property
     def turns(self) -> list[Turn]:
         """The path shown, first question first; read only."""
         return self._tree.path
-
-    @property
-    def default_system(self) -> str:
-        """System prompt of new chats."""
-        return self._defaults_system
 
     def is_same_chat(self, other: "Dialogue") -> bool:
         """Whether both are the same chat, which may have been opened twice."""
@@ -121,9 +115,8 @@ class Dialogue:
             self._growing.add(turn)
         else:
             self._growing.discard(turn)
-        if self._saver is not None:
-            self._saver.put(turn)
-            self._write()
+        self._saver.put(turn)
+        self._write()
 
     def withdraw(self, turn: Turn) -> None:
         """Remove a question without an answer, or an answer without text; any other stays.
@@ -135,15 +128,13 @@ class Dialogue:
         self.dropped = 0
         self._growing.difference_update((turn, *turn.children))
         self._tree.remove(turn)
-        if self._saver is not None:
-            self._saver.withdraw(turn)
-            self._saver.put_shown(turn.parent)
-            self._write()
+        self._saver.withdraw(turn)
+        self._saver.put_shown(turn.parent)
+        self._write()
 
     def _put_shown(self, turns: list[Turn]) -> None:
-        if self._saver is not None:
-            for turn in turns:
-                self._saver.put_shown(turn.parent)
+        for turn in turns:
+            self._saver.put_shown(turn.parent)
 
     # The queue
 
@@ -155,7 +146,7 @@ class Dialogue:
     def take_back(self) -> Queued | None:
         """Remove and return the last question; it stays saved until the next save or refresh."""
         question = self.queue.pop() if self.queue else None
-        if question is not None and self._saver is not None:
+        if question is not None:
             self._saver.unqueue(question)
         return question
 
@@ -166,7 +157,7 @@ class Dialogue:
         return self._sending
 
     def _leave_queue(self) -> None:
-        if self._sending is not None and self._saver is not None:
+        if self._sending is not None:
             self._saver.unqueue(self._sending)
         self._sending = None
 
@@ -194,17 +185,12 @@ class Dialogue:
             self._save_fact("model", name)
 
     def _save_fact(self, name: str, value: str) -> None:
-        if self._saver is not None:
-            self._saver.put_fact(name, value)
-            self._write()
-
-    def use_default_system(self, text: str) -> None:
-        """Give new chats another system prompt."""
-        self._defaults_system = text
+        self._saver.put_fact(name, value)
+        self._write()
 
     def fresh(self) -> "Dialogue":
         """A new chat with the default system prompt and settings."""
-        return Dialogue(self.history, self._defaults_system, self.model)
+        return Dialogue(self.history, self.default_system, self.model)
 
     # The history
 
@@ -214,12 +200,12 @@ class Dialogue:
         Raises:
             HistoryError: it cannot be read.
         """
-        if self.history is None or self._saver is None:
+        if self.history is None:
             raise HistoryError(f"cannot open chat {chat}", "chats are not saved")
         self.history.chat(chat)
         self.history.has_changed()
         self._saver.chat = chat
-        self._take_over(self.history, self._saver)
+        self._take_over(self.history)
 
     def refresh(self) -> bool:
         """Take over what other windows wrote to this chat; returns whether anything changed.
@@ -227,14 +213,14 @@ class Dialogue:
         What could not be saved before is saved now, if possible.
         """
         history, saver = self.history, self._saver
-        if history is None or saver is None:
+        if history is None:
             return False
         if saver.is_behind:
             self._write()
         try:
             grows = any(turn.is_growing and turn not in self._growing for turn in self.turns)
             is_due = history.has_changed() or grows or saver.is_outdated
-            return saver.chat is not None and is_due and self._take_over(history, saver)
+            return saver.chat is not None and is_due and self._take_over(history)
         except HistoryError as error:
             self.fault = error.why or error.what
             return False
@@ -245,17 +231,18 @@ class Dialogue:
         Raises:
             HistoryError: the chat is gone, or cannot be read.
         """
-        if self.history is not None and self._saver is not None and self.chat is not None:
+        if self.history is not None and self.chat is not None:
             self.history.chat(self.chat)
-            self._take_over(self.history, self._saver)
+            self._take_over(self.history)
 
-    def _take_over(self, history: History, saver: Saver) -> bool:
+    def _take_over(self, history: History) -> bool:
         """Bring the chat up to date; returns whether anything changed."""
+        saver = self._saver
         assert saver.chat is not None
         saver.is_outdated = False
         messages, first = history.messages(saver.chat), history.first_shown(saver.chat)
         again = merge(
-            self._tree, messages, first, lambda turn: turn in self._growing or saver.holds(turn)
+            self._tree, messages, first, lambda turn: turn in self._growing or turn in saver.turns
         )
         for turn in again or ():
             saver.put(turn)
@@ -263,12 +250,13 @@ class Dialogue:
         if not facts:
             saver.forget()
             return again is not None
-        is_changed = self._take_over_facts(facts, saver)
-        is_changed = self._take_over_queue(history, saver) or is_changed
+        is_changed = self._take_over_facts(facts)
+        is_changed = self._take_over_queue(history.queue(saver.chat)) or is_changed
         return again is not None or is_changed
 
-    def _take_over_facts(self, saved: Mapping[str, str], saver: Saver) -> bool:
-        fresh = {name: value for name, value in saved.items() if not saver.has_changed(name)}
+    def _take_over_facts(self, saved: Mapping[str, str]) -> bool:
+        saver = self._saver
+        fresh = {name: value for name, value in saved.items() if name not in saver.changed}
         before = dict(saver.facts)
         saver.facts.update(fresh)
         if saver.facts == before:
@@ -277,23 +265,15 @@ class Dialogue:
         self.system, self.own = saver.facts["system"], restored(saver.facts["settings"])
         return True
 
-    def _take_over_queue(self, history: History, saver: Saver) -> bool:
-        assert saver.chat is not None
+    def _take_over_queue(self, saved: Sequence[Queued]) -> bool:
         sending = self._sending.number if self._sending is not None else None
         before = list(self.queue)
-        self.queue[:] = [
-            *(
-                Queued(one.text, one.attachments, one.number)
-                for one in history.queue(saver.chat)
-                if one.number != sending and not saver.is_leaving(one.number)
-            ),
-            *(question for question in before if question.number is None),
-        ]
+        gone = {sending, *self._saver.unqueued}
+        still = [one for one in saved if one.number not in gone]
+        self.queue[:] = [*still, *(question for question in before if question.number is None)]
         return self.queue != before
 
     def _write(self) -> None:
-        if self._saver is None:
-            return
         try:
             self._saver.write()
             self.fault = ""

@@ -6,7 +6,8 @@ from app.ahead.expected import Expected
 from app.chat.attachments import Attachment, in_full
 from app.chat.conversation import Conversation
 from app.dialogue.dialogue import Dialogue
-from app.dialogue.tree import USER, Queued, Turn
+from app.dialogue.tree import USER, Turn
+from app.history.records import Queued
 from backends.chat.message import Message
 
 _MOST_CHARACTERS = 2_000_000

@@ -146,18 +146,6 @@ class Tree:
             turn.parent.shown = turn
 
 
-@dataclass(frozen=True, slots=True)
-class Queued:
-    """A question to be sent once those before it are answered.
-
-    number: in the history, None if it is not saved.
-    """
-
-    text: str
-    attachments: tuple[Attachment, ...] = ()
-    number: int | None = None
-
-
 def merge(
     tree: Tree, messages: Sequence[Saved], first: int, is_own: Callable[[Turn], bool]
 ) -> list[Turn] | None:

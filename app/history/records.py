@@ -54,7 +54,7 @@ class HistoryError(SpecchatError):
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """A conversation. created and updated are in seconds since 1970."""
+    """A conversation. created, updated: in seconds since 1970."""
 
     number: int
     title: str
@@ -111,12 +111,12 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
-class SavedQuestion:
-    """A question of a chat's queue."""
+class Queued:
+    """A question to be sent once those before it are answered. number: None if it is not saved."""
 
-    number: int
     text: str
     attachments: tuple[Attachment, ...] = ()
+    number: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

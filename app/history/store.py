@@ -12,8 +12,8 @@ from app.history.records import (
     Chat,
     HistoryError,
     Preview,
+    Queued,
     Saved,
-    SavedQuestion,
     Version,
     as_number,
     as_text,
@@ -164,19 +164,12 @@ class History:
 
     def rename(self, chat: int, title: str) -> None:
         """Change the title of a chat; an empty one stands for its first question shown."""
-        self._run("UPDATE chats SET title = ? WHERE number = ?", (title, chat))
+        self.set_fact(chat, "title", title)
 
-    def set_system(self, chat: int, system: str) -> None:
-        """Change the system message."""
-        self._run("UPDATE chats SET system = ? WHERE number = ?", (system, chat))
-
-    def set_model(self, chat: int, model: str) -> None:
-        """Change the name of the model that answers."""
-        self._run("UPDATE chats SET model = ? WHERE number = ?", (model, chat))
-
-    def set_settings(self, chat: int, settings: str) -> None:
-        """Store the settings of this chat only, a JSON object."""
-        self._run("UPDATE chats SET settings = ? WHERE number = ?", (settings, chat))
+    def set_fact(self, chat: int, name: str, value: str) -> None:
+        """Change one of the facts of a chat."""
+        assert name in _FACTS
+        self._run(f"UPDATE chats SET {name} = ? WHERE number = ?", (value, chat))
 
     def remove(self, chat: int) -> None:
         """Remove a chat, which can be restored for a day."""
@@ -321,11 +314,11 @@ class History:
         sql = "INSERT INTO queue (chat, text, attachments) VALUES (?, ?, ?)"
         return self._run(sql, (chat, text, as_json(attachments))).lastrowid or 0
 
-    def queue(self, chat: int) -> list[SavedQuestion]:
+    def queue(self, chat: int) -> list[Queued]:
         """Questions that wait to be sent in a chat, the first one first."""
         sql = "SELECT number, text, attachments FROM queue WHERE chat = ? ORDER BY number"
         return [
-            SavedQuestion(number, as_text(text), from_json(as_text(attachments)))
+            Queued(as_text(text), from_json(as_text(attachments)), number)
             for number, text, attachments in self._rows(sql, (chat,))
         ]
 

@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
-from app.dialogue.tree import Queued
+from app.history.records import Queued
 from app.printable import one_line, printable
 from app.settings.catalogue import Value
 from app.tui.widgets import FoldedLine, typed_app

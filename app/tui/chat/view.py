@@ -17,12 +17,12 @@ from app.chat.attachments import Attachment
 from app.chat.conversation import Conversation, ReplyOptions
 from app.dialogue.changes import Change, Changes
 from app.dialogue.dialogue import Dialogue
-from app.dialogue.tree import ASSISTANT, USER, Queued, Turn, path_to
+from app.dialogue.tree import ASSISTANT, USER, Turn, path_to
 from app.engine.answer import Answer, Request, Stage
 from app.engine.engine import Engine
 from app.engine.status import Phase
 from app.history import HistoryError
-from app.history.records import title_of
+from app.history.records import Queued, title_of
 from app.printable import one_line
 from app.settings.answering import Answering
 from app.tui.chat.lines import WARNING, Card, InstructionsLine, QueueView

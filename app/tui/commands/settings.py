@@ -98,7 +98,7 @@ class AppSettings:
     def use_defaults(self, answering: Answering, system: str) -> None:
         """Start new chats with these settings."""
         self.view.defaults = answering
-        self.view.dialogue.use_default_system(system)
+        self.view.dialogue.default_system = system
 
     def show_chat_settings(self) -> None:
         """Show that settings of the chat have changed."""

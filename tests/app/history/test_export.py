@@ -42,7 +42,7 @@ def test_a_chat_without_messages(history: History) -> None:
 def test_a_model_that_is_not_known_leaves_no_comma(history: History) -> None:
     number = history.create("")
     assert "," not in as_markdown(history.chat(number), [])
-    history.set_model(number, "demo")
+    history.set_fact(number, "model", "demo")
     assert as_markdown(history.chat(number), []).endswith(", demo\n")
 
 

@@ -165,7 +165,7 @@ def test_a_file_of_version_1_is_brought_to_the_present(path: Path) -> None:
             assert (chat.title, chat.system, chat.messages) == ("Whales", "be brief", 1)
             assert history.facts(chat.number)["settings"] == "{}"
     with closing(History.open(path)) as history:
-        history.set_settings(1, '{"top_k": 3}')
+        history.set_fact(1, "settings", '{"top_k": 3}')
         history.add(1, "assistant", "they are big")
         assert history.facts(1)["settings"] == '{"top_k": 3}'
         assert history.facts(history.create("demo"))["settings"] == "{}"
@@ -174,5 +174,5 @@ def test_a_file_of_version_1_is_brought_to_the_present(path: Path) -> None:
 
 def test_two_programs_may_bring_it_to_the_present(path: Path) -> None:
     with closing(History.open(path)) as first, closing(History.open(path)) as second:
-        second.set_settings(1, '{"seed": 1}')
+        second.set_fact(1, "settings", '{"seed": 1}')
         assert first.facts(1)["settings"] == '{"seed": 1}'

@@ -14,7 +14,7 @@ import pytest
 
 from app.chat.attachments import Attachment, AttachmentKind
 from app.history import History, HistoryError
-from app.history.records import Preview, SavedQuestion, own_writer
+from app.history.records import Preview, Queued, own_writer
 
 _WRITER = """
 import sys
@@ -152,8 +152,8 @@ def test_the_queue_stays(history: History, path: Path) -> None:
     second = history.enqueue(chat, "two")
     with closing(History.open(path)) as again:
         assert again.queue(chat) == [
-            SavedQuestion(first, "one", (attachment,)),
-            SavedQuestion(second, "two"),
+            Queued("one", (attachment,), first),
+            Queued("two", number=second),
         ]
         assert again.queue(other) == []
     history.unqueue(second)
