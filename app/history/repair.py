@@ -338,8 +338,8 @@ def _write(fresh: Path, recovered: _Rows, wait_seconds: float) -> None:
         pass
     messages = _messages(recovered)
     chats = {number: _chat(row) for number, row in recovered["chats"].items()}
-    queue = _columns(recovered["queue"], as_number, as_text, as_text)
-    for chat in sorted({*messages, *(number for _, number, *_ in queue)} - chats.keys()):
+    queued = {as_number(row.values[1]) for row in recovered["queue"].values()}
+    for chat in sorted({*messages, *queued} - chats.keys()):
         chats[chat] = _missing_chat(chat, messages.get(chat, []))
     with closing(sqlite3.connect(fresh, isolation_level=None)) as connection:
         prepare(connection, wait_seconds)
@@ -350,15 +350,14 @@ def _write(fresh: Path, recovered: _Rows, wait_seconds: float) -> None:
             _insert(connection, "messages", [_message_columns(chat, one) for one in rows])
         attachments = _columns(recovered["attachments"], as_number, as_text, as_text, as_text)
         _insert(connection, "attachments", attachments)
+        queue = _columns(recovered["queue"], as_number, as_text, as_text)
         _insert(connection, "queue", queue)
         for statement in (*_SHOW_NEWEST.split(";"), UNNAMED):
             connection.execute(statement)
         connection.execute("COMMIT")
 
 
-def _insert(
-    connection: sqlite3.Connection, table: str, rows: Sequence[tuple[object, ...]]
-) -> None:
+def _insert(connection: sqlite3.Connection, table: str, rows: Sequence[tuple[object, ...]]) -> None:
     if rows:
         places = ", ".join("?" * len(rows[0]))
         connection.executemany(f"INSERT INTO {table} VALUES ({places})", rows)
