@@ -1,5 +1,6 @@
 """The next request, as far as it is known before it comes."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.chat.conversation import Conversation
@@ -31,34 +32,6 @@ class Expected:
         return is_same and last.content.startswith(text.rstrip())
 
 
-class Expectation:
-    """What is expected at present: any thread tells it, the engine's thread follows."""
-
-    def __init__(self) -> None:
-        self.latest: Expected | None = None
-        self.followed: Expected | None = None
-        """What the engine reads: that of which a pass may run, whatever was told since."""
-        self.voidings = 0
-        """How often what was expected became void: whoever told it before tells it again."""
-
-    def tell(self, expected: Expected | None) -> None:
-        """Replace what is expected, None for nothing."""
-        self.latest = expected
-
-    def void(self) -> None:
-        """Expect nothing, as an answer has changed what there is to expect."""
-        self.latest = None
-        self.voidings += 1
-
-    def led_to(self, conversation: Conversation) -> bool:
-        """Whether what was read last is very likely the beginning of a conversation's prompt.
-
-        Also if something else is expected meanwhile, or nothing, as the request is on its way.
-        """
-        followed = self.followed
-        return followed is not None and followed.leads_to(conversation)
-
-
 @dataclass(frozen=True, slots=True)
 class AheadState:
     """Progress of reading ahead, for any thread.
@@ -70,6 +43,40 @@ class AheadState:
     read: int
     total: int
     paused: str = ""
+
+
+class Expectation:
+    """What is expected at present: any thread tells it, the engine's thread follows.
+
+    latest: what was told last, None for nothing. followed: what the engine reads, that of which a
+    pass may run, whatever was told since. version: how often what was expected became void; whoever
+    told it before tells it again. may_read: why nothing may be read now, "" if it may. most_waste:
+    processor seconds per message after which nothing that is typed is read until it is sent.
+    """
+
+    def __init__(
+        self,
+        may_read: Callable[[], str],
+        most_waste: Callable[[], float],
+        publish: Callable[[AheadState | None], None],
+    ) -> None:
+        self.latest: Expected | None = None
+        self.followed: Expected | None = None
+        self.version = 0
+        self.may_read, self.most_waste, self.publish = may_read, most_waste, publish
+
+    def void(self) -> None:
+        """Expect nothing, as an answer has changed what there is to expect."""
+        self.latest = None
+        self.version += 1
+
+    def led_to(self, conversation: Conversation) -> bool:
+        """Whether what was read last is very likely the beginning of a conversation's prompt.
+
+        Also if something else is expected meanwhile, or nothing, as the request is on its way.
+        """
+        followed = self.followed
+        return followed is not None and followed.leads_to(conversation)
 
 
 _SENTENCE_ENDS = frozenset(".?!…。？！")  # noqa: RUF001 - as other scripts write them

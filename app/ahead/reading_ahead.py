@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from app.ahead.certain_tokens import BegunPrompt, CertainTokens
 from app.ahead.expected import AheadState, Expectation, Expected, pause_before
@@ -61,20 +60,6 @@ _ENOUGH_WASTED = "enough of this message was read in vain"
 _NOTHING = BegunPrompt()
 
 
-@dataclass(frozen=True, slots=True)
-class AheadPorts:
-    """What reading ahead is told, and where it reports.
-
-    may_read: why nothing may be read now, "" if it may. most_waste: processor seconds per message
-    after which nothing that is typed is read until it is sent.
-    """
-
-    expectation: Expectation
-    may_read: Callable[[], str]
-    most_waste: Callable[[], float]
-    publish: Callable[[AheadState | None], None]
-
-
 class ReadingAhead:
     """Idle work that reads what is expected, as far as it is certain, in short pieces.
 
@@ -84,14 +69,14 @@ class ReadingAhead:
 
     def __init__(
         self,
-        ports: AheadPorts,
+        expectation: Expectation,
         context: TargetContext,
         certain: CertainTokens,
         reader: PieceReader,
         keeper: StateKeeper,
         paths: Paths,
     ) -> None:
-        self._ports = ports
+        self._expectation = expectation
         self._context = context
         self._certain = certain
         self._reader = reader
@@ -122,7 +107,7 @@ class ReadingAhead:
     def due_in(self, idle: float) -> float | None:
         """Seconds until more can be read; None if there is nothing to read."""
         del idle  # what counts is the time since the last key
-        latest, now = self._ports.expectation.latest, time.monotonic()
+        latest, now = self._expectation.latest, time.monotonic()
         is_known = latest is self._seen
         if self._failures >= _MOST_FAILURES or (is_known and self._failure):
             return None
@@ -150,7 +135,7 @@ class ReadingAhead:
 
     def _is_refused(self, now: float) -> bool:
         """Ask whether nothing may be read now, and tell why."""
-        reason = self._ports.may_read()
+        reason = self._expectation.may_read()
         if reason:
             self._look_again_at = now + _LOOK_AGAIN_SECONDS
             self._tell(reason)
@@ -170,14 +155,14 @@ class ReadingAhead:
 
     def _advance(self, is_wanted: Callable[[], bool]) -> bool:
         """Do the next part of the work; False if nothing can be done now."""
-        latest = self._ports.expectation.latest
+        latest = self._expectation.latest
         if latest is not None and self._is_refused(time.monotonic()):
             return False
         self._look_again_at = 0.0
         if latest is not self._seen:
             self._examine(latest)
         if latest is None:
-            self._ports.publish(None)
+            self._expectation.publish(None)
             return False
         if self._begun.tokens and self._prepared != self._begun.messages:
             self._prepare()
@@ -226,7 +211,7 @@ class ReadingAhead:
     def _examine(self, latest: Expected | None) -> None:
         """Find out what is certain of what is expected now."""
         self._seen, self._done, self._failure = latest, -1, ""
-        self._ports.expectation.followed = latest
+        self._expectation.followed = latest
         self._begun = self._certain.of(latest) if latest is not None else _NOTHING
         if self._begun.tokens and self._prepared not in (None, self._begun.messages):
             # What is wasted on other chats does not count against this message.
@@ -248,7 +233,7 @@ class ReadingAhead:
         """Tokens to read of those that have rested, and why it is not all of them."""
         tokens, untyped = self._begun.tokens, self._begun.untyped
         reason = ""
-        if length > untyped and self._reader.wasted >= self._ports.most_waste():
+        if length > untyped and self._reader.wasted >= self._expectation.most_waste():
             length, reason = untyped, _ENOUGH_WASTED
         return tokens[: min(length, self._context.n_ctx - 1)], reason
 
@@ -262,7 +247,7 @@ class ReadingAhead:
     def _tell(self, paused: str) -> None:
         """Publish how much of the prompt is ready, and why no more is read."""
         read = common_prefix(self._context.tokens, self._begun.tokens)
-        self._ports.publish(AheadState(read, self._begun.total, paused))
+        self._expectation.publish(AheadState(read, self._begun.total, paused))
 
     def hand_over(self, prompt: Sequence[int]) -> int:
         """Prepare the context for a reply; returns how many tokens of its prompt were read ahead.
@@ -282,9 +267,9 @@ class ReadingAhead:
 
     def expect_nothing(self) -> None:
         """Forget what is expected, until something is again."""
-        self._ports.expectation.void()
+        self._expectation.void()
         self._forget()
-        self._ports.publish(None)
+        self._expectation.publish(None)
 
     def close(self) -> None:
         """Keep the account of what was read for a message that was not sent."""

@@ -11,14 +11,12 @@ from app.chat.conversation import USUAL, Conversation, Infill, RawText, ReplyOpt
 from app.engine.reply import START, Piece, Reply
 from backends.chat.message import Tool
 from backends.chat.reply_form import PLAIN
-from decoding.events import Event, FinishReason, Prefill, Step, TokenLogprob
+from decoding.events import Event, FinishReason, Prefill, Step
 from decoding.sampling.settings import SamplingSettings
 
 if TYPE_CHECKING:
     from app.engine.metrics import ReplyMetrics
-    from app.engine.session import Session
     from backends.base import SpecchatError
-    from backends.chat.chat_template import Prompt
 
 
 class Stage(StrEnum):
@@ -78,17 +76,15 @@ class Answer:
         """What the reply may be made of, known once its prompt is read."""
         self.metrics: ReplyMetrics | None = None
         self.error: SpecchatError | None = None
-        self._reply: Reply | None = None
-        self.prepared: tuple[Session, Prompt] | None = None
-        """Its prompt where that was built, and the session it was built for; the engine's thread
-        alone reads it."""
+        self.reply: Reply | None = None
+        """What the engine's thread goes on to fill; None before its prompt is known."""
         self._taken = START
         self._claim = Lock()
         """Acquired once and never released: by the engine's thread when its turn comes, or by
         whoever stops it before that. The one who has it finishes the answer."""
         self._stop = Flag()
         self._done = Flag()
-        self._on_change: Callable[[], None] = _ignore
+        self._on_change: Callable[[], None] | None = None
 
     def listen(self, on_change: Callable[[], None]) -> None:
         """Have a function called on the engine's thread after each event and at the end.
@@ -107,7 +103,7 @@ class Answer:
         """
         self._stop.set()
         if self.claim():
-            self._end()
+            self.finish()
 
     def claim(self) -> bool:
         """Become the one who finishes it; False if another thread is."""
@@ -130,43 +126,24 @@ class Answer:
     @property
     def text(self) -> str:
         """Text of the reply so far."""
-        return self._reply.text if self._reply else ""
-
-    @property
-    def reply(self) -> Reply | None:
-        """The reply, which the engine's thread goes on to fill; None before its prompt is known."""
-        return self._reply
+        return self.reply.text if self.reply else ""
 
     def take_pieces(self) -> list[Piece]:
         """Text added since the last call, one piece for equal neighbours; for one reader."""
-        if self._reply is None:
+        if self.reply is None:
             return []
-        added, self._taken = self._reply.pieces_after(self._taken)
+        added, self._taken = self.reply.pieces_after(self._taken)
         return added
 
     @property
     def token_ids(self) -> tuple[int, ...]:
-        """Tokens of the reply so far."""
-        return tuple(self._reply.token_ids) if self._reply else ()
-
-    @property
-    def whole_token_ids(self) -> tuple[int, ...]:
         """Tokens of the whole answer so far, with those of the beginning that it continues."""
-        return (*self._reply.begun, *self._reply.token_ids) if self._reply else self.request.begun
-
-    @property
-    def logprobs(self) -> tuple[TokenLogprob, ...]:
-        """Log probabilities of the tokens so far, if they were asked for."""
-        return tuple(self._reply.logprobs) if self._reply else ()
+        return (*self.reply.begun, *self.reply.token_ids) if self.reply else self.request.begun
 
     @property
     def finish_reason(self) -> FinishReason | None:
         """Why generation ended; None while it runs, and after an error."""
-        return self._reply.finish_reason if self._reply else None
-
-    def begin(self, reply: Reply) -> None:
-        """Publish a reply that is about to be generated."""
-        self._reply = reply
+        return self.reply.finish_reason if self.reply else None
 
     def on_event(self, event: Event) -> None:
         """Follow the progress of the reply."""
@@ -174,18 +151,12 @@ class Answer:
             self.read = (event.done, event.total)
         elif isinstance(event, Step):
             self.stage = Stage.ANSWERING
-        self._on_change()
+        if self._on_change is not None:
+            self._on_change()
 
     def finish(self) -> None:
-        """Mark it as done; for the engine's thread, if it has claimed it."""
-        self.prepared = None
-        self._end()
-
-    def _end(self) -> None:
+        """Mark it as done; for the one who has claimed it."""
         self.stage = Stage.DONE
         self._done.set()
-        self._on_change()
-
-
-def _ignore() -> None:
-    """What is done where nobody listens."""
+        if self._on_change is not None:
+            self._on_change()

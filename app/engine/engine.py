@@ -8,14 +8,15 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING
 
-from app.ahead.expected import AheadState, Expectation, Expected
+from app.ahead.expected import Expectation, Expected
 from app.engine.answer import Answer, Request, Stage
-from app.engine.jobs import IdleTime, Job, JobQueue, in_turn
-from app.engine.prompt_builder import Preparations, TokenCounts
+from app.engine.jobs import JobQueue
+from app.engine.prompt_builder import PromptBuilder
 from app.engine.reply import Reply, new_reply
 from app.engine.status import Loaded, Phase, Status, crash_report
 from app.loading.session_options import SessionOptions
@@ -68,12 +69,10 @@ class Engine:
         self.options: SessionOptions = options
         self.paths = paths
         self._open = open_session
-        self._may_read = may_read
-        self._most_waste = most_waste
-        self._expectation = Expectation()
+        publish = partial(self._publish_if_new, "ahead")
+        self._expectation = Expectation(may_read, most_waste, publish)
         self._status = Status(Phase.LOADING, "starting")
-        self._jobs = JobQueue()
-        self._idle_time = IdleTime(self._jobs, report=self._publish_error)
+        self._jobs = JobQueue(report=self._publish_error)
         self._free_at = 0.0
         """When the last job ended, by time.perf_counter()."""
         self._active: ActiveSession | None = None
@@ -85,8 +84,7 @@ class Engine:
         self._unfinished: set[Answer] = set()
         """The current answer, and those that wait for their turn."""
         self._loading_stopped = Event()
-        self._counts = TokenCounts()
-        self._preparations = Preparations()
+        self._prompts = PromptBuilder()
         return_large_blocks()  # before a second thread exists, which would get its own arena
         self._thread = Thread(target=self._run, name="engine", daemon=True)
 
@@ -114,9 +112,8 @@ class Engine:
         answer.asked_at = time.perf_counter()
         self._unfinished.add(answer)
         is_begun = self._expectation.led_to(answer.request.conversation)
-        self._jobs.put(
-            lambda: self._answer(answer), lambda: answer.is_stopped if is_begun else True
-        )
+        is_urgent = (lambda: answer.is_stopped) if is_begun else True
+        self._jobs.put(lambda: self._answer(answer), is_urgent=is_urgent)
 
     @property
     def is_answering(self) -> bool:
@@ -134,15 +131,15 @@ class Engine:
 
         To be called at every change: how long text has to rest before it is read is decided here.
         It is read while no job waits. An answer makes it void, when it begins and when it ends,
-        which voidings counts.
+        which expectation_version counts.
         """
-        self._expectation.tell(expected)
-        self._idle_time.disturb()
+        self._expectation.latest = expected
+        self._jobs.disturb()
 
     @property
-    def voidings(self) -> int:
+    def expectation_version(self) -> int:
         """How often what was expected became void."""
-        return self._expectation.voidings
+        return self._expectation.version
 
     def has_loaded(self, path: Path) -> bool:
         """Whether the model in use is that of a file or folder, as it is now."""
@@ -180,18 +177,30 @@ class Engine:
 
     def count(self, text: str) -> Future[int]:
         """Number of tokens of a text, counted between two steps."""
-        future = self._counts.ask(text)
-        self._jobs.put(self._count, in_turn)
-        return future
+        return self._build(text)
 
     def prepare(self, answer: Answer) -> Future[int]:
         """Build the prompt of an answer before its turn, between two steps.
 
         The future has the number of its tokens, or the error that will end the answer.
         """
-        future = self._preparations.ask(answer)
-        self._jobs.put(lambda: self._prepare(future), in_turn)
+        return self._build(answer)
+
+    def _build(self, wanted: Answer | str) -> Future[int]:
+        future = self._prompts.ask(wanted)
+
+        def job() -> None:
+            if self._active is not None:
+                self._prompts.work(future, self._active.session)
+            else:
+                self._prompts.fail(future, self._no_model())
+
+        self._jobs.put(job, is_urgent=False)
         return future
+
+    def _no_model(self) -> SpecchatError:
+        """Why there is no model."""
+        return self._status.error or ModelError("no model is loaded")
 
     def drafters(self) -> "Ranking | None":
         """Drafters for the loaded model with what is known of them; takes a moment on any thread.
@@ -232,7 +241,7 @@ class Engine:
         """Request other drafters from the next step on; an unusable spec changes nothing."""
         with self._draft_lock:
             self._draft = spec
-        self._jobs.put(lambda: self._follow_draft(is_asked=True), in_turn)
+        self._jobs.put(lambda: self._follow_draft(is_asked=True), is_urgent=False)
 
     def close(self, seconds: float) -> bool:
         """Stop all answers, free everything and end the thread; False after a timeout."""
@@ -256,7 +265,7 @@ class Engine:
     def _run_next(self) -> bool:
         """Run the next job, and idle work before it comes; False at the end."""
         try:
-            job = self._next_job()
+            job = self._jobs.next(self._active.idle_work if self._active else ())
             if job is None:
                 return False
             try:
@@ -269,9 +278,6 @@ class Engine:
             self._publish_error(error)
         return True
 
-    def _next_job(self) -> Job:
-        return self._idle_time.next_job(self._active.idle_work if self._active else ())
-
     def _reported(self, error: Exception) -> SpecchatError:
         return error if isinstance(error, SpecchatError) else crash_report(error, self.paths)
 
@@ -282,13 +288,9 @@ class Engine:
     def _publish_text(self, text: str) -> None:
         self._status = replace(self._status, text=text)
 
-    def _publish_program(self, program: str) -> None:
-        if program != self._status.program:
-            self._status = replace(self._status, program=program)
-
-    def _publish_ahead(self, ahead: AheadState | None) -> None:
-        if ahead != self._status.ahead:
-            self._status = replace(self._status, ahead=ahead)
+    def _publish_if_new(self, name: str, value: object) -> None:
+        if value != getattr(self._status, name):
+            self._status = replace(self._status, **{name: value})
 
     def _publish_ready(self, session: "Session") -> None:
         loaded = Loaded.of(session)
@@ -303,7 +305,6 @@ class Engine:
         self._loading_stopped.clear()
         self._status = Status(Phase.LOADING, "loading")
         self._close_session()
-        from app.ahead.reading_ahead import AheadPorts
         from app.engine.idle_tasks import ActiveSession
         from app.engine.session_opening import open_session
 
@@ -316,8 +317,8 @@ class Engine:
                 raise PassStoppedError
         except PassStoppedError as stopped:
             raise LoadingStoppedError from stopped
-        ports = AheadPorts(self._expectation, self._may_read, self._most_waste, self._publish_ahead)
-        self._active = ActiveSession.of(session, ports)
+        self._prompts.forget()
+        self._active = ActiveSession.of(session, self._expectation)
         self._publish_ready(session)
         # Found once, by a look at each token: 35 to 55 ms, for which the first answer would wait.
         _ = session.model.tokenizer.end_tokens
@@ -348,18 +349,6 @@ class Engine:
                 with contextlib.suppress(SpecchatError):
                     self._load()
             raise
-
-    def _count(self) -> None:
-        if self._active is not None:
-            self._counts.count_all(self._active.session.model.tokenizer)
-
-    def _prepare(self, wanted: Future[int]) -> None:
-        """Build one prompt; those asked later wait for what was asked between."""
-        if self._active is None:
-            error = self._status.error or ModelError("no model is loaded")
-            self._preparations.fail(wanted, error)
-        else:
-            self._preparations.build(wanted, self._active.session)
 
     def _follow_draft(self, *, is_asked: bool = False) -> None:
         """Build the requested drafters; if that fails, keep the present ones.
@@ -399,11 +388,10 @@ class Engine:
         """Fill an answer, unless it was stopped before its turn; an error ends it."""
         if not answer.claim():
             self._unfinished.discard(answer)
-            answer.prepared = None
             self._expect_nothing()
             return
         self._current = answer
-        self._publish_program(answer.request.program)
+        self._publish_if_new("program", answer.request.program)
         try:
             if not answer.is_stopped:
                 self._fill(answer)
@@ -415,7 +403,7 @@ class Engine:
                 self._expect_nothing()
             finally:
                 self._current = None
-                self._publish_program("")
+                self._publish_if_new("program", "")
                 self._unfinished.discard(answer)
                 answer.finish()
             if self._active is not None:
@@ -423,17 +411,17 @@ class Engine:
 
     def _expect_nothing(self) -> None:
         """Forget what was expected before an answer, which would take back what it left."""
-        self._expectation.void()
         if self._active is not None:
             self._active.reading.expect_nothing()
+        else:
+            self._expectation.void()
 
     def _fill(self, answer: Answer) -> None:
         from app.engine.metrics import reply_metrics
-        from app.engine.prompt_builder import prompt_for
 
         active, request = self._active, answer.request
         if active is None:
-            raise self._status.error or ModelError("no model is loaded")
+            raise self._no_model()
         session = active.session
         active.files.check_whole()
         answer.model = session.reference.name
@@ -444,11 +432,11 @@ class Engine:
             self._redraft(session, request.draft, is_asked=True)
         session.drafting.compare(request.draft is not None)
         answer.stage = Stage.READING
-        prompt = prompt_for(session, answer)
+        prompt = self._prompts.prompt(answer, session)
         answer.note = "; ".join(filter(None, [prompt.note, active.indexing.news()]))
         reply = new_reply(max(answer.asked_at, self._free_at))
         loaded = session.plain_replies.replies, session.drafting
-        answer.begin(reply)
+        answer.reply = reply
         try:
             reply.ahead_tokens = active.reading.hand_over(prompt.tokens)
             self._stream(session, answer, prompt, reply)
@@ -479,7 +467,6 @@ class Engine:
                 if now - published >= _PUBLISH_SECONDS:
                     published = now
                     answer.metrics = reply_metrics(session, reply, is_final=False)
-                    self._counts.count_beside(session.model.tokenizer)
-                    self._preparations.build_beside(session)
+                    self._prompts.work_beside(session)
                     if request.draft is None:
                         self._follow_draft()

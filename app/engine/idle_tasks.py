@@ -10,8 +10,9 @@ from typing import Self
 import numpy as np
 
 from app.ahead.certain_tokens import CertainTokens
+from app.ahead.expected import Expectation
 from app.ahead.piece_reader import PieceReader
-from app.ahead.reading_ahead import AheadPorts, ReadingAhead
+from app.ahead.reading_ahead import ReadingAhead
 from app.chat.attachments import in_full
 from app.drafting.drafter_building import open_corpus
 from app.engine.jobs import IdleWork
@@ -245,7 +246,7 @@ class ActiveSession:
     files: LoadedFiles
 
     @classmethod
-    def of(cls, session: Session, ports: AheadPorts) -> Self:
+    def of(cls, session: Session, expectation: Expectation) -> Self:
         """Take over a session; it is closed if that fails.
 
         Raises:
@@ -253,13 +254,19 @@ class ActiveSession:
         """
         with ExitStack() as stack:
             stack.callback(session.close)
-            states = SavedStates(session.paths.saved_states)
-            kept = KeptStates(memory_bound(session.paths))
-            keeper = StateKeeper(session.model.info, session.context, states, kept)
-            files = LoadedFiles.of(session.model.info.path)
-            reading = _reading(session, keeper, ports)
-            calibrating = Calibrating(session, ports.may_read)
-            active = cls(session, reading, keeper, Indexing.of(session), calibrating, files)
+            context, paths = session.context, session.paths
+            states, kept = SavedStates(paths.saved_states), KeptStates(memory_bound(paths))
+            keeper = StateKeeper(session.model.info, context, states, kept)
+            reader = PieceReader(context, lambda: session.drafting.controller)
+            certain = CertainTokens(session.template, context.n_ctx)
+            active = cls(
+                session,
+                ReadingAhead(expectation, context, certain, reader, keeper, paths),
+                keeper,
+                Indexing.of(session),
+                Calibrating(session, expectation.may_read),
+                LoadedFiles.of(session.model.info.path),
+            )
             stack.pop_all()
         return active
 
@@ -279,10 +286,3 @@ class ActiveSession:
         with ExitStack() as stack:  # each, whatever the others raise
             for part in (self.session, self.keeper, self.indexing, self.reading):
                 stack.callback(part.close)
-
-
-def _reading(session: Session, keeper: StateKeeper, ports: AheadPorts) -> ReadingAhead:
-    context = session.context
-    reader = PieceReader(context, lambda: session.drafting.controller)
-    certain = CertainTokens(session.template, context.n_ctx)
-    return ReadingAhead(ports, context, certain, reader, keeper, session.paths)

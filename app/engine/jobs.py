@@ -13,61 +13,6 @@ Job = Callable[[], None] | None
 """A unit of work for the engine's thread, None to end it."""
 
 
-IsUrgent = Callable[[], bool]
-
-
-def at_once() -> bool:
-    """Urgency of a job that somebody waits for."""
-    return True
-
-
-def in_turn() -> bool:
-    """Urgency of a job that may wait until a pass is over."""
-    return False
-
-
-class JobQueue:
-    """Jobs in turn: any thread puts them, one takes them, which other events may wake too."""
-
-    def __init__(self) -> None:
-        self._jobs: deque[tuple[Job, IsUrgent]] = deque()
-        self._changed = Condition()
-        self._is_woken = False
-
-    def put(self, job: Job, is_urgent: IsUrgent = at_once) -> None:
-        """Add a job; is_urgent: whether a pass that runs meanwhile shall be dropped for it."""
-        with self._changed:
-            self._jobs.append((job, is_urgent))
-            self._changed.notify()
-
-    def wake(self) -> None:
-        """Let the thread that waits for a job look for other work."""
-        with self._changed:
-            self._is_woken = True
-            self._changed.notify()
-
-    def is_empty(self) -> bool:
-        """Whether no job waits."""
-        return not self._jobs
-
-    def is_urgent(self) -> bool:
-        """Whether a job waits for which a pass shall be dropped; any thread may ask."""
-        with self._changed:
-            waiting = list(self._jobs)
-        return any(is_urgent() for _, is_urgent in waiting)
-
-    def wait(self, seconds: float | None) -> None:
-        """Wait for a job or a wake, at most so many seconds; None for as long as it takes."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._jobs or self._is_woken, seconds)
-            self._is_woken = False
-
-    def take(self) -> Job:
-        """The next job; there must be one."""
-        with self._changed:
-            return self._jobs.popleft()[0]
-
-
 class IdleWork(Protocol):
     """Work for idle time."""
 
@@ -83,47 +28,70 @@ class IdleWork(Protocol):
         ...
 
 
-class IdleTime:
-    """Schedules idle work: a waiting job comes before all of it, the most urgent work first.
+class JobQueue:
+    """Jobs in turn: any thread puts them, one takes them and does idle work meanwhile.
 
-    Work that fails is told to report and set aside until the next job: it would fail on and on.
+    A waiting job comes before all idle work, and of that the most urgent first. Work that fails is
+    told to report and set aside until the next job: it would fail on and on.
     """
 
     def __init__(
         self,
-        jobs: JobQueue,
         clock: Callable[[], float] = time.monotonic,
         report: Callable[[Exception], None] = lambda _: None,
     ) -> None:
-        self._jobs = jobs
+        self._jobs: deque[tuple[Job, bool | Callable[[], bool]]] = deque()
+        self._changed = Condition()
+        self._is_woken = False
         self._clock = clock
         self._report = report
         self._aside: set[int] = set()
         """Places of the works that failed since the last job."""
-        self._since = clock()
+        self._idle_since = clock()
+
+    def put(self, job: Job, *, is_urgent: bool | Callable[[], bool] = True) -> None:
+        """Add a job; is_urgent: whether a pass that runs meanwhile shall be dropped for it."""
+        with self._changed:
+            self._jobs.append((job, is_urgent))
+            self._changed.notify()
 
     def disturb(self) -> None:
         """Note that the user does something: work that waits for silence waits on. Any thread."""
-        self._since = self._clock()
-        self._jobs.wake()
+        self._idle_since = self._clock()
+        with self._changed:
+            self._is_woken = True
+            self._changed.notify()
 
-    def next_job(self, works: Sequence[IdleWork]) -> Job:
+    def is_urgent(self) -> bool:
+        """Whether a job waits for which a pass shall be dropped; any thread may ask."""
+        with self._changed:
+            waiting = [is_urgent for _, is_urgent in self._jobs]
+        return any(one() if callable(one) else one for one in waiting)
+
+    def next(self, works: Sequence[IdleWork] = ()) -> Job:
         """The next job; until one comes, idle work is done. works: the most urgent first."""
-        self._since = self._clock()
-        while self._jobs.is_empty():
+        self._idle_since = self._clock()
+        while not self._jobs:
             due = self._due(works)
             ready = next((place for place, seconds in due if seconds <= 0.0), None)
             if ready is None:
-                self._jobs.wait(min((seconds for _, seconds in due), default=None))
+                self._wait(min((seconds for _, seconds in due), default=None))
             else:
-                with self._watching(ready), stopping_passes(self._jobs.is_urgent):
+                with self._watching(ready), stopping_passes(self.is_urgent):
                     works[ready].run(lambda above=works[:ready]: self._is_wanted(above))
         self._aside.clear()
-        return self._jobs.take()
+        with self._changed:
+            return self._jobs.popleft()[0]
+
+    def _wait(self, seconds: float | None) -> None:
+        """Wait for a job or a disturbance, at most so many seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._jobs or self._is_woken, seconds)
+            self._is_woken = False
 
     def _due(self, works: Sequence[IdleWork]) -> list[tuple[int, float]]:
         """Seconds until each of the works that has something to do, by its place."""
-        idle = self._clock() - self._since
+        idle = self._clock() - self._idle_since
         due: list[tuple[int, float]] = []
         for place, work in enumerate(works):
             if place not in self._aside:
@@ -143,5 +111,4 @@ class IdleTime:
 
     def _is_wanted(self, above: Sequence[IdleWork]) -> bool:
         """Whether neither a job waits nor one of the works that are more urgent."""
-        is_free = all(seconds > 0.0 for _, seconds in self._due(above))
-        return self._jobs.is_empty() and is_free
+        return all(seconds > 0.0 for _, seconds in self._due(above)) and not self._jobs

@@ -4,103 +4,118 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from app.chat.conversation import Infill, RawText
 from app.engine.answer import Answer, Request
-from app.engine.session import Session
-from backends.base import PromptTooLargeError, PromptTooLongError, Tokenizer
-from backends.chat.chat_template import Prompt
+from backends.base import PromptTooLargeError, PromptTooLongError
+
+if TYPE_CHECKING:
+    from app.engine.session import Session
+    from backends.chat.chat_template import Prompt
+
+CountTokens = Callable[[str], Future[int]]
+"""Counts the tokens of a text in the background."""
 
 _SHARE = 0.02
-"""Most of another answer's time that it may take, as counting tokens may."""
-
-
-class Preparations:
-    """Answers whose prompts are wanted early: any thread may `ask`, the engine's thread builds.
-
-    A prompt that is too long, or a grammar that cannot be used, is so known at once, whatever is
-    answered meanwhile.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._waiting: deque[tuple[Answer, Future[int]]] = deque()
-        self._clock = clock
-        self._next_at = float("-inf")
-        """When an answer may be delayed by another prompt."""
-
-    def ask(self, answer: Answer) -> Future[int]:
-        """Request the prompt of an answer; the number of its tokens, or why it cannot be built."""
-        future: Future[int] = Future()
-        self._waiting.append((answer, future))
-        return future
-
-    def build(self, wanted: Future[int], session: "Session") -> None:
-        """Build one prompt, unless that was done beside an answer; those asked later wait."""
-        if (answer := self._taken(wanted)) is not None:
-            _build(answer, wanted, session)
-
-    def build_beside(self, session: "Session") -> None:
-        """Build prompts beside an answer, as long as that takes little of its time.
-
-        A grammar is not looked at while that would read the whole vocabulary first: up to a second,
-        in which the answer would stand still. Its own turn tells whether it can be used.
-        """
-        while self._waiting and (began := self._clock()) >= self._next_at:
-            answer, future = self._waiting.popleft()
-            _build(answer, future, session, is_quick=True)
-            ended = self._clock()
-            self._next_at = ended + (ended - began) / _SHARE
-
-    def fail(self, wanted: Future[int], error: Exception) -> None:
-        """Tell that a prompt cannot be built."""
-        if self._taken(wanted) is not None and wanted.set_running_or_notify_cancel():
-            wanted.set_exception(error)
-
-    def _taken(self, wanted: Future[int]) -> Answer | None:
-        """The answer whose prompt is wanted, which waits no longer; None if it did not."""
-        for place, (answer, future) in enumerate(self._waiting):
-            if future is wanted:
-                del self._waiting[place]
-                return answer
-        return None
-
-
-def _build(
-    answer: Answer, future: Future[int], session: "Session", *, is_quick: bool = False
-) -> None:
-
-    if not future.set_running_or_notify_cancel():
-        return
-    request = answer.request
-    try:
-        prompt = prompt_for(session, answer)
-        if not is_quick or request.options.grammar is None or session.has_grammar_vocabulary:
-            session.check(prompt, request.settings, request.options)
-        future.set_result(len(prompt.tokens))
-    except Exception as error:
-        future.set_exception(error)
-
+"""Most of an answer's time that it may take."""
 
 _MOST_PER_TOKEN = 16
 """Characters for each token of the context that are still turned into tokens; a guess, not
 measured. Prose has 4 or 5; only long runs of spaces could have as many and fit after all."""
 
 
-def prompt_for(session: Session, answer: Answer) -> Prompt:
-    """The prompt of an answer, which is built once for one session.
+class PromptBuilder:
+    """Texts to count and prompts to build: any thread may ask, the engine's thread does it.
 
-    Raises:
-        UsageError: as of prompt_of.
+    A prompt that is too long, or a grammar that cannot be used, is so known at once, whatever is
+    answered meanwhile.
     """
-    if answer.prepared is not None and answer.prepared[0] is session:
-        return answer.prepared[1]
-    prompt, answer.dropped = prompt_of(session, answer.request)
-    answer.form = prompt.form
-    answer.prepared = session, prompt
-    return prompt
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._waiting: deque[tuple[Answer | str, Future[int]]] = deque()
+        self._built: WeakKeyDictionary[Answer, Prompt] = WeakKeyDictionary()
+        self._clock = clock
+        self._next_at = float("-inf")
+        """When an answer may be delayed again."""
+
+    def ask(self, wanted: Answer | str) -> Future[int]:
+        """Request the number of tokens of a text, or of the prompt of an answer.
+
+        The future has an error if the prompt cannot be built.
+        """
+        future: Future[int] = Future()
+        self._waiting.append((wanted, future))
+        return future
+
+    def prompt(self, answer: Answer, session: "Session") -> "Prompt":
+        """The prompt of an answer, which is built once.
+
+        Raises:
+            UsageError: as of prompt_of.
+        """
+        prompt = self._built.get(answer)
+        if prompt is None:
+            prompt, answer.dropped = prompt_of(session, answer.request)
+            answer.form = prompt.form
+            self._built[answer] = prompt
+        return prompt
+
+    def forget(self) -> None:
+        """Forget what was built, as another model takes over."""
+        self._built.clear()
+
+    def work(self, future: Future[int], session: "Session") -> None:
+        """Build one prompt, unless that was done, and count all texts; later prompts wait."""
+        for item in list(self._waiting):
+            if item[1] is future or isinstance(item[0], str):
+                self._waiting.remove(item)
+                self._do(*item, session)
+
+    def work_beside(self, session: "Session") -> None:
+        """Do what waits beside an answer, as long as that takes little of its time.
+
+        A grammar is not looked at while that would read the whole vocabulary first: up to a second,
+        in which the answer would stand still. Its own turn tells whether it can be used.
+        """
+        while self._waiting and (began := self._clock()) >= self._next_at:
+            self._do(*self._waiting.popleft(), session, is_quick=True)
+            ended = self._clock()
+            self._next_at = ended + (ended - began) / _SHARE
+
+    def fail(self, future: Future[int], error: Exception) -> None:
+        """Tell that a prompt cannot be built; a text is counted later."""
+        for item in list(self._waiting):
+            if item[1] is future and not isinstance(item[0], str):
+                self._waiting.remove(item)
+                if future.set_running_or_notify_cancel():
+                    future.set_exception(error)
+
+    def _do(
+        self,
+        wanted: Answer | str,
+        future: Future[int],
+        session: "Session",
+        *,
+        is_quick: bool = False,
+    ) -> None:
+        if not future.set_running_or_notify_cancel():
+            return
+        if isinstance(wanted, str):
+            future.set_result(len(session.model.tokenizer.encode(wanted, special=False)))
+            return
+        request = wanted.request
+        try:
+            prompt = self.prompt(wanted, session)
+            if not is_quick or request.options.grammar is None or session.has_grammar_vocabulary:
+                session.check(prompt, request.settings, request.options)
+            future.set_result(len(prompt.tokens))
+        except Exception as error:
+            future.set_exception(error)
 
 
-def prompt_of(session: Session, request: Request) -> tuple[Prompt, int]:
+def prompt_of(session: "Session", request: Request) -> "tuple[Prompt, int]":
     """The prompt of a request, and how many of its oldest turns were left out.
 
     Raises:
@@ -109,17 +124,21 @@ def prompt_of(session: Session, request: Request) -> tuple[Prompt, int]:
             these may be left out.
         UsageError: the model was not trained to fill gaps.
     """
-    size, n_ctx = _least_size(request), session.context.n_ctx
+    size, n_ctx, text = _least_size(request), session.context.n_ctx, request.text
     if size > _MOST_PER_TOKEN * n_ctx:  # else others would wait for seconds while it is read
         raise PromptTooLargeError(size, n_ctx)
-    if request.text is None and request.may_drop:
-        prompt, dropped = session.prompt(request.conversation, request.tools)
-        return session.continued(prompt, request.partial, request.begun), dropped
-    text = request.text
-    prompt = _whole(session, request) if text is None else _of_text(session, text)
-    if len(prompt.tokens) >= session.context.n_ctx:
-        raise PromptTooLongError(len(prompt.tokens), session.context.n_ctx)
-    return prompt, 0
+    dropped = 0
+    if isinstance(text, Infill):
+        prompt = session.infill_prompt(text.before, text.after)
+    elif text is not None:
+        prompt = session.raw_prompt(text.text)
+    else:
+        may_drop = request.may_drop
+        prompt, dropped = session.prompt(request.conversation, request.tools, may_drop=may_drop)
+        prompt = session.continued(prompt, request.partial, request.begun)
+    if not (text is None and request.may_drop) and len(prompt.tokens) >= n_ctx:
+        raise PromptTooLongError(len(prompt.tokens), n_ctx)
+    return prompt, dropped
 
 
 def _least_size(request: Request) -> int:
@@ -134,53 +153,3 @@ def _least_size(request: Request) -> int:
     told = [conversation.system, request.partial, *(turn.content for turn in turns), *calls]
     tools = [text for tool in request.tools for text in (tool.description, tool.parameters)]
     return sum(map(len, [*told, *tools]))
-
-
-def _of_text(session: Session, text: RawText | Infill) -> Prompt:
-    if isinstance(text, RawText):
-        return session.raw_prompt(text.text)
-    return session.infill_prompt(text.before, text.after)
-
-
-def _whole(session: Session, request: Request) -> Prompt:
-    prompt = session.whole_prompt(request.conversation, request.tools)
-    return session.continued(prompt, request.partial, request.begun)
-
-
-CountTokens = Callable[[str], Future[int]]
-"""Counts the tokens of a text in the background."""
-
-"""Most of an answer's time that counting may take."""
-
-
-class TokenCounts:
-    """A queue of texts to count: any thread may `ask`, the engine's thread counts."""
-
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._waiting: deque[tuple[str, Future[int]]] = deque()
-        self._clock = clock
-        self._next_at = float("-inf")
-        """When an answer may be delayed by a count again."""
-
-    def ask(self, text: str) -> Future[int]:
-        """Request the number of tokens of a text."""
-        future: Future[int] = Future()
-        self._waiting.append((text, future))
-        return future
-
-    def count_all(self, tokenizer: Tokenizer) -> None:
-        """Count all queued texts."""
-        while self._waiting:
-            self._count_next(tokenizer)
-
-    def count_beside(self, tokenizer: Tokenizer) -> None:
-        """Count queued texts beside an answer, as long as they take little of its time."""
-        while self._waiting and (began := self._clock()) >= self._next_at:
-            self._count_next(tokenizer)
-            ended = self._clock()
-            self._next_at = ended + (ended - began) / _SHARE
-
-    def _count_next(self, tokenizer: Tokenizer) -> None:
-        text, future = self._waiting.popleft()
-        if future.set_running_or_notify_cancel():  # a cancelled one is not counted
-            future.set_result(len(tokenizer.encode(text, special=False)))

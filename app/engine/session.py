@@ -120,16 +120,22 @@ class Session:
         self._chat = chat
         self.drafting.leave_out(chat)
 
-    def prompt(self, conversation: Conversation, tools: Sequence[Tool] = ()) -> tuple[Prompt, int]:
+    def prompt(
+        self, conversation: Conversation, tools: Sequence[Tool] = (), *, may_drop: bool = True
+    ) -> tuple[Prompt, int]:
         """The prompt of a conversation, and how many of its oldest turns were left out.
 
-        tools: those that the model may call.
+        tools: those that the model may call. may_drop: whether any may be; if not, the prompt may
+        be too long.
 
         Raises:
             PromptTooLongError: the last turn does not fit even alone.
         """
         rendered = partial_of(self.template.urgent_prompt, tools=tools)
-        return conversation.fit(rendered, self.context.n_ctx)
+        if may_drop:
+            return conversation.fit(rendered, self.context.n_ctx)
+        head = [Message("system", conversation.system)] if conversation.system else []
+        return rendered([*head, *conversation.turns]), 0
 
     def continued(self, prompt: Prompt, partial: str, tokens: Sequence[int] = ()) -> Prompt:
         """A prompt with the beginning of its answer: its own tokens, if they spell it here."""
@@ -144,11 +150,6 @@ class Session:
         if not prompt.is_conversation:
             return None
         return (ChannelSpeller if prompt.form.channels else ThinkingSpeller)(self.model.tokenizer)
-
-    def whole_prompt(self, conversation: Conversation, tools: Sequence[Tool] = ()) -> Prompt:
-        """The prompt of a conversation with all its turns, however long."""
-        head = [Message("system", conversation.system)] if conversation.system else []
-        return self.template.urgent_prompt([*head, *conversation.turns], tools)
 
     def raw_prompt(self, text: str) -> Prompt:
         """The prompt of a text without the chat template."""

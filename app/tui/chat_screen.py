@@ -467,7 +467,7 @@ class ChatScreen(Screen[None]):
             self._told = None
         elif self.prompt.is_followed:  # else the text is about to be known
             expected = self._next_request.expected(view.dialogue, self._typed, view.edited)
-            told = expected, self._engine.voidings
+            told = expected, self._engine.expectation_version
             if told != self._told:
                 self._told = told
                 self._engine.expect(expected)

@@ -622,7 +622,7 @@ class ChatView(Vertical):
         """Save how an answer ended; from now on nothing is in progress."""
         self.pending = None
         turn = pending.turn
-        turn.ending, turn.tokens = pending.ending(), pending.answer.whole_token_ids
+        turn.ending, turn.tokens = pending.ending(), pending.answer.token_ids
         if loaded := self._engine.status.loaded:
             self.dialogue.set_model(loaded.name)
         pending.note_lossy()

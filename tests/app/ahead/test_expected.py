@@ -38,12 +38,12 @@ def test_another_chat_or_text_is_another_request(sent: Conversation) -> None:
 
 def test_what_is_read_leads_to_a_request_that_is_on_its_way() -> None:
     typed, sent = conversation(Message("user", "one ")), conversation(Message("user", "one two"))
-    expectation = Expectation()
+    expectation = Expectation(lambda: "", lambda: 0.0, lambda _: None)
     assert not expectation.led_to(sent)
-    expectation.tell(Expected(typed, 0.0, True))
+    expectation.latest = Expected(typed, 0.0, True)
     assert not expectation.led_to(sent)  # nothing of it is read yet
     expectation.followed = expectation.latest
-    expectation.tell(None)
+    expectation.latest = None
     assert expectation.latest is None
     assert expectation.led_to(sent)
 
@@ -51,9 +51,9 @@ def test_what_is_read_leads_to_a_request_that_is_on_its_way() -> None:
 def test_a_text_typed_since_does_not_lead_to_its_request_while_another_is_read() -> None:
     """The pass that runs is of the long text, which was cleared: it is to be dropped."""
     long, sent = conversation(Message("user", "many words")), conversation(Message("user", "why"))
-    expectation = Expectation()
-    expectation.tell(Expected(long, 0.0, True))
+    expectation = Expectation(lambda: "", lambda: 0.0, lambda _: None)
+    expectation.latest = Expected(long, 0.0, True)
     expectation.followed = expectation.latest
-    expectation.tell(Expected(sent, 0.0, True))
+    expectation.latest = Expected(sent, 0.0, True)
     assert not expectation.led_to(sent)
     assert expectation.led_to(long)

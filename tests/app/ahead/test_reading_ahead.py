@@ -9,7 +9,7 @@ import pytest
 from app.ahead.certain_tokens import BegunPrompt
 from app.ahead.expected import AheadState, Expectation, Expected
 from app.ahead.piece_reader import AheadTime
-from app.ahead.reading_ahead import AheadPorts, ReadingAhead
+from app.ahead.reading_ahead import ReadingAhead
 from app.chat.conversation import Conversation
 from app.paths import Paths
 from backends.chat.message import Message
@@ -28,8 +28,7 @@ class Bench:
     states: list[AheadState | None] = field(default_factory=list[AheadState | None])
 
     def __post_init__(self) -> None:
-        self.expectation = Expectation()
-        ports = AheadPorts(self.expectation, self.may_read, lambda: 60.0, self.states.append)
+        self.expectation = Expectation(self.may_read, lambda: 60.0, self.states.append)
         reader: Any = SimpleNamespace(
             wasted=0.0,
             read=lambda *_: False,
@@ -41,7 +40,7 @@ class Bench:
         context: Any = SimpleNamespace(tokens=[], length=0, n_ctx=4096)
         keeper: Any = SimpleNamespace(prepare=lambda _: False, answered=lambda: None)
         paths = Paths.of_this_user()
-        self.reading = ReadingAhead(ports, context, certain, reader, keeper, paths)
+        self.reading = ReadingAhead(self.expectation, context, certain, reader, keeper, paths)
 
     def may_read(self) -> str:
         self.asked += 1
@@ -59,7 +58,7 @@ class Bench:
 
     def type(self, text: str) -> None:
         turns = [Message("user", text)]
-        self.expectation.tell(Expected(Conversation("", turns), self.now, False))
+        self.expectation.latest = Expected(Conversation("", turns), self.now, False)
 
     def run(self) -> None:
         self.reading.run(lambda: True)
@@ -142,7 +141,7 @@ def test_what_is_wasted_on_other_chats_does_not_count_against_the_next_message(
 
 def test_a_reason_goes_with_what_was_expected(bench: Bench) -> None:
     refuse(bench)
-    bench.expectation.tell(None)
+    bench.expectation.latest = None
     assert bench.due_in() == 0.0
     bench.run()
     assert bench.states[-1] is None

@@ -145,7 +145,7 @@ def test_a_request_is_answered_between_two_passes(
     tiny_llama: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hurry(monkeypatch)
-    monkeypatch.setattr(module, "_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(module, "_MEASURE_AFTER_SECONDS", 0.0)
     begun, gate, rounds = Event(), Event(), list[int]()
     calibrate = calibration.calibrate
 

@@ -80,11 +80,14 @@ def test_log_probabilities_are_told_of_each_token_if_they_are_asked_for(start: S
     engine = start(ScriptedModel(WORDS))
     answer = engine.ask(replace(request(), options=ReplyOptions(top_logprobs=2)))
     text_of(answer)
-    assert [told.token for told in answer.logprobs] == list(answer.token_ids)
-    assert all(told.top[0] == (told.token, told.logprob) for told in answer.logprobs)
+    assert answer.reply is not None
+    told = answer.reply.logprobs
+    assert [one.token for one in told] == list(answer.token_ids)
+    assert all(one.top[0] == (one.token, one.logprob) for one in told)
     other = engine.ask(request())
     text_of(other)
-    assert other.logprobs == ()
+    assert other.reply is not None
+    assert other.reply.logprobs == []
 
 
 def test_a_bias_of_a_token_that_does_not_exist_is_told_and_the_next_answer_comes(

@@ -218,8 +218,8 @@ def test_an_answer_begins_with_the_piece_that_is_read_and_counts_from_its_reques
     assert answer.wait(30)
     assert answer.text == "".join(WORDS[:8])
     assert ahead_tokens(answer) == GROUP
-    assert answer._reply is not None
-    assert answer._reply.statistics.started_at == answer.asked_at
+    assert answer.reply is not None
+    assert answer.reply.statistics.started_at == answer.asked_at
 
 
 def test_what_an_answer_left_is_not_taken_back_by_what_was_expected_before(start: Start) -> None:

@@ -182,17 +182,17 @@ def test_counts_are_bounded_and_end_with_their_connections(serve: Serve) -> None
     gate = Event()
     server = serve(ScriptedModel(WORDS, gate=gate), limits=replace(QUICK, waiting=2))
     asked = request_bytes(HI, "/v1/messages/count_tokens")
-    preparations = server.served.engine._preparations
+    prompts = server.served.engine._prompts
     with connected(server) as answered:
         answered.sendall(request_bytes(STREAM))
         read_until(answered, BEAT)  # its pass waits, so that nothing is counted
         with ExitStack() as held:
             for _ in range(2):
                 held.enter_context(connected(server)).sendall(asked)
-            come_true(lambda: len(preparations._waiting) == 2)
+            come_true(lambda: len(prompts._waiting) == 2)
             refused = post(server, "/v1/messages/count_tokens", HI)
             assert (refused.status, refused.error["type"]) == (503, "overloaded_error")
-            wanted = [future for _, future in preparations._waiting]
+            wanted = [future for _, future in prompts._waiting]
         come_true(lambda: server.served.counting.taken == 0)
         assert all(future.cancelled() for future in wanted)
         gate.set()

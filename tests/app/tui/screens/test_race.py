@@ -60,7 +60,7 @@ def grow(answer: Answer, text: str, seconds: float, *, tokens: int = 0, accepted
     reply = new_reply()
     tokens = tokens or len(text.split())
     reply.text, reply.token_ids = text, list(range(tokens))
-    answer.begin(reply)
+    answer.reply = reply
     answer.stage = Stage.ANSWERING
     by_drafter = LIVE.by_drafter if accepted else {}
     answer.metrics = replace(

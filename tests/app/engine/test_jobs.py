@@ -6,7 +6,7 @@ from threading import Thread
 
 import pytest
 
-from app.engine.jobs import IdleTime, IdleWork, JobQueue, in_turn
+from app.engine.jobs import IdleWork, JobQueue
 from backends.base.pass_stop import pass_is_stopped
 
 
@@ -64,66 +64,65 @@ class Work:
 def job() -> None: ...
 
 
+def queue() -> tuple[JobQueue, Clock, list[str]]:
+    clock = Clock()
+    return JobQueue(clock), clock, []
+
+
 def test_a_waiting_job_comes_before_all_work() -> None:
-    clock, log, jobs = Clock(), list[str](), JobQueue()
-    idle = IdleTime(jobs, clock)
+    jobs, clock, log = queue()
     jobs.put(job)
-    assert idle.next_job([Work("read", log, clock, 3)]) is job
+    assert jobs.next([Work("read", log, clock, 3)]) is job
     assert log == []
 
 
 def test_work_ends_for_a_job_after_its_present_part_and_goes_on_later() -> None:
-    clock, log, jobs = Clock(), list[str](), JobQueue()
-    idle = IdleTime(jobs, clock)
+    jobs, clock, log = queue()
     work = Work("read", log, clock, 5, then={3: lambda: jobs.put(job)})
-    assert idle.next_job([work]) is job
+    assert jobs.next([work]) is job
     assert log == ["read"] * 2
     work.then = {0: lambda: jobs.put(None)}
-    assert idle.next_job([work]) is None
+    assert jobs.next([work]) is None
     assert log == ["read"] * 5
 
 
 def test_more_urgent_work_interrupts_and_comes_first() -> None:
-    clock, log, jobs = Clock(), list[str](), JobQueue()
-    idle = IdleTime(jobs, clock)
+    jobs, clock, log = queue()
     read = Work("read", log, clock, 2, after=3.0)
     index = Work("index", log, clock, 5, then={0: lambda: jobs.put(None)})
-    assert idle.next_job([read, index]) is None
+    assert jobs.next([read, index]) is None
     assert log == ["index"] * 3 + ["read"] * 2 + ["index"] * 2
 
 
 def test_work_that_waits_for_silence_waits_on_while_keys_are_pressed() -> None:
-    clock, log, jobs = Clock(), list[str](), JobQueue()
-    idle = IdleTime(jobs, clock)
-    read = Work("read", log, clock, 4, then={0: idle.disturb})
+    jobs, clock, log = queue()
+    read = Work("read", log, clock, 4, then={0: jobs.disturb})
     save = Work("save", log, clock, 1, after=4.0)
     third = Work("last", log, clock, 6, then={0: lambda: jobs.put(None)})
-    assert idle.next_job([read, save, third]) is None
+    assert jobs.next([read, save, third]) is None
     # Four seconds of reading would have been enough; a key began them anew.
     assert log == [*["read"] * 4, *["last"] * 4, "save", *["last"] * 2]
 
 
 def test_a_job_wakes_the_thread_that_waits_for_one() -> None:
     jobs = JobQueue()
-    idle = IdleTime(jobs)
     taken: list[object] = []
-    thread = Thread(target=lambda: taken.append(idle.next_job([])))
+    thread = Thread(target=lambda: taken.append(jobs.next([])))
     thread.start()
-    jobs.wake()
+    jobs.disturb()
     jobs.put(job)
     thread.join(30)
     assert taken == [job]
 
 
 def test_a_wake_lets_work_begin_that_was_not_due_before() -> None:
-    clock, log, jobs = Clock(), list[str](), JobQueue()
-    idle = IdleTime(jobs, clock)
+    jobs, clock, log = queue()
     work = Work("read", log, clock, 0, then={0: lambda: jobs.put(None)})
     taken: list[object] = []
-    thread = Thread(target=lambda: taken.append(idle.next_job([work])))
+    thread = Thread(target=lambda: taken.append(jobs.next([work])))
     thread.start()
     work.parts = 1
-    idle.disturb()
+    jobs.disturb()
     thread.join(30)
     assert log == ["read"]
     assert taken == [None]
@@ -135,41 +134,40 @@ def test_work_that_fails_is_told_once_and_set_aside_until_the_next_job(
     fails_at: str, place: int
 ) -> None:
     """Whatever fails, the other work is done meanwhile, and none is blamed for it."""
-    clock, log, jobs, told = Clock(), list[str](), JobQueue(), list[str]()
-    idle = IdleTime(jobs, clock, report=lambda error: told.append(str(error)))
+    clock, log, told = Clock(), list[str](), list[str]()
+    jobs = JobQueue(clock, report=lambda error: told.append(str(error)))
     # The last part waits long enough for one that fails again and again.
     last = Work("save", log, clock, 3, after=2.0, then={0: lambda: jobs.put(job)})
     works: list[IdleWork] = [Work("read", log, clock, 2), last]
     failing = Failing(fails_at)
     works.insert(place, failing)
-    assert idle.next_job(works) is job
+    assert jobs.next(works) is job
     assert sorted(log) == ["read"] * 2 + ["save"] * 3
     assert told == [fails_at]
     assert (failing.asked if fails_at == "due_in" else failing.runs) == 1
 
     jobs.put(job)
-    assert idle.next_job(works) is job
+    assert jobs.next(works) is job
     last.parts, last.after, last.then = 1, 0.0, {0: lambda: jobs.put(None)}
-    assert idle.next_job(works) is None
+    assert jobs.next(works) is None
     assert told == [fails_at] * 2
 
 
 def test_passes_are_stopped_only_for_jobs_that_cannot_wait_for_their_end() -> None:
-    clock, log, jobs = Clock(), list[str](), JobQueue()
-    idle = IdleTime(jobs, clock)
+    jobs, clock, log = queue()
     stopped: list[bool] = []
     urgent = [False]
 
     def put_each() -> None:
         stopped.append(pass_is_stopped())
-        jobs.put(job, in_turn)
+        jobs.put(job, is_urgent=False)
         stopped.append(pass_is_stopped())
-        jobs.put(job, lambda: urgent[0])
+        jobs.put(job, is_urgent=lambda: urgent[0])
         stopped.append(pass_is_stopped())
         urgent[0] = True
         stopped.append(pass_is_stopped())
 
     work = Work("read", log, clock, 2, then={1: put_each})
-    assert idle.next_job([work]) is job
+    assert jobs.next([work]) is job
     assert stopped == [False, False, False, True]
     assert log == ["read"]

@@ -1,0 +1,160 @@
+"""Prompts are built, and tokens counted, in turn, and beside an answer without delaying it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from app.chat.conversation import Conversation
+from app.chat.conversation import RawText
+from app.chat.conversation import ReplyOptions
+from app.engine.answer import Answer, Request
+from app.engine.prompt_builder import PromptBuilder, prompt_of
+from backends.base import PromptTooLargeError
+from backends.chat.message import Message
+from decoding.constraint.grammar import Grammar, GrammarKind
+from decoding.sampling.settings import SamplingSettings
+
+if TYPE_CHECKING:
+    from app.engine.session import Session
+
+GRAMMAR = ReplyOptions(grammar=Grammar(GrammarKind.JSON_OBJECT))
+
+
+@dataclass(slots=True)
+class Recorded:
+    """A session that tells which prompts it built and which grammars it looked at.
+
+    Its tokenizer takes a second of its own clock for a text.
+    """
+
+    has_grammar_vocabulary: bool = False
+    built: list[str] = field(default_factory=list[str])
+    grammars: list[object] = field(default_factory=list[object])
+    context: Any = field(default_factory=lambda: SimpleNamespace(n_ctx=10))
+    now: float = 0.0
+
+    def raw_prompt(self, text: str) -> object:
+        self.built.append(text)
+        return SimpleNamespace(tokens=[0] * len(text), form=None)
+
+    def check(self, prompt: object, settings: object, options: ReplyOptions) -> None:
+        self.grammars.append(options.grammar)
+
+    @property
+    def model(self) -> Any:
+        return SimpleNamespace(tokenizer=self)
+
+    def encode(self, text: str, *, special: bool) -> list[int]:
+        self.now += 1.0
+        return [0] * len(text)
+
+    @property
+    def as_session(self) -> "Session":
+        return cast("Session", self)
+
+
+def request(text: RawText | None, turns: list[Message] | None = None, **fields: Any) -> Request:
+    conversation = Conversation("", turns or [])
+    return Request(conversation, SamplingSettings(), 1, text=text, may_drop=False, **fields)
+
+
+def test_one_that_is_asked_later_does_not_overtake_what_was_asked_between() -> None:
+    session, builder = Recorded(), PromptBuilder()
+    first, second = (builder.ask(Answer(request(RawText(text)))) for text in ("a", "bc"))
+    builder.work(first, session.as_session)
+    assert (session.built, first.result(), second.done()) == (["a"], 1, False)
+    builder.work_beside(session.as_session)
+    builder.work(second, session.as_session)  # its own time has come; it is done
+    assert session.built == ["a", "bc"]
+
+
+def test_one_that_nobody_waits_for_is_not_built() -> None:
+    session, builder = Recorded(), PromptBuilder()
+    wanted = builder.ask(Answer(request(RawText("a"))))
+    assert wanted.cancel()
+    builder.work(wanted, session.as_session)
+    assert not session.built
+
+
+def test_a_prompt_is_built_once_for_each_model() -> None:
+    session, builder, answer = Recorded(), PromptBuilder(), Answer(request(RawText("a")))
+    builder.work(builder.ask(answer), session.as_session)
+    prompt = builder.prompt(answer, session.as_session)
+    assert builder.prompt(answer, session.as_session) is prompt
+    assert session.built == ["a"]
+    builder.forget()
+    builder.prompt(answer, session.as_session)
+    assert session.built == ["a", "a"]
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_the_vocabulary_is_not_read_between_two_steps(is_read: bool) -> None:
+    session, builder = Recorded(is_read), PromptBuilder()
+    builder.ask(Answer(request(RawText("a"), options=GRAMMAR)))
+    builder.work_beside(session.as_session)
+    assert session.grammars == [GRAMMAR.grammar] * is_read
+    wanted = builder.ask(Answer(request(RawText("b"), options=GRAMMAR)))
+    builder.work(wanted, session.as_session)
+    assert session.grammars[-1:] == [GRAMMAR.grammar]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        request(RawText("x" * 161)),
+        request(None, [Message("user", "x" * 80), Message("assistant", "x" * 81)]),
+    ],
+)
+def test_what_is_far_too_long_is_refused_before_it_is_turned_into_tokens(asked: Request) -> None:
+    session = Recorded()
+    with pytest.raises(PromptTooLargeError):
+        prompt_of(session.as_session, asked)
+    assert not session.built
+
+
+def counting(texts: Sequence[str]) -> tuple[Recorded, PromptBuilder, list[int]]:
+    session, done = Recorded(), list[int]()
+    builder = PromptBuilder(lambda: session.now)
+    for text in texts:
+        builder.ask(text).add_done_callback(lambda future: done.append(future.result()))
+    return session, builder, done
+
+
+def test_all_texts_are_counted_while_nothing_is_answered() -> None:
+    session, builder, done = counting(["a", "bc"])
+    last = builder.ask("def")
+    builder.work(last, session.as_session)
+    assert (done, last.result()) == ([1, 2], 3)
+
+
+def test_a_text_is_counted_later_where_no_model_is_loaded_and_a_prompt_fails() -> None:
+    session, builder, done = counting(["a"])
+    text, prompt = builder.ask("bc"), builder.ask(Answer(request(RawText("a"))))
+    builder.fail(text, ValueError("no model"))
+    builder.fail(prompt, ValueError("no model"))
+    assert isinstance(prompt.exception(), ValueError)
+    builder.work(text, session.as_session)
+    assert (done, text.result()) == ([1], 2)
+
+
+def test_counting_takes_a_small_share_of_an_answer() -> None:
+    session, builder, done = counting(["a", "bc"])
+    builder.work_beside(session.as_session)
+    assert done == [1]
+    session.now += 40.0
+    builder.work_beside(session.as_session)
+    assert done == [1]
+    session.now += 10.0
+    builder.work_beside(session.as_session)
+    assert done == [1, 2]
+
+
+def test_a_cancelled_count_takes_no_time() -> None:
+    session, builder, _ = counting([])
+    wanted = builder.ask("a")
+    assert wanted.cancel()
+    builder.work(wanted, session.as_session)
+    assert session.now == 0.0
