@@ -2,16 +2,16 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from app.engine.reply import Reply
 from app.loading.pass_time import ReadRates
 from backends.base import ModelInfo
 from decoding.estimation.cost import CostModel
 from decoding.events import Shape, Shortfall, State, Step, in_words
-from decoding.telemetry import Statistics
+from decoding.telemetry import DrafterStatistics, Statistics
 
 if TYPE_CHECKING:
     from app.engine.session import Session
@@ -177,16 +177,6 @@ def _error(plain: float, seconds: float, noise: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class DrafterMetrics:
-    """Tokens drafted and accepted, and the time it took, of one drafter."""
-
-    steps: int
-    drafted: int
-    accepted: int
-    draft_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class MemoryUse:
     """Bytes of the target's weights, the drafters' weights, and all key-value caches."""
 
@@ -232,7 +222,7 @@ class ReplyMetrics:
     drafted_at_position: tuple[int, ...]
     accepted_lengths: tuple[int, ...]
     steps_by_shape: Mapping[Shape, int]
-    by_drafter: Mapping[str, DrafterMetrics]
+    by_drafter: Mapping[str, DrafterStatistics]
     load_seconds: float
     prefill_seconds: float | None
     ttft_seconds: float | None
@@ -300,37 +290,9 @@ def reply_metrics(session: "Session", reply: Reply, *, is_final: bool = True) ->
         shape=_shape(statistics.last_step),
         last_draft=_last_draft(statistics.last_step),
         lossy=reply.lossy.words if reply.lossy else "",
-        prompt_tokens=statistics.prompt_tokens,
-        cached_prompt_tokens=statistics.cached_prompt_tokens,
         ahead_tokens=reply.ahead_tokens,
-        completion_tokens=statistics.completion_tokens,
-        steps=statistics.steps,
-        drafted=statistics.drafted,
-        accepted=statistics.accepted,
-        acceptance=statistics.acceptance,
-        drafted_share=statistics.drafted_share,
-        tokens_per_step=statistics.tokens_per_step,
-        accepted_by_position=tuple(statistics.accepted_by_position),
-        drafted_at_position=tuple(statistics.drafted_at_position),
-        accepted_lengths=tuple(statistics.accepted_lengths),
-        steps_by_shape=dict(statistics.steps_by_shape),
-        by_drafter={
-            name: DrafterMetrics(
-                drafter.steps, drafter.drafted, drafter.accepted, drafter.draft_seconds
-            )
-            for name, drafter in statistics.by_drafter.items()
-        },
         load_seconds=session.load_seconds,
-        prefill_seconds=statistics.prefill_seconds,
-        ttft_seconds=statistics.ttft_seconds,
-        decode_seconds=statistics.decode_seconds,
         decode_tokens_per_second=rate,
-        draft_seconds=statistics.draft_seconds,
-        predrafted_rounds=statistics.predrafted_rounds,
-        predraft_hits=statistics.predraft_hits,
-        hidden_draft_seconds=statistics.hidden_draft_seconds,
-        verify_seconds=statistics.verify_seconds,
-        overhead_seconds=statistics.overhead_seconds,
         plain_tokens_per_second=plain.tokens_per_second if plain else None,
         plain_source=plain.source if plain else None,
         speedup=speedup,
@@ -355,7 +317,28 @@ def reply_metrics(session: "Session", reply: Reply, *, is_final: bool = True) ->
             drafting.drafter_bytes,
             context.n_ctx * context.kv_bytes_per_token + context.state_bytes + drafting.kv_bytes,
         ),
+        **_snapshot(statistics),
     )
+
+
+_COUNTED = (
+    "prompt_tokens", "cached_prompt_tokens", "completion_tokens", "steps", "drafted", "accepted",
+    "acceptance", "drafted_share", "tokens_per_step", "accepted_by_position", "drafted_at_position",
+    "accepted_lengths", "steps_by_shape", "by_drafter", "prefill_seconds", "ttft_seconds",
+    "decode_seconds", "draft_seconds", "predrafted_rounds", "predraft_hits", "hidden_draft_seconds",
+    "verify_seconds", "overhead_seconds",
+)  # fmt: skip
+"""Figures that a reply's statistics have under the same name."""
+
+
+def _snapshot(statistics: Statistics) -> dict[str, Any]:
+    """Those figures, which the reply no longer changes."""
+    figures = {name: getattr(statistics, name) for name in _COUNTED}
+    for name, value in figures.items():
+        if isinstance(value, list):
+            figures[name] = tuple(cast("list[Any]", value))
+    by_drafter = {name: replace(one) for name, one in statistics.by_drafter.items()}
+    return figures | {"steps_by_shape": dict(statistics.steps_by_shape), "by_drafter": by_drafter}
 
 
 def _joules_per_token(reply: Reply) -> float | None:
@@ -392,7 +375,7 @@ def wall(
 
 
 @dataclass(frozen=True, slots=True)
-class PooledComparison:
+class SessionSpeedup:
     """Sums over answers; those whose plain speed is unknown are left out."""
 
     answers: int = 0

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 from app.engine.answer import Answer
 from app.engine.engine import Engine
-from app.engine.metrics import PLAIN, DrafterMetrics, PooledComparison, ReplyMetrics
+from app.engine.metrics import PLAIN, ReplyMetrics, SessionSpeedup
 from app.engine.status import Loaded
 from app.tui import wording
 from app.tui.chat.view import ChatView
 from app.tui.store import Live, Second, Store
+from decoding.telemetry import DrafterStatistics
 
 _READING_SECONDS, _DECODING_SECONDS = 0.5, 1.0
 """Between two snapshots while answering: each is painted, which takes time from the model."""
@@ -21,7 +22,7 @@ _RATE_SECONDS = 3.0
 
 _MIN_RATE_SECONDS = 0.2
 _SECONDS = 60
-_NO_ANSWERS = PooledComparison()
+_NO_ANSWERS = SessionSpeedup()
 
 
 class LiveClock:
@@ -41,7 +42,7 @@ class LiveClock:
         self,
         answer: Answer | None,
         loaded: Loaded | None,
-        session: PooledComparison = _NO_ANSWERS,
+        session: SessionSpeedup = _NO_ANSWERS,
     ) -> Live:
         """The figures of the newest answer, for the store; call it on a timer.
 
@@ -79,7 +80,7 @@ class LiveClock:
     def _pause(self) -> float:
         return _READING_SECONDS if self._live.metrics is None else _DECODING_SECONDS
 
-    def _other(self, answer: Answer | None, session: PooledComparison) -> Live:
+    def _other(self, answer: Answer | None, session: SessionSpeedup) -> Live:
         """No figures of an answer; the last minute is forgotten once another model answers."""
         if answer is not None and answer.metrics is not None:
             self._seconds = _Seconds()
@@ -128,14 +129,14 @@ class _Seconds:
         if now - self._begun_at < 1.0:
             return
         tokens = metrics.completion_tokens if metrics else 0
-        by_drafter = metrics.by_drafter if metrics else dict[str, DrafterMetrics]()
+        by_drafter = metrics.by_drafter if metrics else dict[str, DrafterStatistics]()
         rate = (tokens - self._tokens) / (now - self._begun_at)
         second = Second(rate, self._main_drafter(by_drafter))
         self.minute = (*self.minute, second)[-_SECONDS:]
         self._begun_at, self._tokens = now, tokens
         self._accepted = {name: figures.accepted for name, figures in by_drafter.items()}
 
-    def _main_drafter(self, by_drafter: Mapping[str, DrafterMetrics]) -> str:
+    def _main_drafter(self, by_drafter: Mapping[str, DrafterStatistics]) -> str:
         """The drafter with the most tokens accepted in this second; empty if none was."""
         gained = {
             name: figures.accepted - self._accepted.get(name, 0)
@@ -158,7 +159,7 @@ class StoreWriter:
         self._engine = engine
         self._view = view
         self._clock = LiveClock()
-        self._session = PooledComparison()
+        self._session = SessionSpeedup()
 
     def add_answer(self, metrics: ReplyMetrics) -> None:
         """Count an answer that has ended among those of this session."""

@@ -8,7 +8,7 @@ from rich.style import Style
 from textual.content import Content
 from textual.renderables.digits import Digits
 
-from app.engine.metrics import DrafterMetrics, ReplyMetrics
+from app.engine.metrics import ReplyMetrics
 from app.printable import one_line
 from app.tui import wording
 from app.tui.look import Kind, kind_of
@@ -33,6 +33,7 @@ from app.tui.panel.terms import (
 )
 from app.tui.store import Live
 from app.tui.wording import percent
+from decoding.telemetry import DrafterStatistics
 from models.byte_sizes import short_size
 
 
@@ -46,21 +47,21 @@ _NAME_WIDTH = 10
 _BAR_WIDTH = 10
 
 
-def drafter_lines(by_drafter: Mapping[str, DrafterMetrics]) -> list[Line]:
+def drafter_lines(by_drafter: Mapping[str, DrafterStatistics]) -> list[Line]:
     """A line for each drafter of the answer, the one with the most accepted tokens first."""
     return [_line(name, by_drafter[name]) for name in _most_accepted_first(by_drafter)]
 
 
-def first_drafter(by_drafter: Mapping[str, DrafterMetrics]) -> str:
+def first_drafter(by_drafter: Mapping[str, DrafterStatistics]) -> str:
     """The drafter with the most accepted tokens; empty if there is none."""
     return next(iter(_most_accepted_first(by_drafter)), "")
 
 
-def _most_accepted_first(by_drafter: Mapping[str, DrafterMetrics]) -> list[str]:
+def _most_accepted_first(by_drafter: Mapping[str, DrafterStatistics]) -> list[str]:
     return sorted(by_drafter, key=lambda name: -by_drafter[name].accepted)
 
 
-def _line(name: str, figures: DrafterMetrics) -> Line:
+def _line(name: str, figures: DrafterStatistics) -> Line:
     share = figures.accepted / figures.drafted if figures.drafted else 0.0
     text = f" {_short(name)} {bar(share, _BAR_WIDTH)}{figures.accepted:>4} of {figures.drafted}"
     return Line(Content.assemble(("■", kind_of(name).hue), text), drafter_term(name))

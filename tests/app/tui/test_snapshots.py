@@ -16,7 +16,7 @@ from app.chat.conversation import Conversation
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.tree import ASSISTANT, USER, Turn
 from app.engine.answer import Answer, Request, Stage
-from app.engine.metrics import Comparison, DrafterMetrics, ReplyMetrics, Standing
+from app.engine.metrics import Comparison, ReplyMetrics, Standing
 from app.engine.reply import Piece
 from app.engine.status import Loaded, Phase, Status
 from app.loading.model_list import ModelList, Offered
@@ -27,6 +27,7 @@ from app.tui.chat_screen import ChatScreen
 from app.tui.store import Live, Second
 from app.wording import relative_time
 from decoding.sampling.distribution import SamplingSettings
+from decoding.telemetry import DrafterStatistics
 from models.metadata.memory_bill import Fit
 from models.reference import Reference
 from tests.app.tui.conftest import Chat, Chatting
@@ -81,9 +82,9 @@ ANSWERING = replace(
     completion_tokens=116,
     drafted_share=0.58,
     by_drafter={
-        "lookup": DrafterMetrics(12, 74, 62, 0.01),
-        "ngram": DrafterMetrics(8, 16, 5, 0.01),
-        "retrieval": DrafterMetrics(1, 2, 0, 0.01),
+        "lookup": DrafterStatistics(12, 74, 62, 0.01),
+        "ngram": DrafterStatistics(8, 16, 5, 0.01),
+        "retrieval": DrafterStatistics(1, 2, 0, 0.01),
     },
 )
 SHORT = Comparison(Standing.SHORT)
@@ -247,9 +248,9 @@ async def finished(app: Still) -> Turn:
         completion_tokens=58,
         drafted_share=0.52,
         by_drafter={
-            "lookup": DrafterMetrics(8, 36, 28, 0.01),
-            "ngram": DrafterMetrics(4, 9, 2, 0.01),
-            "retrieval": DrafterMetrics(1, 1, 0, 0.01),
+            "lookup": DrafterStatistics(8, 36, 28, 0.01),
+            "ngram": DrafterStatistics(4, 9, 2, 0.01),
+            "retrieval": DrafterStatistics(1, 1, 0, 0.01),
         },
     )
     await app.figures(live(metrics, 13.2, SHORT), newest)
@@ -339,9 +340,9 @@ async def test_a_queue_behind_a_stopped_answer(still: StillApp) -> None:
             context_used=3440,
             drafted_share=0.23,
             by_drafter={
-                "lookup": DrafterMetrics(8, 21, 13, 0.01),
-                "ngram": DrafterMetrics(4, 14, 3, 0.01),
-                "retrieval": DrafterMetrics(1, 1, 0, 0.01),
+                "lookup": DrafterStatistics(8, 21, 13, 0.01),
+                "ngram": DrafterStatistics(4, 14, 3, 0.01),
+                "retrieval": DrafterStatistics(1, 1, 0, 0.01),
             },
         )
         await app.figures(live(metrics, 10.3, EVEN), turn)

@@ -7,7 +7,7 @@ import pytest
 from app.engine.metrics import (
     PLAIN,
     Comparison,
-    PooledComparison,
+    SessionSpeedup,
     Standing,
     compare,
     compare_replies,
@@ -55,7 +55,7 @@ def test_two_replies_after_each_other_vary_by_their_spread() -> None:
 
 def test_small_gains_show_once_many_answers_are_pooled() -> None:
     answer = replace(LIVE, speedup=1.06, speedup_error=0.1)
-    pooled = PooledComparison().with_answer(answer)
+    pooled = SessionSpeedup().with_answer(answer)
     assert pooled.comparison.standing is Standing.EVEN
     for _ in range(24):
         pooled = pooled.with_answer(answer)
@@ -64,7 +64,7 @@ def test_small_gains_show_once_many_answers_are_pooled() -> None:
 
 def test_plain_answers_thin_the_gain_of_the_others() -> None:
     plain = replace(LIVE, speedup=1.0, speedup_error=None, drafted=0)
-    pooled = PooledComparison().with_answer(plain)
+    pooled = SessionSpeedup().with_answer(plain)
     assert pooled.comparison == PLAIN
     pooled = pooled.with_answer(replace(LIVE, speedup=1.4, speedup_error=0.02))
     assert pooled.comparison.words == "1.20× plain ± 0.01"
@@ -72,5 +72,5 @@ def test_plain_answers_thin_the_gain_of_the_others() -> None:
 
 def test_what_has_no_plain_rate_is_left_out() -> None:
     unknown = replace(LIVE, speedup=None, speedup_error=None)
-    assert PooledComparison().with_answer(unknown) == PooledComparison()
-    assert PooledComparison().comparison == PLAIN
+    assert SessionSpeedup().with_answer(unknown) == SessionSpeedup()
+    assert SessionSpeedup().comparison == PLAIN

@@ -8,19 +8,20 @@ from textual.app import App, ComposeResult
 from textual.containers import Container
 from textual.widgets import Static
 
-from app.engine.metrics import Comparison, DrafterMetrics, ReplyMetrics, Standing
+from app.engine.metrics import Comparison, ReplyMetrics, Standing
 from app.settings.start import Preferences
 from app.tui.look import BREAKPOINTS, register_themes
 from app.tui.panel.panel import Panel
 from app.tui.store import Live, Second, Store
+from decoding.telemetry import DrafterStatistics
 from tests.fixtures.metrics import LIVE
 
 METRICS = replace(
     LIVE,
     by_drafter={
-        "lookup": DrafterMetrics(12, 74, 62, 0.01),
-        "retrieval": DrafterMetrics(1, 2, 0, 0.01),
-        "ngram": DrafterMetrics(8, 16, 5, 0.01),
+        "lookup": DrafterStatistics(12, 74, 62, 0.01),
+        "retrieval": DrafterStatistics(1, 2, 0, 0.01),
+        "ngram": DrafterStatistics(8, 16, 5, 0.01),
     },
     drafted_share=0.58,
     cached_prompt_tokens=740,

@@ -6,11 +6,12 @@ import pytest
 
 from app.chat.conversation import Conversation
 from app.engine.answer import Answer, Request, Stage
-from app.engine.metrics import DrafterMetrics, PooledComparison
+from app.engine.metrics import SessionSpeedup
 from app.engine.status import Loaded
 from app.tui.store import Live
 from app.tui.store_writer import LiveClock
 from decoding.sampling.distribution import SamplingSettings
+from decoding.telemetry import DrafterStatistics
 from models.reference import Reference
 from tests.fixtures.metrics import LIVE
 
@@ -33,7 +34,7 @@ def answered(tokens: int, accepted: int = 0) -> Answer:
 
 
 def give(answer: Answer, tokens: int, accepted: int = 0) -> None:
-    by_drafter = {"lookup": DrafterMetrics(1, accepted, accepted, 0.0)}
+    by_drafter = {"lookup": DrafterStatistics(1, accepted, accepted, 0.0)}
     answer.metrics = replace(LIVE, completion_tokens=tokens, by_drafter=by_drafter)
 
 
@@ -85,7 +86,7 @@ def test_seconds_without_accepted_tokens_have_no_drafter_and_a_minute_is_kept() 
 
 def test_figures_of_another_model_are_left_out() -> None:
     live_clock, answer = LiveClock(Clock()), answered(5)
-    session = PooledComparison(answers=3)
+    session = SessionSpeedup(answers=3)
     live_clock.tick(answer, LOADED)
     other = replace(LOADED, info=replace(LIVE.model, threads=LIVE.model.threads + 1))
     assert live_clock.tick(answer, other, session) == Live(session=session.comparison, answers=3)

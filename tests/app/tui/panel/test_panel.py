@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from textual.geometry import Region
 
-from app.engine.metrics import Comparison, DrafterMetrics, Standing
+from app.engine.metrics import Comparison, Standing
 from app.tui.panel.figures import start
 from app.tui.panel.terms import Helpable
 from app.tui.store import Live, Second
 from decoding.planning.parking import State
+from decoding.telemetry import DrafterStatistics
 from tests.app.tui.panel.panel_app import METRICS, MINUTE, PanelApp, live
 from tests.fixtures.screen_text import screen_text
 
@@ -92,7 +93,7 @@ async def test_it_shows_and_hides_and_follows_the_size_of_the_terminal() -> None
 async def test_odd_sizes_and_figures_do_no_harm(size: tuple[int, int]) -> None:
     nan, inf = float("nan"), float("inf")
     drafters = {
-        "\x1b[31m\u202e日本語の長い名前": DrafterMetrics(1, 0, 0, 0.0),
+        "\x1b[31m\u202e日本語の長い名前": DrafterStatistics(1, 0, 0, 0.0),
         "a/b:c": METRICS.by_drafter["lookup"],
     }
     odd = replace(METRICS, by_drafter=drafters, verify_seconds=0.0, draft_seconds=0.0)
