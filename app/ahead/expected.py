@@ -91,7 +91,6 @@ ELSEWHERE_SECONDS = 0.6
 
 
 def ends_sentence(text: str) -> bool:
-    """Whether a text ends with a sentence."""
     return text.rstrip().rstrip(_CLOSING)[-1:] in _SENTENCE_ENDS
 
 

@@ -52,7 +52,6 @@ class Permission:
         return self._refusal
 
     def most_waste(self) -> float:
-        """The bound on what is read in vain."""
         return self.waste
 
     def _look(self) -> str:
@@ -77,9 +76,7 @@ _SAVING = frozenset({"low-power", "quiet"})
 class MachineReadings(Protocol):
     """Power and load of a machine at this moment."""
 
-    def is_on_battery(self) -> bool | None:
-        """Whether it runs on its battery, None if unknown."""
-        ...
+    def is_on_battery(self) -> bool | None: ...
 
     def saves_power(self) -> bool | None:
         """Whether the user chose to save power, None if unknown."""

@@ -61,7 +61,6 @@ class PieceLength:
         return length
 
     def observe(self, count: int, seconds: float) -> None:
-        """Take in the time of a piece."""
         known = self._measured.get(count, seconds)
         self._measured[count] = known + _CORRECTION * (seconds - known)
 
@@ -135,15 +134,12 @@ def _seconds(value: object) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Tokens from start to end of a context, and the processor seconds of reading them."""
-
     start: int
     end: int
     seconds: float
     is_drafters: bool
 
     def upto(self, length: int) -> "_Piece":
-        """The part of it before a length."""
         if self.end <= length:
             return self
         end = max(self.start, min(self.end, length))
@@ -166,11 +162,9 @@ class ReadPieces:
         self._pieces.append(_Piece(start, end, seconds, is_drafters))
 
     def lost(self, seconds: float) -> None:
-        """Note time of a piece that was stopped or failed."""
         self.wasted += seconds
 
     def cut(self, length: int) -> None:
-        """Note that no more than so many tokens are kept."""
         self.wasted += self._removed(length)
 
     def read_again(self, length: int) -> None:
@@ -231,7 +225,6 @@ class PieceReader:
 
     @property
     def wasted(self) -> float:
-        """Processor seconds spent on text of this message that was taken back."""
         return self._pieces.wasted
 
     def replaced(self) -> None:

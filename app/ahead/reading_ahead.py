@@ -39,7 +39,6 @@ class RestedText:
         self.tokens = tokens
 
     def length(self, now: float) -> int:
-        """Number of tokens that have rested."""
         rested = [length for since, length in self._marks if since + REST_SECONDS <= now]
         return max(rested, default=0)
 
@@ -105,7 +104,6 @@ class ReadingAhead:
         self._look_again_at = 0.0
 
     def due_in(self, idle: float) -> float | None:
-        """Seconds until more can be read; None if there is nothing to read."""
         del idle  # what counts is the time since the last key
         latest, now = self._expectation.latest, time.monotonic()
         is_known = latest is self._seen
@@ -121,7 +119,6 @@ class ReadingAhead:
         return min((wait for wait in waits if wait is not None), default=None)
 
     def _pause_left(self, now: float) -> float | None:
-        """Seconds until what is typed is read on as if it were sent; None if it is not."""
         return None if self._pause_ends is None else max(0.0, self._pause_ends - now)
 
     def _refused_for(self, now: float) -> float:
@@ -142,7 +139,6 @@ class ReadingAhead:
         return bool(reason)
 
     def run(self, is_wanted: Callable[[], bool]) -> None:
-        """Read piece by piece until nothing is left or is_wanted returns False."""
         try:
             while is_wanted() and self._advance(is_wanted):
                 pass
@@ -154,7 +150,6 @@ class ReadingAhead:
             self._tell(self._failure)
 
     def _advance(self, is_wanted: Callable[[], bool]) -> bool:
-        """Do the next part of the work; False if nothing can be done now."""
         latest = self._expectation.latest
         if latest is not None and self._is_refused(time.monotonic()):
             return False
@@ -170,7 +165,6 @@ class ReadingAhead:
         return self._read(latest, is_wanted)
 
     def _read(self, latest: Expected, is_wanted: Callable[[], bool]) -> bool:
-        """Read a piece of what has rested, or of what would follow; False if there is none now."""
         length = self._rested.length(time.monotonic())
         tokens, reason = self._readable(length)
         self._tell(reason)
@@ -262,7 +256,6 @@ class ReadingAhead:
         return tokens
 
     def look_again(self) -> None:
-        """Note that a job has run, which may have changed the context or the drafters."""
         self._done = -1
 
     def expect_nothing(self) -> None:

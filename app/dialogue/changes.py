@@ -23,7 +23,6 @@ class Changes:
         self._undone: list[Change] = []
 
     def add(self, change: Change) -> None:
-        """Remember a change that was just made."""
         self._done.append(change)
         self._undone.clear()
 
@@ -59,11 +58,9 @@ class OwnChanges:
 
     @property
     def has_any(self) -> bool:
-        """Whether there is a change to undo."""
         return self._done > 0
 
     def add(self, change: Change) -> None:
-        """Remember a change that was just made here."""
         self._changes.add(change)
         self.count()
 

@@ -85,7 +85,6 @@ class Dialogue:
         return self._added(Turn(role, text, attachments=attachments, parent=parent))
 
     def add_version(self, turn: Turn, text: str, attachments: Attachments = ()) -> Turn:
-        """Add another version of a turn, show it and save it."""
         self.dropped = 0
         parent = turn.parent
         while parent is not None and parent not in self._tree:  # another window withdrew it
@@ -139,7 +138,6 @@ class Dialogue:
     # The queue
 
     def enqueue(self, text: str, attachments: Attachments = ()) -> None:
-        """Append a question to the queue, and save it."""
         self.queue.append(Queued(text, attachments))
         self._write()
 
@@ -174,7 +172,6 @@ class Dialogue:
         self._save_fact("system", text)
 
     def set_own(self, own: Mapping[str, Value]) -> None:
-        """Replace the settings of this chat alone, from the next answer on."""
         self.own = dict(own)
         self._save_fact("settings", stored(self.own))
 
@@ -189,7 +186,6 @@ class Dialogue:
         self._write()
 
     def fresh(self) -> "Dialogue":
-        """A new chat with the default system prompt and settings."""
         return Dialogue(self.history, self.default_system, self.model)
 
     # The history
@@ -236,7 +232,6 @@ class Dialogue:
             self._take_over(self.history)
 
     def _take_over(self, history: History) -> bool:
-        """Bring the chat up to date; returns whether anything changed."""
         saver = self._saver
         assert saver.chat is not None
         saver.is_outdated = False

@@ -27,13 +27,11 @@ class Saver:
 
     @property
     def is_behind(self) -> bool:
-        """Whether anything is not written yet."""
         is_queued = any(question.number is None for question in self._queue)
         lists = (self.turns, self._parents, self.changed, self._withdrawn, self.unqueued)
         return is_queued or any(lists)
 
     def put(self, turn: Turn) -> None:
-        """Note that a turn was added or has changed."""
         self.turns[turn] = None
 
     def put_shown(self, parent: Turn | None) -> None:
@@ -47,7 +45,6 @@ class Saver:
             self.changed[name] = None
 
     def withdraw(self, turn: Turn) -> None:
-        """Note that a turn has left the tree."""
         for gone in (turn, *turn.children):
             self.turns.pop(gone, None)
             self._parents.pop(gone, None)
@@ -55,7 +52,6 @@ class Saver:
             self._withdrawn.append(turn.number)
 
     def unqueue(self, question: Queued) -> None:
-        """Note that a question has left the queue."""
         if question.number is not None:
             self.unqueued.append(question.number)
 

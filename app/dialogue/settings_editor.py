@@ -55,7 +55,6 @@ class SettingsEditor:
         self.presets = presets
 
     def value(self, name: str) -> Value | None:
-        """The value in effect."""
         if name == SYSTEM:
             return self._target.dialogue.system
         own = self._target.dialogue.own
@@ -66,7 +65,6 @@ class SettingsEditor:
         return self._target.setting(name)
 
     def default(self, name: str) -> Value | None:
-        """The value where none is set."""
         if name == SYSTEM:
             return self._system
         if name in (PRESET, SEED):
@@ -79,7 +77,6 @@ class SettingsEditor:
         return self._defaults.value(name) if key.part is Part.CHAT else key.default
 
     def differs(self, name: str) -> bool:
-        """Whether a value is not the default."""
         return self.value(name) != self.default(name)
 
     def change_text(self, name: str, text: str) -> bool:

@@ -71,7 +71,6 @@ class Tree:
         self.path: list[Turn] = []
 
     def __iter__(self) -> Iterator[Turn]:
-        """All turns, each after its parent."""
         waiting = list(reversed(self.roots))
         while waiting:
             turn = waiting.pop()

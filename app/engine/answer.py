@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 
 class Stage(StrEnum):
-    """Progress of an answer."""
-
     QUEUED = "queued"
     READING = "reading"
     ANSWERING = "answering"
@@ -111,21 +109,17 @@ class Answer:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether its end was requested."""
         return self._stop.is_set()
 
     @property
     def is_done(self) -> bool:
-        """Whether it is complete, stopped or failed."""
         return self._done.is_set()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for its end; False after a timeout."""
         return self._done.wait(seconds)
 
     @property
     def text(self) -> str:
-        """Text of the reply so far."""
         return self.reply.text if self.reply else ""
 
     def take_pieces(self) -> list[Piece]:
@@ -146,7 +140,6 @@ class Answer:
         return self.reply.finish_reason if self.reply else None
 
     def on_event(self, event: Event) -> None:
-        """Follow the progress of the reply."""
         if isinstance(event, Prefill):
             self.read = (event.done, event.total)
         elif isinstance(event, Step):

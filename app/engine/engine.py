@@ -39,8 +39,6 @@ _PUBLISH_SECONDS = 0.1
 
 
 class LoadingStoppedError(SpecchatError):
-    """Loading of a model was stopped by the user."""
-
     def __init__(self) -> None:
         super().__init__("loading was stopped", "", "Choose a model with /model.")
 
@@ -94,7 +92,6 @@ class Engine:
         return self._status
 
     def start(self) -> None:
-        """Start the thread and load the model."""
         self._jobs.put(self._load)
         self._thread.start()
 
@@ -199,7 +196,6 @@ class Engine:
         return future
 
     def _no_model(self) -> SpecchatError:
-        """Why there is no model."""
         return self._status.error or ModelError("no model is loaded")
 
     def drafters(self) -> "Ranking | None":
@@ -263,7 +259,6 @@ class Engine:
         self._status = Status(Phase.CLOSED)
 
     def _run_next(self) -> bool:
-        """Run the next job, and idle work before it comes; False at the end."""
         try:
             job = self._jobs.next(self._active.idle_work if self._active else ())
             if job is None:
@@ -338,7 +333,6 @@ class Engine:
             self._reload(replace(self.options, ctx=n_ctx))
 
     def _reload(self, options: SessionOptions) -> None:
-        """Load a model with other options; if that fails, as before."""
         previous, was_loaded = self.options, self._active is not None
         self.options = options
         try:
@@ -385,7 +379,6 @@ class Engine:
         self._publish_ready(session)
 
     def _answer(self, answer: Answer) -> None:
-        """Fill an answer, unless it was stopped before its turn; an error ends it."""
         if not answer.claim():
             self._unfinished.discard(answer)
             self._expect_nothing()

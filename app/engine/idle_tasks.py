@@ -71,11 +71,9 @@ class Indexing:
 
     @property
     def is_due(self) -> bool:
-        """Whether there may be chats to index."""
         return not self._is_over and (self._is_due or self._work is not None)
 
     def changed(self) -> None:
-        """Report that the history has changed."""
         self._is_due = True
 
     def news(self) -> str:
@@ -86,11 +84,9 @@ class Indexing:
         return messages
 
     def due_in(self, idle: float) -> float | None:
-        """Seconds until it begins, after so many idle ones; None if there is nothing to index."""
         return _INDEX_AFTER_SECONDS - idle if self.is_due else None
 
     def run(self, is_wanted: Callable[[], bool]) -> None:
-        """Index until all is done or is_wanted, called every few milliseconds, returns False."""
         try:
             while self.is_due and is_wanted():
                 if self._work is None:
@@ -129,7 +125,6 @@ class Indexing:
             self._is_due = self._corpus.forget_all_but(remaining) or self._is_due
 
     def _index(self, history: History, versions: list[Version]) -> Generator[None, None, None]:
-        """Index new and changed chats, up to MOST_TOKENS in total."""
         indexed = self._corpus.notes()
         room = MOST_TOKENS
         kept: set[int] = set()
@@ -198,18 +193,15 @@ class Calibrating:
         self._not_before = 0.0
 
     def changed(self) -> None:
-        """Note that a reply has corrected the costs."""
         self._is_due = True
 
     def due_in(self, idle: float) -> float | None:
-        """Seconds until it begins, after so many idle ones; None if there is nothing to measure."""
         if not self._is_due or not self._is_possible:
             return None
         return max(_MEASURE_AFTER_SECONDS - idle, self._not_before - time.monotonic())
 
     @property
     def _is_possible(self) -> bool:
-        """Whether drafts are planned by measured costs, and passes are short."""
         drafting, info = self._session.drafting, self._session.model.info
         if drafting.controller is None or drafting.costs_file is None:
             return False
@@ -282,7 +274,6 @@ class ActiveSession:
         self.calibrating.changed()
 
     def close(self) -> None:
-        """Save what is worth it and free everything."""
         with ExitStack() as stack:  # each, whatever the others raise
             for part in (self.session, self.keeper, self.indexing, self.reading):
                 stack.callback(part.close)

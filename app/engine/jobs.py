@@ -14,8 +14,6 @@ Job = Callable[[], None] | None
 
 
 class IdleWork(Protocol):
-    """Work for idle time."""
-
     def due_in(self, idle: float) -> float | None:
         """Seconds until it is due, after so many idle ones; None if there is nothing to do."""
         ...
@@ -84,7 +82,6 @@ class JobQueue:
             return self._jobs.popleft()[0]
 
     def _wait(self, seconds: float | None) -> None:
-        """Wait for a job or a disturbance, at most so many seconds."""
         with self._changed:
             self._changed.wait_for(lambda: self._jobs or self._is_woken, seconds)
             self._is_woken = False
@@ -110,5 +107,4 @@ class JobQueue:
             self._report(error)
 
     def _is_wanted(self, above: Sequence[IdleWork]) -> bool:
-        """Whether neither a job waits nor one of the works that are more urgent."""
         return all(seconds > 0.0 for _, seconds in self._due(above)) and not self._jobs

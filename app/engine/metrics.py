@@ -27,8 +27,6 @@ _LEAST_ERROR = 0.01
 
 
 class Standing(StrEnum):
-    """What can be said of a speed."""
-
     PLAIN = "plain"
     """Nothing was drafted."""
     SHORT = "short"
@@ -111,7 +109,6 @@ def compare_replies(drafted: float, plain: float, tokens: int, spread: float) ->
 
 
 def _percent(share: float) -> int:
-    """A share in whole per cent, at least 1."""
     return max(1, round(100 * share))
 
 

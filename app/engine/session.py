@@ -152,7 +152,6 @@ class Session:
         return (ChannelSpeller if prompt.form.channels else ThinkingSpeller)(self.model.tokenizer)
 
     def raw_prompt(self, text: str) -> Prompt:
-        """The prompt of a text without the chat template."""
         return self.template.raw(text)
 
     def infill_prompt(self, before: str, after: str) -> Prompt:

@@ -80,7 +80,6 @@ class Drafting:
 
     @property
     def status(self) -> DraftingStatus:
-        """Whether drafting is on, parked or off, and why."""
         return self.status_with(())
 
     def status_with(self, ended: Sequence[DrafterStatus]) -> DraftingStatus:
@@ -93,7 +92,6 @@ class Drafting:
 
     @property
     def names(self) -> list[str]:
-        """Names of the drafters in order of preference."""
         return [handle.member.name for handle in self.handles]
 
     @property
@@ -109,12 +107,10 @@ class Drafting:
 
     @property
     def drafter_bytes(self) -> int:
-        """Memory of the drafters' weights."""
         return sum(handle.model.info.weight_bytes for handle in self.all_handles if handle.model)
 
     @property
     def kv_bytes(self) -> int:
-        """Memory of the drafters' key-value caches."""
         return sum(handle.kv_bytes for handle in self.all_handles)
 
     @property
@@ -160,7 +156,6 @@ class Drafting:
         )
 
     def compare(self, is_comparison: bool) -> None:
-        """Disable learning from replies while replies to one prompt are compared."""
         for handle in self.all_handles:
             if isinstance(handle.member.drafter, Ngram):
                 handle.member.drafter.is_forgetful = is_comparison
@@ -206,7 +201,6 @@ class Drafting:
             self._remember_part(below, memory)
 
     def close(self) -> None:
-        """Free the drafter models, and save learned n-grams."""
         for handle in reversed(self.handles):  # threads that run a model end before it is freed
             handle.close()
 
@@ -311,7 +305,6 @@ def _with_forms(
 
 
 def _with_doubt(handle: DrafterHandle, environment: DrafterEnvironment) -> DrafterHandle:
-    """Add a note why no self-drafter is expected to pay."""
     doubt = own(_target(environment), environment.paths).doubt
     return replace(handle, note="; ".join(filter(None, [handle.note, doubt])))
 

@@ -192,7 +192,6 @@ class _Opening:
         free: int,
         planner: GpuPlanner | None,
     ) -> tuple[MemoryPlan, Outlook]:
-        """The plan of a model that streams, beside GPUs if there is a planner for them."""
         options, paths, usual = self.options, self.paths, self.usual_context
         if planner is None:
             return planned_stream(reference, facts, spec, options, paths, usual, free)

@@ -20,7 +20,6 @@ _ENGINES = {"llamacpp": "llama.cpp", "mlx": "MLX"}
 
 
 def where_it_runs(info: ModelInfo) -> str:
-    """Engine and device of a model, in words."""
     engine, device = _ENGINES[info.backend], info.device.partition(":")[0]
     if info.backend == "mlx" or device.startswith("GPU"):
         return f"{engine} {device}"
@@ -29,8 +28,6 @@ def where_it_runs(info: ModelInfo) -> str:
 
 
 class Phase(StrEnum):
-    """What the engine is doing."""
-
     LOADING = "loading"
     READY = "ready"
     FAILED = "failed"
@@ -56,7 +53,6 @@ class Loaded:
 
     @classmethod
     def of(cls, session: "Session") -> Self:
-        """Snapshot of a session."""
         drafting = session.drafting
         return cls(
             session.reference,
@@ -72,7 +68,6 @@ class Loaded:
 
     @property
     def name(self) -> str:
-        """Name of the model."""
         return self.reference.name
 
     @property

@@ -151,7 +151,6 @@ class SharedMemory:
                 self_drafter.own_file(info, recipe, paths, environment.notify)
 
     def _room(self, spec: DraftSpec, environment: DrafterEnvironment, held: int) -> int:
-        """Bytes for drafters: those that are named need, or that the best one is worth."""
         info = environment.target.info
         contenders = StreamContenders(
             Reference(info.path.name, info.path),

@@ -80,7 +80,6 @@ class Database:
         return news
 
     def rows(self, sql: str, values: Sequence[Value] = ()) -> list[tuple[Any, ...]]:
-        """All rows of a query."""
         return self._healing(lambda: self.execute(sql, values)[1])
 
     def run(self, sql: str, values: Sequence[Value] = ()) -> sqlite3.Cursor:
@@ -151,12 +150,10 @@ class Database:
         return self._data_version != before
 
     def close(self) -> None:
-        """Close the file."""
         with suppress(sqlite3.Error):
             self._connection.close()
 
     def _wait(self, seconds: float, *, has_waited: bool) -> None:
-        """Change how long statements wait for a lock."""
         if has_waited != self._has_waited:
             self._has_waited = has_waited
             with suppress(sqlite3.Error):

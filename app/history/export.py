@@ -20,7 +20,6 @@ _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 
 
 def as_markdown(chat: Chat, messages: Sequence[Saved]) -> str:
-    """The chat as Markdown; messages: those shown."""
     blocks = [
         f"# {chat.title or 'Chat'}",
         ", ".join(filter(None, [_day(chat.created), chat.model])),
@@ -50,7 +49,6 @@ def _with_closed_fence(text: str) -> str:
 
 
 def as_json(chat: Chat, messages: Sequence[Saved]) -> dict[str, Any]:
-    """The chat as a JSON object; messages: those shown."""
     versions = {"versions": chat.versions} if chat.versions > 1 else {}
     return {
         "schema": SCHEMA,

@@ -72,7 +72,6 @@ class Chat:
 
     @classmethod
     def of(cls, row: Sequence[Any]) -> Self:
-        """Chat from its columns, which may be damaged."""
         number, name, question, model, system, created, updated, messages, versions, writer = row
         title = as_text(name) or title_of(as_text(question))
         times = as_seconds(created), as_seconds(updated)
@@ -102,7 +101,6 @@ class Saved:
 
     @classmethod
     def of(cls, row: Sequence[Any], attachments: tuple[Attachment, ...] = ()) -> Self:
-        """Message from its columns, which may be damaged."""
         number, role, text, ending, created, parent, shown, lossy, writer = row
         texts = as_text(role), as_text(text), as_text(ending)
         links = as_number(parent), as_number(shown)
@@ -140,7 +138,6 @@ class Version:
 
     @classmethod
     def of(cls, number: int, updated: float, *facts: float) -> Self:
-        """Version from its columns."""
         stamp = hashlib.sha256(repr((number, updated, *facts)).encode()).digest()
         return cls(number, as_seconds(updated), stamp[:_STAMP_BYTES])
 
@@ -153,12 +150,10 @@ def as_text(value: object) -> str:
 
 
 def as_number(value: object) -> int:
-    """Number of a column; 0 if it holds none."""
     return value if isinstance(value, int) else 0
 
 
 def as_seconds(value: object) -> float:
-    """Seconds since 1970 from a column; 0 if it holds none."""
     if isinstance(value, int | float) and 0.0 <= value < _YEAR_9999:
         return float(value)
     return 0.0

@@ -266,7 +266,6 @@ def _row(page: bytes, offset: int, pages: _Pages) -> _Row:
 
 
 def _payload(page: bytes, offset: int, size: int, pages: _Pages) -> bytes:
-    """Bytes of a row; a long one continues in a chain of overflow pages."""
     usable = len(page)
     most = usable - 35
     if size <= most:
@@ -320,7 +319,6 @@ def _value(kind: int, data: bytes, size: int) -> Value:
 
 
 def _varint(data: bytes, offset: int) -> tuple[int, int]:
-    """Number of one to nine bytes, and the offset after it."""
     number = 0
     for index in range(8):
         byte = data[offset + index]
@@ -364,7 +362,6 @@ def _insert(connection: sqlite3.Connection, table: str, rows: Sequence[tuple[obj
 
 
 def _columns(rows: dict[int, _Row], *kinds: Callable[[object], object]) -> list[tuple[object, ...]]:
-    """Columns of rows in order of their numbers, each of its kind."""
     return [
         (number, *(kind(value) for kind, value in zip(kinds, row.values[1:], strict=True)))
         for number, row in sorted(rows.items())

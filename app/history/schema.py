@@ -223,8 +223,6 @@ _WITHOUT_CHAT = "SELECT chat FROM messages WHERE chat NOT IN (SELECT number FROM
 
 
 class NewerSchemaError(Exception):
-    """The file was written by a newer version."""
-
     def __init__(self) -> None:
         super().__init__("a newer version of specchat wrote it")
 
@@ -234,8 +232,6 @@ class DamagedFileError(Exception):
 
 
 class ForeignFileError(Exception):
-    """The file is a database of another program."""
-
     def __init__(self) -> None:
         super().__init__("it is a database of another program")
 

@@ -86,7 +86,6 @@ class History:
     """All chats. One thread at a time may use it; each method that writes is a transaction."""
 
     def __init__(self, path: Path, *, repairs: bool) -> None:
-        """Raises HistoryError, as open does."""
         self._database = Database(path, repairs=repairs)
         self._rows, self._run = self._database.rows, self._database.run
         self.news = self._database.news
@@ -167,16 +166,13 @@ class History:
         self.set_fact(chat, "title", title)
 
     def set_fact(self, chat: int, name: str, value: str) -> None:
-        """Change one of the facts of a chat."""
         assert name in _FACTS
         self._run(f"UPDATE chats SET {name} = ? WHERE number = ?", (value, chat))
 
     def remove(self, chat: int) -> None:
-        """Remove a chat, which can be restored for a day."""
         self._run("UPDATE chats SET removed = ? WHERE number = ?", (time.time(), chat))
 
     def restore(self, chat: int) -> None:
-        """Restore a removed chat."""
         self._run("UPDATE chats SET removed = NULL WHERE number = ?", (chat,))
 
     def removed_last(self) -> int | None:
@@ -278,7 +274,6 @@ class History:
         return run(_UPDATE, row).rowcount > 0
 
     def keep_tokens(self, message: int, tokens: Sequence[int]) -> None:
-        """Keep the tokens of an answer that may be continued."""
         self._run(_KEEP_TOKENS, (message, struct.pack(f"<{len(tokens)}I", *tokens)))
 
     def tokens(self, message: int) -> tuple[int, ...]:
@@ -323,7 +318,6 @@ class History:
         ]
 
     def unqueue(self, question: int) -> None:
-        """Delete a question from its queue; it stands elsewhere now."""
         self._run("DELETE FROM queue WHERE number = ?", (question,))
 
     # Parts of transactions

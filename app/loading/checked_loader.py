@@ -39,12 +39,9 @@ class Proofs:
     file: Path
 
     def hold(self, key: str) -> bool:
-        """Whether a proof of a model is recorded."""
         return key in _keys(read_object(self.file))
 
     def add(self, key: str) -> None:
-        """Record a proof; the oldest are dropped."""
-
         def added(before: dict[str, Any]) -> dict[str, Any]:
             keys = [other for other in _keys(before) if other != key]
             return {"schema": SCHEMA, "proven": [*keys, key][-MOST:]}
@@ -213,7 +210,6 @@ class ProvenModels:
 
 
 def _bytes(trial: Trial) -> int:
-    """Bytes of all files of a trial."""
     return stored_bytes(trial.path) + (stored_bytes(trial.head) if trial.head else 0)
 
 

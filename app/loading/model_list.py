@@ -60,12 +60,10 @@ class Offered:
 
     @property
     def is_usable(self) -> bool:
-        """Whether nothing is known against loading it."""
         return not (self.fault or self.trained)
 
     @property
     def is_installed(self) -> bool:
-        """Whether the model is on this machine."""
         return self.path is not None
 
 
@@ -166,7 +164,6 @@ def _installed(local: Sequence[Installed], room: int) -> Iterator[Offered]:
 
 
 def _fit(path: Path, facts: ModelFacts, needed: int, room: int) -> Fit:
-    """Whether an installed model fits into room bytes, or streams."""
     found = fit(needed, room)
     is_too_big = found is Fit.TOO_BIG and bill(facts, SMALLEST_CONTEXT).total > room
     is_streamable = path.is_file() and can_stream(facts, room)
@@ -174,7 +171,6 @@ def _fit(path: Path, facts: ModelFacts, needed: int, room: int) -> Fit:
 
 
 def _fault(error: SpecchatError) -> str:
-    """Why a model cannot be loaded, in a few words."""
     if not isinstance(error, IncompleteFileError):
         return "damaged or cut short"
     present, complete = short_size(error.present_bytes), short_size(error.complete_bytes)

@@ -60,7 +60,6 @@ class SplitReads:
 
     @classmethod
     def of(cls, planned: MemoryPlan) -> Self:
-        """Those of a plan with a split."""
         split, streamed = planned.split, 0
         assert split is not None
         if planned.lock_bytes is not None:

@@ -59,7 +59,6 @@ class GpuSplit:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all layers are on GPUs."""
         return self.gpu_layers > self.n_layers
 
     @property
@@ -298,7 +297,6 @@ def stream_plan(
 
 
 def with_drafter(planned: MemoryPlan, drafter_bytes: int) -> MemoryPlan:
-    """The plan with a part of the held weights given up for drafters."""
     assert planned.lock_bytes is not None
     taken = min(drafter_bytes, planned.lock_bytes)
     return replace(planned, room=taken, lock_bytes=planned.lock_bytes - taken)
@@ -384,7 +382,6 @@ class GpuPlanner:
         return replace(planned, room=reserved, lock_bytes=lock_bytes, split=split)
 
     def split(self, n_ctx: int, reserved: int = 0) -> GpuSplit:
-        """The division for a context."""
         if self.gpu_layers is not None:
             return split_at(self.layout, self.facts, n_ctx, self.gpu_layers)
         return fullest_split(self.layout, self.facts, n_ctx, GpuRoom(self.gpus, reserved))

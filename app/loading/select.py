@@ -152,7 +152,6 @@ def stopped(job: DownloadJob) -> str:
 
 
 def request_for(reference: HubReference) -> DownloadRequest:
-    """The request that downloads a model."""
     return DownloadRequest(reference.repository, reference.file or reference.quantization)
 
 

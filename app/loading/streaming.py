@@ -34,7 +34,6 @@ class Share:
 
     @property
     def words(self) -> str:
-        """Both in words."""
         held, read = gigabytes(self.held), gigabytes(self.streamed)
         return f"{held} of its weights are held in memory, {read} are read from disk for each token"
 
@@ -64,7 +63,6 @@ class Outlook:
 
     @property
     def words(self) -> str:
-        """The outlook in one sentence."""
         text = self._shares
         if self.rate is None:
             return f"{text}; how fast cannot be measured here"

@@ -182,11 +182,9 @@ class SavedStates:
         return True
 
     def remove(self, saved: SavedState) -> None:
-        """Delete a state."""
         _remove(saved.path)
 
     def clear(self) -> None:
-        """Delete all states."""
         for path in (*self._files("*.state"), *self._files(".*.state.*")):
             _remove(path)
 

@@ -31,7 +31,6 @@ class KeptState:
 
     @property
     def size(self) -> int:
-        """Its bytes."""
         return int(self.state.size)
 
 
@@ -51,7 +50,6 @@ class KeptStates:
 
     @property
     def size(self) -> int:
-        """Bytes of all."""
         return sum(kept.size for kept in self._states)
 
     @property
@@ -70,13 +68,11 @@ class KeptStates:
         self._states.append(kept)
 
     def use(self, kept: KeptState) -> None:
-        """Mark a copy as just used."""
         if kept in self._states:
             self._states.remove(kept)
             self._states.append(kept)
 
     def remove(self, kept: KeptState) -> None:
-        """Give up a copy."""
         if kept in self._states:
             self._states.remove(kept)
 
@@ -292,7 +288,6 @@ class StateKeeper:
         self._kept.add(tokens, state, is_saved=is_saved)
 
     def run(self, is_wanted: Callable[[], bool]) -> None:
-        """Save states in idle time."""
         self.save(is_wanted)
         while is_wanted() and (unsaved := self._unsaved) is not None:
             self._save_kept(unsaved, is_wanted)
