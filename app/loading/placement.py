@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -174,12 +175,16 @@ def plan(
 
 def largest_context(facts: ModelFacts, wanted: int, least: int, free: int) -> int | None:
     """Halve the wanted context until the model fits in free bytes; None if it never does."""
-    n_ctx = wanted
-    while bill(facts, n_ctx).total > free:
-        if n_ctx // 2 < least:
-            return None
+    fitting = (n_ctx for n_ctx in _halved(wanted, least) if bill(facts, n_ctx).total <= free)
+    return next(fitting, None)
+
+
+def _halved(n_ctx: int, least: int = SMALLEST_CONTEXT) -> Iterator[int]:
+    """A context and its halves, down to the smallest."""
+    yield n_ctx
+    while n_ctx // 2 >= least:
         n_ctx //= 2
-    return n_ctx
+        yield n_ctx
 
 
 def open_context(
@@ -195,17 +200,16 @@ def open_context(
         OutOfMemoryError: not even the smallest context fits.
         UsageError: the context exceeds the model's limit.
     """
-    n_ctx = planned.n_ctx
-    while True:
-        try:
-            context = model.open(n_ctx, drafts=drafts)
-        except OutOfMemoryError:
-            if asked or n_ctx // 2 < SMALLEST_CONTEXT:
-                raise
-            n_ctx //= 2
-            continue
-        short = f"memory is short: the context is {n_ctx:,} tokens instead of {planned.usual:,}"
-        return context, [short] if n_ctx < planned.usual else []
+    contexts = [planned.n_ctx] if asked else list(_halved(planned.n_ctx))
+    for n_ctx in contexts[:-1]:
+        with suppress(OutOfMemoryError):
+            return model.open(n_ctx, drafts=drafts), _shortened(n_ctx, planned.usual)
+    return model.open(contexts[-1], drafts=drafts), _shortened(contexts[-1], planned.usual)
+
+
+def _shortened(n_ctx: int, usual: int) -> list[str]:
+    short = f"memory is short: the context is {n_ctx:,} tokens instead of {usual:,}"
+    return [short] if n_ctx < usual else []
 
 
 def drafter_context(
@@ -282,7 +286,11 @@ def stream_plan(
         OutOfMemoryError: context and working memory alone do not fit.
     """
     wanted = asked or min(facts.context_limit or usual, usual)
-    n_ctx = asked or _context(facts, wanted, free)
+    n_ctx = wanted
+    if not asked:  # halved until it leaves enough memory for weights
+        for n_ctx in _halved(wanted):
+            if _beside_weights(facts, n_ctx).total <= _CACHE_SHARE * free:
+                break
     needed = _beside_weights(facts, n_ctx)
     left = free - reserve(free) - needed.total
     if left < 0:
@@ -312,16 +320,6 @@ def reserve(free: int) -> int:
     """Bytes of the free memory that stay free."""
     least = min(round(_LEAST_SHARE * free), _LEAST_RESERVED)
     return max(round(_RESERVED_SHARE * free), least, _FEWEST_RESERVED)
-
-
-def _context(facts: ModelFacts, wanted: int, free: int) -> int:
-    """The wanted context, halved until it leaves enough memory for weights."""
-    n_ctx = wanted
-    while n_ctx // 2 >= SMALLEST_CONTEXT:
-        if _beside_weights(facts, n_ctx).total <= _CACHE_SHARE * free:
-            break
-        n_ctx //= 2
-    return n_ctx
 
 
 def _beside_weights(facts: ModelFacts, n_ctx: int) -> MemoryBill:
@@ -409,11 +407,3 @@ class GpuPlanner:
             f"{split.words}; the rest takes {needed.words}, and {gigabytes(self.free)} are free",
             "Choose a smaller model or quantization, or free some memory.",
         )
-
-
-def _halved(n_ctx: int) -> Iterator[int]:
-    """A context and its halves, down to the smallest."""
-    yield n_ctx
-    while n_ctx // 2 >= SMALLEST_CONTEXT:
-        n_ctx //= 2
-        yield n_ctx
