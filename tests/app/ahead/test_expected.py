@@ -1,8 +1,16 @@
-"""Whether a request is the one that was expected."""
+"""What is expected leads to the request that comes, and when a text that pauses is read on."""
 
 import pytest
 
-from app.ahead.expected import Expectation, Expected
+from app.ahead.expected import (
+    AFTER_SENTENCE_SECONDS,
+    ELSEWHERE_SECONDS,
+    Expectation,
+    Expected,
+    ends_sentence,
+    pause_before,
+)
+from app.ahead.reading_ahead import REST_SECONDS
 from app.chat.conversation import Conversation
 from backends.chat.message import Message
 
@@ -57,3 +65,17 @@ def test_a_text_typed_since_does_not_lead_to_its_request_while_another_is_read()
     expectation.latest = Expected(sent, 0.0, True)
     assert not expectation.led_to(sent)
     assert expectation.led_to(long)
+
+
+@pytest.mark.parametrize(
+    "text", ["Why?", "It is so. ", "He said: “Go!”", "(and so on…)", "为什么\uff1f", "x = f(y)."]
+)
+def test_the_end_of_a_sentence_is_known(text: str) -> None:
+    assert ends_sentence(text)
+    assert pause_before(text) == AFTER_SENTENCE_SECONDS < REST_SECONDS
+
+
+@pytest.mark.parametrize("text", ["", " ", "Why", "Why? Be", "a, ", "f(x)", "1.5"])
+def test_what_is_not_one_waits_longer(text: str) -> None:
+    assert not ends_sentence(text)
+    assert pause_before(text) == ELSEWHERE_SECONDS > REST_SECONDS

@@ -10,9 +10,20 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from app.ahead.piece_reader import GROUP, QUIET_SECONDS, PieceReader
+from app.ahead.piece_reader import (
+    GROUP,
+    QUIET_SECONDS,
+    SHORT_SECONDS,
+    STOPPABLE_SECONDS,
+    AheadTime,
+    PieceLength,
+    PieceReader,
+    ReadPieces,
+)
 from app.loading.target_context import TargetContext
+from app.paths import Paths
 from backends.base import Context, Model
+from decoding.estimation.cost import CostModel
 from decoding.prefill import prefill, reuse
 
 TRIALS = 25
@@ -220,3 +231,125 @@ def test_what_is_read_again_as_it_is_was_not_in_vain(model: Model) -> None:
         assert ahead == 0
         assert spent.wasted == 0.0
         assert spent.used > 0.0
+
+
+MOST = 256
+
+
+def by_costs(plain: float, per_token: float) -> PieceLength:
+    """With a straight curve of costs, up to 16 tokens."""
+    costs = CostModel({1: plain, 16: plain + 15 * per_token})
+    return PieceLength(lambda: costs)
+
+
+def test_a_piece_takes_no_longer_than_a_delay_that_is_not_felt() -> None:
+    lengths = by_costs(0.01, 0.0025)  # 16 tokens take 0.0475 s
+    assert lengths.choose(MOST, 0.0, stops_passes=False) == 16
+    assert (lengths.seconds(16) or 1.0) < SHORT_SECONDS < (lengths.seconds(32) or 0.0)
+
+
+def test_a_plain_step_may_be_waited_for_where_it_takes_longer() -> None:
+    assert by_costs(0.2, 0.1).choose(MOST, 0.0, stops_passes=False) == GROUP
+    assert by_costs(0.2, 0.002).choose(MOST, 0.0, stops_passes=False) == 16
+
+
+def test_a_piece_that_can_be_stopped_may_take_longer() -> None:
+    lengths = by_costs(0.01, 0.0025)
+    length = lengths.choose(MOST, 0.0, stops_passes=True)
+    assert length > lengths.choose(MOST, 0.0, stops_passes=False)
+    assert (lengths.seconds(length) or 1.0) <= STOPPABLE_SECONDS
+
+
+def test_after_silence_a_piece_that_can_be_stopped_is_as_long_as_in_a_prompt() -> None:
+    lengths = by_costs(0.2, 0.1)
+    assert lengths.choose(MOST, QUIET_SECONDS, stops_passes=True) == MOST
+    assert lengths.choose(MOST, QUIET_SECONDS - 0.1, stops_passes=True) == GROUP
+    assert lengths.choose(MOST, QUIET_SECONDS, stops_passes=False) == GROUP
+
+
+def test_without_measured_costs_pieces_grow_as_they_prove_short() -> None:
+    lengths = PieceLength(lambda: None)
+    chosen: list[int] = []
+    for _ in range(6):
+        count = lengths.choose(64, 0.0, stops_passes=False)
+        chosen.append(count)
+        lengths.observe(count, 0.001 * count)
+    assert chosen == [4, 32, 32, 32, 32, 32]
+
+
+def test_measured_pieces_count_more_than_the_curve() -> None:
+    lengths = by_costs(0.01, 0.0025)
+    for _ in range(20):  # the machine is busy, or the context deep
+        lengths.observe(16, 0.2)
+        lengths.observe(8, 0.1)
+    assert lengths.choose(MOST, 0.0, stops_passes=False) == 4
+    for _ in range(20):
+        lengths.observe(16, 0.01)
+        lengths.observe(8, 0.01)
+    assert lengths.choose(MOST, 0.0, stops_passes=False) == 64
+
+
+def test_a_context_of_few_tokens_is_read_in_pieces_of_its_passes() -> None:
+    assert PieceLength(lambda: None).choose(2, 0.0, stops_passes=False) == 2
+
+
+def test_what_is_asked_is_used_and_the_rest_wasted() -> None:
+    pieces = ReadPieces()
+    pieces.add(10, 20, 1.0)
+    pieces.add(20, 40, 4.0)
+    pieces.add(10, 40, 3.0, is_drafters=True)
+    tokens, spent = pieces.settle(30)
+    assert tokens == 20
+    assert spent == AheadTime(1.0 + 2.0 + 2.0, 2.0 + 1.0)
+    assert pieces.settle(40) == (0, AheadTime())
+
+
+def test_what_is_taken_back_is_wasted_at_once_and_not_twice() -> None:
+    pieces = ReadPieces()
+    pieces.add(0, 8, 2.0)
+    pieces.cut(6)
+    assert pieces.wasted == 0.5
+    pieces.cut(6)
+    pieces.add(6, 8, 7.0)
+    pieces.lost(0.25)
+    assert pieces.wasted == 0.75
+    tokens, spent = pieces.settle(8)
+    assert (tokens, spent) == (8, AheadTime(8.5, 0.75))
+    assert pieces.wasted == 0.0
+
+
+def test_of_the_account_what_is_read_again_was_not_in_vain() -> None:
+    pieces = ReadPieces()
+    pieces.add(0, 8, 2.0)
+    pieces.read_again(4)
+    pieces.add(4, 12, 3.0)
+    assert pieces.wasted == 0.0
+    assert pieces.settle(12) == (12, AheadTime(5.0, 0.0))
+    assert pieces.settle(12) == (0, AheadTime())
+
+
+def test_totals_of_all_sessions_are_kept() -> None:
+    paths = Paths.of_this_user()
+    assert AheadTime.kept(paths) == AheadTime()
+    AheadTime().keep(paths)
+    assert not paths.read_ahead.exists()
+    AheadTime(1.5, 0.5).keep(paths)
+    AheadTime(1.0, 0.25).keep(paths)
+    assert AheadTime.kept(paths) == AheadTime(2.5, 0.75)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "[]", '{"schema": 1, "used_seconds": -1, "wasted_seconds": NaN}',
+        '{"schema": 1, "used_seconds": "1", "wasted_seconds": null}', '{"schema": 9}',
+        f'{{"schema": 1, "used_seconds": 1{400 * "0"}, "wasted_seconds": -1{400 * "0"}}}',
+    ],
+)  # fmt: skip
+def test_damaged_totals_begin_anew(text: str) -> None:
+    paths = Paths.of_this_user()
+    Path(paths.read_ahead.parent).mkdir(parents=True)
+    paths.read_ahead.write_text(text)
+    assert AheadTime.kept(paths) == AheadTime()
+    AheadTime(1.0, 2.0).keep(paths)
+    assert AheadTime.kept(paths) == AheadTime(1.0, 2.0)

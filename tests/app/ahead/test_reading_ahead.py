@@ -1,4 +1,4 @@
-"""When reading ahead is due, and what it examines, with parts that only note what is asked."""
+"""Reading ahead: when it is due, what it examines, and how much of a text has rested."""
 
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -9,7 +9,7 @@ import pytest
 from app.ahead.certain_tokens import BegunPrompt
 from app.ahead.expected import AheadState, Expectation, Expected
 from app.ahead.piece_reader import AheadTime
-from app.ahead.reading_ahead import ReadingAhead
+from app.ahead.reading_ahead import REST_SECONDS, ReadingAhead, RestedText
 from app.chat.conversation import Conversation
 from app.paths import Paths
 from backends.chat.message import Message
@@ -159,3 +159,39 @@ def test_nothing_is_examined_while_reading_is_refused(bench: Bench) -> None:
     assert bench.due_in()
     bench.run()
     assert bench.examined == []
+
+
+def test_what_is_certain_has_rested_at_once() -> None:
+    text = RestedText()
+    text.update([1, 2, 3], float("-inf"))
+    assert text.length(0.0) == 3
+    assert text.next_in(0.0) is None
+
+
+def test_every_word_is_ready_a_moment_after_it_was_typed_without_any_pause() -> None:
+    text = RestedText()
+    step = REST_SECONDS / 3.5  # keys never rest as long
+    for count in range(1, 20):
+        text.update(list(range(count)), count * step)
+        assert text.length(count * step) == max(count - 4, 0)
+    assert text.next_in(19 * step) == pytest.approx(0.5 * step)
+    assert text.length(19 * step + REST_SECONDS) == 19
+
+
+def test_a_change_makes_only_what_follows_it_rest_again() -> None:
+    text = RestedText()
+    text.update([1, 2, 3, 4], 0.0)
+    text.update([1, 2, 9, 9, 9], 10.0)
+    assert text.length(10.0) == 2
+    assert text.length(10.0 + REST_SECONDS) == 5
+    text.update([1], 20.0)
+    assert text.length(20.0) == 1
+    assert text.next_in(20.0) is None
+    text.update([], 21.0)
+    assert text.length(30.0) == 0
+
+
+def test_nothing_rests_before_anything_is_there() -> None:
+    text = RestedText()
+    assert text.length(5.0) == 0
+    assert text.next_in(5.0) is None

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from app.chat.conversation import Conversation
-from app.chat.conversation import RawText
-from app.chat.conversation import ReplyOptions
+from app.chat.conversation import Conversation, RawText, ReplyOptions
 from app.engine.answer import Answer, Request
 from app.engine.prompt_builder import PromptBuilder, prompt_of
 from backends.base import PromptTooLargeError

@@ -1,12 +1,24 @@
-"""Models on this machine and in the catalogue, with memory, speed and faults."""
+"""The models to choose from, and the speeds to expect of them."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from app.loading.model_list import Speed, Speeds, list_models, offered
+from app.loading.model_list import (
+    Offered,
+    Reach,
+    Speed,
+    Speeds,
+    about,
+    list_models,
+    offered,
+    suggested,
+)
 from app.paths import Paths
+from models import catalogue
+from models.catalogue import find
 from models.metadata.memory_bill import Fit, facts_of
 from models.stores.available_models import demo_path
 from tests.fixtures.tiny.kinds import Tiny
@@ -69,3 +81,77 @@ def test_the_model_in_use_leaves_its_memory_to_another(folder: Path) -> None:
         return sum(model.fit is not Fit.TOO_BIG for model in found.models)
 
     assert fitting(1 << 40) > fitting(0)
+
+
+REACH = Reach(40e9, 0.5)
+
+
+def model(name: str, size: float, read: float | None = None, fit: Fit = Fit.FITS) -> Offered:
+    return Offered(name, round(size), round(read or size), fit, "")
+
+
+def test_the_fraction_that_a_model_reached_holds_for_others() -> None:
+    reach = Reach.measured(40e9, 10.0, 2_000_000_000)
+    assert reach == REACH
+    assert REACH.rate(1_000_000_000) == 20.0
+    assert REACH.rate(None) is None
+
+
+@pytest.mark.parametrize(("bandwidth", "rate"), [(None, 10.0), (40e9, None), (0.0, 10.0)])
+def test_nothing_is_expected_without_a_measurement(
+    bandwidth: float | None, rate: float | None
+) -> None:
+    assert Reach.measured(bandwidth, rate, 1000) is None
+
+
+def test_a_model_read_from_the_cache_promises_no_more_than_the_memory() -> None:
+    reach = Reach.measured(10e9, 200.0, 100_000_000)
+    assert reach is not None
+    assert reach.fraction == 1.0
+
+
+@pytest.mark.parametrize(
+    ("rate", "words", "narrow"),
+    [
+        (None, "", ""), (0.4, "under 1 tok/s", "<1 tok/s"), (1.2, "about 1 tok/s", "~1 tok/s"),
+        (9.9, "about 10 tok/s", "~10 tok/s"), (21.6, "about 22 tok/s", "~22 tok/s"),
+        (114.0, "about 110 tok/s", "~110 tok/s"), (1234.0, "about 1,200 tok/s", "~1,200 tok/s"),
+    ],
+)  # fmt: skip
+def test_an_expected_rate_in_words(rate: float | None, words: str, narrow: str) -> None:
+    assert (about(rate), about(rate, is_narrow=True)) == (words, narrow)
+
+
+def test_the_largest_models_that_are_quick_enough() -> None:
+    models = [
+        model("qwen3-14b", 9.0e9), model("qwen3-4b", 2.5e9), model("qwen3-8b", 5.0e9),
+        model("smollm2-1.7b", 1.0e9), model("smollm2-360m", 0.3e9), model("qwen3-1.7b", 1.5e9),
+    ]  # fmt: skip
+    names = [(one.model.name, round(one.rate)) for one in suggested(models, REACH)]
+    assert names == [("qwen3-4b", 8), ("qwen3-1.7b", 13), ("smollm2-1.7b", 20)]
+
+
+def test_one_that_is_large_and_quick_is_suggested_once() -> None:
+    models = [model("qwen3-30b-a3b", 18e9, read=1.2e9), model("qwen3-4b", 1.6e9)]
+    names = [one.model.name for one in suggested(models, REACH)]
+    assert names == ["qwen3-30b-a3b", "qwen3-4b"]
+
+
+def test_what_does_not_fit_or_needs_a_login_is_not_suggested(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gated = replace(catalogue.entries()[0], name="gated", is_gated=True)
+    monkeypatch.setattr(catalogue, "find", lambda name: gated if name == "gated" else find(name))
+    models = [
+        model("qwen3-4b", 1e9, fit=Fit.TIGHT), model("qwen3-8b", 1e9, fit=Fit.TOO_BIG),
+        model("mine", 1e9), model("gated", 1e9),
+    ]  # fmt: skip
+    assert suggested(models, REACH) == []
+    assert suggested([model("smollm2-360m", 1e9)], None) == []
+
+
+def test_the_catalogue_has_suggestions_for_a_usual_machine(
+    tmp_path: Path,
+) -> None:
+    names = [one.model.name for one in suggested(offered(tmp_path, 11_000_000_000), REACH)]
+    assert len(names) == len(set(names)) == 3

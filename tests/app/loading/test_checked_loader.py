@@ -1,24 +1,39 @@
-"""A model runs in a child before it is loaded here: once, and a crash is the child's."""
+"""Models and heads are loaded only after they ran in a child process."""
 
 import ast
 import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import psutil
 import pytest
 
-from app.loading.checked_loader import MOST, Proofs, ProvenModels, proof_key
+from app.loading import checked_loader as proven_models
+from app.loading.checked_loader import (
+    MOST,
+    Proofs,
+    ProvenModels,
+    fitting_layers,
+    proof_key,
+    split_here,
+)
+from app.loading.placement import GPU_RESERVE
 from app.paths import Paths
-from backends.base import ModelError
+from backends.base import Model, ModelError
 from backends.engines.backend_selection import LLAMACPP
+from backends.engines.engine_facts import expected_runner
+from backends.llamacpp import gpu_devices, library
+from backends.llamacpp.library import Device
 from backends.proof import proof_process
-from backends.proof.proof_process import Trial
+from backends.proof.proof_process import ProofProcess, Trial
 from scripts.fuzzing.gguf_parts import GgufParts
 from tests.fixtures.damaged_gguf import good_parts, repeat_token, set_number, written
+from tests.fixtures.tiny.kinds import Tiny
+from tests.fixtures.tiny.pairs import Pair
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 
@@ -26,7 +41,6 @@ PATIENCE_SECONDS = 60
 ROOT = Path(__file__).parents[3]
 _LOADER = "backends.engines.model_loading"
 EPSILON = "attention.layer_norm_rms_epsilon"
-Started = list[Trial]
 
 
 @pytest.fixture
@@ -37,9 +51,9 @@ def models(home: Path) -> ProvenModels:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Started:
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Trial]:
     """What children are asked to run, as it comes."""
-    found: Started = []
+    found: list[Trial] = []
     prove = proof_process.ProofProcess.prove
 
     def noted(self: proof_process.ProofProcess, trial: Trial, *rest: object) -> None:
@@ -133,7 +147,9 @@ def test_a_model_that_takes_all_memory_is_ended(
     assert not proving()
 
 
-def test_a_vocabulary_is_proved_too(tmp_path: Path, models: ProvenModels, asked: Started) -> None:
+def test_a_vocabulary_is_proved_too(
+    tmp_path: Path, models: ProvenModels, asked: list[Trial]
+) -> None:
     parts = good_parts(tmp_path / "good")
     path = written(tmp_path, parts)
     for _ in range(2):
@@ -146,7 +162,7 @@ def test_a_vocabulary_is_proved_too(tmp_path: Path, models: ProvenModels, asked:
 
 
 def test_the_second_start_pays_nothing(
-    tmp_path: Path, models: ProvenModels, asked: Started
+    tmp_path: Path, models: ProvenModels, asked: list[Trial]
 ) -> None:
     path = written(tmp_path, good_parts(tmp_path / "good"))
     load(models, path)
@@ -160,7 +176,7 @@ def test_the_second_start_pays_nothing(
 
 @pytest.mark.parametrize("content", [b"", b"\xff", b"[]", b'{"schema":1,"proven":7}', b"{" * 9999])
 def test_a_damaged_record_is_made_anew(
-    tmp_path: Path, models: ProvenModels, asked: Started, content: bytes
+    tmp_path: Path, models: ProvenModels, asked: list[Trial], content: bytes
 ) -> None:
     path = written(tmp_path, good_parts(tmp_path / "good"))
     models.paths.proofs.write_bytes(content)
@@ -232,10 +248,161 @@ def test_a_killed_app_leaves_no_child(hanging: Path) -> None:
 
 
 def test_nothing_else_in_the_app_reaches_an_engine() -> None:
-    loading = {"load", "vocabulary"}
+    loading = {"load", "load_head", "vocabulary"}
     for file in (ROOT / "app").rglob("*.py"):
-        if file.name == "proven_models.py":
+        if file.name == "checked_loader.py":
             continue
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.module == _LOADER:
                 assert not loading & {name.name for name in node.names}, file
+
+
+@pytest.fixture
+def loaded(models: ProvenModels, pair: Pair) -> Iterator[tuple[Model, Path]]:
+    """A model, and the file of a head for it."""
+    path, head = pair("eagle3")
+    with closing(models.load(path, 1, 0)) as model:
+        yield model, head
+
+
+def load_head(models: ProvenModels, model: Model, head: Path) -> None:
+    with closing(model.open(64)) as context:
+        models.load_head(head, model, context).close()
+
+
+def test_a_head_runs_beside_its_model_once(
+    models: ProvenModels, loaded: tuple[Model, Path], asked: list[Trial]
+) -> None:
+    model, head = loaded
+    load_head(models, model, head)
+    load_head(models, model, head)
+    assert [trial.head for trial in asked] == [head]
+    with head.open("ab") as file:  # another file now
+        file.write(b"\0" * 32)
+    load_head(models, model, head)
+    assert len(asked) == 2
+
+
+def test_where_memory_is_short_its_header_has_to_do(
+    models: ProvenModels,
+    loaded: tuple[Model, Path],
+    asked: list[Trial],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(proven_models, "available_memory", lambda: 0)
+    load_head(models, *loaded)
+    assert asked == []
+
+
+def test_a_head_that_ends_the_child_is_refused(
+    models: ProvenModels, loaded: tuple[Model, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proof_process, "_MOST_BYTES", 0)
+    monkeypatch.setattr(proof_process, "_POLL_SECONDS", 0.0)  # before so small a head has drafted
+    with pytest.raises(ModelError, match=r"eagle3\.gguf stops the engine: it took over"):
+        load_head(models, *loaded)
+
+
+def test_a_head_that_was_refused_is_tried_again(
+    models: ProvenModels,
+    loaded: tuple[Model, Path],
+    asked: list[Trial],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A refusal is no proof, and leaves nothing in the way of one."""
+    model, head = loaded
+    whole = head.read_bytes()
+    head.write_bytes(whole[:-4096])
+    for _ in range(2):
+        with pytest.raises(ModelError, match="incomplete"):
+            load_head(models, model, head)
+    head.write_bytes(whole)
+    with monkeypatch.context() as patch:
+        patch.setattr(proof_process, "_MOST_BYTES", 0)
+        patch.setattr(proof_process, "_POLL_SECONDS", 0.0)
+        with pytest.raises(ModelError, match="stops the engine"):
+            load_head(models, model, head)
+    asked.clear()
+    load_head(models, model, head)
+    load_head(models, model, head)
+    assert [trial.head for trial in asked] == [head]
+
+
+def test_the_layers_of_a_model_draft_in_its_own_proof(
+    models: ProvenModels, tiny: Tiny, asked: list[Trial]
+) -> None:
+    path = tiny("qwen35")
+    with closing(models.load(path, 1, 0)) as model:
+        load_head(models, model, path)
+    assert [trial.head for trial in asked] == [None]
+    plain, with_head = (proof_key(Trial(path, LLAMACPP, streams=one)) for one in (True, False))
+    assert plain != with_head
+
+
+Card = Callable[[int], None]
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch) -> Card:
+    """Put in a GPU with so many bytes beyond what stays free."""
+
+    def put(size: int) -> None:
+        device = Device(1, "CUDA", "made up", GPU_RESERVE + size, GPU_RESERVE + size)
+        monkeypatch.setattr(library, "can_offload", lambda: True)
+        monkeypatch.setattr(gpu_devices, "_devices", lambda: [device])
+
+    return put
+
+
+def test_without_a_gpu_nothing_is_said(demo_file: Path) -> None:
+    assert split_here(demo_file, LLAMACPP) is None
+    assert fitting_layers(demo_file, LLAMACPP) is None
+
+
+@pytest.mark.parametrize(
+    ("size", "fewest", "most"), [(10**12, None, None), (120_000_000, 1, 30), (50_000_000, 0, 0)]
+)
+def test_as_many_layers_as_fit(
+    card: Card, demo_file: Path, size: int, fewest: int | None, most: int | None
+) -> None:
+    card(size)
+    layers = fitting_layers(demo_file, LLAMACPP)
+    if fewest is None or most is None:
+        assert layers is None
+        return
+    assert layers is not None
+    assert fewest <= layers <= most
+    split = split_here(demo_file, LLAMACPP)
+    assert split is not None
+    assert (split.gpu_layers, split.is_whole) == (layers, False)
+
+
+def test_a_model_that_is_loaded_without_a_number_gets_what_fits(
+    card: Card, tiny_llama: Callable[..., Path], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tiny_llama(layers=4)
+    proven: list[Trial] = []
+
+    def prove(_self: ProofProcess, trial: Trial, *_rest: object) -> None:
+        proven.append(trial)
+
+    monkeypatch.setattr(ProofProcess, "prove", prove)
+    models = ProvenModels(Paths.of_this_user(), lambda _: None)
+    card(0)
+    model = models.load(path, 1, None)
+    assert proven[0].gpu_layers == 0
+    assert model.info.device.startswith("CPU")
+    model.close()
+    card(10**12)
+    model = models.load(path, 1, None)
+    assert proven[1].gpu_layers is None
+    assert model.info.device == "GPU: made up"
+    model.close()
+
+
+def test_one_proof_holds_for_any_number_of_layers(card: Card, demo_file: Path) -> None:
+    card(10**12)
+    keys = {layers: proof_key(Trial(demo_file, LLAMACPP, 1, layers)) for layers in (None, 0, 5, 12)}
+    assert keys[5] == keys[12]
+    assert expected_runner(LLAMACPP, 1, 5).device == "GPU: made up, 5 layers"
+    assert len(set(keys.values())) == 3

@@ -1,21 +1,57 @@
-"""Filling a gap between two texts, by models that have the tokens for it."""
+"""Prompts of texts, and of gaps between two texts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from app.chat.conversation import Conversation, Infill
+from app.engine import session as session_module
 from app.engine.answer import Answer, Request
 from app.engine.engine import Engine
+from app.engine.reply import new_reply
+from app.engine.session import Session
 from app.engine.session_opening import open_session
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from backends.base import UsageError
+from backends.chat.message import Message
+from decoding.events import Event
+from decoding.generation import generate
 from decoding.sampling.settings import SamplingSettings
+from tests.fixtures.scripted import ScriptedModel, opened
 
-pytestmark = pytest.mark.usefixtures("llamacpp")
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    open_session = opened(ScriptedModel(["one ", "two "]))
+    with closing(open_session(SessionOptions(), Paths.of_this_user(), lambda _: None)) as session:
+        yield session
+
+
+def test_a_text_is_no_conversation(session: Session) -> None:
+    conversation = Conversation("", [Message("user", "hello")])
+    assert session.prompt(conversation)[0].is_conversation
+    assert not session.raw_prompt("hello").is_conversation
+
+
+def test_the_loop_is_told_what_of_a_prompt_begins_the_reply(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[int] = []
+
+    def told_to(*given: Any, begun: int = 0, **more: Any) -> Iterator[Event]:
+        told.append(begun)
+        return generate(*given, begun=begun, **more)
+
+    monkeypatch.setattr(session_module, "generate", told_to)
+    prompt = session.continued(session.raw_prompt("hello"), "begun")
+    for _ in session.stream(prompt, SamplingSettings(0.0), 2, new_reply(), lambda: False):
+        pass
+    assert told == [prompt.begun] == [len("begun")]
+
 
 TinyLlama = Callable[..., Path]
 PREFIX, SUFFIX, MIDDLE = 1, 2, 3
@@ -39,6 +75,7 @@ def asked(path: Path) -> Answer:
     return answer
 
 
+@pytest.mark.usefixtures("llamacpp")
 def test_the_prompt_is_the_text_before_then_after_and_control_texts_in_them_are_text(
     tiny_llama: TinyLlama,
 ) -> None:
@@ -56,12 +93,14 @@ def test_the_prompt_is_the_text_before_then_after_and_control_texts_in_them_are_
     assert b"".join(pieces[place + 1 : -1]).decode() == GAP.after.replace("\ud83d", "?")
 
 
+@pytest.mark.usefixtures("llamacpp")
 def test_a_request_to_fill_a_gap_is_answered(tiny_llama: TinyLlama) -> None:
     answer = asked(tiny_llama(form="infill"))
     assert answer.error is None
     assert answer.token_ids
 
 
+@pytest.mark.usefixtures("llamacpp")
 def test_a_model_without_the_tokens_refuses(tiny_llama: TinyLlama) -> None:
     answer = asked(tiny_llama(form="gpt2"))
     assert isinstance(answer.error, UsageError)
