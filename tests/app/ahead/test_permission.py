@@ -15,7 +15,7 @@ from app.settings.values import AHEAD_AUTO, DEFAULT_AHEAD_WASTE
 
 
 @dataclass
-class Machine:
+class Machine(ThisMachine):
     """Given readings, which are counted."""
 
     battery: bool | None = None

@@ -26,7 +26,7 @@ from app.paths import Paths
 from backends.base import Model, ModelError
 from backends.engines.backend_selection import LLAMACPP
 from backends.engines.engine_facts import expected_runner
-from backends.llamacpp import gpu_devices, library
+from backends.llamacpp import library
 from backends.llamacpp.library import Device
 from backends.proof import proof_process
 from backends.proof.proof_process import ProofProcess, Trial
@@ -349,7 +349,7 @@ def card(monkeypatch: pytest.MonkeyPatch) -> Card:
     def put(size: int) -> None:
         device = Device(1, "CUDA", "made up", GPU_RESERVE + size, GPU_RESERVE + size)
         monkeypatch.setattr(library, "can_offload", lambda: True)
-        monkeypatch.setattr(gpu_devices, "_devices", lambda: [device])
+        monkeypatch.setattr(library, "_devices", lambda: [device])
 
     return put
 
