@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.learned.ngram_memory import NgramMemory
-from app.loading.checked_loader import ProvenModels
+from app.loading.checked_loader import CheckedLoader
 from app.loading.target_context import TargetContext
 from app.paths import Paths
 from backends.base import Context, Model
@@ -39,9 +39,9 @@ class DrafterEnvironment:
     """Entered while a child process makes or checks a drafter, which takes memory."""
 
     @property
-    def models(self) -> ProvenModels:
+    def models(self) -> CheckedLoader:
         """Loader of drafter models."""
-        return ProvenModels(self.paths, self.notify, self.with_room)
+        return CheckedLoader(self.paths, self.notify, self.with_room)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from app.drafting.draft_spec import head_beside, head_of_catalogue, why_without
 from app.drafting.drafter_handle import DrafterEnvironment
 from app.drafting.drafter_node import HEADS, DrafterNode, NodeKind
 from app.learned.tuned_recipe import own_recipe, set_aside_unusable
-from app.loading.checked_loader import ProvenModels
+from app.loading.checked_loader import CheckedLoader
 from app.loading.placement import drafter_context, head_context
 from app.loading.select import facts_before
 from backends.base import Context, DraftUnavailableError, Head, Model, UsageError
@@ -40,7 +40,7 @@ def drafter_backend(path: Path, wanted: str) -> str:
 
 
 def load_drafter(
-    models: ProvenModels, path: Path, wanted: str, threads: int | None, gpu_layers: int | None
+    models: CheckedLoader, path: Path, wanted: str, threads: int | None, gpu_layers: int | None
 ) -> Model:
     """Load a drafter with the backend chosen for it.
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from app.loading.checked_loader import ProvenModels
+from app.loading.checked_loader import CheckedLoader
 from app.paths import Paths
 from backends.base import Model, ModelInfo
 from backends.engines.model_loading import derive, derives
@@ -109,7 +109,7 @@ def made(
     recipe: Recipe,
     path: Path | None,
     gpu_layers: int | None,
-    models: ProvenModels,
+    models: CheckedLoader,
 ) -> Model:
     """Make the self-drafter of a target, with the target's engine and threads.
 

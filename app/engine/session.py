@@ -11,7 +11,7 @@ from app.drafting.drafter_building import DrafterEnvironment
 from app.drafting.reply_drafters import ReplyDrafters, drafters_of
 from app.engine.reply import Reply
 from app.engine.session_drafters import Drafting, build
-from app.engine.weight_budget import SharedMemory
+from app.engine.weight_budget import WeightBudget
 from app.learned.speeds import ENOUGH_PLAIN_STEPS, PlainReplies, PlainReply
 from app.loading.select import fetch_model, remember_model
 from app.loading.session_options import SessionOptions
@@ -55,7 +55,7 @@ class Session:
     """Bytes of memory for drafters, None if unknown."""
     resources: ExitStack
     """Frees the model and ends the template's process."""
-    shared: SharedMemory | None = None
+    shared: WeightBudget | None = None
     """Memory of the weights and the drafters, of a model that streams."""
     disk: DiskSpeed | None = None
     """Of the file of a model that streams, if it was measured."""

@@ -10,9 +10,9 @@ from app.drafting import draft_spec
 from app.drafting.choose.memory_choice import SplitChoice, planned_stream
 from app.drafting.draft_spec import DraftSpec
 from app.engine.session import Session, drafter_environment
-from app.engine.weight_budget import SharedMemory, built
+from app.engine.weight_budget import WeightBudget, built
 from app.learned.speeds import PlainReplies, memory_bandwidth
-from app.loading.checked_loader import ProvenModels
+from app.loading.checked_loader import CheckedLoader
 from app.loading.placement import GpuPlanner, MemoryPlan, can_stream, open_context, plan
 from app.loading.select import (
     expected_backend,
@@ -109,7 +109,7 @@ class _Opening:
             notify(f"loading {reference.name}, which streams{speed}")
         with ExitStack() as stack:
             templates = stack.enter_context(closing(TemplateProcess()))
-            model = ProvenModels(paths, notify).load(
+            model = CheckedLoader(paths, notify).load(
                 reference.path,
                 options.threads,
                 planned.split.gpu_layers if planned.split else options.gpu_layers,
@@ -124,7 +124,7 @@ class _Opening:
             spec.check(reference.name, model.info.n_layers, model.info.active_experts)
             if options.threads and model.info.backend == MLX:
                 reductions.append("--threads has no effect: MLX chooses its threads itself")
-            shared = SharedMemory.of(planned)
+            shared = WeightBudget.of(planned)
             room = shared.budget if shared else planned.room
             environment = drafter_environment(model, context, paths, options, notify, room)
             bandwidth = memory_bandwidth(model.info, paths)

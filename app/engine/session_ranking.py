@@ -16,7 +16,7 @@ from app.engine.session import Session
 from app.learned.acceptance_memory import AcceptanceMemory
 from app.learned.calibrations import CONTEXT, Calibrations
 from app.learned.speeds import disk_speed
-from app.loading.checked_loader import ProvenModels
+from app.loading.checked_loader import CheckedLoader
 from app.loading.placement import MemoryPlan, plan
 from app.loading.select import choose_model, expected_backend, facts_before
 from app.loading.session_options import DEFAULT_CONTEXT, SessionOptions, check_ranges
@@ -61,7 +61,7 @@ def rank(options: SessionOptions, paths: Paths, notify: Callable[[str], None]) -
         known, spread = None, 0.0
         if is_here:
             notify(f"loading {reference.name}")
-            model = ProvenModels(paths, notify).load(
+            model = CheckedLoader(paths, notify).load(
                 reference.path,
                 options.threads,
                 options.gpu_layers,
@@ -75,7 +75,7 @@ def rank(options: SessionOptions, paths: Paths, notify: Callable[[str], None]) -
             context = TargetContext(model, opened)
             known, spread = _known(target, context, options, paths, notify)
         notify("comparing vocabularies")
-        return _ranking(target, ProvenModels(paths, notify), planned, known, spread=spread)
+        return _ranking(target, CheckedLoader(paths, notify), planned, known, spread=spread)
 
 
 def rank_for(session: Session) -> Ranking:
@@ -92,7 +92,7 @@ def rank_for(session: Session) -> Ranking:
     target, planned = _of_session(session)
     options = session.options
     known, spread = _known(target, session.context, options, session.paths, _silent)
-    models = ProvenModels(session.paths, _silent)
+    models = CheckedLoader(session.paths, _silent)
     return _ranking(target, models, planned, known, spread=spread)
 
 
@@ -136,7 +136,7 @@ def _silent(_: str) -> None: ...
 
 def _ranking(
     target: Target,
-    models: ProvenModels,
+    models: CheckedLoader,
     planned: MemoryPlan | None,
     known: Knowledge | None,
     *,

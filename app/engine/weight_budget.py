@@ -28,11 +28,10 @@ from models.self_draft.self_draft_store import SelfDrafts
 
 
 @contextmanager
-def letting_go(target: Model, lock_bytes: int) -> Generator[None]:
+def unpinned(target: Model, lock_bytes: int) -> Generator[None]:
     """Hold none of a streamed model's weights within the block, and lock_bytes after it.
 
-    After an error none: who handles it holds what is needed then, which takes a while. Not during a
-    pass.
+    On error they stay unpinned: the caller pins them again. Not during a pass.
     """
     hold(target, 0)  # beyond the limit of a container, Linux would end processes
     yield
@@ -40,7 +39,7 @@ def letting_go(target: Model, lock_bytes: int) -> Generator[None]:
 
 
 def built(
-    spec: DraftSpec, environment: DrafterEnvironment, shared: "SharedMemory | None"
+    spec: DraftSpec, environment: DrafterEnvironment, shared: "WeightBudget | None"
 ) -> Drafting:
     """The drafters of a spec, in memory of their own or shared with a model that streams.
 
@@ -55,7 +54,7 @@ def built(
 
 
 @dataclass(frozen=True, slots=True)
-class SharedMemory:
+class WeightBudget:
     """Bytes for the held weights of a model that streams, and its drafters, together."""
 
     budget: int
@@ -80,12 +79,12 @@ class SharedMemory:
         target = environment.target
         held = self._left(present.memory_bytes if present else 0)
         try:
-            with_room = partial(letting_go, target, held)
+            with_room = partial(unpinned, target, held)
             spec, missing = self._made(spec, replace(environment, with_room=with_room))
             room = self._room(spec, environment, held)
             held_beside = max(held - room, 0)
             hold(target, held_beside)
-            with_room = partial(letting_go, target, held_beside)
+            with_room = partial(unpinned, target, held_beside)
             drafting = build(spec, replace(environment, room=room, with_room=with_room))
         except BaseException:
             if present is not None:

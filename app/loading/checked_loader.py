@@ -17,7 +17,7 @@ from backends.engines.backend_selection import AUTO, LLAMACPP, MLX, backend_for
 from backends.engines.engine_facts import expected_runner, quantized, separate_gpus
 from backends.engines.model_loading import load, load_head, vocabulary
 from backends.hardware.host import available_memory
-from backends.proof.proof_process import ProofProcess, Trial
+from backends.proof.proof_process import ProofProcess, CrashCheck
 from backends.streaming.weight_plan import weight_layout
 from models.bounded_files import change_object, read_object
 from models.metadata.identity import model_files, stamp, stored_bytes
@@ -49,7 +49,7 @@ class Proofs:
         change_object(self.file, added)
 
 
-def proof_key(trial: Trial) -> str:
+def proof_key(trial: CrashCheck) -> str:
     """Identity of a model's files and of the engine, device and options that run them.
 
     Raises:
@@ -70,7 +70,7 @@ def proof_key(trial: Trial) -> str:
     return hashlib.sha256(identity).hexdigest()[:32]
 
 
-def _brings_head(trial: Trial) -> bool:
+def _brings_head(trial: CrashCheck) -> bool:
     """Whether the proof of a model runs its own next-token layers too."""
     if trial.vocabulary_only or trial.streams:
         return False
@@ -124,7 +124,7 @@ def split_here(path: Path, backend: str) -> GpuSplit | None:
 
 
 @dataclass(frozen=True, slots=True)
-class ProvenModels:
+class CheckedLoader:
     """Loads models for the whole app.
 
     notify: receives a status line while a model is checked; an exception it raises stops the check.
@@ -158,7 +158,7 @@ class ProvenModels:
         streams = lock_bytes is not None or beside is not None
         if gpu_layers is None and not streams:
             gpu_layers = fitting_layers(path, backend)
-        trial = Trial(
+        trial = CrashCheck(
             path, backend, threads, gpu_layers, experts, streams=streams, cache_type=cache_type
         )
         if self._prove(trial):
@@ -177,7 +177,7 @@ class ProvenModels:
         """
         info = target.info
         layers = 0 if info.backend == LLAMACPP else None
-        trial = Trial(info.path, info.backend, info.threads, layers, head=path)
+        trial = CrashCheck(info.path, info.backend, info.threads, layers, head=path)
         is_own = path == info.path  # which is run in the proof of the model
         if not is_own and _held_twice(trial) < available_memory():
             self._prove(trial)
@@ -192,11 +192,11 @@ class ProvenModels:
             ModelError: the model cannot be read, or crashed or hung in the child process.
         """
         backend = backend_for(path, MLX if path.is_dir() else LLAMACPP)
-        self._prove(Trial(path, backend, vocabulary_only=True))
+        self._prove(CrashCheck(path, backend, vocabulary_only=True))
         with vocabulary(path) as loaded:
             yield loaded
 
-    def _prove(self, trial: Trial) -> bool:
+    def _prove(self, trial: CrashCheck) -> bool:
         """Run a model in a child process; False if a proof is recorded."""
         proofs, key = Proofs(self.paths.proofs), proof_key(trial)
         if proofs.hold(key):
@@ -209,10 +209,10 @@ class ProvenModels:
         return True
 
 
-def _bytes(trial: Trial) -> int:
+def _bytes(trial: CrashCheck) -> int:
     return stored_bytes(trial.path) + (stored_bytes(trial.head) if trial.head else 0)
 
 
-def _held_twice(trial: Trial) -> int:
+def _held_twice(trial: CrashCheck) -> int:
     """Bytes that a child may take: weights are mapped, and copied where they are rearranged."""
     return 2 * _bytes(trial)

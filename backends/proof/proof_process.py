@@ -55,7 +55,7 @@ _REMEDY = "Download or copy it again, or choose another model."
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class CrashCheck:
     """A model to run with its options, as for engines.model_loading.load.
 
     vocabulary_only: the weights stay on disk. streams: they are read from disk in every pass.
@@ -86,7 +86,7 @@ class ProofProcess:
 
     def prove(
         self,
-        trial: Trial,
+        trial: CrashCheck,
         file_bytes: int,
         tick: Callable[[], None] = lambda: None,
     ) -> None:
@@ -163,7 +163,7 @@ class _Child:
         self._answers.put(b"")
 
     def ask(
-        self, trial: Trial, seconds: float, most_bytes: int, tick: Callable[[], None]
+        self, trial: CrashCheck, seconds: float, most_bytes: int, tick: Callable[[], None]
     ) -> dict[str, str]:
         """Error of a model, {} if it ran.
 
@@ -176,7 +176,7 @@ class _Child:
         return _checked(self._line(trial, seconds, most_bytes, tick), trial)
 
     def _line(
-        self, trial: Trial, seconds: float, most_bytes: int, tick: Callable[[], None]
+        self, trial: CrashCheck, seconds: float, most_bytes: int, tick: Callable[[], None]
     ) -> bytes:
         """Next line from the child."""
         ends = time.monotonic() + seconds
@@ -230,7 +230,7 @@ class _Child:
         self._log.close()
 
 
-def _checked(line: bytes, trial: Trial) -> dict[str, str]:
+def _checked(line: bytes, trial: CrashCheck) -> dict[str, str]:
     """Parsed answer; a child with corrupted memory may have garbled it."""
     with contextlib.suppress(ValueError, RecursionError, AttributeError):
         answer = json.loads(line)
@@ -239,7 +239,7 @@ def _checked(line: bytes, trial: Trial) -> dict[str, str]:
     raise _stops(trial, "its answer makes no sense")
 
 
-def _stops(trial: Trial, why: str) -> ModelError:
+def _stops(trial: CrashCheck, why: str) -> ModelError:
     return ModelError(f"{trial.proven} stops the engine", why, _REMEDY)
 
 

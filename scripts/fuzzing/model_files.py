@@ -10,7 +10,7 @@ from random import Random
 import numpy as np
 
 from app.cli.commands.model_info import facts_of as facts_shown
-from app.loading import checked_loader as proven_models
+from app.loading import checked_loader
 from app.loading.placement import open_context, plan
 from app.paths import Paths
 from backends.base import ModelError, SpecchatError
@@ -20,7 +20,7 @@ from backends.files.mlx_folder import read_mlx_folder
 from backends.files.mlx_gguf import reason_against
 from backends.files.safetensors_header import stored_tensors
 from backends.hardware.host import available_memory
-from backends.proof.proof_process import ProofProcess, Trial
+from backends.proof.proof_process import ProofProcess, CrashCheck
 from decoding.events import Step
 from decoding.generation import Limits, generate
 from decoding.sampling.settings import SamplingSettings
@@ -70,11 +70,11 @@ class Engine(Gguf):
 
     def __init__(self) -> None:
         lent = _Lent(ProofProcess())
-        proven_models.ProofProcess = lambda: lent  # pyright: ignore[reportAttributeAccessIssue]
+        checked_loader.ProofProcess = lambda: lent  # pyright: ignore[reportAttributeAccessIssue]
 
     def read(self, path: Path) -> str:
         paths = Paths(path.parent, path.parent, path.parent)
-        models = proven_models.ProvenModels(paths, lambda _text: None)
+        models = checked_loader.CheckedLoader(paths, lambda _text: None)
         try:
             _checked_header(path)
             require_distinct_tokens(path)
@@ -109,7 +109,7 @@ class _Lent:
     def __init__(self, process: ProofProcess) -> None:
         self._process = process
 
-    def prove(self, trial: Trial, file_bytes: int, tick: Callable[[], None]) -> None:
+    def prove(self, trial: CrashCheck, file_bytes: int, tick: Callable[[], None]) -> None:
         try:
             self._process.prove(trial, file_bytes, tick)
         except ModelError as error:

@@ -15,7 +15,7 @@ from app.cli.session import phases
 from app.cli.terminal import stderr
 from app.cli.terminal.interrupt import interruptible
 from app.drafting.choose.tuning import Tuning, TuningResult
-from app.loading.checked_loader import ProvenModels
+from app.loading.checked_loader import CheckedLoader
 from app.loading.placement import SMALLEST_CONTEXT
 from app.loading.select import choose_model, expected_backend
 from app.loading.session_options import SessionOptions, check_ranges
@@ -58,7 +58,7 @@ def tune(
     lock_bytes = _lock_bytes(reference, session_options, paths)
     with phases() as (notify, stop):
         notify(f"loading {reference.name}")
-        loaded = ProvenModels(paths, notify).load(
+        loaded = CheckedLoader(paths, notify).load(
             reference.path,
             session_options.threads,
             layers,

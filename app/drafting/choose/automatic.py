@@ -13,7 +13,7 @@ from app.drafting.drafter_building import Builder
 from app.drafting.drafter_handle import DrafterHandle
 from app.drafting.drafter_node import HEADS, SELF, DrafterNode, NodeKind
 from app.learned.acceptance_memory import TrialResult
-from app.loading.checked_loader import ProvenModels
+from app.loading.checked_loader import CheckedLoader
 from app.loading.placement import MemoryPlan
 from app.paths import Paths
 from backends.base import (
@@ -70,7 +70,7 @@ def promising(known: Knowledge, paths: Paths, planned: MemoryPlan) -> Iterator[P
     vocabulary; that is compared when its turn comes.
     """
     compared_count = 0
-    models = ProvenModels(paths, known.calibrations.notify)
+    models = CheckedLoader(paths, known.calibrations.notify)
     pairs = [known.pair(candidate, planned) for candidate in _at_hand(known, paths)]
     for pair in sorted(pairs, key=lambda pair: _gain(pair, known), reverse=True):
         candidate = pair.drafter

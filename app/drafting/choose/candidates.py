@@ -23,7 +23,7 @@ from app.drafting.drafter_node import (
 from app.drafting.model_source import drafter_backend
 from app.learned.acceptance_memory import AcceptanceMemory
 from app.learned.tuned_recipe import tuned
-from app.loading.checked_loader import ProvenModels
+from app.loading.checked_loader import CheckedLoader
 from app.loading.select import facts_before
 from app.paths import Paths
 from app.settings.in_effect import may_index
@@ -165,7 +165,7 @@ _COMPOSED = {
 
 
 def candidates(
-    target: Target, models: ProvenModels, memory: AcceptanceMemory | None
+    target: Target, models: CheckedLoader, memory: AcceptanceMemory | None
 ) -> Iterator[Candidate]:
     """All candidates, with the vocabularies of installed ones compared."""
     for candidate in listed(target, models.paths, memory):
@@ -326,7 +326,7 @@ def _unopened(name: str, path: Path, kind: Kind | None = None) -> Candidate:
     return Candidate(name, kind, False, f"{path} cannot be read", path)
 
 
-def compared(candidate: Candidate, target: Target, models: ProvenModels) -> Candidate:
+def compared(candidate: Candidate, target: Target, models: CheckedLoader) -> Candidate:
     """An installed model with its facts, its vocabulary compared with the target's."""
     candidate = _described(candidate, target)
     if candidate.is_compatible is False or candidate.path is None:

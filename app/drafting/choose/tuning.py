@@ -13,7 +13,7 @@ from app.builtin_prompts import built_in_prompts
 from app.drafting import self_drafter
 from app.learned.calibrations import Calibrations
 from app.learned.tuned_recipe import Tuned, TuningResults, remember, set_aside_unusable
-from app.loading.checked_loader import ProvenModels
+from app.loading.checked_loader import CheckedLoader
 from app.loading.target_context import TargetContext
 from app.paths import Paths
 from backends.base import (
@@ -102,7 +102,7 @@ class Tuning:
         self._paths = paths
         self._gpu_layers = gpu_layers
         self._notify = notify
-        self._models = ProvenModels(paths, notify)
+        self._models = CheckedLoader(paths, notify)
         self._tell = tell
         self._lock_bytes = lock_bytes
         self._failed: dict[Recipe, str] = {}

@@ -6,7 +6,7 @@ from subprocess import CompletedProcess
 import pytest
 
 Specchat = Callable[..., CompletedProcess[str]]
-LOAD = "app.loading.checked_loader.ProvenModels.load"
+LOAD = "app.loading.checked_loader.CheckedLoader.load"
 
 OUT_OF_RANGE = [
     ("--temperature", "-0.1"),

@@ -27,7 +27,7 @@ import typer
 from app.cli.main import app
 from app.engine.engine import Engine
 from app.history.store import History
-from app.loading.checked_loader import ProvenModels
+from app.loading.checked_loader import CheckedLoader
 from app.paths import Paths
 from models import catalogue
 from models.hub.hub_settings import hub_cache
@@ -331,7 +331,7 @@ def test_commands_of_ours_are_understood(
     monkeypatch.setattr("app.cli.commands.build.nvidia_cards", begin)
     monkeypatch.setattr("app.cli.commands.build.remove", begin)  # it may be of who runs this
     monkeypatch.setattr("typer.completion.install", lambda **_: ("bash", Path("written")))
-    monkeypatch.setattr(ProvenModels, "load", begin)
+    monkeypatch.setattr(CheckedLoader, "load", begin)
     monkeypatch.setattr(Engine, "__init__", begin)
     for printed in OURS:
         if command_of(printed.words) == name:

@@ -10,7 +10,7 @@ import pytest
 from app.drafting import draft_spec, drafter_building
 from app.drafting.drafter_building import DrafterEnvironment
 from app.engine.session_drafters import Drafting, build
-from app.loading.checked_loader import ProvenModels
+from app.loading.checked_loader import CheckedLoader
 from app.loading.target_context import TargetContext
 from app.paths import Paths
 from backends.base import Model
@@ -42,15 +42,15 @@ def built(
 def loaded(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
     """The layers on the GPU of each model that is loaded from now on."""
     layers: list[int | None] = []
-    load = ProvenModels.load
+    load = CheckedLoader.load
 
     def noting(
-        models: ProvenModels, path: Path, threads: int, gpu_layers: int | None, backend: str
+        models: CheckedLoader, path: Path, threads: int, gpu_layers: int | None, backend: str
     ) -> Model:
         layers.append(gpu_layers)
         return load(models, path, threads, gpu_layers, backend)
 
-    monkeypatch.setattr(ProvenModels, "load", noting)
+    monkeypatch.setattr(CheckedLoader, "load", noting)
     return layers
 
 

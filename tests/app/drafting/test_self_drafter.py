@@ -15,7 +15,7 @@ from app.drafting.choose.drafter_info import Kind, Target
 from app.drafting.drafter_building import DrafterEnvironment
 from app.engine.session_drafters import Drafting, build
 from app.learned.acceptance_memory import AcceptanceMemory
-from app.loading.checked_loader import ProvenModels
+from app.loading.checked_loader import CheckedLoader
 from app.loading.placement import MemoryPlan
 from app.loading.target_context import TargetContext
 from app.paths import Paths
@@ -100,7 +100,7 @@ def test_layers_that_are_not_there_are_refused(target: Model, context: Context, 
 
 @pytest.mark.slow
 def test_fewer_bits_than_there_are_must_be_asked_for(target: Model, context: Context, paths: Paths):
-    models = ProvenModels(paths, lambda text: None)
+    models = CheckedLoader(paths, lambda text: None)
     made = self_drafter.made(target, Recipe("q4_0"), None, None, models)
     with closing(made), closing(made.open(256)) as its_context:
         environment = DrafterEnvironment(
@@ -128,7 +128,7 @@ def test_it_is_listed_beside_other_drafters(target: Model, paths: Paths):
     listed = Target(Reference("small", path), facts_of(path), target)
     (own,) = [
         one
-        for one in candidates(listed, ProvenModels(paths, lambda text: None), None)
+        for one in candidates(listed, CheckedLoader(paths, lambda text: None), None)
         if one.kind is Kind.SELF
     ]
     assert own.is_compatible

@@ -12,11 +12,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from app.loading import checked_loader as proven_models
+from app.loading import checked_loader
 from app.loading.checked_loader import (
     MOST,
+    CheckedLoader,
     Proofs,
-    ProvenModels,
     fitting_layers,
     proof_key,
     split_here,
@@ -29,7 +29,7 @@ from backends.engines.engine_facts import expected_runner
 from backends.llamacpp import library
 from backends.llamacpp.library import Device
 from backends.proof import proof_process
-from backends.proof.proof_process import ProofProcess, Trial
+from backends.proof.proof_process import ProofProcess, CrashCheck
 from scripts.fuzzing.gguf_parts import GgufParts
 from tests.fixtures.damaged_gguf import good_parts, repeat_token, set_number, written
 from tests.fixtures.tiny.kinds import Tiny
@@ -44,19 +44,19 @@ EPSILON = "attention.layer_norm_rms_epsilon"
 
 
 @pytest.fixture
-def models(home: Path) -> ProvenModels:
+def models(home: Path) -> CheckedLoader:
     paths = Paths.of_this_user()
     paths.proofs.unlink(missing_ok=True)
-    return ProvenModels(paths, lambda text: None)
+    return CheckedLoader(paths, lambda text: None)
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Trial]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[CrashCheck]:
     """What children are asked to run, as it comes."""
-    found: list[Trial] = []
+    found: list[CrashCheck] = []
     prove = proof_process.ProofProcess.prove
 
-    def noted(self: proof_process.ProofProcess, trial: Trial, *rest: object) -> None:
+    def noted(self: proof_process.ProofProcess, trial: CrashCheck, *rest: object) -> None:
         found.append(trial)
         prove(self, trial, *rest)  # pyright: ignore[reportArgumentType]
 
@@ -64,7 +64,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Trial]:
     return found
 
 
-def load(models: ProvenModels, path: Path) -> None:
+def load(models: CheckedLoader, path: Path) -> None:
     models.load(path, 1, 0).close()
 
 
@@ -101,7 +101,7 @@ def number(key: str, value: float) -> Callable[[GgufParts], None]:
     ],
 )
 def test_files_that_once_ended_the_app_are_refused(
-    tmp_path: Path, models: ProvenModels, damage: Callable[[GgufParts], None]
+    tmp_path: Path, models: CheckedLoader, damage: Callable[[GgufParts], None]
 ) -> None:
     parts = good_parts(tmp_path / "good", "experts")
     damage(parts)
@@ -111,7 +111,7 @@ def test_files_that_once_ended_the_app_are_refused(
 
 @pytest.mark.slow
 def test_a_crash_is_told_with_what_the_engine_said_last(
-    models: ProvenModels, crashing: Path
+    models: CheckedLoader, crashing: Path
 ) -> None:
     with pytest.raises(ModelError, match=r"damaged\.gguf stops the engine") as told:
         load(models, crashing)
@@ -130,7 +130,7 @@ def proving() -> list[psutil.Process]:
 
 @pytest.mark.slow
 def test_a_hang_is_given_up(
-    models: ProvenModels, hanging: Path, monkeypatch: pytest.MonkeyPatch
+    models: CheckedLoader, hanging: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(proof_process._SECONDS, LLAMACPP, 0.5)
     with pytest.raises(ModelError, match="did not answer in"):
@@ -139,7 +139,7 @@ def test_a_hang_is_given_up(
 
 
 def test_a_model_that_takes_all_memory_is_ended(
-    models: ProvenModels, hanging: Path, monkeypatch: pytest.MonkeyPatch
+    models: CheckedLoader, hanging: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(proof_process, "_MOST_BYTES", 0)
     with pytest.raises(ModelError, match=r"it took over 0\.0 GB"):
@@ -148,7 +148,7 @@ def test_a_model_that_takes_all_memory_is_ended(
 
 
 def test_a_vocabulary_is_proved_too(
-    tmp_path: Path, models: ProvenModels, asked: list[Trial]
+    tmp_path: Path, models: CheckedLoader, asked: list[CrashCheck]
 ) -> None:
     parts = good_parts(tmp_path / "good")
     path = written(tmp_path, parts)
@@ -162,7 +162,7 @@ def test_a_vocabulary_is_proved_too(
 
 
 def test_the_second_start_pays_nothing(
-    tmp_path: Path, models: ProvenModels, asked: list[Trial]
+    tmp_path: Path, models: CheckedLoader, asked: list[CrashCheck]
 ) -> None:
     path = written(tmp_path, good_parts(tmp_path / "good"))
     load(models, path)
@@ -176,7 +176,7 @@ def test_the_second_start_pays_nothing(
 
 @pytest.mark.parametrize("content", [b"", b"\xff", b"[]", b'{"schema":1,"proven":7}', b"{" * 9999])
 def test_a_damaged_record_is_made_anew(
-    tmp_path: Path, models: ProvenModels, asked: list[Trial], content: bytes
+    tmp_path: Path, models: CheckedLoader, asked: list[CrashCheck], content: bytes
 ) -> None:
     path = written(tmp_path, good_parts(tmp_path / "good"))
     models.paths.proofs.write_bytes(content)
@@ -199,15 +199,15 @@ def test_every_part_of_a_split_model_counts(tmp_path: Path) -> None:
     first, second = (tmp_path / f"big-0000{one}-of-00002.gguf" for one in (1, 2))
     first.write_bytes(b"one")
     second.write_bytes(b"two")
-    before = proof_key(Trial(first, LLAMACPP))
+    before = proof_key(CrashCheck(first, LLAMACPP))
     second.write_bytes(b"three")
-    assert proof_key(Trial(first, LLAMACPP)) != before
+    assert proof_key(CrashCheck(first, LLAMACPP)) != before
     second.unlink()
     with pytest.raises(ModelError, match="cannot read"):
-        proof_key(Trial(first, LLAMACPP))
+        proof_key(CrashCheck(first, LLAMACPP))
 
 
-def test_what_notify_raises_ends_the_child(models: ProvenModels, hanging: Path) -> None:
+def test_what_notify_raises_ends_the_child(models: CheckedLoader, hanging: Path) -> None:
     told: list[str] = []
 
     def stop(text: str) -> None:
@@ -216,7 +216,7 @@ def test_what_notify_raises_ends_the_child(models: ProvenModels, hanging: Path) 
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        load(ProvenModels(models.paths, stop), hanging)
+        load(CheckedLoader(models.paths, stop), hanging)
     assert set(told) == {"checking damaged.gguf"}
     assert not proving()
 
@@ -225,13 +225,13 @@ _PROVES = """
 import sys
 import psutil
 from pathlib import Path
-from backends.proof.proof_process import ProofProcess, Trial
+from backends.proof.proof_process import ProofProcess, CrashCheck
 
 def tick():
     for child in psutil.Process().children():
         print(child.pid, flush=True)
 
-ProofProcess().prove(Trial(Path(sys.argv[1]), "llamacpp", 1, 0), 1 << 40, tick)
+ProofProcess().prove(CrashCheck(Path(sys.argv[1]), "llamacpp", 1, 0), 1 << 40, tick)
 """
 
 
@@ -258,20 +258,20 @@ def test_nothing_else_in_the_app_reaches_an_engine() -> None:
 
 
 @pytest.fixture
-def loaded(models: ProvenModels, pair: Pair) -> Iterator[tuple[Model, Path]]:
+def loaded(models: CheckedLoader, pair: Pair) -> Iterator[tuple[Model, Path]]:
     """A model, and the file of a head for it."""
     path, head = pair("eagle3")
     with closing(models.load(path, 1, 0)) as model:
         yield model, head
 
 
-def load_head(models: ProvenModels, model: Model, head: Path) -> None:
+def load_head(models: CheckedLoader, model: Model, head: Path) -> None:
     with closing(model.open(64)) as context:
         models.load_head(head, model, context).close()
 
 
 def test_a_head_runs_beside_its_model_once(
-    models: ProvenModels, loaded: tuple[Model, Path], asked: list[Trial]
+    models: CheckedLoader, loaded: tuple[Model, Path], asked: list[CrashCheck]
 ) -> None:
     model, head = loaded
     load_head(models, model, head)
@@ -284,18 +284,18 @@ def test_a_head_runs_beside_its_model_once(
 
 
 def test_where_memory_is_short_its_header_has_to_do(
-    models: ProvenModels,
+    models: CheckedLoader,
     loaded: tuple[Model, Path],
-    asked: list[Trial],
+    asked: list[CrashCheck],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(proven_models, "available_memory", lambda: 0)
+    monkeypatch.setattr(checked_loader, "available_memory", lambda: 0)
     load_head(models, *loaded)
     assert asked == []
 
 
 def test_a_head_that_ends_the_child_is_refused(
-    models: ProvenModels, loaded: tuple[Model, Path], monkeypatch: pytest.MonkeyPatch
+    models: CheckedLoader, loaded: tuple[Model, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(proof_process, "_MOST_BYTES", 0)
     monkeypatch.setattr(proof_process, "_POLL_SECONDS", 0.0)  # before so small a head has drafted
@@ -304,9 +304,9 @@ def test_a_head_that_ends_the_child_is_refused(
 
 
 def test_a_head_that_was_refused_is_tried_again(
-    models: ProvenModels,
+    models: CheckedLoader,
     loaded: tuple[Model, Path],
-    asked: list[Trial],
+    asked: list[CrashCheck],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A refusal is no proof, and leaves nothing in the way of one."""
@@ -329,13 +329,13 @@ def test_a_head_that_was_refused_is_tried_again(
 
 
 def test_the_layers_of_a_model_draft_in_its_own_proof(
-    models: ProvenModels, tiny: Tiny, asked: list[Trial]
+    models: CheckedLoader, tiny: Tiny, asked: list[CrashCheck]
 ) -> None:
     path = tiny("qwen35")
     with closing(models.load(path, 1, 0)) as model:
         load_head(models, model, path)
     assert [trial.head for trial in asked] == [None]
-    plain, with_head = (proof_key(Trial(path, LLAMACPP, streams=one)) for one in (True, False))
+    plain, with_head = (proof_key(CrashCheck(path, LLAMACPP, streams=one)) for one in (True, False))
     assert plain != with_head
 
 
@@ -381,13 +381,13 @@ def test_a_model_that_is_loaded_without_a_number_gets_what_fits(
     card: Card, tiny_llama: Callable[..., Path], home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tiny_llama(layers=4)
-    proven: list[Trial] = []
+    proven: list[CrashCheck] = []
 
-    def prove(_self: ProofProcess, trial: Trial, *_rest: object) -> None:
+    def prove(_self: ProofProcess, trial: CrashCheck, *_rest: object) -> None:
         proven.append(trial)
 
     monkeypatch.setattr(ProofProcess, "prove", prove)
-    models = ProvenModels(Paths.of_this_user(), lambda _: None)
+    models = CheckedLoader(Paths.of_this_user(), lambda _: None)
     card(0)
     model = models.load(path, 1, None)
     assert proven[0].gpu_layers == 0
@@ -402,7 +402,9 @@ def test_a_model_that_is_loaded_without_a_number_gets_what_fits(
 
 def test_one_proof_holds_for_any_number_of_layers(card: Card, demo_file: Path) -> None:
     card(10**12)
-    keys = {layers: proof_key(Trial(demo_file, LLAMACPP, 1, layers)) for layers in (None, 0, 5, 12)}
+    keys = {
+        layers: proof_key(CrashCheck(demo_file, LLAMACPP, 1, layers)) for layers in (None, 0, 5, 12)
+    }
     assert keys[5] == keys[12]
     assert expected_runner(LLAMACPP, 1, 5).device == "GPU: made up, 5 layers"
     assert len(set(keys.values())) == 3

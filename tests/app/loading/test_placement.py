@@ -158,7 +158,7 @@ def test_a_session_that_cannot_fit_loads_nothing(
     def load(*_: object) -> None:
         raise AssertionError("something was loaded")
 
-    monkeypatch.setattr("app.loading.checked_loader.ProvenModels.load", load)
+    monkeypatch.setattr("app.loading.checked_loader.CheckedLoader.load", load)
     with pytest.raises(OutOfMemoryError, match="0 MB are free"):
         opened(1000, SessionOptions(model=str(tiny_llama())))
 

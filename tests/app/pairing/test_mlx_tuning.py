@@ -28,7 +28,7 @@ from app.learned.tuned_recipe import (
     tuned,
     tuned_file,
 )
-from app.loading.checked_loader import ProvenModels
+from app.loading.checked_loader import CheckedLoader
 from app.loading.target_context import TargetContext
 from app.paths import Paths
 from backends import mlx
@@ -102,7 +102,7 @@ def test_what_it_finds_is_what_self_means(target: Model, paths: Paths) -> None:
         with closing(build(draft_spec.parse("self:q4_0", paths), environment)) as drafting:
             assert drafting.handles[0].key == self_drafter.key(info, Recipe("q4_0"))
     listed = Target(Reference("small", info.path), facts_of(info.path), target)
-    models = ProvenModels(paths, lambda text: None)
+    models = CheckedLoader(paths, lambda text: None)
     (own,) = [one for one in candidates(listed, models, None) if one.kind is Kind.SELF]
     assert known.recipe.text in own.why
     assert "tuning" in own.why

@@ -16,7 +16,7 @@ from backends import llamacpp
 from backends.base import CacheType, Model, UsageError
 from backends.engines.backend_selection import LLAMACPP
 from backends.llamacpp.context import LlamaContext
-from backends.proof.proof_process import ProofProcess, Trial
+from backends.proof.proof_process import ProofProcess, CrashCheck
 from models.metadata.memory_bill import facts_of
 from tests.fixtures.tiny.kinds import Tiny
 
@@ -78,7 +78,7 @@ def test_a_child_process_runs_the_type_that_the_app_will(tiny_llama: Callable[..
     path = tiny_llama()
     process = ProofProcess()
     with pytest.raises(UsageError, match="--kv q8_0"):
-        process.prove(Trial(path, LLAMACPP, 1, cache_type=CacheType.Q8_0), path.stat().st_size)
+        process.prove(CrashCheck(path, LLAMACPP, 1, cache_type=CacheType.Q8_0), path.stat().st_size)
     process.close()
 
 
@@ -89,7 +89,7 @@ def test_what_was_measured_or_proven_with_one_type_is_not_used_for_another(tiny:
         keys.add(loaded_key(model.info))
         model.close()
     assert len(keys) == len(CacheType)  # none asked for is half floats
-    proven = [Trial(path, LLAMACPP, 1, cache_type=one) for one in CacheType]
+    proven = [CrashCheck(path, LLAMACPP, 1, cache_type=one) for one in CacheType]
     assert len(set(map(proof_key, proven))) == len(CacheType)
 
 

@@ -11,7 +11,7 @@ import pytest
 mx = pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from app.drafting import self_drafter
-from app.loading.checked_loader import ProvenModels
+from app.loading.checked_loader import CheckedLoader
 from app.paths import Paths
 from backends import mlx
 from backends.base import Model
@@ -134,7 +134,7 @@ def test_a_self_drafter(small_mlx: SmallMlx, tmp_path: Path) -> None:
         with closing(mlx.load(path)) as target:
             recipe = Recipe.parse("q4_0")
             expected = self_drafter.facts(target.info, recipe)
-            models = ProvenModels(Paths.of_this_user(), lambda _: None)
+            models = CheckedLoader(Paths.of_this_user(), lambda _: None)
             with closing(self_drafter.made(target, recipe, None, None, models)) as made:
                 held = made.info.weight_bytes + 64 * made.open(64).kv_bytes_per_token
             said = bill(expected, 64)

@@ -13,7 +13,7 @@ pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
 from backends import llamacpp
 from backends.engines.backend_selection import LLAMACPP
 from backends.files.gguf_header import read_header
-from backends.proof.proof_process import ProofProcess, Trial
+from backends.proof.proof_process import ProofProcess, CrashCheck
 from tests.fixtures.tiny.kinds import HEADS, MODELS, PREDICTING, Tiny
 
 ROOT = Path(__file__).parents[4]
@@ -43,7 +43,7 @@ def test_every_model_answers(tiny: Tiny) -> None:
     process = ProofProcess()
     for kind in MODELS:
         path = tiny(kind)
-        process.prove(Trial(path, LLAMACPP, threads=1), path.stat().st_size)
+        process.prove(CrashCheck(path, LLAMACPP, threads=1), path.stat().st_size)
     process.close()
 
 

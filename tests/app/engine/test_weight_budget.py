@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.engine import session_drafters
-from app.engine import weight_budget as shared_memory
+from app.engine import session_drafters, weight_budget
 from app.engine.reply import new_reply
 from app.engine.session import Session
 from app.engine.session_opening import open_session
@@ -94,7 +93,7 @@ def test_memory_that_no_drafter_took_holds_weights(
         given.append(20_000_000)
         return given[-1]
 
-    monkeypatch.setattr(shared_memory, "best_room", room)
+    monkeypatch.setattr(weight_budget, "best_room", room)
     with closing(opened("auto")) as session:
         assert given
         assert 0 <= _left_over(session) < 5_000_000
@@ -110,7 +109,7 @@ def test_drafters_that_cannot_be_built_leave_the_present_ones_and_their_memory(
         def fail(*_: object) -> None:
             raise RuntimeError("broken")
 
-        monkeypatch.setattr(shared_memory, "build", fail)
+        monkeypatch.setattr(weight_budget, "build", fail)
         with pytest.raises(RuntimeError):
             session.redraft("lookup", lambda _: None)
         assert session.drafting is drafting
@@ -125,7 +124,7 @@ def test_a_drafter_that_gains_less_than_weights_in_its_place_is_freed_in_mid_ans
     with closing(opened("off")) as session:
         plain = _answered(session)
         all_held = session.model.info.streamed_bytes_per_token
-    monkeypatch.setattr(shared_memory, "displaced_seconds", lambda *_: displaced)
+    monkeypatch.setattr(weight_budget, "displaced_seconds", lambda *_: displaced)
     monkeypatch.setattr(session_drafters, "_ENOUGH_STEPS", 15.0)
     with closing(opened(f"ngram,jacobi,{ALMOST_ALL}")) as session:
         controller = session.drafting.controller
