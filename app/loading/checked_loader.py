@@ -17,7 +17,7 @@ from backends.engines.backend_selection import AUTO, LLAMACPP, MLX, backend_for
 from backends.engines.engine_facts import expected_runner, quantized, separate_gpus
 from backends.engines.model_loading import load, load_head, vocabulary
 from backends.hardware.host import available_memory
-from backends.proof.proof_process import ProofProcess, CrashCheck
+from backends.proof.proof_process import CrashCheck, ProofProcess
 from backends.streaming.weight_plan import weight_layout
 from models.bounded_files import change_object, read_object
 from models.metadata.identity import model_files, stamp, stored_bytes

@@ -20,7 +20,7 @@ from backends.files.mlx_folder import read_mlx_folder
 from backends.files.mlx_gguf import reason_against
 from backends.files.safetensors_header import stored_tensors
 from backends.hardware.host import available_memory
-from backends.proof.proof_process import ProofProcess, CrashCheck
+from backends.proof.proof_process import CrashCheck, ProofProcess
 from decoding.events import Step
 from decoding.generation import Limits, generate
 from decoding.sampling.settings import SamplingSettings

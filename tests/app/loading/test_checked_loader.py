@@ -29,7 +29,7 @@ from backends.engines.engine_facts import expected_runner
 from backends.llamacpp import library
 from backends.llamacpp.library import Device
 from backends.proof import proof_process
-from backends.proof.proof_process import ProofProcess, CrashCheck
+from backends.proof.proof_process import CrashCheck, ProofProcess
 from scripts.fuzzing.gguf_parts import GgufParts
 from tests.fixtures.damaged_gguf import good_parts, repeat_token, set_number, written
 from tests.fixtures.tiny.kinds import Tiny

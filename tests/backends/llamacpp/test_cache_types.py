@@ -16,7 +16,7 @@ from backends import llamacpp
 from backends.base import CacheType, Model, UsageError
 from backends.engines.backend_selection import LLAMACPP
 from backends.llamacpp.context import LlamaContext
-from backends.proof.proof_process import ProofProcess, CrashCheck
+from backends.proof.proof_process import CrashCheck, ProofProcess
 from models.metadata.memory_bill import facts_of
 from tests.fixtures.tiny.kinds import Tiny
 

@@ -13,7 +13,7 @@ pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
 from backends import llamacpp
 from backends.engines.backend_selection import LLAMACPP
 from backends.files.gguf_header import read_header
-from backends.proof.proof_process import ProofProcess, CrashCheck
+from backends.proof.proof_process import CrashCheck, ProofProcess
 from tests.fixtures.tiny.kinds import HEADS, MODELS, PREDICTING, Tiny
 
 ROOT = Path(__file__).parents[4]
