@@ -131,7 +131,7 @@ def methods(
         result = Methods(ExitStack(), [Ours(PLAIN, session, None)])
         handles: list[DrafterHandle] = []
         for text in _specs(given, session):
-            drafting = built(session.spec(text), environment, session.shared)
+            drafting = built(session.spec(text), environment, session.budget)
             stack.enter_context(closing(drafting))
             drafting.compare(True)
             if drafting.missing:
@@ -154,7 +154,7 @@ def methods(
 
 def _specs(given: str, session: Session) -> list[str]:
     """The drafters to compare; of a model that streams those that fit in memory at once."""
-    if session.shared is not None:
+    if session.budget is not None:
         return list(dict.fromkeys((LOOKUP, given))) if given.lower() != draft_spec.OFF else [LOOKUP]
     specs = [LOOKUP, SELF, draft_spec.AUTO]
     if given.lower() not in (*specs, draft_spec.OFF):
@@ -193,7 +193,7 @@ def _fixed(text: str, session: Session, drafting: Drafting) -> list[Method]:
 def _add_baselines(
     methods: Methods, stack: ExitStack, session: Session, handles: Sequence[DrafterHandle]
 ) -> None:
-    if session.shared is not None:
+    if session.budget is not None:
         methods.notes += [
             "plain decoding and lookup run beside the other drafters' memory, too",
             "other engines were left out: they hold no part of the weights in memory",

@@ -47,16 +47,16 @@ class Session:
     drafting: Drafting
     bandwidth: Bandwidth | None
     meter: EnergyMeter | None
-    load_seconds: float
     notes: tuple[str, ...]
     """Reductions made to fit the model into memory, and models that could not be run."""
     options: SessionOptions
     room: int | None
     """Bytes of memory for drafters, None if unknown."""
-    resources: ExitStack
-    """Frees the model and ends the template's process."""
-    shared: WeightBudget | None = None
+    budget: WeightBudget | None = None
     """Memory of the weights and the drafters, of a model that streams."""
+    resources: ExitStack = field(default_factory=ExitStack)
+    """Frees the model and ends the template's process."""
+    load_seconds: float = 0.0
     disk: DiskSpeed | None = None
     """Of the file of a model that streams, if it was measured."""
     plain_replies: PlainReplies = field(default_factory=lambda: PlainReplies(None))
@@ -66,9 +66,21 @@ class Session:
     """Built for the first reply that must match a grammar."""
 
     def environment(self, notify: Callable[[str], None]) -> DrafterEnvironment:
-        """The environment for building further drafters; notify gets a line on each phase."""
-        return drafter_environment(
-            self.model, self.context, self.paths, self.options, notify, self.room
+        """For building further drafters; missing ones are downloaded. notify: of each phase."""
+
+        def get(reference: Reference | HubReference) -> Reference:
+            return fetch_model(reference, self.paths, notify, offline=self.options.offline)
+
+        return DrafterEnvironment(
+            target=self.model,
+            context=self.context,
+            paths=self.paths,
+            threads=self.options.threads,
+            gpu_layers=self.options.gpu_layers,
+            notify=notify,
+            room=self.room,
+            obtain=get,
+            backend=self.options.backend,
         )
 
     @property
@@ -103,15 +115,15 @@ class Session:
             self.context.be_ready_to_draft()
         self.drafting.remember()
         self.drafting.save()  # the new ones read it
-        environment, shared = self.environment(notify), self.shared
-        if shared is None:
+        environment = self.environment(notify)
+        if self.budget is None:
             drafting = build(spec, environment)
         else:
-            drafting = shared.build(spec, environment, self.drafting)
+            drafting = self.budget.build(spec, environment, self.drafting)
         self.drafting.close()
         self.drafting = drafting
-        if shared is not None:
-            shared.settle(drafting, self.model)
+        if self.budget is not None:
+            self.budget.settle(drafting, self.model)
             self.plain_replies = PlainReplies.of(self.model.info, self.paths)
         drafting.leave_out(self._chat)
 
@@ -254,8 +266,8 @@ class Session:
 
         own: drafters of the reply alone.
         """
-        if self.shared is not None:
-            drafting = self.shared.reconsidered(self.drafting, self.model)
+        if self.budget is not None:
+            drafting = self.budget.reconsidered(self.drafting, self.model)
             if drafting is not self.drafting:
                 self.drafting = drafting
                 self.plain_replies = PlainReplies.of(self.model.info, self.paths)
@@ -306,29 +318,3 @@ class Session:
 def bytes_per_token(info: ModelInfo, context: ContextFacts) -> int:
     """Bytes that one plain step reads: weights, and the key-value cache as long as it is now."""
     return info.bytes_read_per_token + context.length * context.kv_bytes_per_token
-
-
-def drafter_environment(
-    model: Model,
-    context: TargetContext,
-    paths: Paths,
-    options: SessionOptions,
-    notify: Callable[[str], None],
-    room: int | None,
-) -> DrafterEnvironment:
-    """The environment for building drafters of a model; missing ones are downloaded."""
-
-    def get(reference: Reference | HubReference) -> Reference:
-        return fetch_model(reference, paths, notify, offline=options.offline)
-
-    return DrafterEnvironment(
-        target=model,
-        context=context,
-        paths=paths,
-        threads=options.threads,
-        gpu_layers=options.gpu_layers,
-        notify=notify,
-        room=room,
-        obtain=get,
-        backend=options.backend,
-    )

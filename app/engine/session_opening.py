@@ -9,7 +9,8 @@ from pathlib import Path
 from app.drafting import draft_spec
 from app.drafting.choose.memory_choice import SplitChoice, planned_stream
 from app.drafting.draft_spec import DraftSpec
-from app.engine.session import Session, drafter_environment
+from app.engine.session import Session
+from app.engine.session_drafters import Drafting
 from app.engine.weight_budget import WeightBudget, built
 from app.learned.speeds import PlainReplies, memory_bandwidth
 from app.loading.checked_loader import CheckedLoader
@@ -124,32 +125,29 @@ class _Opening:
             spec.check(reference.name, model.info.n_layers, model.info.active_experts)
             if options.threads and model.info.backend == MLX:
                 reductions.append("--threads has no effect: MLX chooses its threads itself")
-            shared = WeightBudget.of(planned)
-            room = shared.budget if shared else planned.room
-            environment = drafter_environment(model, context, paths, options, notify, room)
-            bandwidth = memory_bandwidth(model.info, paths)
-            environment = replace(environment, every_form=self.every_form)
-            drafting = built(spec, environment, shared)
-            resources = stack.pop_all()
-        speeds = PlainReplies.of(model.info, paths)
-        return Session(
-            paths=paths,
-            reference=reference,
-            model=model,
-            context=context,
-            template=ChatTemplate(model.tokenizer, templates),
-            drafting=drafting,
-            bandwidth=bandwidth,
-            meter=energy_meter(on_gpu=model.info.device.startswith("GPU")),
-            load_seconds=time.perf_counter() - started,
-            notes=(*notes, *_stream_notes(model.info, outlook), *reductions),
-            options=options,
-            room=room,
-            resources=resources,
-            shared=shared,
-            disk=outlook.disk if outlook else None,
-            plain_replies=speeds.with_measured(drafting.plain_rate or 0.0),
-        )
+            budget = WeightBudget.of(planned)
+            session = Session(
+                paths=paths,
+                reference=reference,
+                model=model,
+                context=context,
+                template=ChatTemplate(model.tokenizer, templates),
+                drafting=Drafting(spec.requested),
+                bandwidth=memory_bandwidth(model.info, paths),
+                meter=energy_meter(on_gpu=model.info.device.startswith("GPU")),
+                notes=(*notes, *_stream_notes(model.info, outlook), *reductions),
+                options=options,
+                room=budget.bytes if budget else planned.room,
+                budget=budget,
+                disk=outlook.disk if outlook else None,
+            )
+            environment = replace(session.environment(notify), every_form=self.every_form)
+            session.drafting = built(spec, environment, budget)
+            speeds = PlainReplies.of(model.info, paths)
+            session.plain_replies = speeds.with_measured(session.drafting.plain_rate or 0.0)
+            session.resources = stack.pop_all()
+        session.load_seconds = time.perf_counter() - started
+        return session
 
     def _obtained(
         self, chosen: Reference | HubReference, spec: DraftSpec

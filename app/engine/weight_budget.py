@@ -39,17 +39,17 @@ def unpinned(target: Model, lock_bytes: int) -> Generator[None]:
 
 
 def built(
-    spec: DraftSpec, environment: DrafterEnvironment, shared: "WeightBudget | None"
+    spec: DraftSpec, environment: DrafterEnvironment, budget: "WeightBudget | None"
 ) -> Drafting:
     """The drafters of a spec, in memory of their own or shared with a model that streams.
 
     Raises:
         ContextInUseError, ModelError: as of build.
     """
-    if shared is None:
+    if budget is None:
         return build(spec, environment)
-    drafting = shared.build(spec, environment)
-    shared.settle(drafting, environment.target)
+    drafting = budget.build(spec, environment)
+    budget.settle(drafting, environment.target)
     return drafting
 
 
@@ -57,7 +57,7 @@ def built(
 class WeightBudget:
     """Bytes for the held weights of a model that streams, and its drafters, together."""
 
-    budget: int
+    bytes: int
 
     @classmethod
     def of(cls, planned: MemoryPlan) -> Self | None:
@@ -101,7 +101,7 @@ class WeightBudget:
     def _displaced_seconds(self, drafting: Drafting, environment: DrafterEnvironment) -> float:
         """Seconds that a plain step takes longer beside these drafters; 0 if unknown."""
         info, taken = environment.target.info, drafting.memory_bytes
-        seconds = displaced_seconds(info.path, info.threads, self.budget, taken, environment.paths)
+        seconds = displaced_seconds(info.path, info.threads, self.bytes, taken, environment.paths)
         return seconds or 0.0
 
     def reconsidered(self, drafting: Drafting, target: Model) -> Drafting:
@@ -121,7 +121,7 @@ class WeightBudget:
         hold(target, self._left(drafting.memory_bytes))
 
     def _left(self, taken: int) -> int:
-        return max(self.budget - taken, 0)
+        return max(self.bytes - taken, 0)
 
     def _made(
         self, spec: DraftSpec, environment: DrafterEnvironment
@@ -144,7 +144,7 @@ class WeightBudget:
         recipe = node.recipe or own_recipe(info, paths)
         if not _is_made(info, recipe, paths):
             facts = self_drafter.facts(info, recipe)
-            drafter_context(node.name, facts, environment.context.n_ctx, self.budget)
+            drafter_context(node.name, facts, environment.context.n_ctx, self.bytes)
             environment.notify(f"making the self-drafter {recipe.slug}")
             with environment.with_room():  # llama.cpp holds a tensor at a time
                 self_drafter.own_file(info, recipe, paths, environment.notify)
@@ -165,11 +165,11 @@ class WeightBudget:
             own_recipe(info, environment.paths),
         )
         if not spec.is_automatic:
-            return min(contenders.named_bytes, self.budget)
+            return min(contenders.named_bytes, self.bytes)
         hold(environment.target, held)
         calibrations = Calibrations(environment.paths, environment.notify)
         costs = calibrations.target(environment.target, environment.context)
-        return best_room(contenders, self.budget, costs, held)
+        return best_room(contenders, self.bytes, costs, held)
 
 
 def _is_made(info: ModelInfo, recipe: Recipe, paths: Paths) -> bool:

@@ -72,7 +72,7 @@ def bench(
     session = open_session(session_options, _CONTEXT)
     try:
         environment = session.environment(stderr.status)
-        if session.shared is not None:  # the bench builds its own drafters
+        if session.budget is not None:  # the bench builds its own drafters
             session.redraft(OFF_DRAFT, stderr.status)
         with tempfile.TemporaryDirectory() as scratch:
             compared = methods(
@@ -80,11 +80,11 @@ def bench(
                 environment,
                 session_options.draft,
                 Path(scratch),
-                with_fixed=chosen.with_fixed and session.shared is None,
+                with_fixed=chosen.with_fixed and session.budget is None,
             )
             with closing(compared):
                 stderr.note(f"comparing {', '.join(method.name for method in compared.chosen)}")
-                if session.shared is not None:
+                if session.budget is not None:
                     chosen = _slow_suite(chosen, compared)
                 runner = Runner(session, compared, chosen)
                 finished = _measure(runner)

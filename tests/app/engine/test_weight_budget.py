@@ -56,10 +56,10 @@ def _answered(session: Session) -> list[int]:
 
 def _left_over(session: Session) -> int:
     """Bytes of the budget that hold neither weights nor drafters."""
-    assert session.shared is not None
+    assert session.budget is not None
     info = session.model.info
     held = info.bytes_read_per_token - info.streamed_bytes_per_token
-    return session.shared.budget - held - session.drafting.memory_bytes
+    return session.budget.bytes - held - session.drafting.memory_bytes
 
 
 @pytest.mark.slow
