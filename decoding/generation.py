@@ -178,7 +178,7 @@ def _events(
             yield Finish(FinishReason.CANCELLED)
             return
     assert rows is not None, "reuse leaves the last token to be computed"
-    drafter = CurrentDrafter(drafters if context.depth else always(None), sampler)
+    drafter = CurrentDrafter(drafters if context.max_rollback else always(None), sampler)
     try:
         for _ in drafter.read(history):
             yield Prefill(len(history), len(history), cached, clock() - started)
@@ -226,7 +226,7 @@ def _steps(
             context.n_ctx - len(history),
             context.n_chunk - 1,
             context.max_logits - 1,
-            context.depth,
+            context.max_rollback,
         )
         step = _step(context, history, sampler, limits, drafter, room, top_logprobs, clock)
 

@@ -39,7 +39,7 @@ def reuse(context: Context, tokens: Sequence[int], known: int = 0) -> int:
     Returns the number of tokens kept: fewer than these if it cannot go back to just there.
     """
     common = common_prefix(context.tokens, tokens, known)
-    kept = context.reachable(min(common, len(tokens) - 1))
+    kept = context.rollback_to(min(common, len(tokens) - 1))
     context.truncate(kept)
     return kept
 
@@ -73,11 +73,11 @@ def prefill(
     """
     while context.length < len(tokens):
         left = len(tokens) - context.length
-        blocks = in_blocks(left, context.block)
+        blocks = in_blocks(left, context.exact_batch)
         if blocks:
-            count = min(blocks, context.n_chunk // context.block * context.block)
-        elif context.block and left >= context.block:
-            count = context.block - GROUP
+            count = min(blocks, context.n_chunk // context.exact_batch * context.exact_batch)
+        elif context.exact_batch and left >= context.exact_batch:
+            count = context.exact_batch - GROUP
         else:
             count = min(left, context.n_chunk)
         end = context.length + count

@@ -250,7 +250,7 @@ class PieceReader:
             kept_end = blocks_end if about is None else max(blocks_end, self._whole)
             start = self._start(held, len(tokens), kept_end)
             block_room = min(blocks_end, len(tokens)) - start
-            is_block = bool(context.block) and block_room >= context.block
+            is_block = bool(context.exact_batch) and block_room >= context.exact_batch
             lacking = len(tokens) - (start if about is None else held)
             if not is_block and lacking < min(GROUP, context.n_chunk):
                 return False
@@ -259,10 +259,10 @@ class PieceReader:
                 self._pieces.read_again(start)
             start = self._go_back(context, start)
             most = self._lengths.choose(context.n_chunk, silence, stops_passes=context.stops_passes)
-            least = context.block if is_block else min(GROUP, most)
+            least = context.exact_batch if is_block else min(GROUP, most)
             room = block_room if is_block else len(tokens) - start
-            if context.block and not is_block:
-                room = min(room, context.block - GROUP)
+            if context.exact_batch and not is_block:
+                room = min(room, context.exact_batch - GROUP)
             count = min(max(most, least), room)
             count -= count % least
             with self._measured(start, start + count):
@@ -276,7 +276,7 @@ class PieceReader:
     def _blocks_end(self, held: int, total: int) -> int:
         """Where the blocks of a prompt end, of which so many tokens are held."""
         anchor = held if self._anchor is None else min(self._anchor, held)
-        return anchor + in_blocks(total - anchor, self._context.block)
+        return anchor + in_blocks(total - anchor, self._context.exact_batch)
 
     def _start(self, held: int, end: int, blocks_end: int) -> int:
         """Where to read on from, if so many tokens are held of the first end tokens of a prompt.
@@ -288,18 +288,18 @@ class PieceReader:
         context, anchor = self._context, self._anchor
         if anchor is None or held <= anchor or context.state_bytes:
             return held
-        if not context.block:
+        if not context.exact_batch:
             return held if held == context.length else held - (held - anchor) % GROUP
-        begun = (held - anchor) % context.block
+        begun = (held - anchor) % context.exact_batch
         blocks = min(held - begun, self._whole)
         if blocks > blocks_end:
             return blocks_end
-        is_next_known = blocks + context.block <= min(end, blocks_end)
+        is_next_known = blocks + context.exact_batch <= min(end, blocks_end)
         return blocks if held < self._whole or is_next_known else held - begun % GROUP
 
     def _go_back(self, context: Context, start: int) -> int:
         """Keep so many tokens, or fewer; prepare to come back here. Returns how many are kept."""
-        start = context.reachable(start)
+        start = context.rollback_to(start)
         context.truncate(start)
         self._pieces.cut(start)
         self._checkpointed, self._whole = min(self._checkpointed, start), min(self._whole, start)
@@ -346,16 +346,16 @@ class PieceReader:
         kept = min(common_prefix(context.tokens, prompt), len(prompt) - 1)
         start = self._start(kept, len(prompt), self._blocks_end(kept, len(prompt)))
         anchor = start if self._anchor is None else self._anchor
-        if context.block and len(prompt) - start == 1 and start - anchor >= GROUP:
+        if context.exact_batch and len(prompt) - start == 1 and start - anchor >= GROUP:
             start -= GROUP  # as kernels for a single token may round otherwise
         self._pieces.cut(kept)
-        if start < kept and context.reachable(start) == start:
+        if start < kept and context.rollback_to(start) == start:
             kept = start
             self._pieces.read_again(start)
             with self._context.use() as used:
                 used.truncate(start)
         self._anchor, self._drafters_have = None, (None, ())
-        return self._pieces.settle(context.reachable(kept))
+        return self._pieces.settle(context.rollback_to(kept))
 
     def change_message(self, tokens: Sequence[int]) -> AheadTime:
         """Begin with another message instead; returns the time that was wasted on this one.

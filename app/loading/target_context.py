@@ -38,7 +38,7 @@ class TargetContext:
         self._model = model
         self._context = context
         self._is_in_use = False
-        is_bare = not drafts and not context.depth
+        is_bare = not drafts and not context.max_rollback
         self._lacks_copies = is_bare and model.info.rollback is Rollback.BOUNDED
 
     @property
@@ -66,12 +66,12 @@ class TargetContext:
         return self._context.can_roll_back
 
     @property
-    def depth(self) -> int:
-        return self._context.depth
+    def max_rollback(self) -> int:
+        return self._context.max_rollback
 
     @property
-    def block(self) -> int:
-        return self._context.block
+    def exact_batch(self) -> int:
+        return self._context.exact_batch
 
     @property
     def stops_passes(self) -> bool:
@@ -81,8 +81,8 @@ class TargetContext:
     def draft_refusal(self) -> str:
         return self._context.draft_refusal
 
-    def reachable(self, length: int) -> int:
-        return self._context.reachable(length)
+    def rollback_to(self, length: int) -> int:
+        return self._context.rollback_to(length)
 
     @property
     def can_verify_tree(self) -> bool:

@@ -176,7 +176,7 @@ class StateKeeper:
         context = self._context
         length = context.length
         shared = common_prefix(list(context.tokens), list(prompt))
-        held = context.reachable(min(shared, len(prompt) - 1))
+        held = context.rollback_to(min(shared, len(prompt) - 1))
         states = self._fitting(prompt, held)
         for _, state in states[:1]:
             if isinstance(state, KeptState) and self._is_used_up(state, prompt):
@@ -240,7 +240,7 @@ class StateKeeper:
         count = len(self._answered)
         if context.can_roll_back or common_prefix(list(context.tokens), self._answered) < count:
             return
-        place = context.reachable(count)
+        place = context.rollback_to(count)
         if max(held, WORTHWHILE) <= place < context.length:
             with context.use() as whole:
                 whole.truncate(place)
@@ -267,7 +267,7 @@ class StateKeeper:
         A copy with the answer is of no use if its text is written otherwise the next time, as there
         is no going back in it.
         """
-        place = self._context.reachable(min(self._prompt_tokens, self._context.length) - 1)
+        place = self._context.rollback_to(min(self._prompt_tokens, self._context.length) - 1)
         if place >= max(held, WORTHWHILE):
             with self._context.use() as context:
                 context.truncate(place)

@@ -153,11 +153,11 @@ class ContextFacts(Protocol):
     def length(self) -> int: ...
     @property
     def can_roll_back(self) -> bool:
-        """Whether truncate accepts any length; otherwise only those that are reachable."""
+        """Whether truncate accepts any length; otherwise only what rollback_to gives."""
         ...
 
     @property
-    def depth(self) -> int:
+    def max_rollback(self) -> int:
         """Most tokens that truncate can take back of a pass just run, but for its first one.
 
         No draft may be longer. 0 if none can be taken back; n_ctx if any can.
@@ -165,7 +165,7 @@ class ContextFacts(Protocol):
         ...
 
     @property
-    def block(self) -> int:
+    def exact_batch(self) -> int:
         """Tokens from which on all passes compute a token alike, to the bit.
 
         So do the shorter ones among themselves, in whole groups of 4 tokens. 0 where that depends
@@ -183,10 +183,10 @@ class ContextFacts(Protocol):
 
     @property
     def draft_refusal(self) -> str:
-        """Why depth is 0, as the rest of a sentence after the model's name; "" if it is not."""
+        """Why max_rollback is 0, as the rest of a sentence after the model's name; "" else."""
         ...
 
-    def reachable(self, length: int) -> int:
+    def rollback_to(self, length: int) -> int:
         """The longest length, up to this one and the present one, that truncate now accepts."""
         ...
 
@@ -337,7 +337,7 @@ class Model(Protocol):
         """Open an empty context of n_ctx tokens.
 
         drafts: whether drafts are to be verified in it, or drawn. If not, a context of a model
-        whose rollback is BOUNDED keeps no copies of its running state, and its depth is 0.
+        whose rollback is BOUNDED keeps no copies of its running state, and its max_rollback is 0.
 
         Raises:
             OutOfMemoryError: its cache does not fit in free memory.

@@ -111,7 +111,7 @@ class BlockHead(HeadContext):
         self._layers: BlockLayers | None = layers
         self._states = states
         self._n_vocab = n_vocab
-        self.n_ctx = self.depth = n_ctx
+        self.n_ctx = self.max_rollback = n_ctx
         self.n_chunk = self.max_logits = n_chunk
         self.kv_bytes_per_token = kv_bytes_per_token
         self._on_close = on_close
@@ -120,7 +120,7 @@ class BlockHead(HeadContext):
         self._injected = 0
         """Leading tokens that have their entries, or none for want of what the model left."""
 
-    def reachable(self, length: int) -> int:
+    def rollback_to(self, length: int) -> int:
         return min(length, len(self.tokens))
 
     def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:

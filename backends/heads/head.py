@@ -22,7 +22,7 @@ class HeadContext:
     max_branches = 1
     draft_refusal = ""
     tree_refusal = _LINES
-    state_bytes = saved_state_bytes = block = 0
+    state_bytes = saved_state_bytes = exact_batch = 0
 
     @property
     def length(self) -> int:

@@ -108,7 +108,7 @@ class LlamaContext:
         self._states: list[HiddenStates] = []
         self._readers: WeakSet[Context] = WeakSet()
         is_even = is_on_processor and state is None and n_chunk >= _BLOCK
-        self.block = _BLOCK if is_even else 0
+        self.exact_batch = _BLOCK if is_even else 0
         self.stops_passes = weights is not None or is_on_processor
         self._stopper: PassStopper | None = None
         if weights is not None:
@@ -135,15 +135,15 @@ class LlamaContext:
         return self._state is None and not self._has_window  # a restored one goes back to nothing
 
     @property
-    def depth(self) -> int:
+    def max_rollback(self) -> int:
         return self.n_ctx if self._state is None else self._state.depth
 
-    def reachable(self, length: int) -> int:
+    def rollback_to(self, length: int) -> int:
         held = len(self.tokens)
         length = min(length, held)
         if length < self._restored:
             return 0  # what lies before would see those entries
-        return length if self._state is None else self._state.reachable(length, held)
+        return length if self._state is None else self._state.rollback_to(length, held)
 
     @property
     def can_verify_tree(self) -> bool:
@@ -292,7 +292,7 @@ class LlamaContext:
         if length == len(self.tokens):
             return
         held = len(self.tokens)
-        reached = self._go_back(length) if self.reachable(length) == length else held
+        reached = self._go_back(length) if self.rollback_to(length) == length else held
         self._forget_after(reached)
         if reached != length:
             raise RollbackRefusedError(

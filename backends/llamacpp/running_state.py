@@ -113,7 +113,7 @@ class RunningState:
         """Note a pass over so many tokens."""
         self._takeable = kept_snapshots(n_tokens, self.depth)
 
-    def reachable(self, length: int, held: int) -> int:
+    def rollback_to(self, length: int, held: int) -> int:
         """The longest length, up to this one, to which a context of held tokens can go back."""
         if held - length <= self._takeable:
             return length
@@ -124,7 +124,7 @@ class RunningState:
 
         That is held if it is impossible, and fewer than length if the engine refused a checkpoint.
         """
-        if length != self.reachable(length, held):
+        if length != self.rollback_to(length, held):
             return held
         if held - length <= self._takeable:
             if not api.llama_memory_seq_rm(self._memory, 0, length, -1):

@@ -83,7 +83,7 @@ _CHECKPOINTS_SHARE = 16
 class MlxContext:
     """Context of a loaded model. To be used only by the thread that loaded the model."""
 
-    block = 0  # kernels are chosen by the length of each pass
+    exact_batch = 0  # kernels are chosen by the length of each pass
     stops_passes = False  # the engine runs what it was given to its end
 
     def __init__(
@@ -149,16 +149,16 @@ class MlxContext:
         return np.array(rows, copy=False)
 
     @property
-    def depth(self) -> int:
+    def max_rollback(self) -> int:
         if self._state is not None:
             return max(self._most_taken_back - 1, 0)
         return self.n_ctx if self.can_roll_back else 0
 
-    def reachable(self, length: int) -> int:
+    def rollback_to(self, length: int) -> int:
         length = min(length, self.length)
         if self.can_roll_back or length == self.length:
             return length
-        return self._state.reachable(length) if self._state is not None else 0
+        return self._state.rollback_to(length) if self._state is not None else 0
 
     def checkpoint(self, *, is_brief: bool = False) -> None:
         if self._state is not None:
@@ -317,7 +317,7 @@ class MlxContext:
         if length == 0:
             self._forget_all()
             return
-        if self.reachable(length) != length:
+        if self.rollback_to(length) != length:
             raise RollbackRefusedError(
                 f"the context cannot go back from {len(self.tokens):,} to {length:,} tokens",
                 "this model keeps a running state, which goes back only into the last pass",

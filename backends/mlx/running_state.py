@@ -323,7 +323,7 @@ class RunningState:
             self._last = _Pass(self.read, before, calls if _are_all(calls, found) else None)
         self.read += count
 
-    def reachable(self, length: int) -> int:
+    def rollback_to(self, length: int) -> int:
         """The longest length, up to this one, to which the context can go back."""
         if self._last is not None and self._last.start <= length:
             return length

@@ -97,7 +97,7 @@ class Reader:
     def backlog(self, history: Sequence[int]) -> int:
         """Number of tokens to read; the last one of the history always counts."""
         held = common_prefix(self._context.tokens, history, self._agreed)
-        return len(history) - self._context.reachable(min(held, len(history) - 1))
+        return len(history) - self._context.rollback_to(min(held, len(history) - 1))
 
     def room(self, history: Sequence[int]) -> int:
         """Number of tokens for which the context has room after history."""

@@ -133,7 +133,7 @@ class Cascade(ReadsBacklog[Reader]):
             ModelError: its model fails, and nothing was drawn.
         """
         started = self._clock()
-        draft = self._below.propose(text, min(most - 1, self._context.depth))
+        draft = self._below.propose(text, min(most - 1, self._context.max_rollback))
         assert isinstance(draft.form, Line), "a tree is not verified token by token"
         line = on_host(draft.form)
         drafted_at = self._clock()

@@ -32,8 +32,8 @@ class BlockPasses:
         return self.context.n_chunk
 
     @property
-    def depth(self) -> int:
-        return self.context.depth
+    def max_rollback(self) -> int:
+        return self.context.max_rollback
 
     @property
     def length(self) -> int:
@@ -191,7 +191,7 @@ class PassFacts(Protocol):
     @property
     def max_logits(self) -> int: ...
     @property
-    def depth(self) -> int: ...
+    def max_rollback(self) -> int: ...
     @property
     def length(self) -> int: ...
 
@@ -399,7 +399,7 @@ def _longer(seconds: Mapping[int, float], most: int) -> int | None:
 
 def _most(context: PassFacts) -> int:
     longest = min(MOST_TOKENS, context.n_chunk, context.max_logits, context.n_ctx - 1)
-    return min(longest, 1 + context.depth) if context.depth else longest
+    return min(longest, 1 + context.max_rollback) if context.max_rollback else longest
 
 
 def _quartile(seconds: Sequence[float]) -> float:

@@ -87,7 +87,7 @@ def _run_largest(context: Context) -> None:
     if context.can_verify_tree:
         _run_tree(context)
     else:
-        longest = 1 + min(context.depth, _DRAFTED)
+        longest = 1 + min(context.max_rollback, _DRAFTED)
         context.forward([5] * longest, longest)
 
 

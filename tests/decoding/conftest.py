@@ -22,7 +22,7 @@ class FakeContext:
     can_verify_tree = True
     tree_refusal = ""
     stops_passes = False
-    block = 0
+    exact_batch = 0
     device_sampling = None
     kv_bytes_per_token = 1
 
@@ -41,9 +41,9 @@ class FakeContext:
         self.n_chunk = n_chunk
         self.max_logits = self.max_branches = n_chunk
         self.can_roll_back = can_roll_back and depth is None
-        self.depth = depth if depth is not None else n_ctx if can_roll_back else 0
+        self.max_rollback = depth if depth is not None else n_ctx if can_roll_back else 0
         self.state_bytes = self.saved_state_bytes = 0 if depth is None else 1
-        self.draft_refusal = "" if self.depth else "cannot go back"
+        self.draft_refusal = "" if self.max_rollback else "cannot go back"
         self.checkpoints: set[int] = set()
         self.brief = 0
         self._takeable = 0
@@ -73,7 +73,7 @@ class FakeContext:
         self._given.fill(np.nan)  # the rows given before are no longer valid
         self.forwards.append(count)
         self.tokens.extend(tokens)
-        self._takeable = min(self.depth, count - 1)
+        self._takeable = min(self.max_rollback, count - 1)
         ends = range(self.length - n_logits + 1, self.length + 1)
         rows = [self.row(self.tokens[:end]) for end in ends]
         self._given = np.array(rows, dtype=np.float32).reshape(n_logits, self.table.shape[-1])
@@ -110,7 +110,7 @@ class FakeContext:
         assert 0 <= length <= self.length
         if length == self.length:
             return
-        if length != self.reachable(length):
+        if length != self.rollback_to(length):
             raise RollbackRefusedError("it keeps a running state")
         self.truncations += 1
         self._takeable = 0
@@ -118,7 +118,7 @@ class FakeContext:
         self.checkpoints = {held for held in self.checkpoints if held <= length}
         self.brief = self.brief if self.brief <= length else 0
 
-    def reachable(self, length: int) -> int:
+    def rollback_to(self, length: int) -> int:
         length = min(length, self.length)
         if self.can_roll_back or self.length - length <= self._takeable:
             return length
@@ -126,7 +126,7 @@ class FakeContext:
         return max((held for held in known if held <= length), default=0)
 
     def checkpoint(self, *, is_brief: bool = False) -> None:
-        if self.depth and not self.can_roll_back:
+        if self.max_rollback and not self.can_roll_back:
             if is_brief:
                 self.brief = self.length
             else:

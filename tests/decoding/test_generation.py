@@ -226,7 +226,7 @@ def test_greedy_replies_are_those_of_plain_decoding_with_every_drafter(
             context, prompt, generate(context, prompt, GREEDY, limits, drafters=always(drafter))
         )
         assert tokens_of(events) == expected
-        assert all(step.drafted <= context.depth for step in steps_of(events))
+        assert all(step.drafted <= context.max_rollback for step in steps_of(events))
         assert reason_of(events) is (FinishReason.STOP if stopped else FinishReason.LENGTH)
 
 

@@ -257,7 +257,7 @@ def shifted_rows(patch: pytest.MonkeyPatch) -> None:
 
 def kept_guesses(patch: pytest.MonkeyPatch) -> None:
     """A head keeps what it made of its own states, where the text went on so."""
-    patch.setattr(ChainContext, "reachable", lambda context, length: min(length, context.length))
+    patch.setattr(ChainContext, "rollback_to", lambda context, length: min(length, context.length))
 
 
 def short_rollback(patch: pytest.MonkeyPatch) -> None:

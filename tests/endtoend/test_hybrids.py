@@ -79,7 +79,7 @@ def test_what_drafting_ahead_would_take_is_measured(
 ) -> None:
     with closing(drafter_model.open(64)) as drafter:
         worker, tokens = StepwiseWorker(70), list(range(3, 143))
-        found = measure_at_once(context, drafter, worker, tokens, min(5, 1 + context.depth))
+        found = measure_at_once(context, drafter, worker, tokens, min(5, 1 + context.max_rollback))
     assert min(found.target, found.drafter) >= 1.0
     assert worker.rounds >= 3
     assert context.length == 0

@@ -45,7 +45,7 @@ class AssistantContext(TokenHead):
         self.n_chunk = self.max_logits = at.target.n_chunk
         self.kv_bytes_per_token = 0
 
-    def reachable(self, length: int) -> int:
+    def rollback_to(self, length: int) -> int:
         return min(length, len(self.tokens), self._states.end)
 
     def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:

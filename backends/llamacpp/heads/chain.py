@@ -198,7 +198,7 @@ class ChainContext(ChainHead, TokenHead):
         """The head's own state after the last token."""
         super().__init__(at, pointer, states)
 
-    def reachable(self, length: int) -> int:
+    def rollback_to(self, length: int) -> int:
         """At most what the model has passed: the head's own state after more is not kept.
 
         None where states are unknown from there on: entries cannot have a gap.

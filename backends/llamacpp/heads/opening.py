@@ -197,7 +197,7 @@ class TokenHead(HeadPasses, HeadContext):
         """Take over an open context; to be called last, as its opener frees it until then."""
         super().__init__(pointer, at.n_vocab)
         self._states = states
-        self.n_ctx = self.depth = at.target.n_ctx
+        self.n_ctx = self.max_rollback = at.target.n_ctx
         self.n_chunk = self.max_logits = at.n_chunk
         self.kv_bytes_per_token = at.kv_bytes_per_token
         self.tokens = []

@@ -195,7 +195,7 @@ class AssistantContext(HeadContext):
         self._assisted: AssistedModel | None = assisted
         self._target = target
         self._states = states
-        self.n_ctx = self.depth = target.n_ctx
+        self.n_ctx = self.max_rollback = target.n_ctx
         self.n_chunk, self.max_logits = target.n_chunk, target.max_logits
         self._n_vocab = module.n_vocab
         self._on_close = on_close
@@ -206,7 +206,7 @@ class AssistantContext(HeadContext):
         """The assistant's state after the last of them, if that took a pass."""
         self.device_sampling = MlxSampling(self)
 
-    def reachable(self, length: int) -> int:
+    def rollback_to(self, length: int) -> int:
         """At most what the model has passed: the assistant's own state after more is not kept."""
         return min(length, len(self.tokens), self._target.length)
 

@@ -77,7 +77,7 @@ class MlxChainContext(ChainHead):
         self._module: ChainModule | None = module
         self._states = states
         self._n_vocab = n_vocab
-        self.n_ctx = self.depth = n_ctx
+        self.n_ctx = self.max_rollback = n_ctx
         self.n_chunk = n_chunk
         self.max_logits = min(MAX_LOGITS, n_chunk)
         self.kv_bytes_per_token = kv_bytes_per_token
@@ -93,7 +93,7 @@ class MlxChainContext(ChainHead):
         self._last: mx.array | None = None
         """The head's own state after the last token, shape (1, width)."""
 
-    def reachable(self, length: int) -> int:
+    def rollback_to(self, length: int) -> int:
         """At most what the model has passed: the head's own state after more is not kept.
 
         Tokens that were left out are read once the model has passed them again.

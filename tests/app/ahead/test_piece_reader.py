@@ -123,10 +123,10 @@ def test_a_text_that_only_grows_wastes_nothing_and_one_that_changes_does(model: 
     """Though what was read in groups is read again once it is a block."""
     typed = Typed(model, 1)
     with closing(typed.context) as context:
-        for length in range(3, 3 * context.block, 5):
+        for length in range(3, 3 * context.exact_batch, 5):
             while typed.reader.read([7] * length, 0.0, length + 7):
                 pass
-        assert context.length > 2 * context.block
+        assert context.length > 2 * context.exact_batch
         assert typed.reader.wasted == 0.0
         assert typed.reader.read([*[7] * 20, *[8] * 20], 0.0)
         assert typed.reader.wasted > 0.0
@@ -148,7 +148,7 @@ def test_another_message_begins_with_no_waste_and_keeps_what_both_share(model: M
 def test_pieces_are_whole_groups_and_blocks(model: Model) -> None:
     typed = Typed(model, 1)
     with closing(typed.context) as context:
-        block = context.block
+        block = context.exact_batch
         assert block == 64
         assert typed.reader.read([7] * 30, 0.0)
         while typed.reader.read([7] * 30, 0.0):

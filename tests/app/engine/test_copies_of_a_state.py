@@ -47,8 +47,8 @@ def answered(session: Session, most: int = 24) -> Reply:
 
 def test_none_are_kept_while_nothing_drafts(undrafted: Session, tiny: Tiny) -> None:
     with closing(opened(tiny("qwen35"), "lookup")) as drafted:
-        assert drafted.context.depth > 0
-        copies = 1 + drafted.context.depth
+        assert drafted.context.max_rollback > 0
+        copies = 1 + drafted.context.max_rollback
         assert drafted.context.state_bytes == copies * undrafted.context.state_bytes
         assert answered(drafted).token_ids == answered(undrafted).token_ids
 
@@ -58,14 +58,14 @@ def test_with_a_drafter_they_come_and_what_was_read_stays(undrafted: Session) ->
     held = list(undrafted.context.tokens)
     single = undrafted.context.state_bytes
     undrafted.redraft("lookup", lambda _: None)
-    assert undrafted.context.depth > 0
-    assert undrafted.context.state_bytes == (1 + undrafted.context.depth) * single
+    assert undrafted.context.max_rollback > 0
+    assert undrafted.context.state_bytes == (1 + undrafted.context.max_rollback) * single
     assert list(undrafted.context.tokens) == held
     again = answered(undrafted)
     assert again.token_ids == plain.token_ids
     assert undrafted.drafting.missing == ""
     undrafted.redraft("off", lambda _: None)
-    assert undrafted.context.depth > 0, "they stay for the next drafter"
+    assert undrafted.context.max_rollback > 0, "they stay for the next drafter"
 
 
 def test_what_continues_is_as_if_nothing_had_changed(undrafted: Session) -> None:
@@ -92,7 +92,7 @@ def test_during_an_answer_they_wait_for_its_end(undrafted: Session) -> None:
         assert undrafted.drafting is present
         undrafted.redraft("off", lambda _: None)
     undrafted.redraft("lookup", lambda _: None)
-    assert undrafted.context.depth > 0
+    assert undrafted.context.max_rollback > 0
 
 
 @pytest.mark.parametrize("is_read", [False, True])
@@ -101,11 +101,11 @@ def test_costs_are_measured_where_there_are_copies(undrafted: Session, is_read: 
         answered(undrafted, 4)
     held = list(undrafted.context.tokens)
     with undrafted.context.for_measuring(64) as measured:
-        assert measured.depth > 0
+        assert measured.max_rollback > 0
         measured.forward([*range(40, 60)], 0)
         measured.forward([60, 61, 62], 1)
         measured.truncate(21)
-    assert undrafted.context.depth == 0, "no answer needs them"
+    assert undrafted.context.max_rollback == 0, "no answer needs them"
     assert list(undrafted.context.tokens) == held
 
 
@@ -122,7 +122,7 @@ def test_without_memory_for_a_second_context_the_first_gets_copies(
     monkeypatch.setattr(undrafted.model, "open", open_whole)
     with undrafted.context.for_measuring(64) as measured:
         assert measured.n_ctx == undrafted.context.n_ctx
-        assert measured.depth == undrafted.context.depth > 0
+        assert measured.max_rollback == undrafted.context.max_rollback > 0
     with (
         undrafted.context.use(),
         pytest.raises(ContextInUseError, match="not enough memory for a second one"),
@@ -139,13 +139,13 @@ def test_drafters_are_ranked_by_passes_that_can_be_taken_back(
     depths: list[int] = []
 
     def calibrate(context: Context, *_: object, **__: object) -> Measured:
-        depths.append(context.depth)
+        depths.append(context.max_rollback)
         return CURVE
 
     monkeypatch.setattr(calibrations, "calibrate", calibrate)
     ranking = rank_for(undrafted)
     shutil.rmtree(stored)
-    assert depths == [undrafted.context.depth]
+    assert depths == [undrafted.context.max_rollback]
     assert depths[0] > 0
     assert ranking.plain_seconds == CURVE.seconds[1]
 

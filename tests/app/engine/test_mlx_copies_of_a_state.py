@@ -36,13 +36,13 @@ def test_it_comes_with_the_first_drafter(small_mlx: Callable[..., Path]) -> None
     with closing(opened(folder, "lookup")) as drafted:
         expected, with_copies = answered(drafted), drafted.context.state_bytes
     with closing(opened(folder, "off")) as session:
-        assert session.context.depth == 0
+        assert session.context.max_rollback == 0
         assert 2 * session.context.state_bytes == with_copies
         assert answered(session) == expected
         held = list(session.context.tokens)
         session.redraft("lookup", lambda _: None)
         assert session.drafting.missing == ""
-        assert session.context.depth > 0
+        assert session.context.max_rollback > 0
         assert session.context.state_bytes == with_copies
         assert list(session.context.tokens) == held
         assert answered(session) == expected

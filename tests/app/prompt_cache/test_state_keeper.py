@@ -190,13 +190,13 @@ def test_where_there_is_no_going_back_the_marked_end_of_the_prompt_is_kept_too(
 ) -> None:
     """For a next prompt that writes the answer otherwise."""
 
-    def reachable(context: ScriptedContext, length: int) -> int:
+    def rollback_to(context: ScriptedContext, length: int) -> int:
         if length >= context.length:
             return context.length
         return marked if marked <= length else 0
 
     monkeypatch.setattr(ScriptedContext, "can_roll_back", False)
-    monkeypatch.setattr(ScriptedContext, "reachable", reachable)
+    monkeypatch.setattr(ScriptedContext, "rollback_to", rollback_to)
     chat = Chat(states)
     chat.answer(FIRST)
     chat.context.forward([8] * 80, 0)
@@ -213,13 +213,13 @@ def test_where_there_is_no_going_back_what_is_typed_is_dropped_from_the_copy(
 ) -> None:
     """Another conversation comes in between; the question may be changed before it is sent."""
 
-    def reachable(context: ScriptedContext, length: int) -> int:
+    def rollback_to(context: ScriptedContext, length: int) -> int:
         if length >= context.length:
             return context.length
         return 100 if length >= 100 else 0
 
     monkeypatch.setattr(ScriptedContext, "can_roll_back", False)
-    monkeypatch.setattr(ScriptedContext, "reachable", reachable)
+    monkeypatch.setattr(ScriptedContext, "rollback_to", rollback_to)
     chat = Chat(states)
     chat.answer(FIRST)
     chat.read_ahead([*FIRST, *[7] * 8])
@@ -233,11 +233,11 @@ def test_a_short_answer_is_saved_with_the_marked_end_of_its_prompt(
 ) -> None:
     """The copy that ends there takes the place of the whole, which was not saved yet."""
 
-    def reachable(context: ScriptedContext, length: int) -> int:
+    def rollback_to(context: ScriptedContext, length: int) -> int:
         return context.length if length >= context.length else min(length, 90)
 
     monkeypatch.setattr(ScriptedContext, "can_roll_back", False)
-    monkeypatch.setattr(ScriptedContext, "reachable", reachable)
+    monkeypatch.setattr(ScriptedContext, "rollback_to", rollback_to)
     chat = Chat(states)
     chat.answer(FIRST)
     chat.answer(SECOND)

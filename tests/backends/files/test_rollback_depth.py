@@ -104,7 +104,7 @@ context = llamacpp.load(Path(sys.argv[1]), threads=1).open(512)
 context.forward(list(range(3, 259)), 0)
 context.forward(list(range(3, 11)), 8)
 context.forward([5], 1)
-print(context.depth)
+print(context.max_rollback)
 """
 
 

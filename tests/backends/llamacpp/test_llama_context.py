@@ -120,7 +120,7 @@ def test_a_block_is_computed_alike_in_every_long_pass_and_its_rest_in_every_shor
     context: Context, lengths: tuple[int, ...]
 ):
     """What comes of a prompt does not depend on where it was cut, at the end of whole blocks."""
-    assert context.block == 64
+    assert context.exact_batch == 64
     tokens = list(range(1000, 1160))
 
     def last_row(lengths: tuple[int, ...]) -> np.ndarray:

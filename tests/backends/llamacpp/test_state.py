@@ -155,7 +155,7 @@ def test_of_a_restored_state_with_windows_only_what_it_holds_is_reached(
         context = model.open(128)
         context.forward(text, 1)
         context.restore(text, context.save())
-        assert context.reachable(len(text) - back) == (0 if back else len(text))
+        assert context.rollback_to(len(text) - back) == (0 if back else len(text))
         if back:
             with pytest.raises(RollbackRefusedError):
                 context.truncate(len(text) - back)
@@ -164,7 +164,7 @@ def test_of_a_restored_state_with_windows_only_what_it_holds_is_reached(
         fresh = model.open(128)
         assert np.abs(row - fresh.forward(following, 1)).max() < 2e-3, "without them 0.06 and more"
         context.truncate(0)
-        assert context.reachable(0) == 0
+        assert context.rollback_to(0) == 0
 
 
 def prefill_after_reuse(context: Context, text: list[int]) -> list[tuple[int, Logits]]:

@@ -17,7 +17,7 @@ BEGIN, DRAW, READ = 0.010, 0.001, 0.0002
 class TimedBlocks:
     """A context that takes as long as it says."""
 
-    n_ctx = depth = 256
+    n_ctx = max_rollback = 256
     n_chunk = max_logits = 64
     longest = 15
 

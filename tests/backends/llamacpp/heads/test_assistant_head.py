@@ -36,7 +36,7 @@ def test_after_any_draft_it_is_as_if_it_had_drafted_nothing(pair: Pair, accepted
     pair.context.forward([75, *DRAFT], len(DRAFT) + 1)
     pair.context.truncate(len(text) + accepted)
     text += [*DRAFT[:accepted], 310]
-    kept = drafts.reachable(len(text) - 1)
+    kept = drafts.rollback_to(len(text) - 1)
     assert kept == len(text) - 1, "the model has passed what was accepted"
     drafts.truncate(kept)
     found = drafts.forward(text[kept:], 1).copy()
@@ -49,7 +49,7 @@ def test_guesses_are_read_with_its_own_states(pair: Pair) -> None:
     one_by_one.forward([*PROMPT, 75], 1)
     found = [one_by_one.forward([token], 1)[0].copy() for token in DRAFT]
     assert np.array_equal(together.forward([*PROMPT, 75, *DRAFT], len(DRAFT)), found)
-    assert one_by_one.reachable(N_CTX) == len(PROMPT), "guesses are read again"
+    assert one_by_one.rollback_to(N_CTX) == len(PROMPT), "guesses are read again"
 
 
 def test_it_has_no_backlog_after_its_model_has_read(pair: Pair) -> None:

@@ -132,7 +132,7 @@ def test_a_head_that_opens_late_reads_from_there_on(tiny: Tiny, model: LlamaMode
         context.forward(text[30:], 0)
         row = read(opened, [*text, 75])
         assert difference(row, anew(model, tiny("eagle3"), [*text, 75])) > 0.01
-        assert opened.reachable(99) == len(text)
+        assert opened.rollback_to(99) == len(text)
         assert difference(read(opened, [*text, 75]), row) < ROUNDING
 
 

@@ -94,7 +94,7 @@ def test_a_block_head_drafts_for_a_model_with_a_running_state(
     monkeypatch.setattr(rollback_depth, "_SHARE", 1)  # of tiny weights, which no state fits into
     head = write_dflash(tmp_path / "head.gguf", taps=(1, 3), sections=(16, 0, 0, 0))
     with opened(tiny("qwen35"), head) as pair:
-        assert 0 < pair.context.depth < N_CTX
+        assert 0 < pair.context.max_rollback < N_CTX
         limits, drafter = Limits(64, frozenset()), drafter_of(pair)
         for prompt in prompts(2):
             found = replied(pair.context, prompt, GREEDY, limits, drafter)

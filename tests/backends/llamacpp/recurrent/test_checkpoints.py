@@ -121,7 +121,7 @@ def test_a_refused_token_changes_nothing(context: Context) -> None:
 def test_a_model_without_snapshots_comes_back_to_checkpoints_too(tiny_mamba: Path) -> None:
     model = llamacpp.load(tiny_mamba)
     context = model.open(256)
-    assert context.depth == 0
+    assert context.max_rollback == 0
     assert "cannot take back for the architecture mamba" in context.draft_refusal
     read(context, TEXT[:30])
     context.checkpoint()

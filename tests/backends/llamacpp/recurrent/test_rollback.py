@@ -50,7 +50,7 @@ def expected(hybrid: Model, text: Sequence[int]) -> Logits:
 def test_the_model_says_how_far_it_goes_back(hybrid: Model, context: Context) -> None:
     assert hybrid.info.rollback is Rollback.BOUNDED
     assert not context.can_roll_back
-    assert context.depth == len(DRAFT)
+    assert context.max_rollback == len(DRAFT)
     assert context.draft_refusal == ""
     assert not context.can_verify_tree
     assert "running state" in context.tree_refusal
@@ -58,8 +58,8 @@ def test_the_model_says_how_far_it_goes_back(hybrid: Model, context: Context) ->
 
 def test_where_nothing_drafts_there_are_no_copies(hybrid: Model, context: Context) -> None:
     with closing(hybrid.open(512, drafts=False)) as plain:
-        assert (plain.depth, plain.draft_refusal) == (0, NO_COPIES)
-        assert (1 + context.depth) * plain.state_bytes == context.state_bytes
+        assert (plain.max_rollback, plain.draft_refusal) == (0, NO_COPIES)
+        assert (1 + context.max_rollback) * plain.state_bytes == context.state_bytes
         plain.forward(PROMPT, 0)
         assert np.array_equal(rows_after(plain, THEN), expected(hybrid, PROMPT))
 
@@ -71,7 +71,7 @@ def test_every_depth_has_the_bits_of_a_context_that_ran_no_more(
     context.forward(PROMPT[:-1], 0)
     context.forward([PROMPT[-1], *DRAFT], 8)
     length = len(PROMPT) + len(DRAFT) - rejected
-    assert context.reachable(length) == length
+    assert context.rollback_to(length) == length
     context.truncate(length)
     assert list(context.tokens) == [*PROMPT, *DRAFT][:length]
     assert np.array_equal(rows_after(context, THEN), expected(hybrid, [*PROMPT, *DRAFT][:length]))
@@ -85,10 +85,10 @@ def test_only_tokens_of_the_last_pass_are_taken_back_and_once(context: Context) 
         too_far = max(kept, held) if len(tokens) < 8 else context.length - 8
         with pytest.raises(RollbackRefusedError, match="running state"):
             context.truncate(too_far)
-        assert context.reachable(too_far) == 0
+        assert context.rollback_to(too_far) == 0
         assert context.length == held + len(tokens)
     context.truncate(context.length - 2)
-    assert context.reachable(context.length - 1) == 0
+    assert context.rollback_to(context.length - 1) == 0
     with pytest.raises(RollbackRefusedError):
         context.truncate(context.length - 1)
 
@@ -128,7 +128,9 @@ def test_random_acceptance_leaves_the_state_of_the_text(
         for one in (context, other):
             one.forward(PROMPT, 1)
         for _ in range(40):
-            tokens = random.integers(3, 300, int(random.integers(2, context.depth + 2))).tolist()
+            tokens = random.integers(
+                3, 300, int(random.integers(2, context.max_rollback + 2))
+            ).tolist()
             kept = int(random.integers(1, len(tokens) + 1))
             length = context.length
             context.forward(tokens, len(tokens))
@@ -172,11 +174,11 @@ def test_where_memory_is_short_there_are_fewer_copies_or_none(
     hybrid: Model, monkeypatch: pytest.MonkeyPatch, copies: int
 ) -> None:
     with closing(hybrid.open(64)) as context:
-        state_bytes = context.state_bytes // (1 + context.depth)
+        state_bytes = context.state_bytes // (1 + context.max_rollback)
     free = least_memory(hybrid, monkeypatch) + copies * state_bytes
     monkeypatch.setattr("backends.llamacpp.model.available_memory", lambda: free)
     with closing(hybrid.open(64)) as context:
-        assert context.depth == copies
+        assert context.max_rollback == copies
         assert context.state_bytes == (1 + copies) * state_bytes
         assert ("no memory for copies" in context.draft_refusal) == (copies == 0)
         context.forward(PROMPT, 1)

@@ -72,7 +72,7 @@ def test_after_any_draft_it_is_as_if_it_had_drafted_nothing(pair: MlxPair, accep
     pair.context.forward([75, *DRAFT], len(DRAFT) + 1)
     pair.context.truncate(len(text) + accepted)
     text += [*DRAFT[:accepted], 310]
-    kept = drafts.reachable(len(text) - 1)
+    kept = drafts.rollback_to(len(text) - 1)
     assert kept == len(text) - 1, "the model has passed what was accepted"
     drafts.truncate(kept)
     found = drafts.forward(text[kept:], 1).copy()
@@ -109,7 +109,7 @@ def test_guesses_are_read_with_its_own_states(pair: MlxPair) -> None:
     one_by_one.forward([*PROMPT, 75], 1)
     found = [one_by_one.forward([token], 1)[0].copy() for token in DRAFT]
     assert np.array_equal(together.forward([*PROMPT, 75, *DRAFT], len(DRAFT)), found)
-    assert one_by_one.reachable(N_CTX) == len(PROMPT), "guesses are read again"
+    assert one_by_one.rollback_to(N_CTX) == len(PROMPT), "guesses are read again"
 
 
 def test_the_device_draws_what_passes_of_the_host_do(pair: MlxPair) -> None:
@@ -180,7 +180,7 @@ def test_the_models_cache_is_not_copied_for_it(pair: MlxPair) -> None:
         own.verify([LAST], list(drawn.tokens), None, GREEDY, np.full(4, 0.5))
         pair.context.truncate(len(text) + 2)
         text = list(pair.context.tokens)
-        pair.drafts.truncate(pair.drafts.reachable(len(text)))
+        pair.drafts.truncate(pair.drafts.rollback_to(len(text)))
         sizes.append(mx.get_active_memory())
     assert max(sizes) - min(sizes) < 4096
 

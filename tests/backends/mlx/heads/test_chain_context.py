@@ -141,7 +141,7 @@ def test_a_line_drafted_on_the_device_is_that_of_the_host(chain: Chain, backlog:
     assert [*drawn.tokens, *further.tokens] == tokens
     assert list(devices.tokens) == [*history, *tokens[:-1]]
     chain.context.forward(history[-1:], 0)
-    assert devices.reachable(devices.length) == len(history)
+    assert devices.rollback_to(devices.length) == len(history)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -158,7 +158,7 @@ def test_drafts_accepted_and_rejected_leave_what_a_new_context_reads(
         if random.integers(4):
             assert np.abs(read(opened, history) - expected(chain, history)).max() < ROUNDING
             if random.integers(2):
-                opened.truncate(opened.reachable(len(history) - 1))
+                opened.truncate(opened.rollback_to(len(history) - 1))
                 on_device(opened).draft(
                     history[opened.length :], GREEDY, np.full(1 + len(drafted), 0.5), N_VOCAB
                 )
@@ -170,7 +170,7 @@ def test_drafts_accepted_and_rejected_leave_what_a_new_context_reads(
         chain.context.truncate(len(history) + kept)
         history += [*drafted[:kept], int(random.integers(3, N_VOCAB))]
         if not random.integers(5):  # another answer to the same question
-            length = chain.context.reachable(int(random.integers(1, len(history))))
+            length = chain.context.rollback_to(int(random.integers(1, len(history))))
             chain.context.truncate(length)
             history = [*history[:length], int(random.integers(3, N_VOCAB))]
             if length == 0:
@@ -186,7 +186,7 @@ def test_a_state_of_a_rejected_token_that_is_kept_is_caught(
     chain.context.forward(TEXT, 0)
     read(opened, [*TEXT, 7])
     opened.forward([8], 1)
-    monkeypatch.setattr(opened, "reachable", lambda length: length)
+    monkeypatch.setattr(opened, "rollback_to", lambda length: length)
     chain.context.forward([7, 8], 0)
     history = [*TEXT, 7, 8, 9]
     assert np.abs(read(opened, history) - expected(chain, history)).max() > 10 * ROUNDING
@@ -197,12 +197,12 @@ def test_a_length_past_the_models_own_states_is_not_reached(chain: Chain) -> Non
     chain.context.forward(TEXT, 0)
     read(opened, [*TEXT, 7])
     opened.forward([8], 1)
-    assert opened.reachable(opened.length) == len(TEXT)
+    assert opened.rollback_to(opened.length) == len(TEXT)
     chain.context.forward([7], 0)
-    assert opened.reachable(opened.length) == len(TEXT) + 1
+    assert opened.rollback_to(opened.length) == len(TEXT) + 1
     chain.context.truncate(0)
     chain.context.forward(TEXT[:3], 0)
-    assert opened.reachable(opened.length) == 3
+    assert opened.rollback_to(opened.length) == 3
 
 
 @pytest.mark.parametrize("skips_first", [False, True])

@@ -120,7 +120,7 @@ def test_rows_follow_the_text_through_passes_of_every_kind(
         elif one_of == 4 and context.length:
             context.checkpoint()
             context.forward(tokens(4), 1)
-            context.truncate(context.reachable(int(random.integers(0, context.length + 1))))
+            context.truncate(context.rollback_to(int(random.integers(0, context.length + 1))))
         for each in (states, final):
             assert off(model, context, each) < ROUNDING
 

@@ -77,7 +77,7 @@ def near(some: Logits, others: Logits) -> bool:
 def test_the_model_says_how_far_it_goes_back(model: MlxModel, context: Context) -> None:
     assert model.info.rollback is Rollback.BOUNDED
     assert not context.can_roll_back
-    assert context.depth == context.max_logits - 1
+    assert context.max_rollback == context.max_logits - 1
     assert context.draft_refusal == ""
     assert context.state_bytes > 0
     assert not context.can_verify_tree
@@ -88,12 +88,12 @@ def test_where_nothing_drafts_no_state_is_kept_beside_the_present_one(
     model: MlxModel, context: Context
 ) -> None:
     with closing(model.open(512, drafts=False)) as plain:
-        assert (plain.depth, plain.draft_refusal) == (0, NO_COPIES)
+        assert (plain.max_rollback, plain.draft_refusal) == (0, NO_COPIES)
         assert 2 * plain.state_bytes == context.state_bytes
         plain.forward(PROMPT, 0)
         plain.checkpoint()
         assert near(rows_after(plain, THEN), expected(model, PROMPT))
-        assert plain.reachable(len(PROMPT) + 1) == len(PROMPT), "only where it was asked to"
+        assert plain.rollback_to(len(PROMPT) + 1) == len(PROMPT), "only where it was asked to"
         plain.truncate(len(PROMPT))
         assert near(rows_after(plain, THEN), expected(model, PROMPT))
 
@@ -114,7 +114,7 @@ def test_every_depth_of_a_pass_of_every_length(
         context.forward(PROMPT[:-1], 0)
         context.forward([PROMPT[-1], *draft], 1 + length)
         text = [*PROMPT, *draft][: len(PROMPT) + length - rejected]
-        assert context.reachable(len(text)) == len(text)
+        assert context.rollback_to(len(text)) == len(text)
         context.truncate(len(text))
         assert list(context.tokens) == text
         assert near(rows_after(context, THEN), expected(model, text))
@@ -143,7 +143,7 @@ def test_only_the_last_pass_is_taken_back(context: Context) -> None:
     context.forward(DRAFT, 1)  # the tokens without logits are a pass of their own
     context.forward([5], 1)
     held = context.length
-    assert [context.reachable(length) for length in (held, held - 1, held - 2)] == [
+    assert [context.rollback_to(length) for length in (held, held - 1, held - 2)] == [
         held,
         held - 1,
         0,
@@ -185,7 +185,7 @@ def test_a_state_saved_after_a_rollback_is_the_one_gone_back_to(
     with closing(model.open(512)) as other:
         other.forward(DRAFT, 0)
         other.restore(PROMPT[:-3], context.save())
-        assert other.reachable(len(PROMPT) - 4) == 0
+        assert other.rollback_to(len(PROMPT) - 4) == 0
         with pytest.raises(RollbackRefusedError):
             other.truncate(2)
         assert np.array_equal(rows_after(other, THEN), rows_after(context, THEN))
@@ -229,7 +229,7 @@ def test_what_the_device_drafts_is_taken_back(model: MlxModel, context: Context)
     drawn = device.draft(PROMPT[-1:], GREEDY, np.full(4, 0.5), N_VOCAB)
     text = [*PROMPT, *drawn.tokens[:-1]]
     assert list(context.tokens) == text
-    assert context.reachable(len(text) - 2) == len(PROMPT) - 1
+    assert context.rollback_to(len(text) - 2) == len(PROMPT) - 1
     context.truncate(len(PROMPT) - 1)
     assert judged(context, PROMPT[-1:], list(drawn.tokens)) == (
         4,
@@ -256,7 +256,7 @@ def test_a_failed_pass_leaves_an_empty_context(
         patch.setattr("backends.mlx.context.evaluate", fail)
         with pytest.raises(ModelError, match="could not process"):
             context.forward(DRAFT, 1)
-    assert context.length == context.reachable(5) == 0
+    assert context.length == context.rollback_to(5) == 0
     context.forward(PROMPT, 0)
     assert near(rows_after(context, THEN), expected(model, PROMPT))
 
