@@ -65,7 +65,7 @@ class Paths:
             self.retrieval, self.ngrams, self.history, self.unsent, self.cleared, self.last_error,
             self.last_model, self.self_drafts, self.calibrations, self.tuning, self.saved_states,
             self.agreed_models, self.disk_speeds, self.findings, self.bandwidth,
-            self.plain_replies, self.proofs, self.plotting, self.read_ahead, self.cuda_build,
+            self.plain_replies, self.proofs, self.read_ahead, self.cuda_build,
         )  # fmt: skip
         names = [path.with_suffix("").name for path in files]
         return (*names, *(f".{name}" for name in names))
@@ -94,11 +94,6 @@ class Paths:
     def cuda_build(self) -> Path:
         """Compilers, sources and objects of the CUDA build of llama.cpp."""
         return self.cache / "cuda"
-
-    @property
-    def plotting(self) -> Path:
-        """Font cache of matplotlib, which draws the charts of a bench."""
-        return self.cache / "matplotlib"
 
     @property
     def proofs(self) -> Path:

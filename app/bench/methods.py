@@ -40,8 +40,6 @@ class Outcome:
 
 
 class Method(Protocol):
-    """One way of decoding."""
-
     @property
     def name(self) -> str: ...
 
@@ -56,8 +54,6 @@ class Method(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ours:
-    """Generation by specchat, with a drafter or none."""
-
     name: str
     session: Session
     drafter: Drafter | None
@@ -77,8 +73,6 @@ class Ours:
 
 @dataclass(frozen=True, slots=True)
 class Theirs:
-    """Generation by the engine's own Python package."""
-
     name: str
     session: Session
     answer: Callable[..., tuple[list[int], float]]
@@ -108,7 +102,6 @@ class Methods:
     """Cost of drafting by method, where one drafter takes time."""
 
     def close(self) -> None:
-        """Free drafter models and baseline engines."""
         self.resources.close()
 
 
@@ -172,7 +165,6 @@ def _draft_seconds(drafting: Drafting) -> DraftSeconds | None:
 
 
 def _fixed(text: str, session: Session, drafting: Drafting) -> list[Method]:
-    """The drafters at fixed draft lengths, which the controller has to beat."""
     if text == LOOKUP:
         return [
             Ours(

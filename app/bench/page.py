@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from app.bench.plots import Bar, bar_chart, cost_chart, share_chart
-from app.bench.results import AUTO, Bench, Speedup
+from app.bench.results import AUTO, PLAIN, Bench, Speedup
 from app.bench.wording import (
     MISSING,
     SLOWER,
@@ -14,6 +15,7 @@ from app.bench.wording import (
     decimals,
     drafting_methods,
     idle_sentences,
+    is_slower,
     main_method,
     parameters,
     percent,
@@ -25,264 +27,136 @@ from app.bench.wording import (
     spread_sentences,
     wall_sentence,
 )
+from app.printable import one_line
+
+_LONGEST_NAME = 24
+_COLOURS = 6
+_DASHES = ("none", "6 3", "2 2")
+_TICKS = 8
+"""Most numbers along an axis."""
+
+_LARGEST_CIRCLE = 12.0
+"""Radius of the circle that stands for all steps."""
+
+_MEASURED, _UNBATCHED = "measured cost", "cost without batching: n passes"
+
+Row = tuple[str, ...]
+"""Numbers as text; the first cell names the row."""
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """Numbers as text; the first cell of a row names it."""
+class Bar:
+    """A figure of one method and its label; the whisker spans least to most."""
 
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    method: str
+    value: float | None
+    label: str
+    least: float = 0.0
+    most: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Horizontal bars below one heading for each group, with a line at the reference."""
+
+    groups: Mapping[str, Sequence[Bar]]
+    axis: str
+    reference: float | None
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """A line for each method. circles: x, y and radius. Ticks are numbers with their labels."""
+
+    series: Mapping[str, Mapping[int, float]]
+    axis: str
+    end: tuple[float, float]
+    y_ticks: Sequence[tuple[float, str]]
+    circles: Sequence[tuple[float, float, float]] = ()
+
+    @property
+    def x_ticks(self) -> range:
+        last = int(self.end[0])
+        return range(0, last + 1, max(-(-last // _TICKS), 1))
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One chart as SVG with its caption and table; None if there is nothing to draw.
+    """One chart with its caption and table; chart: None if there is nothing to draw.
 
     description: a text alternative to the chart.
     """
 
     heading: str
-    caption: str
-    table: Table
-    chart: str | None = None
+    caption: str = "Not measured."
+    header: Row = ()
+    rows: Sequence[Row] = ()
+    chart: Bars | Lines | None = None
     description: str = ""
-
-
-def speedup_figure(bench: Bench, temperature: float) -> Figure:
-    """Speedup by kind of prompt and method, with whiskers if there are several rounds."""
-    methods = drafting_methods(bench)
-    means = {method: bench.mean_speedup(method, temperature) for method in methods}
-    groups = {
-        kind: [_speedup_bar(method, bench.speedup(method, kind, temperature)) for method in methods]
-        for kind in bench.kinds
-    }
-    mean = "mean of all kinds"
-    groups[mean] = [Bar(method, value, decimals(value, 2)) for method, value in means.items()]
-    listed = ", ".join(f"{method} {decimals(value, 2)}" for method, value in means.items())
-    return Figure(
-        f"Temperature {temperature:g}",
-        "Bars are medians over the rounds; whiskers span the slowest to the fastest round."
-        if bench.rounds > 1
-        else "Bars show a single round.",
-        _speedup_table(bench, temperature),
-        bar_chart(
-            groups, bench.methods, "speedup; line: plain decoding", 1.0, _highest_speedup(bench)
-        )
-        if methods
-        else None,
-        f"Speedup by kind of prompt and method at temperature {temperature:g}. {mean}: {listed}",
-    )
-
-
-def _highest_speedup(bench: Bench) -> float:
-    """The fastest round, so that the charts of all temperatures share an axis."""
-    speedups = [
-        bench.speedup(method, kind, temperature)
-        for method in bench.methods
-        for kind in bench.kinds
-        for temperature in bench.temperatures
-    ]
-    return max((speedup.most for speedup in speedups if speedup is not None), default=1.0)
-
-
-def _speedup_bar(method: str, speedup: Speedup | None) -> Bar:
-    if speedup is None:
-        return Bar(method, None, MISSING)
-    median = speedup.median
-    return Bar(method, median, f"{median:.2f}", speedup.least, speedup.most)
-
-
-def _speedup_table(bench: Bench, temperature: float) -> Table:
-    rows = [
-        (
-            method,
-            *(
-                _speedup_cell(bench.speedup(method, kind, temperature), bench.rounds)
-                for kind in bench.kinds
-            ),
-            decimals(bench.mean_speedup(method, temperature), 2),
-        )
-        for method in bench.methods
-    ]
-    return Table(("method", *bench.kinds, "mean"), tuple(rows))
-
-
-def _speedup_cell(speedup: Speedup | None, rounds: int) -> str:
-    if speedup is None:
-        return MISSING
-    median = f"{speedup.median:.2f}"
-    return f"{median}\n{speedup.least:.2f} to {speedup.most:.2f}" if rounds > 1 else median
-
-
-def acceptance_figure(bench: Bench) -> Figure:
-    """Acceptance by position in the draft, for methods that report it."""
-    by_position = {
-        method: bench.acceptance_by_position(method) for method in drafting_methods(bench)
-    }
-    shares = {
-        method: dict(enumerate(line, start=1)) for method, line in by_position.items() if line
-    }
-    longest = max(map(len, by_position.values()), default=0)
-    rows = [
-        (method, percent(bench.acceptance(method)), *_percentages(line, longest))
-        for method, line in by_position.items()
-    ]
-    axis = "position in the draft"
-    return Figure(
-        "Acceptance by position",
-        "Share of the tokens drafted at a position that were accepted, all temperatures together. "
-        "Late positions are drafted rarely, and only where a draft looks promising."
-        if shares
-        else "Not measured.",
-        Table(("method", "all", *map(str, range(1, longest + 1))), tuple(rows)),
-        share_chart(shares, bench.methods, axis) if shares else None,
-        "Acceptance by position in the draft. All positions together: "
-        + ", ".join(f"{method} {percent(bench.acceptance(method))}" for method in shares),
-    )
-
-
-def length_figure(bench: Bench) -> Figure:
-    """Accepted tokens per draft as a histogram, for methods that report their steps."""
-    counts = {method: bench.accepted_lengths(method) for method in drafting_methods(bench)}
-    shares = {method: dict(enumerate(_shares(steps))) for method, steps in counts.items() if steps}
-    longest = max(map(len, counts.values()), default=0)
-    rows = [
-        (
-            method,
-            f"{sum(steps):,}",
-            decimals(_mean_length(steps), 2),
-            *_percentages(_shares(steps), longest),
-            shape_shares(bench.steps_by_shape(method)) or MISSING,
-        )
-        for method, steps in counts.items()
-    ]
-    caption = ["Share of the drafts by how many of their tokens were accepted, all temperatures "
-               "together.", *map(sentence, shape_sentences(bench))]  # fmt: skip
-    axis = "accepted tokens of a draft"
-    return Figure(
-        "Accepted length",
-        " ".join(caption) if shares else "Not measured.",
-        Table(
-            ("method", "drafts", "mean", *map(str, range(longest)), "steps by shape"), tuple(rows)
-        ),
-        share_chart(shares, bench.methods, axis) if shares else None,
-        "Drafts by accepted length. Mean: "
-        + ", ".join(f"{method} {decimals(_mean_length(counts[method]), 2)}" for method in shares),
-    )
-
-
-def _percentages(shares: Sequence[float], columns: int) -> list[str]:
-    return [*map(percent, shares), *[""] * (columns - len(shares))]
-
-
-def _shares(counts: Sequence[int]) -> list[float]:
-    return [count / sum(counts) for count in counts]
-
-
-def _mean_length(counts: Sequence[int]) -> float | None:
-    total = sum(length * count for length, count in enumerate(counts))
-    return total / sum(counts) if counts else None
-
-
-def cost_figure(bench: Bench) -> Figure:
-    """The measured cost of a pass, with the draft lengths that auto chose."""
-    heading = "Cost of a pass"
-    seconds = bench.cost_seconds
-    if len(seconds) < 2 or not seconds.get(1):
-        return Figure(heading, "Not measured.", Table(("tokens",), ()))
-    steps = bench.lengths(AUTO)
-    costs = {n: taken / seconds[1] for n, taken in sorted(seconds.items())}
-    circles = f" Circles are the lengths {AUTO} chose; their area is the share of steps."
-    return Figure(
-        heading,
-        "The flatter the curve, the less a longer draft costs to verify."
-        + (circles if sum(steps) else ""),
-        _cost_table(seconds, costs, steps),
-        cost_chart(costs, steps),
-        f"A pass over {max(costs)} tokens costs {costs[max(costs)]:.2f} passes over one.",
-    )
-
-
-def _cost_table(
-    seconds: Mapping[int, float], costs: Mapping[int, float], steps: Sequence[int]
-) -> Table:
-    chosen = {1 + drafted: count for drafted, count in enumerate(steps) if count}
-    rows = [
-        (
-            str(n),
-            f"{1000 * seconds[n]:.2f}" if n in seconds else MISSING,
-            f"{costs[n]:.2f}" if n in costs else MISSING,
-            f"{chosen.get(n, 0):,}" if steps else MISSING,
-        )
-        for n in sorted({*seconds, *chosen})
-    ]
-    header = ("tokens in a pass", "milliseconds", "cost in passes over one", f"steps of {AUTO}")
-    return Table(header, tuple(rows))
-
-
-def rate_figure(bench: Bench) -> Figure:
-    """Tokens per second by temperature and method, against the bandwidth limit."""
-    headings = [f"temperature {temperature:g}" for temperature in bench.temperatures]
-    rates = {
-        method: [comparable_rate(bench, method, temperature) for temperature in bench.temperatures]
-        for method in bench.methods
-    }
-    groups = {
-        heading: [
-            Bar(method, values[place], decimals(values[place], 1))
-            for method, values in rates.items()
-        ]
-        for place, heading in enumerate(headings)
-    }
-    rows = [(method, *(decimals(value, 1) for value in values)) for method, values in rates.items()]
-    axis = "tokens per second"
-    if bench.wall is not None:
-        axis += f"; line: wall, {bench.wall:.1f}"
-    return Figure(
-        "Tokens per second",
-        sentence(wall_sentence(bench)),
-        Table(("method", *headings), tuple(rows)),
-        bar_chart(groups, bench.methods, axis, bench.wall),
-        "Decode rate of each method, in tokens per second.",
-    )
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """The headline: the main method's speedup at one temperature."""
-
     speedup: str
     slower: bool
     where: str
     acceptance: str
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Colour and dashes of a method, the same in every chart, and its name without its middle."""
+
+    name: str
+    colour: str = "--c0"
+    dashes: str = "none"
+
+
 def page(bench: Bench) -> str:
-    """Render the page as HTML."""
-    environment = Environment(
+    return _template().render(
+        bench=bench,
+        facts=_facts(bench),
+        cards=[_card(bench, temperature) for temperature in bench.temperatures],
+        warnings=map(sentence, round_sentences(bench)),
+        speedups=[_speedups(bench, temperature) for temperature in bench.temperatures],
+        gains=[_acceptance(bench), _lengths(bench), _costs(bench)],
+        rates=_rates(bench),
+        measured=_measured(bench),
+        looks=_looks(bench.methods),
+    )
+
+
+@cache
+def _template() -> Template:
+    return Environment(
         loader=PackageLoader("app", "bench"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-    )
-    return environment.get_template("page.html.j2").render(
-        bench=bench,
-        facts=_facts(bench),
-        cards=[_card(bench, temperature) for temperature in bench.temperatures],
-        warnings=[sentence(text) for text in round_sentences(bench)],
-        speedups=[speedup_figure(bench, temperature) for temperature in bench.temperatures],
-        acceptance=acceptance_figure(bench),
-        lengths=length_figure(bench),
-        cost=cost_figure(bench),
-        rates=rate_figure(bench),
-        measured=_measured(bench),
-    )
+    ).get_template("page.html.j2")
+
+
+def _looks(methods: Sequence[str]) -> dict[str, Look]:
+    looks = {
+        PLAIN: Look(PLAIN),
+        _MEASURED: Look(_MEASURED, "--ink"),
+        _UNBATCHED: Look(_UNBATCHED, "--quiet", "6 3"),
+    }
+    for number, method in enumerate(method for method in methods if method != PLAIN):
+        round_, place = divmod(number, _COLOURS)
+        dashes = _DASHES[round_ % len(_DASHES)]
+        looks[method] = Look(_shortened(method), f"--c{place + 1}", dashes)
+    return looks
+
+
+def _shortened(name: str) -> str:
+    name, half = one_line(name), _LONGEST_NAME // 2
+    return name if len(name) <= _LONGEST_NAME else f"{name[:half]}…{name[1 - half :]}"
 
 
 def _facts(bench: Bench) -> list[tuple[str, str]]:
-    """Name and value of what was measured, where and when; unknown values are left out."""
     facts = [
         ("device", bench.device),
         ("quantization", bench.quantization),
@@ -302,7 +176,9 @@ def _card(bench: Bench, temperature: float) -> Card:
     kinds = f"{len(bench.kinds)} {_plural('kind', len(bench.kinds))} of prompts"
     return Card(
         decimals(mean, 2),
-        mean is not None and mean < SLOWER,
+        any(is_slower(bench, method, temperature, kind) for kind in bench.kinds)
+        and mean is not None
+        and mean < SLOWER,
         f"{method} at temperature {temperature:g}, mean of {kinds}",
         f"acceptance {percent(bench.acceptance(method, temperature))} "
         f"(accepted {accepted:,} of {drafted:,} drafted)"
@@ -311,17 +187,219 @@ def _card(bench: Bench, temperature: float) -> Card:
     )
 
 
+def _speedups(bench: Bench, temperature: float) -> Figure:
+    """Speedup by kind of prompt and method, with whiskers if there are several rounds."""
+
+    def speedup(method: str, kind: str) -> Speedup | None:
+        return bench.speedup(method, kind, temperature)
+
+    means = {method: bench.mean_speedup(method, temperature) for method in bench.methods}
+    methods = drafting_methods(bench)
+    groups = {
+        kind: [_bar(method, speedup(method, kind)) for method in methods] for kind in bench.kinds
+    }
+    mean = "mean of all kinds"
+    groups[mean] = [Bar(method, means[method], decimals(means[method], 2)) for method in methods]
+    listed = ", ".join(f"{method} {decimals(means[method], 2)}" for method in methods)
+    every = (
+        bench.speedup(method, kind, one)
+        for method in methods
+        for kind in bench.kinds
+        for one in bench.temperatures
+    )
+    fastest = max((one.most for one in every if one is not None), default=1.0)
+    return Figure(
+        f"Temperature {temperature:g}",
+        "Bars are medians over the rounds; whiskers span the slowest to the fastest round."
+        if bench.rounds > 1
+        else "Bars show a single round.",
+        ("method", *bench.kinds, "mean"),
+        [
+            (
+                method,
+                *(_speedup_cell(speedup(method, kind), bench.rounds) for kind in bench.kinds),
+                decimals(means[method], 2),
+            )
+            for method in bench.methods
+        ],
+        Bars(groups, "speedup; line: plain decoding", 1.0, fastest) if methods else None,
+        f"Speedup by kind of prompt and method at temperature {temperature:g}. {mean}: {listed}",
+    )
+
+
+def _bar(method: str, speedup: Speedup | None) -> Bar:
+    if speedup is None:
+        return Bar(method, None, MISSING)
+    return Bar(method, speedup.median, f"{speedup.median:.2f}", speedup.least, speedup.most)
+
+
+def _speedup_cell(speedup: Speedup | None, rounds: int) -> str:
+    if speedup is None:
+        return MISSING
+    median = f"{speedup.median:.2f}"
+    return f"{median}\n{speedup.least:.2f} to {speedup.most:.2f}" if rounds > 1 else median
+
+
+def _acceptance(bench: Bench) -> Figure:
+    """Acceptance by position in the draft, for methods that report it."""
+    by_position = {
+        method: bench.acceptance_by_position(method) for method in drafting_methods(bench)
+    }
+    shares = {
+        method: dict(enumerate(line, start=1)) for method, line in by_position.items() if line
+    }
+    longest = max(map(len, by_position.values()), default=0)
+    heading = "Acceptance by position"
+    header = ("method", "all", *map(str, range(1, longest + 1)))
+    rows = [
+        (method, percent(bench.acceptance(method)), *_percentages(line, longest))
+        for method, line in by_position.items()
+    ]
+    if not shares:
+        return Figure(heading, header=header, rows=rows)
+    return Figure(
+        heading,
+        "Share of the tokens drafted at a position that were accepted, all temperatures together. "
+        "Late positions are drafted rarely, and only where a draft looks promising.",
+        header,
+        rows,
+        _share_lines(shares, "position in the draft"),
+        "Acceptance by position in the draft. All positions together: "
+        + ", ".join(f"{method} {percent(bench.acceptance(method))}" for method in shares),
+    )
+
+
+def _lengths(bench: Bench) -> Figure:
+    """Accepted tokens per draft as a histogram, for methods that report their steps."""
+    counts = {method: bench.accepted_lengths(method) for method in drafting_methods(bench)}
+    shares = {method: dict(enumerate(_shares(steps))) for method, steps in counts.items() if steps}
+    longest = max(map(len, counts.values()), default=0)
+    heading = "Accepted length"
+    header = ("method", "drafts", "mean", *map(str, range(longest)), "steps by shape")
+    rows = [
+        (
+            method,
+            f"{sum(steps):,}",
+            _mean_length(steps),
+            *_percentages(_shares(steps), longest),
+            shape_shares(bench.steps_by_shape(method)) or MISSING,
+        )
+        for method, steps in counts.items()
+    ]
+    if not shares:
+        return Figure(heading, header=header, rows=rows)
+    caption = "Share of the drafts by how many of their tokens were accepted, all temperatures "
+    return Figure(
+        heading,
+        " ".join([f"{caption}together.", *map(sentence, shape_sentences(bench))]),
+        header,
+        rows,
+        _share_lines(shares, "accepted tokens of a draft"),
+        "Drafts by accepted length. Mean: "
+        + ", ".join(f"{method} {_mean_length(counts[method])}" for method in shares),
+    )
+
+
+def _share_lines(shares: Mapping[str, Mapping[int, float]], axis: str) -> Lines:
+    last = max(max(line) for line in shares.values())
+    ticks = [(quarter / 4, f"{25 * quarter} %") for quarter in range(5)]
+    return Lines(shares, axis, (max(last, 1), 1.0), ticks)
+
+
+def _percentages(shares: Sequence[float], columns: int) -> list[str]:
+    return [*map(percent, shares), *[""] * (columns - len(shares))]
+
+
+def _shares(counts: Sequence[int]) -> list[float]:
+    return [count / sum(counts) for count in counts]
+
+
+def _mean_length(counts: Sequence[int]) -> str:
+    return f"{np.average(range(len(counts)), weights=counts):.2f}" if sum(counts) else MISSING
+
+
+def _costs(bench: Bench) -> Figure:
+    """The measured cost of a pass, with the draft lengths that auto chose."""
+    heading, seconds = "Cost of a pass", bench.cost_seconds
+    if len(seconds) < 2 or not seconds.get(1):
+        return Figure(heading)
+    steps = bench.lengths(AUTO)
+    costs = {n: taken / seconds[1] for n, taken in sorted(seconds.items())}
+    chosen = {1 + drafted: count for drafted, count in enumerate(steps) if count}
+    most, largest = 1.2 * max(costs.values()), max(costs)
+    circles = f" Circles are the lengths {AUTO} chose; their area is the share of steps."
+    return Figure(
+        heading,
+        "The flatter the curve, the less a longer draft costs to verify."
+        + (circles if chosen else ""),
+        ("tokens in a pass", "milliseconds", "cost in passes over one", f"steps of {AUTO}"),
+        [
+            (
+                str(n),
+                decimals(1000 * seconds[n] if n in seconds else None, 2),
+                decimals(costs.get(n), 2),
+                f"{chosen.get(n, 0):,}" if steps else MISSING,
+            )
+            for n in sorted({*seconds, *chosen})
+        ],
+        Lines(
+            {_MEASURED: costs, _UNBATCHED: {0: 0.0, int(most): int(most)}},
+            "tokens in one pass of the model; cost, in passes over one token",
+            (max([largest, *chosen]) + 0.5, most),
+            [(n, str(n)) for n in range(0, int(most) + 1, max(int(most) // _TICKS, 1))],
+            [
+                (
+                    n,
+                    float(np.interp(n, [*costs], [*costs.values()])),
+                    _LARGEST_CIRCLE * (count / sum(steps)) ** 0.5,
+                )
+                for n, count in chosen.items()
+            ],
+        ),
+        f"A pass over {largest} tokens costs {costs[largest]:.2f} passes over one.",
+    )
+
+
+def _rates(bench: Bench) -> Figure:
+    """Tokens per second by temperature and method, against the bandwidth limit."""
+    rates = {
+        method: [comparable_rate(bench, method, temperature) for temperature in bench.temperatures]
+        for method in bench.methods
+    }
+    headings = [f"temperature {temperature:g}" for temperature in bench.temperatures]
+    groups = {
+        heading: [
+            Bar(method, values[place], decimals(values[place], 1))
+            for method, values in rates.items()
+        ]
+        for place, heading in enumerate(headings)
+    }
+    axis = "tokens per second"
+    if bench.wall is not None:
+        axis += f"; line: wall, {bench.wall:.1f}"
+    fastest = max((rate for values in rates.values() for rate in values if rate), default=1.0)
+    return Figure(
+        "Tokens per second",
+        sentence(wall_sentence(bench)),
+        ("method", *headings),
+        [(method, *(decimals(rate, 1) for rate in values)) for method, values in rates.items()],
+        Bars(groups, axis, bench.wall, max(fastest, bench.wall or 0.0)),
+        "Decode rate of each method, in tokens per second.",
+    )
+
+
 def _measured(bench: Bench) -> list[tuple[str, str]]:
     """Term and explanation of how the figures came about."""
     prompts = len({(run.kind, run.prompt) for run in bench.runs})
     rounds = f"{bench.rounds}, interleaved: every method takes its turn in each round, so a "
     rounds += "machine that grows warm or busy affects all of them alike."
+    temperatures = " and ".join(f"{temperature:g}" for temperature in bench.temperatures)
     return [
         ("rounds", rounds),
         *(("spread", sentence(text)) for text in spread_sentences(bench)),
         *(("idle", sentence(text)) for text in idle_sentences(bench)),
         ("replies", f"{prompts} {_plural('prompt', prompts)}, up to {bench.max_tokens} tokens per "
-         f"reply, at temperature {_listed(bench.temperatures)}."),
+         f"reply, at temperature {temperatures}."),
         ("speedup", "Decode rate over that of plain decoding (off) in the same round, median over "
          "the rounds. The decode rate is the number of tokens after the first over the seconds "
          "they took. Means over kinds are geometric."),
@@ -330,10 +408,6 @@ def _measured(bench: Bench) -> list[tuple[str, str]]:
          "rate that memory allows plain decoding; lower where a part of them comes from disk."),
         *(("same tokens", sentence(text)) for text in same_token_sentences(bench)),
     ]  # fmt: skip
-
-
-def _listed(temperatures: tuple[float, ...]) -> str:
-    return " and ".join(f"{temperature:g}" for temperature in temperatures)
 
 
 def _plural(word: str, count: int) -> str:

@@ -184,7 +184,6 @@ class Report:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The report as JSON."""
         return {"schema": SCHEMA, "format": FORMAT, **asdict(self)}
 
 

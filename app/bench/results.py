@@ -20,8 +20,6 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One reply to one prompt by one method, in one round."""
-
     kind: str
     prompt: int
     temperature: float
@@ -101,7 +99,6 @@ class Bench:
 
     @property
     def wall(self) -> float | None:
-        """Plain decode rate that memory bandwidth, and the disk that is read, would allow."""
         return wall(
             self.bytes_per_token,
             self.bandwidth_bytes_per_second,
@@ -112,7 +109,6 @@ class Bench:
     def select(
         self, method: str, kind: str | None = None, temperature: float | None = None
     ) -> list[Run]:
-        """The runs of a method, limited to a kind and a temperature if given."""
         return [
             run
             for run in self.runs
@@ -124,7 +120,6 @@ class Bench:
     def rate(
         self, method: str, kind: str | None = None, temperature: float | None = None
     ) -> float | None:
-        """Tokens per second over all such runs."""
         return _rate(self.select(method, kind, temperature))
 
     def speedup(self, method: str, kind: str, temperature: float) -> Speedup | None:
@@ -148,7 +143,6 @@ class Bench:
         return math.exp(statistics.fmean(map(math.log, medians)))
 
     def acceptance(self, method: str, temperature: float | None = None) -> float | None:
-        """Share of drafted tokens that were accepted, at one temperature if given."""
         runs = self.select(method, temperature=temperature)
         drafted = sum(run.drafted for run in runs)
         return sum(run.accepted for run in runs) / drafted if drafted else None
@@ -161,7 +155,6 @@ class Bench:
         return [right / all_ for right, all_ in zip(accepted, drafted, strict=True) if all_]
 
     def lengths(self, method: str) -> list[int]:
-        """Number of steps by drafted tokens, from 0 up."""
         return added(run.lengths for run in self.select(method))
 
     def accepted_lengths(self, method: str, temperature: float | None = None) -> list[int]:
@@ -170,14 +163,12 @@ class Bench:
         return added(run.accepted_lengths for run in runs)
 
     def steps_by_shape(self, method: str, temperature: float | None = None) -> dict[Shape, int]:
-        """Number of steps by the shape of their draft."""
         total = Counter[Shape]()
         for run in self.select(method, temperature=temperature):
             total.update(run.steps_by_shape)
         return dict(total)
 
     def as_json(self) -> dict[str, Any]:
-        """All results as JSON, the summary first."""
         whole = asdict(self)
         for run in whole["runs"]:
             del run["token_ids"]

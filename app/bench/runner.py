@@ -16,8 +16,6 @@ from decoding.sampling.settings import SamplingSettings
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Replies done and planned, and the one being measured."""
-
     done: int
     planned: int
     text: str
@@ -100,7 +98,6 @@ class Runner:
     def _reply(
         self, method: Method, prompt: list[int], settings: SamplingSettings, max_tokens: int
     ) -> Outcome | None:
-        """Get a reply; a failing method is left out from now on, except plain decoding."""
         try:
             return method.reply(prompt, settings, max_tokens)
         except ModelError as error:

@@ -34,15 +34,12 @@ SUITES = {
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One prompt of a kind."""
-
     kind: str
     number: int
     text: str
 
 
 def tasks(suite: Suite) -> list[Task]:
-    """The prompts of a suite, kind by kind."""
     chosen: list[Task] = []
     for entry in tomllib.loads(_FILE.read_text(encoding="utf-8"))["prompt"]:
         number = sum(task.kind == entry["kind"] for task in chosen)
@@ -106,6 +103,5 @@ def _shortened(suite: Suite, prompts: int, temperatures: int, max_tokens: int) -
 
 
 def size_in_words(suite: Suite) -> str:
-    """What a round measures."""
     listed = " and ".join(f"{one:g}" for one in suite.temperatures)
     return f"{len(tasks(suite))} prompts, up to {suite.max_tokens} tokens, temperature {listed}"

@@ -1,9 +1,10 @@
 """The results of a bench in words, and as plain text for a terminal of about 90 columns."""
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from textwrap import fill
 
-from app.bench.results import AUTO, PLAIN, Bench, Speedup
+from app.bench.results import AUTO, PLAIN, Bench
 from app.wording import percentage
 from decoding.events import Shape
 
@@ -11,7 +12,6 @@ _ORDER = (Shape.LINE, Shape.PATHS, Shape.TREE, Shape.NONE)
 
 
 def shape_shares(steps: Mapping[Shape, int]) -> str:
-    """The share of steps by shape; empty without a step."""
     total = sum(steps.values())
     return ", ".join(
         f"{shape} {percentage(steps[shape], total)} %" for shape in _ORDER if steps.get(shape)
@@ -24,12 +24,10 @@ SLOWER = 0.98
 
 
 def decimals(value: float | None, digits: int) -> str:
-    """A figure with so many decimals, or the sign of a missing one."""
     return MISSING if value is None else f"{value:.{digits}f}"
 
 
 def percent(share: float | None) -> str:
-    """A share as a percentage, or the sign of a missing one."""
     return MISSING if share is None else f"{100 * share:.0f} %"
 
 
@@ -41,12 +39,10 @@ def digits(value: float) -> str:
 
 
 def gigabytes(count: float) -> str:
-    """Bytes in GB."""
     return f"{digits(count / 1e9)} GB"
 
 
 def parameters(count: int) -> str:
-    """A number of parameters with its unit."""
     for size, name in ((1e9, "billion"), (1e6, "million")):
         if count >= size:
             return f"{count / size:.3g} {name} parameters"
@@ -79,7 +75,6 @@ def wall_sentence(bench: Bench) -> str:
 
 
 def round_sentences(bench: Bench) -> list[str]:
-    """A warning for the top of a report if nothing is known of the spread between rounds."""
     return ["one round: how much rounds differ is unknown"] if bench.rounds == 1 else []
 
 
@@ -87,7 +82,7 @@ def spread_sentences(bench: Bench) -> list[str]:
     """The largest deviation of a round from its median, if there are several rounds."""
     deviations = [
         (max(speedup.most - speedup.median, speedup.median - speedup.least) / speedup.median, place)
-        for place in _places(bench)
+        for place in product(drafting_methods(bench), bench.kinds, bench.temperatures)
         if (speedup := bench.speedup(*place)) is not None
     ]
     if not deviations:
@@ -114,17 +109,7 @@ def _is_idle(bench: Bench, method: str, temperature: float) -> bool:
     return method != PLAIN and any(run.steps for run in runs) and not any(r.drafted for r in runs)
 
 
-def _places(bench: Bench) -> list[tuple[str, str, float]]:
-    return [
-        (method, kind, temperature)
-        for method in drafting_methods(bench)
-        for kind in bench.kinds
-        for temperature in bench.temperatures
-    ]
-
-
 def drafting_methods(bench: Bench) -> list[str]:
-    """All methods except plain decoding."""
     return [method for method in bench.methods if method != PLAIN]
 
 
@@ -160,7 +145,6 @@ def same_token_sentences(bench: Bench) -> list[str]:
 
 
 def sentence(text: str) -> str:
-    """A text with a capital letter and a full stop."""
     return f"{text[0].upper()}{text[1:]}."
 
 
@@ -168,14 +152,21 @@ _LONGEST_NAME = 24
 """A longer method name is put on a line of its own, so that the columns fit the terminal."""
 
 _MARK = "!"
-_LEGEND = f"{_MARK} slower than plain in every round"
 
 
 def table(bench: Bench) -> str:
     """A block for each temperature, then the spread, the bandwidth limit and the notes."""
-    blocks = [_block(bench, temperature) for temperature in bench.temperatures]
+    cells = [
+        [(method, _speedups(bench, method, temperature)) for method in bench.methods]
+        for temperature in bench.temperatures
+    ]
+    blocks = [
+        _block(bench, temperature, rows)
+        for temperature, rows in zip(bench.temperatures, cells, strict=True)
+    ]
+    is_marked = any(cell.endswith(_MARK) for rows in cells for _, row in rows for cell in row)
     lines = [
-        *([_LEGEND] if _any_slower(bench) else []),
+        *([f"{_MARK} slower than plain in every round"] if is_marked else []),
         *idle_sentences(bench),
         *shape_sentences(bench),
         *spread_sentences(bench),
@@ -186,63 +177,50 @@ def table(bench: Bench) -> str:
     return "\n\n".join([*round_sentences(bench), *blocks, below])
 
 
-def _block(bench: Bench, temperature: float) -> str:
+def _block(bench: Bench, temperature: float, speedups: list[tuple[str, list[str]]]) -> str:
     header = ["", *(f"{name} " for name in (*bench.kinds, "mean")), "tok/s", "acceptance"]
-    rows = [[method, *_cells(bench, method, temperature)] for method in bench.methods]
+    rows = [
+        [
+            method,
+            *cells,
+            decimals(comparable_rate(bench, method, temperature), 1),
+            percent(bench.acceptance(method, temperature)),
+        ]
+        for method, cells in speedups
+    ]
     title = f"Temperature {temperature:g}: speedup against plain decoding"
     title += ", median of the rounds" if bench.rounds > 1 else ""
     return "\n".join([title, *_aligned([header, *rows])])
 
 
-def _cells(bench: Bench, method: str, temperature: float) -> list[str]:
+def _speedups(bench: Bench, method: str, temperature: float) -> list[str]:
+    """The median of each kind, marked if it is slower, or a blank to align digits; their mean."""
+    slower = [is_slower(bench, method, temperature, kind) for kind in bench.kinds]
+    speedups = [bench.speedup(method, kind, temperature) for kind in bench.kinds]
+    mean = bench.mean_speedup(method, temperature)
+    values = [*(speedup.median if speedup else None for speedup in speedups), mean]
+    marks = [*slower, any(slower) and mean is not None and mean < SLOWER]
     return [
-        *_speedups(bench, method, temperature),
-        decimals(comparable_rate(bench, method, temperature), 1),
-        percent(bench.acceptance(method, temperature)),
+        decimals(value, 2) + (_MARK if mark else " ")
+        for value, mark in zip(values, marks, strict=True)
     ]
 
 
-def _speedups(bench: Bench, method: str, temperature: float) -> list[str]:
-    """The median of each kind, marked if every round was slower, then their mean."""
-    speedups = [bench.speedup(method, kind, temperature) for kind in bench.kinds]
-    mean = bench.mean_speedup(method, temperature)
-    is_slower = mean is not None and mean < SLOWER and any(map(_is_slower, speedups))
-    return [*map(_cell, speedups), _marked(mean, is_slower=is_slower)]
-
-
-def _cell(speedup: Speedup | None) -> str:
-    return _marked(speedup.median if speedup else None, is_slower=_is_slower(speedup))
-
-
-def _is_slower(speedup: Speedup | None) -> bool:
-    """Whether noise does not explain it: no round was as fast as plain decoding."""
-    return speedup is not None and speedup.median < SLOWER and speedup.most < 1.0
-
-
-def _any_slower(bench: Bench) -> bool:
-    return any(
-        _MARK in cell
-        for method in bench.methods
-        for temperature in bench.temperatures
-        for cell in _speedups(bench, method, temperature)
-    )
-
-
-def _marked(value: float | None, *, is_slower: bool) -> str:
-    """A speedup with its mark, or with a blank in its place to keep digits aligned."""
-    return decimals(value, 2) + (_MARK if is_slower else " ")
+def is_slower(bench: Bench, method: str, temperature: float, kind: str) -> bool:
+    """Whether noise does not explain it: it drafted, and no round was as fast as plain decoding."""
+    speedup = bench.speedup(method, kind, temperature)
+    if speedup is None or bench.rounds == 1 or _is_idle(bench, method, temperature):
+        return False
+    return speedup.median < SLOWER and speedup.most < 1.0
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     widths[0] = max(len(row[0]) for row in rows if len(row[0]) <= _LONGEST_NAME)
-    return [line for row in rows for line in _lines(row, widths)]
-
-
-def _lines(row: Sequence[str], widths: Sequence[int]) -> list[str]:
-    name, *cells = row
-    padded = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
-    figures = " ".join(padded).rstrip()
-    if len(name) > widths[0]:
-        return [name, f"{'':{widths[0]}} {figures}"]
-    return [f"{name:{widths[0]}} {figures}"]
+    lines: list[str] = []
+    for name, *cells in rows:
+        figures = " ".join(map(str.rjust, cells, widths[1:])).rstrip()
+        is_long = len(name) > widths[0]
+        lines += [name] if is_long else []
+        lines.append(f"{'' if is_long else name:{widths[0]}} {figures}")
+    return lines

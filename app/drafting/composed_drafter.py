@@ -238,7 +238,6 @@ class Branching:
         return self._derived(key, part, drafter, cost, widths)
 
     def _branching(self, name: str, part: DrafterHandle) -> tuple[Context, DraftCost]:
-        """Context and cost of a drafter model, if it can run branches."""
         drafter, context, cost = part.member.drafter, part.context, part.member.cost
         if not isinstance(drafter, DraftModel) or context is None or cost is None:
             raise DraftUnavailableError(
@@ -277,7 +276,6 @@ class Branching:
 
 
 def _ids(kind: NodeKind, part: DrafterHandle) -> tuple[str, str]:
-    """Name and id of a form of a drafter with the usual settings."""
     return composed(kind, [part.member.name]), composed(kind, [part.key])
 
 

@@ -1,4 +1,4 @@
-"""Parses a `--draft` SPEC: auto, off, or a list of drafters; finds the heads that it means."""
+"""Parses a `--draft` SPEC: auto, off, or a list of drafters, whose heads it finds."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -67,13 +67,11 @@ def split(text: str, with_settings: Collection[str]) -> list[str]:
 
 
 def _is_open(part: str, with_settings: Collection[str]) -> bool:
-    """Whether a part ends within the settings of a drafter."""
     match = re.match(r"\s*([a-z]+)(\(.*\))?\s*:", part, re.IGNORECASE | re.DOTALL)
     return match is not None and match[1].lower() in with_settings
 
 
 def unreadable(text: str, why: str, remedy: str = "") -> UsageError:
-    """The error for a SPEC that cannot be parsed."""
     return UsageError(f"--draft {text} cannot be read", why, remedy)
 
 
@@ -121,7 +119,6 @@ def head_of_catalogue(
 
 
 def why_without(kind: TrainedKind, target: Path, backend: str = LLAMACPP) -> str:
-    """Why a model has no head of a kind, in words."""
     found = _found(target, backend)
     for each in found:
         if each.drafter.kind is kind:
@@ -146,7 +143,6 @@ def why_not(known: CatalogueDrafter, backend: str) -> str:
 
 
 def _found(target: Path, backend: str | None) -> list[FoundDrafter]:
-    """What a model brings, and what lies beside it."""
     with suppress(ModelError):  # loading it tells what is wrong
         return found_for(target, backend) if target.exists() else []
     return []
@@ -184,7 +180,6 @@ class DraftSpec:
 
     @property
     def is_automatic(self) -> bool:
-        """Whether specchat may choose drafters."""
         return self.requested.strip().lower() == AUTO
 
     def check(self, name: str, n_layers: int, active_experts: int | None = None) -> None:
@@ -352,7 +347,6 @@ class _Reader:
         return DrafterNode(NodeKind.MODEL, part, reference=reference)
 
     def _on_processor(self, part: str) -> DrafterNode:
-        """A model that drafts on the processor."""
         node = self._node(part)
         if node.kind is not NodeKind.MODEL or node.on_processor:
             why = f"{ON_PROCESSOR}: stands before the name of a model"

@@ -85,7 +85,6 @@ class Builder:
         yield from Overlap(environment).beside(handle, costs, always=environment.every_form)
 
     def drop(self, handle: DrafterHandle) -> None:
-        """Free a drafter that will not be used."""
         if self._room is not None:
             self._room += handle.taken_bytes
         handle.close()
@@ -121,7 +120,6 @@ class Builder:
         return replace(handle, note="; ".join(corpus.faults), corpus=corpus)
 
     def _ngram(self, node: DrafterNode) -> DrafterHandle:
-        """The n-gram drafter, with the n-grams learned from this model before."""
         environment = self._environment
         if not may_learn(environment.paths):
             return self._free(node, Ngram())
@@ -132,7 +130,6 @@ class Builder:
         return replace(self._free(node, learned.drafter), note=learned.note, learned=learned)
 
     def _composed(self, node: DrafterNode) -> DrafterHandle:
-        """A composed drafter, with its parts."""
         with ExitStack() as stack:
             parts: list[DrafterHandle] = []
             for part in node.parts:

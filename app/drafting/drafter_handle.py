@@ -40,7 +40,6 @@ class DrafterEnvironment:
 
     @property
     def models(self) -> CheckedLoader:
-        """Loader of drafter models."""
         return CheckedLoader(self.paths, self.notify, self.with_room)
 
 
@@ -78,7 +77,6 @@ class DrafterHandle:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Facts saved beside its acceptance: its name, and its file if it has one."""
         facts = {"name": self.member.name}
         if self.model and self.member.cost and not self.model.info.variant:
             facts |= {"path": str(self.model.info.path)}

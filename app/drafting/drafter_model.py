@@ -52,7 +52,6 @@ class VocabularyTranslation:
 
     @property
     def words(self) -> str:
-        """The shares in words."""
         of_all, in_text = _percent(self.shared.share), _percent(self.in_text)
         return f"{of_all} of its tokens are shared, {in_text} in ordinary text"
 

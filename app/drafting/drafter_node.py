@@ -67,7 +67,6 @@ class DrafterNode:
 
     @property
     def known_as(self) -> str:
-        """Name of the drafter's model in messages."""
         if self.kind in HEADS:
             return self.kind.value
         if self.reference is None:
@@ -76,7 +75,6 @@ class DrafterNode:
 
     @property
     def models(self) -> Iterator[str]:
-        """Names of the drafter models, including those of its parts."""
         if self.kind in MODELS:
             yield self.name
         for part in self.parts:
@@ -84,7 +82,6 @@ class DrafterNode:
 
     @property
     def recipes(self) -> Iterator[Recipe]:
-        """Recipes of self-drafters, including those of its parts."""
         if self.recipe is not None:
             yield self.recipe
         for part in self.parts:
@@ -92,7 +89,6 @@ class DrafterNode:
 
     @property
     def self_drafters(self) -> Iterator["DrafterNode"]:
-        """Self-drafters, including those of its parts."""
         if self.kind is NodeKind.SELF:
             yield self
         for part in self.parts:
@@ -100,7 +96,6 @@ class DrafterNode:
 
     @property
     def references(self) -> Iterator[Reference | HubReference]:
-        """References of the models, including those of its parts."""
         if self.reference is not None:
             yield self.reference
         for part in self.parts:
@@ -108,8 +103,6 @@ class DrafterNode:
 
 
 class Children(StrEnum):
-    """How the children of a tree's node are chosen."""
-
     LIKELIEST = "likeliest"
     DRAWN = "drawn"
 
@@ -167,8 +160,6 @@ class PathsSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """The settings of one drafter as typed."""
-
     kind: str
     text: str
     example: str
@@ -191,7 +182,6 @@ class _Read:
     def numbers(
         self, words: Mapping[str, str], numbers: Mapping[str, tuple[int, int]]
     ) -> dict[str, int]:
-        """Values of the numeric settings."""
         given = {name: int(words[name]) for name in numbers if name in words}
         for name, value in given.items():
             least, most = numbers[name]
@@ -200,7 +190,6 @@ class _Read:
         return given
 
     def refused(self, why: str) -> UsageError:
-        """The error for invalid settings."""
         return UsageError(f"{self.kind}(...):{self.text} cannot be", why, self.example)
 
 

@@ -130,7 +130,6 @@ def source_of(node: DrafterNode, environment: DrafterEnvironment, room: int | No
 
 
 def _head(node: DrafterNode, environment: DrafterEnvironment) -> ModelSource:
-    """The head that a word asks for: of a file that was named, of the target, or downloaded."""
     info, kind = environment.target.info, HEADS[node.kind]
     target, backend, streams = info.path, info.backend, info.streamed_bytes_per_token > 0
     path = None if node.settings else head_beside(kind, target, backend, is_alone=streams)
@@ -150,7 +149,6 @@ def _head(node: DrafterNode, environment: DrafterEnvironment) -> ModelSource:
 
 
 def _head_in(path: Path, kind: TrainedKind, environment: DrafterEnvironment) -> ModelSource:
-    """The head of a kind in a file."""
     target, context = environment.target, environment.context
 
     def load() -> LoadedDrafter:
@@ -172,12 +170,10 @@ def _published(
 
 
 def _same(path: Path, target: Path) -> Path:
-    """The target's own path if it names the same file."""
     return target if path.exists() and path.samefile(target) else path
 
 
 def _own(node: DrafterNode, environment: DrafterEnvironment) -> ModelSource:
-    """A drafter made from the target."""
     assert node.kind is NodeKind.SELF
     info, paths = environment.target.info, environment.paths
     if node.recipe is None:

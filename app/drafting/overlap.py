@@ -1,6 +1,5 @@
 """Builds the drafter that drafts ahead, during verification, beside one that waits for it."""
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from typing import Any
 from app.builtin_prompts import built_in_prompts
 from app.drafting.drafter_handle import DrafterEnvironment, DrafterHandle
 from app.learned.calibrations import ProcessorTimes
-from app.learned.store import loaded_key
+from app.learned.store import Store, loaded_key, number
 from app.loading.target_context import ContextInUseError
 from app.paths import Paths
 from backends.base import Context, ModelError, ModelInfo, ThreadedContext
@@ -29,75 +28,53 @@ from decoding.overlap.overlap_cost import (
 )
 from decoding.overlap.overlapping import DrafterThread, Overlapping, ThreadSplit
 from decoding.planning.managed_drafter import ManagedDrafter
-from models.bounded_files import change_object, read_object
 
 SCHEMA = 1
 
 Threads = tuple[int, int]
 """Threads of the target and of the drafter while both run; (0, 0) where they are not divided."""
 
-
-@dataclass(frozen=True, slots=True)
-class OverlapMeasurements:
-    """The cache; a file that cannot be read is measured again."""
-
-    paths: Paths
-    notify: Callable[[str], None]
-
-    def of(
-        self,
-        target: ModelInfo,
-        drafter: ModelInfo,
-        choices: tuple[Threads, ...],
-        measure: Callable[[Threads], AtOnce],
-    ) -> dict[Threads, AtOnce]:
-        """What both take at once, for each choice of threads; measured now if it is not known.
-
-        Nothing where other programs ran meanwhile: it would tell of them, and is measured again at
-        the next start.
-
-        Raises:
-            ContextInUseError, ModelError: as of measure.
-            OSError: the files of a model are gone.
-        """
-        path = self._file(target, drafter)
-        known = _read(read_object(path))
-        if all(threads in known for threads in choices):
-            return {threads: known[threads] for threads in choices}
-        self.notify("measuring what drafting during verification costs here")
-        before = ProcessorTimes.now()
-        found = {threads: measure(threads) for threads in choices}
-        if before.load_until(ProcessorTimes.now()):
-            return {}
-        change_object(path, lambda record: _record(_read(record) | found))
-        return found
-
-    def _file(self, target: ModelInfo, drafter: ModelInfo) -> Path:
-        return self.paths.calibrations / f"{loaded_key(target)}-at-once-{loaded_key(drafter)}.json"
+_Found = dict[Threads, AtOnce]
 
 
-def _record(found: dict[Threads, AtOnce]) -> dict[str, Any]:
-    factors = {f"{a}+{b}": [one.target, one.drafter] for (a, b), one in found.items()}
-    return {"schema": SCHEMA, "factors": factors}
+def measured_at_once(
+    path: Path, choices: tuple[Threads, ...], measure: Callable[[Threads], AtOnce]
+) -> _Found:
+    """What both take at once, for each choice of threads, kept in a file; measured if missing.
 
+    Nothing where other programs ran meanwhile: it would tell of them, and is measured again at the
+    next start.
 
-def _read(record: dict[str, Any]) -> dict[Threads, AtOnce]:
-    """Parse stored factors; nothing if they are invalid."""
-    found: dict[Threads, AtOnce] = {}
-    try:
-        if record["schema"] != SCHEMA:
-            return {}
-        for key, (target, drafter) in record["factors"].items():
-            first, second = key.split("+")
-            found[int(first), int(second)] = AtOnce(float(target), float(drafter))
-    except (KeyError, AttributeError, TypeError, ValueError):
+    Raises:
+        ContextInUseError, ModelError: as of measure.
+    """
+    store = Store(path, SCHEMA, _parsed, _record)
+    known = store.read() or {}
+    if all(threads in known for threads in choices):
+        return {threads: known[threads] for threads in choices}
+    before = ProcessorTimes.now()
+    found = {threads: measure(threads) for threads in choices}
+    if before.load_until(ProcessorTimes.now()):
         return {}
-    sound = all(
-        math.isfinite(factor) and factor > 0.0
-        for one in found.values()
-        for factor in (one.target, one.drafter)
-    )
-    return found if sound else {}
+    store.change(lambda stored: (stored or {}) | found)
+    return found
+
+
+def overlap_file(target: ModelInfo, drafter: ModelInfo, paths: Paths) -> Path:
+    return paths.calibrations / f"{loaded_key(target)}-at-once-{loaded_key(drafter)}.json"
+
+
+def _record(found: _Found) -> dict[str, Any]:
+    return {"factors": {f"{a}+{b}": [one.target, one.drafter] for (a, b), one in found.items()}}
+
+
+def _parsed(record: dict[str, Any]) -> _Found:
+    found: _Found = {}
+    for key, (target, drafter) in record["factors"].items():
+        first, second = key.split("+")
+        factors = number(target, is_positive=True), number(drafter, is_positive=True)
+        found[int(first), int(second)] = AtOnce(*factors)
+    return found
 
 
 _WORTH_MEASURING = 1.05
@@ -121,8 +98,6 @@ class _Way:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Builds drafters that draft ahead, for one target."""
-
     environment: DrafterEnvironment
 
     def beside(
@@ -152,7 +127,6 @@ class Overlap:
         *,
         always: bool,
     ) -> _Way | None:
-        """The best of the measured ways; None if none is possible, or worth measuring."""
         choices = thread_choices(self.environment.target.info, info, physical_cores())
         if not choices or part.member.cost is None:
             return None
@@ -167,9 +141,8 @@ class Overlap:
         if worth(FREE).speedup < _WORTH_MEASURING * max(worth(None).speedup, 1.0):
             return None
         with suppress(ContextInUseError, ModelError, OSError):
-            measured = OverlapMeasurements(self.environment.paths, self.environment.notify).of(
-                self.environment.target.info,
-                info,
+            measured = measured_at_once(
+                overlap_file(self.environment.target.info, info, self.environment.paths),
                 choices,
                 lambda threads: self._measured(context, info, costs, threads),
             )
@@ -180,6 +153,7 @@ class Overlap:
     def _measured(
         self, context: Context, info: ModelInfo, costs: CostModel, threads: Threads
     ) -> AtOnce:
+        self.environment.notify("measuring what drafting during verification costs here")
         text = " ".join(prompt.text for prompt in built_in_prompts())
         tokens = list(self.environment.target.tokenizer.encode(text, special=False))[:_TEXT]
         length = min(5, costs.largest)  # of a usual draft, and the token before it
@@ -194,7 +168,6 @@ class Overlap:
     def _split(
         self, target: Context, drafter: Context, info: ModelInfo, threads: Threads
     ) -> ThreadSplit | None:
-        """The division of threads between two contexts, None if they are not divided."""
         if threads == _UNDIVIDED:
             return None
         if not isinstance(target, ThreadedContext) or not isinstance(drafter, ThreadedContext):

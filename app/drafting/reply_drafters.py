@@ -53,7 +53,6 @@ class ReplyDrafters:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the drafters."""
         return tuple(drafter.name for drafter in self._drafters)
 
     def join(

@@ -37,7 +37,6 @@ def added_bytes(info: ModelInfo, recipe: Recipe) -> int:
 
 
 def _whole(info: ModelInfo, recipe: Recipe) -> float:
-    """Approximate bytes of all its weights."""
     if not derives(info):
         return weights_made(info.path, recipe)
     kept = kept_share(info.path, recipe.skipped_layers)
@@ -60,7 +59,6 @@ def facts(info: ModelInfo, recipe: Recipe) -> ModelFacts:
 
 
 def shares_weights(info: ModelInfo, path: Path) -> bool:
-    """Whether a drafter from a file at path uses the weights that its streaming target holds."""
     return info.streamed_bytes_per_token > 0 and path == info.path
 
 

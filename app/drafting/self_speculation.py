@@ -60,6 +60,5 @@ def worthwhile(costs: CostModel, least: float) -> list[DrafterNode]:
 
 
 def tree_size(shape: LookaheadShape | None = None) -> TreeSize:
-    """Size of lookahead's trees; shape: None for the default."""
     shape = shape or LookaheadShape()
     return TreeSize(shape.depth, shape.nodes)

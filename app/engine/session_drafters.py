@@ -336,7 +336,7 @@ def _knowledge(
         target = _target(environment)
     except ModelError:
         return None
-    return Knowledge.of(
+    return Knowledge(
         target,
         environment.target,
         costs,

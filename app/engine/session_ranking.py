@@ -10,8 +10,8 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 
 from app.drafting.choose.candidates import candidates, listed, undraftable
-from app.drafting.choose.drafter_info import Candidate, Kind, Pair, Ranking, Target
-from app.drafting.choose.pair_knowledge import Knowledge, unmeasured
+from app.drafting.choose.drafter_info import DrafterInfo, Kind, Ranking, Target
+from app.drafting.choose.pair_knowledge import Knowledge, with_memory
 from app.engine.session import Session
 from app.learned.acceptance_memory import AcceptanceMemory
 from app.learned.calibrations import CONTEXT, Calibrations
@@ -115,9 +115,7 @@ def list_for(session: Session) -> Ranking:
         if session.drafting.controller is not None:  # it has asked: the first answer takes passes
             target = replace(target, tree_refusal=session.context.tree_refusal)
         threads, gpu_layers = options.threads, options.gpu_layers
-        known = Knowledge.of(
-            target, session.model, costs, calibrations, memory, threads, gpu_layers
-        )
+        known = Knowledge(target, session.model, costs, calibrations, memory, threads, gpu_layers)
     pairs = _pairs(target, known, planned, listed(target, paths, memory))
     spread = measured.spread if measured else 0.0
     return Ranking(target.reference.name, True, _plain_seconds(known), tuple(pairs), spread)
@@ -153,13 +151,13 @@ def _pairs(
     target: Target,
     known: Knowledge | None,
     planned: MemoryPlan | None,
-    drafters: Iterable[Candidate],
-) -> list[Pair]:
+    drafters: Iterable[DrafterInfo],
+) -> list[DrafterInfo]:
     drafters = list(drafters)
     if target.model and target.model.info.rollback is Rollback.NONE:
         why = f"{target.reference.name} {target.model.info.rollback_refusal}"
         drafters = undraftable(why, drafters)
-    paired = known.pair if known else unmeasured
+    paired = known.of_drafter if known else with_memory
     return [paired(candidate, planned) for candidate in drafters]
 
 
@@ -184,22 +182,22 @@ def _known(
     costs = CostModel.of(measured)
     memory = AcceptanceMemory(model.info.path, paths)
     threads, gpu_layers = options.threads, options.gpu_layers
-    known = Knowledge.of(target, model, costs, calibrations, memory, threads, gpu_layers)
+    known = Knowledge(target, model, costs, calibrations, memory, threads, gpu_layers)
     return known, measured.spread
 
 
-def _order(pair: Pair) -> tuple[int, float, bool]:
+def _order(pair: DrafterInfo) -> tuple[int, float, bool]:
     """Sort key: expected gains, possible gains, losses, too large drafters, incompatible ones."""
     least = math.inf if pair.break_even is None else pair.break_even
     gain = -pair.speedup if pair.speedup is not None else least
-    return _group(pair), gain, pair.drafter.kind is Kind.ACROSS_VOCABULARIES
+    return _group(pair), gain, pair.kind is Kind.ACROSS_VOCABULARIES
 
 
-def _group(pair: Pair) -> int:
-    if pair.drafter.is_compatible is False:
+def _group(pair: DrafterInfo) -> int:
+    if pair.is_compatible is False:
         return 4
     if pair.fit is Fit.TOO_BIG:
         return 3
     if pair.speedup is not None:
         return 0 if pair.speedup >= 1.0 else 2
-    return 2 if pair.break_even == math.inf or pair.drafter.doubt else 1
+    return 2 if pair.break_even == math.inf or pair.doubt else 1

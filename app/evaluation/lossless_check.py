@@ -84,7 +84,6 @@ def possible(
 
 
 def _of(drafter: Drafter, on_device: bool, *, is_greedy: bool) -> Form:
-    """The form of one drafter's drafts; on_device: whether the target can verify them there."""
     name = drafter.name
     match drafter:
         case SampledTree() | TreeByTemperature() | DynamicTree() | Lookahead():
@@ -149,7 +148,6 @@ class Distance:
 
     @property
     def is_beyond_chance(self) -> bool:
-        """Whether it is more than chance explains."""
         return self.measured > self.plain_most
 
 
@@ -163,14 +161,11 @@ class _Tested:
 
     @property
     def names(self) -> set[str]:
-        """Names of the drafters."""
         return {member.name for member in self.controller.drafters}
 
 
 @dataclass(frozen=True, slots=True)
 class Doing:
-    """The check in progress, for a status line."""
-
     text: str
 
 
@@ -295,12 +290,10 @@ class _Drawn:
 
     @property
     def every(self) -> Counter[Outcome]:
-        """Replies of all turns together."""
         return sum(self.replies, Counter[Outcome]())
 
     @property
     def words(self) -> str:
-        """The compared replies, in words."""
         return (
             f"the first {LENGTH} tokens of {self.every.total():,} replies, "
             f"with {self.forms.total():,} drafted,"

@@ -35,7 +35,6 @@ class Fault:
     remedy: str
 
     def as_json(self) -> dict[str, Any]:
-        """The fault as a JSON object."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -97,7 +96,6 @@ class _Given:
 
     @property
     def options(self) -> SessionOptions:
-        """The session that these values ask for."""
         return SessionOptions.of(self.values)
 
 

@@ -4,7 +4,6 @@ A curve measured under load is stored with its uncertainty, repeated at a few la
 combined with their results.
 """
 
-import math
 import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -16,7 +15,7 @@ from typing import Any, Self
 import psutil
 
 from app.builtin_prompts import built_in_prompts
-from app.learned.store import run_key
+from app.learned.store import Store, number, run_key
 from app.loading.target_context import TargetContext
 from app.paths import Paths
 from backends.base import BlockContext, Context, Model, ModelInfo
@@ -32,7 +31,6 @@ from decoding.estimation.calibration import (
 )
 from decoding.estimation.cost import CostModel, DraftCost, Measured
 from decoding.estimation.draft_cost import BlockCost
-from models.bounded_files import change_object, read_object
 
 _NEGLIGIBLE = 0.1
 """Share of the processors that a desktop's background work takes."""
@@ -126,8 +124,7 @@ class Calibrations:
         return self._measured(model, context, lambda: context.for_measuring(CONTEXT), name)
 
     def known_target(self, info: ModelInfo) -> Measured | None:
-        """Stored measurement of a loaded target; None if there is none."""
-        kept = _read(read_object(self.file(info)))
+        kept = _store(self.file(info)).read()
         return kept.measured if kept else None
 
     def drafter(self, model: Model, context: Context, name: str) -> DraftCost:
@@ -182,7 +179,7 @@ class Calibrations:
         return BlockCost.of_block(drawing, reading, longest) if reading else None
 
     def _known(self, path: Path, variant: str, runner: Runner) -> Measured | None:
-        kept = _read(read_object(self._file(path, variant, runner)))
+        kept = _store(self._file(path, variant, runner)).read()
         return kept.measured if kept else None
 
     def _measured(
@@ -199,7 +196,7 @@ class Calibrations:
         """
         info = replace(model.info, variant=model.info.variant + kind)
         path = self.file(info)
-        kept = _read(read_object(path))
+        kept = _store(path).read()
         # With a conversation in the context the user would have to wait.
         if kept is not None and (facts.length or not _is_to_improve(kept, path, facts, info)):
             return kept.measured
@@ -221,7 +218,7 @@ class Calibrations:
         """
         info = model.info
         path = self.file(info)
-        kept = _read(read_object(path))
+        kept = _store(path).read()
         is_due = kept is None or _is_to_improve(kept, path, context, info)
         if is_due:
             with context.second(CONTEXT) as own:
@@ -235,7 +232,6 @@ class Calibrations:
         context: Passes,
         is_wanted: Callable[[], bool] = lambda: True,
     ) -> Measured:
-        """Measure passes, and combine them with what is stored for info."""
         tokens, share = _text(model), _expert_share(info)
         before = ProcessorTimes.now()
         on_gpu = not info.uses_processor
@@ -244,14 +240,12 @@ class Calibrations:
         )
         measured = replace(measured, load=before.load_until(ProcessorTimes.now()))
 
-        def added(stored: dict[str, Any]) -> dict[str, Any]:
-            return _record(info, _with(_read(stored), measured))
-
-        now = _read(change_object(self.file(info), added))  # others may have measured meanwhile
-        return now.measured if now else measured
+        kept = _store(self.file(info), info).change(  # others may have measured meanwhile
+            lambda stored: _with(stored, measured)
+        )
+        return kept.measured
 
     def file(self, info: ModelInfo) -> Path:
-        """Path of the stored costs of a loaded model."""
         return self._file(info.path, info.variant, Runner.of(info))
 
     def _file(self, path: Path, variant: str, runner: Runner) -> Path:
@@ -281,7 +275,6 @@ def _is_to_improve(kept: _Kept, path: Path, facts: PassFacts, info: ModelInfo) -
 
 
 def _age(path: Path) -> float:
-    """Seconds since a file was written, 0 if unknown."""
     try:
         return time.time() - path.stat().st_mtime
     except OSError:
@@ -294,53 +287,39 @@ def _with(kept: _Kept | None, measured: Measured) -> _Kept:
     return _Kept(combined(kept.measured, measured), kept.times + 1)
 
 
-def _record(info: ModelInfo, kept: _Kept) -> dict[str, Any]:
+def _store(path: Path, info: ModelInfo | None = None) -> Store[_Kept]:
+    """The file of a measurement; info: of the model, to write it."""
+    told = {"engine": info.engine, "device": info.device, "threads": info.threads} if info else {}
+    return Store(path, SCHEMA, _kept, lambda kept: told | _record(kept))
+
+
+def _record(kept: _Kept) -> dict[str, Any]:
     measured = kept.measured
     return {
-        "schema": SCHEMA,
-        "engine": info.engine,
-        "device": info.device,
-        "threads": info.threads,
-        "seconds": {str(n): value for n, value in measured.seconds.items()},
+        "seconds": measured.seconds,
         "switching": measured.switching,
-        "unsure": {str(n): share for n, share in measured.unsure.items()},
+        "unsure": measured.unsure,
         "load": measured.load,
         "expert_share": measured.expert_share,
-        "changes": {str(n): value for n, value in measured.changes.items()},
+        "changes": measured.changes,
         "times": kept.times,
     }
 
 
-def _read(record: dict[str, Any]) -> _Kept | None:
-    """Parse a stored measurement; None if it is invalid."""
-    try:
-        schema = record["schema"]
-        points = {int(n): float(value) for n, value in record["seconds"].items()}
-        switching = float(record["switching"])
-        unsure = {int(n): float(share) for n, share in record["unsure"].items()}
-        changes = {int(n): float(value) for n, value in record["changes"].items()}
-        times = int(record["times"])
-        load = float(record["load"])
-        expert_share = float(record["expert_share"])
-    except (KeyError, AttributeError, TypeError, ValueError, OverflowError):
-        return None
-    sound = all(0 < n <= MOST_TOKENS for n in points) and all(
-        value > 0.0 and math.isfinite(value) for value in (*points.values(), *unsure.values())
+def _kept(record: dict[str, Any]) -> _Kept:
+    def points(name: str, *, is_positive: bool) -> dict[int, float]:
+        return {int(n): number(value, is_positive=is_positive) for n, value in record[name].items()}
+
+    seconds, unsure = points("seconds", is_positive=True), points("unsure", is_positive=True)
+    changes, times = points("changes", is_positive=False), int(record["times"])
+    is_whole = (
+        unsure.keys() | changes.keys() | {1} <= seconds.keys() <= set(range(1, MOST_TOKENS + 1))
     )
-    sound = sound and all(0.0 <= value < math.inf for value in changes.values())
-    parts = unsure.keys() | changes.keys()
-    is_whole = 1 in points and parts <= points.keys() and times > 0
-    is_whole = is_whole and (not changes or 1 in changes)
-    if (
-        not sound
-        or not is_whole
-        or not 0.0 <= switching < 1.0
-        or not 0.0 <= load <= 1.0
-        or not 0.0 <= expert_share <= 1.0
-        or schema != SCHEMA
-    ):
-        return None
-    return _Kept(Measured(points, switching, unsure, load, expert_share, changes), times)
+    if not is_whole or times < 1 or (changes and 1 not in changes):
+        raise ValueError
+    switching, load = number(record["switching"], 1.0), number(record["load"], 1.0)
+    expert_share = number(record["expert_share"], 1.0)
+    return _Kept(Measured(seconds, switching, unsure, load, expert_share, changes), times)
 
 
 def _text(model: Model) -> list[int]:

@@ -53,8 +53,6 @@ class UnusableFileError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class NgramFile:
-    """Statistics of one model on disk. fingerprint: 24 characters that identify the model."""
-
     path: Path
     fingerprint: str
     n_vocab: int
@@ -171,7 +169,6 @@ class NgramMemory:
         self._saving.start()
 
     def save(self) -> None:
-        """Save all remaining passages, and wait for it."""
         if self._saving is not None:
             self._saving.join()
         if self._unsaved:

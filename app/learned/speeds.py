@@ -4,12 +4,12 @@ import hashlib
 import math
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self, cast
 
-from app.learned.store import loaded_key, run_key
+from app.learned.store import Store, latest, loaded_key, number, parsed, run_key
 from app.paths import Paths
 from backends.base import ModelInfo, OutOfMemoryError
 from backends.engines.backend_selection import LLAMACPP, MLX
@@ -17,7 +17,6 @@ from backends.engines.engine_facts import Runner, bandwidth_of_mlx, gpus
 from backends.hardware.bandwidth import Bandwidth, measured_on_cpu, of_gpu
 from backends.hardware.host import processor_name
 from backends.streaming.disk_speed import DiskSpeed, measured_disk_speed
-from models.bounded_files import change_object, read_object, write_object
 from models.metadata.identity import stamp
 
 
@@ -61,31 +60,21 @@ def _cached(
     A measurement can only be too low, as other programs use memory too.
     """
     name = hashlib.sha256(device.encode()).hexdigest()[:16]
-    path = paths.bandwidth / f"{name}.json"
-    cached = _parsed_bandwidth(read_object(path))
+    store = Store(
+        paths.bandwidth / f"{name}.json", None, lambda entry: Bandwidth(*_rate(entry)), asdict
+    )
+    cached = store.read()
     if cached is not None and not again:
         return cached
     measured = measure()
     if measured is None or (cached and cached.bytes_per_second >= measured.bytes_per_second):
         return cached
-    write_object(path, {"bytes_per_second": measured.bytes_per_second, "source": measured.source})
+    store.write(measured)
     return measured
 
 
-def _parsed_bandwidth(entry: dict[str, Any]) -> Bandwidth | None:
-    rate, source = entry.get("bytes_per_second"), entry.get("source")
-    if isinstance(rate, float) and 0.0 < rate < math.inf and isinstance(source, str):
-        return Bandwidth(rate, source)
-    return None
-
-
-_MOST_DISKS = 200
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    device: int
-    speed: DiskSpeed
+def _rate(entry: Any) -> tuple[float, str]:
+    return number(entry["bytes_per_second"], is_positive=True), str(entry["source"])
 
 
 def disk_speed(model: Path, paths: Paths) -> DiskSpeed | None:
@@ -97,12 +86,13 @@ def disk_speed(model: Path, paths: Paths) -> DiskSpeed | None:
         key, device = stamp(model), model.stat().st_dev
     except OSError:
         return None
-    known = _entries(read_object(paths.disk_speeds)).get(key)
+    store = _disks(paths)
+    known = (store.read() or {}).get(key)
     if known is not None:
-        return known.speed
+        return known[1]
     measured = measured_disk_speed(model)
     if measured is not None:
-        _keep(key, _Entry(device, measured), paths)
+        store.change(lambda before: {**(before or {}), key: (device, measured)})
     return measured
 
 
@@ -112,42 +102,32 @@ def known_disk_speed(model: Path, paths: Paths) -> DiskSpeed | None:
         key, device = stamp(model), model.stat().st_dev
     except OSError:
         return None
-    entries = _entries(read_object(paths.disk_speeds))
+    entries = _disks(paths).read() or {}
     if key in entries:
-        return entries[key].speed
-    beside = [entry.speed for entry in entries.values() if entry.device == device]
+        return entries[key][1]
+    beside = [speed for its_device, speed in entries.values() if its_device == device]
     return beside[-1] if beside else None
 
 
-def _keep(key: str, entry: _Entry, paths: Paths) -> None:
-    def changed(before: dict[str, Any]) -> dict[str, Any]:
-        entries = {**_entries(before), key: entry}
-        return {name: _record(entries[name]) for name in list(entries)[-_MOST_DISKS:]}
-
-    change_object(paths.disk_speeds, changed)
+_Disks = dict[str, tuple[int, DiskSpeed]]
+"""Device and speed of each measured file."""
 
 
-def _record(entry: _Entry) -> dict[str, Any]:
-    rate, source = entry.speed.bytes_per_second, entry.speed.source
-    return {"device": entry.device, "bytes_per_second": rate, "source": source}
+def _disks(paths: Paths) -> Store[_Disks]:
+    def parse(entry: Any) -> tuple[int, DiskSpeed]:
+        return int(entry["device"]), DiskSpeed(*_rate(entry))
+
+    def text(disks: _Disks) -> dict[str, Any]:
+        kept = [*disks.items()][-_MOST_DISKS:]
+        return {key: {"device": device, **asdict(speed)} for key, (device, speed) in kept}
+
+    return Store(paths.disk_speeds, None, lambda value: latest(parse, value, _MOST_DISKS), text)
 
 
-def _entries(record: dict[str, Any]) -> dict[str, _Entry]:
-    parsed = {key: _parsed_entry(value) for key, value in record.items()}
-    return {key: entry for key, entry in parsed.items() if entry is not None}
-
-
-def _parsed_entry(value: Any) -> _Entry | None:
-    """Entry of a record, None if it is malformed."""
-    try:
-        device, source = int(value["device"]), str(value["source"])
-        rate = float(value["bytes_per_second"])
-    except (KeyError, TypeError, ValueError, OverflowError):
-        return None
-    return _Entry(device, DiskSpeed(rate, source)) if 0.0 < rate < math.inf else None
-
-
+_MOST_DISKS = 200
 SCHEMA = 1
+"""Of plain replies."""
+
 ENOUGH_PLAIN_STEPS = 48
 """Plain steps of a reply whose speed is kept; the reply may draft beside them."""
 
@@ -193,7 +173,6 @@ class PlainReplies:
 
     @classmethod
     def of(cls, info: ModelInfo, paths: Paths) -> Self:
-        """Replies of a loaded model in earlier sessions."""
         try:
             return cls.at(paths.plain_replies / f"{loaded_key(info)}.json")
         except OSError:
@@ -201,9 +180,8 @@ class PlainReplies:
 
     @classmethod
     def at(cls, path: Path) -> Self:
-        """Replies in a file, none if it cannot be read."""
-        stored = read_object(path)
-        return cls(path, _parsed_replies(stored), _best(stored))
+        replies, best = _store(path).read() or ((), 0.0)
+        return cls(path, replies, best)
 
     def with_reply(self, reply: PlainReply) -> Self:
         """Add a reply, and those that other processes saved; a failure to save is ignored."""
@@ -214,19 +192,13 @@ class PlainReplies:
         return self if rate <= (self.rate or 0.0) else self._with((), rate)
 
     def _with(self, new: tuple[PlainReply, ...], rate: float) -> Self:
+        def added(before: _Kept | None) -> _Kept:
+            replies, best = before or ((), 0.0)
+            return (*replies, *new)[-_MOST_REPLIES:], max(best, rate)
+
         if self.path is None:
-            return type(self)(None, (*self.replies, *new)[-_MOST_REPLIES:], max(self.best, rate))
-
-        def changed(value: dict[str, Any]) -> dict[str, Any]:
-            replies = (*_parsed_replies(value), *new)[-_MOST_REPLIES:]
-            return {
-                "schema": SCHEMA,
-                "replies": [[r.rate, r.bytes_per_token, r.noise] for r in replies],
-                "best": max(_best(value), rate),
-            }
-
-        stored = change_object(self.path, changed)
-        return type(self)(self.path, _parsed_replies(stored), _best(stored))
+            return type(self)(None, *added((self.replies, self.best)))
+        return type(self)(self.path, *_store(self.path).change(added))
 
     @property
     def rate(self) -> float | None:
@@ -273,24 +245,31 @@ def rate_beside(path: Path, info: ModelInfo, paths: Paths) -> float | None:
     return PlainReplies.at(paths.plain_replies / f"{key}.json").rate
 
 
-def _best(value: dict[str, Any]) -> float:
-    """The best rate of a file: the stored one, or that of its replies."""
-    stored: Any = value.get("best") if value.get("schema") == SCHEMA else None
-    is_sound = isinstance(stored, float) and 0.0 < stored < math.inf
-    return max([stored if is_sound else 0.0, *(reply.rate for reply in _parsed_replies(value))])
+_Kept = tuple[tuple[PlainReply, ...], float]
+"""Replies, and the best rate."""
 
 
-def _parsed_replies(value: dict[str, Any]) -> tuple[PlainReply, ...]:
-    """Replies of a file; malformed ones are left out."""
-    stored: Any = value.get("replies") if value.get("schema") == SCHEMA else None
-    replies: list[PlainReply] = []
-    for entry in cast("list[Any]", stored)[-_MOST_REPLIES:] if isinstance(stored, list) else []:
-        try:
-            rate, count, noise = entry
-            reply = PlainReply(float(rate), int(count), float(noise))
-        except (TypeError, ValueError, OverflowError):
-            continue
-        sound = 0.0 < reply.rate < math.inf and 0.0 <= reply.noise < math.inf
-        if sound and 0 < reply.bytes_per_token < 1 << 62:
-            replies.append(reply)
-    return tuple(replies)
+def _store(path: Path) -> Store[_Kept]:
+    return Store(path, SCHEMA, _kept, _record)
+
+
+def _record(kept: _Kept) -> dict[str, Any]:
+    replies, best = kept
+    return {"replies": [[r.rate, r.bytes_per_token, r.noise] for r in replies], "best": best}
+
+
+def _kept(value: dict[str, Any]) -> _Kept:
+    stored: Any = value.get("replies")
+    entries = cast("list[Any]", stored)[-_MOST_REPLIES:] if isinstance(stored, list) else []
+    replies = tuple(filter(None, (parsed(_reply, entry) for entry in entries)))
+    best: Any = value.get("best")
+    is_sound = isinstance(best, float) and 0.0 < best < math.inf
+    return replies, max([best if is_sound else 0.0, *(reply.rate for reply in replies)])
+
+
+def _reply(entry: Any) -> PlainReply:
+    rate, count, noise = entry
+    reply = PlainReply(number(rate, is_positive=True), int(count), number(noise))
+    if not 0 < reply.bytes_per_token < 1 << 62:
+        raise ValueError
+    return reply

@@ -2,22 +2,15 @@
 
 import contextlib
 import json
-import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from app.learned.store import recipe_key
+from app.learned.store import number, parsed, recipe_key
 from app.paths import Paths
-from backends.base import (
-    DiskFullError,
-    DraftUnavailableError,
-    ModelError,
-    ModelInfo,
-    UsageError,
-)
+from backends.base import DiskFullError, ModelInfo
 from backends.base.safe_files import FILE_MODE, make_private_folder, open_regular, write_whole
 from backends.engines.model_loading import derives
 from decoding.checks.agreement import Reply
@@ -27,6 +20,10 @@ from models.tuning.recipe_gain import prospect
 from models.tuning.recipe_search import Tried
 
 SCHEMA = 1
+"""Of a recipe, and of each line of results."""
+
+_LONGEST, _MOST_LINES = 1 << 20, 10_000
+"""Limits on bytes and lines read of results; they usually have a few thousand bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +46,21 @@ def own_recipe(info: ModelInfo, paths: Paths) -> Recipe:
 
 def tuned(info: ModelInfo, paths: Paths) -> Tuned | None:
     """The tuned recipe of a model; None if it was not tuned or the file is invalid."""
-    return _known(read_object(tuned_file(info, paths)), info)
+
+    def parse(kept: dict[str, Any]) -> Tuned:
+        best = Tuned(Recipe.parse(str(kept["recipe"])), *_measured(kept))
+        best.recipe.check(info.name, info.n_layers, info.active_experts)
+        if not derives(info):
+            require_cut(info, best.recipe.skipped_layers)
+        if kept["schema"] != SCHEMA or kept["key"] != recipe_key(info):
+            raise ValueError
+        return best
+
+    return parsed(parse, read_object(tuned_file(info, paths)))
+
+
+def _measured(entry: dict[str, Any]) -> tuple[float, float]:
+    return number(entry["acceptance"], 1.0), number(entry["draw_cost"], is_positive=True)
 
 
 def remember(best: Tuned, info: ModelInfo, paths: Paths) -> None:
@@ -65,15 +76,16 @@ def remember(best: Tuned, info: ModelInfo, paths: Paths) -> None:
         make_private_folder(path.parent)
         write_whole(path, json.dumps(entry))
     except OSError as error:
-        raise DiskFullError(
-            "the tuned recipe cannot be saved",
-            f"{path.parent}: {error.strerror or error}",
-            "Free some space and repeat the command: no measurement is repeated.",
-        ) from error
+        what, rest = "the tuned recipe cannot be saved", "no measurement is repeated"
+        raise _unsaved(what, rest, path, error) from error
+
+
+def _unsaved(what: str, rest: str, path: Path, error: OSError) -> DiskFullError:
+    why = f"{path.parent}: {error.strerror or error}"
+    return DiskFullError(what, why, f"Free some space and repeat the command: {rest}.")
 
 
 def tuned_file(info: ModelInfo, paths: Paths) -> Path:
-    """Path of the stored recipe, by model, engine, device and threads."""
     return paths.recipes / f"{recipe_key(info)}.json"
 
 
@@ -87,44 +99,17 @@ def set_aside_unusable(info: ModelInfo, paths: Paths, say: Callable[[str], None]
         say(f"the tuned recipe of {info.name} cannot be used: set aside, {path.stem}.unusable")
 
 
-def _known(kept: dict[str, Any], info: ModelInfo) -> Tuned | None:
-    """Parse a stored recipe; None if it is invalid for this model."""
-    try:
-        best = Tuned(
-            Recipe.parse(str(kept["recipe"])), float(kept["acceptance"]), float(kept["draw_cost"])
-        )
-        best.recipe.check(info.name, info.n_layers, info.active_experts)
-        if not derives(info):
-            require_cut(info, best.recipe.skipped_layers)
-    except (
-        KeyError, TypeError, ValueError, OverflowError,
-        DraftUnavailableError, ModelError, UsageError,
-    ):  # fmt: skip
-        return None
-    sound = 0.0 <= best.acceptance <= 1.0 and 0.0 < best.draw_cost < math.inf
-    is_ours = kept.get("schema") == SCHEMA and kept.get("key") == recipe_key(info)
-    return best if sound and is_ours else None
-
-
-# Stores intermediate results of tuning, so that an interrupted run can be resumed.
-#
-# Each result is one line of JSON, appended atomically, so that two processes may tune at once.
-
-RESULTS_SCHEMA = 1
-_LONGEST, _MOST_LINES = 1 << 20, 10_000
-"""Limits on bytes and lines read; such a file usually has a few thousand bytes."""
-
-
 class TuningResults:
     """Results of one model with one engine, device and threads, those of earlier runs first.
 
-    say: gets a line if some are unusable; they are set aside and measured again.
+    Each is one line of JSON, appended atomically, so that two processes may tune at once. say: gets
+    a line if some are unusable; they are set aside and measured again.
     """
 
     def __init__(self, info: ModelInfo, paths: Paths, say: Callable[[str], None]) -> None:
-        self.path = paths.tuning / f"{recipe_key(info)}.jsonl"
         self._info = info
         self._key = recipe_key(info)
+        self.path = paths.tuning / f"{self._key}.jsonl"
         self.tried: dict[Recipe, Tried | str] = {}
         """Measurement of a recipe, or the reason why it yields no drafter."""
         self.replies: list[Reply] = []
@@ -146,27 +131,20 @@ class TuningResults:
             DiskFullError: it cannot be written.
         """
         self.tried[recipe] = result
-        if isinstance(result, str):
-            self._add({"recipe": recipe.text, "failed": result})
-        else:
-            measured = {"acceptance": result.acceptance, "draw_cost": result.draw_cost}
-            self._add({"recipe": recipe.text, **measured})
+        told = {"failed": result} if isinstance(result, str) else asdict(result)
+        self._add({"recipe": recipe.text, **told})
 
     def remove(self) -> None:
-        """Delete the results once tuning is complete."""
         with contextlib.suppress(OSError):
             self.path.unlink(missing_ok=True)
 
     def _add(self, entry: dict[str, Any]) -> None:
-        line = json.dumps({"schema": RESULTS_SCHEMA, "key": self._key, **entry}) + "\n"
+        line = json.dumps({"schema": SCHEMA, "key": self._key, **entry}) + "\n"
         try:
             append_line(self.path, line.encode())
         except OSError as error:
-            raise DiskFullError(
-                "the measurements cannot be saved",
-                f"{self.path.parent}: {error.strerror or error}",
-                "Free some space and repeat the command: it measures the rest.",
-            ) from error
+            what, rest = "the measurements cannot be saved", "it measures the rest"
+            raise _unsaved(what, rest, self.path, error) from error
 
     def _read(self, say: Callable[[str], None]) -> None:
         try:
@@ -177,7 +155,7 @@ class TuningResults:
         except OSError:
             kept, is_longer = b"", True
         lines = [line for line in kept.split(b"\n", _MOST_LINES) if line]
-        sound = [line for line in lines if self._take(line)]
+        sound = [line for line in lines if parsed(self._take, line)]
         if len(sound) == len(lines) and not is_longer:
             return
         with contextlib.suppress(OSError):
@@ -186,32 +164,26 @@ class TuningResults:
         say("some earlier measurements cannot be used: they are repeated")
 
     def _take(self, line: bytes) -> bool:
-        """Add a line if it is valid and of this model and version; return whether it is."""
-        try:
-            entry = json.loads(line)
-            if entry["schema"] != RESULTS_SCHEMA or entry["key"] != self._key:
-                return False
-            if "replies" in entry:
-                replies = [self._reply(stored) for stored in entry["replies"]]
-                self.replies = self.replies or replies
-                return True
-            recipe = Recipe.parse(entry["recipe"])
-            info = self._info
-            recipe.check(info.name, info.n_layers, info.active_experts)
-            self.tried.setdefault(recipe, _result(entry))
-        except (
-            AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError,
-            UsageError,
-        ):  # fmt: skip
+        """Add a line if it is of this model and version; return whether it is."""
+        entry = json.loads(line)
+        if entry["schema"] != SCHEMA or entry["key"] != self._key:
             return False
+        if "replies" in entry:
+            replies = [self._reply(*stored) for stored in entry["replies"]]
+            self.replies = self.replies or replies
+            return True
+        recipe, info = Recipe.parse(entry["recipe"]), self._info
+        recipe.check(info.name, info.n_layers, info.active_experts)
+        result = str(entry["failed"]) if "failed" in entry else Tried(*_measured(entry))
+        self.tried.setdefault(recipe, result)
         return True
 
-    def _reply(self, stored: object) -> Reply:
-        prompt, reply = (tuple(map(int, part)) for part in cast(list[list[int]], stored))
-        in_range = all(0 <= token < self._info.n_vocab for token in prompt + reply)
-        if not (prompt and reply and in_range):
+    def _reply(self, prompt: Sequence[Any], said: Sequence[Any]) -> Reply:
+        reply = Reply(tuple(map(int, prompt)), tuple(map(int, said)))
+        in_range = all(0 <= token < self._info.n_vocab for token in reply.prompt + reply.said)
+        if not (reply.prompt and reply.said and in_range):
             raise ValueError
-        return Reply(prompt, reply)
+        return reply
 
 
 def append_line(path: Path, line: bytes) -> None:
@@ -229,12 +201,3 @@ def append_line(path: Path, line: bytes) -> None:
         os.close(descriptor)
     if written < len(line):
         raise OSError(28, "No space left on device")
-
-
-def _result(entry: dict[str, Any]) -> Tried | str:
-    if "failed" in entry:
-        return str(entry["failed"])
-    tried = Tried(float(entry["acceptance"]), float(entry["draw_cost"]))
-    if not 0.0 <= tried.acceptance <= 1.0 or not 0.0 < tried.draw_cost < math.inf:
-        raise ValueError
-    return tried

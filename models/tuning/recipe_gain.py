@@ -80,7 +80,6 @@ class Prospect:
 
     @property
     def can_pay(self) -> bool:
-        """Whether it can be faster than plain decoding."""
         return self.best > 1.0
 
 

@@ -101,7 +101,6 @@ class LayerLosses:
         yield from cheapest_sets(np.where(known, self._tried, joined * self._parts))
 
     def every_run(self) -> Iterator[Skipped]:
-        """All runs of layers that keep at least one layer."""
         n_layers = len(self._tried)
         for first in range(n_layers):
             for last in range(first, n_layers - (first == 0)):
@@ -160,7 +159,6 @@ class CostLine:
         return cls(whole, min(-slope / whole, 1.0 / n_layers))
 
     def of(self, skipped: int) -> float:
-        """Cost of a token with so many layers skipped, in plain steps."""
         return self.whole * (1.0 - self.layer * skipped)
 
 
@@ -262,7 +260,6 @@ class RecipeSearch:
             self._losses.learn(recipe.skipped_layers, tried.acceptance / whole)
 
     def fail(self, recipe: Recipe) -> None:
-        """Record that a recipe cannot be made here."""
         self._failed.add(recipe)
 
     @property
@@ -277,7 +274,6 @@ class RecipeSearch:
         return sorted(ranked, key=lambda each: each.speedup, reverse=True)
 
     def _joined(self) -> Iterator[Recipe]:
-        """Best quantization combined with the best number of experts."""
         bodies = sorted(self._tried, key=self._speedup_of, reverse=True)
         fewer_bits = next((body for body in bodies if body.quantization), None)
         fewer_experts = next((body for body in bodies if body.experts), None)
@@ -285,7 +281,6 @@ class RecipeSearch:
             yield replace(fewer_bits, experts=fewer_experts.experts)
 
     def _is_representative(self, body: Recipe) -> bool:
-        """Whether its layer losses are likely those of other bodies."""
         return self._tried[body].acceptance >= _REPRESENTATIVE
 
     def _first_looks(self) -> Iterator[Skipped]:
@@ -305,7 +300,6 @@ class RecipeSearch:
 
     @property
     def _cannot_skip(self) -> bool:
-        """Whether every attempt to skip layers has failed."""
         failed = any(recipe.skipped_layers for recipe in self._failed)
         return failed and not any(recipe.skipped_layers for recipe in self._tried)
 

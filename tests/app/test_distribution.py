@@ -42,7 +42,7 @@ def _loaded(*options: str) -> set[str]:
 def test_llama_cpp_is_run_without_the_screen_and_without_mlx() -> None:
     loaded = _loaded()
     assert "llama_cpp" in loaded
-    assert not loaded & {"textual", "huggingface_hub", "gguf", "matplotlib", *_MLX, *_SERVER}
+    assert not loaded & {"textual", "huggingface_hub", "gguf", *_MLX, *_SERVER}
 
 
 def test_mlx_is_run_without_the_screen_and_without_llama_cpp(
@@ -50,7 +50,7 @@ def test_mlx_is_run_without_the_screen_and_without_llama_cpp(
 ) -> None:
     loaded = _loaded("--model", str(small_mlx("plain")))
     assert "mlx" in loaded
-    assert not loaded & {"textual", "gguf", "llama_cpp", "matplotlib"}
+    assert not loaded & {"textual", "gguf", "llama_cpp"}
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """`specchat bench`: measures the gain of drafting over plain decoding on this machine."""
 
 import json as json_format
-import os
 import tempfile
 from contextlib import closing
 from pathlib import Path
@@ -25,7 +24,6 @@ from app.cli.terminal.interrupt import interruptible
 from app.cli.terminal.process import EXIT_INTERRUPTED
 from app.engine.session import Session
 from app.loading.session_options import OFF_DRAFT
-from app.paths import Paths
 from app.printable import printable
 from app.settings.catalogue import known
 from backends.base import UsageError
@@ -88,7 +86,7 @@ def bench(
                     chosen = _slow_suite(chosen, compared)
                 runner = Runner(session, compared, chosen)
                 finished = _measure(runner)
-                _report(runner.bench, session.paths, json, html)
+                _report(runner.bench, json, html)
                 if report is not None:
                     write_report(report, _to_send(runner.bench, session))
     finally:
@@ -128,7 +126,7 @@ def _measure(runner: Runner) -> bool:
     return True
 
 
-def _report(result: Bench, paths: Paths, json: Path | None, html: Path | None) -> None:
+def _report(result: Bench, json: Path | None, html: Path | None) -> None:
     stderr.clear_status()
     if json is not None and not _is_file(json):
         stdout.write_json(result.as_json())
@@ -137,7 +135,9 @@ def _report(result: Bench, paths: Paths, json: Path | None, html: Path | None) -
     if _is_file(json):
         write_file(json, json_format.dumps(result.as_json(), indent=1))
     if html is not None:
-        write_file(html, _page(result, paths))
+        from app.bench.page import page  # and Jinja, which no other output needs
+
+        write_file(html, page(result))
 
 
 def _to_send(result: Bench, session: Session) -> Report:
@@ -148,11 +148,3 @@ def _to_send(result: Bench, session: Session) -> Report:
     model = ReportedModel.of(public_model(session.reference), info, result.bytes_per_token)
     here = machine(session.bandwidth)
     return Report.of(version("specchat"), here, model, result, names)
-
-
-def _page(result: Bench, paths: Paths) -> str:
-    """Import matplotlib only here, with its font cache in our own cache folder."""
-    os.environ.setdefault("MPLCONFIGDIR", str(paths.plotting))
-    from app.bench.page import page
-
-    return page(result)

@@ -12,7 +12,7 @@ from app.cli import completion, option_values
 from app.cli.options import BACKEND, CTX, GPU_LAYERS, STREAM, THREADS, with_options
 from app.cli.output import Json, Output, write_result
 from app.cli.session import phases
-from app.drafting.choose.drafter_info import Pair, Ranking
+from app.drafting.choose.drafter_info import DrafterInfo, Ranking
 from app.drafting.choose.drafter_words import doubt, facts_in_words
 from app.engine.session_ranking import rank
 from app.paths import Paths
@@ -51,8 +51,8 @@ def _lines(ranking: Ranking) -> Iterator[str]:
     elif not ranking.is_installed:
         title += f"; to measure costs, install it: specchat models pull {ranking.target}"
     yield from _wrapped(title, "")
-    for pair in ranking.pairs:
-        yield from _wrapped(f"{pair.drafter.name}: {'; '.join(facts_in_words(pair))}", "  ")
+    for pair in ranking.drafters:
+        yield from _wrapped(f"{pair.name}: {'; '.join(facts_in_words(pair))}", "  ")
 
 
 def _wrapped(text: str, indent: str) -> list[str]:
@@ -68,28 +68,28 @@ def _as_json(ranking: Ranking) -> dict[str, Any]:
         "plain_seconds": ranking.plain_seconds,
         "steady": ranking.spread == 0.0,
         "spread": ranking.spread,
-        "drafters": [_pair_as_json(pair) for pair in ranking.pairs],
+        "drafters": [_pair_as_json(pair) for pair in ranking.drafters],
     }
 
 
-def _pair_as_json(pair: Pair) -> dict[str, Any]:
-    drafter, break_even = pair.drafter, pair.break_even
+def _pair_as_json(drafter: DrafterInfo) -> dict[str, Any]:
+    break_even = drafter.break_even
     return {
         "name": drafter.name,
         "kind": drafter.kind,
         "compatible": drafter.is_compatible,
         "why": drafter.why,
         "path": str(drafter.path) if drafter.path else None,
-        "installed": pair.is_installed,
-        "memory_bytes": pair.memory_bytes,
-        "fit": pair.fit,
+        "installed": drafter.is_installed,
+        "memory_bytes": drafter.memory_bytes,
+        "fit": drafter.fit,
         "shared_vocabulary": drafter.shared,
-        "draw_cost": pair.draw_cost,
-        "start_cost": pair.start_cost if pair.draw_cost is not None else None,
-        "draw_cost_source": pair.cost_source,
-        "acceptance": pair.acceptance,
-        "acceptance_source": pair.acceptance_source,
-        "predicted_speedup": pair.speedup,
+        "draw_cost": drafter.draw_cost,
+        "start_cost": drafter.start_cost if drafter.draw_cost is not None else None,
+        "draw_cost_source": drafter.cost_source,
+        "acceptance": drafter.acceptance,
+        "acceptance_source": drafter.acceptance_source,
+        "predicted_speedup": drafter.speedup,
         "break_even": None if break_even == math.inf else break_even,
         "can_pay": None if break_even is None else break_even != math.inf,
     }

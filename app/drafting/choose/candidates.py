@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from app.drafting import self_drafter, self_speculation
-from app.drafting.choose.drafter_info import Candidate, Kind, Target
+from app.drafting.choose.drafter_info import DrafterInfo, Kind, Target
 from app.drafting.draft_spec import head_of_catalogue, why_not
 from app.drafting.drafter_model import VocabularyTranslation
 from app.drafting.drafter_node import (
@@ -49,7 +49,7 @@ from models.stores.available_models import installed
 from models.tuning.recipe_gain import prospect
 
 
-def trained(target: Target, paths: Paths) -> Iterator[Candidate]:
+def trained(target: Target, paths: Paths) -> Iterator[DrafterInfo]:
     """Trained drafters of a target by headers, those at hand first; nothing is run.
 
     Each is named as --draft would find it: the first of a kind by its word.
@@ -70,10 +70,10 @@ def trained(target: Target, paths: Paths) -> Iterator[Candidate]:
             yield _named_by_catalogue(known, word, target, paths, entry)
 
 
-def of_file(path: Path, drafter: TrainedDrafter, target: Target, name: str) -> Candidate:
+def of_file(path: Path, drafter: TrainedDrafter, target: Target, name: str) -> DrafterInfo:
     """The candidate of a head in a file of this machine, compared with the target by headers."""
     where = f"{drafter.kind} beside the model" if drafter.is_alone else "in the model's own file"
-    candidate = Candidate(name, Kind.TRAINED, False, where, path)
+    candidate = DrafterInfo(name, Kind.TRAINED, False, where, path)
     if target.path is None or target.model is None:
         return replace(candidate, why=f"{where}; compared once the model is installed")
     info = target.model.info
@@ -108,9 +108,8 @@ def _at_hand(target: Target) -> Iterator[tuple[Path, TrainedDrafter]]:
 
 def _named_by_catalogue(
     known: CatalogueDrafter, word: NodeKind, target: Target, paths: Paths, entry: Entry | None
-) -> Candidate:
-    """A head that the catalogue names: downloaded before, to download, or of no use here."""
-    candidate = Candidate(known.alias, Kind.TRAINED, False, known.kind.words)
+) -> DrafterInfo:
+    candidate = DrafterInfo(known.alias, Kind.TRAINED, False, known.kind.words)
     backend = _backend(target)
     if refusal := _refusal(known, target, backend):
         return replace(candidate, why=_published(f"{known.kind.words}: {refusal}", word, entry))
@@ -140,7 +139,6 @@ def _refusal(known: CatalogueDrafter, target: Target, backend: str) -> str:
 
 
 def _backend(target: Target) -> str:
-    """The backend that runs a target, or is expected to."""
     if target.model is not None:
         return target.model.info.backend
     reference = target.reference
@@ -166,21 +164,21 @@ _COMPOSED = {
 
 def candidates(
     target: Target, models: CheckedLoader, memory: AcceptanceMemory | None
-) -> Iterator[Candidate]:
+) -> Iterator[DrafterInfo]:
     """All candidates, with the vocabularies of installed ones compared."""
     for candidate in listed(target, models.paths, memory):
         is_unread = candidate.is_compatible is None and candidate.path is not None
         yield compared(candidate, target, models) if is_unread else candidate
 
 
-def listed(target: Target, paths: Paths, memory: AcceptanceMemory | None) -> Iterator[Candidate]:
+def listed(target: Target, paths: Paths, memory: AcceptanceMemory | None) -> Iterator[DrafterInfo]:
     """All candidates, without reading files of drafters; whether a vocabulary fits is then unknown.
 
     A file listed twice is named by the catalogue's entry for this target.
     """
-    yield Candidate(LOOKUP, Kind.LOOKUP, True, "repeats earlier text of the conversation")
+    yield DrafterInfo(LOOKUP, Kind.LOOKUP, True, "repeats earlier text of the conversation")
     yield _retrieval(paths)
-    yield Candidate(NGRAM, Kind.NGRAM, True, "n-grams learned from the model's replies")
+    yield DrafterInfo(NGRAM, Kind.NGRAM, True, "n-grams learned from the model's replies")
     yield from _guesses(target)
     mine = own(target, paths)
     yield mine
@@ -198,8 +196,10 @@ def listed(target: Target, paths: Paths, memory: AcceptanceMemory | None) -> Ite
             yield candidate
 
 
-def unopened(target: Target, paths: Paths, memory: AcceptanceMemory | None) -> Iterator[Candidate]:
-    """Candidate models by name, path and size alone; some occur twice.
+def unopened(
+    target: Target, paths: Paths, memory: AcceptanceMemory | None
+) -> Iterator[DrafterInfo]:
+    """Drafter models by name, path and size alone; some occur twice.
 
     First those of the target's family in the catalogue, installed or not, then smaller installed
     ones, then those that drafted for it before.
@@ -210,30 +210,31 @@ def unopened(target: Target, paths: Paths, memory: AcceptanceMemory | None) -> I
     for model in installed(paths.models):
         if target.facts and model.size_bytes < target.facts.weight_bytes:
             yield _unopened(model.name, model.path)
-    for known in memory.known_drafters() if memory else ():
-        kind = Kind.SELF if known.path.is_relative_to(paths.self_drafts) else None
-        yield _unopened(known.name, known.path, kind)
+    for name, path in memory.known_drafters() if memory else ():
+        kind = Kind.SELF if path.is_relative_to(paths.self_drafts) else None
+        yield _unopened(name, path, kind)
 
 
-def _retrieval(paths: Paths) -> Candidate:
+def _retrieval(paths: Paths) -> DrafterInfo:
     if not may_index(paths):
-        return Candidate(RETRIEVAL, Kind.RETRIEVAL, False, "switched off in the settings")
-    return Candidate(RETRIEVAL, Kind.RETRIEVAL, True, "repeats text of earlier chats")
+        return DrafterInfo(RETRIEVAL, Kind.RETRIEVAL, False, "switched off in the settings")
+    return DrafterInfo(RETRIEVAL, Kind.RETRIEVAL, True, "repeats text of earlier chats")
 
 
-def _guesses(target: Target) -> Iterator[Candidate]:
-    """Drafters that use the target's own passes."""
-    yield Candidate(JACOBI, Kind.GUESSES, True, "guesses of the last pass are drafted in the next")
+def _guesses(target: Target) -> Iterator[DrafterInfo]:
+    yield DrafterInfo(
+        JACOBI, Kind.GUESSES, True, "guesses of the last pass are drafted in the next"
+    )
     tree = self_speculation.tree_size()
     if target.tree_refusal:
         why = f"{target.reference.name} {target.tree_refusal}"
-        yield Candidate(LOOKAHEAD, Kind.GUESSES, False, why, tree=tree)
+        yield DrafterInfo(LOOKAHEAD, Kind.GUESSES, False, why, tree=tree)
     else:
         why = f"every pass takes up to {tree.nodes} guesses along"
-        yield Candidate(LOOKAHEAD, Kind.GUESSES, True, why, tree=tree)
+        yield DrafterInfo(LOOKAHEAD, Kind.GUESSES, True, why, tree=tree)
 
 
-def _composed(own: Candidate, target: Target) -> Iterator[Candidate]:
+def _composed(own: DrafterInfo, target: Target) -> Iterator[DrafterInfo]:
     """An example of each drafter that is made of others, with the self-drafter as own."""
     for composition, words in _COMPOSED.items():
         candidate = replace(
@@ -253,28 +254,28 @@ def _composed(own: Candidate, target: Target) -> Iterator[Candidate]:
         yield candidate
 
 
-def own(target: Target, paths: Paths) -> Candidate:
+def own(target: Target, paths: Paths) -> DrafterInfo:
     """The self-drafter: the recipe chosen by tuning, else the most promising one."""
     if target.model is None or target.facts is None:
-        return Candidate(
+        return DrafterInfo(
             SELF, Kind.SELF, True, "the model in fewer bits; made once it is installed"
         )
     info = target.model.info
     chosen = tuned(info, paths)
     if chosen is not None:
         words = f"the model itself in {chosen.recipe.text}, as tuning found"
-        candidate = Candidate(SELF, Kind.SELF, True, words, tuned=chosen, recipe=chosen.recipe)
+        candidate = DrafterInfo(SELF, Kind.SELF, True, words, tuned=chosen, recipe=chosen.recipe)
     else:
         best = prospect(info)
         doubt = self_drafter.doubt(info, best)
         words = f"the model itself in {best.recipe.text}"
-        candidate = Candidate(
+        candidate = DrafterInfo(
             SELF, Kind.SELF, True, words, recipe=best.recipe, prior=best.acceptance, doubt=doubt
         )
     return _with_file(candidate, target, paths)
 
 
-def _with_file(candidate: Candidate, target: Target, paths: Paths) -> Candidate:
+def _with_file(candidate: DrafterInfo, target: Target, paths: Paths) -> DrafterInfo:
     """A self-drafter with its memory, and its file if it was made before."""
     model, recipe = target.model, candidate.recipe
     assert model is not None
@@ -306,7 +307,7 @@ def _with_file(candidate: Candidate, target: Target, paths: Paths) -> Candidate:
     )
 
 
-def _of_catalogue(drafter: CatalogueDrafter, target: Target, paths: Paths) -> Candidate:
+def _of_catalogue(drafter: CatalogueDrafter, target: Target, paths: Paths) -> DrafterInfo:
     same = drafter.kind is DrafterKind.SAME_VOCABULARY
     kind = Kind.SAME_VOCABULARY if same else Kind.ACROSS_VOCABULARIES
     model = resolve(drafter.model, paths.models, forms=forms(target.backend))
@@ -316,18 +317,17 @@ def _of_catalogue(drafter: CatalogueDrafter, target: Target, paths: Paths) -> Ca
     if facts and model.entry:
         read = round(facts.weight_bytes * model.entry.active / model.entry.parameters)
     why = f"{model.name} of the catalogue, downloaded at its first use"
-    return Candidate(drafter.alias, kind, True, why, None, facts, read)
+    return DrafterInfo(drafter.alias, kind, True, why, None, facts, read)
 
 
-def _unopened(name: str, path: Path, kind: Kind | None = None) -> Candidate:
+def _unopened(name: str, path: Path, kind: Kind | None = None) -> DrafterInfo:
     """A model whose file was not read; assumes that it reads all of its weights per token."""
     with contextlib.suppress(OSError):
-        return Candidate(name, kind, None, path.name, path, read_bytes=stored_bytes(path))
-    return Candidate(name, kind, False, f"{path} cannot be read", path)
+        return DrafterInfo(name, kind, None, path.name, path, read_bytes=stored_bytes(path))
+    return DrafterInfo(name, kind, False, f"{path} cannot be read", path)
 
 
-def compared(candidate: Candidate, target: Target, models: CheckedLoader) -> Candidate:
-    """An installed model with its facts, its vocabulary compared with the target's."""
+def compared(candidate: DrafterInfo, target: Target, models: CheckedLoader) -> DrafterInfo:
     candidate = _described(candidate, target)
     if candidate.is_compatible is False or candidate.path is None:
         return candidate
@@ -338,8 +338,7 @@ def compared(candidate: Candidate, target: Target, models: CheckedLoader) -> Can
         return replace(candidate, is_compatible=False, why=error.summary)
 
 
-def _described(candidate: Candidate, target: Target) -> Candidate:
-    """An installed model with the facts of its headers."""
+def _described(candidate: DrafterInfo, target: Target) -> DrafterInfo:
     path = candidate.path
     assert path is not None
     try:
@@ -352,7 +351,7 @@ def _described(candidate: Candidate, target: Target) -> Candidate:
     return replace(candidate, facts=facts, read_bytes=facts.read_bytes or facts.weight_bytes)
 
 
-def _compared(candidate: Candidate, drafter: Vocabulary, target: Target) -> Candidate:
+def _compared(candidate: DrafterInfo, drafter: Vocabulary, target: Target) -> DrafterInfo:
     if drafter.rollback is Rollback.NONE:
         why = "it keeps a running state, which cannot be rolled back"
         return replace(candidate, is_compatible=False, why=why)
@@ -378,6 +377,6 @@ def _compared(candidate: Candidate, drafter: Vocabulary, target: Target) -> Cand
     return replace(candidate, kind=Kind.SAME_VOCABULARY, is_compatible=True, why=why, shared=1.0)
 
 
-def undraftable(why: str, drafters: Sequence[Candidate]) -> list[Candidate]:
+def undraftable(why: str, drafters: Sequence[DrafterInfo]) -> list[DrafterInfo]:
     """Candidates marked as incompatible, for a target that cannot verify drafts."""
     return [replace(candidate, is_compatible=False, why=why) for candidate in drafters]

@@ -27,56 +27,93 @@ class Kind(StrEnum):
     TRAINED = "trained for one model"
     COMPOSED = "made of others"
 
-    @property
-    def is_free(self) -> bool:
-        """Whether it takes neither a model nor measurable time."""
-        return self in (Kind.LOOKUP, Kind.RETRIEVAL, Kind.NGRAM)
 
-    @property
-    def needs_no_model(self) -> bool:
-        """Whether it needs no model but the target."""
-        return self.is_free or self is Kind.GUESSES
+class AcceptanceSource(StrEnum):
+    """Whether drafts were judged, or a trial estimated them."""
+
+    JUDGED = "judged"
+    TRIAL = "trial"
+
+
+class CostSource(StrEnum):
+    """How a cost is known, in words."""
+
+    FREE = "free"
+    MEASURED = "measured"
+    BUSY = BUSY
+    SIZE = "expected from size"
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """A drafter before it is run, by its name in --draft; facts not known yet are None.
-
-    why: what it is, or why it cannot draft, in words. shared: share of its tokens that the target
-    has too. read_bytes: weights read per token. variant: how it is derived from the weights at
-    path, "" if it is those weights. tuned: results of tuning. tree: size of its drafts, None for
-    lines. recipe: how it is made from the target. prior: expected acceptance of its kind. doubt:
-    why it is not expected to pay, in words; "" if it may.
-    longest: tokens of its blocks, 0 if it drafts token by token. composition: how it is composed of
-    other drafters, None if it is not.
-    """
+class DrafterInfo:
+    """A drafter, by its name in --draft, for a target. What is unknown is None."""
 
     name: str
     kind: Kind | None
     is_compatible: bool | None
     why: str
+    """What it is, or why it cannot draft, in words."""
     path: Path | None = None
     facts: ModelFacts | None = None
     read_bytes: int | None = None
+    """Weights read per token."""
     shared: float | None = None
+    """Share of its tokens that the target has too."""
     variant: str = ""
+    """How it is derived from the weights at path, "" if it is those weights."""
     tuned: Tuned | None = None
     tree: TreeSize | None = None
+    """Size of its drafts, None for lines."""
     recipe: Recipe | None = None
+    """How it is made from the target."""
     prior: float | None = None
+    """Expected acceptance of its kind."""
     doubt: str = ""
+    """Why it is not expected to pay, in words; "" if it may."""
     longest: int = 0
+    """Tokens of its blocks, 0 if it drafts token by token."""
     composition: Composition | None = None
+    memory_bytes: int | None = None
+    """Weights and context."""
+    fit: Fit | None = None
+    draw_cost: float | None = None
+    """Of one drafted token, in plain steps of the target."""
+    start_cost: float = 0.0
+    """Of a draft whatever its length, as of one that is a block."""
+    cost_source: CostSource | None = None
+    acceptance: float | None = None
+    is_trial: bool = False
+    """Whether its acceptance is estimated by a trial, as no draft was verified yet."""
+    judged: float = 0.0
+    """Drafted tokens that its acceptance rests on."""
+    speedup: float | None = None
+    break_even: float | None = None
+    """Acceptance from which drafting pays, infinite if it never does."""
 
     @property
     def is_free(self) -> bool:
         """Whether it takes neither a model nor measurable time."""
-        return self.kind is not None and self.kind.is_free
+        return self.kind in (Kind.LOOKUP, Kind.RETRIEVAL, Kind.NGRAM)
 
     @property
     def needs_no_model(self) -> bool:
         """Whether it needs no model but the target."""
-        return self.kind is not None and self.kind.needs_no_model
+        return self.is_free or self.kind is Kind.GUESSES
+
+    @property
+    def is_installed(self) -> bool:
+        return self.needs_no_model or self.path is not None
+
+    @property
+    def block_cost(self) -> float:
+        """Cost of its longest block, in plain steps; 0 if it drafts token by token."""
+        return self.start_cost + self.longest * (self.draw_cost or 0.0)
+
+    @property
+    def acceptance_source(self) -> AcceptanceSource | None:
+        if self.acceptance is None:
+            return None
+        return AcceptanceSource.TRIAL if self.is_trial else AcceptanceSource.JUDGED
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,59 +134,6 @@ class Target:
         return self.model.info.path if self.model else None
 
 
-class AcceptanceSource(StrEnum):
-    """Source of a pair's acceptance."""
-
-    JUDGED = "judged"
-    TRIAL = "trial"
-
-
-class CostSource(StrEnum):
-    """Source of a drafter's cost per token."""
-
-    FREE = "free"
-    MEASURED = "measured"
-    BUSY = BUSY
-    SIZE = "expected from size"
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """A drafter with a target; unknown figures are None.
-
-    memory_bytes: weights and context. draw_cost: of one drafted token, in plain steps of the
-    target; start_cost: of a draft whatever its length, as of one that is a block. acceptance: of
-    this pair; is_trial: estimated by a trial, as no draft was verified yet. judged: drafted tokens
-    that the acceptance rests on. break_even: the acceptance from which drafting pays, infinite if
-    it never does.
-    """
-
-    drafter: Candidate
-    is_installed: bool
-    memory_bytes: int | None = None
-    fit: Fit | None = None
-    draw_cost: float | None = None
-    start_cost: float = 0.0
-    cost_source: CostSource | None = None
-    acceptance: float | None = None
-    is_trial: bool = False
-    judged: float = 0.0
-    speedup: float | None = None
-    break_even: float | None = None
-
-    @property
-    def block_cost(self) -> float:
-        """Cost of its longest block, in plain steps; 0 if it drafts token by token."""
-        return self.start_cost + self.drafter.longest * (self.draw_cost or 0.0)
-
-    @property
-    def acceptance_source(self) -> AcceptanceSource | None:
-        """Source of the acceptance; None if it is unknown."""
-        if self.acceptance is None:
-            return None
-        return AcceptanceSource.TRIAL if self.is_trial else AcceptanceSource.JUDGED
-
-
 @dataclass(frozen=True, slots=True)
 class Ranking:
     """Drafters for a target, best first.
@@ -162,5 +146,5 @@ class Ranking:
     target: str
     is_installed: bool
     plain_seconds: float | None
-    pairs: tuple[Pair, ...]
+    drafters: tuple[DrafterInfo, ...]
     spread: float = 0.0

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from app.drafting.choose.drafter_info import Kind, Pair
+from app.drafting.choose.drafter_info import DrafterInfo, Kind
 from app.drafting.drafter_node import JACOBI, LOOKAHEAD, LOOKUP, NGRAM, RETRIEVAL
 from decoding.estimation.cost import BUSY
 from models.byte_sizes import short_size, size_text
@@ -18,24 +18,23 @@ def doubt(spread: float) -> str:
     return f"{BUSY}: may be off by {_percent(spread)} or more"
 
 
-def facts_in_words(pair: Pair) -> Iterator[str]:
+def facts_in_words(drafter: DrafterInfo) -> Iterator[str]:
     """Facts on a drafter, the most important first."""
-    drafter = pair.drafter
     if drafter.kind and drafter.kind != drafter.name:
         yield drafter.kind
     if drafter.is_compatible is False:
         yield f"cannot draft: {drafter.why}"
         return
-    gain = _gain(pair)
+    gain = _gain(drafter)
     if gain:
         yield gain
-    if drafter.doubt and pair.speedup is None:
+    if drafter.doubt and drafter.speedup is None:
         yield drafter.doubt
     if drafter.kind is Kind.COMPOSED:
         yield "whether it pays is measured while it drafts"
-    if pair.memory_bytes:
-        yield size_text(pair.memory_bytes) + (f", {_FITS[pair.fit]}" if pair.fit else "")
-    if not pair.is_installed and drafter.kind not in (Kind.SELF, Kind.COMPOSED):
+    if drafter.memory_bytes:
+        yield size_text(drafter.memory_bytes) + (f", {_FITS[drafter.fit]}" if drafter.fit else "")
+    if not drafter.is_installed and drafter.kind not in (Kind.SELF, Kind.COMPOSED):
         yield "not on this machine"
     yield drafter.why
 
@@ -47,26 +46,26 @@ _FITS = {
 }
 
 
-def _gain(pair: Pair) -> str:
+def _gain(drafter: DrafterInfo) -> str:
     """The expected gain, or the acceptance that it needs."""
-    least = pair.break_even
+    least = drafter.break_even
     parts: list[str] = []
-    if pair.speedup is not None:
-        parts.append(_expected(pair.speedup))
-    if pair.acceptance is not None:
-        share = _percent(pair.acceptance)
-        source = "expected from a trial" if pair.is_trial else "so far"
+    if drafter.speedup is not None:
+        parts.append(_expected(drafter.speedup))
+    if drafter.acceptance is not None:
+        share = _percent(drafter.acceptance)
+        source = "expected from a trial" if drafter.is_trial else "so far"
         parts.append(f"acceptance {share} {source}")
     if least == math.inf:
         parts.append("no gain here, even at 100 % acceptance")
-    elif least is not None and pair.drafter.needs_no_model:
+    elif least is not None and drafter.needs_no_model:
         parts.append(f"drafts at no cost, break-even acceptance: {_percent(least)}")
     elif least is not None:
         parts.append(f"break-even acceptance: {_percent(least)}")
-    if pair.start_cost and pair.cost_source:
-        parts.append(f"a block costs {pair.block_cost:.2f} of a step ({pair.cost_source})")
-    elif pair.draw_cost and pair.cost_source:
-        parts.append(f"a token costs {pair.draw_cost:.2f} of a step ({pair.cost_source})")
+    if drafter.start_cost and drafter.cost_source:
+        parts.append(f"a block costs {drafter.block_cost:.2f} of a step ({drafter.cost_source})")
+    elif drafter.draw_cost and drafter.cost_source:
+        parts.append(f"a token costs {drafter.draw_cost:.2f} of a step ({drafter.cost_source})")
     return ", ".join(parts)
 
 
@@ -138,87 +137,88 @@ def _family(name: str) -> str:
     return name.partition("(")[0]
 
 
-def _of_head(pair: Pair) -> str:
-    if not pair.is_installed:
+def _of_head(drafter: DrafterInfo) -> str:
+    if not drafter.is_installed:
         return "to download"
-    return _HEADS.get(pair.drafter.name.partition(":")[0], "a head for this model")
+    return _HEADS.get(drafter.name.partition(":")[0], "a head for this model")
 
 
-def nature(pair: Pair) -> str:
+def nature(drafter: DrafterInfo) -> str:
     """What a drafter is, in up to 31 characters."""
-    drafter = pair.drafter
     if (known := _NATURES.get(_family(drafter.name))) is not None:
         return known
     if drafter.kind is Kind.SELF:
-        return _of_self(pair)
+        return _of_self(drafter)
     if drafter.kind is Kind.TRAINED:
-        return _of_head(pair)
-    if pair.is_installed and drafter.kind is Kind.ACROSS_VOCABULARIES:
+        return _of_head(drafter)
+    if drafter.is_installed and drafter.kind is Kind.ACROSS_VOCABULARIES:
         return "different vocabulary"
-    size = _size(pair)
-    if not pair.is_installed:
+    size = _size(drafter)
+    if not drafter.is_installed:
         return f"{size} to download" if size else "to download"
     return f"a smaller model, {size}" if size else "a smaller model"
 
 
-def _of_self(pair: Pair) -> str:
-    recipe = pair.drafter.recipe
+def _of_self(drafter: DrafterInfo) -> str:
+    recipe = drafter.recipe
     cuts_layers = recipe is not None and "skip" in recipe.text and not recipe.text.startswith("q")
     return "this model, fewer layers" if cuts_layers else "this model, lower precision"
 
 
-def short_verdict(pair: Pair, *, is_measuring: bool) -> str:
+def short_verdict(drafter: DrafterInfo, *, is_measuring: bool) -> str:
     """What can be said of a drafter where there is little room; empty if its share is shown."""
-    words = verdict(pair, is_measuring=is_measuring)
+    words = verdict(drafter, is_measuring=is_measuring)
     if not words.startswith(NOT_TRIED):
         return words
-    size = _size(pair)
-    return f"{size}, {NOT_TRIED}" if size and not pair.is_installed else NOT_TRIED
+    size = _size(drafter)
+    return f"{size}, {NOT_TRIED}" if size and not drafter.is_installed else NOT_TRIED
 
 
-def verdict(pair: Pair, *, is_measuring: bool) -> str:
+def verdict(drafter: DrafterInfo, *, is_measuring: bool) -> str:
     """What can be said of a drafter; empty if its accepted share is shown.
 
     is_measuring: whether what is unknown is being measured.
     """
-    drafter = pair.drafter
-    if pair.fit is Fit.TOO_BIG:
+    if drafter.fit is Fit.TOO_BIG:
         return "too big beside the model"
-    if is_measuring and (drafter.is_compatible is None or _is_unmeasured(pair)):
+    if is_measuring and (drafter.is_compatible is None or _is_unmeasured(drafter)):
         return MEASURING
-    if pair.break_even == math.inf or (pair.speedup is not None and pair.speedup < 1.0):
+    if drafter.break_even == math.inf or (drafter.speedup is not None and drafter.speedup < 1.0):
         return TOO_SLOW
-    if shows_share(pair):
+    if shows_share(drafter):
         return ""
     return NOT_ENOUGH if drafter.is_free else f"{NOT_TRIED}: F5 races it"
 
 
-def shows_share(pair: Pair) -> bool:
+def shows_share(drafter: DrafterInfo) -> bool:
     """Whether enough drafts were judged to show the share that was accepted."""
-    return pair.acceptance is not None and not pair.is_trial and pair.judged >= ENOUGH_JUDGED
+    return (
+        drafter.acceptance is not None and not drafter.is_trial and drafter.judged >= ENOUGH_JUDGED
+    )
 
 
-def _is_unmeasured(pair: Pair) -> bool:
-    return pair.draw_cost is None and pair.is_installed and pair.drafter.kind is not Kind.COMPOSED
+def _is_unmeasured(drafter: DrafterInfo) -> bool:
+    return drafter.draw_cost is None and drafter.is_installed and drafter.kind is not Kind.COMPOSED
 
 
-def _size(pair: Pair) -> str:
-    drafter = pair.drafter
+def _size(drafter: DrafterInfo) -> str:
     count = drafter.facts.weight_bytes if drafter.facts else drafter.read_bytes
     return short_size(count) if count else ""
 
 
-def explanation(name: str, pair: Pair | None, *, is_narrow: bool = False) -> str:
+def explanation(name: str, drafter: DrafterInfo | None, *, is_narrow: bool = False) -> str:
     """A sentence on a drafter."""
     if is_narrow and name in _SHORT:
         return _SHORT[name]
     if (known := _EXPLANATIONS.get(_family(name))) is not None:
         return known.replace("{name}", name)
-    if pair is None:
+    if drafter is None:
         return f"{name} was asked for by name."
-    if pair.drafter.kind in (Kind.SELF, Kind.TRAINED):
-        return f"{name}: {pair.drafter.why}."
-    memory = f" It needs {short_size(pair.memory_bytes)} of memory." if pair.memory_bytes else ""
+    if drafter.kind in (Kind.SELF, Kind.TRAINED):
+        return f"{name}: {drafter.why}."
+    memory = (
+        f" It needs {short_size(drafter.memory_bytes)} of memory." if drafter.memory_bytes else ""
+    )
     return f"{name} is a smaller model that guesses ahead.{memory}"
 
 

@@ -1,4 +1,4 @@
-"""Memory divided between a model that does not fit and its drafters, and the speed to expect."""
+"""Divides memory between a model that does not fit and its drafters, and tells its speed."""
 
 import math
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app.drafting.choose.candidates import unopened
-from app.drafting.choose.drafter_info import Candidate, Kind, Target
+from app.drafting.choose.drafter_info import DrafterInfo, Kind, Target
 from app.drafting.choose.pair_knowledge import share_of
 from app.drafting.draft_spec import DraftSpec, head_beside
 from app.drafting.drafter_node import SELF, DrafterNode
@@ -105,7 +105,7 @@ class StreamContenders:
                     sizes.append(self._memory(self._own_facts(own.recipe or self.own)))
         return sum(sizes)
 
-    def _candidates(self, memory: AcceptanceMemory) -> Iterator[Candidate]:
+    def _candidates(self, memory: AcceptanceMemory) -> Iterator[DrafterInfo]:
         if self.spec.is_automatic:
             target = Target(self.reference, self.facts, backend=self.options.backend)
             yield from unopened(target, self.paths, memory)
@@ -116,7 +116,7 @@ class StreamContenders:
                 if isinstance(reference, Reference):
                     path = reference.path
                     size = stored_bytes(path)
-                    yield Candidate(reference.name, None, None, "", path, read_bytes=size)
+                    yield DrafterInfo(reference.name, None, None, "", path, read_bytes=size)
             yield from self._named_own(node)
 
     def _references(self, node: DrafterNode) -> Iterator[Reference | HubReference]:
@@ -128,14 +128,12 @@ class StreamContenders:
             elif beside := head_beside(TrainedKind.NEXT_TOKEN_LAYERS, own, is_alone=True):
                 yield Reference(beside.name, beside)
 
-    def _named_own(self, node: DrafterNode) -> Iterator[Candidate]:
-        """Self-drafters of a node that were made before."""
+    def _named_own(self, node: DrafterNode) -> Iterator[DrafterInfo]:
         for own in node.self_drafters:
             for path in self._made(own.recipe or self.own):
                 yield replace(_own_candidate(path), name=own.name)
 
     def _made(self, recipe: Recipe | None = None) -> list[Path]:
-        """Self-drafters of the model that were made before; recipe: None for all."""
         try:
             made = SelfDrafts(self.paths.self_drafts).all_made(self.reference.path)
         except OSError:
@@ -155,9 +153,8 @@ class StreamContenders:
         return replace(self.facts, weight_bytes=weights_made(self.reference.path, recipe))
 
     def _contender(
-        self, candidate: Candidate, memory: AcceptanceMemory, bandwidth: float
+        self, candidate: DrafterInfo, memory: AcceptanceMemory, bandwidth: float
     ) -> Iterator[Contender]:
-        """A candidate with its figures; nothing if no acceptance can be assumed of it."""
         path, options = candidate.path, self.options
         assert path is not None
         facts, head = self._facts_of(path), self._head(path)
@@ -181,13 +178,11 @@ class StreamContenders:
         )
 
     def _facts_of(self, path: Path) -> ModelFacts:
-        """Facts of a drafter's file, which may be a head."""
         if self._head(path) is not None:
             return head_facts(path, self.reference.path)
         return facts_of(path, drafter_backend(path, self.options.backend))
 
     def _head(self, path: Path) -> TrainedDrafter | None:
-        """The head in a drafter's file; None if that is a model."""
         found = drafter_of(path) if path.is_file() else None
         is_head = found is not None and (found.is_alone or path == self.reference.path)
         return found if is_head else None
@@ -196,13 +191,12 @@ class StreamContenders:
         return bill(facts, min(self.n_ctx, facts.context_limit or self.n_ctx)).total
 
 
-def _own_candidate(path: Path) -> Candidate:
+def _own_candidate(path: Path) -> DrafterInfo:
     name = f"{SELF}:{_slug(path)}"
-    return Candidate(name, Kind.SELF, None, path.name, path, read_bytes=path.stat().st_size)
+    return DrafterInfo(name, Kind.SELF, None, path.name, path, read_bytes=path.stat().st_size)
 
 
 def _slug(path: Path) -> str:
-    """Name of the recipe of a self-drafter's file."""
     return path.stem.partition("-")[2].rpartition("-")[0]
 
 
@@ -301,7 +295,6 @@ def expected_streaming_rate(path: Path, free: int, memory: float, paths: Paths) 
 def _best(
     contenders: StreamContenders, budget: int, layout: WeightLayout, rates: ReadRates
 ) -> Split:
-    """The division of a budget with the most tokens per second."""
     seconds = pass_seconds(layout, budget, rates)
     return best_split(contenders.all(rates.memory), seconds, budget)
 
@@ -383,7 +376,6 @@ class SplitChoice:
         return self._planned(replace(self.planner, asked=first.n_ctx), reserved)
 
     def _rates(self, disk: DiskSpeed | None) -> SplitRates | None:
-        """Rates at which a pass reads; None if one of them is unknown."""
         memory = processor_bandwidth(self.options.threads or physical_cores(), self.paths)
         gpu = gpu_bandwidth()
         if memory is None or gpu is None or (self.streams and disk is None):
@@ -392,7 +384,6 @@ class SplitChoice:
         return SplitRates(ReadRates(of_disk, memory.bytes_per_second), gpu.bytes_per_second)
 
     def _best(self, first: MemoryPlan, rates: SplitRates) -> Split:
-        """The drafter to hold on GPUs."""
         room = sum(max(one, 0) for one in GpuRoom(self.planner.gpus).usable)
         seconds = split_seconds(lambda taken: self._beside(first, taken), rates)
         return best_split(self._contenders(first).all(rates.gpu), seconds, room)

@@ -1,10 +1,14 @@
-"""What a drafter costs a model that streams: the held weights that it takes the place of."""
+"""What drafting with a drafter is expected to gain, by everything measured on this machine.
+
+Acceptance comes from replies, tuning or a trial with this target, costs from calibration.
+"""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Self
 
-from app.drafting.choose.drafter_info import Candidate, CostSource, Kind, Pair, Target
+from app.drafting.choose.drafter_info import CostSource, DrafterInfo, Kind, Target
 from app.drafting.model_source import drafter_runner
 from app.learned.acceptance_memory import AcceptanceMemory, TrialResult, TrialResults
 from app.learned.calibrations import Calibrations
@@ -21,9 +25,35 @@ from decoding.draft import MOST_DRAFTED
 from decoding.drafters.ngram import N_BYTES
 from decoding.estimation.acceptance import ANY_POSITION, Acceptance, is_lossless
 from decoding.estimation.cost import CostModel, DraftCost, DraftCosts, TreeCosts
+from decoding.estimation.draft_cost import BlockCost
 from decoding.planning.draft_length import break_even, predicted_speedup
 from models.metadata.identity import fingerprint
-from models.metadata.memory_bill import Fit, ModelFacts, bill, fit
+from models.metadata.memory_bill import Fit, bill, fit
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Cost of a drafted token, and of a draft whatever its length, in plain steps.
+
+    longest: most tokens of a draft.
+    """
+
+    draw: float
+    start: float = 0.0
+    longest: int = MOST_DRAFTED
+    source: CostSource = CostSource.MEASURED
+
+    @classmethod
+    def of(cls, measured: DraftCost, plain_seconds: float) -> Self:
+        longest = measured.longest if isinstance(measured, BlockCost) else MOST_DRAFTED
+        source = CostSource.MEASURED if measured.is_steady else CostSource.BUSY
+        draw, begin = measured.draw_seconds, measured.begin_seconds
+        return cls(draw / plain_seconds, begin / plain_seconds, longest, source)
+
+
+def expected_gain(costs: DraftCosts, cost: Cost, acceptance: float) -> float:
+    """Predicted speedup over plain decoding; costs: of the target's passes."""
+    return predicted_speedup(lambda _: acceptance, costs, cost.draw, cost.longest, cost.start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,118 +89,98 @@ def displaced_seconds(
     return seconds(drafter_bytes, 1) - seconds(0, 1)
 
 
-# Everything measured on this machine about drafters for a target: the base of all rankings.
-#
-# Acceptance comes from replies, tuning or a trial with this target, costs from calibration.
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Knowledge:
     """Measurements about drafters for a loaded target.
 
-    threads, gpu_layers: those that drafters run with.
+    costs: of its passes. threads, gpu_layers: those that drafters run with.
     """
 
     target: Target
     model: Model
-    threads: int | None
-    gpu_layers: int | None
-    calibrations: Calibrations
     costs: CostModel
+    calibrations: Calibrations
     memory: AcceptanceMemory
-    trials: TrialResults
+    threads: int | None = None
+    gpu_layers: int | None = None
 
-    @classmethod
-    def of(
-        cls,
-        target: Target,
-        model: Model,
-        costs: CostModel,
-        calibrations: Calibrations,
-        memory: AcceptanceMemory,
-        threads: int | None = None,
-        gpu_layers: int | None = None,
-    ) -> Self:
-        """Knowledge of a target whose costs were measured, with its saved trial results."""
-        trials = TrialResults(model.info, calibrations.paths)
-        return cls(target, model, threads, gpu_layers, calibrations, costs, memory, trials)
+    @cached_property
+    def trials(self) -> TrialResults:
+        return TrialResults(self.model.info, self.calibrations.paths)
 
-    def pair(self, candidate: Candidate, planned: MemoryPlan | None) -> Pair:
-        """A candidate with every figure known for it with this target."""
-        pair = unmeasured(candidate, planned)
-        if candidate.is_compatible is False:
-            return pair
-        trial = self.trial(candidate)
+    def of_drafter(self, drafter: DrafterInfo, planned: MemoryPlan | None) -> DrafterInfo:
+        """A drafter with every figure known for it with this target."""
+        drafter = with_memory(drafter, planned)
+        if drafter.is_compatible is False:
+            return drafter
+        trial = self.trial(drafter)
         if trial is not None and trial.failed:
-            return replace(pair, drafter=replace(candidate, is_compatible=False, why=trial.failed))
-        cost = self._cost(candidate, trial)
-        remembered = self._remembered(candidate)
-        share = remembered.share
-        costs = self._costs_beside(candidate, pair, planned)
-        expected = candidate.tuned.acceptance if share is None and candidate.tuned else share
-        speedup = least = None
-        if cost is not None and costs is not None:
-            longest = candidate.longest or MOST_DRAFTED
-            least = break_even(costs, cost.draw, cost.start, longest)
-            if expected is not None and not candidate.is_free:
-                speedup = predicted_speedup(
-                    lambda _: expected, costs, cost.draw, longest, cost.start
-                )
-        return replace(
-            pair,
-            draw_cost=cost.draw if cost else None,
-            start_cost=cost.start if cost else 0.0,
-            cost_source=cost.source if cost else None,
-            acceptance=share,
-            is_trial=remembered.is_trial,
-            judged=remembered.judged,
-            speedup=speedup,
-            break_even=least,
+            return replace(drafter, is_compatible=False, why=trial.failed)
+        known = self._remembered(drafter)
+        accepted, judged = judged_of(known, is_free=drafter.is_free)
+        share = accepted / judged if judged else None
+        drafter = replace(drafter, acceptance=share, is_trial=known.is_trial, judged=judged)
+        cost = self._cost(drafter, trial)
+        if cost is None:
+            return drafter
+        drafter = replace(
+            drafter, draw_cost=cost.draw, start_cost=cost.start, cost_source=cost.source
         )
+        costs = self._costs_beside(drafter, planned)
+        if costs is None:
+            return drafter
+        expected = drafter.tuned.acceptance if share is None and drafter.tuned else share
+        if expected is not None and not drafter.is_free:
+            drafter = replace(drafter, speedup=expected_gain(costs, cost, expected))
+        least = break_even(costs, cost.draw, cost.start, cost.longest)
+        return replace(drafter, break_even=least)
 
-    def _costs_beside(
-        self, candidate: Candidate, pair: Pair, planned: MemoryPlan | None
-    ) -> DraftCosts | None:
+    def _costs_beside(self, drafter: DrafterInfo, planned: MemoryPlan | None) -> DraftCosts | None:
         """Costs of verifying its drafts; None if those of the weights it displaces are unknown."""
-        costs = TreeCosts(self.costs, candidate.tree) if candidate.tree else self.costs
+        costs = TreeCosts(self.costs, drafter.tree) if drafter.tree else self.costs
         budget = planned.lock_bytes if planned else None
-        if budget is None or not pair.memory_bytes:
+        if budget is None or not drafter.memory_bytes:
             return costs
         info, paths = self.model.info, self.calibrations.paths
-        extra = displaced_seconds(info.path, info.threads, budget, pair.memory_bytes, paths)
+        extra = displaced_seconds(info.path, info.threads, budget, drafter.memory_bytes, paths)
         return None if extra is None else CostsBeside(costs, extra / self.costs.seconds(1))
 
-    def trial(self, candidate: Candidate) -> TrialResult | None:
-        """Result of the last automatic attempt to use a candidate, with the present settings."""
-        return self.trials.of(self.key(candidate))
+    def trial(self, drafter: DrafterInfo) -> TrialResult | None:
+        """Result of the last automatic attempt to use a drafter, with the present settings."""
+        return self.trials.of(self.key(drafter))
 
-    def key(self, candidate: Candidate) -> str | None:
-        """Key of a candidate's trial result; None if it is not available on this machine."""
-        info = self.model.info
+    def key(self, drafter: DrafterInfo) -> str | None:
+        """Key of a drafter's trial result; None if it is not available on this machine."""
+        info, path, variant = self.model.info, drafter.path, drafter.variant
+        if drafter.recipe is not None:
+            path, variant, runner = info.path, drafter.recipe.slug, Runner.of(info)
+        else:
+            runner = self._runner(drafter)
         try:
-            if candidate.recipe is not None:
-                return run_key(info.path, candidate.recipe.slug, Runner.of(info))
-            runner = self._runner(candidate)
-            return (
-                run_key(candidate.path, candidate.variant, runner)
-                if candidate.path and runner
-                else None
-            )
+            return run_key(path, variant, runner) if path and runner else None
         except OSError:
             return None
 
-    def _cost(self, candidate: Candidate, trial: TrialResult | None) -> "_Cost | None":
-        """Cost of drafting, None if it is unknown."""
-        if candidate.needs_no_model:
-            return _Cost(CostSource.FREE, 0.0)
-        if candidate.kind is Kind.COMPOSED:
+    def _cost(self, drafter: DrafterInfo, trial: TrialResult | None) -> Cost | None:
+        """Cost of drafting by calibration, else by tuning, the last attempt, or its size."""
+        if drafter.needs_no_model:
+            return Cost(0.0, source=CostSource.FREE)
+        if drafter.kind is Kind.COMPOSED:
             return None
-        measured = self._measured_cost(candidate, trial)
-        if measured is not None or candidate.read_bytes is None:
-            return measured
-        read = self._cost_by_size(candidate.read_bytes)  # a block reads the weights once
-        is_block = candidate.longest > 0
-        return _Cost(CostSource.SIZE, 0.0 if is_block else read, read if is_block else 0.0)
+        longest, cost = drafter.longest or MOST_DRAFTED, None
+        calibrated = self._calibrated_cost(drafter)
+        if calibrated is not None:
+            cost = Cost.of(calibrated, self.costs.seconds(1))
+        elif drafter.tuned is not None:
+            cost = Cost(drafter.tuned.draw_cost)
+        elif trial is not None and trial.draw_cost is not None:
+            cost = Cost(trial.draw_cost)
+        elif drafter.read_bytes is not None:
+            read = self._cost_by_size(drafter.read_bytes)
+            is_block = drafter.longest > 0  # which reads the weights once
+            draw, start = (0.0, read) if is_block else (read, 0.0)
+            cost = Cost(draw, start, source=CostSource.SIZE)
+        return replace(cost, longest=longest) if cost else None
 
     def _cost_by_size(self, read_bytes: int) -> float:
         """Cost of a pass that reads so many bytes from memory, in plain steps."""
@@ -181,83 +191,39 @@ class Knowledge:
                 return read_bytes / memory.bytes_per_second / self.costs.seconds(1)
         return read_bytes / max(info.bytes_read_per_token, 1)
 
-    def _measured_cost(self, candidate: Candidate, trial: TrialResult | None) -> "_Cost | None":
-        """Cost of drafting by calibration, else by tuning, else by the last attempt."""
-        calibrated, plain = self._calibrated_cost(candidate), self.costs.seconds(1)
-        if calibrated is not None:
-            source = CostSource.MEASURED if calibrated.is_steady else CostSource.BUSY
-            return _Cost(source, calibrated.draw_seconds / plain, calibrated.begin_seconds / plain)
-        if candidate.tuned is not None:
-            return _Cost(CostSource.MEASURED, candidate.tuned.draw_cost)
-        if trial is None or trial.draw_cost is None:
-            return None
-        return _Cost(CostSource.MEASURED, trial.draw_cost)
-
-    def _calibrated_cost(self, candidate: Candidate) -> DraftCost | None:
+    def _calibrated_cost(self, drafter: DrafterInfo) -> DraftCost | None:
         """Saved calibration of a drafter model, run as a session with this target would."""
-        runner = self._runner(candidate)
-        if candidate.path is None or runner is None:
+        runner, known = self._runner(drafter), self.calibrations.known_drafter
+        if drafter.path is None or runner is None:
             return None
         try:
-            return self.calibrations.known_drafter(
-                candidate.path, runner, candidate.variant, candidate.longest
-            )
+            return known(drafter.path, runner, drafter.variant, drafter.longest)
         except OSError:
             return None
 
-    def _runner(self, candidate: Candidate) -> Runner | None:
-        """Engine, device and threads that would run a candidate; None if none can."""
-        if candidate.path is None:
+    def _runner(self, drafter: DrafterInfo) -> Runner | None:
+        if drafter.path is None:
             return None
-        if candidate.kind is Kind.TRAINED:  # in memory, with a cache of the usual type
+        if drafter.kind is Kind.TRAINED:  # in memory, with a cache of the usual type
             return replace(Runner.of(self.model.info), streamed_tenths=0, cache_type=None)
-        if candidate.variant:  # derived from the target's loaded weights
+        if drafter.variant:  # derived from the target's loaded weights
             return Runner.of(self.model.info)
         try:
-            return drafter_runner(
-                candidate.path, self.target.backend, self.threads, self.gpu_layers
-            )
+            return drafter_runner(drafter.path, self.target.backend, self.threads, self.gpu_layers)
         except ModelError:
             return None
 
-    def _remembered(self, candidate: Candidate) -> "_Remembered":
-        """Acceptance with this target at all temperatures."""
-        key = self._memory_key(candidate)
-        if key is None:
-            return _Remembered()
-        known = self.memory.recall(key)
-        judged = judged_of(known, is_free=candidate.is_free)[1]
-        return _Remembered(share_of(known, is_free=candidate.is_free), judged, known.is_trial)
-
-    def _memory_key(self, candidate: Candidate) -> str | None:
-        """Key of a candidate in the acceptance memory; None if its file does not exist yet."""
-        if candidate.needs_no_model:
-            return candidate.name
-        if candidate.path is None:
-            return None
+    def _remembered(self, drafter: DrafterInfo) -> Acceptance:
+        """Acceptance with this target; empty if the drafter's file does not exist yet."""
+        if drafter.needs_no_model:
+            return self.memory.recall(drafter.name)
+        if drafter.path is None:
+            return Acceptance()
         try:
-            own = fingerprint(candidate.path, candidate.variant)
+            key = fingerprint(drafter.path, drafter.variant)
         except OSError:
-            return None
-        return candidate.composition.of(own) if candidate.composition else own
-
-
-@dataclass(frozen=True, slots=True)
-class _Cost:
-    """Cost of a drafted token, and of a draft whatever its length, in plain steps."""
-
-    source: CostSource
-    draw: float
-    start: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Remembered:
-    """Share of judged tokens that were accepted, None if there are none; is_trial: as in Pair."""
-
-    share: float | None = None
-    judged: float = 0.0
-    is_trial: bool = False
+            return Acceptance()
+        return self.memory.recall(drafter.composition.of(key) if drafter.composition else key)
 
 
 def share_of(known: Acceptance, *, is_free: bool = False) -> float | None:
@@ -267,7 +233,6 @@ def share_of(known: Acceptance, *, is_free: bool = False) -> float | None:
 
 
 def judged_of(known: Acceptance, *, is_free: bool = False) -> tuple[float, float]:
-    """Accepted and judged tokens at all temperatures."""
     kinds = "" if is_free else f":{ANY_POSITION}"
     counts = [
         count
@@ -277,33 +242,24 @@ def judged_of(known: Acceptance, *, is_free: bool = False) -> tuple[float, float
     return sum(count[0] for count in counts), sum(count[1] for count in counts)
 
 
-def unmeasured(candidate: Candidate, planned: MemoryPlan | None) -> Pair:
-    """A candidate for a target without measurements."""
-    is_installed = candidate.needs_no_model or candidate.path is not None
-    if candidate.is_compatible is False:
-        return Pair(candidate, is_installed)
-    return Pair(candidate, is_installed, *_memory(candidate, planned))
-
-
-def _memory(candidate: Candidate, planned: MemoryPlan | None) -> tuple[int | None, Fit | None]:
-    """Memory of a candidate with the context it would get, and whether it fits."""
-    if candidate.needs_no_model:
-        return N_BYTES if candidate.kind is Kind.NGRAM else 0, Fit.FITS
-    if candidate.facts is None:
-        return None, None
-    n_ctx = planned.n_ctx if planned else DEFAULT_CONTEXT
-    wanted = bill(candidate.facts, _context(candidate.facts, n_ctx)).total
+def with_memory(drafter: DrafterInfo, planned: MemoryPlan | None) -> DrafterInfo:
+    """A drafter with its memory in the context it would get, and whether it fits."""
+    facts, n_ctx = drafter.facts, planned.n_ctx if planned else DEFAULT_CONTEXT
+    if drafter.needs_no_model and drafter.is_compatible is not False:
+        size = N_BYTES if drafter.kind is Kind.NGRAM else 0
+        return replace(drafter, memory_bytes=size, fit=Fit.FITS)
+    if facts is None or drafter.is_compatible is False:
+        return drafter
+    size = bill(facts, min(n_ctx, facts.context_limit or n_ctx)).total
+    drafter = replace(drafter, memory_bytes=size)
     if planned is None or planned.room is None:
-        return wanted, None
-    if candidate.kind is Kind.TRAINED:  # its context is as large as the target's
-        return wanted, fit(wanted, planned.room)
-    try:
-        n_ctx, reductions = drafter_context(candidate.name, candidate.facts, n_ctx, planned.room)
-    except DraftUnavailableError:
-        return wanted, Fit.TOO_BIG
-    size = bill(candidate.facts, n_ctx).total
-    return size, Fit.TIGHT if reductions else fit(size, planned.room)
-
-
-def _context(facts: ModelFacts, n_ctx: int) -> int:
-    return min(n_ctx, facts.context_limit or n_ctx)
+        return drafter
+    if drafter.kind is not Kind.TRAINED:  # whose context is as large as the target's
+        try:
+            n_ctx, reductions = drafter_context(drafter.name, facts, n_ctx, planned.room)
+        except DraftUnavailableError:
+            return replace(drafter, fit=Fit.TOO_BIG)
+        size = bill(facts, n_ctx).total
+        if reductions:
+            return replace(drafter, memory_bytes=size, fit=Fit.TIGHT)
+    return replace(drafter, memory_bytes=size, fit=fit(size, planned.room))

@@ -67,7 +67,6 @@ class TuningResult:
 
     @property
     def best(self) -> Ranked:
-        """The recipe with the highest predicted speedup."""
         return self.ranking[0]
 
     @property
@@ -161,7 +160,6 @@ class Tuning:
         return f"; best so far {self.best_so_far}" if self.best_so_far else ""
 
     def _measured(self, recipe: Recipe, agreement: Agreement, files: CandidateFiles) -> Tried | str:
-        """Measurement of a recipe, or the reason why it yields no drafter."""
         try:
             self._hold_beside(None)
             self._require_memory(recipe)
@@ -247,7 +245,6 @@ class Tuning:
 
 
 def _prompts() -> list[str]:
-    """The shortest of the built-in prompts, of different kinds."""
     shortest: dict[str, str] = {}
     for prompt in sorted(built_in_prompts(), key=lambda prompt: len(prompt.text)):
         shortest.setdefault(prompt.kind, prompt.text)
@@ -255,7 +252,6 @@ def _prompts() -> list[str]:
 
 
 def _words(result: Tried | str) -> str:
-    """The measurement in words, or the reason why there is none."""
     if isinstance(result, str):
         return result
     share = f"{100 * result.acceptance:.0f} % accepted"

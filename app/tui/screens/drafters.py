@@ -13,7 +13,7 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 
 from app.drafting.choose import drafter_words
-from app.drafting.choose.drafter_info import Candidate, Kind, Pair, Ranking
+from app.drafting.choose.drafter_info import DrafterInfo, Kind, Ranking
 from app.drafting.drafter_node import LOOKUP, NGRAM, RETRIEVAL
 from app.engine.engine import Engine
 from app.printable import one_line
@@ -66,12 +66,12 @@ class DrafterColumns:
 
         return Row(None, render)
 
-    def row(self, pair: Pair) -> Row:
+    def row(self, pair: DrafterInfo) -> Row:
         """The row of a drafter."""
-        return Row(pair.drafter.name, lambda width, focused: self._line(pair, width, focused))
+        return Row(pair.name, lambda width, focused: self._line(pair, width, focused))
 
-    def _line(self, pair: Pair, width: int, is_focused: bool) -> Content:
-        name = pair.drafter.name
+    def _line(self, pair: DrafterInfo, width: int, is_focused: bool) -> Content:
+        name = pair.name
         lead = self._lead(name, is_focused, "■", kind_of(name.partition("(")[0]).hue)
         named = self._name(name, width, is_focused)
         if is_narrow(width + 2):
@@ -106,7 +106,7 @@ class DrafterColumns:
         return Content.assemble(text.truncate(room - 1, ellipsis=True), " "), room
 
 
-def _share(pair: Pair, cells: int) -> Content:
+def _share(pair: DrafterInfo, cells: int) -> Content:
     share = pair.acceptance or 0.0
     return Content(f"{bar(share, cells)}  {100 * share:.0f} %")
 
@@ -118,7 +118,7 @@ _COMBINED = "\0combined"
 
 _FREE = (LOOKUP, NGRAM, RETRIEVAL)
 _FREE_PAIRS = tuple(
-    Pair(Candidate(name, kind, is_compatible=True, why=""), is_installed=True)
+    DrafterInfo(name, kind, is_compatible=True, why="")
     for name, kind in zip(_FREE, (Kind.LOOKUP, Kind.NGRAM, Kind.RETRIEVAL), strict=True)
 )
 """The drafters of every model, shown before one is loaded."""
@@ -209,8 +209,8 @@ class DraftersScreen(ModalScreen[DrafterChoice | None]):
         self._show()
 
     @property
-    def _pairs(self) -> tuple[Pair, ...]:
-        return self._ranking.pairs if self._ranking else _FREE_PAIRS
+    def _pairs(self) -> tuple[DrafterInfo, ...]:
+        return self._ranking.drafters if self._ranking else _FREE_PAIRS
 
     def _show(self) -> None:
         self._rows.show(self._all_rows())
@@ -222,11 +222,11 @@ class DraftersScreen(ModalScreen[DrafterChoice | None]):
         self._explain()
 
     def _all_rows(self) -> list[Row]:
-        usable = [pair for pair in self._pairs if pair.drafter.is_compatible is not False]
-        others = [pair for pair in self._pairs if pair.drafter.is_compatible is False]
-        by_name = {pair.drafter.name: pair for pair in usable}
-        costly = [pair for pair in usable if pair.drafter.name not in _FREE]
-        combined = [pair for pair in costly if "(" in pair.drafter.name]
+        usable = [pair for pair in self._pairs if pair.is_compatible is not False]
+        others = [pair for pair in self._pairs if pair.is_compatible is False]
+        by_name = {pair.name: pair for pair in usable}
+        costly = [pair for pair in usable if pair.name not in _FREE]
+        combined = [pair for pair in costly if "(" in pair.name]
         simple = [pair for pair in costly if pair not in combined]
         draft = self._store.draft
         named = frozenset({draft, *(name.strip() for name in draft.split(","))})
@@ -279,7 +279,7 @@ class DraftersScreen(ModalScreen[DrafterChoice | None]):
     def _pays_off(self, is_small: bool) -> str:
         if self._fault:
             return one_line(self._fault)
-        free = next((pair for pair in self._pairs if pair.drafter.name == LOOKUP), None)
+        free = next((pair for pair in self._pairs if pair.name == LOOKUP), None)
         is_rough = self._ranking is not None and self._ranking.spread > 0.0
         least = free.break_even if free else None
         return drafter_words.break_even_words(least, is_rough=is_rough, is_narrow=is_small)
@@ -290,9 +290,9 @@ class DraftersScreen(ModalScreen[DrafterChoice | None]):
             return ""
         if name == _COMBINED:
             return "Several of these together: Enter shows them."
-        pair = next((pair for pair in self._pairs if pair.drafter.name == name), None)
-        if pair is not None and pair.drafter.is_compatible is False:
-            return one_line(f"{name} cannot draft: {pair.drafter.why}")
+        pair = next((pair for pair in self._pairs if pair.name == name), None)
+        if pair is not None and pair.is_compatible is False:
+            return one_line(f"{name} cannot draft: {pair.why}")
         return one_line(drafter_words.explanation(name, pair, is_narrow=is_small))
 
     @on(OptionList.OptionSelected)
@@ -312,19 +312,15 @@ class DraftersScreen(ModalScreen[DrafterChoice | None]):
             self.dismiss(DrafterChoice(name, races=True))
 
     def _can_draft(self, name: str) -> bool:
-        return all(
-            pair.drafter.is_compatible is not False
-            for pair in self._pairs
-            if pair.drafter.name == name
-        )
+        return all(pair.is_compatible is not False for pair in self._pairs if pair.name == name)
 
 
 def _in_order(ranking: Ranking, before: Ranking | None) -> Ranking:
     """A ranking in the order in which its drafters stand already: rows do not jump."""
     if before is None:
         return ranking
-    place = {pair.drafter.name: index for index, pair in enumerate(before.pairs)}
-    pairs = sorted(ranking.pairs, key=lambda pair: place.get(pair.drafter.name, len(place)))
+    place = {pair.name: index for index, pair in enumerate(before.drafters)}
+    pairs = sorted(ranking.drafters, key=lambda pair: place.get(pair.name, len(place)))
     return Ranking(
         ranking.target, ranking.is_installed, ranking.plain_seconds, tuple(pairs), ranking.spread
     )
@@ -336,11 +332,11 @@ def _more(words: str, short: str, width: int, is_focused: bool) -> Content:
     return Content.styled(f" {CURSOR if is_focused else ' '}   {text}", style)
 
 
-def _why_not(pair: Pair) -> Row:
-    text = one_line(f"{pair.drafter.name}  {pair.drafter.why}")
+def _why_not(pair: DrafterInfo) -> Row:
+    text = one_line(f"{pair.name}  {pair.why}")
 
     def render(width: int, is_focused: bool) -> Content:
         line = Content.styled(f" {CURSOR if is_focused else ' '}   {text}", "dim")
         return line.truncate(width, ellipsis=True)
 
-    return Row(pair.drafter.name, render)
+    return Row(pair.name, render)

@@ -76,7 +76,6 @@ def bare_bench() -> Bench:
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "bench",
     [
@@ -102,7 +101,6 @@ def test_the_page_is_whole_and_loads_nothing(bench: Bench) -> None:
     assert not re.search(r'="-?(nan|inf)', html)
 
 
-@pytest.mark.slow
 def test_a_hostile_name_stays_text() -> None:
     reader = Reader(page(hostile_bench()))
     assert "img" not in reader.tags
@@ -110,7 +108,6 @@ def test_a_hostile_name_stays_text() -> None:
     assert "49" not in reader.words
 
 
-@pytest.mark.slow
 def test_every_speedup_of_the_summary_is_in_the_page() -> None:
     bench = synthetic_bench()
     text = Reader(page(bench)).text
@@ -121,7 +118,6 @@ def test_every_speedup_of_the_summary_is_in_the_page() -> None:
             assert told in text
 
 
-@pytest.mark.slow
 def test_the_headline_is_auto_at_both_temperatures() -> None:
     html = page(synthetic_bench())
     cards = re.findall(r'class="big">([^<]*)<', html)
@@ -131,7 +127,6 @@ def test_the_headline_is_auto_at_both_temperatures() -> None:
     assert "Measured against plain decoding (off), in the same run." in text
 
 
-@pytest.mark.slow
 def test_every_chart_is_described_and_has_its_numbers() -> None:
     html = page(synthetic_bench())
     assert len(re.findall(r'role="img" aria-label="[^"]{30,}"', html)) == 6
@@ -139,7 +134,6 @@ def test_every_chart_is_described_and_has_its_numbers() -> None:
     assert (tags.count("svg"), tags.count("table"), tags.count("figcaption")) == (6, 6, 6)
 
 
-@pytest.mark.slow
 def test_missing_figures_are_said_to_be() -> None:
     text = Reader(page(bare_bench())).text
     assert "memory bandwidth was not measured" in text
@@ -147,7 +141,6 @@ def test_missing_figures_are_said_to_be() -> None:
     assert "Notes" not in text
 
 
-@pytest.mark.slow
 def test_the_histogram_of_accepted_lengths_is_drawn_and_told() -> None:
     """Counts of its own; llama-cpp-python tells none."""
     bench = synthetic_bench(("off", "auto", "llama-cpp-python lookup"))
@@ -165,7 +158,6 @@ def test_the_histogram_of_accepted_lengths_is_drawn_and_told() -> None:
     assert "Steps of auto by shape: line 75 %, tree 25 %." in text
 
 
-@pytest.mark.slow
 def test_identical_replies_are_counted_by_method() -> None:
     bench = synthetic_bench(("off", "auto", "llama-cpp-python lookup"))
     runs = tuple(
@@ -179,7 +171,6 @@ def test_identical_replies_are_counted_by_method() -> None:
     assert "identical" not in page(replace(bench, runs=none))
 
 
-@pytest.mark.slow
 def test_rounding_is_blamed_only_for_replies_of_ours() -> None:
     bench = synthetic_bench(("off", "auto"))
     runs = tuple(replace(run, same_tokens=False) for run in bench.runs)
@@ -187,7 +178,6 @@ def test_rounding_is_blamed_only_for_replies_of_ours() -> None:
     assert "auto 0 of 18; a pass over several tokens rounds differently" in text
 
 
-@pytest.mark.slow
 def test_one_round_is_reported_at_the_top_and_has_no_whiskers() -> None:
     bench = synthetic_bench()
     runs = tuple(run for run in bench.runs if run.round == 0)
@@ -197,10 +187,74 @@ def test_one_round_is_reported_at_the_top_and_has_no_whiskers() -> None:
     assert "whiskers span" in Reader(page(bench)).text
 
 
-@pytest.mark.slow
 def test_a_missing_kind_leaves_a_dash() -> None:
     bench = synthetic_bench(("off", "auto"))
     runs = tuple(run for run in bench.runs if (run.method, run.kind) != ("auto", "maths"))
     html = page(replace(bench, runs=runs))
     assert re.findall(r'class="big">([^<]*)<', html) == ["-", "-"]
-    assert "-" in re.findall(r"<text [^>]*>([^<]*)</text>", html)
+    assert "-" in texts(html)
+
+
+def chart(html: str, heading: str) -> str:
+    """The SVG below a heading."""
+    return html.partition(f"<h3>{heading}</h3>")[2].partition("</svg>")[0]
+
+
+def texts(svg: str) -> list[str]:
+    return re.findall(r"<text [^>]*>([^<]*)</text>", svg)
+
+
+def widths(svg: str) -> list[float]:
+    return [float(width) for width in re.findall(r'<rect [^>]*width="(\S+)"', svg)]
+
+
+def test_bars_are_as_long_as_their_figures_and_labelled() -> None:
+    bench = synthetic_bench(("off", "lookup", "auto"))
+    svg = chart(page(bench), "Temperature 0")
+    speedups = [
+        bench.speedup(method, kind, 0.0) for kind in bench.kinds for method in ("lookup", "auto")
+    ]
+    means = [bench.mean_speedup(method, 0.0) for method in ("lookup", "auto")]
+    values = [*(one.median for one in speedups if one), *(mean or 0.0 for mean in means)]
+    assert widths(svg) == pytest.approx(
+        [value * widths(svg)[0] / values[0] for value in values], abs=0.2
+    )
+    assert {*bench.kinds, "lookup", "auto", *(f"{value:.2f}" for value in values)} <= set(
+        texts(svg)
+    )
+    assert svg.count('class="reference"') == len(bench.kinds) + 1
+    assert svg.count('class="range"') == len(speedups)
+
+
+def test_a_method_looks_alike_in_every_chart_and_no_other_does() -> None:
+    methods = ("off", *(f"method {number}" for number in range(8)))
+    html = page(synthetic_bench(methods))
+    bars, line = chart(html, "Temperature 0"), chart(html, "Acceptance by position")
+    colours = re.findall(r"fill: var\((--c\d)\)", bars)[:8]
+    lines = re.findall(r'stroke: var\((--c\d)\)">\s*<polyline stroke-dasharray="([^"]+)"', line)
+    assert [colour for colour, _ in lines] == colours
+    assert len(set(lines)) == len(methods) - 1
+
+
+def test_every_position_has_a_point_and_every_chosen_length_a_circle() -> None:
+    bench = synthetic_bench(("off", "auto"))
+    html = page(bench)
+    (points,) = re.findall(r'points="([^"]*)"', chart(html, "Acceptance by position"))
+    assert len(points.split()) == len(bench.acceptance_by_position("auto"))
+    chosen = [count for count in bench.lengths("auto") if count]
+    areas = [float(r) ** 2 for r in re.findall(r' r="(\S+)"', chart(html, "Cost of a pass"))]
+    assert areas == pytest.approx([areas[0] * count / chosen[0] for count in chosen], abs=2)
+
+
+@pytest.mark.parametrize("name", ["$x$", "<b>&amp;", "\N{CJK UNIFIED IDEOGRAPH-65E5}\n", "\udc80"])
+def test_any_name_is_drawn_as_text(name: str) -> None:
+    html = page(synthetic_bench(("off", name)))
+    assert "<b>" not in html
+    assert len(texts(chart(html, "Temperature 0"))) == 3 * 7 + 1
+
+
+def test_long_names_keep_both_ends() -> None:
+    name = "smollm2-135m-instruct-q4_0-requantized-x"
+    short = next(text for text in texts(page(synthetic_bench(("off", name)))) if "…" in text)
+    assert name.startswith(short.partition("…")[0])
+    assert name.endswith(short.partition("…")[2])

@@ -130,3 +130,17 @@ def test_a_method_that_drafted_nothing_is_named() -> None:
     assert "drafted nothing at temperature 0.8, so the" in text
     assert "difference from plain is noise: self" in text
     assert "drafted nothing" not in table(bench)
+
+
+def test_neither_one_round_nor_a_method_that_drafted_nothing_is_called_slower() -> None:
+    """A bench stopped early said "slower than plain in every round", then that it was noise."""
+    bench = synthetic_bench()
+    first = tuple(run for run in bench.runs if run.round == 0)
+    assert "!" not in table(replace(bench, runs=first, rounds=1))
+    idle = tuple(
+        replace(run, drafted=0, accepted=0) if run.method in ("self", "lookup") else run
+        for run in bench.runs
+    )
+    bench = replace(bench, runs=idle, temperatures=(0.0,))
+    assert row(table(bench), "self")[0] == "0.61"
+    assert LEGEND in table(bench), "llama-cpp-python tells no steps, and may have drafted"

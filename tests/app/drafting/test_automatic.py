@@ -114,7 +114,7 @@ def started(target: Model, paths: Paths) -> Drafting:
 
 
 def names(target: Model, paths: Paths, costs: CostModel = FLAT) -> list[str]:
-    return [one.drafter.name for one in promising(knowledge(target, paths, costs), paths, PLANNED)]
+    return [one.name for one in promising(knowledge(target, paths, costs), paths, PLANNED)]
 
 
 def test_models_here_are_ranked_by_what_they_take_until_they_are_known(
@@ -220,8 +220,8 @@ def test_what_does_not_pay_makes_room_for_the_next_and_is_not_loaded_again(
     for _ in range(2):
         started(target, paths)
         assert sorted(tried) == sorted([SELF, "small", "middle"])
-    pairs = rank(SessionOptions(str(target.info.path), threads=1), paths, lambda _: None).pairs
-    known = {pair.drafter.name: pair for pair in pairs}
+    pairs = rank(SessionOptions(str(target.info.path), threads=1), paths, lambda _: None).drafters
+    known = {pair.name: pair for pair in pairs}
     for name in ("small", "middle"):
         assert known[name].acceptance == 0.0
         assert known[name].is_trial
@@ -258,8 +258,8 @@ def test_what_failed_is_not_tried_again_until_what_runs_it_changes(
         started(target, paths)
     assert sorted(loads) == ["middle", SELF, "small"]
 
-    pairs = rank(SessionOptions(str(target.info.path), threads=1), paths, lambda _: None).pairs
-    (small,) = [pair.drafter for pair in pairs if pair.drafter.name == "small"]
+    pairs = rank(SessionOptions(str(target.info.path), threads=1), paths, lambda _: None).drafters
+    (small,) = [pair for pair in pairs if pair.name == "small"]
     assert small.is_compatible is False
     assert "it was made so" in small.why
 
@@ -289,7 +289,7 @@ def test_another_vocabulary_is_read_once(
     opened: list[str] = []
     read = automatic.compared
 
-    def compared(one: automatic.Candidate, *others: object) -> automatic.Candidate:
+    def compared(one: automatic.DrafterInfo, *others: object) -> automatic.DrafterInfo:
         opened.append(one.name)
         return read(one, *others)  # pyright: ignore
 
@@ -308,7 +308,7 @@ def test_what_would_have_to_be_downloaded_is_left_out(paths: Paths, models: Path
         known = knowledge(model, paths)
         listed = [one for one in unopened(known.target, paths, None) if one.path is None]
         assert "1b" in [one.name for one in listed]
-        found = [one.drafter for one in promising(known, paths, PLANNED)]
+        found = list(promising(known, paths, PLANNED))
     assert found
     assert all(one.path or one.recipe for one in found)
     assert not {one.name for one in found} & {one.name for one in listed}
@@ -335,9 +335,9 @@ def test_a_copy_of_few_bits_is_not_offered_but_made_where_it_is_asked_for(
         with closing(build(draft_spec.parse("self:q4_0", paths), environment)) as drafting:
             assert not any("expected to pay" in note for note in drafting.notes)
     shutil.rmtree(paths.data / "acceptance", ignore_errors=True)
-    pairs = rank(SessionOptions(str(path), threads=1), paths, lambda _: None).pairs
-    (mine,) = [pair for pair in pairs if pair.drafter.name == SELF]
+    pairs = rank(SessionOptions(str(path), threads=1), paths, lambda _: None).drafters
+    (mine,) = [pair for pair in pairs if pair.name == SELF]
     assert "no copy of few is expected to pay" in "; ".join(facts_in_words(mine))
-    assert not [pair for pair in pairs if pair.drafter.kind is Kind.COMPOSED]
+    assert not [pair for pair in pairs if pair.kind is Kind.COMPOSED]
     may_pay = [pair for pair in pairs if pair.break_even not in (None, math.inf)]
     assert pairs.index(mine) > max(map(pairs.index, may_pay))

@@ -113,7 +113,7 @@ def test_fewer_bits_than_there_are_must_be_asked_for(target: Model, context: Con
 def test_auto_takes_it_until_it_is_known_not_to_pay(target: Model, paths: Paths):
     (found,) = promising(knowledge(target, paths), paths, PLANNED)
     recipe = prospect(target.info).recipe
-    assert found.drafter.recipe == recipe
+    assert found.recipe == recipe
     no_room = MemoryPlan(256, 256, 0)
     assert list(promising(knowledge(target, paths), paths, no_room)) == []
     memory = AcceptanceMemory(target.info.path, paths)

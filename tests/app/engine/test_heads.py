@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.drafting.choose.drafter_info import Candidate, CostSource, Kind
+from app.drafting.choose.drafter_info import CostSource, DrafterInfo, Kind
 from app.engine.reply import new_reply
 from app.engine.session import Session
 from app.engine.session_drafters import Drafting
@@ -100,8 +100,8 @@ def test_auto_leaves_out_a_head_that_was_wrong_in_its_trial(
     monkeypatch.setattr("app.drafting.choose.automatic.own", _no_self_drafter)
     with closing(opened(pair("eagle3")[0], "auto")) as session:
         assert "eagle3" not in session.drafting.names
-        (head,) = [one for one in list_for(session).pairs if one.drafter.name == "eagle3"]
-        assert head.drafter.is_compatible
+        (head,) = [one for one in list_for(session).drafters if one.name == "eagle3"]
+        assert head.is_compatible
         assert (head.is_trial, head.cost_source) == (True, CostSource.MEASURED)
         assert head.acceptance is not None
         assert head.acceptance < 0.2
@@ -212,8 +212,8 @@ def test_a_head_for_which_memory_is_short_is_left_out(
         assert "memory is short" in session.drafting.missing
 
 
-def _no_self_drafter(*_: object) -> Candidate:
-    return Candidate("self", Kind.SELF, False, "left out here")
+def _no_self_drafter(*_: object) -> DrafterInfo:
+    return DrafterInfo("self", Kind.SELF, False, "left out here")
 
 
 def _too_big(name: str, facts: Any, n_ctx: int, _room: int | None) -> tuple[int, list[str]]:

@@ -88,7 +88,7 @@ def test_auto_finds_what_lies_beside_a_model(folder_pair: FolderPair) -> None:
     with closing(open_session(options, Paths.of_this_user(), lambda _: None)) as session:
         names = [one.member.name for one in session.drafting.handles if one.model]
         assert names == ["mtp"]
-        (found,) = [one for one in list_for(session).pairs if one.drafter.name == "mtp"]
+        (found,) = [one for one in list_for(session).drafters if one.name == "mtp"]
     assert found.drafter.is_compatible
     assert found.drafter.why.startswith("next-token layers beside the model")
 

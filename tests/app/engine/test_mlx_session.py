@@ -147,7 +147,7 @@ def test_drafters_for_a_folder_are_ranked(small_mlx: SmallMlx, home: Path) -> No
     paths = Paths.of_this_user()
     shutil.copytree(small_mlx("plain", num_hidden_layers=1), paths.models / "small-mlx")
     found = rank(SessionOptions(str(small_mlx("plain")), threads=1), paths, lambda text: None)
-    by_name = {one.drafter.name: one.drafter for one in found.pairs}
+    by_name = {one.name: one for one in found.drafters}
     assert by_name["lookup"].is_compatible
     assert by_name["small-mlx"].why == "the same tokens as the model"
 
@@ -263,7 +263,7 @@ def test_whoever_lists_drafters_runs_no_pass(
     """It is done on another thread than the engine's, which alone may run the model."""
     options = SessionOptions(str(small_mlx("plain")), draft="lookup")
     with closing(open_session(options, Paths.of_this_user(), lambda _: None)) as session:
-        listed = {pair.drafter.name: pair.drafter for pair in list_for(session).pairs}
+        listed = {pair.name: pair for pair in list_for(session).drafters}
         assert listed["lookahead"].is_compatible
     passes: list[str] = []
 
@@ -275,7 +275,7 @@ def test_whoever_lists_drafters_runs_no_pass(
     with closing(open_session(undrafted, Paths.of_this_user(), lambda _: None)) as session:
         with monkeypatch.context() as patch, ThreadPoolExecutor(1) as another:
             patch.setattr(mlx_context, "tree_refusal", refused)
-            listed = another.submit(list_for, session).result().pairs
+            listed = another.submit(list_for, session).result().drafters
         assert not passes
-        assert next(pair for pair in listed if pair.drafter.name == "lookup").break_even
+        assert next(pair for pair in listed if pair.name == "lookup").break_even
         assert session.context.tree_refusal == ""

@@ -67,7 +67,7 @@ def test_a_ranking_tells_what_a_block_was_measured_to_cost(pair: Pair) -> None:
     options = SessionOptions(str(model), draft="dflash", threads=1, ctx=256)
     with closing(open_session(options, Paths.of_this_user(), lambda _: None)) as session:
         session.drafting.remember()
-        (found,) = [one for one in list_for(session).pairs if one.drafter.name == "dflash"]
+        (found,) = [one for one in list_for(session).drafters if one.name == "dflash"]
     assert found.cost_source is CostSource.MEASURED
     assert found.draw_cost == pytest.approx(0.0002 / 15 / 0.02)
     assert found.start_cost == pytest.approx((0.0002 - 0.0002 / 15) / 0.02)

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 
-from app.drafting.choose.drafter_info import CostSource, Kind, Pair
+from app.drafting.choose.drafter_info import CostSource, DrafterInfo, Kind
 from app.engine.session_opening import open_session
 from app.engine.session_ranking import rank, rank_for
 from app.loading.session_options import SessionOptions
@@ -45,19 +45,19 @@ def folder() -> Path:
     return folder
 
 
-def once_opened(options: SessionOptions) -> Sequence[Pair]:
+def once_opened(options: SessionOptions) -> Sequence[DrafterInfo]:
     """Drafters of a model, as the app shows them once its drafter was measured."""
     session = open_session(options, Paths.of_this_user(), lambda _: None)
     with closing(session):
-        return rank_for(session).pairs
+        return rank_for(session).drafters
 
 
-def ranked(options: SessionOptions) -> Sequence[Pair]:
-    return rank(options, Paths.of_this_user(), lambda _: None).pairs
+def ranked(options: SessionOptions) -> Sequence[DrafterInfo]:
+    return rank(options, Paths.of_this_user(), lambda _: None).drafters
 
 
-def cost_of(drafter: Path, pairs: Sequence[Pair]) -> tuple[CostSource | None, float]:
-    (pair,) = [one for one in pairs if one.drafter.path == drafter]
+def cost_of(drafter: Path, pairs: Sequence[DrafterInfo]) -> tuple[CostSource | None, float]:
+    (pair,) = [one for one in pairs if one.path == drafter]
     assert pair.draw_cost is not None
     return pair.cost_source, pair.draw_cost
 
@@ -89,8 +89,8 @@ def test_a_vocabulary_is_the_same_through_both_engines(
     make_folder(large, tmp_path / "large")
     for target, drafter in ((large, for_mlx), (tmp_path / "large", file)):
         pairs = ranked(SessionOptions(str(target), threads=1))
-        (pair,) = [one for one in pairs if one.drafter.path == drafter]
-        assert pair.drafter.kind is Kind.SAME_VOCABULARY
+        (pair,) = [one for one in pairs if one.path == drafter]
+        assert pair.kind is Kind.SAME_VOCABULARY
 
 
 def test_what_one_engine_takes_is_not_taken_for_another(

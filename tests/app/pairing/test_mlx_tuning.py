@@ -168,7 +168,7 @@ def test_auto_believes_what_tuning_measured(target: Model, paths: Paths) -> None
         kept = {"schema": 1, "key": key, "recipe": "skip=1", "acceptance": acceptance}
         file.write_text(json.dumps(kept | {"draw_cost": 0.3}))
         found = list(promising(knowledge(target, paths), paths, PLANNED))
-        assert [one.drafter.name for one in found] == ["self"] * wanted
+        assert [one.name for one in found] == ["self"] * wanted
 
 
 def test_a_model_that_cannot_be_drafted_for_is_refused(

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from app.drafting.choose import pair_knowledge as displaced_weights
-from app.drafting.choose.drafter_info import CostSource, Kind, Pair, Ranking
+from app.drafting.choose.drafter_info import CostSource, DrafterInfo, Kind, Ranking
 from app.drafting.choose.drafter_words import facts_in_words
 from app.engine.reply import new_reply
 from app.engine.session_opening import open_session
@@ -85,16 +85,16 @@ def ranked(name: str, told: list[str] | None = None) -> Ranking:
     return rank(SessionOptions(model=name, threads=1), Paths.of_this_user(), notify)
 
 
-def by_name(found: Ranking) -> dict[str, Pair]:
-    pairs = {pair.drafter.name: pair for pair in found.pairs}
-    assert len(pairs) == len(found.pairs)
+def by_name(found: Ranking) -> dict[str, DrafterInfo]:
+    pairs = {pair.name: pair for pair in found.drafters}
+    assert len(pairs) == len(found.drafters)
     return pairs
 
 
 @pytest.mark.usefixtures("models", "costs")
 def test_what_is_installed_is_compared_without_being_run() -> None:
     pairs = by_name(ranked("big"))
-    drafters = {name: pair.drafter for name, pair in pairs.items()}
+    drafters = pairs
     assert drafters["same"].kind is Kind.SAME_VOCABULARY
     assert drafters["same"].shared == 1.0
     for name in ("changed", "other"):
@@ -140,12 +140,10 @@ def test_a_model_that_streams_is_ranked_once_that_is_agreed(
 @pytest.mark.slow
 def test_a_head_beside_the_target_that_does_not_fit_is_named(models: Path) -> None:
     written(models / "head-for-another.gguf", "eagle3", EAGLE3_KEYS, EAGLE3)
-    (head,) = [pair for pair in ranked("big").pairs if pair.drafter.kind is Kind.TRAINED]
-    assert head.drafter.name == "head-for-another.gguf"
-    assert head.drafter.is_compatible is False
-    assert head.drafter.why.startswith(
-        "EAGLE-3 head beside the model: it reads hidden states of 64"
-    )
+    (head,) = [pair for pair in ranked("big").drafters if pair.kind is Kind.TRAINED]
+    assert head.name == "head-for-another.gguf"
+    assert head.is_compatible is False
+    assert head.why.startswith("EAGLE-3 head beside the model: it reads hidden states of 64")
 
 
 @pytest.mark.usefixtures("models", "costs")
@@ -162,8 +160,8 @@ def test_costs_are_measured_or_expected_from_size_and_never_both() -> None:
     assert same.break_even is not None
     assert pairs["lookup"].break_even is not None
     assert 0.0 < pairs["lookup"].break_even < same.break_even < 1.0
-    assert {pair.acceptance for pair in found.pairs} == {None}
-    assert {pair.speedup for pair in found.pairs} == {None}
+    assert {pair.acceptance for pair in found.drafters} == {None}
+    assert {pair.speedup for pair in found.drafters} == {None}
     missing = pairs["124m"]
     assert (missing.is_installed, missing.break_even) == (False, math.inf)
 
@@ -173,7 +171,7 @@ def test_what_guesses_or_is_made_of_others_is_listed_with_what_was_measured(mode
     pairs = by_name(ranked("big"))
     jacobi, lookahead = pairs["jacobi"], pairs["lookahead"]
     for pair in (jacobi, lookahead):
-        assert pair.drafter.kind is Kind.GUESSES
+        assert pair.kind is Kind.GUESSES
         assert (pair.memory_bytes, pair.draw_cost, pair.speedup) == (0, 0.0, None)
         assert pair.is_installed
     assert jacobi.break_even is not None
@@ -214,7 +212,7 @@ def test_a_model_without_branches_has_no_lookahead(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("app.learned.calibrations.calibrate", calibrate)
     pairs = by_name(ranked("big"))
     for name in ("lookahead", "tree(self)"):
-        one = pairs[name].drafter
+        one = pairs[name]
         assert (one.is_compatible, one.why) == (False, "big runs no branches")
 
 
@@ -265,13 +263,13 @@ def test_a_target_that_is_not_here_has_no_measured_figure(
     found = ranked("llama3-8b")
     pairs = by_name(found)
     assert (found.target, found.is_installed, found.plain_seconds) == ("llama3.1-8b", False, None)
-    for pair in found.pairs:
+    for pair in found.drafters:
         figures = (pair.draw_cost, pair.acceptance, pair.speedup, pair.break_even)
         assert figures == (None, None, None, None)
-    assert pairs["1b"].drafter.kind is Kind.SAME_VOCABULARY
-    assert pairs["124m"].drafter.kind is Kind.ACROSS_VOCABULARIES
+    assert pairs["1b"].kind is Kind.SAME_VOCABULARY
+    assert pairs["124m"].kind is Kind.ACROSS_VOCABULARIES
     assert pairs["1b"].fit is Fit.FITS
-    assert pairs["demo"].drafter.is_compatible is None
+    assert pairs["demo"].is_compatible is None
     assert pairs["demo"].is_installed
     assert local_hub.asked == []
 
@@ -282,8 +280,8 @@ def test_what_does_not_fit_beside_the_target_comes_after_what_does(
 ) -> None:
     size = (models / "big.gguf").stat().st_size
     monkeypatch.setattr("app.engine.session_ranking.free_memory", lambda *_: 40_000_000)
-    found = [pair for pair in ranked("big").pairs if pair.drafter.is_compatible]
-    assert found[-1].drafter.name == "124m"
+    found = [pair for pair in ranked("big").drafters if pair.is_compatible]
+    assert found[-1].name == "124m"
     assert found[-1].fit is Fit.TOO_BIG
     monkeypatch.setattr("app.engine.session_ranking.free_memory", lambda *_: size)
     with pytest.raises(OutOfMemoryError, match="big"):
@@ -335,8 +333,8 @@ def test_a_drafter_that_a_busy_machine_measured_is_told_as_such(
 @pytest.mark.usefixtures("models")
 def test_nothing_drafts_for_a_model_with_a_running_state() -> None:
     found = ranked("mamba")
-    assert all(pair.drafter.is_compatible is False for pair in found.pairs)
-    assert all("running state" in pair.drafter.why for pair in found.pairs)
+    assert all(pair.is_compatible is False for pair in found.drafters)
+    assert all("running state" in pair.why for pair in found.drafters)
 
 
 def test_an_unknown_target() -> None:

@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from app.drafting.choose.candidates import trained
-from app.drafting.choose.drafter_info import Candidate, Target
+from app.drafting.choose.drafter_info import DrafterInfo, Target
 from app.paths import Paths
 from backends.base import Model
 from backends.engines.backend_selection import Form
@@ -18,7 +18,7 @@ from models.reference import Reference, on_hub
 from tests.fixtures.tiny.pairs import Pair
 
 
-def by_name(target: Target) -> dict[str, Candidate]:
+def by_name(target: Target) -> dict[str, DrafterInfo]:
     return {each.name: each for each in trained(target, Paths.of_this_user())}
 
 

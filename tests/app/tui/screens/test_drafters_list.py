@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 from textual.pilot import Pilot
 
-from app.drafting.choose.drafter_info import Candidate, Kind, Pair, Ranking
+from app.drafting.choose.drafter_info import DrafterInfo, Kind, Ranking
 from app.engine.engine import Engine
 from app.tui.screens.drafters import DrafterChoice, DraftersScreen
 from backends.base import ModelError
@@ -22,10 +23,11 @@ SIZES = [(120, 36), (80, 24), (40, 20)]
 
 def pair(
     name: str, kind: Kind, *, installed: bool = True, fits: bool | None = True, **facts: object
-) -> Pair:
+) -> DrafterInfo:
     size = facts.pop("size", None)
-    candidate = Candidate(name, kind, fits, "a reason", read_bytes=size)  # type: ignore[arg-type]
-    return replace(Pair(candidate, installed), **facts)  # type: ignore[arg-type]
+    path = Path(name) if installed else None
+    known = DrafterInfo(name, kind, fits, "a reason", path, read_bytes=size)  # type: ignore[arg-type]
+    return replace(known, **facts)  # type: ignore[arg-type]
 
 
 INF = float("inf")
@@ -89,9 +91,9 @@ async def test_rows_stay_in_place_while_figures_fill_in() -> None:
         await choosing.press("down", "down", "down", "down")
         assert "▸ ■ self" in choosing.text
         before = names(choosing.text)
-        ranked = [replace(each, draw_cost=0.8, speedup=0.9) if each.drafter.kind is Kind.SELF
+        ranked = [replace(each, draw_cost=0.8, speedup=0.9) if each.kind is Kind.SELF
                   else each for each in PAIRS]  # fmt: skip
-        choosing.measured.set_result(replace(LISTED, pairs=tuple(reversed(ranked))))
+        choosing.measured.set_result(replace(LISTED, drafters=tuple(reversed(ranked))))
         for _ in range(200):
             if "measuring…" not in choosing.text:
                 break
@@ -132,7 +134,7 @@ async def test_a_long_name_and_its_explanation_are_shown_in_full() -> None:
     app = SmallApp()
     async with app.run_test(size=(40, 20)) as pilot:
         cascade = pair("cascade(lookup,self)", Kind.COMPOSED)
-        choosing = await opened(pilot, app, replace(LISTED, pairs=(*PAIRS, cascade)))
+        choosing = await opened(pilot, app, replace(LISTED, drafters=(*PAIRS, cascade)))
         await choosing.press(*["down"] * 6)
         assert "Several of these together" in choosing.text
         await choosing.press("enter")
@@ -179,7 +181,7 @@ async def test_too_few_judged_tokens_are_no_figure() -> None:
     big = replace(PAIRS[3], fit=Fit.TOO_BIG)
     app = SmallApp()
     async with app.run_test(size=(80, 24)) as pilot:
-        choosing = await opened(pilot, app, replace(LISTED, pairs=(few, big)))
+        choosing = await opened(pilot, app, replace(LISTED, drafters=(few, big)))
         assert "84 %" not in choosing.text
         assert "not enough data" in choosing.text
         assert "too big beside the model" in choosing.text
@@ -187,9 +189,9 @@ async def test_too_few_judged_tokens_are_no_figure() -> None:
 
 @pytest.mark.parametrize("size", [(10, 3), (200, 60)])
 async def test_odd_names_in_odd_terminals(size: tuple[int, int]) -> None:
-    odd = replace(PAIRS[3], drafter=replace(PAIRS[3].drafter, name="\x1b[2J[red]猫" * 9))
+    odd = replace(PAIRS[3], name="\x1b[2J[red]猫" * 9)
     app = SmallApp()
     async with app.run_test(size=size) as pilot:
-        choosing = await opened(pilot, app, replace(LISTED, pairs=(*PAIRS, odd)))
+        choosing = await opened(pilot, app, replace(LISTED, drafters=(*PAIRS, odd)))
         assert "\x1b" not in choosing.text
         await choosing.press("end", "up", "enter")
