@@ -232,6 +232,7 @@ def test_nothing_single_or_contiguous_is_better(
                     assert best.speedup >= speedup(run.acceptance, run.draw_cost) - 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("drafting_pays")
 def test_the_command_prints_what_was_tried(
     target: Model, specchat: Callable[..., CompletedProcess[str]]
@@ -248,7 +249,7 @@ def test_the_command_prints_what_was_tried(
     assert "predicted speedup" in shown
     assert "skip=0 " in shown
     paired = specchat("--backend", "mlx", "models", "pair", path).stdout
-    assert "as tuning found" in paired
+    assert "as tuning found" in " ".join(paired.split()), "wrapped anywhere, as figures differ"
 
 
 def test_it_says_so_where_no_recipe_pays() -> None:
