@@ -89,8 +89,8 @@ def test_auto_finds_what_lies_beside_a_model(folder_pair: FolderPair) -> None:
         names = [one.member.name for one in session.drafting.handles if one.model]
         assert names == ["mtp"]
         (found,) = [one for one in list_for(session).drafters if one.name == "mtp"]
-    assert found.drafter.is_compatible
-    assert found.drafter.why.startswith("next-token layers beside the model")
+    assert found.is_compatible
+    assert found.why.startswith("next-token layers beside the model")
 
 
 def test_info_and_list_tell_heads_from_models(specchat: Specchat, folder_pair: FolderPair) -> None:
