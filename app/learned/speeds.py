@@ -214,7 +214,7 @@ class PlainReplies:
 
         The upper quartile of the replies, as noise comes in bursts. With it, and a reply's own
         noise where that is larger, 96 % of 1,440 speedups were right within their error, on two
-        processors that other programs used too (scripts/measure_speedup_error.py).
+        processors that other programs used too.
         """
         noises = [reply.noise for reply in self.replies]
         return _UNKNOWN if len(noises) < _FEW else statistics.quantiles(noises, n=4)[-1]

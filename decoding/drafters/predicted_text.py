@@ -17,8 +17,8 @@ _CLASSES = (
 )  # fmt: skip
 """Least number of matching tokens before a token, and its prior acceptance, corrected by counts.
 
-In edited source files 0.26, 0.70, 0.84, 0.95, 0.97, 0.98, 0.98, 0.98, 0.99 and 0.995 are right
-(scripts.prediction.measure_matches); the priors are lower, as predictions may be worse than these.
+In edited source files 0.26, 0.70, 0.84, 0.95, 0.97, 0.98, 0.98, 0.98, 0.99 and 0.995 are right; the
+priors are lower, as predictions may be worse than these.
 """
 
 _START, _START_PRIOR = len(_CLASSES), 0.5

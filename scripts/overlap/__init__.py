@@ -1,1 +1,0 @@
-"""Measurements of drafting while the target verifies."""
