@@ -296,7 +296,7 @@ def bill(facts: ModelFacts, n_ctx: int, drafter: MemoryBill | None = None) -> Me
     With weights it was 0.990 to 1.020 of what a process took, without 0.949 to 1.092: models of
     width 1,024 with 32,000 tokens in half floats, dense, with an EAGLE-3 head, a DFlash head, an
     assistant, and with copies of a running state and a next-token layer; 2,048 tokens read
-    (scripts.heads.measure_memory; llama-cpp-python 0.3.36, processor only, Linux). Not in it are
+    (scripts.measure_memory; llama-cpp-python 0.3.36, processor only, Linux). Not in it are
     notes that llama.cpp takes of each line of a tree: 12 MB for 64 lines after 4,096 tokens.
     """
     tokens = facts.most_tokens

@@ -8,12 +8,37 @@ than its size. What does otherwise is kept in --keep, named by its kind, seed an
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from scripts.fuzzing.campaign import Found, Summary, readings
-from scripts.fuzzing.kinds import KINDS
-from scripts.fuzzing.worker import damaged_file
+from scripts.fuzzing.campaign import Found, Kind, Summary, damaged_file, readings
+from scripts.fuzzing.model_files import (
+    Engine,
+    Gguf,
+    HeadFolders,
+    Heads,
+    MlxConfig,
+    RecentModels,
+    Safetensors,
+)
+from scripts.fuzzing.stored_files import (
+    CatalogueKind,
+    ChatDatabaseKind,
+    IndexKind,
+    JsonKind,
+    NgramKind,
+    SavedStateKind,
+    SettingsKind,
+    TemplateKind,
+)
+
+_KINDS: tuple[Callable[[], Kind], ...] = (
+    Gguf, Safetensors, MlxConfig, Engine, RecentModels, Heads, HeadFolders,
+    SettingsKind, CatalogueKind, JsonKind, NgramKind, SavedStateKind, IndexKind, ChatDatabaseKind,
+    TemplateKind,
+)  # fmt: skip
+KINDS: dict[str, Callable[[], Kind]] = {make().name: make for make in _KINDS}
 
 
 def main() -> None:

@@ -34,11 +34,20 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from scripts.campaigns import forked_program
-from scripts.campaigns.forked_program import OverdueError, Program
-from scripts.campaigns.home_check import faults_of, half_written
-from scripts.campaigns.screen import SYNCHRONISES, Screen
-from scripts.campaigns.seen_answers import QUESTION, Seen, add, faults, note
+from scripts.campaigns import observed as forked_program
+from scripts.campaigns.observed import (
+    QUESTION,
+    SYNCHRONISES,
+    OverdueError,
+    Program,
+    Screen,
+    Seen,
+    add,
+    faults,
+    faults_of,
+    half_written,
+    note,
+)
 
 READY = "Ask anything"
 WHOLE = "cut at "

@@ -1,11 +1,18 @@
 """Fuzzes model files: the readers of their headers, and loading with an engine."""
 
 import json
+import os
 import struct
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from random import Random
+from tempfile import TemporaryDirectory
+from threading import Thread
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +23,8 @@ from app.paths import Paths
 from backends.base import ModelError, SpecchatError
 from backends.engines.backend_selection import LLAMACPP, MLX
 from backends.files.gguf_header import read_header, read_per_token, require_distinct_tokens
-from backends.files.mlx_folder import read_mlx_folder
+from backends.files.head_folders.head_folder import checked_head_folder, drafter_in_folder
+from backends.files.mlx_folder import MlxFolder, read_mlx_folder
 from backends.files.mlx_gguf import reason_against
 from backends.files.safetensors_header import stored_tensors
 from backends.hardware.host import available_memory
@@ -26,11 +34,13 @@ from decoding.generation import Limits, generate
 from decoding.sampling.settings import SamplingSettings
 from models.metadata.identity import fingerprint
 from models.metadata.memory_bill import facts_of
-from scripts.fuzzing import gguf_damage
-from scripts.fuzzing.damage import damaged
-from scripts.fuzzing.json_damage import changed
-from scripts.fuzzing.kind import READ
-from scripts.fuzzing.small_gguf import small_models
+from scripts.fuzzing import gguf as gguf_damage
+from scripts.fuzzing.campaign import READ
+from scripts.fuzzing.damage import changed, damaged
+from scripts.fuzzing.gguf import small_models
+from tests.fixtures.tiny.kinds import HEADS, MODELS, WRITERS
+from tests.fixtures.tiny.tiny_file import WIDTH
+from tests.fixtures.tiny.twins import twin
 
 REFUSED_BY_CHECK = "refused by a check"
 REFUSED_BY_ENGINE = "refused by the engine"
@@ -236,3 +246,161 @@ def _safetensors(shapes: dict[str, tuple[int, ...]]) -> bytes:
         data += values
     head = json.dumps(header).encode()
     return struct.pack("<Q", len(head)) + head + data
+
+
+_ROOT = Path(__file__).parents[2]
+_SECONDS = 8.0
+"""Less than a campaign waits for a file."""
+
+
+class HeadChild:
+    """Runs tests/fixtures/tiny/head_run.py."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+        self._lines: SimpleQueue[str] = SimpleQueue()
+
+    def drafted(self, target: Path, head: Path) -> list[int] | str | None:
+        """Tokens that a head drafts, or why the engine refused; None if the child ended or hung."""
+        process = self._process = self._process or self._started()
+        assert process.stdin is not None
+        try:
+            process.stdin.write(json.dumps([str(target), str(head)]) + "\n")
+            process.stdin.flush()
+            line = self._lines.get(timeout=_SECONDS)
+        except (OSError, Empty):
+            line = ""
+        if not line:
+            self.close()
+            return None
+        answer: Any = json.loads(line)
+        return answer
+
+    def _started(self) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.fixtures.tiny.head_run"],
+            cwd=_ROOT,
+            env=os.environ | {"GGML_NO_BACKTRACE": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        lines = self._lines = SimpleQueue[str]()
+
+        def receive() -> None:
+            assert process.stdout is not None
+            for line in process.stdout:
+                lines.put(line)
+            lines.put("")
+
+        Thread(target=receive, daemon=True).start()
+        return process
+
+    def close(self) -> None:
+        """Kill the child."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+_TARGETS = {
+    "eagle3": "llama",
+    "dflash": "qwen3",
+    "gemma4-assistant": "gemma4",
+    "qwen35": "qwen35",
+    "nemotron_h_moe": "nemotron_h_moe",
+}
+"""Models by architecture of a head."""
+
+
+class RecentModels(Engine):
+    """Models of 2026, loaded as by the app."""
+
+    name = "recent-models"
+
+    def samples(self, folder: Path) -> Sequence[bytes]:
+        return [write(folder / f"{kind}.gguf").read_bytes() for kind, write in MODELS.items()]
+
+
+class Heads(Gguf):
+    """Heads beside sound models: checks, then a draft in a child process."""
+
+    name = "heads"
+
+    def samples(self, folder: Path) -> Sequence[bytes]:
+        self._folder = TemporaryDirectory()  # the models are read as long as this worker lives
+        self._child = HeadChild()
+        for kind in _TARGETS.values():
+            WRITERS[kind](self._target(kind))
+        return [WRITERS[kind](folder / f"{kind}.gguf").read_bytes() for kind in HEADS]
+
+    def _target(self, kind: str) -> Path:
+        return Path(self._folder.name, f"{kind}.gguf")
+
+    def read(self, path: Path) -> str:
+        from backends.llamacpp.head_checks import checked_head
+
+        try:
+            target = self._target(_TARGETS.get(read_header(path).architecture, "llama"))
+            checked_head(path, target)
+            require_distinct_tokens(path)
+        except ModelError:
+            return REFUSED_BY_CHECK
+        found = self._child.drafted(target, path)
+        if found is None:
+            return STOPPED
+        return REFUSED_BY_ENGINE if isinstance(found, str) else ANSWERED
+
+
+_KINDS = ("eagle3", "eagle3-borrowing", "dflash", "dflash2", "dspark")
+_LENGTH = struct.Struct("<Q")
+_TARGET = MlxFolder(
+    {"model_type": "llama", "hidden_size": WIDTH, "num_hidden_layers": 6, "vocab_size": 354}, 0
+)
+
+
+class HeadFolders:
+    """Folders with EAGLE-3, DFlash, DSpark and DFlash2 heads: settings and weights in one file."""
+
+    name = "head-folders"
+    file_name = "folder"
+
+    def samples(self, folder: Path) -> Sequence[bytes]:
+        samples: list[bytes] = []
+        for kind in _KINDS:
+            head = twin(WRITERS[kind](folder / f"{kind}.gguf"), folder / kind)
+            settings = (head / "config.json").read_bytes()
+            weights = (head / "model.safetensors").read_bytes()
+            samples.append(_LENGTH.pack(len(settings)) + settings + weights)
+        return samples
+
+    def damage(self, good: bytes, random: Random) -> bytes:
+        settings, weights = _parts(good)
+        if random.randrange(2):
+            settings = json.dumps(changed(json.loads(settings), random)).encode()
+        elif random.randrange(2):
+            (size,) = _LENGTH.unpack_from(weights)
+            header = json.dumps(changed(json.loads(weights[8 : 8 + size]), random)).encode()
+            weights = _LENGTH.pack(len(header)) + header + weights[8 + size :]
+        else:
+            weights = damaged(weights, random)
+        return _LENGTH.pack(len(settings)) + settings + weights
+
+    def read(self, path: Path) -> str:
+        """What is described without a fault has to pass the check too, but for its tokens."""
+        settings, weights = _parts(path.read_bytes())
+        (path.parent / "config.json").write_bytes(settings)
+        (path.parent / "model.safetensors").write_bytes(weights)
+        found = drafter_in_folder(path.parent)
+        if found is None:
+            raise ModelError("it brings nothing that drafts")
+        checked_head_folder(path.parent, _TARGET)
+        assert not found.fault, "what has a fault is refused"
+        return READ
+
+
+def _parts(data: bytes) -> tuple[bytes, bytes]:
+    (size,) = _LENGTH.unpack_from(data)
+    return data[8 : 8 + size], data[8 + size :]

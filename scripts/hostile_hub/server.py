@@ -215,3 +215,20 @@ def _talk(hub: HostileHub, accepted: socket.socket, is_storage: bool) -> None:
         path = unquote(urlsplit(target).path)
         hub.serve(Wire(hub, connection, method, path, headers, is_storage))
         connection.shutdown(socket.SHUT_WR)
+
+
+Lie = Callable[[HostileHub], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """A hostile behaviour, and the outcome that a download must have."""
+
+    name: str
+    lie: Lie
+    says: str | None
+    """A pattern of the error's text; None where the right file has to come all the same."""
+    is_slow: bool = False
+    """Whether it is about time, so that the client has little patience."""
+    most_bytes: int = 1 << 20
+    """What the client may receive at most."""

@@ -15,16 +15,14 @@ import huggingface_hub
 
 from backends.base import SpecchatError
 from models.hub import DownloadJob, DownloadRequest, HubSettings
-from scripts.hostile_hub.cache_modes import cache_modes
-from scripts.hostile_hub.file_modes import file_modes
-from scripts.hostile_hub.listing_modes import listing_modes
-from scripts.hostile_hub.mode import Mode
+from scripts.hostile_hub.modes import cache_modes, file_modes, listing_modes
 from scripts.hostile_hub.server import (
     COMMIT,
     CONTENT,
     FILE,
     REPOSITORY,
     HostileHub,
+    Mode,
     digest,
     serving,
 )

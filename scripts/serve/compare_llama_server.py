@@ -27,8 +27,13 @@ from pathlib import Path
 
 from app.builtin_prompts import BuiltInPrompt, built_in_prompts
 from app.paths import HOME_VARIABLE
-from scripts.serve.running_server import SPECCHAT, free_port, running_server
-from scripts.serve.streamed_reply import StreamedReply, streamed_reply
+from scripts.serve.running_server import (
+    SPECCHAT,
+    StreamedReply,
+    free_port,
+    running_server,
+    streamed_reply,
+)
 
 _CONTEXT = 2048
 _OURS, _THEIRS = "specchat", "llama-server"

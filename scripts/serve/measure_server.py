@@ -24,8 +24,7 @@ from app.paths import HOME_VARIABLE, Paths
 from backends.chat.message import Message
 from decoding.sampling.settings import SamplingSettings
 from models.stores.available_models import demo_path
-from scripts.serve.running_server import free_port, running_server
-from scripts.serve.streamed_reply import StreamedReply, streamed_reply
+from scripts.serve.running_server import StreamedReply, free_port, running_server, streamed_reply
 
 _CONTEXT = 2048
 _WARM_UP, _WARM_UP_TOKENS = "Write a line about the sea.", 16

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from threading import Thread
 
 from app.cli.entry import main as specchat
-from scripts.campaigns.held import Held
+from scripts.campaigns.soak import Held
 
 
 def main() -> None:

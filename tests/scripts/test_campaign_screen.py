@@ -1,6 +1,6 @@
 """The screen of the campaigns shows what a terminal would, whole pictures alone."""
 
-from scripts.campaigns.screen import PICTURE_END, Screen
+from scripts.campaigns.observed import PICTURE_END, Screen
 
 
 def shown(*written: bytes) -> list[str]:

@@ -10,7 +10,7 @@ pytest.importorskip("pty", reason="POSIX terminals")
 # In a process of its own: this one has threads, with which it must not be forked.
 SHOW_SIZE = """
 import os
-from scripts.campaigns import forked_program as forked
+from scripts.campaigns import observed as forked
 
 program = forked.start(lambda: print(*os.get_terminal_size(0)), ["size"], {})
 program.wait()

@@ -4,10 +4,8 @@ from random import Random
 import pytest
 
 from scripts.fuzzing import campaign
-from scripts.fuzzing.campaign import Summary, readings
+from scripts.fuzzing.campaign import READ, REFUSED, Summary, damaged_file, readings
 from scripts.fuzzing.damage import MUTATIONS, Mutation, damaged
-from scripts.fuzzing.kind import READ, REFUSED
-from scripts.fuzzing.worker import damaged_file
 from tests.fixtures.faulty_kind import FaultyKind
 
 _FAULTS = {"raise": "exception", "exit": "crash", "hang": "hang"}

@@ -2,9 +2,8 @@
 
 import pytest
 
-from scripts.fuzzing.campaign import Summary, readings
-from scripts.fuzzing.heads.folder_kind import HeadFolders
-from scripts.fuzzing.kind import READ, REFUSED
+from scripts.fuzzing.campaign import READ, REFUSED, Summary, readings
+from scripts.fuzzing.model_files import HeadFolders
 
 SEED = 61
 

@@ -6,16 +6,16 @@ import pytest
 
 pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
 
-from scripts.fuzzing.campaign import Summary, readings
-from scripts.fuzzing.heads.head_kinds import Heads, RecentModels
-from scripts.fuzzing.kind import READ, REFUSED, Kind
+from scripts.fuzzing.campaign import READ, REFUSED, Kind, Summary, readings
 from scripts.fuzzing.model_files import (
     ANSWERED,
     REFUSED_BY_CHECK,
     REFUSED_BY_ENGINE,
     Engine,
     Gguf,
+    Heads,
     MlxConfig,
+    RecentModels,
     Safetensors,
 )
 

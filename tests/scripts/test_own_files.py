@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from backends.base import SpecchatError
-from scripts.fuzzing.kinds import KINDS
-from scripts.fuzzing.worker import damaged_file
+from scripts.campaigns.fuzz_files import KINDS
+from scripts.fuzzing.campaign import damaged_file
 
 _OWN = {
     "settings": 50, "catalogue": 25, "json": 30, "ngram": 25, "saved-state": 50, "index": 50,

@@ -11,8 +11,7 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 from backends import llamacpp
 from backends.base import UsageError
 from backends.llamacpp.requantize import requantize
-from scripts.models.pad_model import agreement, pad, parameters_of, shape_of
-from scripts.models.padded_shape import Shape, target_shape
+from scripts.models.pad_model import Shape, agreement, pad, parameters_of, shape_of, target_shape
 
 POSITIONS = 128
 

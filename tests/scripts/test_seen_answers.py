@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from app.history import History
-from scripts.campaigns.seen_answers import Seen, faults, note
+from scripts.campaigns.observed import Seen, faults, note
 
 
 def noted(*lines: str) -> Seen:

@@ -30,7 +30,7 @@ from backends.llamacpp import library
 from backends.llamacpp.library import Device
 from backends.proof import proof_process
 from backends.proof.proof_process import CrashCheck, ProofProcess
-from scripts.fuzzing.gguf_parts import GgufParts
+from scripts.fuzzing.gguf import GgufParts
 from tests.fixtures.damaged_gguf import good_parts, repeat_token, set_number, written
 from tests.fixtures.tiny.kinds import Tiny
 from tests.fixtures.tiny.pairs import Pair

@@ -12,8 +12,7 @@ from backends import llamacpp
 from backends.base import ModelError
 from backends.files.gguf_header import require_distinct_tokens
 from backends.llamacpp.loading import checked_header
-from scripts.fuzzing.gguf_parts import GgufParts, as_texts, texts
-from scripts.fuzzing.small_gguf import small_models
+from scripts.fuzzing.gguf import GgufParts, as_texts, small_models, texts
 from tests.fixtures.damaged_gguf import good_parts, repeat_token, set_number, written
 from tests.fixtures.damaged_heads import Damage, number
 from tests.fixtures.tiny.kinds import Tiny

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.hostile_hub.mode import Mode
+from scripts.hostile_hub.server import Mode
 from scripts.hostile_hub.trial import MODES, try_mode
 
 

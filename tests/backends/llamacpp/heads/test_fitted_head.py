@@ -22,9 +22,15 @@ from decoding.generation import Limits
 from decoding.sampling.distribution import SamplingSettings
 from scripts.heads import fit_eagle3
 from scripts.heads.eagle3_layer import Weights, forward
-from scripts.heads.head_file import Source, write_head
-from scripts.heads.replies import Reply, prompts, replies
-from scripts.heads.training import drafted_tokens, train
+from scripts.heads.fit_eagle3 import (
+    Reply,
+    Source,
+    drafted_tokens,
+    prompts,
+    replies,
+    train,
+    write_head,
+)
 from tests.fixtures.replied import replied, said
 from tests.fixtures.tiny.eagle3 import TAPS
 from tests.fixtures.tiny.kinds import Tiny

@@ -14,7 +14,7 @@ from backends.llamacpp.context import LlamaContext
 from backends.llamacpp.head_checks import checked_head, predicts
 from backends.llamacpp.heads.head import load_head
 from backends.llamacpp.loading import checked_header
-from scripts.fuzzing.gguf_parts import GgufParts
+from scripts.fuzzing.gguf import GgufParts
 from tests.fixtures.damaged_heads import (
     Damage,
     fewer_tokens,

@@ -62,7 +62,7 @@ def written(kind: str, folder: Path) -> tuple[Path, Path | None]:
 @pytest.mark.parametrize("kind", ["llama", "qwen35", "eagle3", "dflash", "assistant"])
 def test_a_bill_is_within_three_percent(kind: str, tmp_path: Path) -> None:
     model, head = written(kind, tmp_path)
-    command = [sys.executable, "-m", "scripts.heads.measure_memory", str(model)]
+    command = [sys.executable, "-m", "scripts.measure_memory", str(model)]
     command += [str(head)] if head else []
     done = subprocess.run(
         [*command, "--ctx", str(N_CTX)], capture_output=True, check=True, text=True

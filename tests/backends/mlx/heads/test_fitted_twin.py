@@ -15,7 +15,7 @@ from backends.mlx.heads.head import load_head
 from decoding.generation import Limits
 from decoding.sampling.settings import SamplingSettings
 from scripts.heads import fit_eagle3
-from scripts.heads.replies import prompts
+from scripts.heads.fit_eagle3 import prompts
 from tests.fixtures.replied import replied, said
 from tests.fixtures.tiny.beside import read
 from tests.fixtures.tiny.twins import twin

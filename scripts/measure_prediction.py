@@ -1,6 +1,6 @@
 """Measure what a prediction is worth when one line of a file changes.
 
-Run: `python -m scripts.prediction.measure_prediction MODEL [--tokens 300] [--draft lookup]`.
+Run: `python -m scripts.measure_prediction MODEL [--tokens 300] [--draft lookup]`.
 
 A small model does not edit files by itself. So the file after the edit is the model's own greedy
 continuation of the beginning of a file, and the prediction, the file before the edit, is that text
@@ -15,6 +15,7 @@ import os
 import re
 import statistics
 import tempfile
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,9 +27,52 @@ from app.engine.session_opening import open_session
 from app.loading.session_options import SessionOptions
 from app.paths import HOME_VARIABLE, Paths
 from backends.chat.chat_template import Prompt
+from decoding.checks.greedy_check import divergences
 from decoding.sampling.settings import SamplingSettings
-from scripts.prediction.file_beginnings import BEGINNINGS
-from scripts.prediction.same_ids import difference
+
+BEGINNINGS = {
+    "python": (
+        '"""A shop: items, a cart, and what an order costs."""\n\n'
+        "from dataclasses import dataclass, field\n\n\n"
+        "@dataclass\nclass Item:\n    name: str\n    price: float\n\n\n"
+        "@dataclass\nclass Cart:\n    items: list[Item] = field(default_factory=list)\n\n"
+    ),
+    "javascript": (
+        "// A list of tasks that is kept in the browser.\n\n"
+        "class Task {\n  constructor(title, due) {\n    this.title = title;\n"
+        "    this.due = due;\n    this.done = false;\n  }\n}\n\nclass TaskList {\n"
+    ),
+    "html": (
+        "<!DOCTYPE html>\n<html>\n<head>\n  <title>Our garden</title>\n</head>\n<body>\n"
+        "  <h1>What grows in our garden</h1>\n  <p>"
+    ),
+    "settings": (
+        '# Settings of the weather station\n[station]\nname = "north"\ninterval = 60\n\n'
+        '[sensors.temperature]\nunit = "celsius"\nlowest = -40\nhighest = 60\n\n'
+        "[sensors.wind]\n"
+    ),
+    "letter": (
+        "Dear Ms Keller,\n\nThank you for your letter of the third of May about the repair of the "
+        "roof. We have looked at the plans, and"
+    ),
+}
+"""Text by kind of file."""
+
+
+def difference(
+    session: Session, prompt: Sequence[int], plain: Sequence[int], drafted: Sequence[int]
+) -> str:
+    """Where a drafted reply leaves the plain one, with the margin of logits; empty if nowhere.
+
+    A tiny margin is a near-tie: passes over several tokens round differently in long texts.
+    """
+    if list(plain) == list(drafted):
+        return ""
+    with session.context.use() as context:
+        for one in divergences(context, prompt, drafted):
+            return f"other ids from token {one.position} on, by a margin of {one.margin:.4f}"
+    return "other ids, each of which a plain pass gives too"
+
 
 _CONTEXT = 1024
 _GREEDY = SamplingSettings(0.0)

@@ -5,7 +5,7 @@ this repository, and reads the schemas of one draft. A schema is supported if it
 supported one every instance is written as a reply would be, and must be allowed to the end exactly
 if the suite calls it valid.
 
-    python -m scripts.structured_output.count_supported_schemas FOLDER [--draft draft2020-12]
+    python -m scripts.count_supported_schemas FOLDER [--draft draft2020-12]
 """
 
 import argparse

@@ -1,15 +1,339 @@
-"""Damages the metadata of a GGUF file: values, tokens and tensor entries."""
+"""Valid GGUF files of a few kilobytes in six architectures, to be damaged."""
 
+import itertools
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 from typing import TypeVar
 
 import gguf
+import numpy as np
 
 from backends.files.gguf_header import ARRAY, SCALARS, STRING
 from scripts.fuzzing.damage import damaged as with_damaged_bytes
-from scripts.fuzzing.gguf_parts import Entry, GgufParts, TensorEntry, as_text, as_texts, texts
+
+_WIDTH, _HEADS, _KEPT, _HEAD, _WIDE, _LAYERS = 32, 4, 2, 8, 64, 2
+_EXPERTS, _USED = 4, 2
+_TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
+
+Shape = tuple[int, ...]
+Shapes = Iterator[tuple[str, Shape]]
+
+
+def small_models(folder: Path) -> list[Path]:
+    """A file of each architecture; an attention model in two vocabularies and two layouts."""
+    return [
+        _written(folder / "llama.gguf", "llama", _plain),
+        _written(folder / "qwen2.gguf", "qwen2", _with_biases, vocabulary=_byte_pairs),
+        _written(folder / "halves.gguf", "llama", _plain, gguf.GGMLQuantizationType.Q8_0),
+        _written(folder / "experts.gguf", "qwen3moe", _with_experts, vocabulary=_byte_pairs),
+        _written(folder / "windows.gguf", "gemma3", _with_windows),
+        _written(folder / "hybrid.gguf", "lfm2", _hybrid),
+        _written(folder / "recurrent.gguf", "mamba", _recurrent),
+    ]
+
+
+def _written(
+    path: Path,
+    architecture: str,
+    shapes: Callable[[int], Shapes],
+    stored: gguf.GGMLQuantizationType | None = None,
+    vocabulary: "Callable[[gguf.GGUFWriter], int] | None" = None,
+) -> Path:
+    writer = gguf.GGUFWriter(path, architecture)
+    n_vocab = (vocabulary or _sentence_pieces)(writer)
+    writer.add_name(f"small {architecture}")
+    writer.add_chat_template(_TEMPLATE)
+    for key, value in (_COMMON | _KEYS.get(architecture, {})).items():
+        _add(writer, f"{architecture}.{key}", value)
+    random = np.random.default_rng(1)
+    whole = [("token_embd.weight", (n_vocab, _WIDTH)), ("output_norm.weight", (_WIDTH,))]
+    if architecture == "lfm2":
+        whole[1] = ("token_embd_norm.weight", (_WIDTH,))
+    layers = [
+        (f"blk.{layer}.{name}", shape) for layer in range(_LAYERS) for name, shape in shapes(layer)
+    ]
+    for name, shape in (*whole, *layers):
+        values = random.normal(0.0, 0.3, shape).astype(np.float32)
+        if stored is not None and len(shape) == 2:
+            packed = gguf.quants.quantize(values, stored)
+            writer.add_tensor(name, packed, raw_dtype=stored)
+        else:
+            writer.add_tensor(name, -abs(values) if name.endswith("ssm_a") else values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+_COMMON: dict[str, int | float | list[int]] = {
+    "context_length": 256,
+    "embedding_length": _WIDTH,
+    "block_count": _LAYERS,
+    "feed_forward_length": _WIDE,
+    "attention.head_count": _HEADS,
+    "attention.head_count_kv": _KEPT,
+    "attention.layer_norm_rms_epsilon": 1e-5,
+    "rope.freq_base": 10000.0,
+    "rope.dimension_count": _HEAD,
+}
+
+_KEYS: dict[str, dict[str, int | float | list[int]]] = {
+    "qwen3moe": {
+        "expert_count": _EXPERTS,
+        "expert_used_count": _USED,
+        "expert_feed_forward_length": _WIDE,
+        "attention.key_length": _HEAD,
+        "attention.value_length": _HEAD,
+    },
+    "gemma3": {
+        "attention.key_length": _HEAD,
+        "attention.value_length": _HEAD,
+        "attention.sliding_window": 16,
+    },
+    "lfm2": {"shortconv.l_cache": 3, "attention.head_count_kv": [0, _KEPT]},
+    "mamba": {
+        "attention.head_count": 0,
+        "attention.head_count_kv": 0,
+        "feed_forward_length": 0,
+        "ssm.conv_kernel": 4,
+        "ssm.inner_size": _WIDE,
+        "ssm.state_size": 16,
+        "ssm.time_step_rank": 2,
+    },
+}
+
+
+def _add(writer: gguf.GGUFWriter, key: str, value: int | float | Sequence[int]) -> None:
+    if isinstance(value, int):
+        writer.add_uint32(key, value)
+    elif isinstance(value, float):
+        writer.add_float32(key, value)
+    else:
+        writer.add_array(key, value)
+
+
+def _sentence_pieces(writer: gguf.GGUFWriter) -> int:
+    bytes_ = [f"<0x{byte:02X}>" for byte in range(256)]
+    words = ["▁", *map(chr, range(97, 123)), "▁the", "ing"]
+    kinds = [gguf.TokenType.UNKNOWN, *[gguf.TokenType.CONTROL] * 2]
+    kinds += [gguf.TokenType.BYTE] * len(bytes_) + [gguf.TokenType.NORMAL] * len(words)
+    tokens = ["<unk>", "<s>", "</s>", *bytes_, *words]
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(tokens)
+    writer.add_token_scores([-float(index) for index in range(len(tokens))])
+    writer.add_token_types(kinds)
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    return len(tokens)
+
+
+def _byte_pairs(writer: gguf.GGUFWriter) -> int:
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    letters = [*map(chr, shown), *(chr(256 + index) for index in range(256 - len(shown)))]
+    merges = [("Ġ", "t"), ("h", "e"), ("Ġt", "he"), ("i", "n"), ("in", "g")]
+    tokens = ["<|endoftext|>", *letters, *map("".join, merges)]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("qwen2")
+    writer.add_token_list(tokens)
+    writer.add_token_merges([" ".join(pair) for pair in merges])
+    writer.add_token_types([gguf.TokenType.CONTROL, *[gguf.TokenType.NORMAL] * (len(tokens) - 1)])
+    writer.add_eos_token_id(0)
+    return len(tokens)
+
+
+def _attention() -> Shapes:
+    yield "attn_norm.weight", (_WIDTH,)
+    yield "attn_q.weight", (_HEADS * _HEAD, _WIDTH)
+    yield "attn_k.weight", (_KEPT * _HEAD, _WIDTH)
+    yield "attn_v.weight", (_KEPT * _HEAD, _WIDTH)
+    yield "attn_output.weight", (_WIDTH, _HEADS * _HEAD)
+    yield "ffn_norm.weight", (_WIDTH,)
+
+
+def _feed_forward() -> Shapes:
+    yield "ffn_gate.weight", (_WIDE, _WIDTH)
+    yield "ffn_up.weight", (_WIDE, _WIDTH)
+    yield "ffn_down.weight", (_WIDTH, _WIDE)
+
+
+def _head_norms() -> Shapes:
+    yield "attn_q_norm.weight", (_HEAD,)
+    yield "attn_k_norm.weight", (_HEAD,)
+
+
+def _plain(_layer: int) -> Shapes:
+    yield from _attention()
+    yield from _feed_forward()
+
+
+def _with_biases(_layer: int) -> Shapes:
+    yield from _plain(_layer)
+    yield "attn_q.bias", (_HEADS * _HEAD,)
+    yield "attn_k.bias", (_KEPT * _HEAD,)
+    yield "attn_v.bias", (_KEPT * _HEAD,)
+
+
+def _with_experts(_layer: int) -> Shapes:
+    yield from _attention()
+    yield from _head_norms()
+    yield "ffn_gate_inp.weight", (_EXPERTS, _WIDTH)
+    yield "ffn_gate_exps.weight", (_EXPERTS, _WIDE, _WIDTH)
+    yield "ffn_up_exps.weight", (_EXPERTS, _WIDE, _WIDTH)
+    yield "ffn_down_exps.weight", (_EXPERTS, _WIDTH, _WIDE)
+
+
+def _with_windows(_layer: int) -> Shapes:
+    yield from _plain(_layer)
+    yield from _head_norms()
+    yield "post_attention_norm.weight", (_WIDTH,)
+    yield "post_ffw_norm.weight", (_WIDTH,)
+
+
+def _hybrid(layer: int) -> Shapes:
+    if layer:
+        yield from _plain(layer)
+        yield from _head_norms()
+        return
+    yield "attn_norm.weight", (_WIDTH,)
+    yield "ffn_norm.weight", (_WIDTH,)
+    yield from _feed_forward()
+    yield "shortconv.conv.weight", (_WIDTH, 3)
+    yield "shortconv.in_proj.weight", (3 * _WIDTH, _WIDTH)
+    yield "shortconv.out_proj.weight", (_WIDTH, _WIDTH)
+
+
+def _recurrent(_layer: int) -> Shapes:
+    state, rank, kernel = 16, 2, 4
+    yield "attn_norm.weight", (_WIDTH,)
+    yield "ssm_in.weight", (2 * _WIDE, _WIDTH)
+    yield "ssm_conv1d.weight", (_WIDE, kernel)
+    yield "ssm_conv1d.bias", (_WIDE,)
+    yield "ssm_x.weight", (rank + 2 * state, _WIDE)
+    yield "ssm_dt.weight", (_WIDE, rank)
+    yield "ssm_dt.bias", (_WIDE,)
+    yield "ssm_a", (_WIDE, state)
+    yield "ssm_d", (_WIDE,)
+    yield "ssm_out.weight", (_WIDTH, _WIDE)
+
+
+_ALIGNMENT = 32
+
+
+@dataclass(slots=True)
+class Entry:
+    """Key and value; payload: the bytes after the type number."""
+
+    key: bytes
+    kind: int
+    payload: bytes
+
+
+@dataclass(slots=True)
+class TensorEntry:
+    """Entry of a tensor in the header."""
+
+    name: bytes
+    shape: list[int]
+    ggml_type: int
+    offset: int
+
+
+@dataclass(slots=True)
+class GgufParts:
+    """Parts of a file; whole() serializes them without checks."""
+
+    entries: list[Entry] = field(default_factory=list[Entry])
+    tensors: list[TensorEntry] = field(default_factory=list[TensorEntry])
+    data: bytes = b""
+
+    @classmethod
+    def of(cls, good: bytes) -> "GgufParts":
+        """Parse a valid file."""
+        n_tensors, n_entries = struct.unpack_from("<QQ", good, 8)
+        parts, at = cls(), 24
+        for _ in range(n_entries):
+            key, at = _text(good, at)
+            (kind,) = struct.unpack_from("<I", good, at)
+            end = _end(good, at + 4, kind)
+            parts.entries.append(Entry(key, kind, good[at + 4 : end]))
+            at = end
+        for _ in range(n_tensors):
+            name, at = _text(good, at)
+            (rank,) = struct.unpack_from("<I", good, at)
+            shape = list(struct.unpack_from(f"<{rank}Q", good, at + 4))
+            ggml_type, offset = struct.unpack_from("<IQ", good, at + 4 + 8 * rank)
+            parts.tensors.append(TensorEntry(name, shape, ggml_type, offset))
+            at += 16 + 8 * rank
+        parts.data = good[-(-at // _ALIGNMENT) * _ALIGNMENT :]
+        return parts
+
+    def entry(self, key: bytes) -> Entry | None:
+        """Entry whose key has this suffix, None if there is none."""
+        return next((one for one in self.entries if one.key.endswith(key)), None)
+
+    def keep(self, is_kept: Callable[[TensorEntry], bool]) -> None:
+        """Remove tensors with their bytes; the engine accepts no gaps."""
+        ends = sorted({*(one.offset for one in self.tensors), len(self.data)})
+        after = dict(itertools.pairwise(ends))
+        data = b""
+        kept = [one for one in self.tensors if is_kept(one)]
+        for one in kept:
+            bytes_ = self.data[one.offset : after.get(one.offset, one.offset)]
+            one.offset = len(data)
+            data += bytes_ + bytes(-len(bytes_) % _ALIGNMENT)
+        self.tensors, self.data = kept, data
+
+    def whole(self) -> bytes:
+        """Serialize the file."""
+        head = b"GGUF" + struct.pack("<IQQ", 3, len(self.tensors), len(self.entries))
+        for one in self.entries:
+            head += as_text(one.key) + struct.pack("<I", one.kind) + one.payload
+        for tensor in self.tensors:
+            shape = [extent & (1 << 64) - 1 for extent in tensor.shape]
+            head += as_text(tensor.name) + struct.pack(f"<I{len(shape)}Q", len(shape), *shape)
+            head += struct.pack("<IQ", tensor.ggml_type, tensor.offset)
+        return head + bytes(-len(head) % _ALIGNMENT) + self.data
+
+
+def as_text(text: bytes) -> bytes:
+    """Serialize a text."""
+    return struct.pack("<Q", len(text)) + text
+
+
+def texts(payload: bytes) -> list[bytes]:
+    """Parse a list of texts, whose length may be damaged."""
+    found, at = list[bytes](), 12
+    while at + 8 <= len(payload):
+        text, at = _text(payload, at)
+        found.append(text)
+    return found
+
+
+def as_texts(found: list[bytes]) -> bytes:
+    """Serialize a list of texts, without its type number."""
+    return struct.pack("<IQ", STRING, len(found)) + b"".join(map(as_text, found))
+
+
+def _text(data: bytes, at: int) -> tuple[bytes, int]:
+    (size,) = struct.unpack_from("<Q", data, at)
+    return data[at + 8 : at + 8 + size], at + 8 + size
+
+
+def _end(data: bytes, at: int, kind: int) -> int:
+    if kind == STRING:
+        return _text(data, at)[1]
+    if kind != ARRAY:
+        return at + struct.calcsize(SCALARS[kind])
+    inner, count = struct.unpack_from("<IQ", data, at)
+    at += 12
+    for _ in range(count):
+        at = _end(data, at, inner)
+    return at
+
 
 _UINT32, _INT32, _FLOAT32, _BOOL = 4, 5, 6, 7
 _NUMBERS = (

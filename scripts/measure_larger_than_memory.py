@@ -1,6 +1,6 @@
 """Measure what drafting is worth for a model larger than a memory limit, against llama-server.
 
-Run: `python -m scripts.streaming.measure_larger_than_memory MODEL DRAFTER [--limit 900]
+Run: `python -m scripts.measure_larger_than_memory MODEL DRAFTER [--limit 900]
 [--llama-server PROGRAM]`.
 
 The twelve built-in prompts are answered by each way, in a process and a control group of its own
@@ -38,14 +38,8 @@ from app.paths import HOME_VARIABLE, Paths
 from backends.chat.chat_template import Prompt
 from backends.streaming.weight_plan import LockPlan, WeightLayout
 from decoding.sampling.settings import SamplingSettings
+from scripts.memory_group import JOIN, GroupRefusedError, drop_from_cache, memory_group, run_in
 from scripts.prompts import tokenized
-from scripts.streaming.memory_group import (
-    JOIN,
-    GroupRefusedError,
-    drop_from_cache,
-    memory_group,
-    run_in,
-)
 
 _OURS = ("naive", "plain", "drafted", "drafted-0.8", "lookup", "auto")
 _SERVER = "server-"
@@ -95,7 +89,7 @@ def _in_group(way: str, arguments: argparse.Namespace) -> dict[str, Any]:
             figures = _serve(way, arguments, group)
         else:
             found = Path(home) / "figures.json"
-            command = [sys.executable, "-m", "scripts.streaming.measure_larger_than_memory"]
+            command = [sys.executable, "-m", "scripts.measure_larger_than_memory"]
             command += [*sys.argv[1:], "--ways", way, "--here", str(found)]
             command += ["--round", str(arguments.round)]
             os.environ[HOME_VARIABLE] = home

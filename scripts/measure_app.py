@@ -1,6 +1,6 @@
 """How quick the app is: start, Enter, decode rate against `ask`, a long chat, a flood of tokens.
 
-Run on a machine with nothing else to do: python -m scripts.screen.measure_app [ROUNDS [PART ...]]
+Run on a machine with nothing else to do: python -m scripts.measure_app [ROUNDS [PART ...]]
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Run a command under a memory limit, in a control group made for it (Linux).
 
-Run: `python -m scripts.streaming.memory_group LIMIT COMMAND...`. File cache counts towards the
+Run: `python -m scripts.memory_group LIMIT COMMAND...`. File cache counts towards the
 limit, so that a model larger than it has to stream. Making a group needs root, or a delegated
 group of version 2 (`systemd-run --user --scope -p MemoryMax=900M COMMAND` is the same then).
 """
@@ -16,7 +16,7 @@ from typing import Never
 
 from backends.hardware.host import memory_groups
 
-JOIN = (sys.executable, "-m", "scripts.streaming.memory_group")
+JOIN = (sys.executable, "-m", "scripts.memory_group")
 """Command that joins the group named next, and becomes the command after that."""
 
 _SWAP_LIMITS = ("memory.swap.max", "memory.memsw.limit_in_bytes")

@@ -1,6 +1,6 @@
 """Memory that a model and a head take beside their mapped weights, against their bill (Linux).
 
-python -m scripts.heads.measure_memory MODEL [HEAD] [--ctx TOKENS]
+python -m scripts.measure_memory MODEL [HEAD] [--ctx TOKENS]
 
 HEAD: a file, or the model's own for its next-token layers. Both contexts are filled, and the
 largest passes of each are run. Prints a line of JSON with bytes: "taken" is the growth of the

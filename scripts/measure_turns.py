@@ -1,4 +1,4 @@
-"""What taking turns costs conversations: `python -m scripts.prompt_cache.measure_turns MODEL`.
+"""What taking turns costs conversations: `python -m scripts.measure_turns MODEL`.
 
 A long conversation, a short one, then the long one again with one more question: the time to the
 first token of that, where the long one was kept in memory and where it was not, and of copying it.

@@ -1,1 +1,0 @@
-"""Measures what knowing a reply in advance is worth."""

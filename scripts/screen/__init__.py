@@ -1,1 +1,0 @@
-"""What the screen costs: how quick the app is, and its painting."""

@@ -1,1 +1,0 @@
-"""Measures structured output."""
