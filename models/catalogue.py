@@ -35,8 +35,6 @@ _KEYS = ("model", "repository", "file", "published", "mlx", "licence")
 
 
 class DrafterKind(StrEnum):
-    """What a drafter is, and how its tokens map to the target's."""
-
     SAME_VOCABULARY = "same-vocabulary"
     CROSS_VOCABULARY = "cross-vocabulary"
     NEXT_TOKEN_LAYERS = "next-token-layers"
@@ -68,8 +66,6 @@ _KINDS = {
 
 
 class SizeSource(StrEnum):
-    """Source of a file size."""
-
     HUB = "hub"
     """Exact size from the hub."""
     PAGE = "page"
@@ -148,16 +144,13 @@ class Entry:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names of the model."""
         return (self.name, *self.also)
 
     @property
     def default_quantization(self) -> str:
-        """Quantization used if none is named."""
         return self.quantizations[0]
 
     def file(self, quantization: str) -> str:
-        """Name of the file of a quantization in the repository."""
         return self.file_pattern.replace("{quantization}", quantization)
 
     def size(self, quantization: str) -> Size | None:
@@ -181,7 +174,6 @@ def entries() -> tuple[Entry, ...]:
 
 
 def find(name: str) -> Entry | None:
-    """Entry of a name, ignoring case and punctuation."""
     return _by_name().get(simplified(name))
 
 
@@ -191,11 +183,7 @@ def entry_of_file(file_name: str) -> Entry | None:
 
 
 def read_file(path: Path) -> tuple[Entry, ...]:
-    """Read a catalogue from a file.
-
-    Raises:
-        SpecchatError: it is damaged, or cannot be read.
-    """
+    """Read a catalogue from a file."""
     try:
         return read(read_text(path, _MOST_BYTES))
     except (OSError, ValueError) as error:
@@ -222,11 +210,7 @@ def _damaged(why: str) -> SpecchatError:
 
 
 def _checked(entry: Entry) -> Entry:
-    """Check that every value of an entry has the right type.
-
-    Raises:
-        TypeError: one has not.
-    """
+    """Check that every value of an entry has the right type."""
     layers = entry.attention.layers if entry.attention else ()
     numbers = (
         entry.parameters, entry.active, entry.context,
@@ -264,7 +248,6 @@ def drafters(target: Entry | None) -> tuple[CatalogueDrafter, ...]:
 
 
 def drafter(alias: str, target: Entry | None) -> CatalogueDrafter | None:
-    """Drafter of a short name for a target, None if there is none."""
     wanted = alias.lower()
     return next((each for each in drafters(target) if each.alias == wanted), None)
 

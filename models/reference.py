@@ -50,7 +50,6 @@ class HubReference:
 
     @property
     def form(self) -> Form:
-        """Form of its weights, as far as the names tell."""
         is_mlx = self.entry is not None and self.repository == self.entry.mlx
         is_mlx |= self.repository.startswith(_MLX_ORGANISATION)
         return Form.MLX if is_mlx else Form.GGUF
@@ -97,7 +96,6 @@ def resolve(
 
 
 def _downloaded_first(offers: Sequence[HubReference], folder: Path) -> Reference | HubReference:
-    """The first offer that is downloaded, else the first."""
     for offer in offers:
         if downloaded := _downloaded(offer, folder):
             return Reference(offer.name, downloaded)

@@ -90,7 +90,6 @@ def _lost(said: Sequence[Message], text: str, in_parts: Set[str]) -> set[str]:
 
 
 def _system_first(messages: Sequence[Message]) -> list[Message]:
-    """Messages with all system messages as one at the beginning."""
     system = [turn.content for turn in messages if turn.role == "system"]
     others = [turn for turn in messages if turn.role != "system"]
     return [Message("system", "\n\n".join(system)), *others] if system else others

@@ -64,8 +64,6 @@ PLAIN_STOPS = ("\nUser:", "\nSystem:")
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Tokens for the model, with the texts that end its reply."""
-
     tokens: list[int]
     stops: tuple[str, ...] = ()
     note: str = ""
@@ -93,11 +91,9 @@ class PromptFrame:
     _encode: Callable[[str, ControlMarks], list[int]]
 
     def whole(self, content: str) -> list[int]:
-        """Tokens of the prompt with this content."""
         return self._tokens(content, self.after)
 
     def beginning(self, content: str) -> list[int]:
-        """Tokens of the prompt up to the end of this content."""
         return self._tokens(content, "")
 
     def _tokens(self, content: str, after: str) -> list[int]:
@@ -168,7 +164,6 @@ class ChatTemplate:
         return self._plain_prompt(guarded, marks)
 
     def _said(self, messages: Sequence[Message]) -> list[Message]:
-        """Messages of whole characters, with thinking apart from content."""
         whole = [changed_message(message, whole_characters) for message in messages]
         return [self._parted(turn) if turn.role == "assistant" else turn for turn in whole]
 
@@ -186,14 +181,12 @@ class ChatTemplate:
         return (*self._tokenizer.special_texts, *OF_THINKING)
 
     def _plain_prompt(self, guarded: Sequence[Message], marks: ControlMarks) -> Prompt:
-        """Prompt of messages without tools, calls and results."""
         text, note = self._render(guarded)
         stops = PLAIN_STOPS if text is None else ()
         text = plain_form(guarded) if text is None else text
         return Prompt(self._encode(text, marks), stops, note, self._form(text))
 
     def _form(self, text: str, tools: ToolForm | None = None) -> ReplyForm:
-        """The form of the reply to a prompt."""
         is_split = has_channels(text, self._source or "")
         opened = opened_thinking(text)
         is_mark = opened in self._tokenizer.special_texts  # which replies are spelled without
@@ -283,11 +276,7 @@ class ChatTemplate:
         tools: Sequence[Tool] = (),
         support: ToolSupport | None = None,
     ) -> tuple[str | None, str]:
-        """The template's text of a conversation, None if it fails, and a note where it matters.
-
-        Raises:
-            UsageError: it refuses the conversation, or leaves the question out.
-        """
+        """The template's text of a conversation, None if it fails, and a note where it matters."""
         if self._source is None:
             return None, "the model ships no chat template: a plain form is used"
         with self._process.opened(self._source, starts_next=self._starts_next) as render:
@@ -322,7 +311,6 @@ class ChatTemplate:
         support: ToolSupport | None,
         in_parts: Set[str],
     ) -> tuple[dict[str, object], int]:
-        """What the template reads, and how many characters it may write."""
         as_text = support is not None and support.arguments_as_text
         turns = message_variables(messages, arguments_as_text=as_text, in_parts=in_parts)
         variables: dict[str, object] = {
@@ -377,7 +365,6 @@ def with_bos(tokens: list[int], tokenizer: Tokenizer) -> list[int]:
 
 
 def plain_form(messages: Sequence[Message]) -> str:
-    """Text of a conversation for a model without a template."""
     turns = [f"{message.role.capitalize()}: {message.content}" for message in messages]
     return "\n\n".join([*turns, "Assistant:"])
 

@@ -50,7 +50,6 @@ Change = Callable[[str], str]
 
 
 def changed_message(message: Message, change: Change) -> Message:
-    """A message with its content, thinking, calls and answer changed."""
     calls = tuple(
         ToolCall(change(call.id), change(call.name), changed_json(call.arguments, change))
         for call in message.calls
@@ -60,7 +59,6 @@ def changed_message(message: Message, change: Change) -> Message:
 
 
 def changed_tool(tool: Tool, change: Change) -> Tool:
-    """A tool with its name, description and parameters changed."""
     parameters = changed_json(tool.parameters, change)
     return Tool(change(tool.name), change(tool.description), parameters)
 
@@ -76,7 +74,6 @@ def changed_json(text: str, change: Change) -> str:
 
 
 def texts_of(messages: Sequence[Message], tools: Sequence[Tool] = ()) -> list[str]:
-    """Every text in messages and tools."""
     texts: list[str] = []
 
     def seen(text: str) -> str:
@@ -127,7 +124,6 @@ class ControlMarks:
         return marks
 
     def hide(self, content: str) -> str:
-        """Text with a mark in place of each control text."""
         for text in self._special_texts:
             if text in content:
                 content = content.replace(text, f"{self.mark}{len(self.hidden)}{self.mark}")

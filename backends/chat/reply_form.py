@@ -46,7 +46,6 @@ class ReplyForm:
 
     @property
     def call_marks(self) -> tuple[str, ...]:
-        """What opens a call within the text."""
         return _CALL_MARKS.get(self.tools, ()) if self.tools else ()
 
 
@@ -164,7 +163,6 @@ OPENING = "<|start|>assistant"
 
 
 def has_channels(prompt: str, template: str) -> bool:
-    """Whether the reply to a prompt is written in channels."""
     return prompt.endswith(OPENING) and _CHANNEL.decode() in template
 
 
@@ -182,7 +180,6 @@ class ChannelSpeller:
         self._is_thinking = self._is_call = False
 
     def __call__(self, token: int) -> bytes:
-        """The bytes that a token adds."""
         name, piece = self._tokenizer.entry(token), self._tokenizer.piece(token)
         if not self._has_begun and piece.strip() == b"to":
             self._header = b""  # the prompt has begun it

@@ -65,7 +65,6 @@ class TemplateProcess:
             self._waiting = _start()
 
     def close(self) -> None:
-        """End the waiting child."""
         self._is_closed = True
         if self._waiting is not None:
             _end(self._waiting)

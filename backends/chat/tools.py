@@ -40,12 +40,10 @@ def message_variables(
 
 
 def tool_variables(tools: Sequence[Tool]) -> list[dict[str, object]]:
-    """Tools as a template reads them."""
     return [{"type": "function", "function": tool_function(tool)} for tool in tools]
 
 
 def tool_function(tool: Tool) -> dict[str, object]:
-    """A tool with its schema as an object."""
     parameters = as_object(tool.parameters)
     return {
         "name": tool.name,

@@ -151,7 +151,6 @@ class Layers:
 
     @property
     def numbers_per_token(self) -> int:
-        """Count of numbers that they keep of one token."""
         return self.count * (self.kv_heads * (self.key_size + self.value_size) + self.index_size)
 
 
@@ -168,12 +167,10 @@ class Attention:
 
     @property
     def numbers_per_token(self) -> int:
-        """Count of numbers kept of one token."""
         return sum(kind.numbers_per_token for kind in self.layers)
 
     @property
     def state_layers(self) -> int:
-        """Layers with a running state."""
         return sum(kind.count for kind in self.layers if kind.has_state)
 
     def cache_bytes(self, n_ctx: int) -> int:
@@ -245,7 +242,6 @@ def _attention(
 
 
 def _sizes(header: GgufHeader, heads: Sequence[int]) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Numbers of a head's key and value, and of those in layers that see a window."""
     size = header.integer("embedding_length") // heads[0] if heads and heads[0] > 0 else 0
     key = header.integer("attention.key_length", size)
     value = header.integer("attention.value_length", size)

@@ -12,8 +12,6 @@ from backends.files.gguf_header import GgufHeader, Tensor
 
 
 class TrainedKind(StrEnum):
-    """How a file drafts."""
-
     NEXT_TOKEN_LAYERS = "next-token layers"
     ASSISTANT = "assistant"
     EAGLE3 = "EAGLE-3 head"
@@ -111,7 +109,6 @@ _Named = dict[str, Tensor]
 
 
 def _next_token_layers(header: GgufHeader, tensors: _Named) -> TrainedDrafter | None:
-    """Layers at the end of a model, or in a file of their own."""
     count, blocks = header.integer("nextn_predict_layers"), header.integer("block_count")
     if not 0 < count <= blocks <= _MOST_LAYERS:
         return None
@@ -132,7 +129,6 @@ def _next_token_layers(header: GgufHeader, tensors: _Named) -> TrainedDrafter | 
 
 
 def _assistant(header: GgufHeader, tensors: _Named) -> TrainedDrafter:
-    """Layers that read the keys and values of a Gemma 4 model."""
     needed = ("nextn.pre_projection.weight", "nextn.post_projection.weight", "token_embd.weight")
     return TrainedDrafter(
         TrainedKind.ASSISTANT,
@@ -147,7 +143,6 @@ def _assistant(header: GgufHeader, tensors: _Named) -> TrainedDrafter:
 
 
 def _eagle3(header: GgufHeader, tensors: _Named) -> TrainedDrafter:
-    """A layer that reads the inputs of three of the target's layers, for any architecture."""
     inputs = header.integers("target_layers")
     fault = _first_lacking(tensors, ("fc.weight",))
     if len(inputs) != _EAGLE3_INPUTS:

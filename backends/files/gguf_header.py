@@ -28,12 +28,7 @@ the addresses of one that has ended, such as dropping its pages, hits whatever l
 
 @contextmanager
 def briefly_mapped(file: BinaryIO) -> Generator[mmap.mmap]:
-    """Map an open file for reading.
-
-    Raises:
-        OSError: it cannot be mapped.
-        ValueError: it is empty.
-    """
+    """Map an open file for reading."""
     with BRIEFLY_MAPPED, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         yield data
 
@@ -149,7 +144,6 @@ class Cursor:
             self.spelled.add(token[0])
 
     def skip_array(self, depth: int = 0, *, are_tokens: bool = False) -> int:
-        """Skip an array and return its length."""
         kind = int(self.take("<I"))
         size = self.count(MAX_ARRAY, "a list length")
         if kind == ARRAY and depth > 2:
@@ -201,7 +195,6 @@ class Tensor:
 
     @property
     def parameters(self) -> int:
-        """Count of its numbers."""
         count = 1
         for extent in self.shape:
             count *= extent
@@ -223,7 +216,6 @@ class GgufHeader:
 
     @property
     def architecture(self) -> str:
-        """Architecture of the model, such as llama."""
         return str(self.metadata.get("general.architecture", ""))
 
     def integer(self, key: str, default: int = 0) -> int:
@@ -256,7 +248,6 @@ class GgufHeader:
 
     @property
     def n_vocab(self) -> int:
-        """Number of tokens in the vocabulary."""
         return self.array_lengths.get(_TOKENS, 0)
 
     @property
@@ -296,7 +287,6 @@ def read_per_token(header: GgufHeader, tensors: Iterable[Tensor]) -> int:
 
 
 def _layer(name: str) -> int:
-    """Layer of a tensor; -1 for one that belongs to none."""
     match = re.match(r"blk\.(\d{1,6})\.", name)
     return int(match[1]) if match else -1
 
@@ -469,7 +459,6 @@ def tokens_of(path: Path) -> list[bytes]:
 
 
 def _texts(data: mmap.mmap, at: int, count: int) -> Iterator[bytes]:
-    """Texts of a list that lies within the file."""
     unpack = struct.Struct("<Q").unpack_from
     for _ in range(count):
         (size,) = unpack(data, at)

@@ -71,12 +71,10 @@ class MlxFolder:
 
     @property
     def experts(self) -> int:
-        """Number of experts that tokens are routed to, 0 in a model without."""
         return experts_of(self.count)[0]
 
     @property
     def active_experts(self) -> int:
-        """Experts used per token."""
         return experts_of(self.count)[1]
 
     def with_active_experts(self, count: int) -> "MlxFolder":
@@ -101,11 +99,7 @@ class MlxFolder:
 
     @property
     def layer_kinds(self) -> tuple[str, ...]:
-        """Kinds of attention by layer, empty if all are alike.
-
-        Raises:
-            ModelError: they are no list, or there are too many layers.
-        """
+        """Kinds of attention by layer, empty if all are alike."""
         if self.count("num_hidden_layers") > _MAX_LAYERS:
             raise ModelError(f"its {_CONFIG} is damaged", "it has too many layers")
         kinds: object = self.config.get("layer_types") or []
@@ -215,11 +209,7 @@ class LayerCounts:
 
 
 def count_layers(folder: MlxFolder) -> LayerCounts:
-    """How many layers of a model keep what; one layer may keep both.
-
-    Raises:
-        ModelError: its settings are damaged.
-    """
+    """How many layers of a model keep what; one layer may keep both."""
     count = folder.count("num_hidden_layers")
     if folder.config.get("model_type") == "falcon_h1":
         return LayerCounts(count, 0, count)
@@ -240,7 +230,6 @@ def state_bytes(folder: MlxFolder) -> int:
 
 
 def _kinds(folder: MlxFolder, count: int) -> tuple[str, ...]:
-    """What every layer is, by the settings that its architecture reads."""
     if folder.config.get("model_type") in ("mamba2", "rwkv7"):
         return ("mamba",) * count
     if listed := folder.layer_kinds or _listed(folder, "layers_block_type"):
@@ -262,7 +251,6 @@ def _is_named(layer: int, layers: object) -> bool:
 
 
 def _listed(folder: MlxFolder, key: str) -> tuple[str, ...]:
-    """A setting for every layer: a list, or a string of a letter each."""
     value: object = folder.config.get(key) or ()
     if not isinstance(value, str | list):
         return ()
@@ -277,7 +265,6 @@ def _counted(kinds: tuple[str, ...], names: frozenset[str]) -> int:
 
 
 def _numbers(folder: MlxFolder) -> tuple[int, int]:
-    """Numbers of one layer's state: those of the type of the weights, and 32-bit floats."""
     width = folder.count("hidden_size")
     if heads := folder.count("linear_num_value_heads"):
         keys = folder.count("linear_key_head_dim")

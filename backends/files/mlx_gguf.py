@@ -45,7 +45,6 @@ _ATTENTION = "attention."
 
 
 def is_readable(path: Path) -> bool:
-    """Whether MLX runs a file; False also if it is missing or damaged."""
     try:
         return not reason_against(path)
     except ModelError:

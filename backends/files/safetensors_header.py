@@ -69,7 +69,6 @@ def _tensors(header: object, start: int, size: int) -> dict[str, StoredTensor]:
 
 
 def _checked(name: str, entry: object, begin: int, data_bytes: int) -> StoredTensor:
-    """Tensor of an entry, if the entry is consistent."""
     shown = repr(name[:64])
     facts = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
     offsets, shape = facts.get("data_offsets"), facts.get("shape")

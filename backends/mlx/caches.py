@@ -1,5 +1,9 @@
 """Caches of a model's layers, created so that they can be rolled back if possible."""
 
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
+
 import json
 import math
 import struct
@@ -20,9 +24,6 @@ from mlx_lm.models.cache import (
 )
 
 from backends.base import CacheState, ModelError, Rollback
-
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
 
 
 class WindowKVCache(KVCache):
@@ -46,11 +47,6 @@ class WindowKVCache(KVCache):
         if self.offset + count > window or (return_array and count > 1):
             return create_causal_mask(count, self.offset, window_size=window)
         return "causal" if count > 1 else None
-
-
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false
 
 
 _LENGTH = struct.Struct("<Q")
@@ -120,7 +116,6 @@ def bytes_per_token(caches: Sequence[Any]) -> int:
 
 
 def evaluate(caches: Sequence[Any], *arrays: mx.array) -> None:
-    """Compute arrays and the contents of caches."""
     mx.eval([cache.state for cache in leaves(caches)], *arrays)
 
 
@@ -144,11 +139,7 @@ def _described(value: Any, parts: list[Any]) -> Any:
 
 
 def unpack(caches: Sequence[Any], packed: CacheState) -> None:
-    """Fill empty caches from a serialized state.
-
-    Raises:
-        ModelError: it belongs to other caches, or is damaged.
-    """
+    """Fill empty caches from a serialized state."""
     try:
         (length,) = _LENGTH.unpack(packed[: _LENGTH.size].tobytes())
         begin = _LENGTH.size + length
@@ -179,7 +170,6 @@ def _filled(described: Any, packed: CacheState) -> tuple[Any, CacheState]:
 
 
 def _state(cache: Any) -> Any:
-    """State of a cache, without unused rows."""
     if isinstance(cache, KVCache) and cache.keys is not None and cache.values is not None:
         used = cache.offset
         return cache.keys[..., :used, :], cache.values[..., :used, :], used

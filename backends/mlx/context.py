@@ -1,5 +1,8 @@
 """Context of MLX: one token sequence with its caches."""
 
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
 import copy
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
@@ -61,14 +64,9 @@ class NextPass:
         return self._logits
 
     def drop(self) -> None:
-        """Restore the caches."""
         for cache, keys, values, offset in self._before:
             cache.keys, cache.values, cache.offset = keys, values, offset
         self._before.clear()
-
-
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 
 MAX_LOGITS = 64
@@ -167,11 +165,7 @@ class MlxContext:
 
     @contextmanager
     def growing(self, count: int) -> Generator[None]:
-        """Guard passes over count more tokens; if one fails, the context is empty.
-
-        Raises:
-            ModelError: they do not fit, or the engine failed.
-        """
+        """Guard passes over count more tokens; if one fails, the context is empty."""
         if self.length + count > self.n_ctx:
             raise ModelError(
                 f"{count} tokens do not fit after {self.length:,}",
@@ -300,7 +294,6 @@ class MlxContext:
         return self._caches
 
     def _drop_unsettled(self) -> None:
-        """Drop a prepared pass and an uncommitted tree."""
         if self._next is not None:
             self._next[0].drop()
             self._next = None
@@ -370,7 +363,6 @@ class MlxContext:
 
     @property
     def model(self) -> nn.Module:
-        """The model that it runs."""
         assert self._model is not None, "the context is closed"
         return self._model
 
@@ -380,7 +372,6 @@ class MlxContext:
         self.taps.add(states, self.length)
 
     def remove_states(self, states: HiddenStates) -> None:
-        """Leave them no longer."""
         if self._model is not None:
             self._drop_unsettled()
             self.taps.remove(states)

@@ -1,5 +1,8 @@
 """The MLX build, the device it runs on, and the memory that processor and GPU share."""
 
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownMemberType=false
+
 import time
 from importlib import metadata
 
@@ -8,9 +11,6 @@ import mlx.core as mx
 from backends.base import UsageError
 from backends.hardware.bandwidth import Bandwidth
 from backends.hardware.host import available_memory, processor_name
-
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownMemberType=false
 
 
 _READ_BYTES = 1 << 30
@@ -32,7 +32,6 @@ def has_gpu() -> bool:
 
 
 def device() -> str:
-    """Name of the device, as shown on screen."""
     if not has_gpu():
         return f"CPU: {processor_name()}"
     name = mx.device_info().get("device_name") if mx.cuda.is_available() else None

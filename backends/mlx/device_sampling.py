@@ -12,6 +12,9 @@ has coarser errors: weights come from an exponential in float32 (see device_warp
 have 32 bits.
 """
 
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -137,41 +140,21 @@ def _after(target: Weights, accepted: mx.array, left: mx.array, number: mx.array
     return draw(target.ids[accepted][None], weights[None], number)[0]
 
 
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
-
-
 class SampledContext(Protocol):
-    """Passes of a context whose logits stay on the device."""
-
     def growing(self, count: int) -> AbstractContextManager[None]:
-        """Guard passes over count more tokens; if one fails, the context is empty.
-
-        Raises:
-            ModelError: the tokens do not fit, or the engine failed.
-        """
+        """Guard passes over count more tokens; if one fails, the context is empty."""
         ...
 
-    def logits(self, tokens: mx.array, n_logits: int) -> mx.array:
-        """Lazy logits of the last n_logits of tokens, shape (n_logits, n_vocab)."""
-        ...
+    def logits(self, tokens: mx.array, n_logits: int) -> mx.array: ...
 
-    def logits_of(self, token: int) -> mx.array:
-        """Lazy logits of a pass over one token, prepared already if it was foreseen."""
-        ...
+    def logits_of(self, token: int) -> mx.array: ...
 
-    def foresee(self, token: mx.array) -> None:
-        """Prepare the pass over a token, shape (1,), that is still being computed."""
-        ...
+    def foresee(self, token: mx.array) -> None: ...
 
     @property
-    def unread(self) -> Sequence[mx.array]:
-        """Lazy rows that passes leave for heads, to be computed along with them."""
-        ...
+    def unread(self) -> Sequence[mx.array]: ...
 
-    def passed(self, tokens: Sequence[int]) -> None:
-        """Count in tokens whose passes are computed."""
-        ...
+    def passed(self, tokens: Sequence[int]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -186,8 +169,6 @@ class MlxRow:
 
 
 class MlxSampling:
-    """DeviceSampling of one MLX context."""
-
     def __init__(self, context: SampledContext) -> None:
         self._context = context
 

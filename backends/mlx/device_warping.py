@@ -5,6 +5,9 @@ a uniform number, or a chance it is compared with. A *probability* is a multiple
 those of a row add up to 2**57. All are int64.
 """
 
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownMemberType=false
+
 from dataclasses import dataclass
 
 import mlx.core as mx
@@ -75,9 +78,6 @@ def width(numbers: mx.array) -> mx.array:
 # probabilities have a relative error of about 1e-6, and tokens below 2**-40 of the likeliest have
 # none. Values within that error of a threshold (top-p, min-p, a uniform number) may fall on its
 # other side.
-
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownMemberType=false
 
 
 _LIKELIEST_BITS = 40
@@ -156,7 +156,6 @@ def draw(ids: mx.array, weights: mx.array, uniforms: mx.array) -> mx.array:
 
 
 def _to_weights(values: mx.array) -> mx.array:
-    """Weights of numbers from 0 to 1."""
     return (values * float(_LIKELIEST)).astype(mx.int64)
 
 

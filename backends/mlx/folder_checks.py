@@ -32,11 +32,7 @@ _PLACES = (".", ".cache/huggingface/download")
 
 
 def require_whole(folder: Path) -> int:
-    """Count the tensors of a folder, none of whose files may be missing.
-
-    Raises:
-        ModelError: a file is missing, or lacks a tensor that the index lists for it.
-    """
+    """Count the tensors of a folder, none of whose files may be missing."""
     if not (folder / "config.json").is_file():
         raise _missing(folder, "config.json")
     tensors = _indexed(folder)
@@ -66,7 +62,6 @@ def _checked(file: Path, indexed: set[str]) -> int:
 
 
 def _indexed(folder: Path) -> dict[str, set[str]]:
-    """Tensors by file from the folder's index, {} without an index."""
     index = read_settings(folder / _INDEX)
     weight_map = index.get("weight_map", {})
     damaged = ModelError(f"{folder / _INDEX} is damaged", "it lists no files", REMEDY)
@@ -87,7 +82,6 @@ def _indexed(folder: Path) -> dict[str, set[str]]:
 
 
 def _numbered(files: list[Path]) -> Iterator[str]:
-    """Names of all shards, from the numbers in the name of any."""
     counts = {int(match[1]) for file in files if (match := _SHARD.fullmatch(file.name))}
     for count in sorted(counts):
         yield from (f"model-{index:05}-of-{count:05}.safetensors" for index in range(1, count + 1))
@@ -140,12 +134,7 @@ _READ_BY_MLX_LM = ("generation_config.json", "hf_quant_config.json")
 
 
 def checked_folder(path: Path) -> MlxFolder:
-    """Settings of a folder with complete weights, a known architecture and enough free memory.
-
-    Raises:
-        ModelError: a file is missing or damaged, or the model cannot be run.
-        OutOfMemoryError: its weights exceed free memory.
-    """
+    """Settings of a folder with complete weights, a known architecture and enough free memory."""
     if not path.is_dir():
         raise ModelError(f"there is no folder {path}")
     found = _head_in(path)
@@ -181,11 +170,7 @@ def _head_in(path: Path) -> TrainedDrafter | None:
 
 
 def require_memory(path: Path, weight_bytes: int) -> None:
-    """Refuse weights that exceed free memory.
-
-    Raises:
-        OutOfMemoryError: they do.
-    """
+    """Refuse weights that exceed free memory."""
     free = available_memory()
     if weight_bytes > free:
         raise OutOfMemoryError(

@@ -1,5 +1,8 @@
 """Loading a llama GGUF file into mlx-lm's llama, with its quantized layers and its tokenizer."""
 
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownMemberType=false
+
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,9 +26,6 @@ from backends.mlx.tokenizer import MlxTokenizer
 # Byte-level BPE only. Pre-tokenizers are those of llama.cpp (llama-vocab.cpp), so that both
 # backends give the same token ids.
 
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownMemberType=false
-
 
 _CONTROL, _USER_DEFINED, _UNUSED = 3, 4, 5
 """Token types of GGUF."""
@@ -39,11 +39,7 @@ _LLAMA = "llama-bpe"
 
 
 def read_engine(header: GgufHeader, texts: dict[str, Any]) -> Tokenizer:
-    """Tokenizer of a file, from its header and the lists mx.load returns.
-
-    Raises:
-        ModelError: its parts are inconsistent.
-    """
+    """Tokenizer of a file, from its header and the lists mx.load returns."""
     tokens: list[str] = texts.get("tokenizer.ggml.tokens", [])
     listed = texts.get("tokenizer.ggml.token_type")
     kinds: list[int] = [] if listed is None else listed.tolist()
@@ -86,7 +82,6 @@ def _merger(
 
 
 def _cutter(name: str) -> cut.PreTokenizer:
-    """Pre-tokenizer of a name."""
     gpt2 = cut.ByteLevel(add_prefix_space=False, use_regex=True)
     if name == "gpt-2":
         return gpt2
@@ -95,10 +90,6 @@ def _cutter(name: str) -> cut.PreTokenizer:
     words = _WORDS.format(digits="{1,3}" if name == _LLAMA else "")
     bytes_alone = cut.ByteLevel(add_prefix_space=False, use_regex=False)
     return cut.Sequence([cut.Split(Regex(words), "isolated"), bytes_alone])
-
-
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownMemberType=false
 
 
 _LAYER = re.compile(r"blk\.(\d+)\.(.*)")
@@ -128,12 +119,7 @@ class StretchedRope(nn.Module):
 
 
 def checked_file(path: Path) -> MlxFolder:
-    """Settings of a file, in the form of an MLX folder's.
-
-    Raises:
-        ModelError: MLX cannot run it, or it is missing or damaged.
-        OutOfMemoryError: its weights exceed free memory.
-    """
+    """Settings of a file, in the form of an MLX folder's."""
     settings = read_settings(path)
     require_memory(path, settings.weight_bytes)
     return settings
@@ -152,11 +138,7 @@ def read_file(path: Path) -> tuple[dict[str, mx.array], dict[str, Any]]:
 
 
 def build(config: dict[str, Any], tensors: dict[str, mx.array]) -> nn.Module:
-    """Build mlx-lm's llama with the tensors of a GGUF file.
-
-    Raises:
-        ValueError: tensors are missing or have the wrong shape.
-    """
+    """Build mlx-lm's llama with the tensors of a GGUF file."""
     factors = tensors.pop(f"{ROPE_FACTORS}.weight", None)
     weights = renamed(config, tensors)
     module = llama.Model(llama.ModelArgs.from_dict(config))
@@ -209,11 +191,7 @@ def in_halves(rows: mx.array, heads: int) -> mx.array:
 
 
 def tokenizer(header: GgufHeader, texts: dict[str, Any]) -> MlxTokenizer:
-    """Tokenizer of a file, from its header and the lists mx.load returns.
-
-    Raises:
-        ModelError: its parts are inconsistent.
-    """
+    """Tokenizer of a file, from its header and the lists mx.load returns."""
     names = ("bos", "eos", "eot", "eom")
     bos, *ids = [header.metadata.get(f"tokenizer.ggml.{name}_token_id") for name in names]
     template = header.metadata.get("tokenizer.chat_template")

@@ -1,5 +1,9 @@
 """Views of a model whose layers leave what they are given, for heads."""
 
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
+
 import copy
 import operator
 from collections.abc import Callable, Sequence
@@ -12,17 +16,12 @@ from mlx import nn
 
 from backends.heads.hidden_states import HiddenStates, Rows
 
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false
-
 
 WithLayers = Callable[[nn.Module, str], Any]
 """Takes the place of the module that holds the layers: given a copy of it and their name there."""
 
 
 def layers_of(model: nn.Module) -> list[nn.Module]:
-    """Layers of a model, empty if it does not say."""
     return list(cast("Sequence[nn.Module]", getattr(model, "layers", ())))
 
 
@@ -53,11 +52,6 @@ def _are_same(some: Sequence[object], others: Sequence[object]) -> bool:
     return len(some) == len(others) and all(map(operator.is_, some, others))
 
 
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false
-
-
 Inputs = dict[int, mx.array]
 """What layers were given in a pass, by number; lazy, float32 of (tokens, width).
 
@@ -67,8 +61,6 @@ The number of layers stands for what the output layer is given.
 
 @dataclass(slots=True)
 class _PassLog:
-    """Where layers leave what they are given."""
-
     inputs: Inputs = field(default_factory=dict[int, mx.array])
 
     def add(self, number: int, given: Any) -> None:
@@ -90,7 +82,6 @@ class _Tapped:
         return type(self.__dict__["_module"])
 
     def __getattr__(self, name: str) -> Any:
-        """Attribute that an architecture reads from the module."""
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self.__dict__["_module"], name)
@@ -138,7 +129,6 @@ class LayerTaps:
         return rows
 
     def run(self, model: nn.Module, tokens: mx.array, caches: Sequence[Any]) -> mx.array:
-        """Run a pass of the model or of a view of it; logits, lazy."""
         if not self._states:
             return model(tokens, cache=caches)
         self._log.inputs = {}
@@ -176,7 +166,6 @@ class LayerTaps:
             self.drop()
 
     def passed_nodes(self, count: int) -> None:
-        """Hand on the rows of the nodes of an uncommitted tree."""
         try:
             for states in self._states:
                 states.passed_nodes(count)
@@ -194,7 +183,6 @@ class LayerTaps:
         self.drop()
 
     def forget_all(self) -> None:
-        """Forget all rows, those of an uncommitted tree as well."""
         self.committed(0, ())
         self.cut(0)
 
@@ -205,7 +193,6 @@ class LayerTaps:
         self.drop()
 
     def drop(self) -> None:
-        """Forget the passes that are not counted in."""
         self._passes.clear()
 
     def close(self) -> None:

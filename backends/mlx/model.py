@@ -1,5 +1,9 @@
 """Models loaded by MLX, and their vocabularies without the weights."""
 
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
+
 import glob
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -23,10 +27,6 @@ from backends.mlx.folder_checks import checked_folder, load_error
 from backends.mlx.gguf import checked_file, load_gguf
 from backends.mlx.running_state import HeldStates
 from backends.mlx.tokenizer import MlxTokenizer, read_engine, read_tokenizer
-
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false
 
 
 _CHUNK = 256
@@ -76,8 +76,6 @@ def read_module(path: Path, *, lazy: bool = False) -> tuple[nn.Module, dict[str,
 
 
 class MlxModel:
-    """Loaded weights and their open contexts."""
-
     shortage = ""
 
     def __init__(
@@ -146,7 +144,6 @@ def n_vocab_of(module: nn.Module) -> int:
 
 
 def weights_of(module: nn.Module) -> list[tuple[str, mx.array]]:
-    """Arrays of a model by name."""
     return cast("list[tuple[str, mx.array]]", tree_flatten(module.parameters()))
 
 

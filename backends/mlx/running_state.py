@@ -1,5 +1,9 @@
 """Models of MLX that keep a running state: what a pass changed, and ways back from it."""
 
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
+
 import copy
 import operator
 from collections.abc import Callable, Generator, Sequence
@@ -12,10 +16,6 @@ from mlx import nn
 from mlx_lm.models.cache import ArraysCache, KVCache
 
 from backends.mlx.caches import leaves
-
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false
 
 
 class HeldStates:
@@ -67,10 +67,6 @@ class HeldStates:
 # the layer was given. Its projections, which are nearly all of its weights, are not computed again:
 # only the convolution and the scan, over the rows that are kept.
 
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false
-
 
 @dataclass(slots=True)
 class _Tape:
@@ -80,15 +76,12 @@ class _Tape:
     projected: dict[str, mx.array] = field(default_factory=dict[str, mx.array])
 
     def first(self, count: int) -> "_Tape":
-        """The part of the first tokens."""
         rows = {name: array[:, :count] for name, array in self.projected.items()}
         return _Tape(self.given[:, :count], rows)
 
 
 @dataclass(frozen=True, slots=True)
 class MixerCall:
-    """One call of a mixer in a pass."""
-
     cache: ArraysCache
     found: Sequence[mx.array | None]
     """The cache's arrays before it."""
@@ -153,8 +146,6 @@ class _Player:
 
 
 class _RecordedMixer:
-    """Takes the place of a mixer."""
-
     def __init__(self, mixer: nn.Module, log: CallLog) -> None:
         self._mixer = copy.copy(mixer)
         self._log = log
@@ -164,7 +155,6 @@ class _RecordedMixer:
                 self._mixer[name] = _Projection(name, child, self._player)
 
     def __getattr__(self, name: str) -> Any:
-        """Attribute that an architecture reads from its mixers."""
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self.__dict__["_mixer"], name)
@@ -253,23 +243,16 @@ class Checkpoints:
 
     @property
     def nbytes(self) -> int:
-        """Size of the lasting ones."""
         return sum(states.nbytes for states in self._lasting.values())
 
     def put_back(self, length: int) -> None:
-        """Give the caches the states after length tokens, for which there is a checkpoint."""
         states = self._lasting.get(length) or self._brief[length]
         states.put_back()
 
     def forget_after(self, length: int) -> None:
-        """Drop the states that have read more than length tokens."""
         for states in (self._lasting, self._brief):
             for held in [held for held in states if held > length]:
                 del states[held]
-
-
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
 
 
 _Arrays = Sequence[mx.array | None]
@@ -277,8 +260,6 @@ _Arrays = Sequence[mx.array | None]
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """A pass that can be taken back."""
-
     start: int
     """Tokens that the caches had read before."""
     before: HeldStates

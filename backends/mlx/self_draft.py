@@ -1,5 +1,9 @@
 """Self-drafters made in memory from a loaded model: fewer bits, layers or active experts."""
 
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
 import copy
 import itertools
 from collections.abc import Callable, Sequence
@@ -14,20 +18,13 @@ from backends.base import DraftUnavailableError, ModelError
 from backends.mlx.layer_taps import with_layers
 from backends.mlx.model import MlxModel, weights_of
 
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
-
 
 _COUNTS = ("top_k", "num_experts_per_tok")
 """Names of the number of active experts, in a router or in the layer with one."""
 
 
 def with_fewer_experts(model: nn.Module, active: int, wanted: int) -> nn.Module:
-    """View of a model whose routers choose wanted experts instead of active ones.
-
-    Raises:
-        DraftUnavailableError: no router has that number of active experts.
-    """
+    """View of a model whose routers choose wanted experts instead of active ones."""
     view = _changed(model, active, wanted)
     if view is model:
         raise DraftUnavailableError(
@@ -61,11 +58,6 @@ def _changed(held: Any, active: int, wanted: int) -> Any:
 def _attributes(held: Any) -> dict[str, Any]:
     """Attributes of a module other than arrays and modules, which are its entries."""
     return vars(held) if isinstance(held, nn.Module) else {}
-
-
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 
 _GROUP_SIZES = (64, 32)
@@ -159,11 +151,6 @@ def _floats(held: Any) -> mx.array:
     )
 
 
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false
-
-
 class SkippedLayer(nn.Module):
     """Takes the place of a skipped layer and returns its input.
 
@@ -178,7 +165,6 @@ class SkippedLayer(nn.Module):
         object.__setattr__(self, "_layer", layer)
 
     def __getattr__(self, name: str) -> Any:
-        """Attribute that an architecture reads from its layers, such as use_sliding."""
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self.__dict__["_layer"], name)
@@ -201,11 +187,7 @@ def _count(argument: Any, mark: mx.array) -> None:
 
 
 def without_layers(model: nn.Module, skipped: Sequence[int]) -> nn.Module:
-    """View of a model whose skipped layers do nothing.
-
-    Raises:
-        DraftUnavailableError: its layers are not held as one list.
-    """
+    """View of a model whose skipped layers do nothing."""
 
     def skipping(body: nn.Module, name: str) -> nn.Module:
         body[name] = [

@@ -1,5 +1,9 @@
 """Tokenizer of an MLX model, run by the tokenizers library, and reading it from a folder."""
 
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
+
 import re
 from collections.abc import Callable, Mapping, Set
 from functools import cached_property
@@ -159,22 +163,13 @@ def _ends_of_reply(configured: Set[int], by_name: Mapping[str, int]) -> frozense
     return frozenset(configured) | {by_name[name] for name in names}
 
 
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false
-
-
 _MAX_TEMPLATE = 1 << 20
 _OTHER_FORMS = ("tokenizer.model", "vocab.json", "vocab.txt")
 """Files of other tokenizer formats, which transformers may convert."""
 
 
 def read_engine(folder: Path) -> Engine:
-    """Read the tokenizer of a folder, without running code from the folder.
-
-    Raises:
-        ModelError: there is none, or it cannot be read.
-    """
+    """Read the tokenizer of a folder, without running code from the folder."""
     file = folder / "tokenizer.json"
     if file.is_file():
         return _made(file, lambda: Engine.from_file(str(file)))
@@ -216,11 +211,7 @@ def _made(file: Path, make: Callable[[], Engine]) -> Engine:
 def read_tokenizer(
     folder: Path, config: dict[str, Any], n_vocab: int, engine: Engine | None = None
 ) -> MlxTokenizer:
-    """Read the tokenizer of a folder, with its chat template and its begin and end tokens.
-
-    Raises:
-        ModelError: a settings file is damaged, or the tokenizer belongs to another model.
-    """
+    """Read the tokenizer of a folder, with its chat template and its begin and end tokens."""
     engine = engine or read_engine(folder)
     largest = max(engine.get_vocab(with_added_tokens=False).values(), default=-1)
     if largest >= n_vocab:

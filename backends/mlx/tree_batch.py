@@ -3,6 +3,9 @@
 A batch gives each node a position and a mask of its own in mlx-lm's models.
 """
 
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,9 +15,6 @@ from mlx_lm.models.cache import CacheList, KVCache
 
 from backends.base.parent_array import depths
 from backends.mlx.caches import WindowKVCache, evaluate, leaves
-
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 
 _SPREAD = 0.02
@@ -67,7 +67,6 @@ class _Nodes:
         self._of_keys = mx.concatenate([mx.arange(start), of_nodes])
 
     def mask(self, window: int | None) -> mx.array:
-        """Keys that each node attends to, shape (nodes, 1, 1, keys)."""
         seen = self._sees
         if window:
             seen = seen & (self.positions[:, None] < self._of_keys[None] + window)
@@ -130,7 +129,6 @@ _CONTEXT = mx.array([[2, 3, 2, 4, 3, 1]])
 
 
 def _with_context(run: Run, caches: Sequence[Any]) -> Sequence[Any]:
-    """Caches after a short context."""
     if not all(isinstance(cache, KVCache) for cache in leaves(caches)):
         raise TypeError("not a row for each token")
     evaluate(caches, run(_CONTEXT, caches))

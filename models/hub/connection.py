@@ -119,8 +119,6 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Response of the hub, with its body still to be read."""
-
     status: int
     headers: Mapping[str, str]
     response: "Response"
@@ -169,11 +167,7 @@ class _Pace:
 
     @contextmanager
     def guarded(self) -> Generator[None]:
-        """Report an abandoned response within the block.
-
-        Raises:
-            CutError: the response was abandoned.
-        """
+        """Report an abandoned response within the block."""
         from httpx2 import TransportError
 
         try:
@@ -214,11 +208,7 @@ _SECONDS = re.compile(r"[0-9]{1,5}")
 
 @contextmanager
 def mapped_errors(repository: str, settings: HubSettings) -> Generator[None]:
-    """Turn any exception of the client, the network or the disk into a DownloadError.
-
-    Raises:
-        DownloadError: in place of any other exception.
-    """
+    """Turn any exception of the client, the network or the disk into a DownloadError."""
     if settings.offline:
         raise HubUnreachableError(
             f"{repository} is not downloaded", "specchat is offline (--offline, or a setting)"
@@ -258,7 +248,6 @@ def shorten(text: str) -> str:
 
 
 def disk_fault(error: OSError, settings: HubSettings) -> DownloadError:
-    """Error for a file that cannot be written."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         free = free_bytes(settings)
         return DownloadError(

@@ -80,13 +80,6 @@ def receive(
     """Append to a partial file until it is complete, resuming lost connections.
 
     Each attempt receives at most one file's length. Closing the generator keeps the partial file.
-
-    Raises:
-        CutError: the last attempt received too little.
-        TransportError: of httpx2, likewise.
-        DownloadError: the hub refuses.
-        ValueError: the response is not the listed file.
-        OSError: the partial file cannot be written.
     """
     from httpx2 import TransportError
 
@@ -147,11 +140,7 @@ def _append(answer: Answer, part: Path, file: RepositoryFile, meter: Meter) -> I
 
 
 def _require_announced(headers: Mapping[str, str], start: int, file: RepositoryFile) -> None:
-    """Check that a response is the rest of the file, before any of it is read.
-
-    Raises:
-        ValueError: it is not.
-    """
+    """Check that a response is the rest of the file, before any of it is read."""
     rest = file.size_bytes - start
     length = headers.get("Content-Length")
     if length is not None and length != str(rest):
@@ -354,12 +343,10 @@ class DownloadJob:
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended yet."""
         return not self._ended.is_set()
 
     @property
     def succeeded(self) -> bool:
-        """Whether it has ended with the model downloaded."""
         return not self.running and isinstance(self._outcome, Downloaded)
 
     def stop(self) -> None:

@@ -11,8 +11,6 @@ _TRUE = frozenset({"1", "ON", "YES", "TRUE"})
 
 @dataclass(frozen=True, slots=True)
 class HubSettings:
-    """Settings of a download other than its request."""
-
     endpoint: str
     cache: Path
     """Cache of huggingface_hub, shared with other programs."""
@@ -32,7 +30,6 @@ class HubSettings:
 
     @classmethod
     def of_environment(cls, receipts: Path, offline: bool = False) -> Self:
-        """Settings from the environment variables of huggingface_hub."""
         off = any(_is_true(name) for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"))
         endpoint = (os.environ.get("HF_ENDPOINT") or _HUB).rstrip("/")
         return cls(endpoint, hub_cache(), receipts, offline or off)

@@ -13,8 +13,6 @@ _MARK_SECONDS = 0.1
 
 
 class Phase(StrEnum):
-    """Phase of a download."""
-
     ASKING = "asking the hub"
     RECEIVING = "downloading"
     WAITING = "waiting for the connection"
@@ -62,8 +60,6 @@ def _duration(seconds: float) -> str:
 
 
 class Meter:
-    """Counts the bytes of a phase and their recent rate."""
-
     def __init__(
         self, phase: Phase, total: int, done: int = 0, clock: Callable[[], float] = time.monotonic
     ) -> None:

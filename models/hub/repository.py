@@ -41,11 +41,7 @@ def is_safe(path: str) -> bool:
 
 
 def require_distinct(wanted: Iterable[str], listed: Iterable[str]) -> None:
-    """Check that wanted paths are distinct files on systems that ignore case and normalization.
-
-    Raises:
-        ValueError: another listed path is equal there, or one is both a file and a folder.
-    """
+    """Check that wanted paths are distinct files on systems that ignore case and normalization."""
     paths = Counter(map(_folded, listed))
     folders = {str(folder) for path in paths for folder in PurePosixPath(path).parents}
     for path in wanted:
@@ -83,8 +79,6 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class RepositoryFile:
-    """File of a repository."""
-
     path: str
     size_bytes: int
     digest: str
@@ -93,8 +87,6 @@ class RepositoryFile:
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """Repository at one commit."""
-
     name: str
     commit: str
     files: tuple[RepositoryFile, ...]
@@ -103,12 +95,7 @@ class Repository:
 def list_repository(
     name: str, connection: Connection, settings: HubSettings
 ) -> Generator[Progress, None, Repository]:
-    """List a repository's files with sizes and digests, in one request.
-
-    Raises:
-        DownloadError: the hub refuses.
-        ValueError: the answer is no listing, is inconsistent, or is too long.
-    """
+    """List a repository's files with sizes and digests, in one request."""
     from huggingface_hub.utils import validate_repo_id
 
     validate_repo_id(name)
@@ -125,11 +112,7 @@ def list_repository(
 
 
 def parse_listing(name: str, content: bytes) -> Repository:
-    """Parse a listing, without files that have no size or an unsafe path.
-
-    Raises:
-        ValueError: it is no listing, or is inconsistent.
-    """
+    """Parse a listing, without files that have no size or an unsafe path."""
     if sum(map(content.count, (b",", b"[", b"{"))) > _MOST_VALUES:
         raise ValueError(f"the listing holds more than {_MOST_VALUES:,} values")
     try:
@@ -207,7 +190,6 @@ class Variant:
 
     @property
     def size_bytes(self) -> int:
-        """Total size of all parts."""
         return sum(file.size_bytes for file in self.files)
 
 
@@ -217,10 +199,6 @@ def files_wanted(repository: Repository, wanted: str | None) -> tuple[Repository
     wanted: a quantization or a file name, in any case; None for Q4_K_M, or for the only model. A
     drafter trained for one model is downloaded where its file is named, or the repository has
     nothing else.
-
-    Raises:
-        UsageError: no model or several models match; the error lists them with their sizes.
-        DownloadError: parts are missing in the repository.
     """
     drafters = variants(repository, is_drafter_file)
     models = [each for each in drafters if _is_named(each, wanted)] or variants(repository)

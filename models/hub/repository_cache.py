@@ -33,7 +33,6 @@ def record(receipts: Path, repository: str, commit: str, files: list[str]) -> No
 
 
 def is_ours(receipts: Path, repository: str, commit: str, file: str) -> bool:
-    """Whether specchat downloaded a file."""
     return file in _files(read_object(receipts), repository, commit)
 
 
@@ -50,7 +49,6 @@ PART_SUFFIX = ".specchat.incomplete"
 
 
 def unfinished(cache: Path) -> dict[str, int]:
-    """Bytes of unfinished downloads by repository."""
     sizes: dict[str, int] = {}
     for repository, part in _parts(cache):
         sizes[repository] = sizes.get(repository, 0) + part.lstat().st_size
@@ -93,12 +91,7 @@ class RepositoryCache:
 
     @classmethod
     def of(cls, repository: Repository, settings: HubSettings, writer: str) -> Self:
-        """Create the folders of a repository.
-
-        Raises:
-            DownloadError: one of them is a link.
-            OSError: one cannot be created.
-        """
+        """Create the folders of a repository."""
         from huggingface_hub.file_download import are_symlinks_supported
 
         folder = settings.folder(repository.name).name
@@ -123,12 +116,7 @@ class RepositoryCache:
         return self._part(file.digest)
 
     def entry(self, file: RepositoryFile) -> Path:
-        """Path of a file in the snapshot; missing folders are created.
-
-        Raises:
-            DownloadError: a folder of its path is a link.
-            OSError: one cannot be created.
-        """
+        """Path of a file in the snapshot; missing folders are created."""
         *folders, name = file.path.split("/")
         return real_folder(self.snapshot, *folders) / name
 
@@ -147,11 +135,7 @@ class RepositoryCache:
         return path if path and path.resolve().is_relative_to(self.root.resolve()) else None
 
     def enter(self, file: RepositoryFile, content: Path) -> None:
-        """Enter checked content into the snapshot.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Enter checked content into the snapshot."""
         entry = self.entry(file)
         if content == entry:
             return
@@ -169,11 +153,7 @@ class RepositoryCache:
         put_in_place(part, entry)
 
     def update_main(self) -> None:
-        """Point the ref `main` to this commit.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Point the ref `main` to this commit."""
         part = self._part("main")
         with opened_part(part) as out:
             out.truncate(0)
@@ -186,12 +166,7 @@ class RepositoryCache:
 
 
 def real_folder(root: Path, *names: str) -> Path:
-    """Folder below a root, created if missing.
-
-    Raises:
-        DownloadError: one of the names is a link or a file.
-        OSError: one cannot be created.
-    """
+    """Folder below a root, created if missing."""
     folder = root
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
@@ -230,9 +205,6 @@ def opened_part(part: Path) -> BinaryIO:
     """Open a partial file to append to.
 
     Anything but a regular file with a single name is removed first: bytes would go elsewhere.
-
-    Raises:
-        OSError: it cannot be opened.
     """
     with suppress(FileNotFoundError):
         if not _is_plain(part.lstat()):

@@ -41,11 +41,7 @@ class _Shape:
 
 
 def folder_head_facts(path: Path, target: Path) -> ModelFacts:
-    """Facts of the head in a folder for a model; path: the model's own, for its own layers.
-
-    Raises:
-        ModelError: a file is missing or damaged, or brings no head that can draft.
-    """
+    """Facts of the head in a folder for a model; path: the model's own, for its own layers."""
     head, settings = read_head(path), mlx_settings(target)
     drafter = drafter_of_head(head)
     reason = drafter.fault if drafter else "it brings nothing that drafts"

@@ -36,7 +36,6 @@ class GraphSize:
     per_token: int = 0
 
     def operations(self, most_tokens: int) -> int:
-        """Operations in the graph of a pass over at most so many tokens."""
         return max(self.least, self.per_token * most_tokens)
 
 
@@ -54,11 +53,7 @@ def graph_size(header: GgufHeader, n_tensors: int) -> GraphSize:
 
 
 def mlx_settings(path: Path) -> MlxFolder:
-    """Settings and size of a model.
-
-    Raises:
-        ModelError: it is missing, damaged, or not for MLX.
-    """
+    """Settings and size of a model."""
     return read_mlx_folder(path) if path.is_dir() else read_settings(path)
 
 
@@ -263,8 +258,6 @@ class Fit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MemoryBill:
-    """Bytes by purpose."""
-
     weights: int
     cache: int
     compute: int
@@ -275,12 +268,10 @@ class MemoryBill:
 
     @property
     def total(self) -> int:
-        """Sum of all items."""
         return self.weights + self.cache + self.state + self.compute + self.drafter
 
     @property
     def words(self) -> str:
-        """Items of the bill in words."""
         parts = {
             "weights": self.weights,
             "context": self.cache + self.state,
@@ -347,7 +338,6 @@ def compute_bytes(facts: ModelFacts, n_ctx: int, most_tokens: int = CHUNK) -> in
 
 
 def fit(needed: int, free: int) -> Fit:
-    """Compare needed and free bytes."""
     if needed > free:
         return Fit.TOO_BIG
     return Fit.TIGHT if needed > _TIGHT * free else Fit.FITS

@@ -71,11 +71,7 @@ def _in_folder(path: Path, _stamps: tuple[object, ...]) -> TrainedDrafter | None
 
 
 def _stamps(path: Path) -> tuple[object, ...]:
-    """What changes with the content of a folder.
-
-    Raises:
-        ModelError: it cannot be read.
-    """
+    """What changes with the content of a folder."""
     try:
         found = [(file.name, file.stat()) for file in sorted(path.iterdir()) if file.is_file()]
     except OSError as error:
@@ -155,7 +151,6 @@ def _places(path: Path, backend: str) -> Iterator[Path]:
 
 
 def _may_be_head(folder: Path) -> bool:
-    """Whether a folder has the files of a model, in no more parts than heads have."""
     return is_mlx_folder(folder) and len(list(folder.glob("*.safetensors"))) <= _MOST_PARTS
 
 

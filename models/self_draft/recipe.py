@@ -69,7 +69,6 @@ class Recipe:
 
     @property
     def body(self) -> Self:
-        """Recipe with every layer."""
         return replace(self, skipped_layers=())
 
     @property
@@ -317,7 +316,6 @@ def kept_share(target: Path, skipped: Sequence[int]) -> float:
 
 
 def _sizes(target: Path) -> Iterable[tuple[str, int]]:
-    """Names of a model's tensors, and their bytes."""
     if target.is_dir():
         for file in sorted(target.glob(WEIGHT_FILES)):
             for name, stored in stored_tensors(file).items():

@@ -32,8 +32,6 @@ _SPARE = 1.2
 
 @dataclass(frozen=True, slots=True)
 class SelfDrafts:
-    """Self-drafters in a cache folder."""
-
     folder: Path
 
     def get(self, info: ModelInfo, recipe: Recipe, progress: Progress) -> Path:
@@ -166,9 +164,6 @@ def _require_memory(source: Path, recipe: Recipe) -> None:
 
     Weights are read tensor by tensor; llama.cpp holds one, in floats and in the new format. The
     padded 1.1B body, whose largest tensor has 101 million weights, took 567 MB to q4_0 and q2_k.
-
-    Raises:
-        DraftUnavailableError: there is.
     """
     tensors = (tensor for part in parts(source) for tensor in read_header(part).tensors)
     largest = max((tensor.parameters for tensor in tensors), default=0)
@@ -182,11 +177,7 @@ def _require_memory(source: Path, recipe: Recipe) -> None:
 
 
 def expected_bytes(source: Path, recipe: Recipe) -> int:
-    """Approximate size of the file that a recipe makes: its weights, and metadata as in its source.
-
-    Raises:
-        ModelError: the source cannot be read.
-    """
+    """Approximate size of the file that a recipe makes: its weights, and metadata as in its source."""
     files = parts(source)
     stored = sum(file.stat().st_size for file in files)
     weights = sum(one.stored_bytes for file in files for one in read_header(file).tensors)

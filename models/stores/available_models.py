@@ -35,7 +35,6 @@ def installed(folder: Path) -> list[Installed]:
 
 
 def known_names(folder: Path) -> dict[str, Path]:
-    """Paths of all available models by name; of a split one the first part."""
     return {model.name: model.path for model in installed(folder)}
 
 

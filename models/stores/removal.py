@@ -81,11 +81,7 @@ def _remove_from_cache(model: Installed, settings: HubSettings) -> None:
 
 
 def _execute(deletion: Any) -> None:
-    """Carry out what the client planned; it only logs what it may not delete.
-
-    Raises:
-        PermissionError: something is left.
-    """
+    """Carry out what the client planned; it only logs what it may not delete."""
     deletion.execute()
     for path in sorted(deletion.repos | deletion.snapshots | deletion.blobs):
         if os.path.lexists(path):

@@ -18,8 +18,6 @@ from models.names import is_model_file, part, quantization_of, stem
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Model folders by owner, which need not exist."""
-
     models: Path
     hub_cache: Path
     lm_studio: tuple[Path, ...]
@@ -54,8 +52,6 @@ _DEEPEST = 4
 
 
 class Origin(StrEnum):
-    """Owner of the folder a model is in."""
-
     BUNDLED = "bundled"
     MODELS_FOLDER = "models folder"
     HUB_CACHE = "hub cache"
@@ -119,7 +115,6 @@ def files_below(folder: Path, depth: int = _DEEPEST) -> Iterator[Path]:
 
 
 def _size(paths: list[Path]) -> int:
-    """Total size of files, 0 if one is missing."""
     try:
         return sum(path.stat().st_size for path in paths)
     except OSError:
@@ -275,7 +270,6 @@ def _plain(folder: Path, origin: Origin, depth: int = 1) -> Iterator[Installed]:
 
 
 def _lm_studio(folder: Path) -> Iterator[Installed]:
-    """Models in folders publisher/model."""
     for path, size in gguf_models(folder, depth=3):
         owner = path.parent.relative_to(folder).as_posix()
         label = quantization_of(path.name) or path.name

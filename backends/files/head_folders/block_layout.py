@@ -97,7 +97,6 @@ class BlockLayout:
 
     @property
     def longest(self) -> int:
-        """Most tokens of a draft."""
         return self.block if self.from_last else self.block - 1
 
 
@@ -169,7 +168,6 @@ def _common(name: str) -> str:
 
 
 def _known(count: int) -> set[str]:
-    """Names of the tensors that a drafter of so many layers may have."""
     known = {MAP, "hidden_norm.weight", "norm.weight"}
     known.update(parts_of("fc", "embed_tokens", "lm_head"))
     known.update(parts_of("markov_head.markov_w1", "markov_head.markov_w2"))

@@ -126,7 +126,6 @@ def eagle3_layout(head: StoredHead) -> Eagle3Layout:
 
 
 def _common(name: str) -> str:
-    """Common name of a tensor, empty for one that drafting does without."""
     match = _PREFIX.match(name)
     assert match is not None, "it matches nothing too"
     rest = name[match.end() :]

@@ -125,7 +125,6 @@ def _eagle3(head: StoredHead) -> TrainedDrafter:
 
 
 def described_eagle3(head: StoredHead, layout: Eagle3Layout) -> TrainedDrafter:
-    """An EAGLE-3 head with this layout."""
     layer = _bytes(head, layout.names, ("layer.", "norm."))
     return TrainedDrafter(
         TrainedKind.EAGLE3,
@@ -145,7 +144,6 @@ def _block(head: StoredHead) -> TrainedDrafter:
 
 
 def described_block(head: StoredHead, layout: BlockLayout) -> TrainedDrafter:
-    """A drafter of blocks with this layout."""
     fusing = _bytes(head, layout.names, ("fc.",))
     looked_up = _bytes(head, layout.names, ("embed_tokens.",))
     return TrainedDrafter(
@@ -255,7 +253,6 @@ def _fault(head: StoredHead, why: str) -> str:
 
 
 def _bytes(head: StoredHead, names: Mapping[str, str], prefixes: tuple[str, ...]) -> int:
-    """Bytes of the tensors whose common names begin so."""
     return sum(
         head.tensors[stored].bytes for name, stored in names.items() if name.startswith(prefixes)
     )

@@ -27,7 +27,6 @@ class Tensors:
     group: int = 64
 
     def has(self, module: str) -> bool:
-        """Whether a module has weights."""
         return f"{module}.weight" in self.by_name
 
     def matrix(self, module: str) -> tuple[int, int]:
@@ -93,7 +92,6 @@ def _require_float(name: str, tensor: StoredTensor) -> None:
 
 
 def parts_of(*modules: str) -> list[str]:
-    """Names of the tensors that a module of matrices may have."""
     return [f"{module}.{part}" for module in modules for part in _PARTS]
 
 
@@ -123,18 +121,13 @@ class AttentionShape:
 
     @property
     def numbers_per_token(self) -> int:
-        """Of a token's keys and values."""
         return 2 * self.kv_heads * self.head_size
 
 
 def attention_shape(
     tensors: Tensors, module: str, settings: Settings, inputs: int, width: int
 ) -> AttentionShape:
-    """The shape of an attention module that reads inputs and gives width numbers.
-
-    Raises:
-        ValueError: its tensors do not fit each other or the settings, in words.
-    """
+    """The shape of an attention module that reads inputs and gives width numbers."""
     has_norms = tensors.has(f"{module}.q_norm")
     rows = {part: tensors.matrix(f"{module}.{part}")[0] for part in PROJECTIONS[:3]}
     size = _head_size(tensors, module, settings, width, has_norms=has_norms)
@@ -218,11 +211,7 @@ class Rotary:
 
 
 def rotary_of(settings: Settings, head_size: int) -> Rotary:
-    """The rotation of heads of this size.
-
-    Raises:
-        ValueError: it is of a kind that is not known, in words.
-    """
+    """The rotation of heads of this size."""
     rope = settings.part("rope_parameters")
     if rope.has("full_attention"):
         rope = rope.part("full_attention")
@@ -264,12 +253,7 @@ _INTEGERS = {"I64": "<i8", "I32": "<i4"}
 
 
 def drafted_tokens(file: Path, tensor: StoredTensor, n_vocab: int) -> NDArray[np.int64]:
-    """The model's token of each of the head's, shape (tokens,), all of them different.
-
-    Raises:
-        ValueError: they are not, in words.
-        OSError: the file cannot be read.
-    """
+    """The model's token of each of the head's, shape (tokens,), all of them different."""
     kind = _INTEGERS.get(tensor.dtype)
     if kind is None or len(tensor.shape) != 1:
         raise ValueError(f"{MAP} is no list of whole numbers")
@@ -298,9 +282,6 @@ def vocabularies(
 
     width, target_width: of their hidden states. ties_output: whether its embedding is its output
     layer too.
-
-    Raises:
-        ValueError: its tensors do not fit them, or what it borrows does not fit it, in words.
     """
     n_vocab = settings.count("vocab_size")
     has_embeddings, has_output = tensors.has("embed_tokens"), tensors.has("lm_head")

@@ -23,18 +23,15 @@ class Settings:
     values: Mapping[str, Any]
 
     def has(self, key: str) -> bool:
-        """Whether it says anything."""
         return self.values.get(key) is not None
 
     def count(self, key: str, default: int = 0) -> int:
-        """A whole number, not negative."""
         value = self._value(key, default)
         if type(value) is not int or not 0 <= value < _MOST:
             raise _wrong(key, value)
         return value
 
     def number(self, key: str, default: float) -> float:
-        """A finite number."""
         value = self._value(key, default)
         is_number = type(value) in (int, float) and abs(value) < _MOST
         if not is_number or not math.isfinite(value):
@@ -42,35 +39,30 @@ class Settings:
         return float(value)
 
     def positive(self, key: str, default: float) -> float:
-        """A finite number above 0."""
         value = self.number(key, default)
         if value <= 0.0:
             raise _wrong(key, value)
         return value
 
     def flag(self, key: str, default: bool = False) -> bool:
-        """True or false."""
         value = self._value(key, default)
         if not isinstance(value, bool):
             raise _wrong(key, value)
         return value
 
     def text(self, key: str) -> str:
-        """A text, empty if there is none."""
         value = self._value(key, "")
         if not isinstance(value, str):
             raise _wrong(key, value)
         return value
 
     def counts(self, key: str) -> tuple[int, ...]:
-        """A list of whole numbers, none of them negative."""
         listed = self._listed(key)
         if not all(type(one) is int and 0 <= one < _MOST for one in listed):
             raise _wrong(key, listed)
         return tuple(cast("list[int]", listed))
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """A list of texts."""
         return tuple(str(one) for one in self._listed(key))
 
     def part(self, key: str) -> "Settings":
@@ -81,7 +73,6 @@ class Settings:
         return Settings(cast("dict[str, Any]", value))
 
     def under(self, other: "Settings") -> "Settings":
-        """These settings, with those of another over them."""
         return Settings({**self.values, **other.values})
 
     def _value(self, key: str, default: object) -> Any:
@@ -117,11 +108,7 @@ class StoredHead:
     """Weight files that are programs of Python's, which are never run."""
 
     def renamed(self, rename: Callable[[str], str]) -> dict[str, str]:
-        """Names of tensors by common names, of those that have one.
-
-        Raises:
-            ValueError: two of them have the same.
-        """
+        """Names of tensors by common names, of those that have one."""
         names: dict[str, str] = {}
         for name in self.tensors:
             common = rename(name)

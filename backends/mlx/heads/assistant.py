@@ -1,5 +1,9 @@
 """Gemma 4's assistants, which read the cache of the model they draft for."""
 
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
+
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,10 +34,6 @@ from backends.mlx.heads.assistant_layers import (
 from backends.mlx.heads.taps import add_final_states, remove_states
 from backends.mlx.heads.weights import LoadedHead, quantize_as_stored, read_weights
 from backends.mlx.model import MlxModel
-
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false
 
 
 _OTHER = "Choose the assistant of this model."
@@ -90,11 +90,7 @@ class AssistedModel:
 def assisted_model(
     name: str, settings: AssistantSettings, module: AssistantModule, target: MlxModel
 ) -> AssistedModel:
-    """The parts of a model that an assistant, called name, reads.
-
-    Raises:
-        ModelError: it is not the assistant of this model.
-    """
+    """The parts of a model that an assistant, called name, reads."""
     what = f"{name} cannot draft for {target.info.name}"
     text = _text_model(target.module)
     if text is None:
@@ -139,7 +135,6 @@ def _last_of_kinds(text: gemma4_text.Model) -> dict[str, int]:
 def _reasons(
     settings: AssistantSettings, module: AssistantModule, text: gemma4_text.Model
 ) -> Sequence[str]:
-    """Reasons against an assistant for a model."""
     width, n_vocab = text.args.hidden_size, text.args.vocab_size
     if settings.target_width != width:
         return [f"it is for models of width {settings.target_width:,}, and this one's is {width:,}"]
@@ -161,11 +156,6 @@ def _reasons(
                 f"cannot share {given.n_kv_heads:,} of the model"
             ]
     return []
-
-
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false
 
 
 _FAILED = "the assistant could not draft"
@@ -221,11 +211,7 @@ class AssistantContext(HeadContext):
 
     @contextmanager
     def growing(self, count: int) -> Generator[None]:
-        """Guard passes over count more tokens; if one fails, the context is as before.
-
-        Raises:
-            ModelError: they do not fit, or the engine failed.
-        """
+        """Guard passes over count more tokens; if one fails, the context is as before."""
         self._check_room(count)
         self._length, own = self.length, self._own
         self._states.release(self._states.end - 1)  # no other is read
@@ -256,7 +242,6 @@ class AssistantContext(HeadContext):
 
     @property
     def unread(self) -> Sequence[mx.array]:
-        """Nothing: no head reads a head."""
         return ()
 
     def passed(self, tokens: Sequence[int]) -> None:
@@ -295,22 +280,12 @@ class AssistantContext(HeadContext):
         self._on_close()
 
 
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-
-
 _OUTPUT = "lm_head."
 """Beginning of the names of an output layer of its own, a copy of the embedding if that is it."""
 
 
 def load_assistant(folder: HeadFolder, target: MlxModel) -> LoadedHead:
-    """Load the assistant of a folder for a model.
-
-    Raises:
-        ModelError: it is not the assistant of this model, or damaged.
-        OutOfMemoryError: the weights are larger than free memory.
-        ValueError: they are not those of the settings, in words.
-    """
+    """Load the assistant of a folder for a model."""
     name = folder.path.name
     settings = read_assistant(folder.config)
     module = AssistantModule(settings)

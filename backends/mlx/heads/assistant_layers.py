@@ -3,6 +3,10 @@
 Gemma4AssistantConfig of transformers 5 (models/gemma4_assistant).
 """
 
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +16,6 @@ from mlx import nn
 from mlx_lm.models.gemma4_text import DecoderLayer, ModelArgs
 
 from backends.files.head_folders.stored_head import Settings
-
-# mlx-lm is typed in part only:
-# pyright: reportUnknownMemberType=false
 
 
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -54,11 +55,7 @@ class AssistantSettings:
 
 
 def read_assistant(config: Mapping[str, Any]) -> AssistantSettings:
-    """Settings of an assistant, given its config.json.
-
-    Raises:
-        ValueError: they are not those of an assistant, in words.
-    """
+    """Settings of an assistant, given its config.json."""
     settings = Settings(config)
     layers = _layers(settings.part("text_config"))
     target_width = _positive(settings, "backbone_hidden_size", 1536)
@@ -107,9 +104,6 @@ def _positive(settings: Settings, key: str, default: int) -> int:
 # Gemma4AssistantMaskedEmbedder of transformers 5 (models/gemma4_assistant), of the assistants of
 # the smallest Gemma 4 models.
 
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownMemberType=false
-
 
 class ClusteredOutput(nn.Module):
     """Chooses clusters by the scores of their centroids, and scores the tokens in them.
@@ -150,10 +144,6 @@ class ClusteredOutput(nn.Module):
 # Gemma4AssistantForCausalLM of transformers 5 (models/gemma4_assistant). Names of modules are those
 # of the published weights.
 
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false
-
 
 Shared = tuple[mx.array, mx.array]
 """Keys and values of a layer of the model, oldest first, each of shape (1, heads, tokens, size)."""
@@ -181,7 +171,6 @@ class AssistantModule(nn.Module):
 
     @property
     def dtype(self) -> mx.Dtype:
-        """Number type of what it computes."""
         return self.model.norm.weight.dtype
 
     def __call__(

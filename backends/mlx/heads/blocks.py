@@ -3,6 +3,9 @@
 The graph is that of src/models/dflash.cpp of llama.cpp.
 """
 
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -42,9 +45,6 @@ from backends.mlx.model import MlxModel
 #
 # The graph is that of src/models/dflash.cpp of llama.cpp.
 
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-
 
 class BlockConvolution(nn.Module):
     """Convolutions over a block before and after a part of a layer (DFlash2).
@@ -76,8 +76,6 @@ class BlockConvolution(nn.Module):
 
 
 class BlockLayer(nn.Module):
-    """One layer, over a block after entries made from what the model left."""
-
     def __init__(self, layout: BlockLayout, sight: LayerSight) -> None:
         super().__init__()
         width, epsilon = layout.width, layout.epsilon
@@ -93,7 +91,6 @@ class BlockLayer(nn.Module):
             self.mlp_conv = BlockConvolution(layout.selector, width)
 
     def __call__(self, rows: mx.array, cache: Any) -> mx.array:
-        """Rows of a block, (n, width); the cache stays as it is."""
         normed = self.input_layernorm(rows)
         if self._has_convolutions:
             before, after = self.attention_conv.coefficients(normed)
@@ -132,8 +129,6 @@ def _mask(sight: LayerSight, position: int, count: int) -> mx.array | str | None
 
 
 class BlockBackbone(nn.Module):
-    """What all kinds of heads of blocks have: fusing, layers, and a final norm."""
-
     def __init__(self, layout: BlockLayout) -> None:
         super().__init__()
         width, epsilon = layout.width, layout.epsilon
@@ -143,7 +138,6 @@ class BlockBackbone(nn.Module):
         self.norm = nn.RMSNorm(width, eps=epsilon)
 
     def make_cache(self) -> list[Any]:
-        """Empty caches, one per layer."""
         return [KVCache() for _ in self.layers]
 
     def inject(self, rows: mx.array, caches: list[Any]) -> None:
@@ -158,10 +152,6 @@ class BlockBackbone(nn.Module):
         for layer, cache in zip(self.layers, caches, strict=True):
             rows = layer(rows, cache)
         return self.norm(rows)
-
-
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 
 class MarkovHead(nn.Module):
@@ -187,16 +177,10 @@ class CandidateSelector(nn.Module):
 
 
 class BlockDrafter(BlockBackbone):
-    """A head of blocks with what makes rows of its states."""
-
     def __init__(
         self, layout: BlockLayout, drafted: NDArray[np.int64] | None, target: nn.Module
     ) -> None:
-        """drafted: the model's token of each of the head's. target: lends what the head lacks.
-
-        Raises:
-            DraftUnavailableError: the model has no such layers to lend.
-        """
+        """drafted: the model's token of each of the head's. target: lends what the head lacks."""
         super().__init__(layout)
         self._layout = layout
         self._drafted = drafted
@@ -214,12 +198,10 @@ class BlockDrafter(BlockBackbone):
         self._lent_output: Apply | None = output_of(target) if is_lent else None
 
     def embedded(self, tokens: mx.array) -> mx.array:
-        """Embeddings of tokens, (n, width)."""
         embedding = self._lent_embedding or self.embed_tokens
         return self._layout.embedding_scale * embedding(tokens)
 
     def logits(self, states: mx.array) -> mx.array:
-        """Float32 logits of states, (n, n_vocab)."""
         layout = self._layout
         rows = self._output(states).astype(mx.float32) * layout.logit_scale
         if layout.softcap:
@@ -267,10 +249,6 @@ class BlockDrafter(BlockBackbone):
         if self._layout.has_output:
             return self.lm_head(states)
         return self.embed_tokens.as_linear(states)
-
-
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 
 class MlxBlockPasses:
@@ -340,13 +318,7 @@ def _on_host(rows: mx.array) -> Rows:
 
 
 def load_dflash(folder: HeadFolder, target: MlxModel) -> LoadedHead:
-    """Load a head of blocks from a checked folder.
-
-    Raises:
-        DraftUnavailableError: it borrows layers that the model does not have.
-        OutOfMemoryError: the weights are larger than free memory.
-        ValueError: the weights do not fit together, in words.
-    """
+    """Load a head of blocks from a checked folder."""
     assert target.module is not None, "the model is closed"
     layout = folder.layout
     assert isinstance(layout, BlockLayout), "it was checked"
@@ -360,12 +332,7 @@ def load_dflash(folder: HeadFolder, target: MlxModel) -> LoadedHead:
 
 
 def open_dflash(drafter: BlockDrafter, layout: BlockLayout, context: MlxContext) -> BlockHead:
-    """A context of a head of blocks beside one of its model.
-
-    Raises:
-        OutOfMemoryError: its cache does not fit in free memory.
-        DraftUnavailableError: the model's layers cannot be read.
-    """
+    """A context of a head of blocks beside one of its model."""
     per_token = len(layout.layers) * layout.attention.numbers_per_token * dtype_of(drafter).size
     require_room(context.n_ctx, per_token)
     states = tapped_states(context, layout.taps, layout.target_width)

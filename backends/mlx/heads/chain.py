@@ -1,5 +1,8 @@
 """Heads that draft token by token, each from the token and the state before it."""
 
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -18,9 +21,7 @@ from backends.mlx.device_sampling import MlxSampling
 class ChainModule(Protocol):
     """Predicts the token after a token, from it and the state of the position before it."""
 
-    def make_cache(self) -> list[Any]:
-        """Empty caches of mlx-lm, one per layer, from which tokens can be trimmed."""
-        ...
+    def make_cache(self) -> list[Any]: ...
 
     def encode(self, rows: mx.array) -> mx.array:
         """States as the layers read them, (n, width), from the model's, float32 of (n, inputs).
@@ -40,10 +41,6 @@ class ChainModule(Protocol):
         are -inf where the head does not know a token, and the head's own states, (n, width).
         """
         ...
-
-
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 
 TOGETHER = 4
@@ -115,11 +112,7 @@ class MlxChainContext(ChainHead):
 
     @contextmanager
     def growing(self, count: int) -> Generator[None]:
-        """Guard passes over count more tokens; if one fails, the context is empty.
-
-        Raises:
-            ModelError: they do not fit, or the engine failed.
-        """
+        """Guard passes over count more tokens; if one fails, the context is empty."""
         self._check_room(count)
         self._ahead = 0
         try:
@@ -194,7 +187,6 @@ class MlxChainContext(ChainHead):
 
     @property
     def unread(self) -> Sequence[mx.array]:
-        """Nothing: no head reads a head."""
         return ()
 
     def passed(self, tokens: Sequence[int]) -> None:

@@ -4,6 +4,9 @@ The graph is that of src/models/eagle3.cpp of llama.cpp, with the variants of vL
 (src/speculators/models/eagle3/core.py: norm_before_residual, fc_norm, norm_output).
 """
 
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
 from typing import Any
 
 import mlx.core as mx
@@ -33,9 +36,6 @@ from backends.mlx.heads.weights import (
     with_weights,
 )
 from backends.mlx.model import MlxModel
-
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 
 class Eagle3Layer(nn.Module):
@@ -70,11 +70,7 @@ class Eagle3Layers(nn.Module):
     def __init__(
         self, layout: Eagle3Layout, drafted: NDArray[np.int64] | None, target: nn.Module
     ) -> None:
-        """drafted: the model's token of each of the head's. target: lends what the head lacks.
-
-        Raises:
-            DraftUnavailableError: the model has no such layers to lend.
-        """
+        """drafted: the model's token of each of the head's. target: lends what the head lacks."""
         super().__init__()
         width, epsilon = layout.width, layout.epsilon
         inputs = layout.n_taps * layout.target_width
@@ -120,18 +116,8 @@ class Eagle3Layers(nn.Module):
         return logits, normed if self._layout.hands_on_normed else states
 
 
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownMemberType=false
-
-
 def load_eagle3(folder: HeadFolder, target: MlxModel) -> LoadedHead:
-    """Load an EAGLE-3 head from a checked folder.
-
-    Raises:
-        DraftUnavailableError: it borrows layers that the model does not have.
-        OutOfMemoryError: the weights are larger than free memory.
-        ValueError: the weights do not fit together, in words.
-    """
+    """Load an EAGLE-3 head from a checked folder."""
     assert target.module is not None, "the model is closed"
     layout = folder.layout
     assert isinstance(layout, Eagle3Layout), "it was checked"
@@ -151,10 +137,6 @@ def open_eagle3(
 
     It runs a token at the token's own position, where the paper's code has the one before:
     positions are rotary, so that only their distances count.
-
-    Raises:
-        OutOfMemoryError: its cache does not fit in free memory.
-        DraftUnavailableError: the model's layers cannot be read.
     """
     per_token = layout.attention.numbers_per_token * dtype_of(layers).size
     require_room(context.n_ctx, per_token)

@@ -1,5 +1,9 @@
 """A head loaded by MLX: layers that draft for one model from its hidden states."""
 
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
+
 from collections.abc import Callable
 from pathlib import Path
 from traceback import clear_frames
@@ -26,10 +30,6 @@ from backends.mlx.heads.eagle3 import load_eagle3
 from backends.mlx.heads.prediction import load_prediction
 from backends.mlx.heads.weights import LoadedHead
 from backends.mlx.model import MlxModel, weights_of
-
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false
 
 
 Load = Callable[[HeadFolder, MlxModel], LoadedHead]
@@ -78,7 +78,6 @@ class MlxHead:
     def __init__(
         self, folder: HeadFolder, loaded: LoadedHead, target: MlxModel, context: MlxContext
     ) -> None:
-        """Take over loaded weights."""
         self._loaded: LoadedHead | None = loaded
         self._context = context
         self._contexts = WeakSet[Context]()
@@ -112,7 +111,6 @@ class MlxHead:
         return opened
 
     def close(self) -> None:
-        """Close its contexts and free its weights."""
         for context in list(self._contexts):
             context.close()
         if self._loaded is not None:

@@ -1,5 +1,9 @@
 """Layers that several kinds of heads have, or borrow from their model."""
 
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
+
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -12,9 +16,6 @@ from backends.base import DraftUnavailableError
 from backends.files.head_folders.shapes import AttentionShape, Rotary
 from backends.mlx.model import weights_of
 
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-
 
 Apply = Callable[[mx.array], mx.array]
 """A method and no module: as an attribute of a head's, a module would count as its own."""
@@ -23,11 +24,7 @@ _EMBEDDING, _OUTPUT = "embed_tokens", "lm_head"
 
 
 def embedding_of(model: nn.Module) -> Apply:
-    """A model's embedding of tokens as it is stored, (n,) to (n, width): some models scale it.
-
-    Raises:
-        DraftUnavailableError: it has none under the usual name.
-    """
+    """A model's embedding of tokens as it is stored, (n,) to (n, width): some models scale it."""
     embedding = _named(model, _EMBEDDING)
     if embedding is None:
         raise DraftUnavailableError(
@@ -37,11 +34,7 @@ def embedding_of(model: nn.Module) -> Apply:
 
 
 def output_of(model: nn.Module) -> Apply:
-    """A model's output layer, (n, width) to (n, n_vocab): its embedding if it has no other.
-
-    Raises:
-        DraftUnavailableError: it has neither under the usual names.
-    """
+    """A model's output layer, (n, width) to (n, n_vocab): its embedding if it has no other."""
     output = _named(model, _OUTPUT)
     if output is not None:
         return output.__call__
@@ -61,11 +54,6 @@ def _named(model: nn.Module, name: str) -> Any:
     parts = cast("list[tuple[str, Any]]", model.named_modules())
     found = [part for path, part in parts if path.rpartition(".")[2] == name]
     return found[0] if len(found) == 1 else None
-
-
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false
 
 
 Entries = tuple[mx.array, mx.array]
@@ -100,7 +88,6 @@ class HeadAttention(nn.Module):
         return self._rotate(queries, offset=position)
 
     def entries(self, rows: mx.array, position: int) -> Entries:
-        """Keys and values of tokens from a position on."""
         keys = self._by_head(self.k_proj(rows), self._shape.kv_heads)
         if self._shape.has_norms:
             keys = self.k_norm(keys)
@@ -132,8 +119,6 @@ def _rotation(rotary: Rotary) -> Any:
 
 
 class FeedForward(nn.Module):
-    """A gated feed-forward part; rows are (tokens, width)."""
-
     def __init__(self, width: int, inner: int) -> None:
         super().__init__()
         self.gate_proj = nn.Linear(width, inner, bias=False)

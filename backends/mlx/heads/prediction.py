@@ -3,6 +3,10 @@
 The graph is that of src/models/qwen35.cpp of llama.cpp (`graph_mtp`) and vLLM's qwen3_5_mtp.py.
 """
 
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
+
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -31,9 +35,6 @@ from backends.mlx.heads.weights import (
     with_converted_norms,
 )
 from backends.mlx.model import MlxModel, weights_of
-
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 
 _TEXT_MODELS: dict[type[nn.Module], Callable[..., nn.Module]] = {
@@ -88,7 +89,6 @@ class PredictionChain:
 
     @property
     def output_layer(self) -> nn.Module:
-        """The model's output layer, or the embedding that stands for it."""
         return self.text.model.embed_tokens if self._is_tied else self.text.lm_head
 
     @property
@@ -101,11 +101,7 @@ class PredictionChain:
 
 
 def text_of(model: nn.Module) -> Any:
-    """The text part of a model whose next-token layers are known.
-
-    Raises:
-        DraftUnavailableError: they are not.
-    """
+    """The text part of a model whose next-token layers are known."""
     text = getattr(model, "language_model", model)
     if type(text) not in _TEXT_MODELS:
         name = type(model).__module__.rpartition(".")[2]
@@ -116,7 +112,6 @@ def text_of(model: nn.Module) -> Any:
 
 
 def empty_layers(text: Any, count: int, *, has_experts: bool) -> PredictionLayers:
-    """So many next-token layers of a model's text part, with weights to be loaded."""
     changes: dict[str, Any] = {"full_attention_interval": 1}
     if not has_experts:
         changes["num_experts"] = 0
@@ -126,22 +121,12 @@ def empty_layers(text: Any, count: int, *, has_experts: bool) -> PredictionLayer
     return PredictionLayers(arguments, _TEXT_MODELS[type(text)], count)
 
 
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
-
-
 _SHOWN = 3
 """Names in a refusal."""
 
 
 def load_prediction(folder: HeadFolder, target: MlxModel) -> LoadedHead:
-    """Load next-token layers from a model's folder, or from one of their own.
-
-    Raises:
-        DraftUnavailableError: those of this architecture, or of this layout, are not known.
-        OutOfMemoryError: the weights are larger than free memory.
-        ValueError: the weights do not fit together, in words.
-    """
+    """Load next-token layers from a model's folder, or from one of their own."""
     assert target.module is not None, "the model is closed"
     text = text_of(target.module)
     stored = prediction_names(folder.weights, is_alone=folder.drafter.is_alone)
@@ -172,10 +157,6 @@ def open_chain(chain: PredictionChain, context: MlxContext, n_vocab: int) -> Mlx
     """A context of layers that read what the output layer of a model reads.
 
     The first token has an entry too, after a state of zeros, as in llama.cpp.
-
-    Raises:
-        OutOfMemoryError: its cache does not fit in free memory.
-        DraftUnavailableError: what the output layer reads cannot be had.
     """
     per_token = _bytes_per_token(chain)
     require_room(context.n_ctx, per_token)

@@ -1,5 +1,8 @@
 """Hidden states that the passes of a context leave for a head."""
 
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+
 from collections.abc import Sequence
 
 import mlx.core as mx
@@ -11,9 +14,6 @@ from backends.mlx.caches import make_caches
 from backends.mlx.context import MlxContext
 from backends.mlx.layer_taps import layers_of, tapped
 
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
-
 
 def add_layer_states(context: MlxContext, layers: Sequence[int]) -> HiddenStates:
     """Let passes leave the inputs of layers, side by side, from the next one on.
@@ -21,9 +21,6 @@ def add_layer_states(context: MlxContext, layers: Sequence[int]) -> HiddenStates
     layers: numbered as `hidden_states` of Hugging Face's transformers: 0 is the embedding, number i
     the input of layer i, and the number of layers what add_final_states gives. The rows are
     float32, of shape (tokens, len(layers) * width).
-
-    Raises:
-        DraftUnavailableError: the model has no such layer, or does not hold its layers as a list.
     """
     width = sum(_widths(context.model, layers))
     taps = context.taps
@@ -37,9 +34,6 @@ def add_final_states(context: MlxContext) -> HiddenStates:
 
     That is after the final norm, as next-token layers are given it by vLLM and llama.cpp (`h_nextn`
     of src/models/qwen35.cpp): their own norm (`pre_fc_norm_hidden`, `hnorm`) comes on top.
-
-    Raises:
-        DraftUnavailableError: the model does not hold its layers as a list.
     """
     return add_layer_states(context, (len(layers_of(context.model)),))
 
@@ -75,11 +69,7 @@ def _widths(model: nn.Module, layers: Sequence[int]) -> list[int]:
 
 
 def tapped_states(context: MlxContext, taps: Sequence[int], width: int) -> HiddenStates:
-    """Let passes leave the inputs of layers, each of this width, from the next one on.
-
-    Raises:
-        DraftUnavailableError: the model has no such layers, or they are of another width.
-    """
+    """Let passes leave the inputs of layers, each of this width, from the next one on."""
     states = add_layer_states(context, taps)
     if states.width != len(taps) * width:
         found = states.width // max(len(taps), 1)

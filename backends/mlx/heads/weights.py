@@ -1,5 +1,9 @@
 """Weights of heads as they are published, and loading them into layers."""
 
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
+
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -35,11 +39,7 @@ class LoadedHead:
 
 
 def require_room(n_ctx: int, bytes_per_token: int) -> None:
-    """Refuse a cache of n_ctx tokens that does not fit.
-
-    Raises:
-        OutOfMemoryError: it is larger than free memory.
-    """
+    """Refuse a cache of n_ctx tokens that does not fit."""
     needed, free = n_ctx * bytes_per_token, available_memory()
     if needed > free:
         raise OutOfMemoryError(
@@ -53,10 +53,6 @@ def require_room(n_ctx: int, bytes_per_token: int) -> None:
 #
 # They come in a folder of their own (mlx-community/Qwen3.8-27B-MTP-4bit: `fc.weight`, `layers.0.…`)
 # or with their model (`mtp.fc.weight`, or below `language_model.`), in any of the weight files.
-
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false
 
 
 Weights = dict[str, mx.array]
@@ -119,7 +115,6 @@ def with_joined_experts(weights: Weights) -> Weights:
 
 
 def layer_count(weights: Mapping[str, mx.array]) -> int:
-    """Number of layers that weights are of."""
     return len({match[1] for name in weights if (match := _LAYER.match(name))})
 
 
@@ -129,9 +124,6 @@ def with_converted_norms(weights: Weights) -> Weights:
     mlx-lm adds the 1 when it converts a model, but leaves next-token layers out, so that both kinds
     are published. The norms of the inputs tell nothing: they are small either way
     (jundot/omlx#3750).
-
-    Raises:
-        ValueError: the weights are neither of the two.
     """
     means = [
         cast("float", mx.mean(array.astype(mx.float32)).item())
@@ -151,17 +143,10 @@ def with_converted_norms(weights: Weights) -> Weights:
     }
 
 
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-
-
 def quantize_as_stored(module: nn.Module, weights: Mapping[str, mx.array]) -> None:
     """Make those parts of a module quantized whose stored weights are; others stay as they are.
 
     weights: by name, as they are loaded into the module after this.
-
-    Raises:
-        ValueError: some are quantized in a way that is not known.
     """
 
     def settings(name: str, part: nn.Module) -> bool | dict[str, Any]:
@@ -172,20 +157,11 @@ def quantize_as_stored(module: nn.Module, weights: Mapping[str, mx.array]) -> No
     nn.quantize(module, class_predicate=settings)
 
 
-# mlx and mlx-lm are typed in part only:
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-
-
 Layers = TypeVar("Layers", bound=nn.Module)
 
 
 def with_weights(layers: Layers, folder: HeadFolder) -> Layers:
-    """The layers of a checked folder with their weights, in memory.
-
-    Raises:
-        OutOfMemoryError: the weights are larger than free memory.
-        ValueError: they do not fit the layers, in words.
-    """
+    """The layers of a checked folder with their weights, in memory."""
     assert folder.layout is not None, "it was checked"
     names = {common: stored for common, stored in folder.layout.names.items() if common != MAP}
     require_memory(folder.path, sum(folder.weights[name].bytes for name in names.values()))
