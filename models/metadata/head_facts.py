@@ -1,17 +1,13 @@
 """Facts of a head for its memory bill: layers that draft for one model beside its context."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from backends.base import ModelError
 from backends.files.attention import Attention, Layers, head_attention
 from backends.files.gguf_drafter import TrainedDrafter, TrainedKind
-from backends.files.gguf_header import Tensor, parts, read_header
-from backends.files.head_folders.block_layout import block_layout
-from backends.files.head_folders.eagle3_layout import eagle3_layout
-from backends.files.head_folders.head_folder import drafter_of_head
-from backends.files.head_folders.shapes import MAP, AttentionShape
+from backends.files.gguf_header import parts, read_header
+from backends.files.head_folders.head_folder import drafter_of_head, layout_of
+from backends.files.head_folders.shapes import MAP
 from backends.files.head_folders.stored_head import StoredHead, read_head
 from backends.files.mlx_folder import MlxFolder
 from models.metadata.memory_bill import (
@@ -27,77 +23,51 @@ from models.metadata.trained_drafters import drafter_of
 HEAD_PASS = 64
 """Most tokens of a head's pass."""
 
-_STATE_BYTES = 4
+_FLOAT = 4
+_NOTHING = "it brings nothing that drafts"
 
 
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """Layers with keys and values. rows: kept of each of the model's tokens."""
-
-    layers: tuple[Layers, ...]
-    rows: int
-    feed_forward: int
-    weight_bytes: int
-
-
-def folder_head_facts(path: Path, target: Path) -> ModelFacts:
-    """Facts of the head in a folder for a model; path: the model's own, for its own layers."""
+def _of_folder(path: Path, target: Path) -> ModelFacts:
+    """Facts of the head in a folder, as MLX runs it; path: the model's own for its own layers."""
     head, settings = read_head(path), mlx_settings(target)
     drafter = drafter_of_head(head)
-    reason = drafter.fault if drafter else "it brings nothing that drafts"
+    reason = drafter.fault if drafter else _NOTHING
     if drafter is None or reason:
         raise ModelError(f"{path.name} cannot draft", reason)
     try:
-        shape = _shape(head, drafter, settings)
+        layers, rows, feed_forward, weight_bytes = _shape(head, drafter, settings)
     except ValueError as error:
         raise ModelError(f"{path.name} cannot draft", str(error)) from error
     return ModelFacts(
-        weight_bytes=shape.weight_bytes,
+        weight_bytes=weight_bytes,
         n_vocab=settings.count("vocab_size"),
         width=settings.count("hidden_size"),
-        feed_forward=shape.feed_forward,
+        feed_forward=feed_forward,
         context_limit=0,
-        attention=Attention(shape.layers, settings.number_bytes),
+        attention=Attention(layers, settings.number_bytes),
         n_layers=drafter.layers,
-        row_bytes=_STATE_BYTES * drafter.width * shape.rows,
+        row_bytes=_FLOAT * drafter.width * rows,
         most_tokens=HEAD_PASS,
     )
 
 
-def _shape(head: StoredHead, drafter: TrainedDrafter, target: MlxFolder) -> _Shape:
-    match drafter.kind:
-        case TrainedKind.EAGLE3:
-            layout = eagle3_layout(head)
-            layers = _layers(1, layout.attention)
-            loaded = _bytes(head, layout.names)
-            return _Shape((layers,), layout.n_taps, layout.feed_forward, loaded)
-        case TrainedKind.DFLASH | TrainedKind.DSPARK:
-            block = block_layout(head)
-            layers = _layers(len(block.layers), block.attention)
-            loaded = _bytes(head, block.names)
-            return _Shape((layers,), len(block.taps), block.feed_forward, loaded)
-        case TrainedKind.ASSISTANT:  # it reads the model's keys and values
-            feed_forward = head.settings.part("text_config").count("intermediate_size")
-            loaded = sum(tensor.bytes for tensor in head.tensors.values())
-            return _Shape((), 1, feed_forward, loaded)
-        case _:
-            heads = target.count("num_attention_heads")
-            width = target.count("hidden_size") // heads if heads else 0
-            size = target.count("head_dim") or width
-            layers = Layers(drafter.layers, target.count("num_key_value_heads", heads), size, size)
-            return _Shape((layers,), 1, target.count("intermediate_size"), drafter.read_bytes)
-
-
-def _layers(count: int, attention: AttentionShape) -> Layers:
-    return Layers(count, attention.kv_heads, attention.head_size, attention.head_size)
-
-
-def _bytes(head: StoredHead, names: Mapping[str, str]) -> int:
-    """Bytes of the tensors that are loaded; names: as stored, by common name."""
-    return sum(head.tensors[stored].bytes for name, stored in names.items() if name != MAP)
-
-
-_FLOAT = 4
+def _shape(
+    head: StoredHead, drafter: TrainedDrafter, target: MlxFolder
+) -> tuple[tuple[Layers, ...], int, int, int]:
+    """Layers with keys and values, rows kept of each token, inner width, and bytes of weights."""
+    if (layout := layout_of(head, drafter.kind)) is not None:
+        kept = layout.attention
+        layers = Layers(drafter.layers, kept.kv_heads, kept.head_size, kept.head_size)
+        loaded = [stored for name, stored in layout.names.items() if name != MAP]
+        weights = sum(head.tensors[name].bytes for name in loaded)
+        return (layers,), layout.n_taps, layout.feed_forward, weights
+    if drafter.kind is TrainedKind.ASSISTANT:  # it reads the model's keys and values
+        feed_forward = head.settings.part("text_config").count("intermediate_size")
+        return (), 1, feed_forward, sum(tensor.bytes for tensor in head.tensors.values())
+    heads = target.count("num_attention_heads")
+    size = target.count("head_dim") or target.count("hidden_size") // max(heads, 1)
+    layers = Layers(drafter.layers, target.count("num_key_value_heads", heads), size, size)
+    return (layers,), 1, target.count("intermediate_size"), drafter.read_bytes
 
 
 def head_facts(path: Path, target: Path) -> ModelFacts:
@@ -110,12 +80,13 @@ def head_facts(path: Path, target: Path) -> ModelFacts:
         ModelError: a file is missing or damaged, or brings no head.
     """
     if path.is_dir():
-        return folder_head_facts(path, target)
+        return _of_folder(path, target)
     drafter, of_file = drafter_of(path), facts_of(path)
     if drafter is None:
-        raise ModelError(f"{path.name} cannot draft", "it brings nothing that drafts")
+        raise ModelError(f"{path.name} cannot draft", _NOTHING)
     headers = [read_header(part) for part in parts(path)]
     header, tensors = headers[0], [one for part in headers for one in part.tensors]
+    own_vocab = next((one.shape[-1] for one in tensors if one.name == "output.weight"), 0)
     reads_cache = drafter.kind is TrainedKind.ASSISTANT
     return ModelFacts(
         weight_bytes=0 if path == target else of_file.weight_bytes,
@@ -129,15 +100,10 @@ def head_facts(path: Path, target: Path) -> ModelFacts:
         most_rows=CHUNK if reads_cache else None,
         output_rows=_output_rows(drafter, facts_of(target)),
         most_tokens=1 if reads_cache else HEAD_PASS,
-        own_vocab=_own_vocab(tensors) if drafter.kind is TrainedKind.EAGLE3 else 0,
+        own_vocab=own_vocab if drafter.kind is TrainedKind.EAGLE3 else 0,
         vocabulary_bytes=0 if path == target else vocabulary_bytes(header),
         graph=graph_size(header, len(tensors)),
     )
-
-
-def _own_vocab(tensors: Sequence[Tensor]) -> int:
-    """Rows of an output matrix, of which each is of one token."""
-    return next((one.shape[-1] for one in tensors if one.name == "output.weight"), 0)
 
 
 def _output_rows(drafter: TrainedDrafter, target: ModelFacts) -> int:

@@ -5,18 +5,15 @@ SpecForge, DeepSpec), and with a layer's in `transformer_layer_config` (speculat
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from backends.files.head_folders.eagle3_layout import INNER
 from backends.files.head_folders.shapes import (
     MAP,
     AttentionShape,
-    Rotary,
+    HeadLayout,
     Tensors,
     attention_shape,
-    known_names,
-    parts_of,
     rotary_of,
     vocabularies,
 )
@@ -58,29 +55,17 @@ class LayerSight:
     is_causal: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class BlockLayout:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockLayout(HeadLayout):
     """Shapes of a drafter of blocks, and what its variant does.
 
-    names: of its tensors in the files, by common name. width: of its hidden states; target_width:
-    of the model's. taps: layers of the model whose inputs it reads. n_vocab: of the model;
-    n_drafted: tokens that it knows. block: tokens of a pass; mask: the one that stands for those to
-    be drafted; from_last: whether the row of the text's last token drafts too. markov_rank: of the
-    scores of a token after another (DSpark), 0 without. scales: of the embeddings, of attention's
-    values and of the logits. softcap: of the logits, 0 for none.
+    block: tokens of a pass; mask: the one that stands for those to be drafted; from_last: whether
+    the row of the text's last token drafts too. markov_rank: of the scores of a token after another
+    (DSpark), 0 without. scales: of the embeddings, of attention's values and of the logits.
+    softcap: of the logits, 0 for none.
     """
 
-    names: Mapping[str, str]
-    width: int
-    target_width: int
-    taps: tuple[int, ...]
-    n_vocab: int
-    n_drafted: int
-    feed_forward: int
     layers: tuple[LayerSight, ...]
-    attention: AttentionShape
-    rotary: Rotary
-    epsilon: float
     block: int
     mask: int
     from_last: bool
@@ -90,10 +75,6 @@ class BlockLayout:
     value_scale: float
     logit_scale: float
     softcap: float
-    has_embeddings: bool
-    has_output: bool
-    has_map: bool
-    ties_output: bool
 
     @property
     def longest(self) -> int:
@@ -109,11 +90,8 @@ def block_layout(head: StoredHead) -> BlockLayout:
     written = head.settings
     settings = written.under(written.part(INNER))
     own = settings.under(settings.part(OWN))
-    names = head.renamed(_common)
-    group = written.part("quantization").count("group_size", 64)
-    tensors = Tensors({name: head.tensors[stored] for name, stored in names.items()}, group)
+    tensors = Tensors(head, _common)
     count = _layers(tensors, settings)
-    tensors.refuse_others(_known(count))
     _refuse_variants(head, own)
     width = tensors.vector("hidden_norm.weight")
     taps = _taps(own, settings)
@@ -131,8 +109,8 @@ def block_layout(head: StoredHead) -> BlockLayout:
         raise ValueError(f"it drafts in blocks of {block:,} tokens (block_size)")
     if mask >= n_vocab:
         raise ValueError("it does not say which token stands for drafted ones (mask_token_id)")
-    return BlockLayout(
-        names=names,
+    layout = BlockLayout(
+        names=tensors.names,
         width=width,
         target_width=target_width,
         taps=taps,
@@ -157,6 +135,8 @@ def block_layout(head: StoredHead) -> BlockLayout:
         has_map=MAP in tensors.by_name,
         ties_output=ties_output,
     )
+    tensors.refuse_others()
+    return layout
 
 
 def _common(name: str) -> str:
@@ -165,29 +145,6 @@ def _common(name: str) -> str:
     if _IGNORED.match(rest):
         return ""
     return f"{rest}.weight" if rest.endswith(_CODEBOOKS) else rest
-
-
-def _known(count: int) -> set[str]:
-    known = {MAP, "hidden_norm.weight", "norm.weight"}
-    known.update(parts_of("fc", "embed_tokens", "lm_head"))
-    known.update(parts_of("markov_head.markov_w1", "markov_head.markov_w2"))
-    known.update(parts_of(f"{_SELECTOR}.hidden_projection"))
-    known.update(f"{_SELECTOR}.{book}.weight" for book in _CODEBOOKS)
-    for layer in range(count):
-        module = f"layers.{layer}"
-        known.update(known_names(f"{module}.self_attn"))
-        known.update(f"{module}.{norm}.weight" for norm in _NORMS)
-        known.update(f"{module}.{part}.base_kernel" for part in _CONVOLUTIONS)
-        known.update(parts_of(*(f"{module}.{part}.kernel_projection" for part in _CONVOLUTIONS)))
-        known.update(parts_of(*(f"{module}.mlp.{part}_proj" for part in ("gate", "up", "down"))))
-    return {name for name in known if not name.endswith(_UNBIASED)}
-
-
-_UNBIASED = (
-    "fc.bias", "embed_tokens.bias", "lm_head.bias", "gate_proj.bias", "up_proj.bias",
-    "down_proj.bias", "markov_w1.bias", "markov_w2.bias", "hidden_projection.bias",
-    "kernel_projection.bias",
-)  # fmt: skip
 
 
 def _layers(tensors: Tensors, settings: Settings) -> int:
@@ -237,12 +194,8 @@ def _shape_of_layers(
         module = f"layers.{layer}"
         for norm in _NORMS:
             tensors.vector(f"{module}.{norm}.weight", width)
-        inner = tensors.matrix(f"{module}.mlp.gate_proj")[0]
-        tensors.require(f"{module}.mlp.gate_proj", inner, width)
-        tensors.require(f"{module}.mlp.up_proj", inner, width)
-        tensors.require(f"{module}.mlp.down_proj", width, inner)
         attention = attention_shape(tensors, f"{module}.self_attn", settings, width, width)
-        shapes.add((attention, inner))
+        shapes.add((attention, tensors.feed_forward(f"{module}.mlp", width)))
     if len(shapes) > 1:
         raise ValueError("its layers differ in shape")
     return shapes.pop()

@@ -5,69 +5,42 @@ Two layouts are published: with `midlayer.*` (SafeAILab's EAGLE, SpecForge, Ange
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from backends.files.head_folders.shapes import (
+    DEFAULT_TAPS,
     MAP,
-    AttentionShape,
-    Rotary,
+    HeadLayout,
     Tensors,
     attention_shape,
-    known_names,
-    parts_of,
     rotary_of,
     vocabularies,
 )
 from backends.files.head_folders.stored_head import Settings, StoredHead
 
-TAPS = 3
-"""Layers of the model that a head reads if it does not say which."""
-
 LAYER_IDS = "eagle_aux_hidden_state_layer_ids"
 INNER = "transformer_layer_config"
 
-_LAYER = "layer"
-"""Common name of the one layer."""
-
 _IGNORED = re.compile(r"t2d$|verifier_|.*rotary_emb\.inv_freq$")
-_PREFIX = re.compile(r"^(?:model\.)?(?:(?:midlayer|layers\.0)\.)?")
-_NORMS = ("input_layernorm", "hidden_norm", "post_attention_layernorm")
+_NAME = re.compile(r"^(?:model\.)?(midlayer\.|layers\.0\.)?(.*)$", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Eagle3Layout:
-    """Shapes of a head, and what its variant does.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eagle3Layout(HeadLayout):
+    """Shapes of an EAGLE-3 head, and what its variant does.
 
-    names: of its tensors in the files, by common name. width: of its hidden states; target_width:
-    of the model's. taps: layers of the model whose inputs it reads; none if those by default.
-    n_vocab: of the model; n_drafted: tokens that the head knows. window: tokens that it sees, 0 for
-    all. keeps_normed: whether what its layer adds to is the normed state (norm_before_residual).
-    norms_inputs, norms_taps: whether the model's states are normed together, or each
-    (norm_before_fc, fc_norm). hands_on_normed: whether it drafts on from the normed state
-    (norm_output).
+    taps: none if those by default. window: tokens that it sees, 0 for all. keeps_normed: whether
+    what its layer adds to is the normed state (norm_before_residual). norms_inputs, norms_taps:
+    whether the model's states are normed together, or each (norm_before_fc, fc_norm).
+    hands_on_normed: whether it drafts on from the normed state (norm_output).
     """
 
-    names: Mapping[str, str]
-    width: int
-    target_width: int
-    taps: tuple[int, ...]
-    n_taps: int
-    n_vocab: int
-    n_drafted: int
-    feed_forward: int
-    attention: AttentionShape
-    rotary: Rotary
-    epsilon: float
     window: int
     keeps_normed: bool
     norms_inputs: bool
     norms_taps: bool
     hands_on_normed: bool
     has_bias: bool
-    has_embeddings: bool
-    has_output: bool
-    has_map: bool
 
     def taps_in(self, layers: int) -> tuple[int, ...]:
         """The layers whose inputs it reads of a model with so many: by default as in the paper."""
@@ -82,34 +55,26 @@ def eagle3_layout(head: StoredHead) -> Eagle3Layout:
     """
     written = head.settings
     settings = written.under(written.part(INNER))
-    names = head.renamed(_common)
-    group = written.part("quantization").count("group_size", 64)
-    tensors = Tensors({name: head.tensors[stored] for name, stored in names.items()}, group)
-    tensors.refuse_others(_KNOWN | {f"fc_norm.{tap}.weight" for tap in range(16)})
+    tensors = Tensors(head, _common)
     _refuse_variants(written, settings)
-    width = tensors.vector(f"{_LAYER}.hidden_norm.weight")
+    width = tensors.vector("layer.hidden_norm.weight")
     taps = _taps(written)
-    n_taps = len(taps) or TAPS
+    n_taps = len(taps) or DEFAULT_TAPS
     inputs = tensors.matrix("fc")[1]
     target_width = settings.count("target_hidden_size") or inputs // n_taps
     tensors.require("fc", width, n_taps * target_width)
-    for norm in (*(f"{_LAYER}.{norm}" for norm in _NORMS), "norm"):
+    for norm in ("layer.input_layernorm", "layer.post_attention_layernorm", "norm"):
         tensors.vector(f"{norm}.weight", width)
-    feed_forward = tensors.matrix(f"{_LAYER}.mlp.gate_proj")[0]
-    tensors.require(f"{_LAYER}.mlp.gate_proj", feed_forward, width)
-    tensors.require(f"{_LAYER}.mlp.up_proj", feed_forward, width)
-    tensors.require(f"{_LAYER}.mlp.down_proj", width, feed_forward)
     n_vocab, n_drafted = vocabularies(tensors, settings, width, target_width)
-    attention = attention_shape(tensors, f"{_LAYER}.self_attn", settings, 2 * width, width)
-    return Eagle3Layout(
-        names=names,
+    attention = attention_shape(tensors, "layer.self_attn", settings, 2 * width, width)
+    layout = Eagle3Layout(
+        names=tensors.names,
         width=width,
         target_width=target_width,
         taps=taps,
-        n_taps=n_taps,
         n_vocab=n_vocab,
         n_drafted=n_drafted,
-        feed_forward=feed_forward,
+        feed_forward=tensors.feed_forward("layer.mlp", width),
         attention=attention,
         rotary=rotary_of(settings, attention.head_size),
         epsilon=settings.positive("rms_norm_eps", 1e-6),
@@ -118,34 +83,22 @@ def eagle3_layout(head: StoredHead) -> Eagle3Layout:
         norms_inputs=_has_norm(tensors, written, "norm_before_fc", "input_norm", inputs),
         norms_taps=_norms_taps(tensors, written, n_taps, target_width),
         hands_on_normed=written.flag("norm_output"),
-        has_bias="fc.bias" in tensors.by_name,
+        has_bias=tensors.has_bias("fc", width),
         has_embeddings=tensors.has("embed_tokens"),
         has_output=tensors.has("lm_head"),
         has_map=MAP in tensors.by_name,
     )
+    tensors.refuse_others()
+    return layout
 
 
 def _common(name: str) -> str:
-    match = _PREFIX.match(name)
-    assert match is not None, "it matches nothing too"
-    rest = name[match.end() :]
+    match = _NAME.match(name)
+    assert match is not None, "it matches anything"
+    of_layer, rest = match.groups()
     if _IGNORED.match(rest):
         return ""
-    is_of_layer = match[0].endswith(("midlayer.", "layers.0."))
-    return f"{_LAYER}.{rest}" if is_of_layer else rest
-
-
-_KNOWN = frozenset(
-    (
-        MAP,
-        "norm.weight",
-        "input_norm.weight",
-        *(f"{_LAYER}.{norm}.weight" for norm in _NORMS),
-        *parts_of("fc", "embed_tokens", "lm_head"),
-        *parts_of(*(f"{_LAYER}.mlp.{part}_proj" for part in ("gate", "up", "down"))),
-        *known_names(f"{_LAYER}.self_attn"),
-    )
-) - {f"{_LAYER}.mlp.{part}_proj.bias" for part in ("gate", "up", "down")}
+    return f"layer.{rest}" if of_layer else rest
 
 
 def _refuse_variants(written: Settings, settings: Settings) -> None:

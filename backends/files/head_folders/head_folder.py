@@ -17,6 +17,8 @@ from backends.files.head_folders.stored_head import Settings, StoredHead, read_h
 from backends.files.mlx_folder import MlxFolder, experts_of
 from backends.files.safetensors_header import StoredTensor
 
+Layout = Eagle3Layout | BlockLayout
+
 _TEXT = "text_config"
 
 _ARCHITECTURES = {
@@ -120,11 +122,23 @@ def family(model_type: str) -> str:
     return model_type.removesuffix("_text").removesuffix("_unified")
 
 
+def layout_of(head: StoredHead, kind: TrainedKind) -> Layout | None:
+    """The layout of an EAGLE-3 head or a drafter of blocks; None of other kinds.
+
+    Raises:
+        ValueError: a part is missing, or is not known, in words.
+    """
+    match kind:
+        case TrainedKind.EAGLE3:
+            return eagle3_layout(head)
+        case TrainedKind.DFLASH | TrainedKind.DSPARK:
+            return block_layout(head)
+        case _:
+            return None
+
+
 def _eagle3(head: StoredHead) -> TrainedDrafter:
-    return described_eagle3(head, eagle3_layout(head))
-
-
-def described_eagle3(head: StoredHead, layout: Eagle3Layout) -> TrainedDrafter:
+    layout = eagle3_layout(head)
     layer = _bytes(head, layout.names, ("layer.", "norm."))
     return TrainedDrafter(
         TrainedKind.EAGLE3,
@@ -140,12 +154,8 @@ def described_eagle3(head: StoredHead, layout: Eagle3Layout) -> TrainedDrafter:
 
 
 def _block(head: StoredHead) -> TrainedDrafter:
-    return described_block(head, block_layout(head))
-
-
-def described_block(head: StoredHead, layout: BlockLayout) -> TrainedDrafter:
-    fusing = _bytes(head, layout.names, ("fc.",))
-    looked_up = _bytes(head, layout.names, ("embed_tokens.",))
+    layout = block_layout(head)
+    looked_up = 0 if layout.ties_output else _bytes(head, layout.names, ("embed_tokens.",))
     return TrainedDrafter(
         TrainedKind.DSPARK if layout.markov_rank else TrainedKind.DFLASH,
         is_alone=True,
@@ -155,8 +165,8 @@ def described_block(head: StoredHead, layout: BlockLayout) -> TrainedDrafter:
         n_vocab=layout.n_vocab,
         target_layers=layout.taps,
         longest=layout.longest,
-        draw_bytes=_bytes(head, layout.names, ("",)) - (0 if layout.ties_output else looked_up),
-        read_bytes=fusing,
+        draw_bytes=_bytes(head, layout.names, ("",)) - looked_up,
+        read_bytes=_bytes(head, layout.names, ("fc.",)),
     )
 
 
@@ -258,9 +268,6 @@ def _bytes(head: StoredHead, names: Mapping[str, str], prefixes: tuple[str, ...]
     )
 
 
-Layout = Eagle3Layout | BlockLayout
-
-
 @dataclass(frozen=True, slots=True)
 class HeadFolder:
     """A folder with a head that fits a model.
@@ -271,7 +278,6 @@ class HeadFolder:
     """
 
     path: Path
-    kind: TrainedKind
     config: Mapping[str, Any]
     weights: Mapping[str, StoredTensor]
     files: Mapping[str, Path]
@@ -290,56 +296,24 @@ def checked_head_folder(path: Path, target: MlxFolder) -> HeadFolder:
     """
     head = read_head(path)
     drafter = drafter_of_head(head)
+    what, remedy = f"{path.name} cannot draft", "Choose a head that was made for this model."
     if drafter is None:
-        raise _refusal(path, "it brings nothing that drafts", "Choose another folder.")
-    if reason := misfit(drafter, target) or _other_tokens(drafter, target):
-        raise _refusal(path, reason, "Choose a head that was made for this model.")
+        raise ModelError(what, "it brings nothing that drafts", "Choose another folder.")
+    if reason := misfit(drafter, target):
+        raise ModelError(what, reason, remedy)
+    if drafter.n_vocab and not target.count("vocab_size"):
+        why = "the model's config.json does not say how many tokens it has (vocab_size)"
+        raise ModelError(what, why, remedy)
+    layers = target.count("num_hidden_layers")
     try:
-        layout = _layout(head, drafter.kind)
-        if reason := _past_layers(layout, target):
-            raise ValueError(reason)
+        layout = layout_of(head, drafter.kind)
+        if isinstance(layout, Eagle3Layout) and min(layout.taps_in(layers)) < 0:
+            raise ValueError(f"it reads three layers of a model that has {layers:,}")
         drafted = _drafted(head, layout)
     except ValueError as error:
-        raise _refusal(path, str(error), "Choose a head that was made for this model.") from error
-    return HeadFolder(
-        path,
-        drafter.kind,
-        head.settings.values,
-        head.tensors,
-        head.files,
-        drafter,
-        layout,
-        drafted,
-    )
-
-
-def _refusal(path: Path, reason: str, remedy: str) -> ModelError:
-    return ModelError(f"{path.name} cannot draft", reason, remedy)
-
-
-def _layout(head: StoredHead, kind: TrainedKind) -> Layout | None:
-    match kind:
-        case TrainedKind.EAGLE3:
-            return eagle3_layout(head)
-        case TrainedKind.DFLASH | TrainedKind.DSPARK:
-            return block_layout(head)
-        case _:
-            return None
-
-
-def _other_tokens(drafter: TrainedDrafter, target: MlxFolder) -> str:
-    """Why a head and a model that does not say how many tokens it has do not fit; empty if so."""
-    if target.count("vocab_size") or not drafter.n_vocab:
-        return ""
-    return "the model's config.json does not say how many tokens it has (vocab_size)"
-
-
-def _past_layers(layout: Layout | None, target: MlxFolder) -> str:
-    """Why a head cannot read the layers that it reads by default; empty if it can."""
-    layers = target.count("num_hidden_layers")
-    if not isinstance(layout, Eagle3Layout) or min(layout.taps_in(layers)) >= 0:
-        return ""
-    return f"it reads three layers of a model that has {layers:,}"
+        raise ModelError(what, str(error), remedy) from error
+    settings = head.settings.values
+    return HeadFolder(path, settings, head.tensors, head.files, drafter, layout, drafted)
 
 
 def _drafted(head: StoredHead, layout: Layout | None) -> NDArray[np.int64] | None:

@@ -1,14 +1,20 @@
 """Shapes of a head: its tensors, attention, vocabularies and rotation of positions."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from backends.files.head_folders.stored_head import Settings
+from backends.files.head_folders.stored_head import Settings, StoredHead
 from backends.files.safetensors_header import StoredTensor
+
+MAP = "d2t"
+"""Tensor with the distance from each of the head's tokens to the model's."""
+
+DEFAULT_TAPS = 3
+"""Layers of the model that an EAGLE-3 head reads if it does not say which."""
 
 _FLOATS = frozenset({"F32", "F16", "BF16"})
 _PACKED = "U32"
@@ -16,15 +22,16 @@ _WORD_BITS = 32
 _BITS = frozenset({2, 3, 4, 5, 6, 8})
 
 
-@dataclass(frozen=True, slots=True)
 class Tensors:
-    """Tensors by common name. group: weights that share a scale, where they are quantized.
+    """Tensors of a head by common name. What a layout cannot have raises a ValueError in words."""
 
-    What a layout cannot have raises a ValueError in words.
-    """
-
-    by_name: Mapping[str, StoredTensor]
-    group: int = 64
+    def __init__(self, head: StoredHead, common: Callable[[str], str]) -> None:
+        """common: gives the common name of a stored tensor, "" for one drafting does without."""
+        self.names = head.renamed(common)
+        self.by_name = {name: head.tensors[stored] for name, stored in self.names.items()}
+        self._group = head.settings.part("quantization").count("group_size", 64)
+        """Weights that share a scale, where they are quantized."""
+        self._asked_for = {MAP}
 
     def has(self, module: str) -> bool:
         return f"{module}.weight" in self.by_name
@@ -38,7 +45,7 @@ class Tensors:
             return outputs, columns
         scales = self._tensor(f"{module}.scales", 2)
         biases = self._tensor(f"{module}.biases", 2)
-        inputs = scales.shape[1] * self.group
+        inputs = scales.shape[1] * self._group
         bits = _WORD_BITS * columns // max(inputs, 1)
         is_whole = scales.shape[0] == outputs and biases.shape == scales.shape
         if weight.dtype != _PACKED or bits not in _BITS or bits * inputs != _WORD_BITS * columns:
@@ -48,14 +55,18 @@ class Tensors:
         return outputs, inputs
 
     def require(self, module: str, outputs: int, inputs: int) -> None:
-        """Require a module of this shape; a bias, if it has one, must fit."""
         found = self.matrix(module)
         if found != (outputs, inputs):
             raise ValueError(
                 f"{module} is {found[0]:,} × {found[1]:,}, not {outputs:,} × {inputs:,}"
             )
-        if f"{module}.bias" in self.by_name:
+
+    def has_bias(self, module: str, outputs: int) -> bool:
+        """Whether a module has a bias, which must fit."""
+        has_it = f"{module}.bias" in self.by_name
+        if has_it:
             self.vector(f"{module}.bias", outputs)
+        return has_it
 
     def vector(self, name: str, size: int = 0) -> int:
         """Numbers of a vector, which must be this many if a size is given."""
@@ -66,20 +77,28 @@ class Tensors:
         return tensor.shape[0]
 
     def require_block(self, name: str, shape: tuple[int, ...]) -> None:
-        """Require numbers of this shape."""
         tensor = self._tensor(name, len(shape))
         _require_float(name, tensor)
         if tensor.shape != shape:
             raise ValueError(f"{name} has the shape {list(tensor.shape)}, not {list(shape)}")
 
-    def refuse_others(self, known: Iterable[str]) -> None:
-        """Refuse a tensor that is not known: without it the head would draft wrongly."""
-        if others := self.by_name.keys() - set(known):
+    def feed_forward(self, module: str, width: int) -> int:
+        """Inner width of a gated feed-forward part, whose matrices must fit each other."""
+        inner = self.matrix(f"{module}.gate_proj")[0]
+        self.require(f"{module}.gate_proj", inner, width)
+        self.require(f"{module}.up_proj", inner, width)
+        self.require(f"{module}.down_proj", width, inner)
+        return inner
+
+    def refuse_others(self) -> None:
+        """Refuse a tensor that was not asked for: without it the head would draft wrongly."""
+        if others := self.by_name.keys() - self._asked_for:
             raise ValueError(f"it has a tensor {min(others)[:64]}, which is not known")
 
     def _tensor(self, name: str, dimensions: int) -> StoredTensor:
         if name not in self.by_name:
             raise ValueError(f"it lacks {name}")
+        self._asked_for.add(name)
         tensor = self.by_name[name]
         if len(tensor.shape) != dimensions or 0 in tensor.shape:
             raise ValueError(f"{name} has the shape {list(tensor.shape)}")
@@ -89,18 +108,6 @@ class Tensors:
 def _require_float(name: str, tensor: StoredTensor) -> None:
     if tensor.dtype not in _FLOATS:
         raise ValueError(f"{name} is of type {tensor.dtype[:20]}, which cannot be run")
-
-
-def parts_of(*modules: str) -> list[str]:
-    return [f"{module}.{part}" for module in modules for part in _PARTS]
-
-
-_PARTS = ("weight", "bias", "scales", "biases")
-
-
-PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
-_NORMS = ("q_norm", "k_norm")
-SINKS = "sinks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,46 +136,42 @@ def attention_shape(
 ) -> AttentionShape:
     """The shape of an attention module that reads inputs and gives width numbers."""
     has_norms = tensors.has(f"{module}.q_norm")
-    rows = {part: tensors.matrix(f"{module}.{part}")[0] for part in PROJECTIONS[:3]}
-    size = _head_size(tensors, module, settings, width, has_norms=has_norms)
-    if rows["q_proj"] % size or rows["k_proj"] % size:
+    queries, keys = (tensors.matrix(f"{module}.{part}")[0] for part in ("q_proj", "k_proj"))
+    size = tensors.vector(f"{module}.q_norm.weight") if has_norms else _head_size(settings, width)
+    if queries % size or keys % size:
         raise ValueError(f"{module} has no whole heads of {size:,}")
-    heads, kv_heads = rows["q_proj"] // size, rows["k_proj"] // size
+    heads, kv_heads = queries // size, keys // size
     for key, found in (("num_attention_heads", heads), ("num_key_value_heads", kv_heads)):
         if settings.count(key, found) != found:
             raise ValueError(f"{key} is {settings.count(key):,}, and {module} has {found:,}")
     if heads % kv_heads:
         raise ValueError(f"{heads:,} heads of {module} cannot share {kv_heads:,}")
-    tensors.require(f"{module}.q_proj", heads * size, inputs)
-    tensors.require(f"{module}.k_proj", kv_heads * size, inputs)
-    tensors.require(f"{module}.v_proj", kv_heads * size, inputs)
-    tensors.require(f"{module}.o_proj", width, heads * size)
-    for norm in _NORMS if has_norms else ():
+    shapes = {
+        "q_proj": (queries, inputs),
+        "k_proj": (keys, inputs),
+        "v_proj": (keys, inputs),
+        "o_proj": (width, queries),
+    }
+    for part, shape in shapes.items():
+        tensors.require(f"{module}.{part}", *shape)
+    for norm in ("q_norm", "k_norm") if has_norms else ():
         tensors.vector(f"{module}.{norm}.weight", size)
-    has_sinks = f"{module}.{SINKS}" in tensors.by_name
+    has_sinks = f"{module}.sinks" in tensors.by_name
     if has_sinks:
-        tensors.vector(f"{module}.{SINKS}", heads)
-    biased = tuple(part for part in PROJECTIONS if f"{module}.{part}.bias" in tensors.by_name)
+        tensors.vector(f"{module}.sinks", heads)
+    biased = tuple(
+        part
+        for part, (outputs, _) in shapes.items()
+        if tensors.has_bias(f"{module}.{part}", outputs)
+    )
     return AttentionShape(heads, kv_heads, size, inputs, has_norms, has_sinks, biased)
 
 
-def known_names(module: str) -> list[str]:
-    """Names of the tensors that an attention module may have."""
-    matrices = parts_of(*(f"{module}.{part}" for part in PROJECTIONS))
-    return [*matrices, *(f"{module}.{norm}.weight" for norm in _NORMS), f"{module}.{SINKS}"]
-
-
-def _head_size(
-    tensors: Tensors, module: str, settings: Settings, width: int, *, has_norms: bool
-) -> int:
-    if has_norms:
-        return tensors.vector(f"{module}.q_norm.weight")
+def _head_size(settings: Settings, width: int) -> int:
     size, heads = settings.count("head_dim"), settings.count("num_attention_heads")
-    if not size and heads:
-        size = width // heads
-    if not size:
+    if not size and not heads:
         raise ValueError("its config.json does not say how many heads its attention has")
-    return size
+    return size or max(width // heads, 1)
 
 
 _PLAIN = frozenset({"", "default", "mrope"})
@@ -176,24 +179,12 @@ _PLAIN = frozenset({"", "default", "mrope"})
 
 _TRAINED = "original_max_position_embeddings"
 
-_SCALED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "linear": (("factor",), ()),
-    "llama3": (
-        ("factor",),
-        ("low_freq_factor", "high_freq_factor", _TRAINED),
-    ),
-    "yarn": (
-        ("factor",),
-        (
-            _TRAINED,
-            "beta_fast",
-            "beta_slow",
-            "mscale",
-            "mscale_all_dim",
-        ),
-    ),
+_SCALED: dict[str, tuple[str, ...]] = {
+    "linear": (),
+    "llama3": ("low_freq_factor", "high_freq_factor", _TRAINED),
+    "yarn": (_TRAINED, "beta_fast", "beta_slow", "mscale", "mscale_all_dim"),
 }
-"""Kinds of scaling, with the settings that each needs and those that it may have."""
+"""Kinds of scaling, all by a factor, with the other settings that each may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,9 +222,8 @@ def _scaling(rope: Settings, settings: Settings) -> dict[str, str | float] | Non
         return None
     if kind not in _SCALED:
         raise ValueError(f"its positions are scaled by {kind[:40]}, which is not known")
-    needed, further = _SCALED[kind]
-    names = (*needed, *(name for name in further if rope.has(name)))
-    found = {name: rope.number(name, 0.0) for name in names}
+    further = (name for name in _SCALED[kind] if rope.has(name))
+    found = {name: rope.number(name, 0.0) for name in ("factor", *further)}
     if kind == "llama3":
         found.setdefault(_TRAINED, 8192.0)
     if kind == "yarn":
@@ -245,9 +235,6 @@ def _scaling(rope: Settings, settings: Settings) -> dict[str, str | float] | Non
         raise ValueError(f"its positions are scaled by {kind} from no length")
     return {"rope_type": kind, **found}
 
-
-MAP = "d2t"
-"""Tensor with the distance from each of the head's tokens to the model's."""
 
 _INTEGERS = {"I64": "<i8", "I32": "<i4"}
 
@@ -270,6 +257,39 @@ def drafted_tokens(file: Path, tensor: StoredTensor, n_vocab: int) -> NDArray[np
     return tokens
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadLayout:
+    """Shapes of a head, whatever its kind.
+
+    names: of its tensors in the files, by common name. width: of its hidden states; target_width:
+    of the model's. taps: layers of the model whose inputs it reads. n_vocab: of the model;
+    n_drafted: tokens that it knows. ties_output: whether its embedding is its output layer too.
+    """
+
+    names: Mapping[str, str]
+    width: int
+    target_width: int
+    taps: tuple[int, ...]
+    n_vocab: int
+    n_drafted: int
+    feed_forward: int
+    attention: AttentionShape
+    rotary: Rotary
+    epsilon: float
+    has_embeddings: bool
+    has_output: bool
+    has_map: bool
+    ties_output: bool = False
+
+    @property
+    def n_taps(self) -> int:
+        return len(self.taps) or DEFAULT_TAPS
+
+    @property
+    def borrows_output(self) -> bool:
+        return not (self.has_output or self.ties_output)
+
+
 def vocabularies(
     tensors: Tensors,
     settings: Settings,
@@ -278,11 +298,7 @@ def vocabularies(
     *,
     ties_output: bool = False,
 ) -> tuple[int, int]:
-    """Tokens of the model, and those that the head drafts.
-
-    width, target_width: of their hidden states. ties_output: whether its embedding is its output
-    layer too.
-    """
+    """Tokens of the model, and those that the head drafts; fields of a HeadLayout."""
     n_vocab = settings.count("vocab_size")
     has_embeddings, has_output = tensors.has("embed_tokens"), tensors.has("lm_head")
     if has_embeddings:

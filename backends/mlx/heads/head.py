@@ -54,10 +54,11 @@ def load_head(path: Path, target: MlxModel, context: MlxContext) -> "MlxHead":
         DraftUnavailableError: no such head can read the model.
     """
     folder = checked_head_folder(path, target.folder)
-    load = _LOAD.get(folder.kind)
+    load = _LOAD.get(folder.drafter.kind)
     if load is None:
         raise DraftUnavailableError(
-            f"the {folder.kind} of {path.name} cannot draft", "MLX does not run this kind here"
+            f"the {folder.drafter.kind} of {path.name} cannot draft",
+            "MLX does not run this kind here",
         )
     try:
         return MlxHead(folder, load(folder, target), target, context)
@@ -136,5 +137,5 @@ def _describe(folder: HeadFolder, loaded: LoadedHead, target: ModelInfo) -> Mode
         engine=target.engine,
         device=target.device,
         threads=target.threads,
-        variant=folder.kind.variant,
+        variant=folder.drafter.kind.variant,
     )
