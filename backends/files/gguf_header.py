@@ -10,7 +10,7 @@ import mmap
 import re
 import struct
 import threading
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -195,10 +195,7 @@ class Tensor:
 
     @property
     def parameters(self) -> int:
-        count = 1
-        for extent in self.shape:
-            count *= extent
-        return count
+        return prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,6 +403,16 @@ def _tensors(
     return tuple(tensors)
 
 
+def read_model(path: Path) -> tuple[GgufHeader, list[Tensor]]:
+    """Header of a model's first file, and the tensors of all its parts.
+
+    Raises:
+        ModelError: as for read_header, of any part.
+    """
+    headers = [read_header(part) for part in parts(path)]
+    return headers[0], [tensor for header in headers for tensor in header.tensors]
+
+
 MOST_TOKENS = 1 << 20
 """Largest vocabulary that is checked; actual ones have a quarter of that."""
 
@@ -418,30 +425,15 @@ def require_distinct_tokens(path: Path) -> None:
     Raises:
         ModelError: it has one, is missing or is damaged.
     """
-    header = read_header(parts(path)[0])
-    if not header.tokens_at or header.n_vocab > MOST_TOKENS:
+    if read_header(parts(path)[0]).n_vocab > MOST_TOKENS:
         return
-    with (
-        parts(path)[0].open("rb") as file,
-        briefly_mapped(file) as data,
-    ):
-        repeated = _repeated(data, header.tokens_at + struct.calcsize("<IQ"), header.n_vocab)
-    if repeated is not None:
-        token = repeated[:40].decode("utf-8", errors="replace")
-        why = f"its vocabulary has the token {token!r} twice"
-        raise ModelError(f"cannot run {path}", why, "Choose another conversion of the model.")
-
-
-def _repeated(data: mmap.mmap, at: int, count: int) -> bytes | None:
-    """First duplicate in a list of texts that lies within the file."""
-    seen: set[int] = set()
-    for text in _texts(data, at, count):
+    seen: set[bytes] = set()
+    for text in tokens_of(path):
         read = text.partition(b"\0")[0]  # as the engine does
-        known = hash(read)
-        if known in seen and read:  # the engine gives empty ones unique names
-            return read
-        seen.add(known)
-    return None
+        if read in seen and read:  # the engine gives empty ones unique names
+            why = f"its vocabulary has the token {read[:40].decode(errors='replace')!r} twice"
+            raise ModelError(f"cannot run {path}", why, "Choose another conversion of the model.")
+        seen.add(read)
 
 
 def tokens_of(path: Path) -> list[bytes]:
@@ -454,13 +446,12 @@ def tokens_of(path: Path) -> list[bytes]:
     header = read_header(first)
     if not header.tokens_at:
         return []
-    with first.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        return list(_texts(data, header.tokens_at + struct.calcsize("<IQ"), header.n_vocab))
-
-
-def _texts(data: mmap.mmap, at: int, count: int) -> Iterator[bytes]:
     unpack = struct.Struct("<Q").unpack_from
-    for _ in range(count):
-        (size,) = unpack(data, at)
-        yield data[at + 8 : at + 8 + size]
-        at += 8 + size
+    at = header.tokens_at + struct.calcsize("<IQ")
+    texts: list[bytes] = []
+    with first.open("rb") as file, briefly_mapped(file) as data:
+        for _ in range(header.n_vocab):  # the list was read: it lies within the file
+            (size,) = unpack(data, at)
+            texts.append(data[at + 8 : at + 8 + size])
+            at += 8 + size
+    return texts

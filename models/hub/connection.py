@@ -229,12 +229,7 @@ def mapped_errors(repository: str, settings: HubSettings) -> Generator[None]:
         ) from error
     except OSError as error:
         raise disk_fault(error, settings) from error
-    except (
-        HTTPError,
-        InvalidURL,
-        OverflowError,
-        ValueError,
-    ) as error:  # OverflowError: a port of 30 digits
+    except (HTTPError, InvalidURL, OverflowError, ValueError) as error:  # a port of 30 digits
         raise DownloadError(
             f"{settings.endpoint} gave an invalid answer",
             shorten(str(error)) or type(error).__name__,
@@ -293,24 +288,21 @@ def refused(answer: Answer, repository: str, settings: HubSettings) -> DownloadE
     if status == 404:
         return DownloadError(f"the hub has no {repository}", "", "Check its name.")
     if status == 429:
-        return _too_many(answer.headers.get("Retry-After", ""), settings)
+        wait = answer.headers.get("Retry-After", "")
+        when = f"in {wait} seconds" if _SECONDS.fullmatch(wait) else "in some minutes"
+        return DownloadError(
+            f"{settings.endpoint} received too many requests from here",
+            "it answers 429",
+            f"Try again {when}; a partial download is resumed. "
+            "With HF_TOKEN set the limit is higher.",
+        )
     return DownloadError(
         f"{settings.endpoint} has trouble", f"it answers {status}", _RESUMES if status > 499 else ""
     )
 
 
 def _unreachable(error: Exception, settings: HubSettings) -> HubUnreachableError:
-    timed_out = "Timeout" in type(error).__name__
-    silent = f"it was silent for {settings.timeout:g} seconds"
-    told = _ERROR_NUMBER.sub("", shorten(str(error)))
-    why = silent if timed_out else told or type(error).__name__
+    why = _ERROR_NUMBER.sub("", shorten(str(error))) or type(error).__name__
+    if "Timeout" in type(error).__name__:
+        why = f"it was silent for {settings.timeout:g} seconds"
     return HubUnreachableError(f"{settings.endpoint} cannot be reached", why, _RESUMES)
-
-
-def _too_many(wait: str, settings: HubSettings) -> DownloadError:
-    when = f"in {wait} seconds" if _SECONDS.fullmatch(wait) else "in some minutes"
-    return DownloadError(
-        f"{settings.endpoint} received too many requests from here",
-        "it answers 429",
-        f"Try again {when}; a partial download is resumed. With HF_TOKEN set the limit is higher.",
-    )

@@ -11,41 +11,31 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
-from typing import Any, BinaryIO, Self, cast
+from typing import BinaryIO, Self, cast
 
 from backends.base import DownloadError
 from backends.base.safe_files import put_in_place, sync_folder
-from models.bounded_files import read_object, write_object
+from models.bounded_files import change_object, read_object
 from models.hub.hub_settings import HubSettings
 from models.hub.repository import Repository, RepositoryFile
 
-_WRITING = Lock()
+PART_SUFFIX = ".specchat.incomplete"
 
 
 def record(receipts: Path, repository: str, commit: str, files: list[str]) -> None:
-    """Record files of a repository; if that fails, they count as foreign."""
-    with _WRITING:
-        known = read_object(receipts)
-        ours = set(_files(known, repository, commit)) | set(files)
-        known[_key(repository, commit)] = sorted(ours)
-        write_object(receipts, known)
+    """Record files that specchat downloaded; if that fails, they count as foreign."""
+    key = f"{repository}@{commit}"
+    change_object(
+        receipts, lambda known: {**known, key: sorted({*_listed(known.get(key)), *files})}
+    )
 
 
 def is_ours(receipts: Path, repository: str, commit: str, file: str) -> bool:
-    return file in _files(read_object(receipts), repository, commit)
+    return file in _listed(read_object(receipts).get(f"{repository}@{commit}"))
 
 
-def _files(known: dict[str, Any], repository: str, commit: str) -> list[str]:
-    files = known.get(_key(repository, commit))
+def _listed(files: object) -> list[str]:
     return [str(file) for file in cast("list[object]", files)] if isinstance(files, list) else []
-
-
-def _key(repository: str, commit: str) -> str:
-    return f"{repository}@{commit}"
-
-
-PART_SUFFIX = ".specchat.incomplete"
 
 
 def unfinished(cache: Path) -> dict[str, int]:

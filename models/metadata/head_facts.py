@@ -5,7 +5,7 @@ from pathlib import Path
 from backends.base import ModelError
 from backends.files.attention import Attention, Layers, head_attention
 from backends.files.gguf_drafter import TrainedDrafter, TrainedKind
-from backends.files.gguf_header import parts, read_header
+from backends.files.gguf_header import parts, read_header, read_model
 from backends.files.head_folders.head_folder import drafter_of_head, layout_of
 from backends.files.head_folders.shapes import MAP
 from backends.files.head_folders.stored_head import StoredHead, read_head
@@ -84,8 +84,7 @@ def head_facts(path: Path, target: Path) -> ModelFacts:
     drafter, of_file = drafter_of(path), facts_of(path)
     if drafter is None:
         raise ModelError(f"{path.name} cannot draft", _NOTHING)
-    headers = [read_header(part) for part in parts(path)]
-    header, tensors = headers[0], [one for part in headers for one in part.tensors]
+    header, tensors = read_model(path)
     own_vocab = next((one.shape[-1] for one in tensors if one.name == "output.weight"), 0)
     reads_cache = drafter.kind is TrainedKind.ASSISTANT
     return ModelFacts(

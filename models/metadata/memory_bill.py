@@ -15,7 +15,7 @@ from backends.files.attention import (
     state_row,
     usual_depth,
 )
-from backends.files.gguf_header import GgufHeader, parts, read_header, read_per_token
+from backends.files.gguf_header import GgufHeader, read_model, read_per_token
 from backends.files.mlx_folder import COPIES, MlxFolder, count_layers, read_mlx_folder, state_bytes
 from backends.files.mlx_gguf import read_settings
 from models.byte_sizes import gigabytes
@@ -153,11 +153,10 @@ def facts_of(path: Path, backend: str = LLAMACPP) -> ModelFacts:
 
 
 def _of_file(path: Path) -> ModelFacts:
-    headers = [read_header(part) for part in parts(path)]
-    tensors = [tensor for header in headers for tensor in header.tensors]
+    header, tensors = read_model(path)
     weights = sum(tensor.stored_bytes for tensor in tensors)
-    facts = _of_header(headers[0], weights, len(tensors))
-    return replace(facts, read_bytes=read_per_token(headers[0], tensors))
+    facts = _of_header(header, weights, len(tensors))
+    return replace(facts, read_bytes=read_per_token(header, tensors))
 
 
 def facts_of_entry(entry: Entry, quantization: str) -> ModelFacts | None:

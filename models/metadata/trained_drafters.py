@@ -10,7 +10,7 @@ from backends.base import ModelError
 from backends.engines.backend_selection import LLAMACPP, MLX
 from backends.files import gguf_drafter
 from backends.files.gguf_drafter import TrainedDrafter, drafter_in
-from backends.files.gguf_header import parts, read_header
+from backends.files.gguf_header import parts, read_header, read_model
 from backends.files.head_folders import head_folder as folder_drafter
 from backends.files.head_folders.head_folder import drafter_in_folder
 from backends.files.mlx_folder import is_mlx_folder
@@ -60,8 +60,7 @@ def drafter_of(path: Path) -> TrainedDrafter | None:
     """
     if path.is_dir():
         return _in_folder(path, _stamps(path))
-    headers = [read_header(part) for part in parts(path)]
-    return drafter_in(headers[0], [tensor for header in headers for tensor in header.tensors])
+    return drafter_in(*read_model(path))
 
 
 @functools.lru_cache(maxsize=_MOST_KEPT)

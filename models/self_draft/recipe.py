@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from backends.base import DraftUnavailableError, ModelInfo, UsageError
-from backends.files.gguf_header import GgufHeader, Tensor, parts, read_header
+from backends.files.gguf_header import GgufHeader, Tensor, read_header, read_model
 from backends.files.mlx_folder import WEIGHT_FILES
 from backends.files.safetensors_header import stored_tensors
 
@@ -290,7 +290,7 @@ def weights_made(target: Path, recipe: Recipe) -> int:
     Raises:
         ModelError: the model cannot be read.
     """
-    tensors = _tensors(target)
+    tensors = read_model(target)[1]
     names = {tensor.name for tensor in tensors}
     output = _OUTPUT if _OUTPUT in names else _EMBEDDING
     return round(
@@ -321,12 +321,8 @@ def _sizes(target: Path) -> Iterable[tuple[str, int]]:
             for name, stored in stored_tensors(file).items():
                 yield name, stored.bytes
         return
-    for tensor in _tensors(target):
+    for tensor in read_model(target)[1]:
         yield tensor.name, tensor.stored_bytes
-
-
-def _tensors(target: Path) -> list[Tensor]:
-    return [tensor for part in parts(target) for tensor in read_header(part).tensors]
 
 
 def _layer(name: str) -> int | None:

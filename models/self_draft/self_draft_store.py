@@ -10,7 +10,7 @@ from pathlib import Path
 
 from backends.base import DiskFullError, DraftUnavailableError, ModelInfo
 from backends.base.safe_files import make_private_folder, put_in_place, remove_leftovers
-from backends.files.gguf_header import parts, read_header
+from backends.files.gguf_header import parts, read_model
 from backends.hardware.host import available_memory
 from models.byte_sizes import gigabytes
 from models.metadata.identity import content_hash, known_hash
@@ -165,7 +165,7 @@ def _require_memory(source: Path, recipe: Recipe) -> None:
     Weights are read tensor by tensor; llama.cpp holds one, in floats and in the new format. The
     padded 1.1B body, whose largest tensor has 101 million weights, took 567 MB to q4_0 and q2_k.
     """
-    tensors = (tensor for part in parts(source) for tensor in read_header(part).tensors)
+    _, tensors = read_model(source)
     largest = max((tensor.parameters for tensor in tensors), default=0)
     needed = round(largest * (_FLOAT_BYTES + _LARGEST_BITS / 8)) + _PROCESS_BYTES
     if needed > (free := available_memory()):
@@ -178,9 +178,8 @@ def _require_memory(source: Path, recipe: Recipe) -> None:
 
 def expected_bytes(source: Path, recipe: Recipe) -> int:
     """Approximate size of the file that a recipe makes: its weights, and metadata as in its source."""
-    files = parts(source)
-    stored = sum(file.stat().st_size for file in files)
-    weights = sum(one.stored_bytes for file in files for one in read_header(file).tensors)
+    stored = sum(file.stat().st_size for file in parts(source))
+    weights = sum(tensor.stored_bytes for tensor in read_model(source)[1])
     return stored - weights + weights_made(source, recipe)
 
 
