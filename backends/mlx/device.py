@@ -12,7 +12,6 @@ from backends.base import UsageError
 from backends.hardware.bandwidth import Bandwidth
 from backends.hardware.host import available_memory, processor_name
 
-
 _READ_BYTES = 1 << 30
 """Far more than any cache."""
 

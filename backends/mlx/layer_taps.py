@@ -16,7 +16,6 @@ from mlx import nn
 
 from backends.heads.hidden_states import HiddenStates, Rows
 
-
 WithLayers = Callable[[nn.Module, str], Any]
 """Takes the place of the module that holds the layers: given a copy of it and their name there."""
 

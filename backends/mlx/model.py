@@ -28,7 +28,6 @@ from backends.mlx.gguf import checked_file, load_gguf
 from backends.mlx.running_state import HeldStates
 from backends.mlx.tokenizer import MlxTokenizer, read_engine, read_tokenizer
 
-
 _CHUNK = 256
 _UNKNOWN_CONTEXT = 4096
 

@@ -18,7 +18,6 @@ from backends.base import DraftUnavailableError, ModelError
 from backends.mlx.layer_taps import with_layers
 from backends.mlx.model import MlxModel, weights_of
 
-
 _COUNTS = ("top_k", "num_experts_per_tok")
 """Names of the number of active experts, in a router or in the layer with one."""
 

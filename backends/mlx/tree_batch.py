@@ -16,7 +16,6 @@ from mlx_lm.models.cache import CacheList, KVCache
 from backends.base.parent_array import depths
 from backends.mlx.caches import WindowKVCache, evaluate, leaves
 
-
 _SPREAD = 0.02
 """Largest rounding difference, relative to the range of a row of logits."""
 

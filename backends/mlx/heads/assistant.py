@@ -22,19 +22,16 @@ from backends.heads.head import HeadContext
 from backends.heads.hidden_states import HiddenStates
 from backends.mlx.context import MlxContext
 from backends.mlx.device_sampling import MlxSampling
-from backends.mlx.folder_checks import require_memory
 from backends.mlx.heads.assistant_layers import (
     SLIDING,
     AssistantModule,
     AssistantSettings,
-    ClusteredOutput,
     Shared,
     read_assistant,
 )
 from backends.mlx.heads.taps import add_final_states, remove_states
-from backends.mlx.heads.weights import LoadedHead, quantize_as_stored, read_weights
+from backends.mlx.heads.weights import LoadedHead, filled, read_weights
 from backends.mlx.model import MlxModel
-
 
 _OTHER = "Choose the assistant of this model."
 
@@ -280,38 +277,24 @@ class AssistantContext(HeadContext):
         self._on_close()
 
 
-_OUTPUT = "lm_head."
-"""Beginning of the names of an output layer of its own, a copy of the embedding if that is it."""
-
-
 def load_assistant(folder: HeadFolder, target: MlxModel) -> LoadedHead:
     """Load the assistant of a folder for a model."""
     name = folder.path.name
     settings = read_assistant(folder.config)
     module = AssistantModule(settings)
     assisted = assisted_model(name, settings, module, target)
-    _fill(module, folder, is_tied=settings.is_tied)
+    left_out = "lm_head." if settings.is_tied else ()  # a copy of the embedding
+    stored = {name: name for name in folder.weights if not name.startswith(left_out)}
+    filled(module, read_weights(folder, stored))
     module.set_dtype(assisted.dtype)  # of the keys it reads: others would be converted in each pass
     if settings.clusters:
-        _settle(name, module.masked_embedding)
+        clusters = module.masked_embedding
+        clusters.token_ordering = clusters.token_ordering.astype(mx.int32)
+        if not clusters.is_sound:
+            why = "token_ordering does not name each token once"
+            raise ModelError(f"the weights of {name} are damaged", why, REMEDY)
     mx.eval(module.parameters())
     return LoadedHead(module, lambda context: _open(module, assisted, context))
-
-
-def _fill(module: AssistantModule, folder: HeadFolder, *, is_tied: bool) -> None:
-    """Give the layers their weights, quantized as they are stored; all is lazy."""
-    stored = {name: name for name in folder.weights if not (is_tied and name.startswith(_OUTPUT))}
-    require_memory(folder.path, sum(folder.weights[name].bytes for name in stored))
-    weights = read_weights(stored, folder.files)
-    quantize_as_stored(module, weights)
-    module.load_weights(list(weights.items()))
-
-
-def _settle(name: str, output: ClusteredOutput) -> None:
-    output.token_ordering = output.token_ordering.astype(mx.int32)
-    if not output.is_sound:
-        why = "token_ordering does not name each token once"
-        raise ModelError(f"the weights of {name} are damaged", why, REMEDY)
 
 
 def _open(

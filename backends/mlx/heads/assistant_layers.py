@@ -17,7 +17,6 @@ from mlx_lm.models.gemma4_text import DecoderLayer, ModelArgs
 
 from backends.files.head_folders.stored_head import Settings
 
-
 FULL, SLIDING = "full_attention", "sliding_attention"
 """Kinds of layers, as in the settings."""
 

@@ -31,7 +31,6 @@ from backends.mlx.heads.prediction import load_prediction
 from backends.mlx.heads.weights import LoadedHead
 from backends.mlx.model import MlxModel, weights_of
 
-
 Load = Callable[[HeadFolder, MlxModel], LoadedHead]
 
 _LOAD: dict[TrainedKind, Load] = {

@@ -16,7 +16,6 @@ from backends.base import DraftUnavailableError
 from backends.files.head_folders.shapes import AttentionShape, Rotary
 from backends.mlx.model import weights_of
 
-
 Apply = Callable[[mx.array], mx.array]
 """A method and no module: as an attribute of a head's, a module would count as its own."""
 

@@ -8,6 +8,7 @@ The graph is that of src/models/qwen35.cpp of llama.cpp (`graph_mtp`) and vLLM's
 # pyright: reportUnknownVariableType=false
 
 import dataclasses
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -21,13 +22,12 @@ from backends.base import DraftUnavailableError
 from backends.files.head_folders.head_folder import HeadFolder
 from backends.mlx.caches import bytes_per_token
 from backends.mlx.context import MlxContext
-from backends.mlx.folder_checks import require_memory
 from backends.mlx.heads.chain import MlxChainContext
 from backends.mlx.heads.taps import add_final_states, remove_states
 from backends.mlx.heads.weights import (
     LoadedHead,
     Weights,
-    layer_count,
+    filled,
     prediction_names,
     quantize_as_stored,
     read_weights,
@@ -35,7 +35,6 @@ from backends.mlx.heads.weights import (
     with_converted_norms,
 )
 from backends.mlx.model import MlxModel, weights_of
-
 
 _TEXT_MODELS: dict[type[nn.Module], Callable[..., nn.Module]] = {
     qwen3_5.TextModel: qwen3_5.DecoderLayer,
@@ -47,13 +46,13 @@ _TEXT_MODELS: dict[type[nn.Module], Callable[..., nn.Module]] = {
 class PredictionLayers(nn.Module):
     """Layers over a token's embedding and the state before it; weights are named as published."""
 
-    def __init__(self, arguments: Any, layer: Callable[..., nn.Module], count: int) -> None:
+    def __init__(self, arguments: Any, layer: Callable[..., nn.Module]) -> None:
         super().__init__()
         width, epsilon = arguments.hidden_size, arguments.rms_norm_eps
         self.pre_fc_norm_embedding = nn.RMSNorm(width, eps=epsilon)
         self.pre_fc_norm_hidden = nn.RMSNorm(width, eps=epsilon)
         self.fc = nn.Linear(2 * width, width, bias=False)
-        self.layers = [layer(arguments, 0) for _ in range(count)]
+        self.layers = [layer(arguments, 0)]
         self.norm = nn.RMSNorm(width, eps=epsilon)
 
     def __call__(self, embedded: mx.array, states: mx.array, caches: list[Any]) -> mx.array:
@@ -111,16 +110,18 @@ def text_of(model: nn.Module) -> Any:
     return text
 
 
-def empty_layers(text: Any, count: int, *, has_experts: bool) -> PredictionLayers:
+def empty_layers(text: Any, *, has_experts: bool) -> PredictionLayers:
+    """The next-token layer of a model's text part, with weights to be loaded."""
     changes: dict[str, Any] = {"full_attention_interval": 1}
     if not has_experts:
         changes["num_experts"] = 0
     elif isinstance(text, qwen3_next.Model):  # every one of them
         changes |= {"mlp_only_layers": [], "decoder_sparse_step": 1}
     arguments = dataclasses.replace(text.args, **changes)
-    return PredictionLayers(arguments, _TEXT_MODELS[type(text)], count)
+    return PredictionLayers(arguments, _TEXT_MODELS[type(text)])
 
 
+_LAYER = re.compile(r"layers\.(\d{1,4})\.")
 _SHOWN = 3
 """Names in a refusal."""
 
@@ -130,20 +131,17 @@ def load_prediction(folder: HeadFolder, target: MlxModel) -> LoadedHead:
     assert target.module is not None, "the model is closed"
     text = text_of(target.module)
     stored = prediction_names(folder.weights, is_alone=folder.drafter.is_alone)
-    require_memory(folder.path, sum(folder.weights[name].bytes for name in stored.values()))
-    weights = with_converted_norms(read_weights(stored, folder.files))
-    if (count := layer_count(weights)) != 1:
+    weights = with_converted_norms(read_weights(folder, stored))
+    count = len({match[1] for name in weights if (match := _LAYER.match(name))})
+    if count != 1:
         raise DraftUnavailableError(
             "its next-token layers are not known", f"there are {count}, and MLX runs one"
         )
     has_experts = any(".switch_mlp." in name for name in weights)
-    layers = empty_layers(text, layer_count(weights), has_experts=has_experts)
+    layers = empty_layers(text, has_experts=has_experts)
     quantize_as_stored(layers, weights)
     _require_layout(layers, weights)
-    layers.load_weights(list(weights.items()))
-    layers.eval()
-    mx.eval(layers.parameters())
-    chain = PredictionChain(layers, text)
+    chain = PredictionChain(filled(layers, weights), text)
     n_vocab = target.info.n_vocab
     output = weights_of(chain.output_layer)
     return LoadedHead(
@@ -158,7 +156,9 @@ def open_chain(chain: PredictionChain, context: MlxContext, n_vocab: int) -> Mlx
 
     The first token has an entry too, after a state of zeros, as in llama.cpp.
     """
-    per_token = _bytes_per_token(chain)
+    caches = chain.make_cache()
+    chain(mx.array([0]), chain.encode(mx.zeros((1, chain.layers.norm.weight.size))), caches)
+    per_token = bytes_per_token(caches)  # by a pass of which only shapes are found out
     require_room(context.n_ctx, per_token)
     states = add_final_states(context)
     return MlxChainContext(
@@ -170,13 +170,6 @@ def open_chain(chain: PredictionChain, context: MlxContext, n_vocab: int) -> Mlx
         kv_bytes_per_token=per_token,
         on_close=lambda: remove_states(context, states),
     )
-
-
-def _bytes_per_token(chain: PredictionChain) -> int:
-    """Bytes of the keys and values of a token: by a pass of which only shapes are found out."""
-    caches = chain.make_cache()
-    chain(mx.array([0]), chain.encode(mx.zeros((1, chain.layers.norm.weight.size))), caches)
-    return bytes_per_token(caches)
 
 
 def _require_layout(layers: PredictionLayers, weights: Weights) -> None:

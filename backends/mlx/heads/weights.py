@@ -7,7 +7,6 @@
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import mlx.core as mx
@@ -59,7 +58,6 @@ Weights = dict[str, mx.array]
 
 _MARK = "mtp."
 _EXPERT = re.compile(r"(.+\.mlp)\.experts\.(\d{1,4})\.((?:gate|up|down)_proj)\.(\w+)")
-_LAYER = re.compile(r"layers\.(\d{1,4})\.")
 
 RAW_BELOW, CONVERTED_ABOVE = 0.5, 0.75
 """Means of the norms around a layer's attention: as trained 0.04 to 0.39 over published models of
@@ -81,10 +79,11 @@ def prediction_names(names: Iterable[str], *, is_alone: bool) -> dict[str, str]:
     return found
 
 
-def read_weights(stored: Mapping[str, str], files: Mapping[str, Path]) -> Weights:
-    """Lazy arrays by name. stored: their names in the files; files: where each is."""
+def read_weights(folder: HeadFolder, stored: Mapping[str, str]) -> Weights:
+    """Lazy arrays by name, if they fit in free memory. stored: their names in the files."""
+    require_memory(folder.path, sum(folder.weights[name].bytes for name in stored.values()))
     weights: Weights = {}
-    for file in {files[name] for name in stored.values()}:
+    for file in {folder.files[name] for name in stored.values()}:
         held = cast("Weights", mx.load(str(file)))
         weights |= {name: held[place] for name, place in stored.items() if place in held}
     return with_joined_experts(weights)
@@ -114,10 +113,6 @@ def with_joined_experts(weights: Weights) -> Weights:
     return found
 
 
-def layer_count(weights: Mapping[str, mx.array]) -> int:
-    return len({match[1] for name in weights if (match := _LAYER.match(name))})
-
-
 def with_converted_norms(weights: Weights) -> Weights:
     """Norms that multiply by their weights: trained ones multiply by 1 more than these.
 
@@ -143,34 +138,38 @@ def with_converted_norms(weights: Weights) -> Weights:
     }
 
 
-def quantize_as_stored(module: nn.Module, weights: Mapping[str, mx.array]) -> None:
-    """Make those parts of a module quantized whose stored weights are; others stay as they are.
+Layers = TypeVar("Layers", bound=nn.Module)
 
-    weights: by name, as they are loaded into the module after this.
-    """
+
+def quantize_as_stored(layers: nn.Module, weights: Weights) -> None:
+    """Make those parts quantized whose stored weights are; others stay as they are."""
 
     def settings(name: str, part: nn.Module) -> bool | dict[str, Any]:
         if f"{name}.scales" not in weights or not hasattr(part, "to_quantized"):
             return False
         return cast("dict[str, Any]", infer_quant_config(name, part, dict(weights)))
 
-    nn.quantize(module, class_predicate=settings)
+    nn.quantize(layers, class_predicate=settings)
 
 
-Layers = TypeVar("Layers", bound=nn.Module)
+def filled(layers: Layers, weights: Weights) -> Layers:
+    """Layers with their weights in memory, quantized as they are stored.
 
-
-def with_weights(layers: Layers, folder: HeadFolder) -> Layers:
-    """The layers of a checked folder with their weights, in memory."""
-    assert folder.layout is not None, "it was checked"
-    names = {common: stored for common, stored in folder.layout.names.items() if common != MAP}
-    require_memory(folder.path, sum(folder.weights[name].bytes for name in names.values()))
-    weights = read_weights(names, folder.files)
+    Raises:
+        ValueError: the weights do not fit the layers, in words.
+    """
     quantize_as_stored(layers, weights)
     layers.eval()
     layers.load_weights(list(weights.items()))
     mx.eval(layers.parameters())
     return layers
+
+
+def with_weights(layers: Layers, folder: HeadFolder) -> Layers:
+    """The layers of a checked folder with their weights, in memory."""
+    assert folder.layout is not None, "it was checked"
+    stored = {common: name for common, name in folder.layout.names.items() if common != MAP}
+    return filled(layers, read_weights(folder, stored))
 
 
 def dtype_of(layers: nn.Module) -> mx.Dtype:
