@@ -5,7 +5,6 @@
 # pyright: reportUnknownVariableType=false
 
 import copy
-import operator
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -33,9 +32,7 @@ class HeldStates:
 
     @property
     def nbytes(self) -> int:
-        return sum(
-            array.nbytes for _, arrays in self._held for array in arrays if array is not None
-        )
+        return sum(array.nbytes for array in self._arrays)
 
     @property
     def caches(self) -> list[ArraysCache]:
@@ -138,21 +135,15 @@ def is_mixer(module: nn.Module) -> bool:
 _PROJECTIONS = (nn.Linear, nn.QuantizedLinear)
 
 
-@dataclass(slots=True)
-class _Player:
-    """The tape that a mixer's projections record to, or play from."""
-
-    tape: _Tape | None = None
-
-
 class _RecordedMixer:
     def __init__(self, mixer: nn.Module, log: CallLog) -> None:
         self._mixer = copy.copy(mixer)
         self._log = log
-        self._player = _Player()
+        self.tape: _Tape | None = None
+        """What its projections record to, or play from."""
         for name, child in mixer.items():
             if type(child) in _PROJECTIONS:
-                self._mixer[name] = _Projection(name, child, self._player)
+                self._mixer[name] = _Projection(name, child, self)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -170,7 +161,7 @@ class _RecordedMixer:
 
         def run(played: _Tape) -> Any:
             """Run the mixer with a tape's input in the place of the pass's own."""
-            self._player.tape = played
+            self.tape = played
             try:
                 return self._mixer(
                     *(played.given if one is given[0] else one for one in positional),
@@ -180,7 +171,7 @@ class _RecordedMixer:
                     },
                 )
             finally:
-                self._player.tape = None
+                self.tape = None
 
         found = tuple(caches[0].cache)
         made = run(tape)
@@ -192,10 +183,10 @@ class _RecordedMixer:
 class _Projection:
     """Takes the place of a projection: what it made of a mixer's input is made once."""
 
-    def __init__(self, name: str, projection: nn.Module, player: _Player) -> None:
+    def __init__(self, name: str, projection: nn.Module, mixer: _RecordedMixer) -> None:
         self._name = name
         self._projection = projection
-        self._player = player
+        self._mixer = mixer
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -203,7 +194,7 @@ class _Projection:
         return getattr(self.__dict__["_projection"], name)
 
     def __call__(self, given: mx.array) -> mx.array:
-        tape = self._player.tape
+        tape = self._mixer.tape
         if tape is None or given is not tape.given:
             return self._projection(given)
         if self._name not in tape.projected:
@@ -349,17 +340,11 @@ class RunningState:
 def _are_all(calls: Sequence[MixerCall], found: Sequence[tuple[ArraysCache, _Arrays]]) -> bool:
     """Whether calls are all that changed these caches in a pass: one of each, and nothing else."""
     of_caches = {id(call.cache): call for call in calls}
-    return len(of_caches) == len(calls) and all(
-        _is_all(of_caches.get(id(cache)), before, tuple(cache.cache)) for cache, before in found
-    )
-
-
-def _is_all(call: MixerCall | None, before: _Arrays, now: _Arrays) -> bool:
-    """Whether a call is all that changed a cache."""
-    if call is None:
-        return _are_same(before, now)
-    return _are_same(before, call.found) and _are_same(call.left, now)
-
-
-def _are_same(some: _Arrays, others: _Arrays) -> bool:
-    return all(map(operator.is_, some, others))
+    if len(of_caches) != len(calls):
+        return False
+    for cache, before in found:
+        call, now = of_caches.get(id(cache)), cache.cache
+        seams = [(before, now)] if call is None else [(before, call.found), (call.left, now)]
+        if not all(one is other for seam in seams for one, other in zip(*seam, strict=True)):
+            return False
+    return True
