@@ -1,4 +1,4 @@
-"""Views of a model whose layers leave what they are given, for heads."""
+"""Views of a model with other layers in the place of its own, which tell heads what they get."""
 
 # mlx and mlx-lm are typed in part only:
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false

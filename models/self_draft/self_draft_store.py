@@ -177,7 +177,7 @@ def _require_memory(source: Path, recipe: Recipe) -> None:
 
 
 def expected_bytes(source: Path, recipe: Recipe) -> int:
-    """Approximate size of the file that a recipe makes: its weights, and metadata as in its source."""
+    """Approximate size of the file that a recipe makes, with metadata as in its source."""
     stored = sum(file.stat().st_size for file in parts(source))
     weights = sum(tensor.stored_bytes for tensor in read_model(source)[1])
     return stored - weights + weights_made(source, recipe)
