@@ -7,7 +7,6 @@
 import copy
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, cast
 
 import mlx.core as mx
@@ -15,6 +14,29 @@ import numpy as np
 from mlx import nn
 
 from backends.heads.hidden_states import HiddenStates, Rows
+
+Replace = Callable[[Any, str], Any]
+"""What takes the place of a part of a model, by its path; None to look into it."""
+
+
+def with_parts(held: Any, replace: Replace, path: str = "") -> Any:
+    """Copy of a module with other parts; unchanged ones are shared, and all of them its own."""
+    made = replace(held, path)
+    if made is not None or not isinstance(held, dict | list):  # a module is a dict of its parts
+        return held if made is None else made
+    places = cast("Any", held.items() if isinstance(held, dict) else enumerate(held))
+    changed: dict[Any, Any] = {}
+    for key, part in places:
+        new = with_parts(part, replace, f"{path}.{key}" if path else str(key))
+        if new is not part:
+            changed[key] = new
+    if not changed:
+        return held
+    copied = copy.copy(held)
+    for key, part in changed.items():
+        copied[key] = part
+    return copied
+
 
 WithLayers = Callable[[nn.Module, str], Any]
 """Takes the place of the module that holds the layers: given a copy of it and their name there."""
@@ -58,16 +80,6 @@ The number of layers stands for what the output layer is given.
 """
 
 
-@dataclass(slots=True)
-class _PassLog:
-    inputs: Inputs = field(default_factory=dict[int, mx.array])
-
-    def add(self, number: int, given: Any) -> None:
-        if not isinstance(given, mx.array):
-            raise ValueError(f"layer {number} was given {type(given).__name__}")
-        self.inputs[number] = given.reshape(-1, given.shape[-1]).astype(mx.float32)
-
-
 class _Tapped:
     """Takes the place of a module, which it runs."""
 
@@ -102,7 +114,8 @@ class LayerTaps:
     def __init__(self) -> None:
         self._states: list[HiddenStates] = []
         self._views: dict[int, tuple[nn.Module, Any]] = {}
-        self._log = _PassLog()
+        self._inputs: Inputs = {}
+        """Of the pass that runs."""
         self._passes: list[Inputs] = []
         """Of passes that are not counted in yet, oldest first."""
 
@@ -130,17 +143,19 @@ class LayerTaps:
     def run(self, model: nn.Module, tokens: mx.array, caches: Sequence[Any]) -> mx.array:
         if not self._states:
             return model(tokens, cache=caches)
-        self._log.inputs = {}
-        logits = self._view_of(model)(tokens, cache=caches)
-        inputs, self._log.inputs = self._log.inputs, {}
-        self._passes.append(inputs)
-        return logits
-
-    def _view_of(self, model: nn.Module) -> Any:
         if id(model) not in self._views:
             wanted = {layer for states in self._states for layer in states.layers}
-            self._views[id(model)] = model, tapped(model, wanted, self._log.add)
-        return self._views[id(model)][1]
+            self._views[id(model)] = model, tapped(model, wanted, self._add)
+        self._inputs = {}
+        logits = self._views[id(model)][1](tokens, cache=caches)
+        self._passes.append(self._inputs)
+        self._inputs = {}
+        return logits
+
+    def _add(self, number: int, given: Any) -> None:
+        if not isinstance(given, mx.array):
+            raise ValueError(f"layer {number} was given {type(given).__name__}")
+        self._inputs[number] = given.reshape(-1, given.shape[-1]).astype(mx.float32)
 
     @property
     def unread(self) -> list[mx.array]:

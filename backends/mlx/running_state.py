@@ -15,6 +15,7 @@ from mlx import nn
 from mlx_lm.models.cache import ArraysCache, KVCache
 
 from backends.mlx.caches import leaves
+from backends.mlx.layer_taps import with_parts
 
 
 class HeldStates:
@@ -97,29 +98,12 @@ class CallLog:
 
 def recording_view(model: nn.Module, log: CallLog) -> nn.Module:
     """View of a model whose mixers record their calls."""
-    return cast("nn.Module", _viewed(model, log))
 
+    def recorded(part: Any, _path: str) -> Any:
+        is_one = isinstance(part, nn.Module) and is_mixer(part)
+        return _RecordedMixer(part, log) if is_one else None
 
-def _viewed(value: Any, log: CallLog) -> Any:
-    """Copy of a module, or of a list of modules, on the way to a mixer; others as they are."""
-    if isinstance(value, list):
-        items = [_viewed(item, log) for item in cast("list[Any]", value)]
-        return items if _differ(items, cast("list[Any]", value)) else value
-    if not isinstance(value, nn.Module):
-        return value
-    if is_mixer(value):
-        return _RecordedMixer(value, log)
-    viewed = {key: _viewed(child, log) for key, child in value.items()}
-    if not _differ(list(viewed.values()), list(value.values())):
-        return value
-    view = copy.copy(value)
-    for key, child in viewed.items():
-        view[key] = child
-    return view
-
-
-def _differ(some: Sequence[Any], others: Sequence[Any]) -> bool:
-    return any(one is not other for one, other in zip(some, others, strict=True))
+    return cast("nn.Module", with_parts(model, recorded))
 
 
 def is_mixer(module: nn.Module) -> bool:
@@ -135,15 +119,21 @@ def is_mixer(module: nn.Module) -> bool:
 _PROJECTIONS = (nn.Linear, nn.QuantizedLinear)
 
 
+@dataclass(slots=True)
+class _Player:
+    """The tape that a mixer's projections record to or play from; no cycle holds weights so."""
+
+    tape: _Tape | None = None
+
+
 class _RecordedMixer:
     def __init__(self, mixer: nn.Module, log: CallLog) -> None:
         self._mixer = copy.copy(mixer)
         self._log = log
-        self.tape: _Tape | None = None
-        """What its projections record to, or play from."""
+        self._player = _Player()
         for name, child in mixer.items():
             if type(child) in _PROJECTIONS:
-                self._mixer[name] = _Projection(name, child, self)
+                self._mixer[name] = _Projection(name, child, self._player)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -161,7 +151,7 @@ class _RecordedMixer:
 
         def run(played: _Tape) -> Any:
             """Run the mixer with a tape's input in the place of the pass's own."""
-            self.tape = played
+            self._player.tape = played
             try:
                 return self._mixer(
                     *(played.given if one is given[0] else one for one in positional),
@@ -171,7 +161,7 @@ class _RecordedMixer:
                     },
                 )
             finally:
-                self.tape = None
+                self._player.tape = None
 
         found = tuple(caches[0].cache)
         made = run(tape)
@@ -183,10 +173,10 @@ class _RecordedMixer:
 class _Projection:
     """Takes the place of a projection: what it made of a mixer's input is made once."""
 
-    def __init__(self, name: str, projection: nn.Module, mixer: _RecordedMixer) -> None:
+    def __init__(self, name: str, projection: nn.Module, player: _Player) -> None:
         self._name = name
         self._projection = projection
-        self._mixer = mixer
+        self._player = player
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -194,7 +184,7 @@ class _Projection:
         return getattr(self.__dict__["_projection"], name)
 
     def __call__(self, given: mx.array) -> mx.array:
-        tape = self._mixer.tape
+        tape = self._player.tape
         if tape is None or given is not tape.given:
             return self._projection(given)
         if self._name not in tape.projected:

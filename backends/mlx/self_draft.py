@@ -15,7 +15,7 @@ from mlx import nn
 from mlx_lm.models.cache import CacheList, KVCache
 
 from backends.base import DraftUnavailableError, ModelError
-from backends.mlx.layer_taps import with_layers
+from backends.mlx.layer_taps import with_layers, with_parts
 from backends.mlx.model import MlxModel, weights_of
 
 _COUNTS = ("top_k", "num_experts_per_tok")
@@ -24,7 +24,20 @@ _COUNTS = ("top_k", "num_experts_per_tok")
 
 def with_fewer_experts(model: nn.Module, active: int, wanted: int) -> nn.Module:
     """View of a model whose routers choose wanted experts instead of active ones."""
-    view = _changed(model, active, wanted)
+
+    def fewer(part: Any, _path: str) -> Any:
+        attributes = vars(part) if isinstance(part, nn.Module) else {}
+        counts = [name for name in _COUNTS if attributes.get(name) == active]
+        if not counts:
+            return None
+        view = copy.copy(part)
+        for name in counts:
+            object.__setattr__(view, name, wanted)
+        for key, inner in part.items():
+            view[key] = with_parts(inner, fewer)
+        return view
+
+    view = with_parts(model, fewer)
     if view is model:
         raise DraftUnavailableError(
             "the number of experts cannot be reduced",
@@ -33,40 +46,11 @@ def with_fewer_experts(model: nn.Module, active: int, wanted: int) -> nn.Module:
     return view
 
 
-def _changed(held: Any, active: int, wanted: int) -> Any:
-    """Copy of a module with its changed children; unchanged modules are shared."""
-    if not isinstance(held, nn.Module | dict | list):
-        return held
-    places = cast("Any", enumerate(held) if isinstance(held, list) else held.items())
-    changed: dict[Any, Any] = {}
-    for key, value in places:
-        new = _changed(value, active, wanted)
-        if new is not value:
-            changed[key] = new
-    counts = [name for name in _COUNTS if _attributes(held).get(name) == active]
-    if not changed and not counts:
-        return held
-    made = copy.copy(held)
-    for key, value in changed.items():
-        made[key] = value
-    for name in counts:
-        object.__setattr__(made, name, wanted)
-    return made
-
-
-def _attributes(held: Any) -> dict[str, Any]:
-    """Attributes of a module other than arrays and modules, which are its entries."""
-    return vars(held) if isinstance(held, nn.Module) else {}
-
-
 _GROUP_SIZES = (64, 32)
 """Weights that share a scale, preferred first; the width must be a multiple."""
 
 _Wanted = Callable[[str, nn.Module], object]
 """Predicate of an architecture, by path and module: whether the module is quantized."""
-
-_Made = Callable[[nn.Module], nn.Module]
-"""Requantizes a matrix."""
 
 
 def in_fewer_bits(model: nn.Module, bits: int, progress: Callable[[int, int], None]) -> nn.Module:
@@ -82,45 +66,38 @@ def in_fewer_bits(model: nn.Module, bits: int, progress: Callable[[int, int], No
     total = sum(_is_matrix(module) for module in model.modules())
     done = itertools.count(1)
 
-    def made(leaf: nn.Module) -> nn.Module:
-        smaller = _leaf(leaf, bits)
+    def smaller(part: Any, path: str) -> Any:
+        if not isinstance(part, nn.Module) or not _is_matrix(part):
+            return None
+        if wanted(path, part) is not True:
+            return part
+        made = _leaf(part, bits)
         progress(next(done), total)
-        return smaller
+        return made
 
-    return _copied(model, "", made, wanted)
+    return with_parts(model, smaller)
 
 
 def _is_matrix(held: Any) -> bool:
     return ("scales" in held and "weight" in held) or hasattr(held, "to_quantized")
 
 
-def _copied(held: Any, path: str, made: _Made, wanted: _Wanted) -> Any:
-    """Copy of a module with its changed children; unchanged modules are shared."""
-    if isinstance(held, nn.Module):
-        if _is_matrix(held):
-            return made(held) if wanted(path, held) is True else held
-    elif not isinstance(held, dict | list):
-        return held
-    places = cast("Any", held.items() if isinstance(held, dict) else enumerate(held))
-    changed: dict[Any, Any] = {}
-    for key, value in places:
-        new = _copied(value, f"{path}.{key}" if path else str(key), made, wanted)
-        if new is not value:
-            changed[key] = new
-    if not changed:
-        return held
-    copied = copy.copy(held)
-    for key, value in changed.items():
-        copied[key] = value
-    return copied
-
-
 def _leaf(held: Any, bits: int) -> nn.Module:
     """A matrix, or one per expert, in fewer bits; the same object if it stays unchanged."""
     is_quantized = "scales" in held
-    if is_quantized and (held.bits <= bits or not _is_readable(held)):
-        return held
-    weight = _floats(held) if is_quantized else held.weight
+    weight = held.weight
+    if is_quantized:
+        scales_by_input = held.get("global_scale") is not None or isinstance(held, nn.QQLinear)
+        if held.bits <= bits or scales_by_input:
+            return held
+        weight = mx.dequantize(
+            weight,
+            held.scales,
+            held.get("biases"),
+            group_size=held.group_size,
+            bits=held.bits,
+            mode=held.mode,
+        )
     group_size = next((size for size in _GROUP_SIZES if weight.shape[-1] % size == 0), None)
     if group_size is None:
         return held
@@ -129,25 +106,9 @@ def _leaf(held: Any, bits: int) -> nn.Module:
         made.weight, made.scales, made.biases = mx.quantize(weight, group_size, bits)
         made.group_size, made.bits, made.mode = group_size, bits, "affine"
     else:
-        made = held.to_quantized(group_size=group_size, bits=bits)
+        made = cast("Any", held).to_quantized(group_size=group_size, bits=bits)
     mx.eval(made.parameters())
     return made
-
-
-def _is_readable(held: nn.Module) -> bool:
-    """Whether a module holds all of its scales; some kinds also scale by the input."""
-    return held.get("global_scale") is None and not isinstance(held, nn.QQLinear)
-
-
-def _floats(held: Any) -> mx.array:
-    return mx.dequantize(
-        held.weight,
-        held.scales,
-        held.get("biases"),
-        group_size=held.group_size,
-        bits=held.bits,
-        mode=held.mode,
-    )
 
 
 class SkippedLayer(nn.Module):
@@ -234,13 +195,11 @@ def derive(
         if skipped:
             module = without_layers(module, skipped)
         if bits is not None:
-            module = _smaller(module, bits, name, progress)
-        made = MlxModel(
-            module,
-            target.tokenizer,
-            target.info.path,
-            folder,
-        )
+            whole, module = module, in_fewer_bits(module, bits, progress)
+            if module is whole:
+                why = "its weights have no more bits than that"
+                raise DraftUnavailableError(f"{name} has no copy in {bits} bits", why)
+        made = MlxModel(module, target.tokenizer, target.info.path, folder)
     except DraftUnavailableError:
         raise
     except Exception as error:  # code of an architecture may raise anything
@@ -258,15 +217,4 @@ def derive(
         ),
         n_layers=target.info.n_layers - len(skipped),
     )
-    return made
-
-
-def _smaller(
-    module: nn.Module, bits: int, name: str, progress: Callable[[int, int], None]
-) -> nn.Module:
-    made = in_fewer_bits(module, bits, progress)
-    if made is module:
-        raise DraftUnavailableError(
-            f"{name} has no copy in {bits} bits", "its weights have no more bits than that"
-        )
     return made
