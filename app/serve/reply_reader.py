@@ -161,7 +161,7 @@ _PACE_SECONDS = 0.03
 
 _PROCESSOR_PACE_SECONDS = 0.1
 """The same where the model decodes on the processor, and waits while a batch is written and read.
-Of 135M parameters at 120 tokens a second, `python -m scripts.serve.measure_server` loses 4 to 5 %
+Of 135M parameters at 120 tokens a second, the server lost 4 to 5 %
 at 0.03 s, 1 to 2 % at 0.1 s, and nothing where the whole reply is one batch."""
 
 
