@@ -1,231 +1,249 @@
-"""The text of an answer, saved or growing."""
+"""The text of an answer, saved or growing: one widget paints its Markdown, and who drafted it."""
 
-import re
 import time
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from itertools import takewhile
+from operator import attrgetter
 from typing import ClassVar
 
+from backends.chat.reply_form import split
+from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.content import Content
+from textual.content import Content, Span
+from textual.geometry import Offset, Size
+from textual.message import Message
+from textual.selection import Selection
+from textual.strip import Strip
+from textual.style import Style
+from textual.visual import Visual
+from textual.widget import Widget
 from textual.widgets import Collapsible, Static
 
-from app.engine.answer import Piece
-from app.printable import STAND_INS, printable
-from app.tui.chat.blocks import BULLET_LIST, ORDERED_LIST, CodeBlock
-from app.tui.chat.colours import BlockHues, Coloured, DraftedRuns
-from app.tui.chat.markdown import CompactMarkdown
+from app.dialogue.tree import Turn
+from app.engine.reply import Piece
+from app.printable import printable
+from app.tui.chat.colours import DraftedRuns, hues_over
+from app.tui.chat.markdown import Document, Hues, Line, Row, TableLine
 from app.tui.store import Store
 from app.tui.widgets import LaidOutOnce, typed_app
-from backends.chat.reply_form import split
-
-_CPU_SHARE = 0.035
-"""Largest share of one core for painting an answer."""
-
-_MIN_PAUSE_SECONDS = 0.08
-_MAX_PAUSE_SECONDS = 0.6
-
-
-class Pacing:
-    """Tells when the next paint is due, from the processor time that the last one took."""
-
-    def __init__(self) -> None:
-        self._painted_at = 0.0
-        self._cpu_at_paint = 0.0
-
-    @property
-    def is_due(self) -> bool:
-        """Whether it is time to paint."""
-        pause = time.monotonic() - self._painted_at
-        cpu = time.thread_time() - self._cpu_at_paint
-        return pause >= _MIN_PAUSE_SECONDS and (
-            cpu <= _CPU_SHARE * pause or pause >= _MAX_PAUSE_SECONDS
-        )
-
-    def begin(self) -> None:
-        """Note that a paint begins."""
-        self._painted_at, self._cpu_at_paint = time.monotonic(), time.thread_time()
-
-
-_SECTION_LINES = 24
-"""Minimum length of a section."""
-
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
-_ITEM = re.compile(r"(?:[-*+]|\d{1,9}[.)]) ")
-_BLOCK = re.compile(r"[^\W\d_]|[#|`]")
-
-
-class SectionCuts:
-    """Reads Markdown as it comes and finds where sections may begin.
-
-    These are list items at the left edge, and what follows an empty line, outside code.
-    """
-
-    def __init__(self) -> None:
-        self._line = ""
-        """The line that is not complete yet."""
-        self._lines = 0
-        self._fence = ""
-        self._is_after_blank = False
-
-    @property
-    def is_at_line_start(self) -> bool:
-        """Whether what follows begins a line."""
-        return not self._line
-
-    def split(self, text: str) -> list[str]:
-        """Split text that follows into the section's continuation and new sections."""
-        parts = [""]
-        for line in text.splitlines(keepends=True):
-            if not self._line and self._may_begin(line):
-                parts.append("")
-                self._lines = 0
-            parts[-1] += line
-            self._line += line
-            if line.endswith("\n"):
-                self._complete()
-        return parts
-
-    def _may_begin(self, line: str) -> bool:
-        if self._fence or self._lines < _SECTION_LINES:
-            return False
-        return bool(_ITEM.match(line) or (self._is_after_blank and _BLOCK.match(line)))
-
-    def _complete(self) -> None:
-        """Follow a whole line."""
-        line, self._line = self._line, ""
-        self._lines += 1
-        self._is_after_blank = not line.strip()
-        mark = _FENCE.match(line)
-        if self._fence:
-            if mark and line.strip().startswith(self._fence):
-                self._fence = "" if not line.strip(" \n" + self._fence[0]) else self._fence
-        elif mark:
-            self._fence = mark[1]
-
-
-def list_mark(section: str) -> str:
-    """The type of list, as a token has it, that a section begins with, else empty."""
-    if not _ITEM.match(section):
-        return ""
-    return ORDERED_LIST if section[0].isdigit() else BULLET_LIST
-
-
-_SHOWN = {**STAND_INS, ord("\r"): " "}
-"""Replacements of control characters; none changes the length of the text."""
-
-_NUMBER = re.compile(r"[ \t]*\d{1,9}\Z")
-"""A line that may become a list item."""
-
-
-class GrowingMarkdown(LaidOutOnce, Vertical):
-    """Markdown in sections, of which only the last grows.
-
-    A list is parsed from its beginning whenever it grows, so a long one is split into several.
-    """
-
-    app = typed_app
-    DEFAULT_CSS: ClassVar[str] = "GrowingMarkdown { height: auto; }"
-
-    def __init__(self, text: str = "") -> None:
-        text = text.translate(_SHOWN)
-        self._last = CompactMarkdown(text)
-        self._length = len(text)
-        self._held = ""
-        """What is not shown yet: as a paragraph it would end the list that it belongs to."""
-        self._cuts = SectionCuts()
-        self._cuts.split(text)
-        self._hues = [BlockHues(self._last, 0)]
-        self._grown_from = 0
-        """The first section that the last append changed."""
-        super().__init__(self._last, classes="answer")
-
-    @property
-    def length(self) -> int:
-        """Length of the whole text."""
-        return self._length + len(self._held)
-
-    @property
-    def grown_from(self) -> int:
-        """Where in the text the first section begins that the last append changed."""
-        return self._hues[self._grown_from].offset
-
-    async def append(self, text: str) -> None:
-        """Append text."""
-        text = self._held + text.translate(_SHOWN)
-        begin = text.rfind("\n") + 1
-        may_begin_item = (begin or self._cuts.is_at_line_start) and _NUMBER.match(text, begin)
-        shown = begin if may_begin_item else len(text)
-        self._held = text[shown:]
-        await self._show_more(text[:shown])
-
-    async def _show_more(self, text: str) -> None:
-        rest, *sections = self._cuts.split(text)
-        self._grown_from = len(self._hues) - 1
-        with self.app.batch_update():
-            await self._extend(rest)
-            for section in sections:
-                if mark := list_mark(section):
-                    self._last.continue_list(mark)
-                self._last = CompactMarkdown()
-                self._hues.append(BlockHues(self._last, self._length))
-                await self.mount(self._last)
-                await self._extend(section)
-
-    async def _extend(self, text: str) -> None:
-        if text:
-            self._length += len(text)
-            await self._last.append(text)
-
-    @property
-    def source(self) -> str:
-        """The whole text."""
-        return "".join(section.source for section in self.query(CompactMarkdown))
-
-    async def show(self, text: str) -> None:
-        """Replace the text, as a single section."""
-        text = text.translate(_SHOWN)
-        self._last, *later = self.query(CompactMarkdown)
-        for section in later:
-            await section.remove()
-        self._length, self._held, self._grown_from = len(text), "", 0
-        self._cuts = SectionCuts()
-        self._cuts.split(text)
-        self._hues = [BlockHues(self._last, 0)]
-        await self._last.update(text)
-
-    def lay(self, coloured: Coloured, begin: int, *, has_cursor: bool, since: int = 0) -> None:
-        """Show these hues, and no others from a position of this text on.
-
-        begin: where this text begins in the text whose parts are coloured.
-        """
-        for hues in self._hues:
-            if hues.offset >= since:
-                hues.lay(coloured, begin, has_cursor=has_cursor and hues is self._hues[-1])
-
-    @property
-    def is_coloured(self) -> bool:
-        """Whether any of the text has a hue."""
-        return any(hues.is_painted for hues in self._hues)
-
-    async def settle(self) -> None:
-        """Complete what is only sketched while it grows."""
-        held, self._held = self._held, ""
-        await self._show_more(held)
-        for block in self.query(CodeBlock):
-            block.settle()
-
 
 _FADE_SECONDS = 0.5
 """Between two looks at the colours of a finished answer."""
 
-_NO_HUES = Coloured(())
+_CPU_SHARE = 0.035
+"""Largest share of one core for painting an answer: it takes processor time from the model."""
+
+_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.08, 0.6
+
+
+def _no_hues(_start: int, _end: int) -> list[Span]:
+    return []
+
+
+class GrowingMarkdown(LaidOutOnce, Widget):
+    """Markdown that grows: it wraps only what is new, and paints only the lines in view.
+
+    hues: the drafted parts of a range of the Markdown, as spans of it.
+    """
+
+    app = typed_app
+    DEFAULT_CSS: ClassVar[str] = "GrowingMarkdown { width: 1fr; height: auto; }"
+
+    class LinkClicked(Message):
+        """A link was clicked."""
+
+        def __init__(self, address: str) -> None:
+            super().__init__()
+            self.address = address
+
+    class CodeClicked(Message):
+        """A code block was clicked."""
+
+        def __init__(self, code: str) -> None:
+            super().__init__()
+            self.code = code
+
+    def __init__(self, text: str = "", hues: Callable[[int, int], list[Span]] = _no_hues) -> None:
+        super().__init__(classes="answer")
+        self.document = Document(text)
+        self._hues = hues
+        self._rows: list[tuple[int, Row]] = []
+        """Rows of the screen, each with the number of its line."""
+        self._ends: list[int] = []
+        """How many rows there are up to the end of each line."""
+        self._width = 0
+        self._strips: dict[int, Strip] = {}
+        self._laid: tuple[Line | None, list[Span], Hues] = (None, [], ())
+        self._has_cursor = False
+
+    # Text
+
+    def append(self, text: str) -> None:
+        self._follow(self.document.append(text))
+
+    def show(self, text: str) -> None:
+        """Replace the text."""
+        self.document = Document(text)
+        self._follow(0)
+
+    def settle(self) -> None:
+        """Complete what is only sketched while it grows."""
+        self._follow(self.document.complete())
+
+    def set_cursor(self, is_shown: bool) -> None:
+        """Show a cursor behind the text, or none."""
+        if is_shown != self._has_cursor:
+            self._has_cursor = is_shown
+            self._follow(len(self._ends))
+
+    def repaint(self, start: int) -> None:
+        """Paint anew from a position of the Markdown on: hues may have changed."""
+        lines = self.document.lines
+        number = bisect_right(lines, start, key=attrgetter("start")) - 1
+        self._repaint_rows(self._ends[number - 1] if 0 < number <= len(self._ends) else 0)
+
+    def _follow(self, changed: int) -> None:
+        """Wrap anew from a line on; the screen needs no layout if the rows are as many."""
+        first = max(0, min(changed, len(self._ends) - 1))  # the last one may have had the cursor
+        height, kept = len(self._rows), self._ends[first - 1] if first else 0
+        del self._ends[first:], self._rows[kept:]
+        is_as_high = self._width and len(self._wrapped(self._width)) == height
+        self._repaint_rows(kept)
+        if not is_as_high:
+            self.clear_cached_dimensions()
+            self.refresh(layout=True)
+
+    def _repaint_rows(self, first: int) -> None:
+        self._strips = {y: strip for y, strip in self._strips.items() if y < first}
+        self.refresh()
+
+    def _wrapped(self, width: int) -> Sequence[tuple[int, Row]]:
+        if width != self._width:
+            self._width = width
+            self._rows.clear()
+            self._ends.clear()
+            self._strips.clear()
+        lines = self.document.lines
+        for number in range(len(self._ends), len(lines)):
+            has_cursor = self._has_cursor_at(number)
+            rows = lines[number].rows(width, has_cursor=has_cursor)
+            self._rows += ((number, row) for row in rows)
+            self._ends.append(len(self._rows))
+        return self._rows
+
+    def _has_cursor_at(self, number: int) -> bool:
+        return self._has_cursor and number == len(self.document.lines) - 1
+
+    # Painting
+
+    def get_content_width(self, container: Size, viewport: Size) -> int:
+        del viewport
+        return container.width
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        del container, viewport
+        rows = len(self._wrapped(width)) if width else 0
+        return rows + bool(rows)  # and a blank one
+
+    def notify_style_update(self) -> None:
+        self._strips.clear()
+        super().notify_style_update()
+
+    def selection_updated(self, selection: Selection | None) -> None:
+        self._strips.clear()
+        super().selection_updated(selection)
+
+    def render_line(self, y: int) -> Strip:
+        width = self.size.width
+        rows = self._wrapped(width)
+        if y >= len(rows):
+            return Strip.blank(width, self.visual_style.rich_style)
+        if y not in self._strips:
+            self._strips[y] = self._painted(y, *rows[y])
+        return self._strips[y]
+
+    def _painted(self, y: int, number: int, row: Row) -> Strip:
+        width, style = self.size.width, self.visual_style
+        line = self.document.lines[number]
+        hues = self._hues_of(line)
+        content = line.content(row, hues, has_cursor=self._has_cursor_at(number))
+        strips = [
+            Visual.to_strips(self, part, part.cell_length, 1, style, apply_selection=False)[0]
+            for part in (row.prefix, self._selected(y, content))
+            if part.cell_length
+        ]
+        strip = Strip.join(strip.apply_offsets(0, y) for strip in strips)
+        return strip.adjust_cell_length(width, style.rich_style)
+
+    def _hues_of(self, line: Line) -> Hues:
+        drafted = self._hues(line.start, line.end)
+        if not drafted:
+            return ()
+        if self._laid[:2] != (line, drafted):  # else for another row of the line
+            matches = line.matches(self.document.source)
+            self._laid = line, drafted, [hues_over(found, drafted) for found in matches]
+        return self._laid[2]
+
+    def _selected(self, y: int, content: Content) -> Content:
+        """The text of a row with the selected part marked."""
+        selection = self.text_selection
+        span = None if selection is None else selection.get_span(y)
+        if span is None:
+            return content
+        start, end = span
+        style = Style.from_styles(self.screen.get_component_styles("screen--selection"))
+        return content.stylize(style, start, len(content) if end == -1 else end)
+
+    # The mouse
+
+    def get_selection(self, selection: Selection) -> tuple[str, str]:
+        text, before = "", -1
+        for y, (number, row) in enumerate(self._rows):
+            if (span := selection.get_span(y)) is None:
+                continue
+            line = self.document.lines[number]
+            part = line.content(row, (), has_cursor=False).plain
+            goes_on = before < 0 or (number == before and line.is_joined)
+            text += "" if goes_on else "\n"
+            text += part[span[0] :] if span[1] == -1 else part[slice(*span)]
+            before = number
+        return text, "\n"
+
+    def on_click(self, event: events.Click) -> None:
+        """Tell which code was clicked; two clicks select a paragraph, or all of a block of code."""
+        if event.y >= len(self._rows):
+            return
+        number, _ = self._rows[event.y]
+        code = self.document.lines[number].code
+        if event.chain == 2:
+            event.prevent_default()
+            self._select_block(number)
+        elif code is not None and not self.screen.get_selected_text():
+            self.post_message(self.CodeClicked(code))
+
+    def _select_block(self, number: int) -> None:
+        lines, line = self.document.lines, self.document.lines[number]
+
+        def belongs(other: Line) -> bool:
+            is_row = isinstance(line, TableLine) and isinstance(other, TableLine)
+            return is_row or (line.code is not None and line.code == other.code)
+
+        first = number - sum(1 for _ in takewhile(belongs, reversed(lines[:number])))
+        last = number + sum(1 for _ in takewhile(belongs, lines[number + 1 :]))
+        top, bottom = self._ends[first - 1] if first else 0, self._ends[last] - 1
+        end = Offset(self._width, bottom)
+        self.screen.selections = {self: Selection(Offset(0, top), end)}
+
+    def action_link(self, address: str) -> None:
+        self.post_message(self.LinkClicked(address))
 
 
 class AnswerText(LaidOutOnce, Vertical):
     """An answer's thinking, folded, and its Markdown; text that a drafter supplied is coloured.
 
-    text: what is known already: a saved answer, or the beginning of one that is continued.
+    turn: whose text it shows, also while that grows.
     """
 
     app = typed_app
@@ -234,76 +252,90 @@ class AnswerText(LaidOutOnce, Vertical):
     AnswerText Collapsible { margin: 0; padding: 0; border: none; background: transparent; }
     """
 
-    def __init__(self, store: Store, text: str = "") -> None:
+    def __init__(self, store: Store, turn: Turn) -> None:
         super().__init__()
-        self.text = text
-        """The whole text, with thinking, as the model wrote it."""
         self._store = store
-        self._markdown = GrowingMarkdown(split(text).answer)
-        self._shown = len(text)
-        """How much of the text, thinking included, is on the screen."""
-        self._begin = len(text) - len(split(text).answer)
+        self._turn = turn
+        parts = split(turn.text)
+        self._begin = len(turn.text) - len(parts.answer)
         """Where the answer begins in the text, after any thinking."""
+        self._markdown = GrowingMarkdown(parts.answer, self._hues)
+        self._thoughts = Static(Content(printable(parts.thinking)), classes="thoughts")
+        self._folded = Collapsible(self._thoughts, title="Thinking", collapsed=True)
+        self._folded.display = bool(parts.thinking)
         self._new: list[Piece] = []
+        """The newest pieces of the text, which are not on the screen yet."""
         self._drafted = DraftedRuns()
         self._is_growing = False
-        self._pacing = Pacing()
+        self._painted_at = 0.0
+        self._cpu_at_paint = 0.0
 
     def compose(self) -> ComposeResult:
-        parts = split(self.text)
-        thoughts = Static(Content(printable(parts.thinking)), classes="thoughts")
-        collapsible = Collapsible(thoughts, title="Thinking", collapsed=True)
-        collapsible.display = bool(parts.thinking)
-        yield collapsible
+        yield self._folded
         yield self._markdown
 
     def on_mount(self) -> None:
         self.watch(self._store, "keeps_colours", self._fade, init=False)
 
-    async def grow(self, pieces: Sequence[Piece] = (), *, is_last: bool = False) -> None:
-        """Append pieces; they are painted now if that is due or they are the last.
+    def grow(self, pieces: Sequence[Piece] = (), *, is_last: bool = False) -> None:
+        """Show the pieces that were added to the turn, if that is due, and all after the last one.
 
         Call it at each tick of an answer, without pieces too: colours age only here.
         """
         self._is_growing = True
         self._new += pieces
-        self.text += "".join(piece.text for piece in pieces)
-        if self.is_attached and (is_last or self._pacing.is_due):
-            self._pacing.begin()
-            await self._paint()
+        if is_last:
+            self.follow()
+        elif self.is_attached and self._is_due:
+            self.paint()
 
-    async def settle(self) -> None:
-        """Complete a finished answer; its colours fade within two seconds."""
-        self._is_growing = False
+    def follow(self) -> None:
+        """Show the whole text of the turn, which has ended or changed elsewhere."""
         if not self.is_attached:
             return
-        await self._paint()
-        if "]: " in self.text:  # links that are defined below their use resolve only now
-            await self._markdown.show(split(self.text).answer)
-        await self._markdown.settle()
-        self._fade()
+        if self._is_growing:
+            self._is_growing = False
+            self.paint()
+            self._markdown.settle()
+            self._fade()
+        else:
+            self._show_text()
 
-    async def _paint(self) -> None:
-        """Bring the screen up to date."""
-        since = 0
-        if self._new:
-            self._drafted.add(self._new, self._shown, time.monotonic())
-            self._shown = len(self.text)
-            self._new.clear()
-            since = await self._show_text()
-        self._colour(since)
+    @property
+    def _is_due(self) -> bool:
+        """Whether it is time to paint, from the processor time since the last paint began."""
+        pause = time.monotonic() - self._painted_at
+        cpu = time.thread_time() - self._cpu_at_paint
+        return pause >= _MIN_PAUSE_SECONDS and (
+            cpu <= _CPU_SHARE * pause or pause >= _MAX_PAUSE_SECONDS
+        )
 
-    async def _show_text(self) -> int:
-        """Show what is new; returns where in the answer the screen has changed."""
-        parts = split(self.text)
+    def paint(self) -> None:
+        """Bring the screen up to date now."""
+        self._painted_at, self._cpu_at_paint = time.monotonic(), time.thread_time()
+        start = len(self._turn.text) - sum(len(piece.text) for piece in self._new)
+        self._drafted.add(self._new, start, self._painted_at)
+        self._new.clear()
+        self._show_text()
+        self._markdown.set_cursor(self._is_growing)
+        self._age()
+
+    def _show_text(self) -> None:
+        parts = split(self._turn.text)
         if parts.thinking or parts.is_thinking:
             self._show_thinking(parts.thinking, parts.is_thinking)
-        begin, self._begin = self._begin, len(self.text) - len(parts.answer)
-        if begin != self._begin and self._markdown.length:  # it was thinking, as its end tells
-            await self._markdown.show(parts.answer)
-        elif len(parts.answer) > self._markdown.length:
-            await self._markdown.append(parts.answer[self._markdown.length :])
-        return self._markdown.grown_from
+        begin, self._begin = self._begin, len(self._turn.text) - len(parts.answer)
+        shown = self._markdown.document.text
+        if (begin != self._begin and shown) or not parts.answer.startswith(shown):
+            self._markdown.show(parts.answer)  # it was thinking, or was changed elsewhere
+        elif len(parts.answer) > len(shown):
+            self._markdown.append(parts.answer[len(shown) :])
+
+    def _show_thinking(self, thinking: str, is_thinking: bool) -> None:
+        self._folded.display = True
+        self._folded.title = "Thinking…" if is_thinking else "Thinking"
+        if not self._folded.collapsed or not is_thinking:
+            self._thoughts.update(Content(printable(thinking)))
 
     # Colours
 
@@ -312,25 +344,25 @@ class AnswerText(LaidOutOnce, Vertical):
         """Whether colours fade with time."""
         return not self._store.keeps_colours and self.app.animation_level != "none"
 
-    def _colour(self, since: int) -> None:
-        """Colour the answer; colours that do not age are known up to a position."""
-        if self._ages:
-            since, coloured = 0, self._drafted.fresh(time.monotonic())
-        elif self._store.keeps_colours or self._is_growing:
-            coloured = self._drafted.all(self._begin + since)
-        else:
-            since, coloured = 0, _NO_HUES
-        self._markdown.lay(coloured, self._begin, has_cursor=self._is_growing, since=since)
+    def _hues(self, start: int, end: int) -> list[Span]:
+        """Drafted parts of a range of the Markdown, as they are coloured now."""
+        if not (self._ages or self._store.keeps_colours or self._is_growing):
+            return []
+        now = self._painted_at if self._ages else None
+        drafted = self._drafted.between(self._begin + start, self._begin + end, now)
+        return [Span(one.start - self._begin, one.end - self._begin, one.style) for one in drafted]
+
+    def _age(self) -> bool:
+        """Paint anew what may have another hue by now; whether there is anything."""
+        first = self._drafted.fade(self._painted_at) if self._ages else None
+        if first is not None:
+            self._markdown.repaint(max(0, first - self._begin))
+        return first is not None
 
     def _fade(self) -> None:
         """Colour all of the answer, and age the colours of a finished one until it has none."""
-        self._colour(since=0)
-        if self._ages and self._markdown.is_coloured and not self._is_growing:
+        self._painted_at = time.monotonic()
+        self._markdown.set_cursor(self._is_growing)
+        self._markdown.repaint(0)
+        if self._age() and not self._is_growing:
             self.set_timer(_FADE_SECONDS, self._fade)
-
-    def _show_thinking(self, thinking: str, is_thinking: bool) -> None:
-        collapsible = self.query_one(Collapsible)
-        collapsible.display = True
-        collapsible.title = "Thinking…" if is_thinking else "Thinking"
-        if not collapsible.collapsed or not is_thinking:
-            self.query_one(".thoughts", Static).update(Content(printable(thinking)))

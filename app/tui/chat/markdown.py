@@ -1,192 +1,569 @@
-"""Markdown with cheap lists, code and tables."""
+"""Markdown as lines of text, each of which wraps on its own; it is read on as it grows."""
 
-from textual.visual import VisualType, visualize
-
-from app.tui.widgets import LaidOutOnce
-
-from textual.widgets._markdown import MarkdownParagraph  # isort: skip
-from collections.abc import Iterable, Sequence
-from typing import ClassVar
+import re
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, zip_longest
+from typing import NamedTuple
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
-from textual.app import ComposeResult
-from textual.await_complete import AwaitComplete
-from textual.containers import Horizontal, Vertical
-from textual.widget import Widget
+from markdown_it.tree import SyntaxTreeNode
+from pygments.token import Token as Syntax
+from rich.cells import cell_len
+from textual.content import Content, Span
+from textual.highlight import HighlightTheme, highlight
+from textual.style import Style
 from textual.widgets import Markdown
-from textual.widgets.markdown import MarkdownBlock
 
-from textual.widgets._markdown import (  # isort: skip
-    MarkdownBullet,
-    MarkdownList,
-    MarkdownListItem,
-)
-from app.tui.chat.blocks import (
-    BULLET_LIST,
-    ORDERED_LIST,
-    TABLE,
-    CodeBlock,
-    ListBlock,
-    TableBlock,
-    folded_lists,
-    folded_tables,
-    numbers,
-)
+from app.printable import STAND_INS, one_line, printable
+from app.tui.chat.colours import Alignment, Match
 
-# Not exported by textual.widgets.markdown; textual is pinned exactly.
+CURSOR = Content.styled("█", "$text-muted not underline")
 
+_SHOWN = {**STAND_INS, ord("\r"): " "}
+"""Replacements of control characters; none changes the length of the text."""
 
-class SteadyParagraph(LaidOutOnce, MarkdownParagraph):
-    """A paragraph; a layout of the screen costs far more than painting its rows anew."""
+_NUMBER = re.compile(r"[ \t]*\d{1,9}\Z")
+"""A line that may become a list item; as a paragraph it would end the list that it belongs to."""
 
-    def update(self, content: VisualType = "", *, layout: bool = True) -> None:
-        super().update(content, layout=layout and self._needs_layout(content))
+_LONG_LIST = 24
+"""Lines of a list from which only its last item is read again when it grows."""
 
-    def _needs_layout(self, content: VisualType) -> bool:
-        width, height = self.content_size
-        return not width or visualize(self, content).get_height({}, width) != height
+_RULE, _CONTINUED = "┃ ", "┃ ↪ "
+_NARROW = 8
+"""Widths below this have no room for the mark, those below half of it none for the rule."""
 
+_TAB = 4
+_CHUNK = 64
+"""Lines of growing code that are highlighted together, so that each is highlighted a few times."""
 
-# Not exported by textual.widgets.markdown; textual is pinned exactly.
+_MOST_LINES = 2000
+"""Longest code that is highlighted as a whole."""
 
+_GAP = 2
+_NARROWEST = 5
+"""Least width of a column that has to wrap, in cells."""
 
-Item = tuple[str, list[MarkdownBlock]]
-"""Bullet and contents of a list item."""
+_EMPTY = Content("")
+_MUTED, _RULES = "$text-muted", "$border-blurred"
+_LISTS = ("bullet_list", "ordered_list")
+_STYLES = {"em": "italic", "strong": "bold", "s": "strike"}
+_PARSER = MarkdownIt("gfm-like", {"html": False})
+"""It shows HTML as it is written: a terminal cannot render it."""
 
-
-def _row(item: Item) -> Widget:
-    """A list item: bullet and blocks side by side."""
-    bullet, blocks = item
-    mark = MarkdownBullet()
-    mark.symbol = bullet
-    return Horizontal(mark, Vertical(*blocks))
+Hues = Sequence[Sequence[Span]]
+"""Spans laid over each text of a line."""
 
 
-def _blocks(block: MarkdownBlock) -> list[MarkdownBlock]:
-    """Take the parsed blocks out of a block, which has none afterwards."""
-    return [child for child in MarkdownBlock.compose(block) if isinstance(child, MarkdownBlock)]
+class Row(NamedTuple):
+    """A part of a line's text after a prefix; of a table, start tells which of its rows."""
+
+    start: int
+    end: int
+    prefix: Content
 
 
-class CompactList(LaidOutOnce, MarkdownList):
-    """A list that keeps its items when it grows."""
+@dataclass(eq=False)
+class Line:
+    """Text that wraps. head: stands before its first row, hang before the others.
 
-    DEFAULT_CSS: ClassVar[str] = """
-    CompactList { width: 1fr; margin: 0 0 1 0; }
-    CompactList CompactList, CompactList ListBlock { margin: 0; }
-    CompactList Horizontal, CompactList Vertical { height: auto; width: 1fr; }
+    start, end: where it stands in the Markdown.
     """
 
-    _taken: list[Item] | None = None
+    head: Content
+    hang: Content
+    start: int
+    end: int
+
+    code: str | None = None
+    """The code that it is a line of."""
+    is_joined = True
+    """Whether its rows are copied as one line."""
+
+    _matches: Sequence[Sequence[Match]] | None = None
 
     @property
-    def items(self) -> list[Item]:
-        """The items, as they were parsed."""
-        if self._taken is None:
-            items = [block for block in _blocks(self) if isinstance(block, MarkdownListItem)]
-            bullets = self.bullets(items)
-            self._taken = [
-                (bullet, _blocks(item)) for bullet, item in zip(bullets, items, strict=True)
-            ]
-        return self._taken
+    @abstractmethod
+    def texts(self) -> Sequence[str]:
+        """What hues are laid over."""
 
-    def bullets(self, items: Sequence[MarkdownListItem]) -> Sequence[str]:
-        """What stands before each item."""
-        return [item.bullet for item in items]
+    def matches(self, source: str) -> Sequence[Sequence[Match]]:
+        """Where each text stands in the Markdown."""
+        if self._matches is None:
+            walk = Alignment(source, self.start)
+            self._matches = [[*walk.follow(text)] for text in self.texts]
+        return self._matches
 
-    def compose(self) -> ComposeResult:
-        yield from map(_row, self.items)
+    @abstractmethod
+    def rows(self, width: int, *, has_cursor: bool) -> Iterator[Row]:
+        """Rows of the screen; a cursor stands behind the last line of a growing text."""
 
-    async def _update_from_block(self, block: MarkdownBlock) -> None:
-        rows = [*self.children]
-        if not isinstance(block, CompactList) or not self._grows_to(block):
-            await super()._update_from_block(block)
-            return
-        await rows[-1].remove()
-        self._taken = block.items
-        await self.mount_all(map(_row, block.items[len(rows) - 1 :]))
+    @abstractmethod
+    def content(self, row: Row, hues: Hues, *, has_cursor: bool) -> Content:
+        """What stands in a row after its prefix."""
 
-    def _grows_to(self, block: "CompactList") -> bool:
-        """Whether a list begins with the items of this one."""
-        bullets, new = ([bullet for bullet, _ in taken.items] for taken in (self, block))
-        return type(block) is type(self) and new[: len(bullets)] == bullets
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What another line must have in common with it to look the same in the same place."""
+        return type(self), self.start, self.head.plain, self.hang.plain, *self.texts
 
 
-class CompactBulletList(CompactList):
-    """A bulleted list."""
+@dataclass(eq=False)
+class TextLine(Line):
+    """A paragraph, a heading, or nothing."""
+
+    text: Content = _EMPTY
+
+    @property
+    def texts(self) -> Sequence[str]:
+        return (self.text.plain,)
+
+    def rows(self, width: int, *, has_cursor: bool) -> Iterator[Row]:
+        begin, prefix = 0, self.head
+        for part in f"{self.text.plain}{CURSOR.plain * has_cursor}".split("\n"):
+            start = 0
+            while start < len(part) or not start:
+                end = _end_of_row(part, start, width - prefix.cell_length)
+                yield Row(begin + start, begin + end, prefix)
+                start, prefix = end or 1, self.hang
+            begin += len(part) + 1
+
+    def content(self, row: Row, hues: Hues, *, has_cursor: bool) -> Content:
+        text = self.text.add_spans([*hues[0]]) if hues else self.text
+        return (text + CURSOR if has_cursor else text)[row.start : row.end]
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        return *super().key, self.text.spans
 
 
-class CompactOrderedList(CompactList):
-    """A numbered list; the first item sets the start."""
+class _Code:
+    """A block of code, highlighted in chunks while it grows."""
 
-    def bullets(self, items: Sequence[MarkdownListItem]) -> Sequence[str]:
-        return numbers(items[0].bullet if items else "", len(items))
+    def __init__(self, text: str, language: str, *, grows: bool) -> None:
+        self.text, self.language = text, language
+        self.lines = printable(text).expandtabs(_TAB).split("\n")
+        is_whole = not grows and len(self.lines) <= _MOST_LINES
+        self._chunk = len(self.lines) if is_whole else _CHUNK
+        self._highlighted: dict[int, list[Content]] = {}
+
+    def highlighted(self, number: int) -> Content:
+        chunk, place = divmod(number, self._chunk)
+        if chunk not in self._highlighted:
+            lines = self.lines[chunk * self._chunk : (chunk + 1) * self._chunk]
+            self._highlighted[chunk] = _highlighted(lines, self.language)
+        return self._highlighted[chunk][place]
 
 
-def _parser() -> MarkdownIt:
-    """A parser that shows HTML as it is written: a terminal cannot render it."""
-    return MarkdownIt("gfm-like", {"html": False})
+class _Greys(HighlightTheme):
+    """Highlighting by weight: hues are for drafters."""
 
-
-class CompactMarkdown(LaidOutOnce, Markdown):
-    """Textual's Markdown in greys, with compact lists, and code and tables that wrap."""
-
-    DEFAULT_CSS: ClassVar[str] = """
-    CompactMarkdown { margin: 0; padding: 0; }
-    CompactMarkdown MarkdownHeader {
-        width: 1fr; margin: 0 0 1 0; content-align: left top;
-        color: $foreground; background: transparent; text-style: bold;
+    STYLES = {  # noqa: RUF012  # as Textual declares it
+        Syntax.Comment: f"{_MUTED} italic",
+        Syntax.Keyword: "bold",
+        Syntax.Name.Class: "bold",
+        Syntax.Name.Function: "bold",
+        Syntax.Name.Tag: "bold",
+        Syntax.Operator.Word: "bold",
+        Syntax.Literal.String: _MUTED,
+        Syntax.Generic.Deleted: "strike",
+        Syntax.Generic.Inserted: "bold",
     }
-    CompactMarkdown MarkdownBlockQuote {
-        background: transparent; border-left: solid $border-blurred; margin: 0 0 1 0; padding: 0 1;
-    }
-    CompactMarkdown MarkdownHorizontalRule {
-        border-bottom: solid $border-blurred; padding: 0; margin: 0 0 1 0;
-    }
-    CompactMarkdown MarkdownBullet { color: $text-muted; }
-    CompactMarkdown MarkdownBlock > .code_inline {
-        background: $panel !important; color: $foreground !important;
-    }
+
+
+def _highlighted(lines: list[str], language: str) -> list[Content]:
+    if language:
+        styled = highlight("\n".join(lines), language=language, theme=_Greys)
+        contents = styled.split("\n", allow_blank=True)
+        if [len(content) for content in contents] == [len(line) for line in lines]:
+            return list(contents)
+    return [Content(line) for line in lines]  # also where Pygments breaks lines elsewhere
+
+
+class CodeLine(TextLine):
+    """A line of code behind a rule; the language stands above the first one."""
+
+    def __init__(
+        self, code: _Code, number: int, head: Content, hang: Content, start: int, end: int
+    ) -> None:
+        Line.__init__(self, head, hang, start, end, code.text)
+        self._code, self._number = code, number
+
+    @cached_property
+    def text(self) -> Content:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self._code.highlighted(self._number)
+
+    @property
+    def texts(self) -> Sequence[str]:
+        return (self._code.lines[self._number],)
+
+    def rows(self, width: int, *, has_cursor: bool) -> Iterator[Row]:
+        room = width - self.head.cell_length
+        rule = Content.styled(_RULE if room >= _NARROW // 2 else "", _RULES)
+        continued = Content.styled(_CONTINUED, _RULES) if room >= _NARROW else rule
+        head = self.head
+        if self._number == 0 and self._code.language:
+            language = Content.styled(one_line(self._code.language), _MUTED)
+            yield Row(0, 0, Content.assemble(head, rule, language))
+            head = self.hang
+        line, start, prefix = self.texts[0], 0, head + rule
+        while start < len(line) or not start:
+            end = _end_of_row(line, start, width - prefix.cell_length)
+            is_last = has_cursor and end >= len(line)
+            yield Row(start, end + is_last, prefix)
+            start, prefix = end or 1, self.hang + continued
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        return (
+            type(self),
+            self.start,
+            self.head.plain,
+            self._number,
+            self._code.language,
+            *self.texts,
+        )
+
+
+@dataclass(eq=False)
+class RuleLine(TextLine):
+    """A horizontal rule."""
+
+    def content(self, row: Row, hues: Hues, *, has_cursor: bool) -> Content:
+        del row, hues, has_cursor
+        return Content.styled("─" * 500, _RULES)
+
+
+class _Table:
+    """What the rows of a table share: its header, and the width that each column wants."""
+
+    def __init__(self, rows: Sequence[Sequence[Content]]) -> None:
+        self.header, self.has_body = rows[0], len(rows) > 1
+        self.natural = [
+            max((row[column].cell_length for row in rows if column < len(row)), default=1) or 1
+            for column in range(len(rows[0]))
+        ]
+
+    def widths(self, width: int) -> Sequence[int]:
+        """Widths of the columns in cells; empty if there is no room for all of them."""
+        natural = self.natural
+        room = width - _GAP * (len(natural) - 1)
+        if sum(natural) <= room:
+            return natural
+        if room < sum(min(_NARROWEST, wanted) for wanted in natural):
+            return ()
+        # Narrow columns keep their width; the others share what is left.
+        shares: dict[int, int] = {}
+        for count, column in enumerate(sorted(range(len(natural)), key=natural.__getitem__)):
+            shares[column] = min(natural[column], room // (len(natural) - count))
+            room -= shares[column]
+        return [shares[column] for column in range(len(natural))]
+
+
+class TableLine(Line):
+    """A row of a table; where there is no room for columns, its cells are listed."""
+
+    is_joined = False
+
+    def __init__(
+        self, cells: Sequence[Content], table: _Table, prefix: Content, start: int, end: int
+    ) -> None:
+        super().__init__(prefix, prefix, start, end)
+        self._cells, self._table = cells, table
+        self._laid_out = (0, list[Content]())
+
+    @property
+    def texts(self) -> Sequence[str]:
+        return [cell.plain for cell in self._cells]
+
+    def rows(self, width: int, *, has_cursor: bool) -> Iterator[Row]:
+        del has_cursor
+        width -= self.head.cell_length
+        self._laid_out = width, self._screen(self._cells, width)
+        for number, line in enumerate(self._laid_out[1]):
+            yield Row(number, len(line), self.head)
+
+    def content(self, row: Row, hues: Hues, *, has_cursor: bool) -> Content:
+        del has_cursor
+        width, screen = self._laid_out
+        if any(hues):
+            pairs = zip(self._cells, hues, strict=True)
+            screen = self._screen([cell.add_spans([*spans]) for cell, spans in pairs], width)
+        return screen[row.start]
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        table = self._table
+        return *super().key, table.natural, table.has_body, [cell.spans for cell in self._cells]
+
+    @property
+    def _is_header(self) -> bool:
+        return self._cells is self._table.header
+
+    def _screen(self, cells: Sequence[Content], width: int) -> list[Content]:
+        widths = self._table.widths(width)
+        if not widths:
+            return self._listed(cells, width)
+        style = "bold" if self._is_header else ""
+        wrapped = [
+            [line.rstrip() for line in cell.stylize(style).wrap(column)]
+            for cell, column in zip(cells, widths, strict=False)
+        ]
+        gap = Content(" " * _GAP)
+        lines = [
+            gap.join(
+                part.pad_right(max(0, column - part.cell_length))
+                for part, column in zip(parts, widths, strict=False)
+            )
+            for parts in zip_longest(*wrapped, fillvalue=_EMPTY)
+        ]
+        rule = gap.join(Content.styled("─" * column, _RULES) for column in widths)
+        return [*lines, rule] if self._is_header else lines
+
+    def _listed(self, cells: Sequence[Content], width: int) -> list[Content]:
+        """Each cell below its column's header; the header stands alone where nothing follows."""
+        width, lines = max(1, width), list[Content]()
+        if self._is_header:
+            listed = () if self._table.has_body else cells
+            return [line for cell in listed for line in cell.stylize("bold").wrap(width)]
+        for header, cell in zip_longest(self._table.header, cells, fillvalue=_EMPTY):
+            lines += [*header.stylize("bold").wrap(width), *cell.wrap(width)]
+        return [*lines, _EMPTY]
+
+
+def _end_of_row(line: str, start: int, width: int) -> int:
+    """Where a row that begins at start ends: after a space if there is one, else anywhere."""
+    end = start + max(1, width)
+    if end >= len(line) and line.isascii():
+        return len(line)
+    while end > start + 1 and cell_len(line[start:end]) > width:
+        end -= 1
+    if end >= len(line):
+        return len(line)
+    indented = len(line) - len(line.lstrip())
+    space = line.rfind(" ", max(start, indented) + 1, end + 1)
+    return end if space < 0 else space + 1
+
+
+class _Cut(NamedTuple):
+    """Where the text can be read on: a block at the left edge, or an item of a long list.
+
+    lines: how many are before it. has_gap: whether a blank one follows them. list_type: of the list
+    that it goes on with.
     """
 
-    BLOCKS: ClassVar[dict[str, type[MarkdownBlock]]] = {  # pyright: ignore[reportIncompatibleVariableOverride]
-        **Markdown.BLOCKS,
-        "paragraph_open": SteadyParagraph,
-        "bullet_list_open": CompactBulletList,
-        "ordered_list_open": CompactOrderedList,
-        "fence": CodeBlock,
-        "code_block": CodeBlock,
-    }
+    start: int
+    lines: int
+    has_gap: bool
+    list_type: str = ""
 
-    def __init__(self, text: str = "", classes: str | None = None) -> None:
-        # A click on a link copies its address: the model may have made it up.
-        super().__init__(text, classes=classes, open_links=False, parser_factory=_parser)
 
-    def update(self, markdown: str) -> AwaitComplete:
-        """Replace the text.
+class Document:
+    """The lines of a text that grows."""
 
-        Textual would parse what is appended from the last line on, and replace the last block by
-        it: of a list only the last item would be left.
+    def __init__(self, text: str = "") -> None:
+        self.text = text
+        self.source = text.translate(_SHOWN)
+        """What is shown: the end of the text may be held back until more is known."""
+        self.lines: list[Line] = []
+        self._cut = _Cut(0, 0, has_gap=False)
+        self._read(grows=False)
+
+    def append(self, text: str) -> int:
+        """Add text; returns the first line that has changed."""
+        self.text += text
+        more = self.text[len(self.source) :].translate(_SHOWN)
+        begin = more.rfind("\n") + 1
+        may_begin_item = begin or self.source[-1:] in ("", "\n")
+        held = may_begin_item and _NUMBER.match(more, begin)
+        self.source += more[:begin] if held else more
+        return self._read(grows=True)
+
+    def complete(self) -> int:
+        """Read all once more: links may be defined below their use, and code is highlighted whole.
+
+        Returns the first line that has changed.
         """
-        updated = super().update(markdown)
+        self.source = self.text.translate(_SHOWN)
+        if "]: " in self.source or any(line.code is not None for line in self.lines):
+            self._cut = _Cut(0, 0, has_gap=False)
+            self.lines.clear()
+        return self._read(grows=False)
 
-        async def update() -> None:
-            await updated
-            blocks = [block for block in self.children if isinstance(block, MarkdownBlock)]
-            self._last_parsed_line = blocks[-1].source_range[0] if blocks else 0
+    def _read(self, *, grows: bool) -> int:
+        """Read on from the last cut; lines that have not changed stay what they are."""
+        first = changed = self._cut.lines
+        reader = _Reader(self.source, self._cut, grows=grows)
+        before, new = self.lines[first:], reader.lines
+        for place, (old, line) in enumerate(zip(before, new, strict=False)):
+            if old.key == line.key:
+                new[place], old.code = old, line.code  # the rest of the code may have grown
+                changed += first + place == changed
+        self.lines[first:] = new
+        self._cut = reader.last_cut
+        return changed
 
-        return AwaitComplete(update())
 
-    def continue_list(self, mark: str) -> None:
-        """Join the list at the end to one that follows. mark: its type, as `list_mark` tells."""
-        last = self.children[-1] if self.children else None
-        if last is not None and last.name in (mark, f"{mark}_open"):
-            last.styles.margin = 0  # a class would have the whole list styled anew
+class _Margin(NamedTuple):
+    """What stands before the first row of a block and before the others.
 
-    def _parse_markdown(self, tokens: Iterable[Token]) -> Iterable[MarkdownBlock]:
-        return super()._parse_markdown(folded_tables(folded_lists([*tokens])))
+    depth: how many bullet lists it stands in.
+    """
 
-    def unhandled_token(self, token: Token) -> MarkdownBlock | None:
-        if token.type == TABLE:
-            return TableBlock(self, token)
-        return ListBlock(self, token) if token.type in (BULLET_LIST, ORDERED_LIST) else None
+    head: Content = _EMPTY
+    hang: Content = _EMPTY
+    depth: int = 0
+
+    def below(self) -> "_Margin":
+        return _Margin(self.hang, self.hang, self.depth)
+
+
+_EDGE = _Margin()
+
+
+class _Reader:
+    """Makes lines of Markdown from a cut on."""
+
+    def __init__(self, source: str, cut: _Cut, *, grows: bool) -> None:
+        self.lines: list[Line] = []
+        self.last_cut = cut
+        self._lines_before = cut.lines
+        self._grows = grows
+        rest = source[cut.start :]
+        self._starts = [*accumulate(map(len, rest.splitlines(keepends=True)), initial=cut.start)]
+        self._has_gap = cut.has_gap
+        for place, node in enumerate(SyntaxTreeNode(_PARSER.parse(rest)).children):
+            if place or node.type != cut.list_type:
+                self._has_gap = self._has_gap or place > 0 or bool(cut.list_type)
+                self._cut_at(node)
+            self._read_block(node, _EDGE)
+
+    def _cut_at(self, node: SyntaxTreeNode, list_type: str = "") -> None:
+        count = self._lines_before + len(self.lines)
+        self.last_cut = _Cut(self._range(node)[0], count, self._has_gap, list_type)
+
+    def _read_block(self, node: SyntaxTreeNode, margin: _Margin) -> None:
+        start, end = self._range(node)
+        if self._has_gap:
+            self._has_gap = False
+            blank = margin.hang.rstrip()
+            self.lines.append(TextLine(blank, blank, start, start))
+        match node.type:
+            case "bullet_list" | "ordered_list":
+                self._read_list(node, margin)
+            case "blockquote":
+                bar = Content.styled("│ ", _RULES)
+                margin = _Margin(margin.head + bar, margin.hang + bar, margin.depth)
+                for place, child in enumerate(node.children):
+                    self._has_gap = place > 0
+                    self._read_block(child, margin)
+                    margin = margin.below()
+            case "fence" | "code_block":
+                self._read_code(node, margin)
+            case "table":
+                self._read_table(node, margin)
+            case "hr":
+                self.lines.append(RuleLine(margin.head, margin.hang, start, end))
+            case _:
+                text = _content(node.children[0]) if node.children else Content(node.content)
+                text = text.stylize("bold") if node.type == "heading" else text
+                self.lines.append(TextLine(margin.head, margin.hang, start, end, text=text))
+
+    def _read_list(self, node: SyntaxTreeNode, margin: _Margin) -> None:
+        first, last = node.map or (0, 0)
+        cuts = margin is _EDGE and last - first > _LONG_LIST
+        depth = margin.depth + (node.type == "bullet_list")
+        for bullet, item in zip(_bullets(node, margin.depth), node.children, strict=True):
+            if cuts and item is node.children[-1]:
+                self._cut_at(item, node.type)
+            head = margin.head + Content.styled(bullet, _MUTED)
+            inner = _Margin(head, margin.hang + Content(" " * cell_len(bullet)), depth)
+            if not item.children:
+                self.lines.append(TextLine(inner.head, inner.hang, *self._range(item)))
+            for child in item.children:
+                self._read_block(child, inner)
+                self._has_gap = child.type not in ("paragraph", *_LISTS)
+                inner = inner.below()
+            margin = margin.below()
+
+    def _read_code(self, node: SyntaxTreeNode, margin: _Margin) -> None:
+        language = node.info.split()[0] if node.info.strip() else ""
+        code = _Code(node.content.rstrip(), language, grows=self._grows)
+        first = (node.map or (0, 0))[0] + (node.type == "fence")
+        for number in range(len(code.lines)):
+            start, end = (self._start(first + number + one) for one in (0, 1))
+            self.lines.append(CodeLine(code, number, margin.head, margin.hang, start, end))
+            margin = margin.below()
+
+    def _read_table(self, node: SyntaxTreeNode, margin: _Margin) -> None:
+        rows = [row for part in node.children for row in part.children]
+        cells = [[_content(cell.children[0]) for cell in row.children] for row in rows]
+        table = _Table(cells)
+        for row, texts in zip(rows, cells, strict=True):
+            self.lines.append(TableLine(texts, table, margin.head, *self._range(row)))
+            margin = margin.below()
+
+    def _range(self, node: SyntaxTreeNode) -> tuple[int, int]:
+        """Where a block begins and ends in the text."""
+        first, last = node.map or (0, 0)
+        return self._start(first), self._start(last)
+
+    def _start(self, line: int) -> int:
+        return self._starts[min(line, len(self._starts) - 1)]
+
+
+def _bullets(node: SyntaxTreeNode, depth: int) -> Sequence[str]:
+    """What stands before each item; the first one of a numbered list sets the start."""
+    count = len(node.children)
+    if node.type == "bullet_list":
+        return [Markdown.BULLETS[depth % len(Markdown.BULLETS)]] * count
+    first = node.children[0].info
+    start = int(first) if first.isdecimal() else 1
+    width = len(f"{start + count - 1}. ")
+    return [f"{number}. ".rjust(width) for number in range(start, start + count)]
+
+
+def _content(node: SyntaxTreeNode) -> Content:
+    """Text within a block, with its styles and links."""
+    texts: list[str] = []
+    spans: list[Span] = []
+    opened: list[tuple[Style | str, int]] = []
+    length = 0
+    for token in node.token.children or () if node.token else ():
+        kind, _, side = token.type.rpartition("_")
+        if side == "close":
+            style, start = opened.pop()
+            spans.append(Span(start, length, style))
+        elif side == "open":
+            opened.append((_STYLES.get(kind) or _link(token.attrs.get("href")), length))
+        else:
+            text = _text(token)
+            if token.type == "code_inline":
+                spans.append(Span(length, length + len(text), "$foreground on $panel"))
+            elif token.type == "image":
+                spans.append(Span(length, length + len(text), _link(token.attrs.get("src"))))
+            texts.append(text)
+            length += len(text)
+    return Content("".join(texts), spans)
+
+
+def _text(token: Token) -> str:
+    match token.type:
+        case "hardbreak":
+            return "\n"
+        case "softbreak":
+            return " "
+        case "code_inline":
+            return token.content.expandtabs()
+        case "image":
+            alt = "".join(child.content for child in token.children or ())
+            return f"🖼  {alt}"
+        case _:
+            return re.sub(r"\s+", " ", token.content)
+
+
+def _link(address: object) -> Style:
+    return Style.from_meta({"@click": f"link({address or ''!r})"})

@@ -562,7 +562,7 @@ class ChatView(Vertical):
         self._save(pending)  # before it is painted: what was on the screen is never lost
         view = self.transcript.view_of(pending.turn)
         if isinstance(view, AnswerView):
-            await view.grow(pieces, is_last=is_done)
+            view.text.grow(pieces, is_last=is_done)
             view.show_line(self._line_of(pending.turn))
         if is_done:
             await self._finish(pending)
@@ -667,7 +667,7 @@ class ChatView(Vertical):
         for view in self.transcript.views:
             self._refresh_view(view)
             if isinstance(view, AnswerView) and not self._is_pending(view.turn):
-                await view.follow_turn()
+                view.text.follow()
         if follow:
             await self.transcript.show_end()
         self.post_message(self.Changed())

@@ -6,18 +6,17 @@ from threading import Event
 
 import pytest
 from textual.events import Key
-from textual.widgets.markdown import MarkdownBlock
 
 from app.actions import BY_NAME
 from app.engine.status import Phase
 from app.paths import Paths
-from app.tui.chat.blocks import CodeBlock
+from app.tui.chat.answer import GrowingMarkdown
 from app.tui.chat.messages import QuestionView
 from app.tui.chat.transcript import Transcript
 from app.tui.panel.panel import Panel
 from app.tui.prompt.completion import Completion
 from tests.app.tui.conftest import PATIENCE_SECONDS, Chatting
-from tests.fixtures.screen_text import settled_text
+from tests.fixtures.screen_text import screen_text, settled_text
 from tests.fixtures.scripted import ScriptedModel
 
 WORDS = [f"word{number} " for number in range(30)]
@@ -403,14 +402,12 @@ async def test_a_click_copies_code_an_answer_or_an_address(
     ]
     async with chatting(ScriptedModel(answer)) as chat:
         await chat.ask("how?")
-        await chat.until(lambda: bool(chat.screen.query(CodeBlock)))
-        await chat.pilot.pause()
-        await chat.pilot.click(CodeBlock)
+        await chat.until(lambda: "more" in screen_text(chat.app))
+        await chat.pilot.click(GrowingMarkdown, offset=(3, 3))
         await chat.until(lambda: clipboard.text == "print(1)")
         await chat.pilot.click(chat.view.transcript.views[1].query_one(".line"))
         await chat.until(lambda: clipboard.text == "".join(answer))
-        paragraph = list(chat.screen.query(MarkdownBlock))[-1]
-        await chat.pilot.click(paragraph, offset=(1, 0))
+        await chat.pilot.click(GrowingMarkdown, offset=(1, 5))
         await chat.until(lambda: clipboard.text == "https://a.example/b")
 
 

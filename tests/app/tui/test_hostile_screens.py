@@ -9,12 +9,13 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.app import App
 from textual.strip import Strip
-from textual.widgets import Markdown, Static
+from textual.widgets import Static
 
 from app.engine.status import Phase
 from app.history import History
 from app.paths import Paths
 from app.tui.chat import messages as answer_view
+from app.tui.chat.answer import GrowingMarkdown
 from app.tui.screens.chats import ChatsScreen
 from app.tui.screens.models import ModelsScreen
 from app.tui.screens.settings import SettingsScreen
@@ -152,9 +153,7 @@ async def test_a_link_in_an_answer_is_copied_and_never_opened(
         await chat.ask("hi")
         await shows(chat, "PWN")
         painted(chat.app)
-        chat.screen.query_one(Markdown).post_message(
-            Markdown.LinkClicked(chat.screen.query_one(Markdown), address)
-        )
+        chat.screen.query_one(GrowingMarkdown).action_link(address)
         await chat.until(lambda: bool(copied))
     assert (opened, copied) == ([], [address])
 

@@ -138,7 +138,8 @@ class Still:
         view = self.view.transcript.view_of(turn)
         assert isinstance(view, AnswerView)
         turn.text += drafted
-        await view.grow([Piece(drafted, "lookup")])
+        view.text.grow([Piece(drafted, "lookup")])
+        view.text.paint()
         self.view.pending = PendingAnswer(Answer(_REQUEST), turn, begun=0)
         self.view.pending.answer.stage = Stage.ANSWERING  # else it soon says that it reads
         self.view.pending.answer.metrics = figures.metrics

@@ -7,11 +7,11 @@ from rich.segment import Segment
 from textual.app import App, ComposeResult
 from textual.containers import VerticalScroll
 from textual.widget import Widget
-from textual.widgets import Markdown
 
+from app.dialogue.tree import ASSISTANT, Turn
 from app.engine.answer import Piece
 from app.settings.start import Preferences
-from app.tui.chat.answer import AnswerText
+from app.tui.chat.answer import AnswerText, GrowingMarkdown
 from app.tui.look import register_themes
 from app.tui.store import Store
 from app.tui.terminal import show_stand_ins
@@ -32,8 +32,11 @@ class Showing(App[None]):
         with VerticalScroll():
             yield self._make()
 
-    def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:
-        self.clicked.append(event.href)
+    def on_growing_markdown_link_clicked(self, event: GrowingMarkdown.LinkClicked) -> None:
+        self.clicked.append(event.address)
+
+    def on_growing_markdown_code_clicked(self, event: GrowingMarkdown.CodeClicked) -> None:
+        self.clicked.append(event.code)
 
     @property
     def lines(self) -> list[str]:
@@ -63,8 +66,11 @@ class ShowingAnswer(Showing):
 
     def __init__(self, text: str = "") -> None:
         super().__init__(lambda: self.answer)
-        self.answer = AnswerText(self.store, text)
+        self.turn = Turn(ASSISTANT, text)
+        self.answer = AnswerText(self.store, self.turn)
 
-    async def grow(self, *pieces: tuple[str, str]) -> None:
+    def grow(self, *pieces: tuple[str, str]) -> None:
         """Append pieces, of a text and an origin, and paint them."""
-        await self.answer.grow([Piece(*piece) for piece in pieces], is_last=True)
+        self.turn.text += "".join(text for text, _ in pieces)
+        self.answer.grow([Piece(*piece) for piece in pieces])
+        self.answer.paint()

@@ -7,12 +7,8 @@ from rich.cells import cell_len
 from textual.geometry import Offset
 from textual.selection import SELECT_ALL, Selection
 
-from app.tui.chat import blocks as list_block
-from app.tui.chat import blocks as wrapped_rows
+from app.tui.chat import markdown
 from app.tui.chat.answer import GrowingMarkdown
-from app.tui.chat.blocks import CodeBlock, ListBlock, TableBlock
-from app.tui.chat.colours import Coloured
-from app.tui.chat.markdown import CompactMarkdown
 from tests.app.tui.answer_text.showing import Showing
 
 CODE = (
@@ -29,7 +25,7 @@ TABLE = """\
 
 
 async def shown(text: str, size: tuple[int, int] = (50, 60)) -> list[str]:
-    app = Showing(lambda: CompactMarkdown(text))
+    app = Showing(lambda: GrowingMarkdown(text))
     async with app.run_test(size=size) as pilot:
         await pilot.pause()
         return app.lines
@@ -60,21 +56,6 @@ async def test_wide_characters_in_code_fit_the_width() -> None:
     lines = await shown(f"```\n{'漢字' * 40}\n```", (21, 30))
     assert "".join(lines).count("漢字") + "".join(lines).count("字┃") >= 30
     assert all(cell_len(row) <= 21 for row in lines)
-
-
-async def test_code_is_copied_without_marks() -> None:
-    app = Showing(lambda: CompactMarkdown(CODE))
-    async with app.run_test(size=(40, 20)) as pilot:
-        await pilot.pause()
-        block = app.query_one(CodeBlock)
-        [_, line, _] = CODE.splitlines()
-        assert block.get_selection(SELECT_ALL)[0] == line
-        assert block.code == line
-        part = Selection(Offset(11, 0), Offset(60, 0))
-        app.screen.selections = {block: part}
-        await pilot.pause()
-        assert block.get_selection(part)[0] == line[11:60]
-        assert app.lines[1] == '┃ changed = {"wether": "weather",'
 
 
 async def test_columns_of_a_table_wrap() -> None:
@@ -118,19 +99,19 @@ async def test_a_long_heading_is_there_to_its_end(level: int) -> None:
 
 
 async def test_a_link_in_a_list_can_be_clicked() -> None:
-    app = Showing(lambda: CompactMarkdown("- [four](https://example.org)"))
+    app = Showing(lambda: GrowingMarkdown("- [four](https://example.org)"))
     async with app.run_test() as pilot:
-        await pilot.click(ListBlock, offset=(3, 0))
+        await pilot.click(GrowingMarkdown, offset=(3, 0))
         await pilot.pause()
         assert app.clicked == ["https://example.org"]
 
 
 async def test_text_of_a_list_can_be_selected() -> None:
-    app = Showing(lambda: CompactMarkdown("- one\n- two"))
+    app = Showing(lambda: GrowingMarkdown("- one\n- two"))
     async with app.run_test() as pilot:
-        await pilot.mouse_down(ListBlock, offset=(2, 0))
-        await pilot.hover(ListBlock, offset=(5, 1))
-        await pilot.mouse_up(ListBlock, offset=(5, 1))
+        await pilot.mouse_down(GrowingMarkdown, offset=(2, 0))
+        await pilot.hover(GrowingMarkdown, offset=(5, 1))
+        await pilot.mouse_up(GrowingMarkdown, offset=(5, 1))
         await pilot.pause()
         assert app.screen.get_selected_text() == "one\ntwo"
 
@@ -156,10 +137,11 @@ async def test_text_that_came_in_pieces_looks_as_if_it_had_come_whole(text: str,
     async with app.run_test(size=(50, 150)) as pilot:
         growing = app.query_one(GrowingMarkdown)
         for start, end in pairwise([*range(0, len(text), size), len(text)]):
-            await growing.append(text[start:end])
+            growing.append(text[start:end])
+        growing.settle()
         await pilot.pause()
         assert app.lines == await shown(text, (50, 150))
-        assert growing.source == text
+        assert growing.document.text == text
 
 
 async def test_a_list_of_text_hangs_under_its_bullets_and_numbers() -> None:
@@ -180,111 +162,15 @@ async def test_a_list_of_text_hangs_under_its_bullets_and_numbers() -> None:
     ]
 
 
-async def test_a_list_of_text_is_one_widget_until_it_holds_something_else() -> None:
-    app = Showing(GrowingMarkdown)
-    async with app.run_test(size=(50, 60)) as pilot:
-        growing = app.query_one(GrowingMarkdown)
-        await growing.append("- one")
-        block = growing.query_one(ListBlock)
-        await growing.append(" and\n- **two**\n  1. three")
-        await pilot.pause()
-        assert growing.query_one(ListBlock) is block
-        assert [*block.children] == []
-        await growing.append("\n\n  ```\n  code\n  ```\n- four\n")
-        await pilot.pause()
-        assert app.lines == ["• one and", "• two", "  1. three", "  ┃ code", "", "• four"]
-        assert growing.query_one(CodeBlock).code == "code"
-
-
-async def test_the_cursor_behind_a_list_may_need_a_row_which_goes_with_it() -> None:
-    app = Showing(GrowingMarkdown)
-    async with app.run_test(size=(12, 20)) as pilot:
-        growing = app.query_one(GrowingMarkdown)
-        for text in ("- one\n", "- twelve", "char"):
-            await growing.append(text)
-            growing.lay(Coloured(()), 0, has_cursor=True)
-        await pilot.pause()
-        assert app.lines == ["• one", "• twelvechar", "  █"]
-        await growing.append("\n- full width")
-        growing.lay(Coloured(()), 0, has_cursor=True)
-        await pilot.pause()
-        assert app.lines[1:] == ["• twelvechar", "• full", "  width█"]
-        growing.lay(Coloured(()), 0, has_cursor=False)
-        await pilot.pause()
-        assert app.lines[1:] == ["• twelvechar", "• full width"]
-
-
 async def test_selected_text_of_a_list_is_marked_and_copied_without_its_bullets() -> None:
-    app = Showing(lambda: CompactMarkdown("1. one two three\n2. four"))
+    app = Showing(lambda: GrowingMarkdown("1. one two three\n2. four"))
     async with app.run_test(size=(12, 20)) as pilot:
-        await pilot.mouse_down(ListBlock, offset=(3, 1))
-        await pilot.hover(ListBlock, offset=(5, 2))
-        await pilot.mouse_up(ListBlock, offset=(5, 2))
+        await pilot.mouse_down(GrowingMarkdown, offset=(3, 1))
+        await pilot.hover(GrowingMarkdown, offset=(5, 2))
+        await pilot.mouse_up(GrowingMarkdown, offset=(5, 2))
         await pilot.pause()
         assert app.lines == ["1. one two", "   three", "2. four"]
         assert app.screen.get_selected_text() == "three\nfou"
-
-
-async def test_a_paint_wraps_only_what_is_new_of_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    wrapped: list[str] = []
-
-    def end_of_row(line: str, start: int, width: int) -> int:
-        wrapped.append(line)
-        return wrapped_rows.end_of_row(line, start, width)
-
-    monkeypatch.setattr(list_block, "end_of_row", end_of_row)
-    app = Showing(GrowingMarkdown)
-    async with app.run_test() as pilot:
-        growing = app.query_one(GrowingMarkdown)
-        await growing.append("".join(f"- item {n}\n" for n in range(20)))
-        await pilot.pause()
-        wrapped.clear()
-        await growing.append("- new")
-        await pilot.pause()
-        assert set(wrapped) == {"item 19", "new"}
-
-
-async def test_a_long_answer_of_lists_has_few_widgets() -> None:
-    app = Showing(GrowingMarkdown)
-    async with app.run_test() as pilot:
-        growing = app.query_one(GrowingMarkdown)
-        for n in range(0, 480, 10):
-            await growing.append("".join(f"- item {m}\n" for m in range(n, n + 10)))
-        await pilot.pause()
-        assert len(growing.query("*")) == 2 * len(growing.query(CompactMarkdown))
-        assert len(growing.query("*")) <= 40
-
-
-async def test_growing_code_and_tables_stay_one_widget_each() -> None:
-    app = Showing(GrowingMarkdown)
-    async with app.run_test() as pilot:
-        growing = app.query_one(GrowingMarkdown)
-        await growing.append(TABLE)
-        table = growing.query_one(TableBlock)
-        for n in range(50):
-            await growing.append(f"| {n} | 1 | - |\n")
-        await growing.append("\n```\n")
-        code = growing.query_one(CodeBlock)
-        for n in range(50):
-            await growing.append(f"line {n}\n")
-        await pilot.pause()
-        assert growing.query_one(TableBlock) is table
-        assert growing.query_one(CodeBlock) is code
-        assert len(table.cells) == 53
-        assert code.code.endswith("line 49")
-
-
-async def test_a_long_list_is_shown_in_sections() -> None:
-    app = Showing(GrowingMarkdown)
-    async with app.run_test() as pilot:
-        growing = app.query_one(GrowingMarkdown)
-        for n in range(100):
-            await growing.append(f"- item {n}\n")
-        await pilot.pause()
-        assert len(growing.query(CompactMarkdown)) == 5
-        await growing.show("All new.")
-        assert len(growing.query(CompactMarkdown)) == 1
-        assert growing.source == "All new."
 
 
 async def test_control_characters_shift_no_columns() -> None:
@@ -294,20 +180,67 @@ async def test_control_characters_shift_no_columns() -> None:
     async with app.run_test(size=(40, 20)) as pilot:
         growing = app.query_one(GrowingMarkdown)
         for character in text:
-            await growing.append(character)
+            growing.append(character)
         await pilot.pause()
         assert app.lines == ["a␛[31mb�c␇�d", "", "┃ x␛[2Jy␋z�", "", "h", "──", "�i"]
 
 
-async def test_a_list_that_goes_on_keeps_the_items_it_began_with() -> None:
-    animals = "".join(f"{number}. Animal\n" for number in range(1, 8))
-    app = Showing(lambda: CompactMarkdown(f"Animals:\n\n{animals}8. Bi"))
-    async with app.run_test(size=(50, 60)) as pilot:
+async def test_code_is_copied_without_marks_by_the_mouse_and_by_a_click() -> None:
+    app = Showing(lambda: GrowingMarkdown(f"Text\n\n{CODE}"))
+    async with app.run_test(size=(40, 20)) as pilot:
         await pilot.pause()
-        await app.query_one(CompactMarkdown).append("rd\n9. Cat")
+        shown = app.query_one(GrowingMarkdown)
+        [_, line, _] = CODE.splitlines()
+        assert shown.get_selection(SELECT_ALL)[0] == f"Text\n\n{line}"
+        await pilot.click(GrowingMarkdown, offset=(5, 3), times=2)
+        assert app.screen.get_selected_text() == line
+        app.screen.clear_selection()
+        await pilot.click(GrowingMarkdown, offset=(5, 3))
         await pilot.pause()
-        assert [line.strip() for line in app.lines if line.strip()][1:] == [
-            *(f"{number}. Animal" for number in range(1, 8)),
-            "8. Bird",
-            "9. Cat",
-        ]
+        assert app.clicked[-1] == line
+        app.screen.selections = {shown: Selection(Offset(11, 3), Offset(20, 4))}
+        await pilot.pause()
+        assert app.screen.get_selected_text() == line[11:52]
+        assert app.lines[3] == '┃ changed = {"wether": "weather",'
+
+
+async def test_what_grows_keeps_the_lines_that_it_had() -> None:
+    growing = markdown.Document()
+    for block in ("".join(f"- item {n}\n" for n in range(90)), f"\n{TABLE}", f"\n{CODE}"):
+        growing.append(block)
+    lines = list(growing.lines)
+    growing.append("\nAnd text")
+    assert growing.lines[: len(lines)] == lines
+    text = growing.lines[-1]
+    assert growing.append("that") == len(growing.lines) - 1
+    assert growing.lines[-1] is not text
+    reads: list[int] = []
+    for n in range(90):
+        growing.append(f"\n\n- item {n}" if not n else f"\n- item {n}")
+        reads.append(len(growing.lines) - growing._cut.lines)
+    assert max(reads) < 30  # of a long list only the last items are read again
+    assert growing.source == growing.text
+
+
+async def test_the_cursor_may_need_a_row_which_goes_with_it() -> None:
+    app = Showing(GrowingMarkdown)
+    async with app.run_test(size=(12, 20)) as pilot:
+        growing = app.query_one(GrowingMarkdown)
+        growing.set_cursor(True)
+        for text in ("- one\n", "- twelve", "char"):
+            growing.append(text)
+        await pilot.pause()
+        assert app.lines == ["• one", "• twelvechar", "  █"]
+        growing.append("\n- full width")
+        await pilot.pause()
+        assert app.lines[1:] == ["• twelvechar", "• full", "  width█"]
+        growing.set_cursor(False)
+        await pilot.pause()
+        assert app.lines[1:] == ["• twelvechar", "• full width"]
+
+
+async def test_lists_and_code_within_lists() -> None:
+    text = "- one and\n- **two**\n  1. three\n\n  ```\n  code\n  ```\n- four\n\n> quoted\n\nend"
+    assert await shown(text) == [
+        "• one and", "• two", "  1. three", "  ┃ code", "", "• four", "", "│ quoted", "", "end",
+    ]  # fmt: skip
