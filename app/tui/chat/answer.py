@@ -7,7 +7,6 @@ from itertools import takewhile
 from operator import attrgetter
 from typing import ClassVar
 
-from backends.chat.reply_form import split
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -28,6 +27,7 @@ from app.tui.chat.colours import DraftedRuns, hues_over
 from app.tui.chat.markdown import Document, Hues, Line, Row, TableLine
 from app.tui.store import Store
 from app.tui.widgets import LaidOutOnce, typed_app
+from backends.chat.reply_form import split
 
 _FADE_SECONDS = 0.5
 """Between two looks at the colours of a finished answer."""
