@@ -5,7 +5,6 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -14,13 +13,59 @@ from platformdirs import PlatformDirs
 HOME_VARIABLE = "SPECCHAT_HOME"
 
 
-@dataclass(frozen=True, slots=True)
 class Paths:
-    """Folders by purpose, created when first needed."""
+    """Folders by purpose and what is in them; each is created when first needed."""
 
-    config: Path
-    data: Path
-    cache: Path
+    def __init__(self, config: Path, data: Path, cache: Path) -> None:
+        self.config, self.data, self.cache = config, data, cache
+        self.settings = config / "config.toml"
+        """The settings file, which may not exist."""
+        self.agreed_models = data / "streamed-models.json"
+        """Models that the user agreed to have read from disk."""
+        self.read_ahead = data / "read-ahead.json"
+        """Processor time of reading ahead, used and wasted."""
+        self.models = data / "models"
+        """The folder for the user's own GGUF files, available by name."""
+        self.downloads = data / "downloads.json"
+        """The list of files in the hub's shared cache that specchat downloaded."""
+        self.recipes = data / "recipes"
+        """The best recipe for a self-drafter of each tuned model."""
+        self.acceptance = data / "acceptance"
+        """Measured acceptance of each drafter, by target."""
+        self.retrieval = data / "retrieval"
+        """The index of earlier chats, a folder for each vocabulary."""
+        self.ngrams = data / "ngrams"
+        """Statistics of the ngram drafter, by model."""
+        self.history = data / "chats.sqlite3"
+        """The database of chats."""
+        self.cleared = data / "cleared.json"
+        """Texts that were cleared from the prompt without being sent."""
+        self.unsent = data / "unsent.txt"
+        """Unsent text of the prompt."""
+        self.last_error = data / "last-error.txt"
+        """The traceback of the last internal error."""
+        self.last_model = data / "last-model"
+        """The name of the model used last."""
+        self.bandwidth = cache / "bandwidth"
+        """Measured memory bandwidth."""
+        self.disk_speeds = cache / "disk-speeds.json"
+        """Measured speeds of reading models' files."""
+        self.plain_replies = cache / "plain-replies"
+        """Speeds of plain replies, by model and runner."""
+        self.self_drafts = cache / "self-drafts"
+        """Self-drafters made from a model."""
+        self.calibrations = cache / "calibration"
+        """Measured costs of passes over several tokens."""
+        self.cuda_build = cache / "cuda"
+        """Compilers, sources and objects of the CUDA build of llama.cpp."""
+        self.proofs = cache / "proofs.json"
+        """Models that ran in a child process without a crash, and so may be loaded."""
+        self.tuning = cache / "tuning"
+        """Measurements of recipes for self-drafters, until the best one is known."""
+        self.saved_states = cache / "states"
+        """Prompt caches of conversations."""
+        self.findings = cache / "findings"
+        """Results of automatic drafter trials, by target and runner."""
 
     @classmethod
     def of_this_user(cls) -> Self:
@@ -33,143 +78,22 @@ class Paths:
         return cls(usual.user_config_path, usual.user_data_path, usual.user_cache_path)
 
     @property
-    def bandwidth(self) -> Path:
-        """Measured memory bandwidth."""
-        return self.cache / "bandwidth"
-
-    @property
-    def disk_speeds(self) -> Path:
-        """Measured speeds of reading models' files."""
-        return self.cache / "disk-speeds.json"
-
-    @property
-    def agreed_models(self) -> Path:
-        """Models that the user agreed to have read from disk."""
-        return self.data / "streamed-models.json"
-
-    @property
-    def plain_replies(self) -> Path:
-        """Speeds of plain replies, by model and runner."""
-        return self.cache / "plain-replies"
-
-    @property
-    def read_ahead(self) -> Path:
-        """Processor time of reading ahead, used and wasted."""
-        return self.data / "read-ahead.json"
+    def folders(self) -> tuple[Path, ...]:
+        """The three folders without repetitions."""
+        return tuple(dict.fromkeys((self.config, self.data, self.cache)))
 
     @property
     def own_names(self) -> tuple[str, ...]:
         """Prefixes of the names of all files that specchat writes to its folders."""
-        files = (
-            self.settings, self.models, self.downloads, self.recipes, self.acceptance,
-            self.retrieval, self.ngrams, self.history, self.unsent, self.cleared, self.last_error,
-            self.last_model, self.self_drafts, self.calibrations, self.tuning, self.saved_states,
-            self.agreed_models, self.disk_speeds, self.findings, self.bandwidth,
-            self.plain_replies, self.proofs, self.read_ahead, self.cuda_build,
-        )  # fmt: skip
+        files: list[Path] = [path for path in vars(self).values() if path not in self.folders]
         names = [path.with_suffix("").name for path in files]
         return (*names, *(f".{name}" for name in names))
-
-    @property
-    def models(self) -> Path:
-        """The folder for the user's own GGUF files, available by name."""
-        return self.data / "models"
-
-    @property
-    def downloads(self) -> Path:
-        """The list of files in the hub's shared cache that specchat downloaded."""
-        return self.data / "downloads.json"
-
-    @property
-    def self_drafts(self) -> Path:
-        """Self-drafters made from a model."""
-        return self.cache / "self-drafts"
-
-    @property
-    def calibrations(self) -> Path:
-        """Measured costs of passes over several tokens."""
-        return self.cache / "calibration"
-
-    @property
-    def cuda_build(self) -> Path:
-        """Compilers, sources and objects of the CUDA build of llama.cpp."""
-        return self.cache / "cuda"
-
-    @property
-    def proofs(self) -> Path:
-        """Models that ran in a child process without a crash, and so may be loaded."""
-        return self.cache / "proofs.json"
-
-    @property
-    def tuning(self) -> Path:
-        """Measurements of recipes for self-drafters, until the best one is known."""
-        return self.cache / "tuning"
-
-    @property
-    def recipes(self) -> Path:
-        """The best recipe for a self-drafter of each tuned model."""
-        return self.data / "recipes"
-
-    @property
-    def saved_states(self) -> Path:
-        """Prompt caches of conversations."""
-        return self.cache / "states"
-
-    @property
-    def acceptance(self) -> Path:
-        """Measured acceptance of each drafter, by target."""
-        return self.data / "acceptance"
-
-    @property
-    def findings(self) -> Path:
-        """Results of automatic drafter trials, by target and runner."""
-        return self.cache / "findings"
-
-    @property
-    def retrieval(self) -> Path:
-        """The index of earlier chats, a folder for each vocabulary."""
-        return self.data / "retrieval"
-
-    @property
-    def ngrams(self) -> Path:
-        """Statistics of the ngram drafter, by model."""
-        return self.data / "ngrams"
-
-    @property
-    def history(self) -> Path:
-        """The database of chats."""
-        return self.data / "chats.sqlite3"
-
-    @property
-    def cleared(self) -> Path:
-        """Texts that were cleared from the prompt without being sent."""
-        return self.data / "cleared.json"
-
-    @property
-    def unsent(self) -> Path:
-        """Unsent text of the prompt."""
-        return self.data / "unsent.txt"
-
-    @property
-    def last_error(self) -> Path:
-        """The traceback of the last internal error."""
-        return self.data / "last-error.txt"
-
-    @property
-    def settings(self) -> Path:
-        """The settings file, which may not exist."""
-        return self.config / "config.toml"
-
-    @property
-    def last_model(self) -> Path:
-        """The name of the model used last."""
-        return self.data / "last-model"
 
 
 def own_entries(paths: Paths) -> Iterator["os.DirEntry[str]"]:
     """Files and folders that specchat wrote, without links and the models folder."""
     own = paths.own_names
-    for folder in dict.fromkeys((paths.config, paths.data, paths.cache)):
+    for folder in paths.folders:
         for entry in entries(folder):
             is_own = entry.name.startswith(own) and not entry.is_symlink()
             if is_own and Path(entry.path) != paths.models:
@@ -194,7 +118,7 @@ def tighten(paths: Paths) -> None:
     if os.name == "nt":  # user profiles are private on Windows
         return
     own = paths.own_names
-    for folder in dict.fromkeys((paths.config, paths.data, paths.cache)):
+    for folder in paths.folders:
         if all(entry.name.startswith(own) for entry in entries(folder)):
             _restrict(folder)
     for entry in own_entries(paths):

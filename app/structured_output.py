@@ -1,6 +1,7 @@
 """Replies that must match a schema or a grammar, which is read from a file."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from backends.base import Tokenizer, UsageError
@@ -11,7 +12,7 @@ from decoding.constraint.after_reasoning import AfterReasoning, Reasoning
 from decoding.constraint.compiled_grammar import compiled
 from decoding.constraint.constraint import Constraint
 from decoding.constraint.divisions import Divisions
-from decoding.constraint.grammar import Grammar, GrammarKind
+from decoding.constraint.grammar import Grammar, GrammarError, GrammarKind
 from decoding.constraint.matcher import GrammarVocabulary
 from decoding.drafters.cross_vocabulary.vocabularies import Speller, TokenBytes
 
@@ -53,12 +54,20 @@ def _checked(path: Path, kind: GrammarKind) -> Grammar:
         raise UsageError(f"cannot read {path}", error.strerror or str(error)) from error
     if kind is GrammarKind.REGEX:  # an editor ends a file with a line break
         text = text.removesuffix("\n")
-    grammar = Grammar(kind, text)
-    try:
+    grammar = Grammar(kind, text, str(path))
+    with _naming_the_file(grammar):
         compiled(grammar)
-    except UsageError as error:
-        raise UsageError(f"{path}: {error.what}", error.why, error.remedy) from error
     return grammar
+
+
+@contextmanager
+def _naming_the_file(grammar: Grammar) -> Generator[None]:
+    """Have errors about a grammar begin with the name of its file."""
+    try:
+        yield
+    except GrammarError as error:
+        what = f"{grammar.file}: {error.what}" if grammar.file else error.what
+        raise GrammarError(what, error.why, error.remedy) from error
 
 
 _CHANNEL, _ASSISTANT = "<|channel|>", "<|start|>assistant"
@@ -91,10 +100,11 @@ class ReplyConstraints:
         Raises:
             UsageError: the grammar cannot be used, or does not allow the beginning of the reply.
         """
-        made = compiled(grammar)
         vocabulary = self._built()
         self._divisions = self._divisions or Divisions(vocabulary.texts)
-        constraint: Constraint = vocabulary.constraint(made, self._divisions)
+        with _naming_the_file(grammar):
+            made = compiled(grammar)
+            constraint: Constraint = vocabulary.constraint(made, self._divisions)
         end = len(prompt.tokens) - prompt.begun
         reasoning = self._reasoning(prompt.tokens[:end]) if prompt.is_conversation else None
         if reasoning is not None:

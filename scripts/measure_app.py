@@ -35,7 +35,7 @@ from app.tui.chat_screen import ChatScreen
 from decoding.sampling.settings import SamplingSettings
 from tests.fixtures.scripted import ScriptedModel, opened
 
-SPECCHAT = [sys.executable, "-m", "app.cli.entry"]
+SPECCHAT = [sys.executable, "-m", "specchat"]
 QUESTION = "Write a long story about a lighthouse."
 TOKENS = 512
 FLOOD = 20_000

@@ -8,16 +8,19 @@ import typer
 from typer import core
 from typer import main as typer_main
 
-from app.cli import options, settings
-from app.cli.app_start import can_show_app, open_app
+from app.cli import options
 from app.cli.command import Command, Group, OptionalJsonFile, keep_defaults
 from app.cli.terminal import interrupt, process, stderr, stdout
 from app.cli.terminal.process import EXIT_DONE, EXIT_ERROR, EXIT_INTERRUPTED, exit_code
 from app.engine.status import crash_report
 from app.paths import Paths, tighten
 from app.process import code_after
+from app.settings import file
+from app.settings.catalogue import BY_NAME, Part
 from backends.base import SpecchatError, UsageError
 
+_COMMON = ("model", "draft", *(key.name for key in BY_NAME.values() if key.part is Part.START))
+"""Settings that every command has a use for."""
 _COMMANDS = (
     "ask", "bench", "chat", "doctor", "path", "serve", "verify", "build", "chats", "models",
 )  # fmt: skip
@@ -124,8 +127,9 @@ def start(
             "",
             'Use `specchat ask "…"` in scripts, or `specchat chat` to talk through pipes.',
         )
+    from app.cli.app_start import app_start, can_show_app, open_app, server_start  # only the app
+
     if can_show_app():
-        from app.cli.app_start import app_start, server_start
         from app.serve.serving import serving
 
         paths = Paths.of_this_user()
@@ -152,12 +156,24 @@ def main() -> None:
     sys.exit(code_after(interrupt.ended_by()) if interrupt.ended_by() else code)
 
 
+def _defaults(paths: Paths) -> dict[str, Any]:
+    """Defaults of every command from the settings file.
+
+    Raises:
+        UsageError: the file cannot be read, a key is unknown or its value cannot be used.
+    """
+    settings = {name: value for name, value in file.read(paths.settings).items() if name in BY_NAME}
+    common = {name: value for name, value in settings.items() if name in _COMMON}
+    with_settings = ("ask", "chat", "serve", "verify")
+    return {**common, **dict.fromkeys(with_settings, settings), "models": {"pair": common}}
+
+
 def _run() -> int | str | None:
     """Run the command and return its exit code."""
     defaults, fault = {}, None
     try:
         try:
-            defaults = settings.defaults(Paths.of_this_user())
+            defaults = _defaults(Paths.of_this_user())
         except SpecchatError as error:
             fault = error  # raised by the commands that need settings; help and paths work
         app(prog_name="specchat", default_map=defaults, obj=fault)

@@ -2,262 +2,36 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Route, Router
+from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.engine.answer import Answer
 from app.engine.status import Loaded, crash_report
-from app.serve.dialect import AskedReply, Dialect, Frame, ReplyEvent, ReplyWriter
-from app.serve.incoming import Guard, headers_of, json_body, program_of, until_gone
+from app.serve.dialect import AskedReply, Dialect, Frame, JsonObject, ReplyWriter
+from app.serve.events import ReplyEvent
+from app.serve.incoming import Guard, json_body, program_of, while_connected
 from app.serve.refusal import RefusalKind, RefusedError, stopped
-from app.serve.reply_reader import batches, happens, refusal_of, with_field
-from app.serve.served_engine import CONTENT_TYPE, ServedEngine, Turn
+from app.serve.reply_reader import batches, happens, refusal_of
+from app.serve.served_engine import CONTENT_TYPE, ServedEngine
 from app.settings.answering import Answering
 
-COMMENT = b": the reply is still coming\n\n"
+_COMMENT = b": the reply is still coming\n\n"
 """What clients skip; it keeps them from giving up in a silence."""
-
-
-def encoded(frames: Iterable[Frame]) -> bytes:
-    """Frames as the bytes of a stream."""
-    return b"".join(_encoded(frame) for frame in frames)
-
-
-def _encoded(frame: Frame) -> bytes:
-    name = f"event: {frame.event}\n" if frame.event else ""
-    data = frame.data if isinstance(frame.data, str) else json_text(frame.data)
-    return f"{name}data: {data}\n\n".encode()
-
-
-def json_text(data: object) -> str:
-    """Compact JSON on one line; an unpaired surrogate, which no text of ours has, is escaped."""
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return json.dumps(data, separators=(",", ":"), allow_nan=False)
-    return text
-
-
-def information_routes(served: ServedEngine, defaults: Answering) -> Sequence[BaseRoute]:
-    """Health, metrics, the model, and what llama-server's clients ask for."""
-    created = served.started_at
-
-    def answer(path: str, endpoint: Callable[[Request], Response]) -> Route:
-        async def run(request: Request) -> Response:
-            return endpoint(request)
-
-        return Route(path, run, methods=["GET"])
-
-    def health(_request: Request) -> Response:
-        _ = served.loaded  # refused until it is
-        return JSONResponse({"status": "ok"})
-
-    def metrics(_: Request) -> Response:
-        return Response(served.metrics.text(), media_type=CONTENT_TYPE)
-
-    def models(_: Request) -> Response:
-        model = _model(served.loaded, created)
-        # Codex reports an error without a list of models in its own form; it may be empty.
-        return JSONResponse({"object": "list", "data": [model], "models": []})
-
-    def model(request: Request) -> Response:
-        loaded = served.loaded
-        if request.path_params["name"] != loaded.name:
-            raise RefusedError(RefusalKind.NOT_FOUND, f"the model here is {loaded.name}", "model")
-        return JSONResponse(_model(loaded, created))
-
-    def props(_: Request) -> Response:
-        return JSONResponse(_props(served.loaded, defaults))
-
-    return [
-        answer("/health", health),
-        answer("/metrics", metrics),
-        answer("/v1/models", models),
-        answer("/v1/models/{name:path}", model),
-        answer("/props", props),
-    ]
-
-
-def _model(loaded: Loaded, created: int) -> dict[str, object]:
-    info = loaded.info
-    return {
-        "id": loaded.name,
-        "object": "model",
-        "created": created,
-        "owned_by": "specchat",
-        "context_length": loaded.context_size,
-        "max_model_len": loaded.context_size,
-        "meta": {
-            "n_ctx": loaded.context_size,
-            "n_ctx_train": info.context_limit,
-            "n_params": info.parameters,
-            "n_vocab": info.n_vocab,
-            "size": info.weight_bytes,
-        },
-        "drafters": list(loaded.drafters),
-    }
-
-
-def _props(loaded: Loaded, defaults: Answering) -> dict[str, object]:
-    """As llama-server tells them; Zed reads the length of the context there."""
-    sampling = defaults.sampling
-    parameters = {
-        "temperature": sampling.temperature,
-        "top_k": sampling.top_k,
-        "top_p": sampling.top_p,
-        "min_p": sampling.min_p,
-        "repeat_penalty": sampling.repeat_penalty,
-        "n_predict": -1,
-    }
-    return {
-        "default_generation_settings": {"n_ctx": loaded.context_size, "params": parameters},
-        "total_slots": 1,
-        "model_alias": loaded.name,
-        "modalities": {"vision": False, "audio": False},
-    }
-
 
 _STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),  # proxies pass each piece on at once
 ]
-
-_Batch = tuple[int, list[ReplyEvent]]
-"""Which choice, and its events of one step."""
-
-
-class ReplyEndpoint:
-    """An ASGI application for the path of a dialect."""
-
-    def __init__(self, dialect: Dialect, served: ServedEngine) -> None:
-        self._dialect = dialect
-        self._served = served
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; it ends with the connection, wherever it is."""
-        self._served.turns.check_open()  # before a body is read that would be refused
-        try:
-            with self._served.reading.take():
-                body = await json_body(scope, receive, self._served.limits)
-        except ClientDisconnect:
-            return
-        asked, writer = self._dialect.read(body, self._served.loaded)
-        program = program_of(headers_of(scope))
-        reply = asyncio.ensure_future(self._reply(asked, writer, program, send))
-        gone = asyncio.ensure_future(until_gone(receive))
-        try:
-            await asyncio.wait({reply, gone}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            if not reply.done():
-                reply.cancel()
-                if gone.done():
-                    self._served.metrics.count_gone()
-            gone.cancel()
-            await asyncio.wait({reply, gone})
-        if not reply.cancelled():
-            reply.result()
-
-    async def _reply(
-        self, asked: AskedReply, writer: ReplyWriter, program: str, send: Send
-    ) -> None:
-        requests = [replace(request, program=program) for request in asked.requests]
-        answers = [Answer(request) for request in requests]
-        with self._served.turns.enter() as turn:
-            try:
-                await self._served.check(answers[:: asked.choices])
-            except RefusedError as refusal:
-                raise with_field(refusal, asked) from refusal
-            replies = self._replies(asked, answers, turn)
-            if asked.is_streamed:
-                await self._stream(replies, writer, send)
-            else:
-                await self._whole(replies, writer, send)
-
-    async def _replies(
-        self, asked: AskedReply, answers: list[Answer], turn: Turn
-    ) -> AsyncGenerator[_Batch, None]:
-        """Yield the events of all choices, answered in this turn; none after each silence."""
-        served, silence = self._served, self._served.limits.heartbeat_seconds
-        while not turn.come.is_set():
-            await happens(turn.come, silence)
-            yield 0, []  # also when it comes: the next silence is counted from here
-        for choice, answer in enumerate(answers):
-            try:
-                async with aclosing(batches(served.engine, answer, asked.splitter, silence)) as new:
-                    async for batch in new:
-                        yield choice, batch
-            except RefusedError as refusal:
-                raise with_field(refusal, asked) from refusal
-            finally:
-                served.metrics.count_when_done(answer)
-
-    async def _stream(
-        self, replies: AsyncGenerator[_Batch, None], writer: ReplyWriter, send: Send
-    ) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
-        await _send_part(send, COMMENT)  # some clients see the headers with the first bytes
-        try:
-            async for choice, batch in replies:
-                part = _written(writer, choice, batch) if batch else _beat(writer)
-                await _send_part(send, part)
-            await _send_frames(send, writer.end())
-        except RefusedError as refusal:
-            await _send_frames(send, writer.failure(refusal))
-        except asyncio.CancelledError:
-            if not self._served.turns.is_closed:
-                raise
-            await _send_frames(send, writer.failure(stopped()))
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def _whole(
-        self, replies: AsyncGenerator[_Batch, None], writer: ReplyWriter, send: Send
-    ) -> None:
-        choices: dict[int, list[ReplyEvent]] = {}
-        async with aclosing(replies):
-            async for choice, batch in replies:
-                choices.setdefault(choice, []).extend(batch)
-        body = json_text(writer.body(list(choices.values()))).encode()
-        start = {
-            "type": "http.response.start",
-            "status": 200,
-            "headers": [
-                (b"content-type", b"application/json"),
-                (b"content-length", str(len(body)).encode()),
-            ],
-        }
-        await send(start)
-        await send({"type": "http.response.body", "body": body, "more_body": False})
-
-
-def _written(writer: ReplyWriter, choice: int, events: list[ReplyEvent]) -> bytes:
-    return b"".join(encoded(writer.frames(choice, event)) for event in events)
-
-
-def _beat(writer: ReplyWriter) -> bytes:
-    frame = writer.heartbeat()
-    return COMMENT if frame is None else encoded([frame])
-
-
-async def _send_frames(send: Send, frames: Iterable[Frame]) -> None:
-    await _send_part(send, encoded(frames))
-
-
-async def _send_part(send: Send, part: bytes) -> None:
-    if part:
-        await send({"type": "http.response.body", "body": part, "more_body": True})
-
-
 _RETRY_SECONDS = "5"
-
 _HEADERS: Mapping[RefusalKind, Mapping[str, str]] = {
     RefusalKind.BUSY: {"retry-after": _RETRY_SECONDS},
     RefusalKind.LOADING: {"retry-after": _RETRY_SECONDS},
@@ -276,19 +50,26 @@ class Application:
     def __init__(
         self,
         served: ServedEngine,
+        defaults: Answering,
         guard: Guard,
         dialects: Sequence[Dialect],
-        routes: Sequence[BaseRoute],
+        routes: Sequence[Route],
     ) -> None:
         self._served = served
         self._guard = guard
         self._dialects = dialects
-        asked = [_reply_route(dialect, served) for dialect in dialects]
-        self._router: ASGIApp = Router([*asked, *routes], redirect_slashes=False)
-        self._paths = {route.path for route in (*asked, *routes) if isinstance(route, Route)}
+        routes = [
+            *(
+                Route(dialect.path, _Replies(dialect, served, defaults), methods=["POST"])
+                for dialect in dialects
+            ),
+            *_information_routes(served, defaults),
+            *routes,
+        ]
+        self._router: ASGIApp = Router(routes, redirect_slashes=False)
+        self._paths = {route.path for route in routes}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         path: str = scope["path"]
         status = 0
 
@@ -303,7 +84,7 @@ class Application:
             if refusal is not None and not status:
                 await self._error(path, refusal)(scope, receive, counted)
         except ClientDisconnect:
-            pass
+            self._served.metrics.count_gone()
         finally:
             if status:
                 known = path if path in self._paths else "other"
@@ -312,7 +93,7 @@ class Application:
     async def _answered(self, scope: Scope, receive: Receive, send: Send) -> RefusedError | None:
         """Answer one request, or return why not."""
         try:
-            self._guard.check(scope["path"], headers_of(scope))
+            self._guard.check(scope["path"], Headers(scope=scope))
             scope["app"] = self  # so that the router raises what it cannot route
             await self._router(scope, receive, send)
         except RefusedError as refusal:
@@ -344,5 +125,196 @@ class Application:
         return JSONResponse(dialect.error(refusal), refusal.kind.status, headers)
 
 
-def _reply_route(dialect: Dialect, served: ServedEngine) -> Route:
-    return Route(dialect.path, ReplyEndpoint(dialect, served), methods=["POST"])
+class _Replies:
+    """Serves one dialect: reads a request, waits for its turn, and writes the reply as it comes."""
+
+    def __init__(self, dialect: Dialect, served: ServedEngine, defaults: Answering) -> None:
+        self._dialect = dialect
+        self._served = served
+        self._defaults = defaults
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        served = self._served
+        served.turns.check_open()  # before a body is read that would be refused
+        request = Request(scope, receive)
+        with served.reading.take():
+            body = await json_body(request, served.limits)
+        asked, writer = self._dialect.read(body, self._defaults, served.loaded)
+        program = program_of(request.headers)
+        answers = [Answer(replace(one, program=program)) for one in asked.requests]
+        reply = asyncio.ensure_future(self._reply(asked, answers, writer, send))
+        await while_connected(reply, receive)
+
+    async def _reply(
+        self, asked: AskedReply, answers: list[Answer], writer: ReplyWriter, send: Send
+    ) -> None:
+        with self._served.turns.enter() as turn:
+            try:
+                await self._served.check(answers[:: asked.choices])
+            except RefusedError as refusal:
+                raise _named(refusal, asked) from refusal
+            replies = self._events(asked, answers, turn)
+            if asked.is_streamed:
+                await self._stream(replies, writer, send)
+            else:
+                await _whole(replies, writer, send)
+
+    async def _events(
+        self, asked: AskedReply, answers: list[Answer], turn: asyncio.Event
+    ) -> AsyncGenerator[tuple[int, list[ReplyEvent]], None]:
+        """Yield the number of a choice and its events of one step; none after each silence."""
+        served, silence = self._served, self._served.limits.heartbeat_seconds
+        while not turn.is_set():
+            await happens(turn, silence)
+            yield 0, []  # also when it comes: the next silence is counted from here
+        for choice, answer in enumerate(answers):
+            try:
+                async with aclosing(batches(served.engine, answer, asked.splitter, silence)) as new:
+                    async for batch in new:
+                        yield choice, batch
+            except RefusedError as refusal:
+                raise _named(refusal, asked) from refusal
+            finally:
+                served.metrics.count_when_done(answer)
+
+    async def _stream(
+        self,
+        replies: AsyncGenerator[tuple[int, list[ReplyEvent]], None],
+        writer: ReplyWriter,
+        send: Send,
+    ) -> None:
+        async def tell(part: bytes, *, is_last: bool = False) -> None:
+            await send({"type": "http.response.body", "body": part, "more_body": not is_last})
+
+        await send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
+        await tell(_COMMENT)  # some clients see the headers with the first bytes
+        try:
+            async for choice, batch in replies:
+                frames = [frame for event in batch for frame in writer.frames(choice, event)]
+                if frames or not batch:
+                    await tell(_encoded(frames) if batch else _beat(writer))
+            await tell(_encoded(writer.end()))
+        except RefusedError as refusal:
+            await tell(_encoded(writer.failure(refusal)))
+        except asyncio.CancelledError:
+            if not self._served.turns.is_closed:
+                raise
+            await tell(_encoded(writer.failure(stopped())))
+        await tell(b"", is_last=True)
+
+
+async def _whole(
+    replies: AsyncGenerator[tuple[int, list[ReplyEvent]], None], writer: ReplyWriter, send: Send
+) -> None:
+    choices: dict[int, list[ReplyEvent]] = {}
+    async with aclosing(replies):
+        async for choice, batch in replies:
+            choices.setdefault(choice, []).extend(batch)
+    body = _json(writer.body(list(choices.values())))
+    response = Response(body, media_type="application/json")
+    start = {"type": "http.response.start", "status": 200, "headers": response.raw_headers}
+    await send(start)
+    await send({"type": "http.response.body", "body": body})
+
+
+def _named(refusal: RefusedError, asked: AskedReply) -> RefusedError:
+    """A refusal that names the field, of which the engine knows nothing."""
+    fields = {
+        RefusalKind.CONTEXT_EXCEEDED: asked.prompt_field,
+        RefusalKind.UNUSABLE_FORM: asked.form_field,
+    }
+    param = refusal.param or fields.get(refusal.kind, "")
+    return RefusedError(refusal.kind, refusal.message, param)
+
+
+def _beat(writer: ReplyWriter) -> bytes:
+    frame = writer.heartbeat()
+    return _COMMENT if frame is None else _encoded([frame])
+
+
+def _encoded(frames: Iterable[Frame]) -> bytes:
+    """Frames as the bytes of a stream of server-sent events."""
+    parts: list[bytes] = []
+    for frame in frames:
+        name = f"event: {frame.event}\n" if frame.event else ""
+        data = frame.data.encode() if isinstance(frame.data, str) else _json(frame.data)
+        parts.append(b"%sdata: %s\n\n" % (name.encode(), data))
+    return b"".join(parts)
+
+
+def _json(value: JsonObject) -> bytes:
+    """Compact JSON on one line; an unpaired surrogate, which no text of ours has, is escaped."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.encode(errors="backslashreplace")
+
+
+def _information_routes(served: ServedEngine, defaults: Answering) -> list[Route]:
+    """Health, metrics, the model, and what llama-server's clients ask for; none waits."""
+
+    async def health(_: Request) -> Response:
+        _loaded = served.loaded  # refused until it is
+        return JSONResponse({"status": "ok"})
+
+    async def metrics(_: Request) -> Response:
+        return Response(served.metrics.text(), media_type=CONTENT_TYPE)
+
+    async def models(_: Request) -> Response:
+        model = _model(served.loaded, served.started_at)
+        # Codex reports an error without a list of models in its own form; it may be empty.
+        return JSONResponse({"object": "list", "data": [model], "models": []})
+
+    async def model(request: Request) -> Response:
+        loaded = served.loaded
+        if request.path_params["name"] != loaded.name:
+            raise RefusedError(RefusalKind.NOT_FOUND, f"the model here is {loaded.name}", "model")
+        return JSONResponse(_model(loaded, served.started_at))
+
+    async def props(_: Request) -> Response:
+        return JSONResponse(_props(served.loaded, defaults))
+
+    return [
+        Route("/health", health),
+        Route("/metrics", metrics),
+        Route("/v1/models", models),
+        Route("/v1/models/{name:path}", model),
+        Route("/props", props),
+    ]
+
+
+def _model(loaded: Loaded, created: int) -> JsonObject:
+    info = loaded.info
+    return {
+        "id": loaded.name,
+        "object": "model",
+        "created": created,
+        "owned_by": "specchat",
+        "context_length": loaded.context_size,
+        "max_model_len": loaded.context_size,
+        "meta": {
+            "n_ctx": loaded.context_size,
+            "n_ctx_train": info.context_limit,
+            "n_params": info.parameters,
+            "n_vocab": info.n_vocab,
+            "size": info.weight_bytes,
+        },
+        "drafters": list(loaded.drafters),
+    }
+
+
+def _props(loaded: Loaded, defaults: Answering) -> JsonObject:
+    """As llama-server tells them; Zed reads the length of the context there."""
+    sampling = defaults.sampling
+    parameters = {
+        "temperature": sampling.temperature,
+        "top_k": sampling.top_k,
+        "top_p": sampling.top_p,
+        "min_p": sampling.min_p,
+        "repeat_penalty": sampling.repeat_penalty,
+        "n_predict": -1,
+    }
+    return {
+        "default_generation_settings": {"n_ctx": loaded.context_size, "params": parameters},
+        "total_slots": 1,
+        "model_alias": loaded.name,
+        "modalities": {"vision": False, "audio": False},
+    }

@@ -120,11 +120,6 @@ class PowerShell:
         return " ".join([words[0], *map(_powershell_quoted, words[1:])]) + "\n"
 
 
-def usual_shell() -> Shell:
-    """The shell that comes with this system."""
-    return PowerShell() if os.name == "nt" else Posix()
-
-
 def _powershell_quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
@@ -145,7 +140,7 @@ class ClientConfig:
     then: str = ""
 
 
-def client_config(client: str, endpoint: Endpoint, shell: Shell | None = None) -> ClientConfig:
+def client_config(client: str, endpoint: Endpoint, shell: Posix | None = None) -> ClientConfig:
     """What to paste into a client so that it uses the server.
 
     shell: the one that clients without a file are started from; None for this system's.
@@ -154,7 +149,7 @@ def client_config(client: str, endpoint: Endpoint, shell: Shell | None = None) -
         UsageError: the client is unknown.
     """
     check_client(client)
-    return _CLIENTS[client](endpoint, shell or usual_shell())
+    return _CLIENTS[client](endpoint, shell or (PowerShell() if os.name == "nt" else Posix()))
 
 
 def check_client(client: str) -> None:
@@ -167,7 +162,7 @@ def check_client(client: str) -> None:
         raise UsageError(f"unknown client “{client}”", f"choose {CLIENT_NAMES}")
 
 
-def _zed(endpoint: Endpoint, _shell: Shell) -> ClientConfig:
+def _zed(endpoint: Endpoint, _shell: Posix) -> ClientConfig:
     model = {
         "name": endpoint.model,
         "display_name": f"{endpoint.model} (specchat)",
@@ -185,7 +180,7 @@ def _zed(endpoint: Endpoint, _shell: Shell) -> ClientConfig:
     return ClientConfig("settings.json of Zed (zed: open settings file)", _json(settings), then)
 
 
-def _continue(endpoint: Endpoint, _shell: Shell) -> ClientConfig:
+def _continue(endpoint: Endpoint, _shell: Posix) -> ClientConfig:
     key = _key(endpoint, f"${{{{ secrets.{KEY_VARIABLE} }}}}")
     text = f"""\
 name: specchat
@@ -206,7 +201,7 @@ models:
     return ClientConfig("~/.continue/config.yaml", text, then)
 
 
-def _aider(endpoint: Endpoint, shell: Shell) -> ClientConfig:
+def _aider(endpoint: Endpoint, shell: Posix) -> ClientConfig:
     model = f"openai/{endpoint.model}"
     limits = {
         "max_input_tokens": endpoint.context,
@@ -225,7 +220,7 @@ def _aider(endpoint: Endpoint, shell: Shell) -> ClientConfig:
     return ClientConfig("a shell, in the folder of the project", "".join(lines))
 
 
-def _opencode(endpoint: Endpoint, _shell: Shell) -> ClientConfig:
+def _opencode(endpoint: Endpoint, _shell: Posix) -> ClientConfig:
     limit = {"context": endpoint.context, "output": endpoint.longest_answer}
     provider = {
         "npm": "@ai-sdk/openai-compatible",
@@ -246,7 +241,7 @@ def _opencode(endpoint: Endpoint, _shell: Shell) -> ClientConfig:
     return ClientConfig("opencode.json in the folder of the project", _json(config), "opencode")
 
 
-def _claude_code(endpoint: Endpoint, shell: Shell) -> ClientConfig:
+def _claude_code(endpoint: Endpoint, shell: Posix) -> ClientConfig:
     variables = {
         "ANTHROPIC_BASE_URL": endpoint.address,
         "ANTHROPIC_MODEL": endpoint.model,
@@ -261,7 +256,7 @@ def _claude_code(endpoint: Endpoint, shell: Shell) -> ClientConfig:
     return ClientConfig("a shell", "".join(lines))
 
 
-def _codex(endpoint: Endpoint, _shell: Shell) -> ClientConfig:
+def _codex(endpoint: Endpoint, _shell: Posix) -> ClientConfig:
     key = f"env_key = {_quoted(KEY_VARIABLE)}\n" if endpoint.needs_key else ""
     text = f"""\
 model = {_quoted(endpoint.model)}
@@ -277,7 +272,7 @@ wire_api = "responses"
     return ClientConfig("~/.codex/config.toml, above its tables", text, "codex")
 
 
-def _open_webui(endpoint: Endpoint, shell: Shell) -> ClientConfig:
+def _open_webui(endpoint: Endpoint, shell: Posix) -> ClientConfig:
     lines = [
         shell.comment(f"model {endpoint.model}, context of {endpoint.context} tokens"),
         shell.variable("OPENAI_API_BASE_URL", endpoint.openai),
@@ -290,7 +285,7 @@ def _open_webui(endpoint: Endpoint, shell: Shell) -> ClientConfig:
     return ClientConfig("a shell", "".join(lines), then)
 
 
-def _llm(endpoint: Endpoint, _shell: Shell) -> ClientConfig:
+def _llm(endpoint: Endpoint, _shell: Posix) -> ClientConfig:
     key = f"  api_key_name: {_PROVIDER}\n" if endpoint.needs_key else ""
     text = f"""\
 - model_id: {_PROVIDER}
@@ -305,7 +300,7 @@ def _llm(endpoint: Endpoint, _shell: Shell) -> ClientConfig:
     return ClientConfig(place, text, then)
 
 
-_CLIENTS: Mapping[str, Callable[[Endpoint, Shell], ClientConfig]] = {
+_CLIENTS: Mapping[str, Callable[[Endpoint, Posix], ClientConfig]] = {
     "zed": _zed,
     "continue": _continue,
     "aider": _aider,
@@ -327,7 +322,7 @@ def _key(endpoint: Endpoint, reference: str) -> str:
     return reference if endpoint.needs_key else NO_KEY
 
 
-def _key_line(shell: Shell, variable: str, endpoint: Endpoint) -> str:
+def _key_line(shell: Posix, variable: str, endpoint: Endpoint) -> str:
     """Sets a client's variable of the key."""
     if endpoint.needs_key:
         return shell.copied(variable, KEY_VARIABLE)

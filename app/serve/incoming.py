@@ -2,21 +2,22 @@
 
 import asyncio
 import hmac
+import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
-from ipaddress import ip_address
-from typing import Any
+from typing import TypeVar
 
-from starlette.requests import ClientDisconnect
-from starlette.types import Receive, Scope
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive
 
 from app.printable import one_line
 from app.serve.refusal import RefusalKind, RefusedError
-from app.serve.server_options import Limits, is_loopback
+from app.serve.server_options import Limits, ip_of, is_loopback
 
 _KEYLESS = frozenset({"/health"})
 """Paths that tell nothing about the model or its use."""
+_HOST = re.compile(r"(?:\[(?P<address>[^\]]*)\]|(?P<name>[^:\[]*))(?::[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +53,11 @@ class Guard:
 
         A page whose name is made to lead here (DNS rebinding) has that name in its requests.
         """
-        if is_loopback(name):
-            return True
-        if name in self.names:
+        if is_loopback(name) or name in self.names:
             return True
         if is_loopback(self.bound):
             return False
-        return _is_address(name) or name in (self.bound.lower(), socket.gethostname().lower())
+        return ip_of(name) is not None or name in (self.bound.lower(), socket.gethostname().lower())
 
     def _has_key(self, headers: Mapping[str, str]) -> bool:
         scheme, _, token = headers.get("authorization", "").partition(" ")
@@ -68,36 +67,12 @@ class Guard:
 
 def _name_of(host: str) -> str:
     """The name or address of a Host header, without its port; "" if it is malformed."""
-    if host.startswith("["):
-        address, closing, port = host[1:].partition("]")
-        return address if closing and (not port or _is_port(port)) else ""
-    name, colon, port = host.partition(":")
-    return name.lower() if not colon or _is_port(f":{port}") else ""
+    found = _HOST.fullmatch(host)
+    return (found["address"] or found["name"] or "").lower() if found else ""
 
 
-def _is_port(text: str) -> bool:
-    return text[:1] == ":" and text[1:].isascii() and text[1:].isdigit()
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True
-
-
+_Result = TypeVar("_Result")
 _MOST_OF_A_NAME = 32
-
-
-def headers_of(scope: Scope) -> dict[str, str]:
-    """Headers of a request by their names in lower case; one that is repeated is joined."""
-    headers: dict[str, str] = {}
-    pairs: list[tuple[bytes, bytes]] = scope["headers"]
-    for name, value in pairs:
-        key, text = name.decode("latin-1"), value.decode("latin-1")
-        headers[key] = f"{headers[key]}, {text}" if key in headers else text
-    return headers
 
 
 def program_of(headers: Mapping[str, str]) -> str:
@@ -108,14 +83,14 @@ def program_of(headers: Mapping[str, str]) -> str:
     return one_line(shown)[:_MOST_OF_A_NAME] or "a program"
 
 
-async def json_body(scope: Scope, receive: Receive, limits: Limits) -> bytes:
+async def json_body(request: Request, limits: Limits) -> bytes:
     """The body of a request that must be JSON.
 
     Raises:
         RefusedError: it is of another type, too large, or takes too long.
         ClientDisconnect: the client went away.
     """
-    headers = headers_of(scope)
+    headers = request.headers
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise RefusedError(RefusalKind.MEDIA_TYPE, "the content type must be application/json")
@@ -124,29 +99,37 @@ async def json_body(scope: Scope, receive: Receive, limits: Limits) -> bytes:
     length = headers.get("content-length", "0")
     if not length.isdigit() or int(length[:20]) > limits.body:
         raise _too_large(limits)
+    body = bytearray()
     try:
         async with asyncio.timeout(limits.body_seconds):
-            return await _read(receive, limits)
+            async for part in request.stream():
+                body += part
+                if len(body) > limits.body:
+                    raise _too_large(limits)
     except TimeoutError:
         raise RefusedError(RefusalKind.SLOW, "the body took too long to arrive") from None
-
-
-async def _read(receive: Receive, limits: Limits) -> bytes:
-    body = bytearray()
-    more = True
-    while more:
-        message: Any = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        body += message.get("body", b"")
-        if len(body) > limits.body:
-            raise _too_large(limits)
-        more = message.get("more_body", False)
     return bytes(body)
 
 
-async def until_gone(receive: Receive) -> None:
-    """Wait until the client closes its connection."""
+async def while_connected(work: asyncio.Future[_Result], receive: Receive) -> _Result:
+    """The result of some work, which is cancelled once the client closes its connection.
+
+    Raises:
+        ClientDisconnect: it did.
+    """
+    gone = asyncio.ensure_future(_until_gone(receive))
+    try:
+        await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            raise ClientDisconnect
+    finally:
+        work.cancel()
+        gone.cancel()
+        await asyncio.wait({work, gone})
+    return work.result()
+
+
+async def _until_gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 

@@ -4,19 +4,18 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Iterator
+from typing import TYPE_CHECKING
 
 from app.engine.answer import Answer, Stage
 from app.engine.engine import Engine
 from app.engine.reply import Reply
-from app.serve.dialect import (
+from app.serve.dialect import MakeSplitter
+from app.serve.events import (
     Alternative,
-    AskedReply,
     Begun,
     Ended,
     EndReason,
-    MakeSplitter,
     ReplyEvent,
-    Splitter,
     TextDelta,
     Timings,
     TokenLogprob,
@@ -26,6 +25,9 @@ from app.serve.refusal import RefusalKind, RefusedError, stopped
 from backends.base import PromptTooLargeError, PromptTooLongError, SpecchatError, UsageError
 from decoding.constraint.grammar import GrammarError
 from decoding.events import FinishReason
+
+if TYPE_CHECKING:
+    from app.serve.tools.reply_splitter import ReplySplitter
 
 _REASONS = {
     FinishReason.STOP: EndReason.STOP,
@@ -53,7 +55,7 @@ class ReplyReader:
     def __init__(self, answer: Answer, make_splitter: MakeSplitter | None) -> None:
         self._answer = answer
         self._make_splitter = make_splitter
-        self._splitter: Splitter | None = None
+        self._splitter: ReplySplitter | None = None
         self._read = 0
         """Characters of the text that were read."""
         self._told = 0
@@ -144,16 +146,6 @@ class ReplyReader:
                 statistics.accepted,
             ),
         )
-
-
-def with_field(refusal: RefusedError, asked: AskedReply) -> RefusedError:
-    """A refusal that names the field of the dialect which is wrong, if one is known to be."""
-    fields = {
-        RefusalKind.CONTEXT_EXCEEDED: asked.prompt_field,
-        RefusalKind.UNUSABLE_FORM: asked.form_field,
-    }
-    param = refusal.param or fields.get(refusal.kind, "")
-    return RefusedError(refusal.kind, refusal.message, param)
 
 
 _PACE_SECONDS = 0.03

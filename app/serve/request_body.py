@@ -1,6 +1,6 @@
 """Checks the body of a request against the fields that a dialect knows."""
 
-import math
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,21 +13,11 @@ from app.serve.refusal import RefusedError, invalid
 from app.serve.server_options import MOST_FIELDS, MOST_ITEMS, MOST_VALUES
 from app.settings.answering import Answering
 from backends.base import UsageError
+from backends.chat.message import Tool
 from decoding.sampling.settings import SamplingSettings
 
-_WANTED = {
-    "model_type": "an object",
-    "model_attributes_type": "an object",
-    "dict_type": "an object",
-    "list_type": "a list",
-    "string_type": "a string",
-    "int_type": "an integer",
-    "int_from_float": "an integer",
-    "float_type": "a number",
-    "bool_type": "true or false",
-}
-"""Types in words of JSON; pydantic's own are in words of Python, and name our classes."""
-_OF_PYDANTIC = re.compile(r"^\w+ should ")
+_WANTED = "Input should be "
+_OF_PYTHON = re.compile(r" or instance of \w+| after validation.*")
 MOST_SHOWN = 200
 """Longest message about one field; it may repeat what was sent."""
 
@@ -45,32 +35,16 @@ def wrong_field(error: ValidationError, body: object) -> RefusedError:
     if found[0]["type"] == "extra_forbidden":
         return invalid(f"{place} is not supported", place)
     message = _message(found)
-    if not place:
-        return invalid(message if found[0]["type"] == "too_many_fields" else f"the body {message}")
-    return invalid(f"{place}: {message}"[:MOST_SHOWN], place)
+    return invalid(f"{place}: {message}"[:MOST_SHOWN] if place else f"the body {message}", place)
 
 
 def _message(errors: Sequence[ErrorDetails]) -> str:
     """What is wrong with a value that may be of several types, each with its error."""
-    wanted = [_wanted(error) for error in errors]
-    if all(wanted):
-        return f"must be {' or '.join(dict.fromkeys(wanted))}"
-    error = errors[wanted.index("")]  # its type is right
-    if error["type"] == "missing":
-        return "is missing"
-    if error["type"] == "too_short":
-        least = error.get("ctx", {}).get("min_length", 1)
-        return "must have at least one item" if least == 1 else f"must have at least {least} items"
-    message = _OF_PYDANTIC.sub("must ", error["msg"])
-    return message.partition(" after validation")[0]
-
-
-def _wanted(error: ErrorDetails) -> str:
-    """What a value should have been; "" if the error is another."""
-    if error["type"] == "literal_error":
-        expected = str(error.get("ctx", {}).get("expected", ""))
-        return {"True": "true", "False": "false"}.get(expected, expected)
-    return _WANTED.get(error["type"], "")
+    said = [_OF_PYTHON.sub("", error["msg"]).replace("dictionary", "object") for error in errors]
+    for text in said:
+        if not text.startswith(_WANTED):  # its type is right
+            return re.sub(r"^\w+ should", "must", text)
+    return f"must be {' or '.join(dict.fromkeys(text.removeprefix(_WANTED) for text in said))}"
 
 
 def _place(parts: tuple[int | str, ...], body: object, *, is_missing: bool) -> tuple[str, ...]:
@@ -107,7 +81,9 @@ class _Part(BaseModel):
             return value
         fields = cast("dict[str, object]", value)
         if len(fields) > MOST_FIELDS:  # before pydantic builds an error for each
-            raise PydanticCustomError("too_many_fields", "more than {most} fields", _MOST_FIELDS)
+            raise PydanticCustomError(
+                "too_many_fields", "must have at most {most} fields", _MOST_FIELDS
+            )
         return {name: item for name, item in fields.items() if item is not None}
 
 
@@ -150,10 +126,9 @@ def _json(body: bytes) -> object:
         raise invalid(f"the body has more than {MOST_VALUES:,} values")
     try:
         value: object = from_json(body, allow_inf_nan=False)
+        json.dumps(value, allow_nan=False)  # parsing makes an infinite number of 1e999
     except ValueError as error:
         raise invalid(f"the body is not valid JSON: {error}"[:MOST_SHOWN]) from None
-    if not _is_finite(value):
-        raise invalid("the body is not valid JSON: a number is too large")
     return value
 
 
@@ -167,20 +142,6 @@ def _values(body: bytes) -> int:
         return quotes
     marks = b"".join(bare.split(b'"')[::2])
     return sum(marks.count(mark) for mark in (b",", b"[", b"{"))
-
-
-def _is_finite(value: object) -> bool:
-    """Whether all numbers are; parsing makes an infinite one of 1e999."""
-    waiting = [value]
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, float) and not math.isfinite(item):
-            return False
-        if isinstance(item, dict):
-            waiting += cast("dict[str, object]", item).values()
-        elif isinstance(item, list):
-            waiting += cast("list[object]", item)
-    return True
 
 
 def asked_sampling(
@@ -197,19 +158,53 @@ def asked_sampling(
     try:
         return replace(defaults.for_an_answer(), **given)
     except UsageError as error:
-        raise _refused(error) from None
+        what = error.what.removeprefix("--")
+        raise invalid(f"{what}: {error.why}", what.partition(" ")[0].replace("-", "_")) from None
 
 
 def seeds(first: int, count: int) -> list[int]:
-    """Seeds of several replies to one request: the first is the one asked for."""
-    return [first, *(_mixed(first, choice) for choice in range(1, count))]
+    """Seeds of several replies to one request: the first is the one asked for.
+
+    The others are not its neighbours, which are often asked for themselves.
+    """
+    factor, step = 6364136223846793005, 1442695040888963407
+    return [first, *((first * factor + choice * step) % (1 << 63) for choice in range(1, count))]
 
 
-def _mixed(seed: int, choice: int) -> int:
-    """Another seed of the same range; neighbours of a seed are often asked for themselves."""
-    return (seed * 6364136223846793005 + choice * 1442695040888963407) % (1 << 63)
+_TEXT_KINDS = ("text", "input_text", "output_text", "refusal")
 
 
-def _refused(error: UsageError) -> RefusedError:
-    name = error.what.removeprefix("--").partition(" ")[0].replace("-", "_")
-    return invalid(f"{error.what.removeprefix('--')}: {error.why}", name)
+class TextPart(Lenient):
+    """A part of a message's content, or of a tool's output."""
+
+    type: Annotated[str, Field(max_length=64)]
+    text: str = ""
+    refusal: str = ""
+
+
+Content = str | Items[TextPart]
+
+
+def text_of(content: str | Sequence[TextPart], place: str, separator: str = "") -> str:
+    """The text of a content.
+
+    Raises:
+        RefusedError: a part of it is no text.
+    """
+    if isinstance(content, str):
+        return content
+    for index, part in enumerate(content):
+        check_text(part, f"{place}.{index}")
+    return separator.join(part.text or part.refusal for part in content)
+
+
+def check_text(part: TextPart, place: str) -> None:
+    """Raise a RefusedError if a part is no text."""
+    if part.type not in _TEXT_KINDS:
+        what = f"{place}.type"
+        raise invalid(f"{what}: {part.type!r} is not supported; this model reads text", what)
+
+
+def as_tool(name: str, description: str, schema: dict[str, object]) -> Tool:
+    """A tool of a request, whose schema is kept as text."""
+    return Tool(name, description, json.dumps(schema, ensure_ascii=False))

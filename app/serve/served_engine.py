@@ -1,14 +1,10 @@
 """The engine as the server sees it: what is loaded, the queue in front of it, and its metrics."""
 
 import asyncio
-import contextlib
 import time
 from collections import deque
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
+from contextlib import contextmanager, suppress
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
@@ -26,28 +22,27 @@ from decoding.sampling.settings import SamplingSettings
 
 
 class Turns:
-    """A bounded queue; used on the server's event loop alone.
+    """A bounded queue: one request is answered at a time, in the order in which they came.
 
-    The engine has a queue of its own, in which a request that nobody waits for any more stays
-    until its turn.
+    Used on the server's event loop alone. The engine has a queue of its own: who chats in the app
+    waits for one request there, not for all of these.
     """
 
     def __init__(self, most_waiting: int) -> None:
         self._most_waiting = most_waiting
-        self._current: Turn | None = None
-        self._waiting: deque[Turn] = deque()
+        self._queue: deque[asyncio.Event] = deque()
+        """The first is answered, once it is set."""
         self.is_closed = False
-        """Whether the server ends, and nobody's turn comes any more."""
-
-    @property
-    def waiting(self) -> int:
-        """Requests that wait for their turn."""
-        return len(self._waiting)
 
     @property
     def answering(self) -> int:
         """Requests that are answered."""
-        return int(self._current is not None)
+        return int(bool(self._queue) and self._queue[0].is_set())
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for their turn."""
+        return len(self._queue) - self.answering
 
     def check_open(self) -> None:
         """Check that there is a place.
@@ -57,57 +52,34 @@ class Turns:
         """
         if self.is_closed:
             raise stopped()
-        if self._current is not None and len(self._waiting) >= self._most_waiting:
-            what = f"{len(self._waiting)} requests wait already; try again later"
+        if self.answering and self.waiting >= self._most_waiting:
+            what = f"{self.waiting} requests wait already; try again later"
             raise RefusedError(RefusalKind.BUSY, what)
 
-    def enter(self) -> "Turn":
-        """A place at the end of the queue, to be left by its `with`.
+    @contextmanager
+    def enter(self) -> Generator[asyncio.Event, None, None]:
+        """Hold a place at the end of the queue; the event is set once its turn comes.
 
         Raises:
             RefusedError: the queue is full or closed.
         """
         self.check_open()
-        turn = Turn(self)
-        self._waiting.append(turn)
+        turn = asyncio.Event()
+        self._queue.append(turn)
         self._advance()
-        return turn
+        try:
+            yield turn
+        finally:
+            self._queue.remove(turn)
+            self._advance()
 
     def close(self) -> None:
-        """Let nobody enter, and nobody's turn come; whoever waits is to be told otherwise."""
+        """Refuse new requests, and grant no more turns."""
         self.is_closed = True
 
-    def leave(self, turn: "Turn") -> None:
-        """Give up a place, wherever it is."""
-        if self._current is turn:
-            self._current = None
-        elif turn in self._waiting:
-            self._waiting.remove(turn)
-        self._advance()
-
     def _advance(self) -> None:
-        if self._current is None and self._waiting and not self.is_closed:
-            self._current = self._waiting.popleft()
-            self._current.come.set()
-
-
-class Turn:
-    """A place in the queue; come: set once it is its turn."""
-
-    def __init__(self, turns: Turns) -> None:
-        self._turns = turns
-        self.come = asyncio.Event()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._turns.leave(self)
+        if self._queue and not self.is_closed:
+            self._queue[0].set()
 
 
 class Places:
@@ -190,7 +162,7 @@ class Metrics:
 
         def count() -> None:
             if answer.is_done:
-                with contextlib.suppress(IndexError):  # two threads may see that it is done
+                with suppress(IndexError):  # two threads may see that it is done
                     self.count_reply(uncounted.pop())
 
         answer.listen(count)
@@ -225,28 +197,17 @@ _LONGEST_SECONDS = 30.0
 """Time for which the note on a template is waited for; it takes a moment."""
 
 
-@dataclass(frozen=True, slots=True)
 class ServedEngine:
     """An engine with its queue, its bounds and its metrics."""
 
-    engine: Engine
-    limits: Limits
-    turns: Turns
-    reading: Places
-    """For requests whose bodies arrive."""
-    counting: Places
-    """For requests whose tokens are to be counted, beside the queue."""
-    metrics: Metrics
-    started_at: int
-    """When, in seconds since 1970."""
-
-    @classmethod
-    def of(cls, engine: Engine, limits: Limits) -> Self:
-        """An engine with an empty queue."""
-        turns = Turns(limits.waiting)
-        reading = Places(limits.waiting + 1, "requests arrive")
-        counting = Places(limits.waiting, "prompts wait to be counted")
-        return cls(engine, limits, turns, reading, counting, Metrics(turns), int(time.time()))
+    def __init__(self, engine: Engine, limits: Limits) -> None:
+        self.engine = engine
+        self.limits = limits
+        self.turns = Turns(limits.waiting)
+        self.reading = Places(limits.waiting + 1, "requests arrive")
+        self.counting = Places(limits.waiting, "prompts wait to be counted")
+        self.metrics = Metrics(self.turns)
+        self.started_at = int(time.time())
 
     @property
     def loaded(self) -> Loaded:

@@ -5,42 +5,35 @@ import contextlib
 import logging
 import socket
 import sys
+from functools import partial
 from threading import Event, Thread
-from typing import Any
+from typing import Any, cast
 
-import h11
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from app.engine.engine import Engine
-from app.serve.application import Application, information_routes
+from app.serve.application import Application
 from app.serve.clients import address_of
-from app.serve.dialects.anthropic import Messages, count_route
-from app.serve.dialects.chat import Chat
-from app.serve.dialects.completions import Completions
-from app.serve.dialects.responses import Responses
+from app.serve.dialects.anthropic import MESSAGES, count_route
+from app.serve.dialects.chat import CHAT
+from app.serve.dialects.completions import COMPLETIONS
+from app.serve.dialects.responses import RESPONSES
 from app.serve.incoming import Guard
 from app.serve.served_engine import ServedEngine, Turns
 from app.serve.server_options import Limits, ServerOptions
 from app.settings.answering import Answering
 from backends.base import UsageError
 
-_MALFORMED = (
-    b'{"error":{"message":"this is not a valid HTTP request",'
-    b'"type":"invalid_request_error","param":null,"code":null}}'
-)
 _STALL_SECONDS = 60.0
 """How long a client may take nothing of what it is sent. A guess; not measured."""
 
 
-def protocol_of(limits: Limits) -> type[asyncio.Protocol]:
-    """The class of the connections of a server with these bounds."""
-
-    class Bounded(BoundedProtocol):
-        bounds = limits
-
-    return Bounded
+_START_SECONDS = 10.0
+_BACKLOG = 128
+_REFUSE_SECONDS = 0.5
+"""How long the end waits until all requests are refused. A guess; not measured."""
 
 
 class BoundedProtocol(H11Protocol):
@@ -50,16 +43,15 @@ class BoundedProtocol(H11Protocol):
     connection ends after that reply: so the end of the client is always noticed.
     """
 
-    bounds = Limits()
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __init__(self, bounds: Limits, **options: Any) -> None:
+        super().__init__(**options)
+        self._bounds = bounds
         self._headers_due: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self.bounds.connections:
+        if len(self.connections) > self._bounds.connections:
             transport.close()
             return
         self._follow_request()
@@ -96,16 +88,6 @@ class BoundedProtocol(H11Protocol):
         if self._stalled is not None:
             self._stalled.cancel()
 
-    def send_400_response(self, msg: str) -> None:
-        """Answer what is not HTTP, unless a response has begun."""
-        del msg
-        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
-            response = h11.Response(status_code=400, headers=headers, reason=b"Bad Request")
-            for event in (response, h11.Data(data=_MALFORMED), h11.EndOfMessage()):
-                self.transport.write(self.conn.send(event) or b"")
-        self.transport.close()
-
     @property
     def _is_replying(self) -> bool:
         """Whether a whole request came, and its response is not complete."""
@@ -119,14 +101,8 @@ class BoundedProtocol(H11Protocol):
             self._headers_due.cancel()
             self._headers_due = None
         elif is_waiting and self._headers_due is None:
-            seconds = self.bounds.header_seconds
+            seconds = self._bounds.header_seconds
             self._headers_due = self.loop.call_later(seconds, self.transport.abort)
-
-
-_START_SECONDS = 10.0
-_BACKLOG = 128
-_REFUSE_SECONDS = 0.5
-"""How long the end waits until all requests are refused. A guess; not measured."""
 
 
 class Server:
@@ -137,16 +113,14 @@ class Server:
     """
 
     def __init__(self, engine: Engine, options: ServerOptions, defaults: Answering) -> None:
-        self.served = ServedEngine.of(engine, options.limits)
+        self.served = ServedEngine(engine, options.limits)
         self._socket = _listening(options.host, options.port)
         self.host: str = options.host
         self.port: int = self._socket.getsockname()[1]
         guard = Guard(options.host, options.key, options.names)
-        dialects = (
-            Chat(defaults), Completions(defaults), Responses(defaults), Messages(defaults)
-        )  # fmt: skip
-        routes = [*information_routes(self.served, defaults), count_route(self.served, defaults)]
-        application = Application(self.served, guard, dialects, routes)
+        dialects = (CHAT, COMPLETIONS, RESPONSES, MESSAGES)
+        routes = [count_route(self.served, defaults)]
+        application = Application(self.served, defaults, guard, dialects, routes)
         self._uvicorn = _Quiet(_config(application, options.limits), self.served.turns)
         self._thread = Thread(target=self._run, name="server", daemon=True)
 
@@ -202,7 +176,7 @@ def _config(application: ASGIApp, limits: Limits) -> uvicorn.Config:
     return uvicorn.Config(
         application,
         loop="asyncio",
-        http=protocol_of(limits),
+        http=cast("type[asyncio.Protocol]", partial(BoundedProtocol, limits)),
         ws="none",
         lifespan="off",
         log_config=None,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Any, Self
 
@@ -92,22 +92,24 @@ class ServerOptions:
         )
 
 
+def ip_of(host: str) -> IPv4Address | IPv6Address | None:
+    """The address that a host is written as, None if it is a name."""
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
+
+
 def is_wildcard(host: str) -> bool:
     """Whether a host stands for all addresses of this machine."""
-    try:
-        return not host or ip_address(host).is_unspecified
-    except ValueError:
-        return False
+    address = ip_of(host)
+    return not host or (address is not None and address.is_unspecified)
 
 
 def is_loopback(host: str) -> bool:
     """Whether a host is this machine alone."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
+    address = ip_of(host)
+    return host.lower() == "localhost" or (address is not None and address.is_loopback)
 
 
 def read_key(path: Path) -> str:

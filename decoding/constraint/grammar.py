@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from backends.base import ModelError, UsageError
@@ -20,10 +20,14 @@ class GrammarKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """A grammar that the whole text of a reply must match; text is empty for JSON_OBJECT."""
+    """A grammar that the whole text of a reply must match; text is empty for JSON_OBJECT.
+
+    file: the one that it was read from, which errors name.
+    """
 
     kind: GrammarKind
     text: str = ""
+    file: str = field(default="", compare=False)
 
 
 class GrammarError(UsageError):

@@ -62,7 +62,7 @@ _RUN = re.compile(r"(?<!\S)\d+(?!\S)")
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 _MODULES = (
     "app.cli.main",
-    "app.cli.entry",
+    "specchat",
     "app.tui.app",
     "app.chat.unsent",
     "backends.llamacpp",
@@ -114,7 +114,7 @@ class Campaign:
 
     def program(self, *arguments: str) -> Program:
         """Begin specchat with arguments."""
-        from app.cli.entry import main
+        from specchat import main
 
         names = ("HOME", "USERPROFILE", "HF_HOME", "LLAMA_CACHE", "OLLAMA_MODELS")
         environment = {name: str(self.folder / name.lower()) for name in names}

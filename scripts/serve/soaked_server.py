@@ -10,8 +10,8 @@ import sys
 from dataclasses import asdict
 from threading import Thread
 
-from app.cli.entry import main as specchat
 from scripts.campaigns.soak import Held
+from specchat import main as specchat
 
 
 def main() -> None:

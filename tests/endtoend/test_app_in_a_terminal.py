@@ -57,7 +57,7 @@ def rows(table: str = "messages", columns: str = "*") -> list[tuple[object, ...]
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run specchat with its output caught."""
-    line = [sys.executable, "-m", "app.cli.entry", *arguments]
+    line = [sys.executable, "-m", "specchat", *arguments]
     return subprocess.run(line, capture_output=True, text=True, check=True, timeout=120)
 
 
@@ -320,7 +320,7 @@ def _answer_on(shown: str) -> str:
 
 
 _DRAFTING_PAYS = """
-from app.cli.entry import main
+from specchat import main
 from tests.fixtures.costs import cheap_drafting
 
 with cheap_drafting():

@@ -38,12 +38,13 @@ _modes: list[Any] | None = None
 def prepare() -> None:
     """Replace closed streams, accept any encoding, and keep foreign text from driving a terminal.
 
+    Writing to a closed standard output is an error: an answer would be lost without a word.
     Standard error is always printable, also for libraries; standard output only on a terminal.
     """
     global _modes  # noqa: PLW0603 - there is one terminal
     nothing = Path(os.devnull)
     sys.stdin = sys.stdin or nothing.open(encoding="utf-8")
-    sys.stdout = sys.stdout or nothing.open("w", encoding="utf-8")
+    sys.stdout = sys.stdout or nothing.open(encoding="utf-8")
     sys.stderr = sys.stderr or nothing.open("w", encoding="utf-8")
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):

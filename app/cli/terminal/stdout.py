@@ -30,7 +30,8 @@ def write(text: str) -> None:
         raise ReaderGoneError from error
     except OSError as error:
         _discard_the_rest()
-        raise SpecchatError("cannot write the answer", error.strerror or str(error)) from error
+        why = error.strerror or "standard output is closed"
+        raise SpecchatError("cannot write the answer", why) from error
 
 
 def write_line(text: str) -> None:

@@ -4,46 +4,53 @@ import asyncio
 import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Literal, cast
 
 from pydantic import Field
 from pydantic_core import from_json
-from starlette.requests import ClientDisconnect
+from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 from app.chat.conversation import Conversation, ReplyOptions
 from app.engine.answer import Answer, Request
 from app.engine.status import Loaded
-from app.serve.dialect import (
-    AskedReply,
+from app.serve.dialect import AskedReply, Dialect, Frame, JsonObject, ReplyWriter
+from app.serve.events import (
     Begun,
     Delta,
     Ended,
     EndReason,
-    Frame,
-    Json,
     ReasoningDelta,
     ReplyEvent,
-    ReplyWriter,
     TextDelta,
     ToolArguments,
     ToolCallBegun,
 )
-from app.serve.incoming import json_body, until_gone
+from app.serve.incoming import json_body, while_connected
 from app.serve.refusal import RefusalKind, RefusedError, invalid
 from app.serve.reply_reader import refusal_of
-from app.serve.request_body import Fields, Items, Lenient, asked_sampling, read_body
+from app.serve.request_body import (
+    Content,
+    Fields,
+    Items,
+    Lenient,
+    TextPart,
+    as_tool,
+    asked_sampling,
+    check_text,
+    read_body,
+    text_of,
+)
 from app.serve.served_engine import ServedEngine
 from app.serve.server_options import MOST_STOP_CHARACTERS, MOST_STOPS
 from app.serve.tools.offered_tools import OfferedTools, offered_tools
 from app.serve.tools.open_calls import finite, loads_finite
 from app.settings.answering import Answering
 from backends.base import PromptTooLongError, SpecchatError
-from backends.chat.message import Message, Tool, ToolCall
+from backends.chat.message import Message, ToolCall
 from decoding.constraint.grammar import Grammar, GrammarKind
 
 _TYPES: Mapping[RefusalKind, str] = {
@@ -58,7 +65,7 @@ _TYPES: Mapping[RefusalKind, str] = {
 }
 
 
-def error_body(refusal: RefusedError) -> Json:
+def error_body(refusal: RefusedError) -> JsonObject:
     """The body of an error."""
     message = refusal.message
     if refusal.kind is RefusalKind.CONTEXT_EXCEEDED:
@@ -72,24 +79,17 @@ _CHANGING_HEADER = "x-anthropic-billing-header"
 """Begins a block that Claude Code changes with each request, which would end every cache there."""
 
 _IGNORED = ("thinking", "redacted_thinking")
-"""Blocks of earlier replies that are not given to the model again."""
+"""Blocks of earlier replies, which are not given to the model again."""
 
 
-class TextBlock(Lenient):
-    """A block of the system prompt, or of a tool's result."""
-
-    type: Annotated[str, Field(max_length=64)]
-    text: str = ""
-
-
-class Block(TextBlock):
+class Block(TextPart):
     """A block of a message; which fields it has depends on its type."""
 
     id: str = ""
     name: str = ""
     input: dict[str, object] = Field(default_factory=dict[str, object])
     tool_use_id: str = ""
-    content: str | Items[TextBlock] = ""
+    content: Content = ""
     is_error: bool | None = None
 
 
@@ -100,30 +100,18 @@ class InputMessage(Fields):
     content: str | Items[Block]
 
 
-def system_text(system: str | Sequence[TextBlock]) -> str:
-    """The system prompt, without a block that only identifies the program.
-
-    Raises:
-        RefusedError: a block is no text.
-    """
-    if isinstance(system, str):
-        return system
-    texts = [_text(block, f"system.{index}") for index, block in enumerate(system)]
-    return "\n\n".join(text for text in texts if not text.startswith(_CHANGING_HEADER))
-
-
-def conversation_of(
-    system: str | Sequence[TextBlock], messages: Sequence[InputMessage]
-) -> Conversation:
-    """The conversation of some messages.
+def _conversation(system: Content, messages: Sequence[InputMessage]) -> Conversation:
+    """The conversation of some messages, without a block that only identifies the program.
 
     Raises:
         RefusedError: a block is of a kind that is not read.
     """
+    if not isinstance(system, str):
+        system = [part for part in system if not part.text.startswith(_CHANGING_HEADER)]
     turns: list[Message] = []
     for index, message in enumerate(messages):
         turns += _turns(message, f"messages.{index}.content")
-    return Conversation(system_text(system), turns)
+    return Conversation(text_of(system, "system", "\n\n"), turns)
 
 
 def _turns(message: InputMessage, place: str) -> list[Message]:
@@ -138,38 +126,19 @@ def _turns(message: InputMessage, place: str) -> list[Message]:
             arguments = json.dumps(block.input, ensure_ascii=False)
             calls.append(ToolCall(block.id, block.name, arguments))
         elif block.type == "tool_result" and message.role == "user":
-            results.append(_result(block, where))
+            content = text_of(block.content, f"{where}.content", "\n\n")
+            text = f"Error: {content}" if block.is_error else content
+            results.append(Message("tool", text, answers=block.tool_use_id or "unnamed"))
         elif block.type not in _IGNORED:
-            texts.append(_text(block, where))
+            check_text(block, where)
+            texts.append(block.text)
     text = "\n\n".join(texts)
     if results and not text:
         return results
     return [*results, Message(message.role, text, tuple(calls))]
 
 
-def _result(block: Block, place: str) -> Message:
-    content = block.content
-    if not isinstance(content, str):
-        parts = [_text(part, f"{place}.content.{n}") for n, part in enumerate(content)]
-        content = "\n\n".join(parts)
-    text = f"Error: {content}" if block.is_error else content
-    return Message("tool", text, answers=block.tool_use_id or "unnamed")
-
-
-def _text(block: TextBlock, place: str) -> str:
-    if block.type != "text":
-        raise _unread(block.type, f"{place}.type")
-    return block.text
-
-
-def _unread(kind: str, place: str) -> RefusedError:
-    return invalid(f"{place}: {kind!r} is not supported; this model reads text", place)
-
-
 _Stop = Annotated[str, Field(min_length=1, max_length=MOST_STOP_CHARACTERS)]
-
-_UNBOUNDED = 1 << 31
-"""Tokens of a reply that only the context bounds."""
 
 
 class InputTool(Lenient):
@@ -207,7 +176,7 @@ class CountRequest(Fields):
 
     model: Annotated[str, Field(max_length=1024)] = ""
     messages: Annotated[Items[InputMessage], Field(min_length=1)]
-    system: str | Items[TextBlock] = ""
+    system: str | Items[TextPart] = ""
     tools: Items[InputTool] = Field(default_factory=list[InputTool])
     tool_choice: ToolChoice = ToolChoice()
     output_config: OutputConfig = OutputConfig()
@@ -229,14 +198,11 @@ class CountRequest(Fields):
         Raises:
             RefusedError: one is unusable.
         """
-        tools = [
-            Tool(tool.name, tool.description, json.dumps(tool.input_schema, ensure_ascii=False))
-            for tool in self.tools
-        ]
-        kind = {"any": "required", "tool": "named"}.get(self.tool_choice.type)
-        is_parallel = not self.tool_choice.disable_parallel_tool_use
-        choice = kind or self.tool_choice.type
-        return offered_tools(tools, choice, self.tool_choice.name, is_parallel=is_parallel)
+        tools = [as_tool(tool.name, tool.description, tool.input_schema) for tool in self.tools]
+        choice = self.tool_choice
+        kind = {"any": "required", "tool": "named"}.get(choice.type, choice.type)
+        is_parallel = not choice.disable_parallel_tool_use
+        return offered_tools(tools, kind, choice.name, is_parallel=is_parallel)
 
     def request(self, answering: Answering, stops: tuple[str, ...] = ()) -> Request:
         """The prompt of this request, and what its reply must look like.
@@ -244,27 +210,25 @@ class CountRequest(Fields):
         Raises:
             RefusedError: values are out of range, or contradict each other.
         """
-        conversation, begun = conversation_of(self.system, self.messages), ""
+        conversation, begun = _conversation(self.system, self.messages), ""
         last = conversation.turns[-1] if conversation.turns else None
         if last is not None and last.role == "assistant" and not last.calls:
             begun = conversation.turns.pop().content
         if not conversation.turns:
             raise invalid("messages: there is nothing to answer", "messages")
+        form, grammar = self.output_config.format or self.output_format, None
+        if form is not None:
+            grammar = Grammar(GrammarKind.JSON_SCHEMA, json.dumps(form.schema_))
         offered = self.offered
         return Request(
             conversation,
             answering.for_an_answer(),
-            _UNBOUNDED,
+            1 << 31,
             partial=begun,
-            options=offered.options(ReplyOptions(stops, self._grammar)),
+            options=offered.options(ReplyOptions(stops, grammar)),
             tools=offered.tools,
             may_drop=False,
         )
-
-    @property
-    def _grammar(self) -> Grammar | None:
-        form = self.output_config.format or self.output_format
-        return None if form is None else Grammar(GrammarKind.JSON_SCHEMA, json.dumps(form.schema_))
 
 
 class MessagesRequest(CountRequest):
@@ -282,22 +246,8 @@ class MessagesRequest(CountRequest):
     metadata: object = None
     service_tier: object = None
 
-    def asked(self, defaults: Answering) -> AskedReply:
-        """The request, and how its reply is split.
 
-        Raises:
-            RefusedError: values are out of range, or contradict each other.
-        """
-        plain = self.request(defaults, tuple(self.stop_sequences))
-        settings = asked_sampling(
-            defaults, temperature=self.temperature, top_p=self.top_p, top_k=self.top_k
-        )
-        request = replace(plain, settings=settings, max_tokens=self.max_tokens)
-        splitter = partial(self.offered.splitter, is_begun=bool(plain.partial))
-        return AskedReply((request,), self.stream, splitter=splitter)
-
-
-STOP_REASONS = {
+_STOP_REASONS = {
     EndReason.STOP: "end_turn",
     EndReason.STOP_SEQUENCE: "stop_sequence",
     EndReason.LENGTH: "max_tokens",
@@ -305,10 +255,8 @@ STOP_REASONS = {
     EndReason.TOOL_CALLS: "tool_use",
 }
 
-JsonObject = dict[str, object]
 
-
-class MessageWriter:
+class MessageWriter(ReplyWriter):
     """Writes the reply to one request; model: the name of the one that answers."""
 
     def __init__(self, model: str) -> None:
@@ -318,13 +266,13 @@ class MessageWriter:
             "role": "assistant",
             "model": model,
         }
-        self._index = -1
-        """Number of the latest block."""
+        self._content: list[JsonObject] = []
+        self._arguments = ""
+        """Those of the open call."""
         self._open: object = None
         """What the open block is: its type, or the number of its call; None if none is open."""
 
     def frames(self, choice: int, event: ReplyEvent) -> Iterator[Frame]:
-        """One event as events of the stream; there is one choice."""
         del choice
         if isinstance(event, Begun):
             self._head["model"] = event.model
@@ -344,53 +292,52 @@ class MessageWriter:
             yield from self._added(event)
 
     def end(self) -> Iterator[Frame]:
-        """The end of the message."""
         yield _frame("message_stop")
 
     def failure(self, refusal: RefusedError) -> Iterator[Frame]:
-        """The error as the last event."""
         yield Frame(error_body(refusal), "error")
 
-    def heartbeat(self) -> Frame | None:
-        """An event that clients skip."""
+    def heartbeat(self) -> Frame:
         return _frame("ping")
 
-    def body(self, choices: Sequence[Sequence[ReplyEvent]]) -> Json:
-        """The message as one object."""
-        events = choices[0]
-        content: list[JsonObject] = []
-        arguments: dict[int, str] = {}
-        for event in events:
-            if isinstance(event, Begun):
-                self._head["model"] = event.model
-            elif isinstance(event, TextDelta):
-                _append(content, "text", event.text)
-            elif isinstance(event, ReasoningDelta):
-                _append(content, "thinking", event.text)
-            elif isinstance(event, ToolCallBegun):
-                content.append(_begun(event))
-            elif isinstance(event, ToolArguments):
-                arguments[event.index] = arguments.get(event.index, "") + event.text
-        calls = [block for block in content if block["type"] == "tool_use"]
-        for index, block in enumerate(calls):
-            block["input"] = _parsed(arguments.get(index, ""))
-        ended = cast("Ended", events[-1])
-        return {**self._head, "content": content, **_end(ended), "usage": _usage(ended)}
+    def body(self, choices: Sequence[Sequence[ReplyEvent]]) -> JsonObject:
+        for event in choices[0]:
+            for _ in self.frames(0, event):
+                pass
+        ended = cast("Ended", choices[0][-1])
+        return {**self._head, "content": self._content, **_end(ended), "usage": _usage(ended)}
 
     def _added(self, event: Delta) -> Iterator[Frame]:
         if self._open != _block_of(event):
             yield from self._closed()
-            self._index += 1
+            self._content.append(_begun(event))
             self._open = _block_of(event)
             yield _frame("content_block_start", index=self._index, content_block=_begun(event))
         delta = _delta(event)
         if delta is not None:
+            self._keep(event)
             yield _frame("content_block_delta", index=self._index, delta=delta)
 
+    def _keep(self, event: Delta) -> None:
+        """Add to the content what an event adds."""
+        block = self._content[-1]
+        if isinstance(event, ToolArguments):
+            self._arguments += event.text
+        elif isinstance(event, TextDelta | ReasoningDelta):
+            kind = str(block["type"])
+            block[kind] = f"{block[kind]}{event.text}"
+
     def _closed(self) -> Iterator[Frame]:
-        if self._open is not None:
-            self._open = None
-            yield _frame("content_block_stop", index=self._index)
+        if self._open is None:
+            return
+        if self._content[-1]["type"] == "tool_use":
+            self._content[-1]["input"], self._arguments = _parsed(self._arguments), ""
+        self._open = None
+        yield _frame("content_block_stop", index=self._index)
+
+    @property
+    def _index(self) -> int:
+        return len(self._content) - 1
 
 
 def _frame(kind: str, **fields: object) -> Frame:
@@ -423,15 +370,6 @@ def _delta(event: Delta) -> JsonObject | None:
     return None
 
 
-def _append(content: list[JsonObject], kind: str, text: str) -> None:
-    """Add text to the last block if it is of this kind, else to a new one."""
-    if not text:
-        return
-    if not content or content[-1]["type"] != kind:
-        content.append(_begun(TextDelta("") if kind == "text" else ReasoningDelta("")))
-    content[-1][kind] = f"{content[-1][kind]}{text}"
-
-
 def _parsed(arguments: str) -> JsonObject:
     """Arguments as an object: of a text that was cut, what is whole."""
     try:
@@ -446,7 +384,7 @@ def _parsed(arguments: str) -> JsonObject:
 
 def _end(event: Ended) -> JsonObject:
     return {
-        "stop_reason": STOP_REASONS[event.reason],
+        "stop_reason": _STOP_REASONS[event.reason],
         "stop_sequence": event.stop_text or None,
     }
 
@@ -470,70 +408,36 @@ def _output(tokens: int) -> JsonObject:
     return {"output_tokens": tokens}
 
 
-@dataclass(frozen=True, slots=True)
-class Messages:
-    """The dialect of /v1/messages; defaults: what holds for what is not asked for."""
+def _read(body: bytes, defaults: Answering, model: Loaded) -> tuple[AskedReply, MessageWriter]:
+    asked = read_body(MessagesRequest, body)
+    plain = asked.request(defaults, tuple(asked.stop_sequences))
+    settings = asked_sampling(
+        defaults, temperature=asked.temperature, top_p=asked.top_p, top_k=asked.top_k
+    )
+    request = replace(plain, settings=settings, max_tokens=asked.max_tokens)
+    splitter = partial(asked.offered.splitter, is_begun=bool(plain.partial))
+    return AskedReply((request,), asked.stream, splitter=splitter), MessageWriter(model.name)
 
-    defaults: Answering
-    path: str = "/v1/messages"
 
-    def read(self, body: bytes, model: Loaded) -> tuple[AskedReply, ReplyWriter]:
-        """What a body asks for."""
-        asked = read_body(MessagesRequest, body).asked(self.defaults)
-        return asked, MessageWriter(model.name)
-
-    def error(self, refusal: RefusedError) -> Json:
-        """The body of an error."""
-        return error_body(refusal)
+MESSAGES = Dialect("/v1/messages", _read, error_body)
 
 
 def count_route(served: ServedEngine, defaults: Answering) -> Route:
-    """The path that counts; it takes no turn, and is answered beside a reply."""
-    endpoint = CountTokens(served, defaults)
-    return Route("/v1/messages/count_tokens", endpoint, methods=["POST"])
+    """The path that counts the tokens of a prompt; it takes no turn, and runs beside a reply."""
 
-
-class CountTokens:
-    """An ASGI application that counts the tokens of a prompt."""
-
-    def __init__(self, served: ServedEngine, defaults: Answering) -> None:
-        self._served = served
-        self._defaults = defaults
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        served = self._served
+    async def count(request: HttpRequest) -> JSONResponse:
         with served.counting.take():
+            with served.reading.take():
+                body = await json_body(request, served.limits)
+            _ = served.loaded  # refused until it is
+            asked = read_body(CountRequest, body).request(defaults)
+            counted = asyncio.wrap_future(served.engine.prepare(Answer(asked)))
             try:
-                with served.reading.take():
-                    body = await json_body(scope, receive, served.limits)
-                _ = served.loaded  # refused until it is
-                asked = read_body(CountRequest, body)
-                count = await self._count(asked.request(self._defaults), receive)
-            except ClientDisconnect:
-                return
-        await JSONResponse({"input_tokens": count})(scope, receive, send)
+                tokens = await while_connected(counted, request.receive)
+            except PromptTooLongError as error:
+                tokens = error.prompt_tokens
+            except SpecchatError as error:
+                raise refusal_of(error) from error
+        return JSONResponse({"input_tokens": tokens})
 
-    async def _count(self, request: Request, receive: Receive) -> int:
-        """The tokens of a prompt, which are no longer counted once the client went away.
-
-        Raises:
-            RefusedError: they cannot be counted.
-            ClientDisconnect: the client went away.
-        """
-        counted = asyncio.wrap_future(self._served.engine.prepare(Answer(request)))
-        gone = asyncio.ensure_future(until_gone(receive))
-        try:
-            await asyncio.wait({counted, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if not counted.done():
-                self._served.metrics.count_gone()
-                raise ClientDisconnect
-            return counted.result()
-        except PromptTooLongError as error:
-            return error.prompt_tokens
-        except SpecchatError as error:
-            raise refusal_of(error) from error
-        finally:
-            counted.cancel()
-            gone.cancel()
-            await asyncio.wait({gone})
+    return Route("/v1/messages/count_tokens", count, methods=["POST"])

@@ -1,20 +1,38 @@
 """What OpenAI's dialects share: fields, forms of replies, figures and errors."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import time
+import uuid
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal, cast
 
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from app.serve.dialect import Ended, Json, Timings, TokenLogprob
+from app.serve.dialect import Frame, JsonObject, ReplyWriter
+from app.serve.events import (
+    Begun,
+    Ended,
+    EndReason,
+    ReasoningDelta,
+    ReplyEvent,
+    TextDelta,
+    Timings,
+    TokenLogprob,
+    ToolArguments,
+    ToolCallBegun,
+)
 from app.serve.refusal import RefusalKind, RefusedError, invalid
 from app.serve.request_body import Fields, Items, Lenient, asked_sampling
 from app.serve.server_options import MOST_BIASES, MOST_CHOICES, MOST_STOP_CHARACTERS, MOST_STOPS
 from app.settings.answering import Answering
+from backends.chat.message import ToolCall
 from decoding.constraint.grammar import Grammar, GrammarKind
 from decoding.sampling.settings import SamplingSettings
 
+_DONE = Frame("[DONE]")
 _TYPES: Mapping[RefusalKind, str] = {
     RefusalKind.UNAUTHORIZED: "authentication_error",
     RefusalKind.FORBIDDEN: "permission_error",
@@ -33,7 +51,17 @@ _CODES: Mapping[RefusalKind, str] = {
 }
 
 
-def error_body(refusal: RefusedError) -> Json:
+FINISH_REASONS = {
+    EndReason.STOP: "stop",
+    EndReason.STOP_SEQUENCE: "stop",
+    EndReason.LENGTH: "length",
+    EndReason.CONTEXT: "length",
+    EndReason.TOOL_CALLS: "tool_calls",
+}
+Count = Annotated[int, Field(ge=1, le=1 << 31)]
+
+
+def error_body(refusal: RefusedError) -> JsonObject:
     """The body of an error."""
     error = {
         "message": refusal.message,
@@ -50,7 +78,9 @@ _Stop = Annotated[str, Field(min_length=1, max_length=MOST_STOP_CHARACTERS)]
 def _few(biases: object) -> object:
     """Refuse too many biases before each is checked."""
     if isinstance(biases, dict) and len(cast("dict[str, object]", biases)) > MOST_BIASES:
-        raise PydanticCustomError("too_long", "at most {most} tokens", {"most": MOST_BIASES})
+        raise PydanticCustomError(
+            "too_long", "must have at most {most} tokens", {"most": MOST_BIASES}
+        )
     return cast("object", biases)
 
 
@@ -58,6 +88,38 @@ class StreamOptions(Lenient):
     """What a stream tells beside the text."""
 
     include_usage: bool = False
+
+
+class JsonSchema(Fields):
+    """A schema by name; every schema is kept to exactly, whether strict or not."""
+
+    name: object = None
+    description: object = None
+    strict: object = None
+    schema_: Annotated[dict[str, object], Field(alias="schema")] = Field(
+        default_factory=dict[str, object]
+    )
+
+
+class ResponseFormat(Fields):
+    """Text, any JSON object, or JSON of a schema."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+    schema_: Annotated[dict[str, object] | None, Field(alias="schema")] = None
+    """As llama-server takes it, beside json_object."""
+
+    def grammar(self) -> Grammar | None:
+        """The grammar of the reply, None if it may be any text."""
+        if self.type == "text":
+            return None
+        if self.type == "json_object" and self.schema_ is None:
+            return Grammar(GrammarKind.JSON_OBJECT)
+        schema = self.schema_ if self.json_schema is None else self.json_schema.schema_
+        if schema is None:
+            what = "response_format.json_schema"
+            raise invalid(f"{what} is missing", what)
+        return Grammar(GrammarKind.JSON_SCHEMA, json.dumps(schema))
 
 
 class CommonFields(Fields):
@@ -88,6 +150,7 @@ class CommonFields(Fields):
     repeat_penalty: Annotated[float, Field(ge=0.01, le=100.0)] | None = None
     repetition_penalty: Annotated[float, Field(ge=0.01, le=100.0)] | None = None
     grammar: Annotated[str, Field(min_length=1, max_length=1 << 20)] | None = None
+    response_format: ResponseFormat | None = None
 
     user: object = None
     metadata: object = None
@@ -104,6 +167,20 @@ class CommonFields(Fields):
     def form_field(self) -> str:
         """The field that limits the form of the replies, if any does."""
         return "response_format" if self.grammar is None else "grammar"
+
+    @property
+    def form(self) -> Grammar | None:
+        """The grammar that the replies must match, if any.
+
+        Raises:
+            RefusedError: two are named, or a schema is missing.
+        """
+        grammar = self.response_format.grammar() if self.response_format is not None else None
+        if self.grammar is None:
+            return grammar
+        if grammar is not None:
+            raise invalid("response_format and grammar contradict each other", "grammar")
+        return Grammar(GrammarKind.GBNF, self.grammar)
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -132,93 +209,96 @@ class CommonFields(Fields):
         )
 
 
-class JsonSchema(Fields):
-    """A schema by name; every schema is kept to exactly, whether strict or not."""
+@dataclass(slots=True)
+class WholeReply:
+    """A reply that is not streamed."""
 
-    name: object = None
-    description: object = None
-    strict: object = None
-    schema_: Annotated[dict[str, object], Field(alias="schema")] = Field(
-        default_factory=dict[str, object]
-    )
+    text: str = ""
+    reasoning: str = ""
+    logprobs: list[TokenLogprob] = field(default_factory=list[TokenLogprob])
+    calls: list[ToolCall] = field(default_factory=list[ToolCall])
+    reason: str = ""
 
-
-class ResponseFormat(Fields):
-    """Text, any JSON object, or JSON of a schema."""
-
-    type: Literal["text", "json_object", "json_schema"]
-    json_schema: JsonSchema | None = None
-    schema_: Annotated[dict[str, object] | None, Field(alias="schema")] = None
-    """As llama-server takes it, beside json_object."""
-
-    def grammar(self) -> Grammar | None:
-        """The grammar of the reply, None if it may be any text.
-
-        Raises:
-            RefusedError: the schema is missing.
-        """
-        if self.type == "text":
-            return None
-        if self.type == "json_object" and self.schema_ is None:
-            return Grammar(GrammarKind.JSON_OBJECT)
-        schema = self.schema_ if self.json_schema is None else self.json_schema.schema_
-        if schema is None:
-            what = "response_format.json_schema"
-            raise invalid(f"{what} is missing", what)
-        return Grammar(GrammarKind.JSON_SCHEMA, json.dumps(schema))
+    def add(self, event: ReplyEvent) -> None:
+        match event:
+            case TextDelta():
+                self.text += event.text
+                self.logprobs += event.logprobs
+            case ReasoningDelta():
+                self.reasoning += event.text
+            case ToolCallBegun():
+                self.calls.append(ToolCall(event.id, event.name, ""))
+            case ToolArguments():
+                call = self.calls[event.index]
+                self.calls[event.index] = replace(call, arguments=call.arguments + event.text)
+            case Ended():
+                self.reason = FINISH_REASONS[event.reason]
+            case Begun():
+                pass
 
 
-def asked_grammar(form: ResponseFormat | None, gbnf: str | None) -> Grammar | None:
-    """The grammar of a request, which may name one way only.
+class OpenAIWriter(ReplyWriter):
+    """Writes replies in what is common to chat and completions.
 
-    Raises:
-        RefusedError: it names two.
+    model: the one that is expected to answer. kind, chunk_kind: of whole replies and of chunks.
     """
-    grammar = form.grammar() if form is not None else None
-    if gbnf is None:
-        return grammar
-    if grammar is not None:
-        raise invalid("response_format and grammar contradict each other", "grammar")
-    return Grammar(GrammarKind.GBNF, gbnf)
+
+    def __init__(
+        self, model: str, asked: CommonFields, prefix: str, kind: str, chunk_kind: str
+    ) -> None:
+        self._kind, self._chunk_kind = kind, chunk_kind
+        self._head: JsonObject = {
+            "id": f"{prefix}-{uuid.uuid4().hex}",
+            "created": int(time.time()),
+            "model": model,
+        }
+        self._asked = asked
+        self._ended: list[Ended] = []
+
+    @abstractmethod
+    def choices(self, choice: int, event: ReplyEvent) -> Iterable[JsonObject]:
+        """What an event adds to a choice of a stream."""
+
+    @abstractmethod
+    def whole(self, choice: int, reply: WholeReply) -> JsonObject:
+        """A choice that is not streamed."""
+
+    def frames(self, choice: int, event: ReplyEvent) -> Iterator[Frame]:
+        self._note(event)
+        for added in self.choices(choice, event):
+            yield Frame({**self._head, "object": self._chunk_kind, "choices": [added]})
+
+    def end(self) -> Iterator[Frame]:
+        if self._asked.stream_options.include_usage:
+            head = {**self._head, "object": self._chunk_kind}
+            yield Frame({**head, "choices": [], **self._figures()})
+        yield _DONE
+
+    def failure(self, refusal: RefusedError) -> Iterable[Frame]:
+        return (Frame(error_body(refusal)), _DONE)
+
+    def body(self, choices: Sequence[Sequence[ReplyEvent]]) -> JsonObject:
+        written: list[JsonObject] = []
+        for index, events in enumerate(choices):
+            reply = WholeReply()
+            for event in events:
+                self._note(event)
+                reply.add(event)
+            written.append(self.whole(index, reply))
+        return {**self._head, "object": self._kind, "choices": written, **self._figures()}
+
+    def _note(self, event: ReplyEvent) -> None:
+        if isinstance(event, Begun):
+            self._head["model"] = event.model
+        elif isinstance(event, Ended):
+            self._ended.append(event)
+
+    def _figures(self) -> JsonObject:
+        usage = usage_of(self._ended, self._asked.n)
+        return {"usage": usage, "timings": timings_of(self._ended)}
 
 
-JsonObject = dict[str, object]
-
-
-def logprobs_of(tokens: Iterable[TokenLogprob]) -> JsonObject:
-    """Those of the tokens of a choice, or of a chunk of it."""
-    return {"content": [_entry(token) for token in tokens], "refusal": None}
-
-
-def completion_logprobs_of(tokens: Sequence[TokenLogprob]) -> JsonObject:
-    """The same in the form of completions."""
-    return {
-        "tokens": [_text(token.data) for token in tokens],
-        "token_logprobs": [token.logprob for token in tokens],
-        "top_logprobs": [_by_text(token) for token in tokens],
-        "text_offset": [token.begin for token in tokens],
-    }
-
-
-def _by_text(token: TokenLogprob) -> JsonObject:
-    """Each alternative by its text; further ones of a text by their ids, as vLLM writes them."""
-    found: JsonObject = {}
-    for other in token.top:
-        text = _text(other.data)
-        found[f"token_id:{other.token}" if text in found else text] = other.logprob
-    return found
-
-
-def _entry(token: TokenLogprob) -> JsonObject:
-    top = [_figures(other.data, other.logprob) for other in token.top]
-    return {**_figures(token.data, token.logprob), "top_logprobs": top}
-
-
-def _figures(data: bytes, logprob: float) -> JsonObject:
-    return {"token": _text(data), "logprob": logprob, "bytes": list(data)}
-
-
-def _text(data: bytes) -> str:
+def token_text(data: bytes) -> str:
     """The text of a token; of a part of a character its bytes, as OpenAI writes them."""
     try:
         return data.decode()

@@ -3,47 +3,43 @@
 import json
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from app.chat.conversation import Conversation, ReplyOptions
 from app.engine.answer import Request
 from app.engine.status import Loaded
-from app.serve.dialect import (
-    AskedReply,
+from app.serve.dialect import AskedReply, Dialect, Frame, JsonObject, ReplyWriter
+from app.serve.dialects.openai import error_body
+from app.serve.events import (
     Begun,
     Delta,
     Ended,
     EndReason,
-    Frame,
-    Json,
     ReasoningDelta,
     ReplyEvent,
-    ReplyWriter,
     TextDelta,
     ToolArguments,
     ToolCallBegun,
 )
-from app.serve.dialects.openai import error_body
 from app.serve.refusal import RefusedError, invalid
-from app.serve.request_body import Fields, Items, Lenient, asked_sampling, read_body
+from app.serve.request_body import (
+    Content,
+    Fields,
+    Items,
+    Lenient,
+    as_tool,
+    asked_sampling,
+    read_body,
+    text_of,
+)
 from app.serve.tools.offered_tools import OfferedTools, offered_tools
 from app.settings.answering import Answering
-from backends.chat.message import Message, Tool, ToolCall
+from backends.chat.message import Message, ToolCall
 from decoding.constraint.grammar import Grammar, GrammarKind
-
-_TEXTS = ("input_text", "output_text", "text", "refusal")
-
-
-class Part(Lenient):
-    """A part of a message's content, or of a tool's output."""
-
-    type: Annotated[str, Field(max_length=64)]
-    text: str = ""
-    refusal: str = ""
 
 
 class Item(Lenient):
@@ -51,11 +47,11 @@ class Item(Lenient):
 
     type: Annotated[str, Field(max_length=64)] = "message"
     role: Literal["system", "developer", "user", "assistant"] = "user"
-    content: str | Items[Part] | None = None
+    content: Content | None = None
     call_id: str = ""
     name: str = ""
     arguments: str = "{}"
-    output: str | Items[Part] = ""
+    output: Content = ""
 
 
 def conversation_of(instructions: str, items: str | Sequence[Item]) -> Conversation:
@@ -86,25 +82,15 @@ def _turn(item: Item, place: str) -> Message | None:
     if item.type == "function_call":
         return Message("assistant", "", (ToolCall(item.call_id, item.name, item.arguments),))
     if item.type == "function_call_output":
-        text = _text(item.output, f"{place}.output")
+        text = text_of(item.output, f"{place}.output")
         return Message("tool", text, answers=item.call_id or "unnamed")
     if item.type == "message":
         role = "system" if item.role == "developer" else item.role
         if item.content is None:
             raise invalid(f"{place}.content is missing", f"{place}.content")
-        return Message(role, _text(item.content, f"{place}.content"))
+        return Message(role, text_of(item.content, f"{place}.content"))
     where = f"{place}.type"
     raise invalid(f"{where}: {item.type!r} is not supported", where)
-
-
-def _text(content: str | Sequence[Part], place: str) -> str:
-    if isinstance(content, str):
-        return content
-    for index, part in enumerate(content):
-        if part.type not in _TEXTS:
-            where = f"{place}.{index}.type"
-            raise invalid(f"{where}: {part.type!r} is not supported; this model reads text", where)
-    return "".join(part.text or part.refusal for part in content)
 
 
 class InputTool(Lenient):
@@ -194,7 +180,7 @@ class ResponsesRequest(Fields):
             RefusedError: one is unusable.
         """
         tools = [
-            Tool(tool.name, tool.description, json.dumps(tool.parameters, ensure_ascii=False))
+            as_tool(tool.name, tool.description, tool.parameters)
             for tool in self.tools
             if tool.type == "function"
         ]
@@ -202,93 +188,63 @@ class ResponsesRequest(Fields):
         kind, name = (choice, "") if isinstance(choice, str) else ("named", choice.name)
         return offered_tools(tools, kind, name, is_parallel=self.parallel_tool_calls)
 
-    def asked(self, defaults: Answering) -> AskedReply:
-        """The request, and how its reply is split.
 
-        Raises:
-            RefusedError: values are out of range, or contradict each other.
-        """
-        conversation = conversation_of(self.instructions, self.input)
-        if not conversation.turns:
-            raise invalid("input: there is nothing to answer", "input")
-        offered = self.offered
-        request = Request(
-            conversation,
-            asked_sampling(defaults, temperature=self.temperature, top_p=self.top_p),
-            self.max_output_tokens or 1 << 31,
-            options=offered.options(ReplyOptions(grammar=self.text.format.grammar)),
-            tools=offered.tools,
-            may_drop=self.truncation == "auto",
-        )
-        return AskedReply(
-            (request,),
-            self.stream,
-            splitter=offered.splitter,
-            prompt_field="input",
-            form_field="tools" if offered.is_required else "text.format",
-        )
+_Told = Iterable[tuple[str, JsonObject]]
+"""Names of events of the stream, without "response.", and their fields."""
 
 
-JsonObject = dict[str, object]
-Told = tuple[str, JsonObject]
-"""The name of an event of the stream, without "response.", and its fields."""
+@dataclass(frozen=True, slots=True)
+class _TextKind:
+    """What items of text differ in; more, of_part: further fields of their events and parts."""
+
+    prefix: str
+    head: JsonObject
+    part: str
+    more: JsonObject
+    of_part: JsonObject
 
 
-class OutputItem(Protocol):
-    """An item that is being written."""
-
-    def takes(self, event: Delta) -> bool:
-        """Whether an event belongs to it."""
-        ...
-
-    def begun(self) -> Iterator[Told]:
-        """What follows the event that tells of it."""
-        ...
-
-    def added(self, event: Delta) -> Iterator[Told]:
-        """What an event adds."""
-        ...
-
-    def done(self) -> Iterator[Told]:
-        """What precedes the event that it is done."""
-        ...
-
-    def item(self, status: str) -> JsonObject:
-        """The item so far."""
-        ...
+_TEXT_KINDS: Mapping[type[Delta], _TextKind] = {
+    TextDelta: _TextKind(
+        "msg",
+        {"type": "message", "role": "assistant"},
+        "output_text",
+        {"logprobs": []},
+        {"annotations": [], "logprobs": []},
+    ),
+    ReasoningDelta: _TextKind("rs", {"type": "reasoning", "summary": []}, "reasoning_text", {}, {}),
+}
 
 
-class MessageItem:
-    """The text of a response."""
+class TextItem:
+    """The text of a response, or what the model thinks before it; no summary of it is made."""
 
-    def __init__(self) -> None:
-        self._id = _new_id("msg")
+    def __init__(self, first: TextDelta | ReasoningDelta) -> None:
+        self._takes = type(first)
+        self._kind = _TEXT_KINDS[self._takes]
+        self._id = _new_id(self._kind.prefix)
         self._text = ""
 
     def takes(self, event: Delta) -> bool:
-        """Whether it is text."""
-        return isinstance(event, TextDelta)
+        return isinstance(event, self._takes)
 
-    def begun(self) -> Iterator[Told]:
-        """Its one part."""
+    def begun(self) -> _Told:
         yield "content_part.added", {**self._place, "part": self._part}
 
-    def added(self, event: Delta) -> Iterator[Told]:
-        """More text."""
-        assert isinstance(event, TextDelta)
+    def added(self, event: Delta) -> _Told:
+        assert isinstance(event, TextDelta | ReasoningDelta)
         self._text += event.text
-        yield "output_text.delta", {**self._place, "delta": event.text, "logprobs": []}
+        fields = {**self._place, "delta": event.text, **self._kind.more}
+        yield f"{self._kind.part}.delta", fields
 
-    def done(self) -> Iterator[Told]:
-        """Its whole text."""
-        yield "output_text.done", {**self._place, "text": self._text, "logprobs": []}
+    def done(self) -> _Told:
+        fields = {**self._place, "text": self._text, **self._kind.more}
+        yield f"{self._kind.part}.done", fields
         yield "content_part.done", {**self._place, "part": self._part}
 
     def item(self, status: str) -> JsonObject:
-        """The message."""
         content = [self._part] if self._text else []
-        head = {"id": self._id, "type": "message", "role": "assistant"}
-        return {**head, "status": status, "content": content}
+        return {"id": self._id, **self._kind.head, "status": status, "content": content}
 
     @property
     def _place(self) -> JsonObject:
@@ -296,48 +252,7 @@ class MessageItem:
 
     @property
     def _part(self) -> JsonObject:
-        return {"type": "output_text", "text": self._text, "annotations": [], "logprobs": []}
-
-
-class ReasoningItem:
-    """What the model thinks before it answers."""
-
-    def __init__(self) -> None:
-        self._id = _new_id("rs")
-        self._text = ""
-
-    def takes(self, event: Delta) -> bool:
-        """Whether it is reasoning."""
-        return isinstance(event, ReasoningDelta)
-
-    def begun(self) -> Iterator[Told]:
-        """Its one part."""
-        yield "content_part.added", {**self._place, "part": self._part}
-
-    def added(self, event: Delta) -> Iterator[Told]:
-        """More of it."""
-        assert isinstance(event, ReasoningDelta)
-        self._text += event.text
-        yield "reasoning_text.delta", {**self._place, "delta": event.text}
-
-    def done(self) -> Iterator[Told]:
-        """The whole of it."""
-        yield "reasoning_text.done", {**self._place, "text": self._text}
-        yield "content_part.done", {**self._place, "part": self._part}
-
-    def item(self, status: str) -> JsonObject:
-        """The reasoning; no summary of it is made."""
-        content = [self._part] if self._text else []
-        head: JsonObject = {"id": self._id, "type": "reasoning", "summary": []}
-        return {**head, "status": status, "content": content}
-
-    @property
-    def _place(self) -> JsonObject:
-        return {"item_id": self._id, "content_index": 0}
-
-    @property
-    def _part(self) -> JsonObject:
-        return {"type": "reasoning_text", "text": self._text}
+        return {"type": self._kind.part, "text": self._text, **self._kind.of_part}
 
 
 class CallItem:
@@ -349,43 +264,32 @@ class CallItem:
         self._arguments = ""
 
     def takes(self, event: Delta) -> bool:
-        """Whether it is of this call."""
         is_own = isinstance(event, ToolCallBegun | ToolArguments)
         return is_own and event.index == self._call.index
 
-    def begun(self) -> Iterator[Told]:
-        """Nothing: the item has the name."""
-        return iter(())
+    def begun(self) -> _Told:
+        return ()
 
-    def added(self, event: Delta) -> Iterator[Told]:
-        """More of its arguments."""
+    def added(self, event: Delta) -> _Told:
         if isinstance(event, ToolArguments):
             self._arguments += event.text
-            fields: JsonObject = {"item_id": self._id, "delta": event.text}
-            yield "function_call_arguments.delta", fields
+            yield "function_call_arguments.delta", {"item_id": self._id, "delta": event.text}
 
-    def done(self) -> Iterator[Told]:
-        """All its arguments."""
-        fields: JsonObject = {
-            "item_id": self._id,
-            "name": self._call.name,
-            "arguments": self._arguments,
-        }
-        yield "function_call_arguments.done", fields
+    def done(self) -> _Told:
+        yield "function_call_arguments.done", {"item_id": self._id, **self._named}
 
     def item(self, status: str) -> JsonObject:
-        """The call."""
         head = {"id": self._id, "type": "function_call", "call_id": self._call.id}
-        call = {"name": self._call.name, "arguments": self._arguments}
-        return {**head, "status": status, **call}
+        return {**head, "status": status, **self._named}
+
+    @property
+    def _named(self) -> JsonObject:
+        return {"name": self._call.name, "arguments": self._arguments}
 
 
-def new_item(event: Delta) -> OutputItem:
-    """The item that begins with an event."""
-    if isinstance(event, TextDelta):
-        return MessageItem()
-    if isinstance(event, ReasoningDelta):
-        return ReasoningItem()
+def _new_item(event: Delta) -> TextItem | CallItem:
+    if isinstance(event, TextDelta | ReasoningDelta):
+        return TextItem(event)
     assert isinstance(event, ToolCallBegun)
     return CallItem(event)
 
@@ -397,18 +301,17 @@ def _new_id(kind: str) -> str:
 _CUT = (EndReason.LENGTH, EndReason.CONTEXT)
 
 
-class ResponseWriter:
+class ResponseWriter(ReplyWriter):
     """Writes the reply to one request; model: the name of the one that answers."""
 
     def __init__(self, model: str, asked: ResponsesRequest) -> None:
         self._head = _head(model, asked)
-        self._items: list[OutputItem] = []
+        self._items: list[TextItem | CallItem] = []
         self._done: list[JsonObject] = []
         self._ended: Ended | None = None
         self._count = 0
 
     def frames(self, choice: int, event: ReplyEvent) -> Iterator[Frame]:
-        """One event as events of the stream; there is one choice."""
         del choice
         if isinstance(event, Begun):
             self._head["model"] = event.model
@@ -421,21 +324,14 @@ class ResponseWriter:
             yield from self._add(event)
 
     def end(self) -> Iterator[Frame]:
-        """The whole response."""
         status = self._status
         yield self._frame(status, {"response": self._response(status)})
 
     def failure(self, refusal: RefusedError) -> Iterator[Frame]:
-        """The response that failed."""
         error = error_body(refusal)["error"]
         yield self._frame("failed", {"response": {**self._response("failed"), "error": error}})
 
-    def heartbeat(self) -> Frame | None:
-        """A comment."""
-        return None
-
-    def body(self, choices: Sequence[Sequence[ReplyEvent]]) -> Json:
-        """The response as one object."""
+    def body(self, choices: Sequence[Sequence[ReplyEvent]]) -> JsonObject:
         for event in choices[0]:
             for _ in self.frames(0, event):
                 pass
@@ -449,7 +345,7 @@ class ResponseWriter:
     def _add(self, event: Delta) -> Iterator[Frame]:
         if not self._is_open or not self._items[-1].takes(event):
             yield from self._close("completed")
-            item = new_item(event)
+            item = _new_item(event)
             self._items.append(item)
             fields: JsonObject = {**self._place, "item": item.item("in_progress")}
             yield self._frame("output_item.added", fields)
@@ -531,18 +427,28 @@ def _usage(ended: Ended) -> JsonObject:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Responses:
-    """The dialect of /v1/responses; defaults: what holds for what is not asked for."""
+def _read(body: bytes, defaults: Answering, model: Loaded) -> tuple[AskedReply, ResponseWriter]:
+    asked = read_body(ResponsesRequest, body)
+    conversation = conversation_of(asked.instructions, asked.input)
+    if not conversation.turns:
+        raise invalid("input: there is nothing to answer", "input")
+    offered = asked.offered
+    request = Request(
+        conversation,
+        asked_sampling(defaults, temperature=asked.temperature, top_p=asked.top_p),
+        asked.max_output_tokens or 1 << 31,
+        options=offered.options(ReplyOptions(grammar=asked.text.format.grammar)),
+        tools=offered.tools,
+        may_drop=asked.truncation == "auto",
+    )
+    reply = AskedReply(
+        (request,),
+        asked.stream,
+        splitter=offered.splitter,
+        prompt_field="input",
+        form_field="tools" if offered.is_required else "text.format",
+    )
+    return reply, ResponseWriter(model.name, asked)
 
-    defaults: Answering
-    path: str = "/v1/responses"
 
-    def read(self, body: bytes, model: Loaded) -> tuple[AskedReply, ReplyWriter]:
-        """What a body asks for."""
-        asked = read_body(ResponsesRequest, body)
-        return asked.asked(self.defaults), ResponseWriter(model.name, asked)
-
-    def error(self, refusal: RefusedError) -> Json:
-        """The body of an error."""
-        return error_body(refusal)
+RESPONSES = Dialect("/v1/responses", _read, error_body)

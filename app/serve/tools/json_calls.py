@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from app.serve.dialect import Delta
+from app.serve.events import Delta
 from app.serve.tools.growing_text import GrowingText, Reading
 from app.serve.tools.open_calls import OpenCalls, loads_finite
 

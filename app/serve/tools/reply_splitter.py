@@ -5,7 +5,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 
-from app.serve.dialect import Delta, ReasoningDelta, TextDelta, TokenLogprob
+from app.serve.events import Delta, ReasoningDelta, TextDelta, TokenLogprob
 from app.serve.tools.growing_text import Found, GrowingText, Reading
 from app.serve.tools.json_calls import Splitting, cut_call, json_calls, streamed_object
 from app.serve.tools.open_calls import OpenCalls

@@ -250,6 +250,15 @@ def test_an_unusable_schema_is_refused_before_the_model_is_loaded(
     assert str(schema) in ended.stderr
 
 
+def test_a_grammar_that_the_model_finds_unusable_is_named_by_its_file(
+    specchat: Specchat, tmp_path: Path
+) -> None:
+    (endless := tmp_path / "endless.gbnf").write_text("root ::= root", "utf-8")
+    ended = specchat("ask", "Hi", "--draft", "off", "--grammar", str(endless))
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(f"specchat: {endless}: the GBNF grammar cannot be used")
+
+
 def test_an_answer_matches_one_grammar_only(specchat: Specchat) -> None:
     ended = specchat("ask", "Hi", "--schema", "a.json", "--grammar", "a.gbnf")
     assert ended.returncode == 2

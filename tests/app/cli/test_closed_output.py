@@ -62,3 +62,15 @@ def test_a_stream_that_is_not_open_is_no_fault_of_specchat(launch: Launch, close
     if closed != 1:
         assert process.returncode == 0
         assert out.strip()
+
+
+@pytest.mark.parametrize(
+    "arguments", [("path", "data"), pytest.param(SHORT, marks=pytest.mark.slow)]
+)
+def test_an_answer_that_nobody_can_read_is_an_error(
+    launch: Launch, arguments: tuple[str, ...]
+) -> None:
+    process = launch(*arguments, first="os.close(1)")
+    _, err = process.communicate(b"")
+    assert err == b"specchat: cannot write the answer: standard output is closed\n"
+    assert process.returncode == 1

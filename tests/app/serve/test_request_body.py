@@ -124,7 +124,7 @@ def test_a_field_is_named_as_it_was_sent(fields: dict[str, object], param: str) 
     [
         (["."] * (MOST_STOPS + 1), f"stop: must have at most {MOST_STOPS} items"),
         ([""], "stop.0: must have at least 1 character"),
-        (5, "stop: must be a string or a list"),
+        (5, "stop: must be a valid string or a valid list"),
     ],
 )
 def test_of_several_types_the_one_that_was_sent_is_told_of(stop: object, message: str) -> None:

@@ -6,12 +6,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.serve.dialect import Alternative, TextDelta, TokenLogprob
-from app.serve.dialects.completions import CompletionsWriter
+from app.serve.dialects.completions import CompletionsRequest, CompletionsWriter
+from app.serve.events import Alternative, TextDelta, TokenLogprob
 
 
 def test_a_character_in_two_tokens_shifts_nothing_behind_it() -> None:
-    writer = CompletionsWriter("m", choices=1, includes_usage=False, has_logprobs=True)
+    writer = CompletionsWriter("m", CompletionsRequest(prompt="", logprobs=1))
     tokens = (
         TokenLogprob(b"\xc3", -1.0, (), 0, 0),
         TokenLogprob(b"\xa9", -1.0, (), 0, 1),
@@ -26,7 +26,7 @@ def test_a_character_in_two_tokens_shifts_nothing_behind_it() -> None:
 
 
 def top_of(*alternatives: Alternative) -> list[dict[str, float]]:
-    writer = CompletionsWriter("m", choices=1, includes_usage=False, has_logprobs=True)
+    writer = CompletionsWriter("m", CompletionsRequest(prompt="", logprobs=1))
     token = TokenLogprob(alternatives[0].data, alternatives[0].logprob, alternatives, 0, 1)
     (frame,) = writer.frames(0, TextDelta("x", (token,)))
     chunk: Any = frame.data

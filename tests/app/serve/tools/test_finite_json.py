@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("pydantic")
 
-from app.serve.dialect import Begun, Ended, EndReason, ToolArguments, ToolCallBegun, Usage
 from app.serve.dialects.anthropic import MessageWriter
+from app.serve.events import Begun, Ended, EndReason, ToolArguments, ToolCallBegun, Usage
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999"])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.serve.dialect import (
+from app.serve.events import (
     Alternative,
     Delta,
     ReasoningDelta,
