@@ -326,7 +326,7 @@ def _run(printed: Printed, specchat: Specchat, place: Place) -> str:
 def test_commands_of_ours_are_understood(
     name: str, specchat: Specchat, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.cli.main.open_app", begin)
+    monkeypatch.setattr("app.cli.app_start.open_app", begin)
     monkeypatch.setattr("app.cli.commands.doctor.describe_engines", begin)
     monkeypatch.setattr("app.cli.commands.build.nvidia_cards", begin)
     monkeypatch.setattr("app.cli.commands.build.remove", begin)  # it may be of who runs this
