@@ -16,7 +16,7 @@ HOME_VARIABLE = "SPECCHAT_HOME"
 class Paths:
     """Folders by purpose and what is in them; each is created when first needed."""
 
-    def __init__(self, config: Path, data: Path, cache: Path) -> None:  # noqa: PLR0915 - a list
+    def __init__(self, config: Path, data: Path, cache: Path) -> None:
         self.config, self.data, self.cache = config, data, cache
         self.settings = config / "config.toml"
         """The settings file, which may not exist."""
