@@ -58,7 +58,7 @@ class PromptBuilder:
         prompt = self._built.get(answer)
         if prompt is None:
             prompt, answer.dropped = prompt_of(session, answer.request)
-            answer.form = prompt.form
+            answer.form, answer.note = prompt.form, prompt.note
             self._built[answer] = prompt
         return prompt
 

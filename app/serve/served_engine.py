@@ -252,4 +252,4 @@ def template_note(engine: Engine) -> str:
         return error.summary
     except TimeoutError:
         return ""
-    return probe.prepared[1].note if probe.prepared is not None else ""
+    return probe.note
