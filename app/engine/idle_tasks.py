@@ -24,7 +24,7 @@ from app.learned.calibrations import Calibrations
 from app.loading.loaded_files import LoadedFiles
 from app.paths import Paths
 from app.prompt_cache.saved_states import SavedStates
-from app.prompt_cache.state_keeper import KeptStates, StateKeeper, memory_bound
+from app.prompt_cache.state_keeper import StateKeeper, memory_bound
 from app.settings.in_effect import may_index
 from backends.base import PassStoppedError, SpecchatError, UsageError
 from backends.chat.chat_template import ChatTemplate, plain_form
@@ -247,8 +247,8 @@ class ActiveSession:
         with ExitStack() as stack:
             stack.callback(session.close)
             context, paths = session.context, session.paths
-            states, kept = SavedStates(paths.saved_states), KeptStates(memory_bound(paths))
-            keeper = StateKeeper(session.model.info, context, states, kept)
+            states = SavedStates(paths.saved_states)
+            keeper = StateKeeper(session.model.info, context, states, memory_bound(paths))
             reader = PieceReader(context, lambda: session.drafting.controller)
             certain = CertainTokens(session.template, context.n_ctx)
             active = cls(

@@ -6,7 +6,7 @@ start of the program.
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -34,49 +34,6 @@ class KeptState:
         return int(self.state.size)
 
 
-class KeptStates:
-    """Copies of prompt caches, bounded in bytes; the least recently used ones go first.
-
-    most_bytes: the bound now, given the bytes of the copies that are held.
-    """
-
-    def __init__(self, most_bytes: Callable[[int], int]) -> None:
-        self._most_bytes = most_bytes
-        self._states: list[KeptState] = []
-
-    def __iter__(self) -> Iterator[KeptState]:
-        """All of them, the least recently used first."""
-        return iter(list(self._states))
-
-    @property
-    def size(self) -> int:
-        return sum(kept.size for kept in self._states)
-
-    @property
-    def room(self) -> int:
-        """Bytes that a copy may have, perhaps in place of others."""
-        return self._most_bytes(self.size)
-
-    def add(self, tokens: Sequence[int], state: CacheState, *, is_saved: bool = False) -> None:
-        """Keep a copy; others make room for it. Nothing is kept that is beyond the bound."""
-        kept = KeptState(tuple(tokens), state, is_saved)
-        most = self.room
-        if kept.size > most:
-            return
-        while self._states and self.size + kept.size > most:
-            del self._states[0]
-        self._states.append(kept)
-
-    def use(self, kept: KeptState) -> None:
-        if kept in self._states:
-            self._states.remove(kept)
-            self._states.append(kept)
-
-    def remove(self, kept: KeptState) -> None:
-        if kept in self._states:
-            self._states.remove(kept)
-
-
 WORTHWHILE = 64
 """Tokens that saving or restoring a state must spare at least."""
 
@@ -98,21 +55,39 @@ _IDLE_BYTES_PER_SECOND = 20e6
 """The larger a state, the longer the idle time before it is written: writing wears the disk."""
 
 
+_SHARE_OF_FREE = 0.25
+"""Share of the memory that would be free without the copies. A guess; not measured."""
+
+
+def memory_bound(paths: Paths) -> Callable[[int], int]:
+    """The bound in bytes at any time, given the bytes of the copies then held."""
+    setting = settings_in_effect(paths).values.get("prompt_memory", DEFAULT_PROMPT_MEMORY)
+    most = int(setting) * 1_000_000
+    return lambda held: min(most, int(_SHARE_OF_FREE * (available_memory() + held))) if most else 0
+
+
 class StateKeeper:
     """Saves and restores the prompt cache of one context, on the thread that runs it.
 
     A state is reused only with the file it was computed with, on the same build, device, number of
     threads and context size: computing it again would then give the same numbers.
 
-    states: those on disk. kept: copies in memory.
+    states: those on disk. most_bytes: the bound of the copies in memory now, given the bytes of
+    those that are held.
     """
 
     def __init__(
-        self, info: ModelInfo, context: TargetContext, states: SavedStates, kept: KeptStates
+        self,
+        info: ModelInfo,
+        context: TargetContext,
+        states: SavedStates,
+        most_bytes: Callable[[int], int],
     ) -> None:
         self._context = context
         self._states = states
-        self._kept = kept
+        self._most_bytes = most_bytes
+        self._kept: list[KeptState] = []
+        """The least recently used copy first, which goes first."""
         self._key: bytes | None = None
         with suppress(OSError):
             self._key = state_key(info, context)
@@ -178,9 +153,10 @@ class StateKeeper:
         shared = common_prefix(list(context.tokens), list(prompt))
         held = context.rollback_to(min(shared, len(prompt) - 1))
         states = self._fitting(prompt, held)
-        for _, state in states[:1]:
-            if isinstance(state, KeptState) and self._is_used_up(state, prompt):
-                self._kept.remove(state)  # its place is free for the one that it replaces
+        for spared, state in states[:1]:
+            if isinstance(state, KeptState) and len(state.tokens) - spared - 1 < WORTHWHILE:
+                # The prompt goes on with all of it: its place is free for the one that it replaces.
+                self._kept.remove(state)
         lost = length - held
         if lost >= WORTHWHILE and lost >= _SHARE_LOST * length:
             self._keep(held)
@@ -203,24 +179,20 @@ class StateKeeper:
         if len(prompt) - 1 < least:
             return []
         found: list[tuple[int, KeptState | SavedState]] = [
-            (self._spared(kept.tokens, prompt), kept) for kept in reversed(list(self._kept))
+            (self._spared(kept.tokens, prompt), kept) for kept in reversed(self._kept)
         ]
-        is_enough = any(len(prompt) - 1 - spared < WORTHWHILE for spared, _ in found)
+        is_enough = any(self._spares_all(kept.tokens, prompt) for kept in self._kept)
         if self._key is not None and not is_enough:
             found += [(self._spared(one.tokens, prompt), one) for one in self._states.of(self._key)]
         fitting = [pair for pair in found if pair[0] >= least]
         return sorted(fitting, key=lambda pair: pair[0], reverse=True)
-
-    def _is_used_up(self, kept: KeptState, prompt: Sequence[int]) -> bool:
-        """Whether a prompt goes on with all that a copy holds, so that the context replaces it."""
-        return len(kept.tokens) - self._spared(kept.tokens, prompt) - 1 < WORTHWHILE
 
     def _keep(self, held: int) -> None:
         """Keep a copy of the context, of which a prompt leaves held tokens; else save it."""
         self._drop_unanswered(held)
         if not self._holds_answered or len(self._answered) < WORTHWHILE:
             return
-        room = self._kept.room
+        room = self._room
         with suppress(ModelError, MemoryError):
             if self._state_bytes > room:
                 if held < self._context.length / 2:
@@ -242,9 +214,12 @@ class StateKeeper:
             return
         place = context.rollback_to(count)
         if max(held, WORTHWHILE) <= place < context.length:
-            with context.use() as whole:
-                whole.truncate(place)
+            self._cut(place)
             self._answered = self._answered[:place]
+
+    def _cut(self, length: int) -> None:
+        with self._context.use() as context:
+            context.truncate(length)
 
     def _copy_beginning(self, room: int, held: int) -> None:
         """Keep a copy of as much of the beginning of the context as there is room for.
@@ -257,8 +232,7 @@ class StateKeeper:
         is_on_disk = list(self._saved) == list(context.tokens)
         if is_on_disk or not context.can_roll_back or tokens < held + WORTHWHILE:
             return
-        with context.use() as whole:
-            whole.truncate(tokens)
+        self._cut(tokens)
         self._copy(is_saved=True)
 
     def _copy_prompt(self, held: int) -> None:
@@ -269,23 +243,42 @@ class StateKeeper:
         """
         place = self._context.rollback_to(min(self._prompt_tokens, self._context.length) - 1)
         if place >= max(held, WORTHWHILE):
-            with self._context.use() as context:
-                context.truncate(place)
+            self._cut(place)
             self._copy(is_saved=True)  # on disk there is that of the whole
 
     def _copy(self, *, is_saved: bool) -> None:
         """Keep a copy of the context in memory, in place of those that it nearly contains."""
         tokens = tuple(self._context.tokens)
-        for kept in self._kept:
-            if len(tokens) - self._spared(kept.tokens, tokens) - 1 < WORTHWHILE:
-                self._kept.use(kept)
+        for kept in list(self._kept):
+            if self._spares_all(kept.tokens, tokens):
+                self._use(kept)
                 return
             if len(kept.tokens) - common_prefix(kept.tokens, tokens) < WORTHWHILE:
                 self._kept.remove(kept)
                 is_saved = is_saved and kept.is_saved
         with self._context.use() as context:
-            state = context.save()
-        self._kept.add(tokens, state, is_saved=is_saved)
+            copy = KeptState(tokens, context.save(), is_saved)
+        most = self._room
+        if copy.size <= most:
+            while self._kept and self._held + copy.size > most:
+                del self._kept[0]
+            self._kept.append(copy)
+
+    def _use(self, kept: KeptState) -> None:
+        """Mark a copy as just used, unless it was given up."""
+        if kept in self._kept:
+            self._kept.remove(kept)
+            self._kept.append(kept)
+
+    @property
+    def _held(self) -> int:
+        """Bytes of all copies in memory."""
+        return sum(kept.size for kept in self._kept)
+
+    @property
+    def _room(self) -> int:
+        """Bytes that a copy in memory may have, perhaps in place of others."""
+        return self._most_bytes(self._held)
 
     def run(self, is_wanted: Callable[[], bool]) -> None:
         self.save(is_wanted)
@@ -327,8 +320,7 @@ class StateKeeper:
         """Remove saved states that are nearly contained in the one just saved."""
         assert self._key is not None
         for other in self._states.of(self._key):
-            lost = len(other.tokens) - self._spared(tokens, other.tokens) - 1
-            if other.tokens != tuple(tokens) and lost < WORTHWHILE:
+            if other.tokens != tuple(tokens) and self._spares_all(tokens, other.tokens):
                 self._states.remove(other)
 
     def _restore(self, found: KeptState | SavedState) -> bool:
@@ -340,13 +332,13 @@ class StateKeeper:
             with self._context.use() as context:
                 context.restore(found.tokens, state)
         except ModelError:
-            if is_kept:
-                self._kept.remove(found)
-            else:
+            if not is_kept:
                 self._states.remove(found)
+            elif found in self._kept:
+                self._kept.remove(found)
             return False
         if is_kept:
-            self._kept.use(found)
+            self._use(found)
         self._saved = () if is_kept and not found.is_saved else found.tokens
         return True
 
@@ -354,6 +346,10 @@ class StateKeeper:
         """Number of prompt tokens that need not be computed once a state of these is restored."""
         spared = min(common_prefix(list(held), list(prompt)), len(prompt) - 1)
         return spared if spared == len(held) or self._context.can_roll_back else 0
+
+    def _spares_all(self, held: Sequence[int], prompt: Sequence[int]) -> bool:
+        """Whether a state of these spares nearly all of a prompt."""
+        return len(prompt) - 1 - self._spared(held, prompt) < WORTHWHILE
 
 
 def _idle_seconds(size: int) -> float:
@@ -372,14 +368,3 @@ def state_key(info: ModelInfo, context: ContextFacts) -> bytes:
     size = (context.n_ctx, context.kv_bytes_per_token)
     facts = (fingerprint(info.path), *map(stamp, files), *runner, *size)
     return hashlib.sha256("\n".join(map(str, facts)).encode()).digest()
-
-
-_SHARE_OF_FREE = 0.25
-"""Share of the memory that would be free without the copies. A guess; not measured."""
-
-
-def memory_bound(paths: Paths) -> Callable[[int], int]:
-    """The bound in bytes at any time, given the bytes of the copies then held."""
-    setting = settings_in_effect(paths).values.get("prompt_memory", DEFAULT_PROMPT_MEMORY)
-    most = int(setting) * 1_000_000
-    return lambda held: min(most, int(_SHARE_OF_FREE * (available_memory() + held))) if most else 0

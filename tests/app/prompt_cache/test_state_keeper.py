@@ -9,7 +9,7 @@ import pytest
 from app.loading.target_context import TargetContext
 from app.prompt_cache import state_keeper
 from app.prompt_cache.saved_states import SavedStates
-from app.prompt_cache.state_keeper import WORTHWHILE, KeptStates, StateKeeper
+from app.prompt_cache.state_keeper import WORTHWHILE, StateKeeper
 from backends.base import ModelError
 from decoding.prefill import prefill, reuse
 from tests.fixtures.scripted import ScriptedContext, ScriptedModel
@@ -29,8 +29,7 @@ class Chat:
         self.context: ScriptedContext = self.model.open(n_ctx)
         target = TargetContext(self.model, self.context)
         self.states = states
-        self.kept = KeptStates(lambda held: in_memory)
-        self.keeper = StateKeeper(self.model.info, target, states, self.kept)
+        self.keeper = StateKeeper(self.model.info, target, states, lambda held: in_memory)
 
     def answer(self, prompt: Sequence[int]) -> int:
         """Read a prompt as generate does; returns how many tokens were at hand."""
@@ -51,7 +50,7 @@ class Chat:
     @property
     def in_memory(self) -> list[int]:
         """Lengths of all copies in memory, the least recently used first."""
-        return [len(kept.tokens) for kept in self.kept]
+        return [len(kept.tokens) for kept in self.keeper._kept]
 
     @property
     def saved(self) -> list[int]:
@@ -135,7 +134,7 @@ def test_memory_is_bounded_and_the_least_recently_used_copy_goes_first(
     prompts = [[token] * 100 for token in range(2, 6)]
     for prompt in prompts:
         chat.answer(prompt)
-        assert chat.kept.size <= 2 * 4 * 110
+        assert chat.keeper._held <= 2 * 4 * 110
     assert chat.in_memory == [100, 100]
     assert chat.answer([*prompts[0], 9]) == 0
     assert chat.answer([*prompts[3], 9]) == 100
