@@ -6,7 +6,17 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from backends.base import Context, DraftUnavailableError, Model, OutOfMemoryError
+from backends.base import (
+    Context,
+    DraftUnavailableError,
+    Model,
+    ModelInfo,
+    OutOfMemoryError,
+    SpecchatError,
+    UsageError,
+    check_context,
+)
+from backends.engines.engine_facts import free_memory
 from backends.streaming.weight_plan import (
     STREAMED_CHUNK,
     LayerBytes,
@@ -16,7 +26,14 @@ from backends.streaming.weight_plan import (
     layer_bytes,
 )
 from models.byte_sizes import gigabytes
-from models.metadata.memory_bill import MemoryBill, ModelFacts, bill, compute_bytes, host_bytes
+from models.metadata.memory_bill import (
+    MemoryBill,
+    ModelFacts,
+    bill,
+    compute_bytes,
+    facts_of,
+    host_bytes,
+)
 
 GPU_RESERVE = 1 << 30
 """Bytes of each GPU that stay free: as many as llama.cpp's own programs leave (fit_params_target in
@@ -128,7 +145,7 @@ def _fits(
 
 
 SMALLEST_CONTEXT = 512
-"""Tokens below which no context is reduced."""
+"""Tokens below which no context is reduced, nor asked for: fewer hold no conversation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +227,35 @@ def open_context(
 def _shortened(n_ctx: int, usual: int) -> list[str]:
     short = f"memory is short: the context is {n_ctx:,} tokens instead of {usual:,}"
     return [short] if n_ctx < usual else []
+
+
+def check_new_context(n_ctx: int, info: ModelInfo | None, present: int, layers: int | None) -> None:
+    """Refuse a context that is too small, or more than the loaded model was trained for or fits.
+
+    info: None while no model is loaded. present: tokens of its context, whose memory is freed.
+    layers: those that were to run on a GPU.
+
+    Raises:
+        SpecchatError: the size cannot be used.
+    """
+    if n_ctx < SMALLEST_CONTEXT:
+        what = f"a context of {n_ctx:,} tokens is too small"
+        raise UsageError(what, f"it must be at least {SMALLEST_CONTEXT}")
+    if info is None:
+        return
+    check_context(info.name, n_ctx, info.context_limit)
+    free = free_memory(info.backend, layers) if n_ctx > present else None
+    if free is None:
+        return
+    try:
+        facts = facts_of(info.path).with_cache(info.cache_type)
+    except SpecchatError:  # its file was damaged meanwhile
+        return
+    if info.streamed_bytes_per_token:
+        freed = info.locked_bytes + bill(facts, present).total - facts.weight_bytes
+        stream_plan(info.name, facts, n_ctx, n_ctx, free + freed)
+    else:
+        plan(info.name, facts, n_ctx, n_ctx, free + bill(facts, present).total)
 
 
 def drafter_context(

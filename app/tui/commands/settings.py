@@ -10,7 +10,7 @@ from app.dialogue.changes import Changes
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.settings_editor import SettingsEditor
 from app.engine.engine import Engine
-from app.loading.context_check import check_new_context
+from app.loading.placement import check_new_context
 from app.loading.session_options import DEFAULT_CONTEXT
 from app.printable import one_line
 from app.settings import catalogue

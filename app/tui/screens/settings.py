@@ -15,7 +15,7 @@ from textual.widgets import Input, OptionList, Static, TextArea
 
 from app.dialogue.changes import Changes, OwnChanges
 from app.dialogue.settings_editor import SettingsEditor
-from app.loading.context_check import LEAST_CONTEXT
+from app.loading.placement import SMALLEST_CONTEXT
 from app.loading.session_options import DEFAULT_CONTEXT
 from app.printable import one_line
 from app.settings.answering import PRESET
@@ -127,7 +127,7 @@ EVERY_CHAT = (
     SettingField("draft", "Drafter", "What guesses ahead.", Edit.LIST),
     SettingField(
         "ctx", "Context size", "What the model can see; more takes more memory.", unit="tokens",
-        wanted=f"a whole number from {LEAST_CONTEXT}, such as {DEFAULT_CONTEXT}",
+        wanted=f"a whole number from {SMALLEST_CONTEXT}, such as {DEFAULT_CONTEXT}",
     ),
     _switch("learn", "Learn", "Drafters learn from answers, on this machine alone."),
     SettingField(

@@ -10,8 +10,7 @@ import pytest
 
 from app.engine.session import Session
 from app.engine.session_opening import open_session
-from app.loading import context_check
-from app.loading.context_check import check_new_context
+from app.loading import placement
 from app.loading.pass_time import ReadRates, SplitRates, SplitReads, pass_seconds, split_seconds
 from app.loading.placement import (
     GPU_RESERVE,
@@ -19,6 +18,7 @@ from app.loading.placement import (
     GpuRoom,
     MemoryPlan,
     can_stream,
+    check_new_context,
     drafter_context,
     fullest_split,
     open_context,
@@ -432,8 +432,8 @@ def test_without_a_model_only_sense_is_checked() -> None:
 def test_a_context_that_does_not_fit_is_refused_and_a_smaller_one_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(context_check, "facts_for_bill", lambda _: CHECKED)
-    monkeypatch.setattr(context_check, "free_memory", lambda *_: 0)
+    monkeypatch.setattr(placement, "facts_of", lambda _: CHECKED)
+    monkeypatch.setattr(placement, "free_memory", lambda *_: 0)
     with pytest.raises(OutOfMemoryError):
         check_new_context(8192, INFO, 512, None)
     check_new_context(512, INFO, 4096, None)
