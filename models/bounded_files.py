@@ -5,6 +5,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,6 +13,8 @@ from backends.base.safe_files import FILE_MODE, make_private_folder, read_bounde
 
 MOST_BYTES = 16 << 20
 """The longest genuine files list the weights of models with thousands of experts."""
+
+MOST_NAMES = 1000
 
 _LOCK_SECONDS = 2.0
 """Longest wait for the lock, held for a read and a write."""
@@ -49,6 +52,30 @@ def change_object(path: Path, change: Callable[[dict[str, Any]], dict[str, Any]]
     except (OSError, Timeout, NotImplementedError):  # NotImplementedError: no locks on this disk
         return change(read_object(path))
     return changed
+
+
+@dataclass(frozen=True, slots=True)
+class NameList:
+    """Names under a key of a file's object, the latest last; damaged entries are ignored."""
+
+    file: Path
+    key: str
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._of(read_object(self.file))
+
+    def add(self, name: str) -> None:
+        """Add a name; the oldest are dropped. A failure leaves the file unchanged."""
+
+        def added(before: dict[str, Any]) -> dict[str, Any]:
+            others = [other for other in self._of(before) if other != name]
+            return {"schema": 1, self.key: [*others, name][-MOST_NAMES:]}
+
+        change_object(self.file, added)
+
+    def _of(self, record: dict[str, Any]) -> list[str]:
+        names = record.get(self.key) if record.get("schema") == 1 else None
+        return list(map(str, cast("list[Any]", names))) if isinstance(names, list) else []
 
 
 MOST_PARTS = 32

@@ -7,7 +7,6 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
 
 from app.loading.placement import SMALLEST_CONTEXT, GpuRoom, GpuSplit, fullest_split
 from app.loading.session_options import DEFAULT_CONTEXT
@@ -19,34 +18,13 @@ from backends.engines.model_loading import load, load_head, vocabulary
 from backends.hardware.host import available_memory
 from backends.proof.proof_process import CrashCheck, ProofProcess
 from backends.streaming.weight_plan import weight_layout
-from models.bounded_files import change_object, read_object
+from models.bounded_files import NameList
 from models.metadata.identity import model_files, stamp, stored_bytes
 from models.metadata.memory_bill import facts_of
 from models.metadata.trained_drafters import drafter_of
 
-SCHEMA = 1
 _SOME_LAYERS = re.compile(r"\d+ layers$")
 """How many fit on a GPU changes with what other programs take of it; one proof holds for all."""
-
-MOST = 1000
-"""Most proofs kept; a tuning adds a few dozen."""
-
-
-@dataclass(frozen=True, slots=True)
-class Proofs:
-    """The record of proofs in a file; damaged entries are ignored."""
-
-    file: Path
-
-    def hold(self, key: str) -> bool:
-        return key in _keys(read_object(self.file))
-
-    def add(self, key: str) -> None:
-        def added(before: dict[str, Any]) -> dict[str, Any]:
-            keys = [other for other in _keys(before) if other != key]
-            return {"schema": SCHEMA, "proven": [*keys, key][-MOST:]}
-
-        change_object(self.file, added)
 
 
 def proof_key(trial: CrashCheck) -> str:
@@ -85,11 +63,6 @@ def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return model_files(path)
     return sorted(file for file in path.iterdir() if file.is_file())
-
-
-def _keys(record: dict[str, Any]) -> list[str]:
-    keys = record.get("proven") if record.get("schema") == SCHEMA else None
-    return [str(key) for key in cast("list[Any]", keys)] if isinstance(keys, list) else []
 
 
 def fitting_layers(path: Path, backend: str) -> int | None:
@@ -198,8 +171,8 @@ class CheckedLoader:
 
     def _prove(self, trial: CrashCheck) -> bool:
         """Run a model in a child process; False if a proof is recorded."""
-        proofs, key = Proofs(self.paths.proofs), proof_key(trial)
-        if proofs.hold(key):
+        proofs, key = NameList(self.paths.proofs, "proven"), proof_key(trial)
+        if key in proofs:
             return False
         status = f"checking {trial.proven.name}"
         self.notify(status)

@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from app.loading.placement import MemoryPlan, can_stream, plan, stream_plan
 from app.loading.select import expected_backend
@@ -11,7 +11,7 @@ from app.loading.session_options import STREAM_OFF, STREAM_ON, SessionOptions
 from app.paths import Paths
 from backends.base import OutOfMemoryError
 from backends.engines.backend_selection import LLAMACPP
-from models.bounded_files import change_object, read_object
+from models.bounded_files import NameList
 from models.byte_sizes import gigabytes
 from models.metadata.memory_bill import ModelFacts
 from models.reference import Reference
@@ -113,41 +113,27 @@ class StreamOfferError(OutOfMemoryError):
         self.outlook = outlook
 
 
-_SCHEMA = 1
-_MOST = 1000
-
 _unrecorded: set[tuple[Path, str]] = set()
 """What could not be recorded, as record and model, such as on a disk that is full: it holds until
 this process ends."""
 
 
-@dataclass(frozen=True, slots=True)
 class AgreedModels:
-    """The record in a file; damaged entries are ignored, and so is one that cannot be read."""
+    """Models that the user agreed to have read from disk, in a file; none if it cannot be read."""
 
-    file: Path
+    def __init__(self, file: Path) -> None:
+        self.file, self._names = file, NameList(file, "models")
 
     def has(self, model: Path) -> bool:
-        """Whether the user agreed to stream the model at a path."""
         path = os.path.realpath(model)
-        return path in _paths(read_object(self.file)) or (self.file, path) in _unrecorded
+        return path in self._names or (self.file, path) in _unrecorded
 
     def add(self, model: Path) -> None:
         """Record that the user agreed, or else remember it until this process ends."""
-        added = os.path.realpath(model)
-
-        def changed(before: dict[str, Any]) -> dict[str, Any]:
-            others = [path for path in _paths(before) if path != added]
-            return {"schema": _SCHEMA, "models": [*others, added][-_MOST:]}
-
-        change_object(self.file, changed)
-        if added not in _paths(read_object(self.file)):
-            _unrecorded.add((self.file, added))
-
-
-def _paths(record: dict[str, Any]) -> list[str]:
-    paths = record.get("models") if record.get("schema") == _SCHEMA else None
-    return [str(path) for path in cast("list[Any]", paths)] if isinstance(paths, list) else []
+        path = os.path.realpath(model)
+        self._names.add(path)
+        if path not in self._names:
+            _unrecorded.add((self.file, path))
 
 
 def may_stream(

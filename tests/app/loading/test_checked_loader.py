@@ -14,9 +14,7 @@ import pytest
 
 from app.loading import checked_loader
 from app.loading.checked_loader import (
-    MOST,
     CheckedLoader,
-    Proofs,
     fitting_layers,
     proof_key,
     split_here,
@@ -30,6 +28,7 @@ from backends.llamacpp import library
 from backends.llamacpp.library import Device
 from backends.proof import proof_process
 from backends.proof.proof_process import CrashCheck, ProofProcess
+from models.bounded_files import MOST_NAMES, NameList
 from scripts.fuzzing.gguf import GgufParts
 from tests.fixtures.damaged_gguf import good_parts, repeat_token, set_number, written
 from tests.fixtures.tiny.kinds import Tiny
@@ -186,13 +185,13 @@ def test_a_damaged_record_is_made_anew(
 
 
 def test_the_record_is_bounded_and_forgets_the_oldest(tmp_path: Path) -> None:
-    proofs = Proofs(tmp_path / "proofs.json")
-    keys = [f"{one:032}" for one in range(MOST)]
+    proofs = NameList(tmp_path / "proofs.json", "proven")
+    keys = [f"{one:032}" for one in range(MOST_NAMES)]
     proofs.file.write_text(f'{{"schema": 1, "proven": {keys}}}'.replace("'", '"'))
     proofs.add("new")
-    assert proofs.hold("new")
-    assert not proofs.hold(keys[0])
-    assert proofs.hold(keys[1])
+    assert "new" in proofs
+    assert keys[0] not in proofs
+    assert keys[1] in proofs
 
 
 def test_every_part_of_a_split_model_counts(tmp_path: Path) -> None:
