@@ -3,20 +3,18 @@
 A prompt that was read so gives the reply that it gives when it is read at once.
 """
 
-import math
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Self
 
+from app.learned.store import Store, number
 from app.loading.target_context import TargetContext
 from app.paths import Paths
 from backends.base import Context
 from decoding.estimation.cost import CostModel
 from decoding.planning.controller import Controller
 from decoding.prefill import GROUP, common_prefix, in_blocks
-from models.bounded_files import change_object, read_object
 
 SHORT_SECONDS = 0.05
 """Longest piece where a plain step is shorter: a delay that is hardly felt."""
@@ -95,41 +93,26 @@ class AheadTime:
     wasted: float = 0.0
 
     @classmethod
-    def kept(cls, paths: Paths) -> Self:
+    def kept(cls, paths: Paths) -> "AheadTime":
         """Totals of all sessions; zeros if none are kept."""
-        return cls._parsed(read_object(paths.read_ahead))
+        return _totals(paths).read() or cls()
 
     def __add__(self, other: "AheadTime") -> "AheadTime":
         return AheadTime(self.used + other.used, self.wasted + other.wasted)
 
     def keep(self, paths: Paths) -> None:
         """Add these seconds to the totals; a failure to write is ignored."""
-        if self.used <= 0.0 and self.wasted <= 0.0:
-            return
-
-        def added(value: dict[str, Any]) -> dict[str, Any]:
-            before = self._parsed(value)
-            return {
-                "schema": SCHEMA,
-                "used_seconds": before.used + self.used,
-                "wasted_seconds": before.wasted + self.wasted,
-            }
-
-        change_object(paths.read_ahead, added)
-
-    @classmethod
-    def _parsed(cls, value: dict[str, Any]) -> Self:
-        if value.get("schema") != SCHEMA:
-            return cls()
-        return cls(_seconds(value.get("used_seconds")), _seconds(value.get("wasted_seconds")))
+        if self.used > 0.0 or self.wasted > 0.0:
+            _totals(paths).change(lambda before: (before or AheadTime()) + self)
 
 
-def _seconds(value: object) -> float:
-    try:
-        seconds = float(value) if isinstance(value, int | float) else 0.0
-    except OverflowError:  # of a huge integer
-        return 0.0
-    return seconds if 0.0 <= seconds < math.inf else 0.0
+def _totals(paths: Paths) -> Store[AheadTime]:
+    return Store(
+        paths.read_ahead,
+        1,
+        lambda stored: AheadTime(*(number(stored[f"{one}_seconds"]) for one in ("used", "wasted"))),
+        lambda time: {"used_seconds": time.used, "wasted_seconds": time.wasted},
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -229,127 +229,111 @@ def build(spec: DraftSpec, environment: DrafterEnvironment) -> Drafting:
     memory = AcceptanceMemory(info.path, environment.paths)
     builder = Builder(environment, calibrations, memory, costs)
     with ExitStack() as stack:
-        handles, missing = _requested(spec, environment, builder, costs, stack)
-        if spec.is_automatic:
-            known = _knowledge(environment, costs, calibrations, memory)
-            handles += _automatic(environment, builder, known, stack) if known else []
-        controller = _controller(handles, environment, costs)
+        drafting = _Building(spec, environment, calibrations, costs, memory, builder, stack).run()
         stack.pop_all()
-    return Drafting(
-        requested=spec.requested,
-        missing=missing,
-        reductions=tuple(builder.reductions),
-        handles=tuple(handles),
-        controller=controller if handles else None,
-        reserve=None if handles else controller,
-        memory=memory,
-        costs_file=calibrations.file(info),
-    )
+    return drafting
 
 
-def _controller(
-    handles: Sequence[DrafterHandle], environment: DrafterEnvironment, costs: CostModel
-) -> Controller:
-    context = environment.context
-    return Controller(
-        [handle.member for handle in handles],
-        costs,
-        environment.target.info.n_vocab,
-        reader=TextKindReader(environment.target.tokenizer.piece),
-        max_branches=context.max_branches if context.can_verify_tree else 1,
-    )
+@dataclass(frozen=True, slots=True)
+class _Building:
+    """Builds the drafters of a spec. stack: to close them if that fails."""
 
+    spec: DraftSpec
+    environment: DrafterEnvironment
+    calibrations: Calibrations
+    costs: CostModel
+    memory: AcceptanceMemory
+    builder: Builder
+    stack: ExitStack
 
-def _requested(
-    spec: DraftSpec,
-    environment: DrafterEnvironment,
-    builder: Builder,
-    costs: CostModel,
-    stack: ExitStack,
-) -> tuple[list[DrafterHandle], str]:
-    """Build the drafters that a spec names; return them, and why others are missing.
+    def run(self) -> Drafting:
+        handles, missing = self._requested()
+        if self.spec.is_automatic and (known := self._knowledge()) is not None:
+            handles += self._automatic(known)
+        target, context = self.environment.target, self.environment.context
+        controller = Controller(
+            [handle.member for handle in handles],
+            self.costs,
+            target.info.n_vocab,
+            reader=TextKindReader(target.tokenizer.piece),
+            max_branches=context.max_branches if context.can_verify_tree else 1,
+        )
+        return Drafting(
+            requested=self.spec.requested,
+            missing=missing,
+            reductions=tuple(self.builder.reductions),
+            handles=tuple(handles),
+            controller=controller if handles else None,
+            reserve=None if handles else controller,
+            memory=self.memory,
+            costs_file=self.calibrations.file(target.info),
+        )
 
-    stack: to close them.
-    """
-    nodes = list(spec.nodes)
-    if spec.is_automatic and costs.is_steady:
-        nodes += self_speculation.worthwhile(costs, automatic.WORTHWHILE)
-    drafters: list[DrafterHandle] = []
-    missing: list[str] = []
-    for node in nodes:
-        try:
-            handle = builder.build(node)
-        except (DownloadError, DraftUnavailableError, ModelError) as error:
-            if not spec.is_automatic:
-                missing.append(error.summary)
-            continue
-        if not automatic.pays(handle.member, costs):
-            if spec.is_automatic:
-                builder.drop(handle)
+    def _requested(self) -> tuple[list[DrafterHandle], str]:
+        """The drafters that the spec names, and why others are missing."""
+        is_automatic, costs = self.spec.is_automatic, self.costs
+        nodes = list(self.spec.nodes)
+        if is_automatic and costs.is_steady:
+            nodes += self_speculation.worthwhile(costs, automatic.WORTHWHILE)
+        drafters: list[DrafterHandle] = []
+        missing: list[str] = []
+        for node in nodes:
+            try:
+                handle = self.builder.build(node)
+            except (DownloadError, DraftUnavailableError, ModelError) as error:
+                if not is_automatic:
+                    missing.append(error.summary)
                 continue
-            if node.kind is NodeKind.SELF and node.recipe is None:
-                handle = _with_doubt(handle, environment)
-        drafters += _with_forms(handle, builder, costs, stack)
-    return drafters, "; ".join(missing)
+            if not automatic.pays(handle.member, costs):
+                if is_automatic:
+                    self.builder.drop(handle)
+                    continue
+                if node.kind is NodeKind.SELF and node.recipe is None:
+                    doubt = own(self._target(), self.environment.paths).doubt
+                    note = "; ".join(filter(None, [handle.note, doubt]))
+                    handle = replace(handle, note=note)
+            drafters += self._with_forms(handle)
+        return drafters, "; ".join(missing)
 
+    def _with_forms(self, handle: DrafterHandle) -> Iterator[DrafterHandle]:
+        """A drafter, and the trees and paths that its model can also draft."""
+        self.stack.callback(handle.close)
+        yield handle
+        for form in self.builder.beside(handle, self.costs):
+            self.stack.callback(form.close)
+            yield form
 
-def _with_forms(
-    handle: DrafterHandle, builder: Builder, costs: CostModel, stack: ExitStack
-) -> Iterator[DrafterHandle]:
-    """A drafter, and the trees and paths that its model can also draft; stack closes them."""
-    stack.callback(handle.close)
-    yield handle
-    for form in builder.beside(handle, costs):
-        stack.callback(form.close)
-        yield form
+    def _automatic(self, known: Knowledge) -> Iterator[DrafterHandle]:
+        """The installed drafter model that pays most, if any does."""
+        n_ctx, room = self.environment.context.n_ctx, self.environment.room
+        planned = MemoryPlan(n_ctx, n_ctx, available_memory() if room is None else room)
+        drafter = automatic.drafter(known, self.builder, self.environment.paths, planned)
+        return iter(()) if drafter is None else self._with_forms(drafter)
 
+    def _knowledge(self) -> Knowledge | None:
+        """Measurements to choose a drafter model by, None where none should be chosen.
 
-def _with_doubt(handle: DrafterHandle, environment: DrafterEnvironment) -> DrafterHandle:
-    doubt = own(_target(environment), environment.paths).doubt
-    return replace(handle, note="; ".join(filter(None, [handle.note, doubt])))
-
-
-def _automatic(
-    environment: DrafterEnvironment, builder: Builder, known: Knowledge, stack: ExitStack
-) -> Iterator[DrafterHandle]:
-    """Build the installed drafter model that pays most, if any does."""
-    n_ctx = environment.context.n_ctx
-    room = available_memory() if environment.room is None else environment.room
-    drafter = automatic.drafter(known, builder, environment.paths, MemoryPlan(n_ctx, n_ctx, room))
-    if drafter is not None:
-        yield from _with_forms(drafter, builder, known.costs, stack)
-
-
-def _knowledge(
-    environment: DrafterEnvironment,
-    costs: CostModel,
-    calibrations: Calibrations,
-    memory: AcceptanceMemory,
-) -> Knowledge | None:
-    """Measurements to choose a drafter model by, None where none should be chosen.
-
-    That is so while the machine is too busy to measure costs, and if the target's files are gone.
-    """
-    if not costs.is_steady:
+        That is so while the machine is too busy to measure costs, and if the target's files are
+        gone.
+        """
+        environment = self.environment
+        if not self.costs.is_steady:
+            return None
+        with suppress(ModelError):
+            return Knowledge(
+                self._target(),
+                environment.target,
+                self.costs,
+                self.calibrations,
+                self.memory,
+                environment.threads,
+                environment.gpu_layers,
+            )
         return None
-    try:
-        target = _target(environment)
-    except ModelError:
-        return None
-    return Knowledge(
-        target,
-        environment.target,
-        costs,
-        calibrations,
-        memory,
-        environment.threads,
-        environment.gpu_layers,
-    )
 
-
-def _target(environment: DrafterEnvironment) -> Target:
-    info = environment.target.info
-    reference = Reference(info.path.name, info.path)
-    return Target(
-        reference, facts_of(info.path, info.backend), environment.target, environment.backend
-    )
+    def _target(self) -> Target:
+        model, backend = self.environment.target, self.environment.backend
+        path = model.info.path
+        return Target(
+            Reference(path.name, path), facts_of(path, model.info.backend), model, backend
+        )
