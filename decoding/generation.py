@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from backends.base import Context, Logits, ModelError, PassStoppedError, PromptTooLongError
-from backends.base.pass_stop import pass_is_stopped, stopping_passes
+from backends.base.model import pass_is_stopped, stopping_passes
 from decoding.constraint.constraint import Constraint
 from decoding.draft import NO_DRAFT, Draft, Drafter
 from decoding.events import Event, Finish, FinishReason, Prefill, Step

@@ -15,7 +15,7 @@ from app.loading.session_options import DEFAULT_CONTEXT, SessionOptions
 from app.paths import Paths
 from app.tui import wording
 from backends.base import PassStoppedError
-from backends.base.pass_stop import stopping_passes
+from backends.base.model import stopping_passes
 from backends.chat.chat_template import Prompt
 from decoding.events import FinishReason, Prefill
 from decoding.sampling.settings import SamplingSettings

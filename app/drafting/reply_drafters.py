@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from app.chat.conversation import ReplyOptions
 from app.learned.acceptance_memory import AcceptanceMemory
-from backends.base.tokenizer import Tokenizer
+from backends.base.model import Tokenizer
 from backends.chat.chat_template import Prompt
 from decoding.draft import Drafter
 from decoding.drafters.forced_tokens import ForcedTokens

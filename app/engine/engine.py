@@ -25,7 +25,7 @@ from app.process import return_large_blocks
 from app.settings.start import ServedAt
 from app.settings.values import DEFAULT_AHEAD_WASTE
 from backends.base import ModelError, PassStoppedError, SpecchatError
-from backends.base.pass_stop import stopping_passes
+from backends.base.model import stopping_passes
 
 if TYPE_CHECKING:
     from app.drafting.choose.drafter_info import Ranking

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from threading import Condition
 from typing import Protocol
 
-from backends.base.pass_stop import stopping_passes
+from backends.base.model import stopping_passes
 
 Job = Callable[[], None] | None
 """A unit of work for the engine's thread, None to end it."""

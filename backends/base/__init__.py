@@ -1,8 +1,9 @@
 """The contract of every backend, its errors, and file helpers; imports no other package."""
 
-from backends.base.block_context import Block, BlockContext
-from backends.base.cache_type import CacheType
-from backends.base.device_sampling import DeviceRow, DeviceSampling, Drawn, Listener, Warping
+# What is imported here is for others to import:
+# pyright: reportUnusedImport=false
+# ruff: noqa: F401
+
 from backends.base.errors import (
     ContextTooLargeError,
     DiskFullError,
@@ -21,57 +22,26 @@ from backends.base.errors import (
 )
 from backends.base.model import (
     NO_COPIES,
+    Block,
+    BlockContext,
     CacheState,
+    CacheType,
     Context,
     ContextFacts,
+    DeviceRow,
+    DeviceSampling,
+    Drawn,
     Head,
+    InfillTokens,
+    Listener,
     Logits,
     Model,
     ModelInfo,
     Rollback,
     ThreadedContext,
+    Tokenizer,
     Vocabulary,
+    Warping,
     check_context,
     check_truncation,
 )
-from backends.base.tokenizer import InfillTokens, Tokenizer
-
-__all__ = [
-    "NO_COPIES",
-    "Block",
-    "BlockContext",
-    "CacheState",
-    "CacheType",
-    "Context",
-    "ContextFacts",
-    "ContextTooLargeError",
-    "DeviceRow",
-    "DeviceSampling",
-    "DiskFullError",
-    "DownloadError",
-    "DownloadStoppedError",
-    "DraftUnavailableError",
-    "Drawn",
-    "Head",
-    "HubUnreachableError",
-    "InfillTokens",
-    "Listener",
-    "Logits",
-    "Model",
-    "ModelError",
-    "ModelInfo",
-    "OutOfMemoryError",
-    "PassStoppedError",
-    "PromptTooLargeError",
-    "PromptTooLongError",
-    "Rollback",
-    "RollbackRefusedError",
-    "SpecchatError",
-    "ThreadedContext",
-    "Tokenizer",
-    "UsageError",
-    "Vocabulary",
-    "Warping",
-    "check_context",
-    "check_truncation",
-]

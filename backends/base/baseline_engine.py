@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from backends.base.device_sampling import Warping
 from backends.base.errors import ModelError
+from backends.base.model import Warping
 
 Reply = tuple[list[int], float]
 """Tokens, and seconds from the first of them to the last."""

@@ -1,15 +1,14 @@
-"""Contract of a backend: a loaded model, and contexts that run it."""
+"""Contract of a backend: a loaded model with its tokenizer, and contexts that run it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from backends.base.cache_type import CacheType
-from backends.base.device_sampling import DeviceSampling
 from backends.base.errors import ModelError, UsageError
-from backends.base.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,6 +20,194 @@ if TYPE_CHECKING:
     """A copy of a context's cache in the engine's own format, shape (bytes,)."""
 else:  # who needs no more than this package's errors does not wait for numpy
     Logits = CacheState = object
+
+
+class CacheType(StrEnum):
+    """Type of keys and values, by llama.cpp's name for it.
+
+    A choice of the model's own arithmetic: logits differ between types, and drafting is lossless
+    in each. Keys and values have the same one, as builds for CUDA and Metal demand.
+    """
+
+    F16 = "f16"
+    Q8_0 = "q8_0"
+    Q4_0 = "q4_0"
+
+    @property
+    def number_bytes(self) -> float:
+        """Bytes of a number; quantized types add a half float to each block of 32."""
+        return _NUMBER_BYTES[self]
+
+
+_NUMBER_BYTES = {CacheType.F16: 2.0, CacheType.Q8_0: 34 / 32, CacheType.Q4_0: 18 / 32}
+
+
+@dataclass(frozen=True, slots=True)
+class InfillTokens:
+    """Control tokens that ask a model to fill a gap: before what precedes it, what follows, it."""
+
+    prefix: int
+    suffix: int
+    middle: int
+
+
+class Tokenizer(Protocol):
+    """Text to token ids and back, exactly as the model was trained."""
+
+    @property
+    def n_vocab(self) -> int: ...
+    @property
+    def bos(self) -> int | None:
+        """Token put before every prompt, None if the model expects none."""
+        ...
+
+    @property
+    def bos_text(self) -> str:
+        """What templates call bos_token, whether it stands before prompts or not; "" without."""
+        ...
+
+    @property
+    def eos(self) -> int | None:
+        """Token that ends a text, None if the model has none."""
+        ...
+
+    @property
+    def end_tokens(self) -> frozenset[int]:
+        """Tokens that end a reply."""
+        ...
+
+    @property
+    def infill(self) -> InfillTokens | None:
+        """Tokens of a gap to fill, None if the model was not trained to fill one."""
+        ...
+
+    @property
+    def special_texts(self) -> tuple[str, ...]:
+        """Texts of control tokens and of user-defined ones that may be marks: no user's text."""
+        ...
+
+    @property
+    def chat_template(self) -> str | None:
+        """Jinja source of the model's chat template, None if it ships none."""
+        ...
+
+    def encode(self, text: str, *, special: bool) -> list[int]:
+        """Token ids of text; with special, special texts become their tokens, else none does."""
+        ...
+
+    def piece(self, token: int) -> bytes:
+        """UTF-8 bytes of a token in a reply, perhaps part of a character; b"" if it is control."""
+        ...
+
+    def entry(self, token: int) -> bytes:
+        """Engine-independent identity of a token, the same in equal vocabularies.
+
+        Its bytes in a text; for a SentencePiece byte token its name, such as b"<0x0A>"; for control
+        and padding tokens their name.
+        """
+        ...
+
+    def is_padding(self, token: int) -> bool:
+        """Whether the token only pads the vocabulary and is never used."""
+        ...
+
+
+def distinct_share(share: float, n_tokens: int) -> float:
+    """Expected share of the experts that at least one of n_tokens chooses: 1 - (1 - share)^n.
+
+    share: of the experts that one token uses, k of E. One token leaves an expert out with
+    probability 1 - k/E, and independent tokens all do with its n-th power. An upper bound: some
+    experts are chosen more often than others, and 1 - (1 - p)^n is concave in p; neighbouring
+    tokens agree in part. Only used until passes were measured, and for the lengths between
+    measured ones.
+    """
+    return 1.0 - (1.0 - share) ** n_tokens
+
+
+def reads_of_one_token(share: float, n_tokens: int) -> float:
+    """What a pass is expected to read of the experts, in what one token reads; from 1 to 1/share.
+
+    share 0 is the limit in which no two tokens choose the same: n_tokens.
+    """
+    return distinct_share(share, n_tokens) / share if share else n_tokens
+
+
+Listener = Callable[["NDArray[np.int64]"], None]
+"""Called after a pass with the likeliest token after each of its tokens, shape (tokens,)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Warping:
+    """Parameters that warp a distribution: top-k, top-p, min-p, and temperature last.
+
+    temperature 0 keeps only the most likely token; top_k 0 means every token.
+    """
+
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+
+
+class DeviceRow(Protocol):
+    """A q_draft that stays on the device until it is verified there."""
+
+    def probabilities(self) -> "NDArray[np.float64]":
+        """Copy of the probabilities on the host, shape (n_vocab,), adding up to 1."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Tokens drawn in sequence, each with its probability and its q_draft."""
+
+    tokens: tuple[int, ...]
+    probabilities: tuple[float, ...]
+    rows: tuple[DeviceRow, ...]
+
+
+class DeviceSampling(Protocol):
+    """Draws and verifies tokens of one context on its device.
+
+    uniforms: numbers in (0, 1], float64. Both methods raise ModelError if the engine failed (the
+    context is then as forward leaves it) or gave no finite scores.
+    """
+
+    def draft(
+        self,
+        tokens: Sequence[int],
+        warping: Warping,
+        uniforms: "NDArray[np.float64]",
+        n_vocab: int,
+    ) -> Drawn:
+        """Append tokens, draw one token for each uniform, and append all drawn but the last.
+
+        Only the first n_vocab entries of a row are drawn from.
+        """
+        ...
+
+    def verify(
+        self,
+        tokens: Sequence[int],
+        drafted: Sequence[int],
+        rows: Sequence[DeviceRow] | None,
+        warping: Warping,
+        uniforms: "NDArray[np.float64]",
+        listener: Listener | None = None,
+    ) -> tuple[int, int]:
+        """Append tokens and drafted, and verify drafted; the model's distribution is preserved.
+
+        rows: the q_draft of each drafted token, from a context of the same backend; None for a
+        point mass on each. uniforms: one more than drafted. Returns the number of accepted tokens
+        and the model's own token after them.
+
+        A line with rows is verified as a block: it uses a uniform for each drafted token, in order,
+        accepted or not, and the last for the token drawn. A point mass is accepted if the model
+        draws its token: the uniforms up to the first mismatch are used.
+
+        listener: called for the drafted tokens and the last one before them.
+        """
+        ...
 
 
 class Rollback(StrEnum):
@@ -175,7 +362,7 @@ class ContextFacts(Protocol):
 
     @property
     def stops_passes(self) -> bool:
-        """Whether forward ends a long pass early, with PassStoppedError (see base.pass_stop).
+        """Whether forward ends a long pass early, with PassStoppedError (see stopping_passes).
 
         Where there is a running state, only right after a checkpoint: nothing is lost then.
         """
@@ -234,7 +421,7 @@ class Context(ContextFacts, Protocol):
 
         Raises:
             ModelError: the engine failed; the context is unchanged.
-            PassStoppedError: it was stopped (see base.pass_stop); the context is unchanged.
+            PassStoppedError: it was stopped (see stopping_passes); the context is unchanged.
         """
         ...
 
@@ -362,3 +549,57 @@ class Head(Model, Protocol):
             OutOfMemoryError: its cache does not fit in free memory.
         """
         ...
+
+
+Block = Callable[[Sequence[int]], "Logits | None"]
+"""The logits after the context and the tokens of a draft so far, shape (n_vocab,).
+
+None after tokens that the pass did not reckon with, and where the block ends. A row is a function
+of the text before it, so that it is the q_draft of a token sampled from it. Rows are views that the
+next call of the context overwrites.
+"""
+
+
+@runtime_checkable
+class BlockContext(Context, Protocol):
+    """A context whose passes draft blocks of tokens at once."""
+
+    @property
+    def longest(self) -> int:
+        """Most tokens of a block."""
+        ...
+
+    def draft(self, count: int) -> Block:
+        """Run one pass over the last token and count tokens to follow it, which are not kept.
+
+        Raises:
+            ModelError: the engine failed; the context is unchanged.
+        """
+        ...
+
+
+_is_stopped: ContextVar[Callable[[], bool] | None] = ContextVar("is_stopped", default=None)
+
+
+@contextmanager
+def stopping_passes(is_stopped: Callable[[], bool]) -> Generator[None]:
+    """Let passes within the block end early, with PassStoppedError, once is_stopped holds.
+
+    Contexts whose passes it can stop say so (stops_passes). It may be asked on another thread.
+    """
+    token = _is_stopped.set(is_stopped)
+    try:
+        yield
+    finally:
+        _is_stopped.reset(token)
+
+
+def pass_is_stopped() -> bool:
+    """Whether the pass that runs in this thread shall end."""
+    is_stopped = _is_stopped.get()
+    return is_stopped is not None and is_stopped()
+
+
+def stop_of_passes() -> Callable[[], bool] | None:
+    """What tells whether passes that run in this thread shall end; None outside of such a block."""
+    return _is_stopped.get()

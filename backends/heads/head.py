@@ -1,9 +1,20 @@
-"""Contexts of heads, which draft beside the context of their model: what those of engines share."""
+"""Contexts of heads, which draft beside the context of their model, whatever engine runs them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from backends.base import CacheState, DeviceSampling, Logits, ModelError
-from backends.heads.hidden_states import HiddenStates
+import numpy as np
+
+from backends.base import (
+    Block,
+    CacheState,
+    DeviceSampling,
+    Logits,
+    ModelError,
+    SpecchatError,
+    check_truncation,
+)
+from backends.heads.hidden_states import HiddenStates, Rows
 
 _LINES = "drafts lines only: the other branches of a tree would need states of their own"
 
@@ -93,3 +104,194 @@ class ChainHead(HeadContext):
 
     def _has_entries_before(self, start: int) -> bool:
         raise NotImplementedError
+
+
+class BlockLayers(Protocol):
+    """Entries of positions, made from what a model left there, and passes over a block after them.
+
+    All raise ModelError if the engine fails.
+    """
+
+    def inject(self, start: int, rows: Rows) -> None:
+        """Make entries from states of the model at positions from start on, (positions, width)."""
+        ...
+
+    def remove(self, length: int) -> None:
+        """Remove the entries of positions from length on."""
+        ...
+
+    def draft(self, start: int, known: Sequence[int], count: int) -> Block:
+        """Rows of count tokens after the known ones, of which the first is at position start.
+
+        Nothing of the pass is kept. known: the text's last token, and drafted ones after it.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free the entries."""
+        ...
+
+
+def independent(rows: Logits) -> Block:
+    """Rows that depend on the text before the block alone; shape (tokens, n_vocab).
+
+    DFlash (arXiv 2602.06036).
+    """
+    return lambda drafted: rows[len(drafted)] if len(drafted) < len(rows) else None
+
+
+def after_likeliest(rows: Logits) -> Block:
+    """Rows each computed after the likeliest tokens of those before it; shape (tokens, n_vocab).
+
+    DSpark. What is likely after another token they do not know, so that they end with it.
+    """
+    likeliest = rows.argmax(axis=1).tolist()
+
+    def after(drafted: Sequence[int]) -> Logits | None:
+        count = len(drafted)
+        if count >= len(rows) or list(drafted) != likeliest[:count]:
+            return None
+        return rows[count]
+
+    return after
+
+
+def in_lattice(lattice: Rows, candidates: int, n_vocab: int, guessed: Sequence[int] = ()) -> Block:
+    """Rows by scores of the candidates of a place after each candidate of the place before.
+
+    DFlash2. lattice: row by place, of the ids of its candidates and, for each one of the place
+    before, their scores; the first place has one token before it, whose scores come first. guessed:
+    tokens of the first places.
+    """
+
+    def after(drafted: Sequence[int]) -> Logits | None:
+        path = [*guessed, *drafted]
+        if len(path) >= len(lattice):
+            return None
+        before = 0
+        if path:
+            found = np.flatnonzero(lattice[len(path) - 1, :candidates] == path[-1])
+            if not len(found):
+                return None
+            before = int(found[0])
+        place = lattice[len(path)]
+        scores = place[candidates * (1 + before) :][:candidates]
+        row = np.full(n_vocab, -np.inf, np.float32)
+        row[place[:candidates].astype(np.int64)] = scores
+        return row
+
+    return after
+
+
+class BlockHead(HeadContext):
+    """Reads layers of its model at each position, and predicts a block of tokens after the last.
+
+    The last token, and drafted ones that its model has not passed, go into the block before the
+    masks; the others have entries made from what the model left. Positions of which nothing is
+    known have none, nor has what is before them.
+    """
+
+    def __init__(
+        self,
+        layers: BlockLayers,
+        states: HiddenStates,
+        *,
+        longest: int,
+        n_vocab: int,
+        n_ctx: int,
+        n_chunk: int,
+        kv_bytes_per_token: int,
+        on_close: Callable[[], None],
+    ) -> None:
+        """Take over layers without entries. longest: tokens of a draft at most."""
+        self._layers: BlockLayers | None = layers
+        self._states = states
+        self._n_vocab = n_vocab
+        self.n_ctx = self.max_rollback = n_ctx
+        self.n_chunk = self.max_logits = n_chunk
+        self.kv_bytes_per_token = kv_bytes_per_token
+        self._on_close = on_close
+        self.longest = min(longest, n_chunk - 1)
+        self.tokens = []
+        self._injected = 0
+        """Leading tokens that have their entries, or none for want of what the model left."""
+
+    def rollback_to(self, length: int) -> int:
+        return min(length, len(self.tokens))
+
+    def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:
+        assert 0 <= n_logits <= len(tokens) <= self.n_chunk
+        if n_logits == 0:
+            self._append(tokens)
+            return np.empty((0, self._n_vocab), np.float32)
+        start, first = len(self.tokens), len(tokens) - n_logits + 1
+        try:
+            rows = [self._row_after(tokens[:first])]
+            rows += [self._row_after([token]) for token in tokens[first:]]
+        except SpecchatError:
+            self.truncate(start)
+            raise
+        return np.vstack(rows)
+
+    def _row_after(self, tokens: Sequence[int]) -> Logits:
+        """The row after these, by a pass of its own, as it sees its whole block."""
+        self._append(tokens)
+        row = self.draft(1)(())
+        if row is None:
+            raise ModelError("the head could not draft", "its model has to read the text first")
+        return row.copy()
+
+    def _append(self, tokens: Sequence[int]) -> None:
+        start, injected = len(self.tokens), self._injected
+        self._check_room(len(tokens))
+        self.tokens.extend(tokens)
+        try:
+            self._inject()
+        except SpecchatError:
+            self._injected = injected
+            self.truncate(start)
+            raise
+
+    def _inject(self) -> None:
+        """Make entries from what the model left, as far as it goes; of all but the last token.
+
+        Where it has left nothing, as while costs are measured, from zeros.
+        """
+        states, layers = self._states, self._opened()
+        start, end = self._injected, len(self.tokens) - 1
+        if states.end:
+            end = min(end, states.end)
+            if start < states.first and start < end:
+                layers.remove(0)
+                start = min(states.first, end)
+        for at in range(start, end, self.n_chunk):
+            until = min(at + self.n_chunk, end)
+            zeros = np.zeros((until - at, states.width), np.float32)
+            layers.inject(at, states.rows(at, until) if states.end else zeros)
+        self._injected = max(start, end)
+        states.release(self._injected)
+
+    def draft(self, count: int) -> Block:
+        known = self.tokens[self._injected :]
+        assert known, "a block begins with the last token"
+        count = min(count, self.longest + 1 - len(known))
+        if count <= 0:
+            return lambda _: None
+        return self._opened().draft(self._injected, known, count)
+
+    def truncate(self, length: int) -> None:
+        check_truncation(length, len(self.tokens))
+        del self.tokens[length:]
+        self._injected = min(self._injected, length)
+        self._opened().remove(self._injected)
+
+    def _opened(self) -> BlockLayers:
+        assert self._layers is not None, "the context is closed"
+        return self._layers
+
+    def close(self) -> None:
+        if self._layers is None:
+            return
+        self._layers.close()
+        self._layers = None
+        self._on_close()

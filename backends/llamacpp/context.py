@@ -19,8 +19,8 @@ from backends.base import (
     SpecchatError,
     check_truncation,
 )
+from backends.base.model import pass_is_stopped
 from backends.base.parent_array import check_branches
-from backends.base.pass_stop import pass_is_stopped
 from backends.hardware.host import available_memory
 from backends.heads.hidden_states import HiddenStates
 from backends.llamacpp.pass_callbacks import STOPPABLE, ChosenExperts, PassStopper

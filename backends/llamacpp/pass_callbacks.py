@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 from llama_cpp import llama_cpp as api
 
-from backends.base.pass_stop import stop_of_passes
+from backends.base.model import stop_of_passes
 from backends.llamacpp import library
 
 # ctypes has only a private name for the type of a pointer

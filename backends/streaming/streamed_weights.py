@@ -7,7 +7,7 @@ from pathlib import Path
 from time import monotonic
 
 from backends.base import ModelError, PassStoppedError
-from backends.base.pass_stop import pass_is_stopped
+from backends.base.model import pass_is_stopped
 from backends.hardware.host import available_memory, memory_limit
 from backends.streaming import mapped_file as file_cache
 from backends.streaming import memory_pages as memory_lock

@@ -7,7 +7,7 @@ from enum import StrEnum
 from mmap import PAGESIZE
 from pathlib import Path
 
-from backends.base.distinct_experts import distinct_share
+from backends.base.model import distinct_share
 from backends.files.gguf_header import Tensor, parts, read_header
 
 _LAYER = re.compile(r"blk\.(\d+)\.")

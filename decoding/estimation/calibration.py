@@ -8,7 +8,7 @@ from operator import ge
 from typing import Protocol
 
 from backends.base import BlockContext, PassStoppedError
-from backends.base.distinct_experts import reads_of_one_token
+from backends.base.model import reads_of_one_token
 from decoding.draft import MOST_DRAFTED
 from decoding.estimation.cost import WIDTHS, Measured
 

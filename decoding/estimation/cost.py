@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, Self
 
-from backends.base.distinct_experts import reads_of_one_token
+from backends.base.model import reads_of_one_token
 
 _DRIFT_RATE = 0.15
 """Share of a surprise that corrects all lengths, so that other load shows within a few passes. A

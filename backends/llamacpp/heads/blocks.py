@@ -7,7 +7,7 @@ from llama_cpp import llama_cpp as api
 
 from backends.base import Block
 from backends.files.gguf_header import GgufHeader
-from backends.heads.block_head import BlockHead, after_likeliest, in_lattice, independent
+from backends.heads.head import BlockHead, after_likeliest, in_lattice, independent
 from backends.heads.hidden_states import Rows
 from backends.llamacpp.file_checks import tensor, width
 from backends.llamacpp.heads.opening import HeadPasses, Opening, add_layer_states

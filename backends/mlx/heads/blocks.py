@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from backends.base import Block, ModelError
 from backends.files.head_folders.block_layout import BlockLayout, LayerSight, Selector
 from backends.files.head_folders.head_folder import HeadFolder
-from backends.heads.block_head import BlockHead, after_likeliest, in_lattice, independent
+from backends.heads.head import BlockHead, after_likeliest, in_lattice, independent
 from backends.heads.hidden_states import Rows
 from backends.mlx.context import MlxContext
 from backends.mlx.heads.layers import (

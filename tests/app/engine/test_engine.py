@@ -20,7 +20,7 @@ from app.paths import Paths
 from app.prompt_cache import state_keeper
 from app.prompt_cache.saved_states import SavedStates
 from backends.base import ModelError, OutOfMemoryError, PassStoppedError, UsageError
-from backends.base.pass_stop import pass_is_stopped
+from backends.base.model import pass_is_stopped
 from backends.chat.message import Message
 from decoding.events import FinishReason, Origin
 from decoding.sampling.distribution import SamplingSettings

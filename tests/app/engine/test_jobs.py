@@ -7,7 +7,7 @@ from threading import Thread
 import pytest
 
 from app.engine.jobs import IdleWork, JobQueue
-from backends.base.pass_stop import pass_is_stopped
+from backends.base.model import pass_is_stopped
 
 
 class Clock:

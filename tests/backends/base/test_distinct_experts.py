@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.base.distinct_experts import distinct_share, reads_of_one_token
+from backends.base.model import distinct_share, reads_of_one_token
 
 
 def distinct(experts: int, choices: tuple[tuple[int, ...], ...]) -> float:

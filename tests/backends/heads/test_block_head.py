@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from backends.base import Block, ModelError, PassStoppedError, SpecchatError
-from backends.heads.block_head import BlockHead, independent
+from backends.heads.head import BlockHead, independent
 from backends.heads.hidden_states import HiddenStates, Rows
 
 WIDTH, N_VOCAB = 2, 5

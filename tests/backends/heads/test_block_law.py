@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from backends.base import Block
-from backends.heads.block_head import after_likeliest, in_lattice, independent
+from backends.heads.head import after_likeliest, in_lattice, independent
 from decoding.draft import SampledLine
 from decoding.drafters import block_draft
 from decoding.drafters.block_draft import BlockDraft

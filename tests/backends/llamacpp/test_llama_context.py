@@ -21,7 +21,7 @@ from backends.base import (
     ThreadedContext,
     UsageError,
 )
-from backends.base.cache_type import CacheType
+from backends.base.model import CacheType
 from decoding.draft import MOST_DRAFTED
 from decoding.prefill import prefill
 

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 from backends.base import Context, Model, PassStoppedError
-from backends.base.pass_stop import stopping_passes
+from backends.base.model import stopping_passes
 from backends.llamacpp import pass_callbacks as pass_stopper
 
 PROMPT = list(range(1000, 1032))

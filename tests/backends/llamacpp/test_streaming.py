@@ -13,7 +13,7 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 from backends import llamacpp
 from backends.base import Context, Model, ModelError, PassStoppedError, UsageError
-from backends.base.pass_stop import stopping_passes
+from backends.base.model import stopping_passes
 from backends.engines import model_loading
 from backends.streaming import mapped_file as file_cache
 from backends.streaming import memory_pages as memory_lock

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from backends.base import ModelError
-from backends.base.pass_stop import stopping_passes
+from backends.base.model import stopping_passes
 from backends.streaming import memory_pages as memory_lock
 from backends.streaming import streamed_weights as locked_weights
 from backends.streaming.mapped_file import MappedFile

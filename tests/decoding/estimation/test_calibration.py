@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from backends.base import Context, Logits, PassStoppedError
-from backends.base.distinct_experts import reads_of_one_token
+from backends.base.model import reads_of_one_token
 from decoding.estimation.calibration import MOST_TOKENS, calibrate, ends_early
 from decoding.estimation.cost import WIDTHS, CostModel, Measured
 from tests.fixtures.simulator import H100, STREAMED, Curve, Recorded

@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from backends.base import Logits, ModelError
-from backends.heads.block_head import independent
+from backends.heads.head import independent
 from decoding import generation
 from decoding.constraint.grammar import ConstraintError
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
