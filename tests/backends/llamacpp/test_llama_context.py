@@ -135,28 +135,6 @@ def test_a_block_is_computed_alike_in_every_long_pass_and_its_rest_in_every_shor
     assert not np.array_equal(last_row((160,)), expected)  # else blocks are not needed any more
 
 
-def test_rollback_leaves_no_trace_of_what_was_forgotten(context: Context):
-    context.forward(PROMPT, 0)
-    expected = context.forward([30, 31], 2).copy()
-    context.truncate(len(PROMPT))
-    context.forward([999, 998, 997], 0)
-    context.truncate(len(PROMPT))
-    assert context.length == len(PROMPT)
-    assert list(context.tokens) == PROMPT
-    assert np.array_equal(context.forward([30, 31], 2), expected)
-
-
-def test_contexts_of_one_model_do_not_disturb_each_other(demo: Model, context: Context):
-    other = demo.open(256)
-    expected = context.forward(PROMPT, 1).copy()
-    other.forward([1, 2, 3, 4, 5], 1)
-    context.truncate(len(PROMPT) - 1)
-    assert np.array_equal(context.forward(PROMPT[-1:], 1), expected)
-    other.close()
-    context.truncate(len(PROMPT) - 1)
-    assert np.array_equal(context.forward(PROMPT[-1:], 1), expected)
-
-
 def test_logits_do_not_depend_on_the_number_of_threads(demo: Model):
     context = demo.open(64)
     assert isinstance(context, ThreadedContext)
@@ -190,31 +168,10 @@ def test_contexts_of_two_threads_run_at_once_without_disturbing_each_other(demo:
         context.close()
 
 
-def test_more_tokens_than_the_context_holds_are_refused_and_change_nothing(demo: Model):
-    context = demo.open(16)
-    context.forward(PROMPT, 1)
-    with pytest.raises(ModelError, match="do not fit"):
-        context.forward(PROMPT + PROMPT[:1], 1)
-    assert list(context.tokens) == PROMPT
-    context.forward(PROMPT, 1)
-    context.close()
-
-
 def test_a_token_that_does_not_exist_is_an_error_and_changes_nothing(context: Context):
     expected = context.forward(PROMPT, 1).copy()
     with pytest.raises(ModelError):
         context.forward([1_000_000], 1)
-    context.truncate(len(PROMPT) - 1)
-    assert np.array_equal(context.forward(PROMPT[-1:], 1), expected)
-
-
-@pytest.mark.parametrize("length", [-1, len(PROMPT) + 1, 1000])
-def test_a_cut_past_the_end_is_an_error_and_changes_nothing(context: Context, length: int):
-    context.truncate(0)
-    expected = context.forward(PROMPT, 1).copy()
-    with pytest.raises(ModelError, match="cannot be cut"):
-        context.truncate(length)
-    assert context.tokens == list(PROMPT)
     context.truncate(len(PROMPT) - 1)
     assert np.array_equal(context.forward(PROMPT[-1:], 1), expected)
 

@@ -1,32 +1,43 @@
-"""Running states taken back: every depth gives the bits of a context that never ran the rest.
+"""Running states of llama.cpp: what may be taken back, copies of them, and stopped passes.
 
-They are compared with passes over several tokens, as a pass over one is rounded by other kernels.
+What holds for MLX too is in tests/backends/contract/test_running_states.py.
 """
 
+import ctypes
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pytest
 
 from backends.base import (
-    NO_COPIES,
     Context,
     Logits,
     Model,
+    ModelError,
     OutOfMemoryError,
-    Rollback,
+    PassStoppedError,
     RollbackRefusedError,
 )
 
 pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
+from llama_cpp import llama_cpp as api
+
+from backends import llamacpp
 from backends.llamacpp import running_state
+from backends.llamacpp.running_state import Checkpoints
+
+if TYPE_CHECKING:
+    from backends.llamacpp.context import LlamaContext
 
 PROMPT = [40, 41, 42, 43, 44, 45, 46, 47, 48]
 DRAFT = [60, 71, 82, 93, 104, 115, 126]
 THEN = [50, 51]
+TEXT = [int(token) for token in np.random.default_rng(0).integers(3, 300, 200)]
 
 
 @pytest.fixture
@@ -47,34 +58,18 @@ def expected(hybrid: Model, text: Sequence[int]) -> Logits:
         return rows_after(context, THEN)
 
 
-def test_the_model_says_how_far_it_goes_back(hybrid: Model, context: Context) -> None:
-    assert hybrid.info.rollback is Rollback.BOUNDED
-    assert not context.can_roll_back
-    assert context.max_rollback == len(DRAFT)
-    assert context.draft_refusal == ""
-    assert not context.can_verify_tree
-    assert "running state" in context.tree_refusal
+def read(context: Context, tokens: Sequence[int]) -> None:
+    """Read tokens, ten in a pass."""
+    for start in range(0, len(tokens), 10):
+        context.forward(tokens[start : start + 10], 0)
 
 
-def test_where_nothing_drafts_there_are_no_copies(hybrid: Model, context: Context) -> None:
-    with closing(hybrid.open(512, drafts=False)) as plain:
-        assert (plain.max_rollback, plain.draft_refusal) == (0, NO_COPIES)
-        assert (1 + context.max_rollback) * plain.state_bytes == context.state_bytes
-        plain.forward(PROMPT, 0)
-        assert np.array_equal(rows_after(plain, THEN), expected(hybrid, PROMPT))
-
-
-@pytest.mark.parametrize("rejected", range(len(DRAFT) + 1))
-def test_every_depth_has_the_bits_of_a_context_that_ran_no_more(
-    hybrid: Model, context: Context, rejected: int
+def test_there_is_a_copy_for_each_token_that_may_be_taken_back(
+    hybrid: Model, context: Context
 ) -> None:
-    context.forward(PROMPT[:-1], 0)
-    context.forward([PROMPT[-1], *DRAFT], 8)
-    length = len(PROMPT) + len(DRAFT) - rejected
-    assert context.rollback_to(length) == length
-    context.truncate(length)
-    assert list(context.tokens) == [*PROMPT, *DRAFT][:length]
-    assert np.array_equal(rows_after(context, THEN), expected(hybrid, [*PROMPT, *DRAFT][:length]))
+    assert context.max_rollback == len(DRAFT)
+    with closing(hybrid.open(512, drafts=False)) as plain:
+        assert (1 + context.max_rollback) * plain.state_bytes == context.state_bytes
 
 
 def test_only_tokens_of_the_last_pass_are_taken_back_and_once(context: Context) -> None:
@@ -102,43 +97,6 @@ def test_nothing_is_taken_back_of_a_restored_state(hybrid: Model, context: Conte
         with pytest.raises(RollbackRefusedError):
             other.truncate(len(PROMPT) - 1)
         assert np.array_equal(rows_after(other, THEN), rows_after(context, THEN))
-
-
-def test_a_state_saved_after_a_rollback_is_the_one_gone_back_to(
-    hybrid: Model, context: Context
-) -> None:
-    context.forward(PROMPT, 0)
-    context.truncate(len(PROMPT) - 3)
-    with closing(hybrid.open(512)) as other:
-        other.restore(PROMPT[:-3], context.save())
-        assert np.array_equal(rows_after(other, THEN), rows_after(context, THEN))
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_random_acceptance_leaves_the_state_of_the_text(
-    hybrid: Model, context: Context, seed: int
-) -> None:
-    """Drafts of every length, of which nothing, a part or all is kept.
-
-    The other context runs what is kept; a token that is kept alone is run with another one, as its
-    rounding is that of a longer pass.
-    """
-    random = np.random.default_rng(seed)
-    with closing(hybrid.open(512)) as other:
-        for one in (context, other):
-            one.forward(PROMPT, 1)
-        for _ in range(40):
-            tokens = random.integers(
-                3, 300, int(random.integers(2, context.max_rollback + 2))
-            ).tolist()
-            kept = int(random.integers(1, len(tokens) + 1))
-            length = context.length
-            context.forward(tokens, len(tokens))
-            context.truncate(length + kept)
-            other.forward([*tokens[:kept], 5][: max(kept, 2)], 0)
-            other.truncate(length + kept)
-        assert list(context.tokens) == list(other.tokens)
-        assert np.array_equal(rows_after(context, THEN), rows_after(other, THEN))
 
 
 def test_counting_one_token_too_many_is_noticed(
@@ -182,3 +140,71 @@ def test_where_memory_is_short_there_are_fewer_copies_or_none(
         assert context.state_bytes == (1 + copies) * state_bytes
         assert ("no memory for copies" in context.draft_refusal) == (copies == 0)
         context.forward(PROMPT, 1)
+
+
+def test_a_checkpoint_that_the_engine_refuses_leaves_the_beginning(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = rows_after(context, THEN)
+    context.truncate(0)
+    read(context, TEXT[:30])
+    context.checkpoint()
+    read(context, TEXT[30:50])
+    monkeypatch.setattr(Checkpoints, "put_back", lambda _self, _length: False)
+    with pytest.raises(RollbackRefusedError, match="from 50 to 30"):
+        context.truncate(30)
+    assert list(context.tokens) == []
+    assert np.array_equal(rows_after(context, THEN), first)
+
+
+@pytest.mark.parametrize("count", [1, 3, 60])
+def test_a_stopped_pass_leaves_the_last_checkpoint(context: Context, count: int) -> None:
+    """The engine seems to undo a short pass, but its state has run it."""
+    read(context, TEXT[:30])
+    context.checkpoint()
+    first = rows_after(context, THEN)
+    context.truncate(30)
+    is_stopping = True
+
+    @api.ggml_abort_callback
+    def stop(_data: object) -> bool:
+        return is_stopping
+
+    pointer = cast("LlamaContext", context).pointer
+    assert pointer is not None
+    api.llama_set_abort_callback(pointer, stop, ctypes.c_void_p(0))
+    with pytest.raises(PassStoppedError):
+        context.forward(TEXT[30 : 30 + count], 0)
+    is_stopping = False
+    assert list(context.tokens) == TEXT[:30]
+    assert np.array_equal(rows_after(context, THEN), first)
+    is_stopping = True
+    with pytest.raises(PassStoppedError):
+        context.forward(TEXT[:count], 0)
+    assert list(context.tokens) == TEXT[:30]
+
+
+def test_a_refused_token_changes_nothing(context: Context) -> None:
+    read(context, TEXT[:30])
+    context.truncate(28)
+    with pytest.raises(ModelError):
+        context.forward([1_000_000], 0)
+    assert list(context.tokens) == TEXT[:28]
+    rows = rows_after(context, THEN)
+    context.truncate(0)
+    read(context, TEXT[:20])
+    context.forward(TEXT[20:28], 0)
+    assert np.allclose(rows_after(context, THEN), rows, atol=1e-3)
+
+
+def test_a_model_without_snapshots_comes_back_to_checkpoints_too(tiny_mamba: Path) -> None:
+    model = llamacpp.load(tiny_mamba)
+    context = model.open(256)
+    assert context.max_rollback == 0
+    assert "cannot take back for the architecture mamba" in context.draft_refusal
+    read(context, TEXT[:30])
+    context.checkpoint()
+    first = rows_after(context, THEN)
+    context.truncate(30)
+    assert np.array_equal(rows_after(context, THEN), first)
+    model.close()
