@@ -154,7 +154,7 @@ async def first_run(home: Path) -> dict[str, str]:
     """The first start, with the bundled model alone."""
     async with running(None, home, WIDE) as stage:
         await stage.until(lambda: bool(stage.front.query("Welcome #text")))
-        await stage.take("first-run", WIDE, USUAL)
+        await stage.take("first-run", WIDE)
     return stage.pictures
 
 
