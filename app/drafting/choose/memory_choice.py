@@ -32,7 +32,14 @@ from app.loading.pass_time import (
     pass_seconds,
     split_seconds,
 )
-from app.loading.placement import GpuPlanner, GpuRoom, MemoryPlan, stream_plan, with_drafter
+from app.loading.placement import (
+    GpuPlanner,
+    GpuRoom,
+    GpuSplit,
+    MemoryPlan,
+    stream_plan,
+    with_drafter,
+)
 from app.loading.select import facts_before
 from app.loading.session_options import DEFAULT_CONTEXT, SessionOptions
 from app.loading.streaming import Outlook, Share
@@ -56,6 +63,12 @@ from models.self_draft.self_draft_store import SelfDrafts
 
 _OWN = Recipe("q4_0")
 """Stands for the recipe of `self` until the model is loaded."""
+
+_LEAST_SECONDS = 1e-6
+"""Of a pass, where less is expected than nothing."""
+
+_DRAFT = 16
+"""Tokens of the draft whose cost is told where its gain is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +117,38 @@ class StreamContenders:
                 with suppress(ModelError, OSError):
                     sizes.append(self._memory(self._own_facts(own.recipe or self.own)))
         return sum(sizes)
+
+    def room(self, best: Split | None) -> int:
+        """Bytes to hold for drafters: the best one's, or those of the named ones."""
+        if not self.spec.is_automatic:
+            return self.named_bytes
+        return best.drafter.memory_bytes if best and best.drafter else 0
+
+    def outlook(
+        self,
+        share: Share,
+        layout: WeightLayout,
+        disk: DiskSpeed | None,
+        rate: float | None,
+        best: Split | None,
+        split: GpuSplit | None = None,
+    ) -> Outlook:
+        """What to expect; rate: as computed, instead of which a measured one is told."""
+        runner = expected_runner(LLAMACPP, self.options.threads, split.gpu_layers if split else 0)
+        streamed = tenths(share.streamed / max(layout.bytes_per_token, 1))
+        cache_type = quantized(self.options.cache_type)
+        runner = replace(runner, streamed_tenths=streamed, cache_type=cache_type)
+        with suppress(OSError):
+            key = run_key(self.reference.path, "", runner)
+            rate = PlainReplies.at(self.paths.plain_replies / f"{key}.json").rate or rate
+        drafter, cost = best.drafter if best else None, ""
+        if drafter is not None and not drafter.is_measured:
+            best = None
+            cost = (
+                f"a draft of {_DRAFT} tokens by {drafter.name} takes about "
+                f"{_DRAFT * drafter.draw_seconds:.2g} s, and its gain is not measured yet"
+            )
+        return Outlook(share, disk, rate, best if drafter else None, cost, split)
 
     def _candidates(self, memory: AcceptanceMemory) -> Iterator[DrafterInfo]:
         if self.spec.is_automatic:
@@ -200,13 +245,6 @@ def _slug(path: Path) -> str:
     return path.stem.partition("-")[2].rpartition("-")[0]
 
 
-_LEAST_SECONDS = 1e-6
-"""Of a pass, where less is expected than nothing."""
-
-_DRAFT = 16
-"""Tokens of the draft whose cost is told where its gain is unknown."""
-
-
 def planned_stream(
     reference: Reference,
     facts: ModelFacts,
@@ -227,26 +265,30 @@ def planned_stream(
         ModelError: the model's file cannot be read.
     """
     planned = stream_plan(reference.name, facts, options.ctx, usual, free)
-    budget = planned.lock_bytes or 0
     contenders = StreamContenders(reference, facts, spec, options, paths, planned.n_ctx)
     layout = weight_layout(reference.path)
     disk = disk_speed(reference.path, paths)
+    rates = _read_rates(disk, options, paths)
+    best = None
+    if rates is not None:
+        budget = planned.lock_bytes or 0
+        seconds = pass_seconds(layout, budget, rates)
+        best = best_split(contenders.all(rates.memory), seconds, budget)
+    chosen = with_drafter(planned, contenders.room(best))
+    divided = lock_plan(layout, chosen.lock_bytes or 0)
+    share = Share(divided.locked_bytes, divided.read_bytes_per_token)
+    if rates is None:
+        return chosen, Outlook(share, disk)
+    rate = 1.0 / rates.seconds(share.streamed, layout.bytes_per_token)
+    return chosen, contenders.outlook(share, layout, disk, rate, best)
+
+
+def _read_rates(disk: DiskSpeed | None, options: SessionOptions, paths: Paths) -> ReadRates | None:
+    """Rates at which the processor's part of a pass is read; None if one is unknown."""
     memory = processor_bandwidth(options.threads or physical_cores(), paths)
     if disk is None or memory is None:
-        chosen = with_drafter(planned, contenders.named_bytes)
-        return chosen, Outlook(_share(layout, chosen), disk)
-    rates = ReadRates(disk.bytes_per_second, memory.bytes_per_second)
-    best = _best(contenders, budget, layout, rates)
-    taken = best.drafter.memory_bytes if best.drafter else 0
-    chosen = with_drafter(planned, taken if spec.is_automatic else contenders.named_bytes)
-    share = _share(layout, chosen)
-    ran = measured_rate(
-        reference.path, options, 0, share.streamed / max(layout.bytes_per_token, 1), paths
-    )
-    rate = ran or 1.0 / rates.seconds(share.streamed, layout.bytes_per_token)
-    is_claimed = best.drafter is not None and best.drafter.is_measured
-    outlook = Outlook(share, disk, rate, best if is_claimed else None, draft_cost(best))
-    return chosen, outlook
+        return None
+    return ReadRates(disk.bytes_per_second, memory.bytes_per_second)
 
 
 def best_room(contenders: StreamContenders, budget: int, costs: CostModel, held: int) -> int:
@@ -258,12 +300,10 @@ def best_room(contenders: StreamContenders, budget: int, costs: CostModel, held:
     Raises:
         ModelError: the model's file cannot be read.
     """
-    path, options, paths = contenders.reference.path, contenders.options, contenders.paths
-    disk = known_disk_speed(path, paths)
-    memory = processor_bandwidth(options.threads or physical_cores(), paths)
-    if disk is None or memory is None:
+    path, paths = contenders.reference.path, contenders.paths
+    rates = _read_rates(known_disk_speed(path, paths), contenders.options, paths)
+    if rates is None:
         return 0
-    rates = ReadRates(disk.bytes_per_second, memory.bytes_per_second)
     expected = pass_seconds(weight_layout(path), budget, rates)
     then = expected(budget - held, 1)
 
@@ -272,7 +312,7 @@ def best_room(contenders: StreamContenders, budget: int, costs: CostModel, held:
             return math.inf
         return max(costs.seconds(n_tokens) + expected(drafter_bytes, 1) - then, _LEAST_SECONDS)
 
-    best = best_split(contenders.all(memory.bytes_per_second), seconds, budget)
+    best = best_split(contenders.all(rates.memory), seconds, budget)
     return best.drafter.memory_bytes if best.drafter else 0
 
 
@@ -290,47 +330,6 @@ def expected_streaming_rate(path: Path, free: int, memory: float, paths: Paths) 
         rates = ReadRates(disk.bytes_per_second, memory)
         return 1.0 / pass_seconds(layout, budget, rates)(0, 1)
     return None
-
-
-def _best(
-    contenders: StreamContenders, budget: int, layout: WeightLayout, rates: ReadRates
-) -> Split:
-    seconds = pass_seconds(layout, budget, rates)
-    return best_split(contenders.all(rates.memory), seconds, budget)
-
-
-def _share(layout: WeightLayout, planned: MemoryPlan) -> Share:
-    divided = lock_plan(layout, planned.lock_bytes or 0)
-    return Share(divided.locked_bytes, divided.read_bytes_per_token)
-
-
-def measured_rate(
-    path: Path, options: SessionOptions, gpu_layers: int, streamed: float, paths: Paths
-) -> float | None:
-    """Tokens a second of plain decoding when a similar share streamed; None if it never did.
-
-    gpu_layers: as the engine counts them. streamed: share of the bytes that a token reads.
-    """
-    runner = expected_runner(LLAMACPP, options.threads, gpu_layers)
-    cache_type = quantized(options.cache_type)
-    runner = replace(runner, streamed_tenths=tenths(streamed), cache_type=cache_type)
-    try:
-        file = paths.plain_replies / f"{run_key(path, '', runner)}.json"
-    except OSError:
-        return None
-    return PlainReplies.at(file).rate
-
-
-def draft_cost(best: Split) -> str:
-    """What a draft takes whose gain is unknown, in words; empty where the gain is known."""
-    drafter = best.drafter
-    if drafter is None or drafter.is_measured:
-        return ""
-    seconds = _DRAFT * drafter.draw_seconds
-    return (
-        f"a draft of {_DRAFT} tokens by {drafter.name} takes about {seconds:.2g} s, and its gain "
-        "is not measured yet"
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,16 +356,24 @@ class SplitChoice:
         first = self._planned(self.planner, 0)
         if first.split is None:
             return first, None
+        contenders = self._contenders(first)
         disk = disk_speed(self.reference.path, self.paths) if self.streams else None
-        rates = self._rates(disk)
-        best = self._best(first, rates) if rates else None
-        taken = best.drafter.memory_bytes if best and best.drafter else 0
-        if not self.spec.is_automatic:
-            taken = self._contenders(first).named_bytes
+        rates, best = self._rates(disk), None
+        if rates is not None:
+            room = sum(max(one, 0) for one in GpuRoom(self.planner.gpus).usable)
+            seconds = split_seconds(lambda taken: self._beside(first, taken), rates)
+            best = best_split(contenders.all(rates.gpu), seconds, room)
         chosen = first
         with suppress(OutOfMemoryError):
-            chosen = replace(self._beside(first, taken), usual=first.usual)
-        return chosen, self._outlook(chosen, disk, rates, best)
+            chosen = replace(self._beside(first, contenders.room(best)), usual=first.usual)
+        split, reads = chosen.split, SplitReads.of(chosen)
+        assert split is not None
+        held = split.beside.weight_bytes
+        if chosen.lock_bytes is not None:
+            held = lock_plan(split.beside, chosen.lock_bytes).locked_bytes
+        rate = 1.0 / rates.seconds(reads) if rates else None
+        share, layout = Share(held, reads.streamed), self.planner.layout
+        return chosen, contenders.outlook(share, layout, disk, rate, best, split)
 
     def _planned(self, planner: GpuPlanner, reserved: int) -> MemoryPlan:
         return planner.streamed(reserved) if self.streams else planner.plan(reserved)
@@ -376,48 +383,15 @@ class SplitChoice:
         return self._planned(replace(self.planner, asked=first.n_ctx), reserved)
 
     def _rates(self, disk: DiskSpeed | None) -> SplitRates | None:
-        memory = processor_bandwidth(self.options.threads or physical_cores(), self.paths)
         gpu = gpu_bandwidth()
-        if memory is None or gpu is None or (self.streams and disk is None):
+        if gpu is None or (self.streams and disk is None):
             return None
-        of_disk = disk.bytes_per_second if disk else math.inf
-        return SplitRates(ReadRates(of_disk, memory.bytes_per_second), gpu.bytes_per_second)
-
-    def _best(self, first: MemoryPlan, rates: SplitRates) -> Split:
-        room = sum(max(one, 0) for one in GpuRoom(self.planner.gpus).usable)
-        seconds = split_seconds(lambda taken: self._beside(first, taken), rates)
-        return best_split(self._contenders(first).all(rates.gpu), seconds, room)
+        disk = disk or DiskSpeed(math.inf, "nothing is read from it")
+        beside = _read_rates(disk, self.options, self.paths)
+        return SplitRates(beside, gpu.bytes_per_second) if beside else None
 
     def _contenders(self, first: MemoryPlan) -> StreamContenders:
         """Drafters for GPUs, of which those that are named for the processor take nothing."""
         nodes = tuple(node for node in self.spec.nodes if not node.on_processor)
         facts, spec = self.planner.facts, replace(self.spec, nodes=nodes)
         return StreamContenders(self.reference, facts, spec, self.options, self.paths, first.n_ctx)
-
-    def _outlook(
-        self,
-        chosen: MemoryPlan,
-        disk: DiskSpeed | None,
-        rates: SplitRates | None,
-        best: Split | None,
-    ) -> Outlook:
-        split = chosen.split
-        assert split is not None
-        reads = SplitReads.of(chosen)
-        held = split.beside.weight_bytes
-        if chosen.lock_bytes is not None:
-            held = lock_plan(split.beside, chosen.lock_bytes).locked_bytes
-        rate = 1.0 / rates.seconds(reads) if rates else None
-        streamed = reads.streamed / max(self.planner.layout.bytes_per_token, 1)
-        ran = measured_rate(
-            self.reference.path, self.options, split.gpu_layers, streamed, self.paths
-        )
-        is_claimed = best is not None and best.drafter is not None and best.drafter.is_measured
-        return Outlook(
-            Share(held, reads.streamed),
-            disk,
-            ran or rate,
-            best if is_claimed else None,
-            draft_cost(best) if best else "",
-            split,
-        )
