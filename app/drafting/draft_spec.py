@@ -192,9 +192,9 @@ class DraftSpec:
             UsageError: a self-drafter skips layers that do not exist, or all of them, or runs at
                 least as many experts as the target.
         """
-        for recipe in (recipe for node in self.nodes for recipe in node.recipes):
-            if n_layers:
-                recipe.check(name, n_layers, active_experts)
+        for own in (own for node in self.nodes for own in node.self_drafters):
+            if n_layers and own.recipe is not None:
+                own.recipe.check(name, n_layers, active_experts)
 
 
 def parse(

@@ -74,41 +74,28 @@ class DrafterNode:
         return Path(self.reference.name).name.removesuffix(".gguf")
 
     @property
-    def models(self) -> Iterator[str]:
-        if self.kind in MODELS:
-            yield self.name
+    def all(self) -> Iterator["DrafterNode"]:
+        """This drafter and, recursively, its parts."""
+        yield self
         for part in self.parts:
-            yield from part.models
+            yield from part.all
 
     @property
-    def recipes(self) -> Iterator[Recipe]:
-        if self.recipe is not None:
-            yield self.recipe
-        for part in self.parts:
-            yield from part.recipes
+    def models(self) -> Iterator[str]:
+        return (node.name for node in self.all if node.kind in MODELS)
 
     @property
     def self_drafters(self) -> Iterator["DrafterNode"]:
-        if self.kind is NodeKind.SELF:
-            yield self
-        for part in self.parts:
-            yield from part.self_drafters
+        return (node for node in self.all if node.kind is NodeKind.SELF)
 
     @property
     def references(self) -> Iterator[Reference | HubReference]:
-        if self.reference is not None:
-            yield self.reference
-        for part in self.parts:
-            yield from part.references
+        return (node.reference for node in self.all if node.reference is not None)
 
 
 class Children(StrEnum):
     LIKELIEST = "likeliest"
     DRAWN = "drawn"
-
-
-_TREE_EXAMPLE = "Example: --draft 'tree(self):nodes=6,depth=3'"
-_PATHS_EXAMPLE = "Example: --draft 'paths(self):k=2,length=3'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +116,12 @@ class TreeSettings:
         Raises:
             UsageError: a setting is unknown, out of range, or contradicts another.
         """
-        numbers = {"nodes": (1, 64), "depth": (1, 16)}
-        read = _Read("tree", text, _TREE_EXAMPLE)
-        words = read.words(numbers, {"children": tuple(Children)})
-        children = Children(words["children"]) if "children" in words else None
-        tree = TreeSettings(children=children, **read.numbers(words, numbers))
+        numbers = {"nodes": range(1, 65), "depth": range(1, 17)}
+        given, words = _settings(NodeKind.TREE, text, numbers, {"children": tuple(Children)})
+        children = Children(words["children"]) if words else None
+        tree = TreeSettings(children=children, **given)
         if tree.depth > tree.nodes:
-            raise read.refused("a tree is no deeper than it has nodes")
+            raise _refused(NodeKind.TREE, text, "a tree is no deeper than it has nodes")
         return tree
 
 
@@ -153,44 +139,46 @@ class PathsSettings:
         Raises:
             UsageError: a setting is unknown or out of range.
         """
-        numbers = {"k": (2, 16), "length": (1, 16)}
-        read = _Read("paths", text, _PATHS_EXAMPLE)
-        return PathsSettings(**read.numbers(read.words(numbers, {}), numbers))
+        numbers = {"k": range(2, 17), "length": range(1, 17)}
+        return PathsSettings(**_settings(NodeKind.PATHS, text, numbers, {})[0])
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    kind: str
-    text: str
-    example: str
+_EXAMPLES = {
+    NodeKind.TREE: "Example: --draft 'tree(self):nodes=6,depth=3'",
+    NodeKind.PATHS: "Example: --draft 'paths(self):k=2,length=3'",
+}
 
-    def words(
-        self, numbers: Mapping[str, tuple[int, int]], choices: Mapping[str, tuple[str, ...]]
-    ) -> dict[str, str]:
-        """Value of each setting given, at most once."""
-        given: dict[str, str] = {}
-        for part in filter(None, self.text.split(",")):
-            name, _, value = (word.strip() for word in part.partition("="))
-            is_number = name in numbers and re.fullmatch(r"\d{1,3}", value)
-            if name in given or not (is_number or value in choices.get(name, ())):
-                known = [f"{key}=N" for key in numbers]
-                known += [f"{key}={'|'.join(values)}" for key, values in choices.items()]
-                raise self.refused(f"{part.strip()!r} is not one of {', '.join(known)}, each once")
-            given[name] = value
-        return given
 
-    def numbers(
-        self, words: Mapping[str, str], numbers: Mapping[str, tuple[int, int]]
-    ) -> dict[str, int]:
-        given = {name: int(words[name]) for name in numbers if name in words}
-        for name, value in given.items():
-            least, most = numbers[name]
-            if not least <= value <= most:
-                raise self.refused(f"{name} is {least} to {most}")
-        return given
+def _settings(
+    kind: NodeKind,
+    text: str,
+    numbers: Mapping[str, range],
+    choices: Mapping[str, tuple[str, ...]],
+) -> tuple[dict[str, int], dict[str, str]]:
+    """Numbers and words that are given, each at most once."""
+    found: dict[str, int] = {}
+    words: dict[str, str] = {}
+    for part in filter(None, text.split(",")):
+        name, _, value = (word.strip() for word in part.partition("="))
+        is_new = name not in found and name not in words
+        if is_new and name in numbers and re.fullmatch(r"\d{1,3}", value):
+            found[name] = int(value)
+        elif is_new and value in choices.get(name, ()):
+            words[name] = value
+        else:
+            known = [f"{key}=N" for key in numbers]
+            known += [f"{key}={'|'.join(values)}" for key, values in choices.items()]
+            why = f"{part.strip()!r} is not one of {', '.join(known)}, each once"
+            raise _refused(kind, text, why)
+    for name, value in found.items():
+        if value not in numbers[name]:
+            why = f"{name} is {numbers[name][0]} to {numbers[name][-1]}"
+            raise _refused(kind, text, why)
+    return found, words
 
-    def refused(self, why: str) -> UsageError:
-        return UsageError(f"{self.kind}(...):{self.text} cannot be", why, self.example)
+
+def _refused(kind: NodeKind, text: str, why: str) -> UsageError:
+    return UsageError(f"{kind}(...):{text} cannot be", why, _EXAMPLES[kind])
 
 
 def composed(kind: NodeKind, parts: Iterable[str], settings: str = "") -> str:
