@@ -9,7 +9,7 @@ from app.drafting.composed_drafter import Branching, Composer
 from app.drafting.drafter_handle import DrafterEnvironment, DrafterHandle
 from app.drafting.drafter_model import open_drafter, tried
 from app.drafting.drafter_node import DrafterNode, NodeKind, PathsSettings, TreeSettings, composed
-from app.drafting.model_source import LoadedDrafter, source_of
+from app.drafting.model_source import Beside, source_of
 from app.drafting.overlap import Overlap
 from app.learned.acceptance_memory import AcceptanceMemory
 from app.learned.calibrations import CONTEXT, Calibrations
@@ -156,12 +156,13 @@ class Builder:
             case _:
                 return composer.vote(node.name, key, parts)
 
-    def _cost(self, node: DrafterNode, loaded: LoadedDrafter, context: Context) -> DraftCost:
+    def _cost(
+        self, node: DrafterNode, model: Model, beside: Beside | None, context: Context
+    ) -> DraftCost:
         """Cost of a drafter, measured unless it was before; its context is left empty."""
         calibrations, name = self._calibrations, node.known_as
-        beside = loaded.beside
         if beside is None:
-            return calibrations.drafter(loaded.model, context, name)
+            return calibrations.drafter(model, context, name)
         target = self._environment.context
 
         @contextmanager
@@ -169,7 +170,7 @@ class Builder:
             with target.for_measuring(CONTEXT) as own, closing(beside(own)) as drafting:
                 yield drafting
 
-        return calibrations.head(loaded.model, context, empty, name, self._costs)
+        return calibrations.head(model, context, empty, name, self._costs)
 
     def _on_a_model(self, node: DrafterNode) -> DrafterHandle:
         environment = self._environment
@@ -178,24 +179,18 @@ class Builder:
         source = source_of(node, environment, room)
         n_ctx, reductions = source.context(node.name, environment.context.n_ctx, room)
         with ExitStack() as stack:
-            loaded = source.load()
-            model = stack.enter_context(closing(loaded.model))
-            opened = open_drafter(
-                node.name,
-                model,
-                environment.target,
-                n_ctx,
-                is_own=loaded.is_own,
-                beside=loaded.beside,
-            )
+            model, beside = source.load()
+            stack.enter_context(closing(model))
+            target, is_own = environment.target, source.is_own
+            opened = open_drafter(node.name, model, target, n_ctx, is_own=is_own)
             context = opened.context
-            cost = self._cost(node, loaded, context)
+            cost = self._cost(node, model, beside, context)
             if isinstance(opened.drafter, DraftModel):
                 opened.drafter.read_singly(cost.single_reads)
             key = fingerprint(model.info.path, model.info.variant)
             acceptance = self._memory.recall(key)
             if not acceptance.counts():
-                acceptance = tried(opened, environment.target, environment.context)
+                acceptance = tried(opened, target, environment.context, beside)
             stack.pop_all()
         self.reductions += reductions
         prior = TRAINED_PRIOR if source.is_head else POSITION_PRIOR

@@ -76,29 +76,21 @@ _ENOUGH_SHARED = 0.5
 class DrafterModel:
     """A drafter with its context; note: its peculiarities, in words.
 
-    guess: proposes tokens in a trial, if the vocabulary is not the target's. beside: opens a
-    context that drafts for another context of the target; None if any does.
+    guess: proposes tokens in a trial, if the vocabulary is not the target's.
     """
 
     drafter: Drafter
     context: Context
     note: str = ""
     guess: Guess | None = None
-    beside: Callable[[Context], Context] | None = None
 
 
 def open_drafter(
-    name: str,
-    model: Model,
-    target: Model,
-    n_ctx: int,
-    *,
-    is_own: bool,
-    beside: Callable[[Context], Context] | None = None,
+    name: str, model: Model, target: Model, n_ctx: int, *, is_own: bool
 ) -> DrafterModel:
     """Open a context of at most n_ctx tokens on a model.
 
-    is_own: it was made from the target or for it. beside: as in DrafterModel.
+    is_own: it was made from the target or for it.
 
     Raises:
         DraftUnavailableError: it cannot be rolled back, or cannot represent the target's text.
@@ -118,11 +110,18 @@ def open_drafter(
         n_vocab=target.info.n_vocab,
         end_tokens=target.tokenizer.end_tokens,
     )
-    return DrafterModel(drafter, context, beside=beside)
+    return DrafterModel(drafter, context)
 
 
-def tried(opened: DrafterModel, target: Model, context: TargetContext) -> Acceptance:
+def tried(
+    opened: DrafterModel,
+    target: Model,
+    context: TargetContext,
+    beside: Callable[[Context], Context] | None = None,
+) -> Acceptance:
     """Acceptance of a drafter in a short trial; context: the target's.
+
+    beside: opens a context of a head that drafts for another context of the target.
 
     Raises:
         ContextInUseError: a reply runs the context, and there is not enough memory for a second.
@@ -134,9 +133,9 @@ def tried(opened: DrafterModel, target: Model, context: TargetContext) -> Accept
     with context.for_measuring(len(text) + MOST_SAID) as own:
         if opened.guess is not None:
             return trial_across(own, opened.guess, text, target.info.n_vocab)
-        if opened.beside is None:
+        if beside is None:
             return trial(own, opened.context, text, target.info.n_vocab)
-        with closing(opened.beside(own)) as drafting:
+        with closing(beside(own)) as drafting:
             return trial_of_head(own, drafting, text, target.info.n_vocab)
 
 

@@ -60,24 +60,21 @@ def drafter_runner(path: Path, wanted: str, threads: int | None, gpu_layers: int
     return expected_runner(drafter_backend(path, wanted), threads, gpu_layers)
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedDrafter:
-    """A drafter's model; is_own: made from the target or for it, with its vocabulary.
-
-    beside: opens a context that drafts for another context of the target; None if any does.
-    """
-
-    model: Model
-    is_own: bool
-    beside: Callable[[Context], Context] | None = None
+Beside = Callable[[Context], Context]
+"""Opens a context that drafts for another context of the target."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """Facts of a drafter's model for its memory bill, and a function that loads it."""
+    """Facts of a drafter's model for its memory bill, and a function that loads it.
+
+    What is loaded comes with what opens contexts of a head, which is None for a model. is_own: made
+    from the target or for it, with its vocabulary.
+    """
 
     facts: ModelFacts
-    load: Callable[[], LoadedDrafter]
+    load: Callable[[], tuple[Model, Beside | None]]
+    is_own: bool = True
     is_head: bool = False
 
     def context(self, name: str, n_ctx: int, room: int | None) -> tuple[int, list[str]]:
@@ -122,11 +119,11 @@ def source_of(node: DrafterNode, environment: DrafterEnvironment, room: int | No
         why = "MLX runs all models on one device; name a GGUF file"
         raise DraftUnavailableError(f"{node.name} cannot draft on the processor", why)
 
-    def load() -> LoadedDrafter:
+    def load() -> tuple[Model, None]:
         options = wanted, environment.threads, gpu_layers
-        return LoadedDrafter(load_drafter(environment.models, path, *options), is_own=False)
+        return load_drafter(environment.models, path, *options), None
 
-    return ModelSource(facts_of(path, backend), load)
+    return ModelSource(facts_of(path, backend), load, is_own=False)
 
 
 def _head(node: DrafterNode, environment: DrafterEnvironment) -> ModelSource:
@@ -151,11 +148,11 @@ def _head(node: DrafterNode, environment: DrafterEnvironment) -> ModelSource:
 def _head_in(path: Path, kind: TrainedKind, environment: DrafterEnvironment) -> ModelSource:
     target, context = environment.target, environment.context
 
-    def load() -> LoadedDrafter:
+    def load() -> tuple[Model, Beside]:
         if kind is TrainedKind.ASSISTANT and environment.target.info.backend == LLAMACPP:
             context.empty("an assistant shares its model's cache from the start")
         head: Head = context.beside(lambda own: environment.models.load_head(path, target, own))
-        return LoadedDrafter(head, is_own=True, beside=head.open_beside)
+        return head, head.open_beside
 
     return ModelSource(head_facts(path, target.info.path), load, is_head=True)
 
@@ -184,10 +181,8 @@ def _own(node: DrafterNode, environment: DrafterEnvironment) -> ModelSource:
         own = self_drafter.own_file(info, recipe, paths, environment.notify)
     facts = self_drafter.file_facts(info, own) if own else self_drafter.facts(info, recipe)
 
-    def load() -> LoadedDrafter:
-        model = self_drafter.made(
-            environment.target, recipe, own, environment.gpu_layers, environment.models
-        )
-        return LoadedDrafter(model, is_own=True)
+    def load() -> tuple[Model, None]:
+        layers, models = environment.gpu_layers, environment.models
+        return self_drafter.made(environment.target, recipe, own, layers, models), None
 
     return ModelSource(facts, load)

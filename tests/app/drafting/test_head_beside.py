@@ -39,7 +39,7 @@ def drafted(path: Path, lock_bytes: int | None) -> Path:
             gpu_layers=0,
             notify=lambda _: None,
         )
-        with closing(source_of(node, environment, None).load().model) as head:
+        with closing(source_of(node, environment, None).load()[0]) as head:
             drafting = head.open(64)
             own.forward(PROMPT, 1)
             drafting.forward([*PROMPT, 5], 1)
