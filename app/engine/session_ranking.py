@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 
-from app.drafting.choose.candidates import candidates, listed, undraftable
+from app.drafting.choose.candidates import candidates, listed
 from app.drafting.choose.drafter_info import DrafterInfo, Kind, Ranking, Target
 from app.drafting.choose.pair_knowledge import Knowledge, with_memory
 from app.engine.session import Session
@@ -156,7 +156,7 @@ def _pairs(
     drafters = list(drafters)
     if target.model and target.model.info.rollback is Rollback.NONE:
         why = f"{target.reference.name} {target.model.info.rollback_refusal}"
-        drafters = undraftable(why, drafters)
+        drafters = [drafter.refused(why) for drafter in drafters]
     paired = known.of_drafter if known else with_memory
     return [paired(candidate, planned) for candidate in drafters]
 

@@ -6,7 +6,7 @@ result of each is saved, so that a later start does not repeat a failed attempt.
 
 from collections.abc import Iterator
 
-from app.drafting.choose.candidates import compared, own, trained, unopened
+from app.drafting.choose.candidates import compared, own, trained, unopened, unseen
 from app.drafting.choose.drafter_info import DrafterInfo, Kind
 from app.drafting.choose.pair_knowledge import Cost, Knowledge, expected_gain, share_of
 from app.drafting.drafter_building import Builder
@@ -108,11 +108,9 @@ def _at_hand(known: Knowledge, paths: Paths) -> Iterator[DrafterInfo]:
         yield mine  # making one takes minutes where the model is read from disk
     if expected_gain(known.costs, Cost(0.0), 1.0) < WORTHWHILE:
         return  # not even a perfect drafter that takes no time would pay
-    seen = {one.path.resolve() for one in (known.target, mine, *heads) if one.path}
-    for info in unopened(known.target, paths, known.memory):
-        if info.path is not None and info.path.resolve() not in seen:
-            seen.add(info.path.resolve())
-            yield info
+    others = unopened(known.target, paths, known.memory)
+    seen = [one.path for one in (known.target, mine, *heads)]
+    yield from (info for info in unseen(others, seen) if info.path is not None)
 
 
 def _gain(info: DrafterInfo, known: Knowledge) -> float:

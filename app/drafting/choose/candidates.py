@@ -1,7 +1,7 @@
 """Lists all drafters that could draft for a target, without running them."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,9 +56,11 @@ def trained(target: Target, paths: Paths) -> Iterator[DrafterInfo]:
     """
     entry = entry_of(target.reference)
     words: set[str] = set()
-    for path, drafter in _at_hand(target):
-        candidate = of_file(path, drafter, target, path.name)
-        word = drafter.kind.word
+    model = target.model
+    for found in found_for(model.info.path, model.info.backend) if model else ():
+        path = found.path
+        candidate = of_file(path, found.drafter, target, path.name)
+        word = found.drafter.kind.word
         if candidate.is_compatible:
             name = word if word not in words else f"{word}:{path}"
             words.add(word)
@@ -99,19 +101,16 @@ def of_file(path: Path, drafter: TrainedDrafter, target: Target, name: str) -> D
     )
 
 
-def _at_hand(target: Target) -> Iterator[tuple[Path, TrainedDrafter]]:
-    """What the target brings and what lies beside it."""
-    if target.path is not None and target.model is not None:
-        for found in found_for(target.path, target.model.info.backend):
-            yield found.path, found.drafter
-
-
 def _named_by_catalogue(
     known: CatalogueDrafter, word: NodeKind, target: Target, paths: Paths, entry: Entry | None
 ) -> DrafterInfo:
     candidate = DrafterInfo(known.alias, Kind.TRAINED, False, known.kind.words)
     backend = _backend(target)
-    if refusal := _refusal(known, target, backend):
+    is_inside = backend == LLAMACPP and known.is_in_model
+    refusal = why_not(known, backend)
+    if not refusal and target.model and is_inside:
+        refusal = "this file of the model was made without them"
+    if refusal:
         return replace(candidate, why=_published(f"{known.kind.words}: {refusal}", word, entry))
     reference = head_of_catalogue(HEADS[word], entry, paths.models, backend)
     if isinstance(reference, Reference):
@@ -128,14 +127,6 @@ def _named_by_catalogue(
     how = f"in {place}" if is_inside else f"{place}, downloaded at its first use"
     words = _published(f"{known.kind.words}: {how}", word, entry)
     return replace(candidate, is_compatible=True, why=words, prior=TRAINED_PRIOR)
-
-
-def _refusal(known: CatalogueDrafter, target: Target, backend: str) -> str:
-    """Why a head of the catalogue cannot be used for a target; empty if it may."""
-    if refusal := why_not(known, backend):
-        return refusal
-    is_inside = backend == LLAMACPP and known.is_in_model
-    return "this file of the model was made without them" if target.model and is_inside else ""
 
 
 def _backend(target: Target) -> str:
@@ -177,7 +168,8 @@ def listed(target: Target, paths: Paths, memory: AcceptanceMemory | None) -> Ite
     A file listed twice is named by the catalogue's entry for this target.
     """
     yield DrafterInfo(LOOKUP, Kind.LOOKUP, True, "repeats earlier text of the conversation")
-    yield _retrieval(paths)
+    retrieval = DrafterInfo(RETRIEVAL, Kind.RETRIEVAL, True, "repeats text of earlier chats")
+    yield retrieval if may_index(paths) else retrieval.refused("switched off in the settings")
     yield DrafterInfo(NGRAM, Kind.NGRAM, True, "n-grams learned from the model's replies")
     yield from _guesses(target)
     mine = own(target, paths)
@@ -186,14 +178,18 @@ def listed(target: Target, paths: Paths, memory: AcceptanceMemory | None) -> Ite
         yield from _composed(mine, target)
     heads = list(trained(target, paths))
     yield from heads
-    known = [target.path, mine.path, *(head.path for head in heads)]
-    seen = [path.resolve() for path in known if path]
-    for candidate in unopened(target, paths, memory):
-        if candidate.path is None:
-            yield candidate
-        elif candidate.path.resolve() not in seen:
-            seen.append(candidate.path.resolve())
-            yield candidate
+    others = unopened(target, paths, memory)
+    yield from unseen(others, [target.path, mine.path, *(head.path for head in heads)])
+
+
+def unseen(drafters: Iterable[DrafterInfo], known: Iterable[Path | None]) -> Iterator[DrafterInfo]:
+    """The drafters without those of known files and of files that occur twice."""
+    seen = {path.resolve() for path in known if path}
+    for drafter in drafters:
+        path = drafter.path.resolve() if drafter.path else None
+        if path is None or path not in seen:
+            seen |= {path} if path else set()
+            yield drafter
 
 
 def unopened(
@@ -215,23 +211,14 @@ def unopened(
         yield _unopened(name, path, kind)
 
 
-def _retrieval(paths: Paths) -> DrafterInfo:
-    if not may_index(paths):
-        return DrafterInfo(RETRIEVAL, Kind.RETRIEVAL, False, "switched off in the settings")
-    return DrafterInfo(RETRIEVAL, Kind.RETRIEVAL, True, "repeats text of earlier chats")
-
-
 def _guesses(target: Target) -> Iterator[DrafterInfo]:
-    yield DrafterInfo(
-        JACOBI, Kind.GUESSES, True, "guesses of the last pass are drafted in the next"
-    )
+    why = "guesses of the last pass are drafted in the next"
+    yield DrafterInfo(JACOBI, Kind.GUESSES, True, why)
     tree = self_speculation.tree_size()
-    if target.tree_refusal:
-        why = f"{target.reference.name} {target.tree_refusal}"
-        yield DrafterInfo(LOOKAHEAD, Kind.GUESSES, False, why, tree=tree)
-    else:
-        why = f"every pass takes up to {tree.nodes} guesses along"
-        yield DrafterInfo(LOOKAHEAD, Kind.GUESSES, True, why, tree=tree)
+    why = f"every pass takes up to {tree.nodes} guesses along"
+    lookahead = DrafterInfo(LOOKAHEAD, Kind.GUESSES, True, why, tree=tree)
+    why = f"{target.reference.name} {target.tree_refusal}"
+    yield lookahead.refused(why) if target.tree_refusal else lookahead
 
 
 def _composed(own: DrafterInfo, target: Target) -> Iterator[DrafterInfo]:
@@ -249,17 +236,15 @@ def _composed(own: DrafterInfo, target: Target) -> Iterator[DrafterInfo]:
         if not own.is_compatible:
             candidate = replace(candidate, why=f"{SELF}: {own.why}")
         elif target.tree_refusal and composition.kind is NodeKind.TREE:
-            why = f"{target.reference.name} {target.tree_refusal}"
-            candidate = replace(candidate, is_compatible=False, why=why)
+            candidate = candidate.refused(f"{target.reference.name} {target.tree_refusal}")
         yield candidate
 
 
 def own(target: Target, paths: Paths) -> DrafterInfo:
     """The self-drafter: the recipe chosen by tuning, else the most promising one."""
     if target.model is None or target.facts is None:
-        return DrafterInfo(
-            SELF, Kind.SELF, True, "the model in fewer bits; made once it is installed"
-        )
+        why = "the model in fewer bits; made once it is installed"
+        return DrafterInfo(SELF, Kind.SELF, True, why)
     info = target.model.info
     chosen = tuned(info, paths)
     if chosen is not None:
@@ -286,17 +271,15 @@ def _with_file(candidate: DrafterInfo, target: Target, paths: Paths) -> DrafterI
         try:
             made = SelfDrafts(paths.self_drafts).made(info, recipe)
         except OSError as error:
-            why = f"it cannot be saved: {error.strerror or error}"
-            return replace(candidate, is_compatible=False, why=why)
+            return candidate.refused(f"it cannot be saved: {error.strerror or error}")
         if made is not None:
-            return replace(
-                _described(replace(candidate, path=made), target), variant=recipe.variant
-            )
+            candidate = _described(replace(candidate, path=made), target)
+            return replace(candidate, variant=recipe.variant)
         path, variant, when = None, "", "at its first use"
     try:
         facts, read = self_drafter.facts(info, recipe), self_drafter.read_bytes(info, recipe)
     except ModelError as error:
-        return replace(candidate, is_compatible=False, why=error.what)
+        return candidate.refused(error.what)
     return replace(
         candidate,
         why=f"{candidate.why}, made {when}",
@@ -335,7 +318,7 @@ def compared(candidate: DrafterInfo, target: Target, models: CheckedLoader) -> D
         with models.vocabulary(candidate.path) as drafter:
             return _compared(candidate, drafter, target)
     except ModelError as error:
-        return replace(candidate, is_compatible=False, why=error.summary)
+        return candidate.refused(error.summary)
 
 
 def _described(candidate: DrafterInfo, target: Target) -> DrafterInfo:
@@ -347,14 +330,13 @@ def _described(candidate: DrafterInfo, target: Target) -> DrafterInfo:
             return of_file(path, head, target, candidate.name)
         facts = facts_of(path, drafter_backend(path, target.backend))
     except ModelError as error:
-        return replace(candidate, is_compatible=False, why=error.summary)
+        return candidate.refused(error.summary)
     return replace(candidate, facts=facts, read_bytes=facts.read_bytes or facts.weight_bytes)
 
 
 def _compared(candidate: DrafterInfo, drafter: Vocabulary, target: Target) -> DrafterInfo:
     if drafter.rollback is Rollback.NONE:
-        why = "it keeps a running state, which cannot be rolled back"
-        return replace(candidate, is_compatible=False, why=why)
+        return candidate.refused("it keeps a running state, which cannot be rolled back")
     if candidate.kind is Kind.SELF:
         return replace(candidate, is_compatible=True)
     candidate = replace(candidate, kind=None)
@@ -366,17 +348,8 @@ def _compared(candidate: DrafterInfo, drafter: Vocabulary, target: Target) -> Dr
     except DraftUnavailableError as mismatch:
         translation = VocabularyTranslation.of(ours, drafter.tokenizer)
         if translation is None:
-            return replace(
-                candidate, is_compatible=False, why=f"{mismatch.why}; it cannot represent text"
-            )
-        share, kind = translation.shared.share, Kind.ACROSS_VOCABULARIES
-        return replace(
-            candidate, kind=kind, is_compatible=True, why=translation.words, shared=share
-        )
-    why = "the same tokens as the model"
-    return replace(candidate, kind=Kind.SAME_VOCABULARY, is_compatible=True, why=why, shared=1.0)
-
-
-def undraftable(why: str, drafters: Sequence[DrafterInfo]) -> list[DrafterInfo]:
-    """Candidates marked as incompatible, for a target that cannot verify drafts."""
-    return [replace(candidate, is_compatible=False, why=why) for candidate in drafters]
+            return candidate.refused(f"{mismatch.why}; it cannot represent text")
+        share, kind, why = translation.shared.share, Kind.ACROSS_VOCABULARIES, translation.words
+    else:
+        share, kind, why = 1.0, Kind.SAME_VOCABULARY, "the same tokens as the model"
+    return replace(candidate, kind=kind, is_compatible=True, why=why, shared=share)

@@ -1,6 +1,6 @@
 """What is known of a drafter for a target, before and after it was measured."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -89,6 +89,10 @@ class DrafterInfo:
     speedup: float | None = None
     break_even: float | None = None
     """Acceptance from which drafting pays, infinite if it never does."""
+
+    def refused(self, why: str) -> "DrafterInfo":
+        """It cannot draft for the target."""
+        return replace(self, is_compatible=False, why=why)
 
     @property
     def is_free(self) -> bool:

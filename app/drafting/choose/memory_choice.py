@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from app.drafting.choose.candidates import unopened
+from app.drafting.choose.candidates import unopened, unseen
 from app.drafting.choose.drafter_info import DrafterInfo, Kind, Target
 from app.drafting.choose.pair_knowledge import share_of
 from app.drafting.draft_spec import DraftSpec, head_beside
@@ -89,13 +89,10 @@ class StreamContenders:
     def all(self, memory_bandwidth: float) -> Iterator[Contender]:
         """Those whose acceptance is known or can be assumed. memory_bandwidth: bytes a second."""
         memory = AcceptanceMemory(self.reference.path, self.paths)
-        seen = [self.reference.path.resolve()]
-        for candidate in self._candidates(memory):
-            if candidate.path is None or candidate.path.resolve() in seen:
-                continue
-            seen.append(candidate.path.resolve())
-            with suppress(ModelError, OSError):
-                yield from self._contender(candidate, memory, memory_bandwidth)
+        for candidate in unseen(self._candidates(memory), [self.reference.path]):
+            if candidate.path is not None:
+                with suppress(ModelError, OSError):
+                    yield from self._contender(candidate, memory, memory_bandwidth)
 
     @property
     def named_bytes(self) -> int:

@@ -115,7 +115,7 @@ class Knowledge:
             return drafter
         trial = self.trial(drafter)
         if trial is not None and trial.failed:
-            return replace(drafter, is_compatible=False, why=trial.failed)
+            return drafter.refused(trial.failed)
         known = self._remembered(drafter)
         accepted, judged = judged_of(known, is_free=drafter.is_free)
         share = accepted / judged if judged else None
