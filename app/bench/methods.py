@@ -10,7 +10,7 @@ from typing import Protocol
 from app.bench.results import ALWAYS, PLAIN, DraftSeconds
 from app.drafting import draft_spec
 from app.drafting.drafter_building import DrafterEnvironment, DrafterHandle
-from app.drafting.drafter_node import LOOKUP, SELF
+from app.drafting.drafter_spec import LOOKUP, SELF
 from app.engine.session import Session
 from app.engine.session_drafters import Drafting
 from app.engine.weight_budget import built

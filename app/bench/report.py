@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from app.bench.results import ALWAYS, Bench, DraftSeconds, Run, added
 from app.drafting.draft_spec import DraftSpec
-from app.drafting.drafter_node import HEADS, DrafterNode, NodeKind
+from app.drafting.drafter_spec import HEADS, DrafterSpec, NodeKind
 from backends.base import ModelInfo
 from backends.hardware.host import Gpu
 from models.catalogue import Entry
@@ -52,7 +52,7 @@ def public_methods(methods: Sequence[str], given: str, spec: DraftSpec) -> dict[
     return {given: public} | {method: public + method.removeprefix(given) for method in fixed}
 
 
-def _public(node: DrafterNode) -> str:
+def _public(node: DrafterSpec) -> str:
     if node.kind is NodeKind.MODEL:
         return (public_model(node.reference) if node.reference else None) or _UNNAMED
     if node.kind in HEADS:

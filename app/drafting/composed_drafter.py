@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from app.drafting.drafter_handle import DrafterHandle
 from app.drafting.drafter_model import why_no_line
-from app.drafting.drafter_node import Children, NodeKind, PathsSettings, TreeSettings, composed
+from app.drafting.drafter_spec import Children, NodeKind, PathsSettings, TreeSettings, composed
 from app.learned.acceptance_memory import AcceptanceMemory
 from app.learned.calibrations import Calibrations
 from app.loading.target_context import TargetContext

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from app.drafting.drafter_node import (
+from app.drafting.drafter_spec import (
     HEADS,
     JACOBI,
     LOOKAHEAD,
@@ -16,7 +16,7 @@ from app.drafting.drafter_node import (
     ON_PROCESSOR,
     RETRIEVAL,
     SELF,
-    DrafterNode,
+    DrafterSpec,
     NodeKind,
     PathsSettings,
     TreeSettings,
@@ -176,7 +176,7 @@ class DraftSpec:
     """A parsed SPEC; without nodes drafting is off."""
 
     requested: str
-    nodes: tuple[DrafterNode, ...]
+    nodes: tuple[DrafterSpec, ...]
 
     @property
     def is_automatic(self) -> bool:
@@ -213,7 +213,7 @@ def parse(
     word = text.strip().lower()
     if word in (OFF, AUTO):
         return DraftSpec(
-            text, () if word == OFF else tuple(DrafterNode(kind, kind) for kind in _FREE)
+            text, () if word == OFF else tuple(DrafterSpec(kind, kind) for kind in _FREE)
         )
     return DraftSpec(text, _Reader(text, paths, target, forms).read())
 
@@ -241,10 +241,10 @@ class _Reader:
         self._target = entry_of(target) if target else None
         self._forms = forms
 
-    def read(self) -> tuple[DrafterNode, ...]:
+    def read(self) -> tuple[DrafterSpec, ...]:
         return self._nodes(self._text)
 
-    def _nodes(self, text: str) -> tuple[DrafterNode, ...]:
+    def _nodes(self, text: str) -> tuple[DrafterSpec, ...]:
         """Parse a list of drafters: the whole SPEC, or the parts of a composed drafter."""
         nodes = tuple(self._node(part.strip()) for part in split(text, _WITH_SETTINGS))
         names = [name for node in nodes for name in {node.name, *node.models}]
@@ -254,7 +254,7 @@ class _Reader:
                 raise UsageError(what, "each drafter has one place")
         return nodes
 
-    def _node(self, part: str) -> DrafterNode:
+    def _node(self, part: str) -> DrafterSpec:
         if part.lower() in (OFF, AUTO, ""):
             raise UsageError(
                 f"--draft {self._text!r} {'contradicts itself' if part else 'has a gap'}",
@@ -269,7 +269,7 @@ class _Reader:
         word, colon, settings = part.partition(":")
         if word.lower() == SELF:
             recipe = Recipe.parse(settings) if colon else None
-            return DrafterNode(NodeKind.SELF, f"{SELF}{colon}{settings.lower()}", recipe)
+            return DrafterSpec(NodeKind.SELF, f"{SELF}{colon}{settings.lower()}", recipe)
         if word.lower() in HEADS:
             return self._head(NodeKind(word.lower()), part, settings)
         named = set(NodeKind) - MODELS - _WITH_PARTS
@@ -277,14 +277,14 @@ class _Reader:
             kind = NodeKind(word.lower())
             if kind is NodeKind.LOOKAHEAD:
                 LookaheadShape.parse(settings.lower()).check(MOST_TOKENS)
-            return DrafterNode(kind, part.lower(), settings=settings.lower())
+            return DrafterSpec(kind, part.lower(), settings=settings.lower())
         if word.lower() in named:
             raise unreadable(self._text, f"{word.lower()} takes no settings")
         if word.lower() in _WITH_PARTS:
             self._check(NodeKind(word.lower()), ())
         return self._model(part)
 
-    def _composed(self, kind: NodeKind, inner: str, settings: str) -> DrafterNode:
+    def _composed(self, kind: NodeKind, inner: str, settings: str) -> DrafterSpec:
         """A composed drafter; settings begin with their colon."""
         parts = self._nodes(inner)
         if kind is NodeKind.TREE:
@@ -294,14 +294,14 @@ class _Reader:
         check = self._check_branching if kind in _BRANCHING else self._check
         check(kind, parts)
         name = f"{kind}({','.join(drafter.name for drafter in parts)}){settings}"
-        return DrafterNode(kind, name, parts=parts, settings=settings[1:])
+        return DrafterSpec(kind, name, parts=parts, settings=settings[1:])
 
-    def _check_branching(self, kind: NodeKind, parts: Sequence[DrafterNode]) -> None:
+    def _check_branching(self, kind: NodeKind, parts: Sequence[DrafterSpec]) -> None:
         if len(parts) != 1 or parts[0].kind not in MODELS:
             why = f"{kind} takes one drafter, which is a model"
             raise unreadable(self._text, why, f"Example: --draft '{kind}(self)'")
 
-    def _check(self, kind: NodeKind, parts: Sequence[DrafterNode]) -> None:
+    def _check(self, kind: NodeKind, parts: Sequence[DrafterSpec]) -> None:
         """Check that a cascade or a vote can be composed of these parts."""
         example = f"Example: --draft '{kind}(lookup,self)'"
         if len(parts) < 2:
@@ -324,29 +324,29 @@ class _Reader:
             why = f"{wrong[0]} is no model, which all but the first drafter of a cascade are"
             raise unreadable(self._text, why, example)
 
-    def _head(self, kind: NodeKind, part: str, file: str) -> DrafterNode:
+    def _head(self, kind: NodeKind, part: str, file: str) -> DrafterSpec:
         """A drafter trained for the target; file: as the user named it, empty if not."""
         if file:
             name = f"{kind}:{file}"
-            return DrafterNode(kind, name, reference=self._resolved(file), settings=file)
+            return DrafterSpec(kind, name, reference=self._resolved(file), settings=file)
         if part.endswith(":"):
             raise unreadable(self._text, f"no file is named after {kind}:")
         beside = head_beside(HEADS[kind], self._path) if self._path else None
         if beside is not None:
-            return DrafterNode(kind, kind.value, reference=Reference(beside.name, beside))
+            return DrafterSpec(kind, kind.value, reference=Reference(beside.name, beside))
         folder, backend = self._paths.models, self._backend
         known = head_of_catalogue(HEADS[kind], self._target, folder, backend)
-        return DrafterNode(kind, kind.value, reference=known)
+        return DrafterSpec(kind, kind.value, reference=known)
 
-    def _model(self, part: str) -> DrafterNode:
+    def _model(self, part: str) -> DrafterSpec:
         word, colon, name = part.partition(":")
         if colon and word.lower() == ON_PROCESSOR:
             return self._on_processor(name.strip())
         drafter = catalogue.drafter(part, self._target)
         reference = self._resolved(drafter.model if drafter else part)
-        return DrafterNode(NodeKind.MODEL, part, reference=reference)
+        return DrafterSpec(NodeKind.MODEL, part, reference=reference)
 
-    def _on_processor(self, part: str) -> DrafterNode:
+    def _on_processor(self, part: str) -> DrafterSpec:
         node = self._node(part)
         if node.kind is not NodeKind.MODEL or node.on_processor:
             why = f"{ON_PROCESSOR}: stands before the name of a model"

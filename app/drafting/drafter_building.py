@@ -8,7 +8,7 @@ from app.drafting import self_speculation
 from app.drafting.composed_drafter import Branching, Composer
 from app.drafting.drafter_handle import DrafterEnvironment, DrafterHandle
 from app.drafting.drafter_model import open_drafter, tried
-from app.drafting.drafter_node import DrafterNode, NodeKind, PathsSettings, TreeSettings, composed
+from app.drafting.drafter_spec import DrafterSpec, NodeKind, PathsSettings, TreeSettings, composed
 from app.drafting.model_source import Beside, source_of
 from app.drafting.overlap import Overlap
 from app.learned.acceptance_memory import AcceptanceMemory
@@ -61,7 +61,7 @@ class Builder:
         self._costs = costs
         self._room = environment.room
 
-    def build(self, node: DrafterNode) -> DrafterHandle:
+    def build(self, node: DrafterSpec) -> DrafterHandle:
         """Build a drafter and its parts.
 
         Raises:
@@ -89,7 +89,7 @@ class Builder:
             self._room += handle.taken_bytes
         handle.close()
 
-    def _made(self, node: DrafterNode) -> DrafterHandle:
+    def _made(self, node: DrafterSpec) -> DrafterHandle:
         match node.kind:
             case NodeKind.LOOKUP:
                 return self._free(node, PromptLookup())
@@ -107,11 +107,11 @@ class Builder:
             case _:
                 return self._on_a_model(node)
 
-    def _free(self, node: DrafterNode, drafter: Drafter) -> DrafterHandle:
+    def _free(self, node: DrafterSpec, drafter: Drafter) -> DrafterHandle:
         """A drafter without a model; its key is its name."""
         return DrafterHandle(node.name, ManagedDrafter(drafter, self._memory.recall(node.name)))
 
-    def _retrieval(self, node: DrafterNode) -> DrafterHandle:
+    def _retrieval(self, node: DrafterSpec) -> DrafterHandle:
         if not may_index(self._environment.paths):
             why = "the setting 'retrieval' keeps earlier chats from being indexed"
             raise DraftUnavailableError(f"{node.name} is switched off", why)
@@ -119,7 +119,7 @@ class Builder:
         handle = self._free(node, Retrieval(corpus))
         return replace(handle, note="; ".join(corpus.faults), corpus=corpus)
 
-    def _ngram(self, node: DrafterNode) -> DrafterHandle:
+    def _ngram(self, node: DrafterSpec) -> DrafterHandle:
         environment = self._environment
         if not may_learn(environment.paths):
             return self._free(node, Ngram())
@@ -129,7 +129,7 @@ class Builder:
         learned = NgramMemory(file)
         return replace(self._free(node, learned.drafter), note=learned.note, learned=learned)
 
-    def _composed(self, node: DrafterNode) -> DrafterHandle:
+    def _composed(self, node: DrafterSpec) -> DrafterHandle:
         with ExitStack() as stack:
             parts: list[DrafterHandle] = []
             for part in node.parts:
@@ -141,7 +141,7 @@ class Builder:
             self._room += handle.taken_bytes
         return handle
 
-    def _compose(self, node: DrafterNode, parts: Sequence[DrafterHandle]) -> DrafterHandle:
+    def _compose(self, node: DrafterSpec, parts: Sequence[DrafterHandle]) -> DrafterHandle:
         environment = self._environment
         composer = Composer(environment.target, self._calibrations, self._memory)
         branching = Branching(environment.target, environment.context, self._memory)
@@ -157,7 +157,7 @@ class Builder:
                 return composer.vote(node.name, key, parts)
 
     def _cost(
-        self, node: DrafterNode, model: Model, beside: Beside | None, context: Context
+        self, node: DrafterSpec, model: Model, beside: Beside | None, context: Context
     ) -> DraftCost:
         """Cost of a drafter, measured unless it was before; its context is left empty."""
         calibrations, name = self._calibrations, node.known_as
@@ -172,7 +172,7 @@ class Builder:
 
         return calibrations.head(model, context, empty, name, self._costs)
 
-    def _on_a_model(self, node: DrafterNode) -> DrafterHandle:
+    def _on_a_model(self, node: DrafterSpec) -> DrafterHandle:
         environment = self._environment
         is_elsewhere = node.on_processor and self._has_own_memory
         room = available_memory() if is_elsewhere else self._room

@@ -7,7 +7,7 @@ from pathlib import Path
 from app.drafting import self_drafter
 from app.drafting.draft_spec import head_beside, head_of_catalogue, why_without
 from app.drafting.drafter_handle import DrafterEnvironment
-from app.drafting.drafter_node import HEADS, DrafterNode, NodeKind
+from app.drafting.drafter_spec import HEADS, DrafterSpec, NodeKind
 from app.learned.tuned_recipe import own_recipe, set_aside_unusable
 from app.loading.checked_loader import CheckedLoader
 from app.loading.placement import drafter_context, head_context
@@ -89,7 +89,7 @@ class ModelSource:
         return fitting(name, self.facts, n_ctx, room)
 
 
-def source_of(node: DrafterNode, environment: DrafterEnvironment, room: int | None) -> ModelSource:
+def source_of(node: DrafterSpec, environment: DrafterEnvironment, room: int | None) -> ModelSource:
     """The source of a node that is one model; what is missing is downloaded, if it can fit.
 
     Raises:
@@ -126,7 +126,7 @@ def source_of(node: DrafterNode, environment: DrafterEnvironment, room: int | No
     return ModelSource(facts_of(path, backend), load, is_own=False)
 
 
-def _head(node: DrafterNode, environment: DrafterEnvironment) -> ModelSource:
+def _head(node: DrafterSpec, environment: DrafterEnvironment) -> ModelSource:
     info, kind = environment.target.info, HEADS[node.kind]
     target, backend, streams = info.path, info.backend, info.streamed_bytes_per_token > 0
     path = None if node.settings else head_beside(kind, target, backend, is_alone=streams)
@@ -170,7 +170,7 @@ def _same(path: Path, target: Path) -> Path:
     return target if path.exists() and path.samefile(target) else path
 
 
-def _own(node: DrafterNode, environment: DrafterEnvironment) -> ModelSource:
+def _own(node: DrafterSpec, environment: DrafterEnvironment) -> ModelSource:
     assert node.kind is NodeKind.SELF
     info, paths = environment.target.info, environment.paths
     if node.recipe is None:

@@ -1,6 +1,6 @@
 """Builds jacobi and lookahead, which draft from guesses computed in the target's own passes."""
 
-from app.drafting.drafter_node import DrafterNode, NodeKind
+from app.drafting.drafter_spec import DrafterSpec, NodeKind
 from app.learned.acceptance_memory import AcceptanceMemory
 from backends.base import ContextFacts, DraftUnavailableError, ModelInfo
 from decoding.drafters.jacobi import Jacobi
@@ -17,7 +17,7 @@ _SECONDS = 1e-5
 
 
 def member(
-    node: DrafterNode, info: ModelInfo, context: ContextFacts, memory: AcceptanceMemory
+    node: DrafterSpec, info: ModelInfo, context: ContextFacts, memory: AcceptanceMemory
 ) -> ManagedDrafter:
     """Build the drafter of a node, for a target and its context.
 
@@ -35,7 +35,7 @@ def _jacobi(memory: AcceptanceMemory) -> ManagedDrafter:
 
 
 def _lookahead(
-    node: DrafterNode, info: ModelInfo, context: ContextFacts, memory: AcceptanceMemory
+    node: DrafterSpec, info: ModelInfo, context: ContextFacts, memory: AcceptanceMemory
 ) -> ManagedDrafter:
     shape = LookaheadShape.parse(node.settings)
     if not context.can_verify_tree:
@@ -51,12 +51,12 @@ def _lookahead(
     )
 
 
-def worthwhile(costs: CostModel, least: float) -> list[DrafterNode]:
+def worthwhile(costs: CostModel, least: float) -> list[DrafterSpec]:
     """Drafters that reach a speedup at these costs, with the acceptance of the demo model."""
     tree = TreeCosts(costs, tree_size())
     if predicted_speedup(lambda _: _LOOKAHEAD, tree) < least:
         return []
-    return [DrafterNode(NodeKind.LOOKAHEAD, NodeKind.LOOKAHEAD)]
+    return [DrafterSpec(NodeKind.LOOKAHEAD, NodeKind.LOOKAHEAD)]
 
 
 def tree_size(shape: LookaheadShape | None = None) -> TreeSize:

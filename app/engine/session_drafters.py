@@ -12,7 +12,7 @@ from app.drafting.choose.drafter_info import Target
 from app.drafting.choose.pair_knowledge import Knowledge
 from app.drafting.draft_spec import DraftSpec
 from app.drafting.drafter_building import Builder, DrafterEnvironment, DrafterHandle
-from app.drafting.drafter_node import NodeKind
+from app.drafting.drafter_spec import NodeKind
 from app.learned.acceptance_memory import AcceptanceMemory
 from app.learned.calibrations import Calibrations
 from app.loading.placement import MemoryPlan

@@ -11,7 +11,7 @@ from app.drafting.choose.memory_choice import StreamContenders, best_room
 from app.drafting.choose.pair_knowledge import displaced_seconds
 from app.drafting.draft_spec import DraftSpec
 from app.drafting.drafter_building import DrafterEnvironment
-from app.drafting.drafter_node import DrafterNode
+from app.drafting.drafter_spec import DrafterSpec
 from app.engine.session_drafters import Drafting, build
 from app.learned.calibrations import Calibrations
 from app.learned.tuned_recipe import own_recipe
@@ -127,7 +127,7 @@ class WeightBudget:
         self, spec: DraftSpec, environment: DrafterEnvironment
     ) -> tuple[DraftSpec, list[str]]:
         """A spec without the drafters that cannot be made of the model, and why they cannot."""
-        nodes: list[DrafterNode] = []
+        nodes: list[DrafterSpec] = []
         missing: list[str] = []
         for node in spec.nodes:
             try:
@@ -138,7 +138,7 @@ class WeightBudget:
                 missing.append(error.summary)
         return replace(spec, nodes=tuple(nodes)), missing
 
-    def _make(self, node: DrafterNode, environment: DrafterEnvironment) -> None:
+    def _make(self, node: DrafterSpec, environment: DrafterEnvironment) -> None:
         """Make the file of a self-drafter that could fit, unless it was made before."""
         info, paths = environment.target.info, environment.paths
         recipe = node.recipe or own_recipe(info, paths)

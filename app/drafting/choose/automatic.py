@@ -11,7 +11,7 @@ from app.drafting.choose.drafter_info import DrafterInfo, Kind
 from app.drafting.choose.pair_knowledge import Cost, Knowledge, expected_gain, share_of
 from app.drafting.drafter_building import Builder
 from app.drafting.drafter_handle import DrafterHandle
-from app.drafting.drafter_node import HEADS, SELF, DrafterNode, NodeKind
+from app.drafting.drafter_spec import HEADS, SELF, DrafterSpec, NodeKind
 from app.learned.acceptance_memory import TrialResult
 from app.loading.checked_loader import CheckedLoader
 from app.loading.placement import MemoryPlan
@@ -145,13 +145,13 @@ def _tried(info: DrafterInfo, known: Knowledge, builder: Builder) -> DrafterHand
     return None
 
 
-def _node(info: DrafterInfo) -> DrafterNode:
+def _node(info: DrafterInfo) -> DrafterSpec:
     if info.recipe is not None:
-        return DrafterNode(NodeKind.SELF, SELF)
+        return DrafterSpec(NodeKind.SELF, SELF)
     assert info.path is not None
     reference = Reference(info.name, info.path)
     word = info.name.partition(":")[0]
     if info.kind is Kind.TRAINED and word in HEADS:
         settings = str(info.path)
-        return DrafterNode(NodeKind(word), info.name, reference=reference, settings=settings)
-    return DrafterNode(NodeKind.MODEL, info.name, reference=reference)
+        return DrafterSpec(NodeKind(word), info.name, reference=reference, settings=settings)
+    return DrafterSpec(NodeKind.MODEL, info.name, reference=reference)

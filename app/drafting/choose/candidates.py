@@ -9,7 +9,7 @@ from app.drafting import self_drafter, self_speculation
 from app.drafting.choose.drafter_info import DrafterInfo, Kind, Target
 from app.drafting.draft_spec import head_of_catalogue, why_not
 from app.drafting.drafter_model import VocabularyTranslation
-from app.drafting.drafter_node import (
+from app.drafting.drafter_spec import (
     HEADS,
     JACOBI,
     LOOKAHEAD,

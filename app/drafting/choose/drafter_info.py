@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from app.drafting.drafter_node import Composition
+from app.drafting.drafter_spec import Composition
 from app.learned.tuned_recipe import Tuned
 from backends.base import Model
 from backends.engines.backend_selection import AUTO

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 from app.drafting.choose.drafter_info import DrafterInfo, Kind
-from app.drafting.drafter_node import JACOBI, LOOKAHEAD, LOOKUP, NGRAM, RETRIEVAL
+from app.drafting.drafter_spec import JACOBI, LOOKAHEAD, LOOKUP, NGRAM, RETRIEVAL
 from decoding.estimation.cost import BUSY
 from models.byte_sizes import short_size, size_text
 from models.metadata.memory_bill import Fit

@@ -10,7 +10,7 @@ from app.drafting.choose.candidates import unopened, unseen
 from app.drafting.choose.drafter_info import DrafterInfo, Kind, Target
 from app.drafting.choose.pair_knowledge import share_of
 from app.drafting.draft_spec import DraftSpec, head_beside
-from app.drafting.drafter_node import SELF, DrafterNode
+from app.drafting.drafter_spec import SELF, DrafterSpec
 from app.drafting.model_source import drafter_backend, drafter_runner
 from app.learned.acceptance_memory import AcceptanceMemory
 from app.learned.calibrations import Calibrations
@@ -161,7 +161,7 @@ class StreamContenders:
                     yield DrafterInfo(reference.name, None, None, "", path, read_bytes=size)
             yield from self._named_own(node)
 
-    def _references(self, node: DrafterNode) -> Iterator[Reference | HubReference]:
+    def _references(self, node: DrafterSpec) -> Iterator[Reference | HubReference]:
         """Models of a node; for own layers, which are left out, those beside the model."""
         own = self.reference.path
         for reference in node.references:
@@ -170,7 +170,7 @@ class StreamContenders:
             elif beside := head_beside(TrainedKind.NEXT_TOKEN_LAYERS, own, is_alone=True):
                 yield Reference(beside.name, beside)
 
-    def _named_own(self, node: DrafterNode) -> Iterator[DrafterInfo]:
+    def _named_own(self, node: DrafterSpec) -> Iterator[DrafterInfo]:
         for own in node.self_drafters:
             for path in self._made(own.recipe or self.own):
                 yield replace(_own_candidate(path), name=own.name)

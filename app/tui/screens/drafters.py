@@ -14,7 +14,7 @@ from textual.widgets import OptionList, Static
 
 from app.drafting.choose import drafter_words
 from app.drafting.choose.drafter_info import DrafterInfo, Kind, Ranking
-from app.drafting.drafter_node import LOOKUP, NGRAM, RETRIEVAL
+from app.drafting.drafter_spec import LOOKUP, NGRAM, RETRIEVAL
 from app.engine.engine import Engine
 from app.printable import one_line
 from app.tui.look import kind_of

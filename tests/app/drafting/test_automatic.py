@@ -18,7 +18,7 @@ from app.drafting.choose.candidates import unopened
 from app.drafting.choose.drafter_info import Kind
 from app.drafting.choose.drafter_words import facts_in_words
 from app.drafting.drafter_building import Builder, DrafterEnvironment
-from app.drafting.drafter_node import SELF, DrafterNode
+from app.drafting.drafter_spec import SELF, DrafterSpec
 from app.engine.session_drafters import Drafting, build
 from app.engine.session_ranking import rank
 from app.loading.placement import MemoryPlan
@@ -71,7 +71,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     make = Builder.build
 
-    def watched(self: Builder, node: DrafterNode) -> object:
+    def watched(self: Builder, node: DrafterSpec) -> object:
         if list(node.models):
             names.append(node.name)
         return make(self, node)

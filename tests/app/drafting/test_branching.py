@@ -10,7 +10,7 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 from app.drafting import draft_spec
 from app.drafting.drafter_building import DrafterEnvironment
-from app.drafting.drafter_node import Children, NodeKind, PathsSettings, TreeSettings
+from app.drafting.drafter_spec import Children, NodeKind, PathsSettings, TreeSettings
 from app.engine.session_drafters import Drafting, build
 from app.loading.target_context import TargetContext
 from app.paths import Paths

@@ -12,7 +12,7 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 from app.drafting import draft_spec
 from app.drafting.drafter_building import DrafterEnvironment
-from app.drafting.drafter_node import NodeKind
+from app.drafting.drafter_spec import NodeKind
 from app.engine.session_drafters import build
 from app.loading.target_context import TargetContext
 from app.paths import Paths

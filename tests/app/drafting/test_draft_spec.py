@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from app.drafting.draft_spec import parse
-from app.drafting.drafter_node import NodeKind
+from app.drafting.drafter_spec import NodeKind
 from app.paths import Paths
 from backends.base import UsageError
 from models.reference import HubReference, Reference

@@ -1,6 +1,6 @@
 """Ids of composed drafters, under which files from earlier versions keep what was learned."""
 
-from app.drafting.drafter_node import Composition, NodeKind, composed
+from app.drafting.drafter_spec import Composition, NodeKind, composed
 
 
 def test_an_id_is_made_of_the_ids_of_the_parts_and_the_settings() -> None:

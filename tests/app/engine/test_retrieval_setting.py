@@ -10,7 +10,7 @@ import pytest
 from app.chat.conversation import Conversation
 from app.drafting import draft_spec
 from app.drafting.drafter_building import DrafterEnvironment
-from app.drafting.drafter_node import NodeKind
+from app.drafting.drafter_spec import NodeKind
 from app.engine import idle_tasks as indexing
 from app.engine.answer import Request
 from app.engine.engine import Engine

@@ -2,7 +2,7 @@
 
 from app.drafting.choose.drafter_info import DrafterInfo, Kind
 from app.drafting.choose.drafter_words import nature
-from app.drafting.drafter_node import JACOBI, LOOKAHEAD
+from app.drafting.drafter_spec import JACOBI, LOOKAHEAD
 
 
 def test_similar_drafters_differ_in_their_first_words() -> None:

@@ -48,7 +48,7 @@ MODELS = frozenset({NodeKind.SELF, NodeKind.MODEL, *HEADS})
 
 
 @dataclass(frozen=True, slots=True)
-class DrafterNode:
+class DrafterSpec:
     """One drafter of a --draft list; name: its normalized text.
 
     recipe: of a self-drafter, None for the default. reference: of a model; of a head that is asked
@@ -61,7 +61,7 @@ class DrafterNode:
     name: str
     recipe: Recipe | None = None
     reference: Reference | HubReference | None = None
-    parts: "tuple[DrafterNode, ...]" = ()
+    parts: "tuple[DrafterSpec, ...]" = ()
     settings: str = ""
     on_processor: bool = False
 
@@ -74,7 +74,7 @@ class DrafterNode:
         return Path(self.reference.name).name.removesuffix(".gguf")
 
     @property
-    def all(self) -> Iterator["DrafterNode"]:
+    def all(self) -> Iterator["DrafterSpec"]:
         """This drafter and, recursively, its parts."""
         yield self
         for part in self.parts:
@@ -85,7 +85,7 @@ class DrafterNode:
         return (node.name for node in self.all if node.kind in MODELS)
 
     @property
-    def self_drafters(self) -> Iterator["DrafterNode"]:
+    def self_drafters(self) -> Iterator["DrafterSpec"]:
         return (node for node in self.all if node.kind is NodeKind.SELF)
 
     @property
