@@ -14,6 +14,7 @@ from app.drafting.drafter_spec import LOOKUP, SELF
 from app.engine.session import Session
 from app.engine.session_drafters import Drafting
 from app.engine.weight_budget import built
+from app.paths import Paths
 from backends.base import Model, SpecchatError, Warping
 from backends.engines.backend_selection import MLX
 from backends.engines.model_loading import baseline_engines
@@ -119,7 +120,8 @@ def methods(
     learned before. Unavailable methods are left out, with a note.
     """
     session.context.be_ready_to_draft()
-    environment = replace(environment, paths=replace(environment.paths, data=scratch))
+    paths = environment.paths
+    environment = replace(environment, paths=Paths(paths.config, scratch, paths.cache))
     with ExitStack() as stack:
         result = Methods(ExitStack(), [Ours(PLAIN, session, None)])
         handles: list[DrafterHandle] = []
