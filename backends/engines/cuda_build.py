@@ -104,6 +104,7 @@ class CudaBuild:
         bin_folder = self.folder / "kit" / "bin"
         flags = {
             "CMAKE_BUILD_TYPE": "Release",
+            "CMAKE_INSTALL_PREFIX": self.folder / "rest",  # what is not the binding's
             "CMAKE_MAKE_PROGRAM": bin_folder / "ninja",
             "CMAKE_C_FLAGS": "-U__AMX_INT8__",  # as pyproject.toml builds for the processor
             "CMAKE_CXX_FLAGS": "-U__AMX_INT8__",
@@ -179,7 +180,15 @@ class CudaBuild:
         """Run a step, its output in a log; passes on what Ninja tells of its progress."""
         words, log, lines = list(map(str, command)), self.folder / "build.log", list[str]()
         begun = time.monotonic()
-        with log.open("a", encoding="utf-8") as kept, _started(words, environment) as process:
+        started = subprocess.Popen(
+            words,
+            env={**os.environ, **(environment or {})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        with log.open("a", encoding="utf-8") as kept, started as process:
             assert process.stdout is not None
             try:
                 for line in process.stdout:
@@ -234,17 +243,6 @@ def remove() -> bool:
 def usual_jobs() -> int:
     """Files to compile at a time: one a core, as far as memory holds them."""
     return max(1, min(physical_cores(), available_memory() // _JOB_BYTES))
-
-
-def _started(words: list[str], environment: Mapping[str, str] | None) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        words,
-        env={**os.environ, **(environment or {})},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    )
 
 
 def _fail(words: list[str], lines: list[str], log: Path) -> NoReturn:
