@@ -3,17 +3,21 @@
 import getpass
 import json
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 
 import pytest
 
 from app.bench.report import (
+    FORMAT,
+    SCHEMA,
     Machine,
     Report,
     ReportedModel,
+    Series,
     public_draft,
     public_methods,
     public_model,
@@ -27,8 +31,57 @@ from backends.hardware.bandwidth import Bandwidth
 from backends.hardware.host import Gpu
 from models.reference import HubReference, Reference
 from tests.fixtures.benches import KINDS, METHODS, synthetic_bench
-from tests.fixtures.published import outcomes
-from tests.fixtures.reports import machine_of, read_report
+from tests.fixtures.published import Published, outcomes
+from tests.fixtures.simulator import curve
+
+
+def read_report(text: str) -> Report:
+    """The report in a JSON text: whatever is missing or unknown in it fails."""
+    value: dict[str, Any] = json.loads(text)
+    assert (value.pop("format"), value.pop("schema")) == (FORMAT, SCHEMA)
+    machine, model = value.pop("machine"), value.pop("model")
+    return Report(
+        machine=Machine(**machine | {"gpus": tuple(Gpu(**gpu) for gpu in machine["gpus"])}),
+        model=ReportedModel(**model) if model else None,
+        passes={int(count): seconds for count, seconds in value.pop("passes").items()},
+        drafts={name: DraftSeconds(**cost) for name, cost in value.pop("drafts").items()},
+        series=tuple(map(_series, value.pop("series"))),
+        **value,
+    )
+
+
+def _series(value: dict[str, Any]) -> Series:
+    drafted, accepted = value.pop("drafted_at"), value.pop("accepted_at")
+    return Series(drafted_at=tuple(drafted), accepted_at=tuple(accepted), **value)
+
+
+def machine_of(report: Report, method: str, kinds: Sequence[str]) -> Published:
+    """A machine for the simulator: what passes and drafts cost, and what is accepted, by kind."""
+    plain = report.passes[1]
+    cost = report.drafts[method]
+    series = {
+        one.kind: one
+        for one in report.series
+        if one.method == method and one.temperature == 0 and one.kind in kinds
+    }
+    return Published(
+        report.machine.processor,
+        f"a report of {report.date}",
+        curve({count: seconds / plain for count, seconds in report.passes.items()}),
+        longest=len(max((one.drafted_at for one in series.values()), key=len)),
+        acceptance={kind: _share(one) for kind, one in series.items()},
+        gained={kind: one.speedup for kind, one in series.items() if one.speedup},
+        draw=cost.draw / plain,
+        begin=cost.begin / plain,
+    )
+
+
+def _share(series: Series) -> float:
+    """Acceptance of a token, given that those before it in its draft are accepted."""
+    before = (series.drafted_at[0], *series.accepted_at)
+    judged = sum(map(min, series.drafted_at, before))
+    return sum(series.accepted_at) / judged
+
 
 Specchat = Callable[..., CompletedProcess[str]]
 

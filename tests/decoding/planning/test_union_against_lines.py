@@ -3,12 +3,90 @@
 The drafters are partly right where the others are wrong. All figures are means over fixed seeds.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
+from decoding.draft import Draft, KeepOn
 from decoding.events import Shape
-from tests.fixtures.ensemble import Ensemble
-from tests.fixtures.simulator import Curve, Log, curve
+from decoding.planning.controller import Controller
+from decoding.planning.managed_drafter import ManagedDrafter
+from tests.fixtures.simulated_text import N_VOCAB, Text, constant
+from tests.fixtures.simulator import (
+    Curve,
+    FreeDrafter,
+    Log,
+    Machine,
+    costs_of,
+    curve,
+)
+
+ALIKE = 0.4
+"""How often two that are both wrong say the same, and how often one copies another."""
+
+
+class Variant(Text):
+    """The same text, as another drafter proposes it."""
+
+    def __init__(self, text: Text, share: float, seed: int) -> None:
+        generator = np.random.default_rng(seed)
+        count = len(text.tokens)
+        is_copied = np.random.default_rng(99).random(count) < ALIKE
+        luck = np.where(is_copied, np.random.default_rng(98).random(count), generator.random(count))
+        other = np.where(generator.random(count) < ALIKE, 1, generator.integers(1, N_VOCAB, count))
+        self.tokens = text.tokens
+        self._right = (luck < share).tolist()
+        self._wrong = other.tolist()
+
+    def proposed(self, place: int) -> int:
+        missed = 0 if self._right[place] else self._wrong[place]
+        return (self.tokens[place] + missed) % N_VOCAB
+
+
+class ShortDrafter(FreeDrafter):
+    """Proposes no more than drafters do that look words up."""
+
+    def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
+        return super().propose(history, min(limit, 12), keep_on)
+
+
+class Ensemble(Machine):
+    """Free drafters that are right at the given shares, under one controller.
+
+    branches: of trees that the target verifies. surcharge: factor that a pass over a tree takes.
+    """
+
+    def __init__(
+        self,
+        shares: Sequence[float],
+        known: Curve,
+        *,
+        branches: int = 16,
+        surcharge: float = 1.0,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(constant(1.0, seed), known, seed=seed, surcharge=surcharge)
+        self.texts = [Variant(self.text, share, 10 * seed + i) for i, share in enumerate(shares)]
+        drafters: list[ManagedDrafter] = []
+        for number, text in enumerate(self.texts):
+            drafter = ShortDrafter(text)
+            drafter.name = f"free{number}"
+            drafters.append(ManagedDrafter(drafter))
+        self.controller = Controller(
+            drafters, costs_of(known), N_VOCAB, self.clock, max_branches=branches
+        )
+
+    def best_line(self, log: Log, first: int) -> float:
+        """The speedup of the best drafter and draft length that never change, in hindsight."""
+        found: list[float] = []
+        said = self.text
+        for text in self.texts:
+            self.text = text
+            found.append(self.best_fixed(log, first))
+        self.text = said
+        return max(found)
+
 
 FLAT = curve({1: 1.0, 64: 1.3})
 CPU = curve({1: 1.0, 2: 1.9, 4: 2.6, 8: 4.2, 16: 5.7})
