@@ -20,11 +20,14 @@ class PointMassLine:
     """Consecutive tokens, each certain given those before it."""
 
     rule: ClassVar[Rule] = Rule.SAMPLE_MATCH
+    is_tree: ClassVar[bool] = False
+    window_tokens: ClassVar[int] = 0
+    prunable_suffix: ClassVar[int] = 0
+    width: ClassVar[int] = 1
 
     tokens: tuple[int, ...]
 
     def first(self, count: int) -> "PointMassLine":
-        """The first count tokens."""
         return PointMassLine(self.tokens[:count])
 
 
@@ -34,15 +37,17 @@ class SampledLine:
 
     prunable_suffix: number of tokens at the end that are certain and free, so that they may be cut
         off without loss.
-    candidates: number of lines, sampled independently, from which this one was selected.
+    width: number of lines, sampled independently, from which this one was selected.
     """
 
     rule: ClassVar[Rule] = Rule.BLOCK
+    is_tree: ClassVar[bool] = False
+    window_tokens: ClassVar[int] = 0
 
     tokens: tuple[int, ...]
     distributions: tuple[Distribution, ...]
     prunable_suffix: int = 0
-    candidates: int = 1
+    width: int = 1
 
     def first(self, count: int) -> "SampledLine":
         """The first count tokens, cut within the prunable suffix."""
@@ -61,6 +66,10 @@ class DeviceLine:
     """Consecutive sampled tokens whose q_draft rows stay on the device."""
 
     rule: ClassVar[Rule] = Rule.BLOCK
+    is_tree: ClassVar[bool] = False
+    window_tokens: ClassVar[int] = 0
+    prunable_suffix: ClassVar[int] = 0
+    width: ClassVar[int] = 1
 
     tokens: tuple[int, ...]
     rows: tuple[DeviceRow, ...]
@@ -75,10 +84,16 @@ class PointMassTree:
     """
 
     rule: ClassVar[Rule] = Rule.SAMPLE_MATCH
+    is_tree: ClassVar[bool] = True
+    prunable_suffix: ClassVar[int] = 0
 
     tokens: tuple[int, ...]
     parents: tuple[int, ...]
     window_tokens: int = 0
+
+    @property
+    def width(self) -> int:
+        return count_leaves(self.parents[: len(self.tokens) - self.window_tokens])
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +105,17 @@ class TreeWithoutReplacement:
     """
 
     rule: ClassVar[Rule] = Rule.TRAVERSAL
+    is_tree: ClassVar[bool] = True
+    window_tokens: ClassVar[int] = 0
+    prunable_suffix: ClassVar[int] = 0
 
     tokens: tuple[int, ...]
     parents: tuple[int, ...]
     distributions: tuple[Distribution, ...]
+
+    @property
+    def width(self) -> int:
+        return count_leaves(self.parents)
 
 
 HostLine = PointMassLine | SampledLine
@@ -155,18 +177,12 @@ class Draft:
         return self.form.tokens
 
     @property
-    def window_tokens(self) -> int:
-        """Number of tokens at the end that are computed but never accepted."""
-        return self.form.window_tokens if isinstance(self.form, PointMassTree) else 0
-
-    @property
     def drafted(self) -> int:
-        """Number of tokens that may be accepted."""
-        return len(self) - self.window_tokens
+        """Number of tokens that may be accepted, without those at the end that never are."""
+        return len(self.form.tokens) - self.form.window_tokens
 
     @property
     def rule(self) -> Rule:
-        """The exact rule that verifies it."""
         return self.form.rule if self.drafted else Rule.NONE
 
     @property
@@ -176,34 +192,25 @@ class Draft:
 
     @property
     def is_tree(self) -> bool:
-        """Whether it is a tree rather than a line."""
-        return isinstance(self.form, Tree)
+        return self.form.is_tree
 
     @property
     def shape(self) -> Shape:
-        """Its shape; NONE if no token may be accepted."""
         if not self.drafted:
             return Shape.NONE
-        if self.is_tree:
+        if self.form.is_tree:
             return Shape.TREE
-        return Shape.PATHS if self.width > 1 else Shape.LINE
+        return Shape.PATHS if self.form.width > 1 else Shape.LINE
 
     @property
     def width(self) -> int:
         """Number of branches of a tree, or of the lines that a line was selected from."""
-        if isinstance(self.form, Tree):
-            return count_leaves(self.form.parents[: self.drafted])
-        return self.form.candidates if isinstance(self.form, SampledLine) else 1
-
-    @property
-    def prunable_suffix(self) -> int:
-        """Number of tokens at the end that may be cut off a sampled line."""
-        return self.form.prunable_suffix if isinstance(self.form, SampledLine) else 0
+        return self.form.width
 
     @property
     def body(self) -> int:
-        """Number of tokens before the prunable suffix."""
-        return len(self) - self.prunable_suffix
+        """Number of tokens before the suffix that may be cut off."""
+        return len(self.form.tokens) - self.form.prunable_suffix
 
     def first(self, count: int) -> "Draft":
         """A line cut to its first count tokens; sampled tokens are never cut off."""

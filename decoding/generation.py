@@ -142,12 +142,13 @@ def generate(
         raise PromptTooLongError(len(prompt), context.n_ctx)
     assert constraint is None or constraint.length == begun
     sampler = Sampler(settings, len(prompt) - begun, constraint)
-    with closing(
-        _events(context, prompt, sampler, limits, drafters, is_cancelled, top_logprobs, clock)
-    ) as events:
+    reply = _Reply(context, list(prompt), sampler, limits, is_cancelled, top_logprobs, clock)
+    can_draft = context.max_rollback > 0
+    stopping = stopping_passes(is_cancelled)
+    with closing(reply.events(drafters if can_draft else always(None))) as events:
         while True:
             try:
-                with stopping_passes(is_cancelled):
+                with stopping:
                     event = next(events)
             except StopIteration:
                 return
@@ -156,143 +157,125 @@ def generate(
             yield event
 
 
-def _events(
-    context: Context,
-    prompt: Sequence[int],
-    sampler: Sampler,
-    limits: Limits,
-    drafters: DrafterProvider,
-    is_cancelled: Callable[[], bool],
-    top_logprobs: int | None,
-    clock: Callable[[], float],
-) -> Generator[Event, None, None]:
-    """Events of a reply; a pass that is stopped raises PassStoppedError."""
-    started = clock()
-    history = list(prompt)
-    cached = reuse(context, history)
-    rows = None
-    for done, chunk_rows in read_prompt(context, history):
-        rows = chunk_rows
-        yield Prefill(done, len(history), cached, clock() - started)
-        if is_cancelled():
-            yield Finish(FinishReason.CANCELLED)
-            return
-    assert rows is not None, "reuse leaves the last token to be computed"
-    drafter = CurrentDrafter(drafters if context.max_rollback else always(None), sampler)
-    try:
-        for _ in drafter.read(history):
-            yield Prefill(len(history), len(history), cached, clock() - started)
-            if is_cancelled():
+@dataclass(slots=True)
+class _Reply:
+    """A reply that is being generated. history: the prompt and what was emitted."""
+
+    context: Context
+    history: list[int]
+    sampler: Sampler
+    limits: Limits
+    is_cancelled: Callable[[], bool]
+    top_logprobs: int | None
+    clock: Callable[[], float]
+
+    def events(self, drafters: DrafterProvider) -> Generator[Event, None, None]:
+        """Events of the reply; a pass that is stopped raises PassStoppedError."""
+        drafter = CurrentDrafter(drafters, self.sampler)
+        try:
+            rows = yield from self._prefilled(drafter)
+            if self.is_cancelled():
                 yield Finish(FinishReason.CANCELLED)
+            else:
+                yield from self._steps(drafter, rows)
+        finally:
+            drafter.rest()
+
+    def _prefilled(self, drafter: CurrentDrafter) -> Generator[Event, None, Logits]:
+        """Read the prompt, the drafter too, until it is cancelled; returns the last logits."""
+        started, history = self.clock(), self.history
+        cached = reuse(self.context, history)
+        done, rows = 0, None
+        for done, rows in read_prompt(self.context, history):
+            yield Prefill(done, len(history), cached, self.clock() - started)
+            if self.is_cancelled():
+                return rows
+        assert rows is not None, "reuse leaves the last token to be computed"
+        for _ in drafter.read(history):
+            yield Prefill(done, len(history), cached, self.clock() - started)
+            if self.is_cancelled():
+                break
+        return rows
+
+    def _steps(self, drafter: CurrentDrafter, rows: Logits) -> Iterator[Event]:
+        """Steps from the first one on, and the end of the reply."""
+        context, history, limits = self.context, self.history, self.limits
+        longest = min(context.n_chunk - 1, context.max_logits - 1, context.max_rollback)
+        emitted = 0
+        step = self._first_step(rows)
+        while True:
+            history.extend(step.tokens)
+            emitted += len(step.tokens)
+            drafter.observe(step)
+            yield step
+            if (reason := self._reason_to_end(emitted)) is not None:
+                drafter.commit(history)  # so that learning drafters see the end of the reply
+                self.sampler.follow(history)  # the last token may not be one that was allowed
+                yield Finish(reason)
                 return
-        step = _first_step(rows, sampler, history, limits, top_logprobs, clock)
-        yield from _steps(
-            context, history, sampler, limits, drafter, step, is_cancelled, top_logprobs, clock
+            room = min(limits.max_tokens - emitted - 1, context.n_ctx - len(history), longest)
+            step = self._step(drafter, room)
+
+    def _reason_to_end(self, emitted: int) -> FinishReason | None:
+        reason = self.limits.reason(self.history[-1], emitted)
+        if reason is None and len(self.history) > self.context.n_ctx:
+            return FinishReason.CONTEXT
+        if reason is None and self.is_cancelled():
+            return FinishReason.CANCELLED
+        return reason
+
+    def _first_step(self, rows: Logits) -> Step:
+        tokens = self.limits.up_to_end((drawn(rows[0], self.sampler, self.history),))
+        told = logprobs(rows, (0,), tokens, self.top_logprobs)
+        return Step(tokens, "", 0, 0, 0.0, 0.0, 0.0, self.clock(), logprobs=told)
+
+    def _step(self, drafter: CurrentDrafter, room: int) -> Step:
+        """One target pass over the last token and a draft of at most room tokens."""
+        context, history, clock = self.context, self.history, self.clock
+        started = clock()
+        _check_context(context, history)
+        draft = self._draft(drafter, room)
+        drafted_at = clock()
+        judged = judge(context, history, draft, self.sampler, clock, self.top_logprobs)
+        tokens = self.limits.up_to_end((*judged.accepted, judged.next_token))
+        accepted = min(len(judged.accepted), len(tokens))
+        settle(context, len(history), judged, accepted)
+        ended = clock()
+        return Step(
+            tokens,
+            draft.drafter,
+            draft.drafted,
+            accepted,
+            drafted_at - started,
+            judged.at - drafted_at,
+            ended - started,
+            ended,
+            draft.form.window_tokens + draft.padding,
+            judged.branch,
+            draft.shape,
+            draft.form.width,
+            _sources(draft, judged, accepted),
+            draft.sources[: draft.drafted],
+            draft.silences,
+            judged.rule,
+            judged.on_device,
+            draft.ahead,
+            judged.logprobs[: len(tokens)],
         )
-    finally:
-        drafter.rest()
 
-
-def _steps(
-    context: Context,
-    history: list[int],
-    sampler: Sampler,
-    limits: Limits,
-    drafter: CurrentDrafter,
-    step: Step,
-    is_cancelled: Callable[[], bool],
-    top_logprobs: int | None,
-    clock: Callable[[], float],
-) -> Iterator[Event]:
-    """Steps from the first one on, and the end of the reply."""
-    emitted = 0
-    while True:
-        history.extend(step.tokens)
-        emitted += len(step.tokens)
-        drafter.observe(step)
-        yield step
-        reason = limits.reason(history[-1], emitted)
-        if reason is None and len(history) > context.n_ctx:
-            reason = FinishReason.CONTEXT
-        if reason is None and is_cancelled():
-            reason = FinishReason.CANCELLED
-        if reason is not None:
-            drafter.commit(history)  # so that learning drafters see the end of the reply
-            sampler.follow(history)  # the last token may not be one that was allowed
-            yield Finish(reason)
-            return
-        room = min(
-            limits.max_tokens - emitted - 1,
-            context.n_ctx - len(history),
-            context.n_chunk - 1,
-            context.max_logits - 1,
-            context.max_rollback,
-        )
-        step = _step(context, history, sampler, limits, drafter, room, top_logprobs, clock)
-
-
-def _first_step(
-    rows: Logits,
-    sampler: Sampler,
-    history: Sequence[int],
-    limits: Limits,
-    top_logprobs: int | None,
-    clock: Callable[[], float],
-) -> Step:
-    tokens = limits.up_to_end((drawn(rows[0], sampler, history),))
-    told = logprobs(rows, (0,), tokens, top_logprobs) if top_logprobs is not None else ()
-    return Step(tokens, "", 0, 0, 0.0, 0.0, 0.0, clock(), logprobs=told)
-
-
-def _step(
-    context: Context,
-    history: list[int],
-    sampler: Sampler,
-    limits: Limits,
-    drafter: CurrentDrafter,
-    room: int,
-    top_logprobs: int | None,
-    clock: Callable[[], float],
-) -> Step:
-    """One target pass over the last token and a draft of at most room tokens."""
-    started = clock()
-    _check_context(context, history)
-    current = drafter.commit(history)
-    sampler.follow(
-        history
-    )  # only now: until then a drafter may be drafting ahead after the old one
-    draft = current.propose(history, room) if current is not None and room > 0 else NO_DRAFT
-    if draft.padding > context.n_ctx - len(history) - len(draft):
-        draft = replace(draft, padding=0)
-    if not fits(context, len(history), draft):
-        draft = replace(NO_DRAFT, silences=draft.silences)
-    drafted_at = clock()
-    judged = judge(context, history, draft, sampler, clock, top_logprobs)
-    tokens = limits.up_to_end((*judged.accepted, judged.next_token))
-    accepted = min(len(judged.accepted), len(tokens))
-    settle(context, len(history), judged, accepted)
-    ended = clock()
-    return Step(
-        tokens,
-        draft.drafter,
-        draft.drafted,
-        accepted,
-        drafted_at - started,
-        judged.at - drafted_at,
-        ended - started,
-        ended,
-        draft.window_tokens + draft.padding,
-        judged.branch,
-        draft.shape,
-        draft.width,
-        _sources(draft, judged, accepted),
-        draft.sources[: draft.drafted],
-        draft.silences,
-        judged.rule,
-        judged.on_device,
-        draft.ahead,
-        judged.logprobs[: len(tokens)],
-    )
+    def _draft(self, drafter: CurrentDrafter, room: int) -> Draft:
+        """The draft of a step, if it fits."""
+        context, history = self.context, self.history
+        current = drafter.commit(history)
+        # Only now: until then a drafter may be drafting ahead after the old history.
+        self.sampler.follow(history)
+        if current is None or room <= 0:
+            return NO_DRAFT
+        draft = current.propose(history, room)
+        if draft.padding > context.n_ctx - len(history) - len(draft):
+            draft = replace(draft, padding=0)
+        fitting = fits(context, len(history), draft)
+        return draft if fitting else replace(NO_DRAFT, silences=draft.silences)
 
 
 def _check_context(context: Context, history: Sequence[int]) -> None:

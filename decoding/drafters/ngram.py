@@ -89,39 +89,40 @@ class NgramTable:
 
     def find(self, key: int) -> int:
         """The word of a context, 0 for none."""
-        slot = self._slot(key)
-        return 0 if slot < 0 else self._words[slot]
-
-    def learn(self, key: int, token: int) -> None:
-        """Take into account what followed a context."""
-        epoch = self.learned >> _EPOCH_SHIFT & _SIXTEEN
-        slot = self._slot(key)
-        if slot < 0:
-            slot = self._weakest(key, epoch)
-            self._checks[slot] = key & _SIXTEEN
-            self._words[slot] = token << _STATE_BITS | 1 << 3
-        else:
-            self._words[slot] = _updated(self._words[slot], token)
-        self._epochs[slot] = epoch
-
-    def _slot(self, key: int) -> int:
         first, check = (key >> 16) % _SETS * _WAYS, key & _SIXTEEN
         for slot in range(first, first + _WAYS):
             if self._checks[slot] == check and self._words[slot]:
-                return slot
-        return -1
+                return self._words[slot]
+        return 0
 
-    def _weakest(self, key: int, epoch: int) -> int:
-        """The slot of a set that a new entry takes: a free one, or that of the least use lately."""
-        first = (key >> 16) % _SETS * _WAYS
+    def learn(self, key: int, token: int) -> int:
+        """Take into account what followed a context; returns the word that it had, 0 for none."""
+        words, free = self._words, -1
+        first, check = (key >> 16) % _SETS * _WAYS, key & _SIXTEEN
+        epoch = self.learned >> _EPOCH_SHIFT & _SIXTEEN
+        for slot in range(first, first + _WAYS):
+            word = words[slot]
+            if not word:  # slots of a set are taken in order
+                free = slot
+                break
+            if self._checks[slot] == check:
+                words[slot] = _updated(word, token)
+                self._epochs[slot] = epoch
+                return word
+        slot = free if free >= 0 else self._least_used(first, epoch)
+        self._checks[slot] = check
+        self._epochs[slot] = epoch
+        words[slot] = token << _STATE_BITS | 1 << 3
+        return 0
+
+    def _least_used(self, first: int, epoch: int) -> int:
+        """The slot of a full set that was of the least use lately."""
 
         def use(slot: int) -> tuple[int, int]:
             age = (epoch - self._epochs[slot]) & _SIXTEEN
             return (self._words[slot] & _STATE) >> 3 >> age, -age
 
-        slots = range(first, first + _WAYS)
-        free = next((slot for slot in slots if not self._words[slot]), None)
-        return min(slots, key=use) if free is None else free
+        return min(range(first, first + _WAYS), key=use)
 
 
 def token_of(word: int) -> int:
@@ -226,19 +227,18 @@ class NgramStatistics:
 
     def learn(self, passage: Passage) -> None:
         """Learn what was said, token by token; each guess there would have been is judged first."""
-        tokens = passage.tokens
-        for end in range(passage.start, len(tokens)):
-            self._learn(tokens[max(0, end - LONGEST) : end], tokens[end])
-
-    def _learn(self, text: Sequence[int], token: int) -> None:
-        unjudged = True
-        table = self.table
-        for place, key in reversed(list(enumerate(_keys(text)))):
-            if unjudged and (entry := table.find(key)):
-                self._judge(place << 6 | state_of(entry), token_of(entry) == token)
-                unjudged = False
-            table.learn(key, token)
-        table.learned += 1
+        table, tokens = self.table, passage.tokens
+        of_orders = _keys_along(tokens, passage.start)
+        for at, end in enumerate(range(passage.start, len(tokens))):
+            token, is_judged = tokens[end], False
+            for place in range(len(ORDERS) - 1, -1, -1):
+                if ORDERS[place] > end:
+                    continue
+                word = table.learn(of_orders[place][at], token)
+                if word and not is_judged:
+                    self._judge(place << 6 | state_of(word), token_of(word) == token)
+                    is_judged = True
+            table.learned += 1
 
     def _judge(self, kind: int, came_true: bool) -> None:
         self._came_true[kind] = self._came_true[kind] * _MEMORY + came_true
@@ -260,6 +260,20 @@ def _keys(text: Sequence[int]) -> Iterable[int]:
         if length == ORDERS[place]:
             yield (key ^ key >> 29) * _MULTIPLIER >> 4 & _MASK
             place += 1
+
+
+def _keys_along(tokens: Sequence[int], start: int) -> list[list[int]]:
+    """As _keys, before each token from start on: by order. Those of too short texts mean nothing.
+
+    Only bits that a table does not look at differ.
+    """
+    text, ends = np.array(tokens, np.uint64), np.arange(start, len(tokens))
+    key, keys = np.zeros(len(ends), np.uint64), list[list[int]]()
+    for length in range(1, LONGEST + 1):
+        key = (key + text[np.maximum(ends - length, 0)] + 1) * _MULTIPLIER
+        if length in ORDERS:
+            keys.append(((key ^ key >> 29) * _MULTIPLIER >> 4).tolist())
+    return keys
 
 
 # Drafts from n-gram statistics of the model's own replies.

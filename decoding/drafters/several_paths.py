@@ -162,7 +162,7 @@ class SeveralPaths(ReadsBacklog[TreeReader]):
 
     def _selected(self, lines: Sequence[Prefix], q_draft: Mapping[Prefix, Distribution]) -> Draft:
         index, distributions = select(lines, q_draft.__getitem__, by_likelihood)
-        line = SampledLine(lines[index], distributions, candidates=self.paths)
+        line = SampledLine(lines[index], distributions, width=self.paths)
         return with_q_draft(line, self.name)
 
 

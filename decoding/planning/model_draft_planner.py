@@ -253,7 +253,7 @@ class ModelDraftPlanner:
             plan.cost.observe(1, backlog, max(seconds, expected))
             if managed.can_draft(history):  # some notice only while reading that they cannot
                 managed.estimates.add_silence()
-        draft = self._prune(proposal, plan, keep_on) if proposal.prunable_suffix else proposal
+        draft = self._prune(proposal, plan, keep_on) if proposal.form.prunable_suffix else proposal
         return ModelDraft(plan, proposal, draft, backlog, seconds)
 
     def _prune(self, draft: Draft, plan: DraftPlan, drawn: "_WorthOneMore") -> Draft:

@@ -12,7 +12,14 @@ from backends.base import Logits, ModelError, Warping
 from decoding.constraint.constraint import NOTHING_FORCED, Constraint, Forced, Grounds, Mask
 from decoding.constraint.grammar import ConstraintError
 from decoding.events import TokenLogprob
-from decoding.sampling.distribution import PENALTY_WINDOW, Distribution, point_mass, warp
+from decoding.sampling.distribution import (
+    PENALTY_WINDOW,
+    Distribution,
+    adjusted,
+    point_mass,
+    truncated,
+    warp,
+)
 from decoding.sampling.settings import SamplingSettings
 
 
@@ -70,7 +77,13 @@ class Sampler:
     def distribution(
         self, logits: NDArray[np.float32], history: Sequence[int], drafted: Sequence[int] = ()
     ) -> Distribution:
-        """Next-token distribution after history and drafted; logits has shape (n_vocab,).
+        """Next-token distribution after history and drafted; logits has shape (n_vocab,)."""
+        return truncated(self.adjusted(logits, history, drafted), self.settings)
+
+    def adjusted(
+        self, logits: NDArray[np.float32], history: Sequence[int], drafted: Sequence[int] = ()
+    ) -> NDArray[np.float32]:
+        """Logits after history and drafted of the tokens that may follow, with bias and penalties.
 
         Tokens that may not follow are masked first, so that what is warped is a distribution over
         those that may.
@@ -80,11 +93,10 @@ class Sampler:
             allowed = self.constraint.allowed(self._after_accepted(history, drafted))
             logits = logits if allowed is None else masked(logits, allowed)
         if not settings.adjusts:
-            return warp(logits, settings)
+            return logits
+        replied = history[self.prompt_tokens :] if settings.counts_reply else ()
         recent = [*history[-PENALTY_WINDOW:], *drafted]
-        if not settings.counts_reply:
-            return warp(logits, settings, recent)
-        return warp(logits, settings, recent, [*history[self.prompt_tokens :], *drafted])
+        return adjusted(logits, settings, recent, [*replied, *drafted])
 
     def q_draft(
         self, logits: NDArray[np.float32], history: Sequence[int], drafted: Sequence[int] = ()
@@ -218,9 +230,14 @@ def _distribution(
 
 
 def logprobs(
-    rows: Logits, places: Sequence[int], tokens: Iterable[int], count: int
+    rows: Logits, places: Sequence[int], tokens: Iterable[int], count: int | None
 ) -> tuple[TokenLogprob, ...]:
-    """Log probabilities of tokens, each by the row at its place, and of the count likeliest."""
+    """Log probabilities of tokens, each by the row at its place, and of the count likeliest.
+
+    count: None where none are asked for.
+    """
+    if count is None:
+        return ()
     return tuple(
         _logprob(rows[place], token, count) for place, token in zip(places, tokens, strict=True)
     )

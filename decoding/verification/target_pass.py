@@ -20,7 +20,7 @@ from decoding.draft import (
     on_host,
 )
 from decoding.events import Rule, TokenLogprob
-from decoding.sampling.distribution import next_uniforms, skip_uniforms, uniform
+from decoding.sampling.distribution import likeliest, next_uniforms, skip_uniforms, uniform
 from decoding.sampling.sampler import NOTHING, Sampler, WarpedRows, WarpedTreeRows, logprobs
 from decoding.sampling.settings import LossyRule
 from decoding.verification.lossy import verify_lossy
@@ -73,123 +73,111 @@ def judge(
     Raises:
         ModelError: the engine failed.
     """
-    target_pass = _Pass(context, history, draft, sampler, clock, top_logprobs)
-    form = draft.form
+    form, device = draft.form, context.device_sampling
+    if device is not None and isinstance(form, PointMassLine | DeviceLine):
+        warping = sampler.warping if top_logprobs is None and not draft.padding else None
+        if warping is not None and sampler.settings.lossy_in_effect is None:
+            return _judged_on_device(history, draft, form, sampler, device, warping, clock)
+    count = len(form.tokens)
+    tokens = [history[-1], *form.tokens, *[history[-1]] * draft.padding]
     if isinstance(form, Tree):
-        return target_pass.judge_tree(form)
-    device, warping = context.device_sampling, sampler.warping
-    stays_there = sampler.settings.lossy_in_effect is None and top_logprobs is None
-    stays_there = stays_there and not draft.padding
-    if device and warping and stays_there and isinstance(form, PointMassLine | DeviceLine):
-        return target_pass.judge_on_device(form, device, warping)
-    return target_pass.judge_line(on_host(form))
+        parents = [-1, *(1 + parent for parent in form.parents)]
+        parents += range(count, count + draft.padding)  # below the last node: no further leaf
+        rows = context.forward_tree(tokens, parents)[: 1 + count]
+    else:
+        rows = context.forward(tokens, len(tokens))[: 1 + count]
+    at = clock()
+    if draft.listener is not None:
+        draft.listener(rows.argmax(axis=1))
+    if not count:
+        token = drawn(rows[0], sampler, history)
+        told = logprobs(rows, (0,), (token,), top_logprobs)
+        return Judged((), token, at, logprobs=told)
+    if isinstance(form, Tree):
+        return _judged_tree(rows, at, history, draft, form, sampler, top_logprobs)
+    line, lossy = on_host(form), sampler.settings.lossy_in_effect
+    target = WarpedRows(rows, sampler, history, line.tokens)
+    verdict = verify_line(target, line, sampler.verification, lossy)
+    emitted = _emitted(rows, sampler, history, line.tokens[: verdict.accepted], verdict.next_token)
+    accepted, next_token = emitted
+    told = logprobs(rows, range(1 + len(accepted)), (*accepted, next_token), top_logprobs)
+    rule = draft.rule if lossy is None else Rule.LOSSY
+    return Judged(accepted, next_token, at, rule=rule, logprobs=told)
 
 
-@dataclass(frozen=True, slots=True)
-class _Pass:
-    context: Context
-    history: Sequence[int]
-    draft: Draft
-    sampler: Sampler
-    clock: Clock
-    top_logprobs: int | None
+def _judged_tree(
+    rows: Logits,
+    at: float,
+    history: Sequence[int],
+    draft: Draft,
+    tree: Tree,
+    sampler: Sampler,
+    top_logprobs: int | None,
+) -> Judged:
+    """rows: after the last token, which is above the tree, and after each node."""
+    target = WarpedTreeRows(rows, sampler, history, tree.tokens)
+    verdict = verify_tree(target, tree, sampler.verification)
+    accepted = tuple(tree.tokens[node] for node in verdict.path)
+    accepted, next_token = _emitted(rows, sampler, history, accepted, verdict.next_token)
+    path = verdict.path[: len(accepted)]
+    branch = len(path) + height(tree.parents[: draft.drafted], path[-1] if path else -1)
+    places = (0, *(1 + node for node in path))
+    told = logprobs(rows, places, (*accepted, next_token), top_logprobs)
+    return Judged(accepted, next_token, at, path, branch, draft.rule, logprobs=told)
 
-    def judge_line(self, line: HostLine) -> Judged:
-        count, fill = len(line.tokens), self._fill
-        rows = self.context.forward([self.history[-1], *line.tokens, *fill], 1 + count + len(fill))
-        rows = rows[: 1 + count]
-        at = self.clock()
-        self._notify(rows)
-        if not count:
-            token = drawn(rows[0], self.sampler, self.history)
-            return Judged((), token, at, logprobs=self._logprobs(rows, (), (token,)))
-        target = WarpedRows(rows, self.sampler, self.history, line.tokens)
-        lossy = self.sampler.settings.lossy_in_effect
-        verdict = verify_line(target, line, self.sampler.verification, lossy)
-        accepted = line.tokens[: verdict.accepted]
-        accepted, next_token = self._emitted(rows, accepted, verdict.next_token)
-        rule = self.draft.rule if lossy is None else Rule.LOSSY
-        told = self._logprobs(rows, range(len(accepted)), (*accepted, next_token))
-        return Judged(accepted, next_token, at, rule=rule, logprobs=told)
 
-    def judge_on_device(
-        self, line: PointMassLine | DeviceLine, device: DeviceSampling, warping: Warping
-    ) -> Judged:
-        """Verify where the logits are, and the rows of the draft if it was sampled.
+def _judged_on_device(
+    history: Sequence[int],
+    draft: Draft,
+    line: PointMassLine | DeviceLine,
+    sampler: Sampler,
+    device: DeviceSampling,
+    warping: Warping,
+    clock: Clock,
+) -> Judged:
+    """Verify where the logits are, and the rows of the draft if it was sampled.
 
-        The generator gives the same numbers for the same purposes as on the host, so that a seed
-        gives the same reply: all of them for a sampled line, those of the emitted tokens for point
-        masses.
-        """
-        generator = self.sampler.verification
-        uniforms = next_uniforms(generator, 1 + len(line.tokens))
-        rows = line.rows if isinstance(line, DeviceLine) else None
-        accepted, next_token = device.verify(
-            [self.history[-1]], line.tokens, rows, warping, uniforms, self.draft.listener
-        )
-        skip_uniforms(generator, accepted + 1 if rows is None else len(uniforms))
-        at, rule = self.clock(), self.draft.rule
-        return Judged(line.tokens[:accepted], next_token, at, rule=rule, on_device=True)
+    The generator gives the same numbers for the same purposes as on the host, so that a seed
+    gives the same reply: all of them for a sampled line, those of the emitted tokens for point
+    masses.
+    """
+    generator = sampler.verification
+    uniforms = next_uniforms(generator, 1 + len(line.tokens))
+    rows = line.rows if isinstance(line, DeviceLine) else None
+    accepted, next_token = device.verify(
+        [history[-1]], line.tokens, rows, warping, uniforms, draft.listener
+    )
+    skip_uniforms(generator, accepted + 1 if rows is None else len(uniforms))
+    return Judged(line.tokens[:accepted], next_token, clock(), rule=draft.rule, on_device=True)
 
-    def judge_tree(self, tree: Tree) -> Judged:
-        """Verify a tree below the last token, which is node 0 of the pass."""
-        parents, fill = [-1, *(1 + parent for parent in tree.parents)], self._fill
-        size = len(parents)
-        parents += range(size - 1, size - 1 + len(fill))  # below the last node: no further leaf
-        rows = self.context.forward_tree([self.history[-1], *tree.tokens, *fill], parents)[:size]
-        at = self.clock()
-        self._notify(rows)
-        target = WarpedTreeRows(rows, self.sampler, self.history, tree.tokens)
-        verdict = verify_tree(target, tree, self.sampler.verification)
-        accepted = tuple(tree.tokens[node] for node in verdict.path)
-        accepted, next_token = self._emitted(rows, accepted, verdict.next_token)
-        path = verdict.path[: len(accepted)]
-        below = height(tree.parents[: self.draft.drafted], path[-1] if path else -1)
-        branch = len(path) + below
-        told = self._logprobs(rows, path, (*accepted, next_token))
-        rule = self.draft.rule
-        return Judged(accepted, next_token, at, path, branch, rule, logprobs=told)
 
-    def _emitted(
-        self, rows: Logits, accepted: tuple[int, ...], next_token: int
-    ) -> tuple[tuple[int, ...], int]:
-        """The accepted tokens, and the model's own one after them.
+def _emitted(
+    rows: Logits,
+    sampler: Sampler,
+    history: Sequence[int],
+    accepted: tuple[int, ...],
+    next_token: int,
+) -> tuple[tuple[int, ...], int]:
+    """The accepted tokens, and the model's own one after them.
 
-        Where none can follow, the last accepted one counts as the model's own, so that the reply
-        keeps all that plain decoding would have; it fails at the next step, as that does.
+    Where none can follow, the last accepted one counts as the model's own, so that the reply
+    keeps all that plain decoding would have; it fails at the next step, as that does.
 
-        Raises:
-            ModelError: nothing can follow the history.
-        """
-        if next_token != NOTHING:
-            return accepted, next_token
-        if accepted:
-            return accepted[:-1], accepted[-1]
-        return (), drawn(rows[0], self.sampler, self.history)
-
-    @property
-    def _fill(self) -> list[int]:
-        return [self.history[-1]] * self.draft.padding
-
-    def _logprobs(
-        self, rows: Logits, path: Sequence[int], tokens: Sequence[int]
-    ) -> tuple[TokenLogprob, ...]:
-        """Log probabilities of tokens, of which all but the last are drafted ones at path."""
-        if self.top_logprobs is None:
-            return ()
-        return logprobs(rows, (0, *(1 + node for node in path)), tokens, self.top_logprobs)
-
-    def _notify(self, rows: Logits) -> None:
-        if self.draft.listener is not None:
-            self.draft.listener(rows.argmax(axis=1))
+    Raises:
+        ModelError: nothing can follow the history.
+    """
+    if next_token != NOTHING:
+        return accepted, next_token
+    if accepted:
+        return accepted[:-1], accepted[-1]
+    return (), drawn(rows[0], sampler, history)
 
 
 def drawn(row: NDArray[np.float32], sampler: Sampler, history: Sequence[int]) -> int:
     """The model's own token after history, as every rule draws it if nothing was drafted."""
-    p_target = sampler.distribution(row, history)
     if sampler.settings.temperature == 0.0:  # a number would decide nothing, and takes time
-        return int(p_target.ids[0])
-    return p_target.draw(uniform(sampler.verification))
+        return likeliest(sampler.adjusted(row, history))
+    return sampler.distribution(row, history).draw(uniform(sampler.verification))
 
 
 def verify_line(

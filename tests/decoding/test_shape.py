@@ -21,7 +21,7 @@ N_VOCAB = 6
 LENGTH = 40
 GREEDY = SamplingSettings(temperature=0.0)
 SEVEN = tuple(range(7))
-SELECTED = Draft(SampledLine((1, 2), (point_mass(1), point_mass(2)), candidates=3), "", (0.5,) * 2)
+SELECTED = Draft(SampledLine((1, 2), (point_mass(1), point_mass(2)), width=3), "", (0.5,) * 2)
 
 
 class Union(IdleDrafter):

@@ -216,7 +216,7 @@ def test_drawn_tokens_with_a_certain_tail_leave_the_law_of_the_target(
 
     def draft_of(prefix: Prefix, path: Path) -> SampledLine:
         draft = drafts(make, 3)(prefix, path)
-        seen.add((len(draft.tokens) - draft.prunable_suffix, draft.prunable_suffix))
+        seen.add((len(draft.tokens) - draft.form.prunable_suffix, draft.prunable_suffix))
         return draft.first(2 + sum(prefix) % 2)  # a tail may be cut
 
     assert error_of_a_pass(target, draft_of) < 1e-9
@@ -293,10 +293,10 @@ def test_a_cut_that_would_drop_a_drawn_token_is_refused(cascade: Cascades) -> No
     one = make()
     one.begin([START], Sampler(DENSE))
     draft = one.propose([START], 4)
-    assert (draft.body, draft.prunable_suffix) == (2, 2)
+    assert (draft.body, draft.form.prunable_suffix) == (2, 2)
     assert draft.evidence[2:] == (TAIL_CLASS + 1,) * 2
     assert draft.first(3).tokens == draft.tokens[:3]
-    assert [draft.first(count).prunable_suffix for count in (3, 2, 9)] == [1, 0, 2]
+    assert [draft.first(count).form.prunable_suffix for count in (3, 2, 9)] == [1, 0, 2]
     with pytest.raises(AssertionError):
         draft.first(1)
 
@@ -330,7 +330,7 @@ def test_no_more_tokens_than_asked_for(cascade: Cascades, limit: int) -> None:
     one.begin([START], Sampler(DENSE))
     draft = one.propose([START], limit)
     assert len(draft) == limit
-    assert (draft.body, draft.prunable_suffix) == (min(limit, 4), max(limit - 4, 0))
+    assert (draft.body, draft.form.prunable_suffix) == (min(limit, 4), max(limit - 4, 0))
 
 
 def test_a_draft_ends_with_the_token_that_ends_the_reply(
@@ -357,7 +357,7 @@ def test_a_draft_ends_with_the_token_that_ends_the_reply(
     one.begin([START], Sampler(greedy))
     draft = one.propose([START], 5)
     assert draft.tokens == tokens[: tokens.index(end) + 1]
-    assert draft.prunable_suffix == 0
+    assert draft.form.prunable_suffix == 0
 
 
 def test_guesses_that_came_to_nothing_leave_no_trace(

@@ -21,7 +21,7 @@ def begun(shape: LookaheadShape) -> Lookahead:
 def test_without_an_n_gram_the_window_goes_along_alone():
     draft = begun(LookaheadShape(window=3, ngram=4, pool=2)).propose(HISTORY, 9)
     assert draft.drafted == 0
-    assert draft.window_tokens == 8
+    assert draft.form.window_tokens == 8
     # Columns begin at the last token and at the nodes of the line 2, 5; each goes on by two.
     assert parents_in(draft) == (-1, 0, -1, 2, 3, 2, 5, 6)
 

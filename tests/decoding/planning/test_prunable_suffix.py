@@ -54,7 +54,7 @@ def drafted(confidence: float, costs: CostModel) -> tuple[Controller, Draft]:
 def test_as_much_of_a_tail_is_sent_as_pays(confidence: float, costs: CostModel, sent: int) -> None:
     _, draft = drafted(confidence, costs)
     assert draft.tokens == (1, 2, 3, 4, 5)[:sent]
-    assert draft.prunable_suffix == sent - 1
+    assert draft.form.prunable_suffix == sent - 1
     assert len(distributions_in(draft)) == len(draft.evidence) == sent
 
 

@@ -387,13 +387,42 @@ def test_where_min_p_alone_settles_it_the_outcome_is_that_of_every_border() -> N
             float(random.choice([0.3, 0.9, 0.95, 1.0])),
         )
         settings = SamplingSettings(0.8, top_k, top_p, float(random.choice([0.02, 0.1, 1.0])))
-        highest = float(row.max())
-        found = truncation._likeliest(row, highest, settings)
-        settled[found is not None] += 1
-        if found is not None:
-            ids, scores = truncation._cut(row, highest, settings)
-            assert found[0].tolist() == ids.tolist()
-            assert found[1].tolist() == scores.tolist()
+        ids, scores = _all_within_top_k(row, top_k)
+        is_settled = truncation._by_min_p(np.exp(scores), settings) is not None
+        settled[is_settled] += 1
+        if top_p < 1.0:
+            kept = truncation._by_top_p_first(np.exp(scores), settings)
+            found = truncation._left(row, settings)
+            assert found[0].tolist() == ids[kept].tolist()
+            assert found[1].tolist() == scores[kept].tolist()
     assert min(settled[True], settled[False]) > 100
-    row = np.array([5.0, 0.0], dtype=np.float32)
-    assert truncation._likeliest(row, 5.0, SamplingSettings(0.8, 0, 0.9, 0.0)) is None
+
+
+def _all_within_top_k(
+    row: NDArray[np.float32], top_k: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """By a sort of all tokens; minus infinity is never among the likeliest."""
+    ids = np.arange(len(row))
+    if top_k:
+        ids = np.sort(np.argsort(-row, kind="stable")[:top_k])
+        ids = ids[row[ids] > -np.inf]
+    return ids, row[ids].astype(np.float64) - float(row.max())
+
+
+@pytest.mark.parametrize("n_vocab", [300, 5_000, 40_011])
+@pytest.mark.parametrize("possible", [1.0, 0.5, 0.001])
+def test_the_likeliest_of_many_are_those_of_a_sort(n_vocab: int, possible: float) -> None:
+    """Rows with and without ties, with tokens that a grammar rules out, the best at either end."""
+    random = np.random.default_rng(n_vocab)
+    for top_k in (1, 2, 40, 200):
+        row = random.normal(0.0, 3.0, n_vocab).astype(np.float32)
+        row = np.round(row) if top_k == 40 else row
+        row[random.random(n_vocab) >= possible] = -np.inf
+        row[-1 if top_k > 1 else 0] = 20.0
+        ids, scores = _all_within_top_k(row, top_k)
+        found = truncation._most_likely(row, top_k)
+        assert found[0].tolist() == ids.tolist()
+        assert found[1].tolist() == scores.tolist()
+        row[7] = np.nan
+        with pytest.raises(ModelError):
+            truncation._most_likely(row, top_k)

@@ -276,16 +276,20 @@ def test_control_a_failure_at_a_token_that_is_rejected_is_found(
 def test_control_accepted_tokens_lost_by_a_failure_after_them_are_found(
     form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    emitted = target_pass._Pass._emitted
+    emitted = target_pass._emitted
 
     def loses(
-        self: target_pass._Pass, rows: Logits, accepted: tuple[int, ...], next_token: int
+        rows: Logits,
+        sampler: Sampler,
+        history: Sequence[int],
+        accepted: tuple[int, ...],
+        next_token: int,
     ) -> tuple[tuple[int, ...], int]:
         if next_token == warped_rows.NOTHING:
             raise ConstraintError("too many states")
-        return emitted(self, rows, accepted, next_token)
+        return emitted(rows, sampler, history, accepted, next_token)
 
-    monkeypatch.setattr(target_pass._Pass, "_emitted", loses)
+    monkeypatch.setattr(target_pass, "_emitted", loses)
     assert error(random_bad(0), form) > 1e-3
 
 

@@ -106,7 +106,7 @@ def emitted_error(seed: int, *, as_if_single: bool = False) -> float:
         _, laws = select((line, line), rows, ranked(seed))  # whichever the other was
         if as_if_single:
             laws = tuple(rows(line[:place]) for place in range(len(line)))
-        draft = SampledLine(line, laws, candidates=2)
+        draft = SampledLine(line, laws, width=2)
         return speculative(target, lambda *_: draft, verify_block, spreads=True)((), path)
 
     return distance_and_accepted(step, target, LENGTH + 1)[0]
