@@ -216,7 +216,7 @@ def test_drawn_tokens_with_a_certain_tail_leave_the_law_of_the_target(
 
     def draft_of(prefix: Prefix, path: Path) -> SampledLine:
         draft = drafts(make, 3)(prefix, path)
-        seen.add((len(draft.tokens) - draft.form.prunable_suffix, draft.prunable_suffix))
+        seen.add((len(draft.tokens) - draft.prunable_suffix, draft.prunable_suffix))
         return draft.first(2 + sum(prefix) % 2)  # a tail may be cut
 
     assert error_of_a_pass(target, draft_of) < 1e-9

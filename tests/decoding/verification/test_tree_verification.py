@@ -134,7 +134,7 @@ def test_the_emitted_law_is_the_targets():
 
 
 def children_of(draft: PointMassTree, node: int) -> list[int]:
-    drafted = len(draft.tokens) - draft.form.window_tokens
+    drafted = len(draft.tokens) - draft.window_tokens
     return [one for one in range(drafted) if draft.parents[one] == node]
 
 
