@@ -159,7 +159,7 @@ def _specs(given: str, session: Session) -> list[str]:
 
 def _draft_seconds(drafting: Drafting) -> DraftSeconds | None:
     """Cost of the one drafter that takes time; None if there are several, or none."""
-    members = [handle.member for handle in drafting.handles if handle.member.in_turn is None]
+    members = [handle.member for handle in drafting.handles]
     costs = [member.cost for member in members if member.cost]
     if len(costs) != 1:
         return None

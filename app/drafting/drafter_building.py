@@ -10,7 +10,7 @@ from app.drafting.drafter_handle import DrafterEnvironment, DrafterHandle
 from app.drafting.drafter_model import open_drafter, tried
 from app.drafting.drafter_spec import DrafterSpec, NodeKind, PathsSettings, TreeSettings, composed
 from app.drafting.model_source import Beside, source_of
-from app.drafting.overlap import Overlap
+from app.drafting.overlap import overlapped
 from app.learned.acceptance_memory import AcceptanceMemory
 from app.learned.calibrations import CONTEXT, Calibrations
 from app.learned.ngram_memory import NgramFile, NgramMemory
@@ -75,14 +75,14 @@ class Builder:
         return handle
 
     def beside(self, handle: DrafterHandle, costs: CostModel) -> Iterator[DrafterHandle]:
-        """Drafters of trees and paths, and those that draft ahead, which share a drafter's model.
-
-        They may gain beside its lines.
-        """
+        """Drafters of trees and paths on a drafter's model, which may gain beside its lines."""
         environment = self._environment
         branching = Branching(environment.target, environment.context, self._memory)
         yield from branching.beside(handle, costs, always=environment.every_form)
-        yield from Overlap(environment).beside(handle, costs, always=environment.every_form)
+
+    def overlapped(self, handle: DrafterHandle) -> DrafterHandle:
+        """The drafter, which drafts ahead while the target verifies where that may pay."""
+        return overlapped(handle, self._environment)
 
     def drop(self, handle: DrafterHandle) -> None:
         if self._room is not None:

@@ -11,8 +11,8 @@ from app.loading.target_context import TargetContext
 from app.paths import Paths
 from backends.base import Context, Model
 from backends.engines.backend_selection import AUTO
+from decoding.drafters.overlapping import Overlapping
 from decoding.drafters.retrieval.corpus import Corpus
-from decoding.overlap.overlapping import Overlapping
 from decoding.planning.managed_drafter import ManagedDrafter
 from models.reference import HubReference, Reference, at_hand
 

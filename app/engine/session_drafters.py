@@ -138,7 +138,7 @@ class Drafting:
         self.remember()
         kept = tuple(handle for handle in self.handles if not _takes_memory(handle))
         freed = [handle for handle in self.handles if _takes_memory(handle)]
-        models = [one.member for one in freed if not (one.member.lines or one.member.in_turn)]
+        models = [one.member for one in freed if not one.member.lines]
         names = ", ".join(member.name for member in models)
         gained = f"{self.controller.rate:.2f} × plain"
         why = f"{names}: freed; it gained {gained}, and weights in its memory gain more"
@@ -171,7 +171,7 @@ class Drafting:
         for handle in self.handles:
             member = handle.member
             is_own = member.lines is None or member.estimates.judged.judged > 0.0
-            if not is_own or member.in_turn is not None:
+            if not is_own:
                 continue  # its counts are its drafter's
             self.memory.remember(handle.key, member.estimates.acceptance, handle.facts)
             for part in handle.parts:
@@ -207,7 +207,7 @@ class Drafting:
 
 def _takes_memory(handle: DrafterHandle) -> bool:
     """Whether a drafter has a model of its own, or is another form of one that has."""
-    is_form = handle.member.lines is not None or handle.member.in_turn is not None
+    is_form = handle.member.lines is not None
     return is_form or handle.held_bytes + handle.compute_bytes > 0
 
 
@@ -298,10 +298,14 @@ class _Building:
     def _with_forms(self, handle: DrafterHandle) -> Iterator[DrafterHandle]:
         """A drafter, and the trees and paths that its model can also draft."""
         self.stack.callback(handle.close)
-        yield handle
-        for form in self.builder.beside(handle, self.costs):
+        forms = list(self.builder.beside(handle, self.costs))
+        for form in forms:
             self.stack.callback(form.close)
-            yield form
+        handle = self.builder.overlapped(handle)
+        if handle.overlapping:
+            self.stack.callback(handle.overlapping.close)
+        yield handle
+        yield from forms
 
     def _automatic(self, known: Knowledge) -> Iterator[DrafterHandle]:
         """The installed drafter model that pays most, if any does."""

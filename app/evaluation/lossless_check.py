@@ -34,11 +34,11 @@ from decoding.drafters.cross_vocabulary.shared_tokens import AcrossVocabularies
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.dynamic_tree import DynamicTree
 from decoding.drafters.lookahead import Lookahead
+from decoding.drafters.overlapping import Overlapping
 from decoding.drafters.sampled_tree import SampledTree, TreeByTemperature
 from decoding.drafters.several_paths import SeveralPaths
 from decoding.events import Rule, Shape, Step
 from decoding.generation import Limits
-from decoding.overlap.overlapping import Overlapping
 from decoding.planning.controller import Controller
 from decoding.sampling.sampler import Sampler
 from decoding.sampling.settings import LossyRule, SamplingSettings

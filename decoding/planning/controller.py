@@ -5,7 +5,6 @@ tokens, sent or not. A drafter model is asked only when it is expected to pay, a
 tokens whether one more would.
 """
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,6 @@ from decoding.draft import NO_DRAFT, Draft, KeepOn, refusal_of_all
 from decoding.estimation.cost import CostModel
 from decoding.estimation.text_kind import TextKindReader
 from decoding.events import Cause, Decision, Silence, Step, total_seconds
-from decoding.overlap.overlap_cost import OverlapCost, Slowdown
 from decoding.planning.free_drafting import FreeDrafting, Offer, Proposed, expected_tokens
 from decoding.planning.kept_width import KeptWidth
 from decoding.planning.managed_drafter import ManagedDrafter
@@ -118,12 +116,8 @@ class Controller:
         self._probing = Probing(costs)
         self._recent_tokens = self._recent_cost = _INITIAL_STEPS
         self._since_plain = 0
-        self._was_ahead = False
-        """Whether a round was drafted ahead during the last step, which the next one waits for."""
         free = [managed for managed in drafters if managed.cost is None]
         self._costly = [managed for managed in drafters if managed.cost is not None]
-        slowdowns = (managed.slowdown for managed in drafters)
-        self._slowdowns = [slowdown for slowdown in slowdowns if slowdown is not None]
         self._free = FreeDrafting(free, costs, n_vocab, max_branches, clock)
         self._planner = ModelDraftPlanner(costs, n_vocab, clock)
         self._pending = _NOTHING_PENDING
@@ -197,7 +191,6 @@ class Controller:
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
         self._catch_up()
         self._pending = _NOTHING_PENDING
-        self._was_ahead = False
         self._budget.begin()
         self._width.begin()
         self._costs.begin()
@@ -214,9 +207,7 @@ class Controller:
     def read(self, history: Sequence[int]) -> Iterator[int]:
         """Let promising drafter models read history; parked ones catch up when they are probed."""
         for managed in self._active():
-            in_turn = managed.in_turn
-            is_read = in_turn is not None and is_promising(in_turn, self._costs)
-            if is_promising(managed, self._costs) and not is_read:
+            if is_promising(managed, self._costs):
                 yield from managed.read(history)
 
     def read_ahead(self, history: Sequence[int], seconds: float) -> Iterator[int]:
@@ -303,7 +294,7 @@ class Controller:
             return None
         expected, affordable = expected_tokens(proposed), self._budget.affordable
         for managed in costly:
-            if managed.planned is None and managed.slowdown is None:
+            if managed.planned is None:
                 worth, is_proven = self._planner.worth(managed, history, limit, self.rate)
                 expected = _highest(expected, worth)
                 if is_proven:
@@ -346,11 +337,7 @@ class Controller:
     ) -> _Selection:
         """The draft with the highest gain; if none pays, a probe or a plain step."""
         rate, budget = self.rate, self._budget
-        planned = [
-            self._planner.plan(managed, history, limit, rate, budget)
-            for managed in costly
-            if managed.slowdown is None or not managed.slowdown.is_doubtful
-        ]
+        planned = [self._planner.plan(managed, history, limit, rate, budget) for managed in costly]
         plans = [plan for plan in planned if isinstance(plan, DraftPlan)]
         silences: list[Silence] = []
         for plan in sorted(plans, key=lambda plan: plan.gain, reverse=True):
@@ -371,7 +358,8 @@ class Controller:
     def _paying(
         self, draft: Draft, gain: float, silences: Sequence[Silence], made: ModelDraft | None = None
     ) -> _Selection:
-        self._budget.admit(self._extra_cost(len(draft), made, is_tree=draft.is_tree))
+        of_pass = self._costs.of_tree if draft.is_tree else self._costs.of_draft
+        self._budget.admit(of_pass(len(draft)))
         if silences:
             draft = replace(draft, silences=tuple(silences))
         return _Selection(Cause.PAYS, draft, gain, made)
@@ -388,12 +376,6 @@ class Controller:
             self._probing.settle(0, plan.cost.seconds(1, 0) / self._costs.seconds(1))
             return replace(_silent(made.silence), is_probe=True)
         return _Selection(Cause.ASKED_AGAIN, made.draft, model_draft=made, is_probe=True)
-
-    def _extra_cost(self, drafted: int, made: ModelDraft | None, *, is_tree: bool) -> float:
-        """Cost of verifying drafted tokens beyond a plain step, in plain steps."""
-        if made is not None and made.plan.managed.slowdown is not None:
-            return made.plan.managed.costs(self._costs).of_draft(drafted)
-        return self._costs.of_tree(drafted) if is_tree else self._costs.of_draft(drafted)
 
     def observe(self, step: Step) -> None:
         """Learn from a step: its cost, the outcome of each proposal, and what may be risked."""
@@ -417,70 +399,35 @@ class Controller:
         started = self._clock()
         asked = pending.selection.model_draft
         made = asked if asked is not None and step.drafter == asked.plan.managed.name else None
-        slowdown = asked.plan.managed.slowdown if asked is not None else None
-        slower = self._observe_pass(step, slowdown)
+        self._costs.observe(
+            step.passed,
+            step.seconds - step.draft_seconds,
+            after_draft=self._since_plain > 0,
+            is_tree=step.branch is not None,
+        )
         if pending.refused is not None:
             self._budget.record_refusal(would_be_accepted=step.tokens[0] == pending.refused)
         sent = pending.selection.sent
-        drafting_cost = self._observe_drafting(step, made)
-        self._was_ahead = slowdown is not None
-        taught = {one.estimates for one, draft in pending.proposals.items() if draft.tokens}
+        plain = self._costs.seconds(1)
+        drafting_cost = step.own_draft_seconds / plain if made is not None else 0.0
+        if made is not None:
+            drafted = min(step.drafted, made.proposal.body)
+            made.plan.cost.observe(drafted, made.backlog, step.own_draft_seconds)
         for managed in pending.learners:
             proposal = pending.proposals.get(managed, NO_DRAFT)
             if proposal.tokens:
                 managed.unsent = 0 if managed.name in sent else managed.unsent + 1
-            managed.learn(proposal, step, is_taught=managed.estimates in taught)
+            managed.learn(proposal, step)
         of_pass = self._costs.of_draft if step.branch is None else self._costs.of_tree
-        verifying_cost = of_pass(step.passed - 1) + (slower - 1.0) * self._costs.relative(
-            step.passed
-        )
+        verifying_cost = of_pass(step.passed - 1)
         if self._costs.changes:
             verifying_cost += self._width.ran(step.passed)
-        silence_cost = total_seconds(step.silences) / self._costs.seconds(1)
+        silence_cost = total_seconds(step.silences) / plain
         cost = 1.0 + verifying_cost + silence_cost + drafting_cost
         saved = len(step.tokens) - cost
-        of_free = saved + silence_cost + (drafting_cost if made is None else 0.0)
-        self._free.learn(step.tokens, sent, of_free, self._clock() - started)
+        self._free.learn(step.tokens, sent, saved + silence_cost, self._clock() - started)
         self._settle(len(step.tokens), cost, is_probe=pending.selection.is_probe)
         self._since_plain = self._since_plain + 1 if step.passed > 1 else 0
-
-    def _observe_pass(self, step: Step, slowdown: Slowdown | None) -> float:
-        """Correct the cost of passes, or by how much drafting ahead slows them.
-
-        Returns the factor by which it slowed this one: the budget is charged what the pass took.
-        """
-        seconds = step.seconds - step.draft_seconds
-        if slowdown is not None:
-            return slowdown.observe(self._costs.seconds(step.passed), seconds)
-        is_tree, after_draft = step.branch is not None, self._since_plain > 0
-        before = self._costs.seconds(1)
-        self._costs.observe(step.passed, seconds, after_draft=after_draft, is_tree=is_tree)
-        if not is_tree:
-            drift = math.log(self._costs.seconds(1) / before)
-            for known in self._slowdowns:
-                known.confirm(drift)
-        return 1.0
-
-    def _observe_drafting(self, step: Step, made: ModelDraft | None) -> float:
-        """Correct the cost of the drafter model that drafted; returns its time in plain steps.
-
-        After a round that was drafted ahead, the time includes waiting for its last pass. That is
-        part of what drafting ahead costs, not of drafting in turn.
-        """
-        plain = self._costs.seconds(1)
-        if made is None:
-            return step.own_draft_seconds / plain if self._was_ahead else 0.0
-        drafted, backlog = min(step.drafted, made.proposal.body), made.backlog
-        cost, seconds = made.plan.cost, step.own_draft_seconds
-        drawing = made.seconds if self._was_ahead else seconds
-        if not isinstance(cost, OverlapCost):
-            cost.observe(drafted, backlog, drawing)
-            return seconds / plain
-        if step.ahead is None or not step.ahead.is_hit:
-            cost.observe_in_turn(drafted, backlog, drawing)
-        if step.ahead is not None:
-            cost.observe(drafted, backlog, seconds)
-        return seconds / plain
 
     def _settle(self, tokens: int, cost: float, *, is_probe: bool) -> None:
         """Charge a step to the budget that it was allowed by, and update the present rate."""

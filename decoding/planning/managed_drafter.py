@@ -39,7 +39,6 @@ from decoding.estimation.cost import (
 from decoding.estimation.draft_cost import LevelCost
 from decoding.estimation.learning import as_line, kept_of, learn_line, learn_tree
 from decoding.events import Step
-from decoding.overlap.overlap_cost import OverlapCost, OverlappedPasses, Slowdown
 from decoding.sampling.sampler import Sampler
 from decoding.sampling.settings import LossyRule, SamplingSettings
 
@@ -184,9 +183,7 @@ class ManagedDrafter(FaultGuard):
     cost: None for a free drafter. acceptance: counts learned in earlier sessions. tree: size of its
     drafts if these are trees, None for lines. prior: acceptance expected until it is known.
     planned: the drafter, if its trees can be planned. lines: the managed drafter of single lines of
-    the same drafter model, which learns from this one's drafts as if it had drafted them. slowdown:
-    of the target's passes while it drafts ahead, None if it does not. in_turn: the managed drafter
-    of the same lines that are not drafted ahead, whose estimates it shares.
+    the same drafter model, which learns from this one's drafts as if it had drafted them.
     """
 
     def __init__(
@@ -198,16 +195,12 @@ class ManagedDrafter(FaultGuard):
         prior: float = POSITION_PRIOR,
         planned: PlannedDrafter | None = None,
         lines: "ManagedDrafter | None" = None,
-        slowdown: Slowdown | None = None,
-        in_turn: "ManagedDrafter | None" = None,
     ) -> None:
         super().__init__(drafter)
         self.cost = cost
         self.planned = planned
         self.lines = lines
-        self.slowdown = slowdown
-        self.in_turn = in_turn
-        self.estimates = in_turn.estimates if in_turn else AcceptanceEstimates(acceptance, prior)
+        self.estimates = AcceptanceEstimates(acceptance, prior)
         self.unsent = 0
         """Number of proposals in a row that were not worth sending."""
         self._tree = tree
@@ -228,8 +221,6 @@ class ManagedDrafter(FaultGuard):
 
     def costs(self, passes: CostModel) -> DraftCosts:
         """Cost of verifying its drafts, by number of tokens that may be accepted."""
-        if self.slowdown is not None:
-            return OverlappedPasses(passes, self.slowdown)
         if self.planned is not None:  # a lower bound: the tree may be a single branch
             return TreePasses(passes)
         return TreeCosts(passes, self._tree) if self._tree else passes
@@ -262,14 +253,9 @@ class ManagedDrafter(FaultGuard):
             first = rank_acceptance.of_first(acceptance, bucket, estimates.mean_at_any_position)
         return rank_acceptance.by_rank(acceptance, bucket, first)
 
-    def learn(self, draft: Draft, step: Step, *, is_taught: bool = False) -> None:
-        """Learn from the outcome of its proposal at a step, sent or not; empty if it made none.
-
-        is_taught: whether another drafter that shares its estimates made a proposal.
-        """
-        if not draft.tokens and self.in_turn is not None:  # whose estimates fade by themselves
-            self._recover()
-        elif not draft.tokens and not is_taught:
+    def learn(self, draft: Draft, step: Step) -> None:
+        """Learn from the outcome of its proposal at a step, sent or not; empty if it made none."""
+        if not draft.tokens:
             self.estimates.acceptance.decay_bias()
         sent = step.passed > 1 and step.drafter == draft.drafter
         if sent:
@@ -281,13 +267,6 @@ class ManagedDrafter(FaultGuard):
                 estimates = self.estimates
                 rank_acceptance.learn(estimates.acceptance, estimates.bucket, draft, step)
             learn_tree(self.estimates, step)
-
-    def _recover(self) -> None:
-        """Let what was learned of drafting ahead fade at a step without it."""
-        if self.slowdown is not None:
-            self.slowdown.recover()
-        if isinstance(self.cost, OverlapCost):
-            self.cost.recover()
 
     def _teach_lines(self, draft: Draft, step: Step) -> None:
         """Let the drafter of lines learn from the line equivalent of this draft."""

@@ -246,7 +246,7 @@ class ModelDraftPlanner:
         seconds = self._clock() - started
         if plan.growth is not None and isinstance(proposal.form, Tree):
             managed.grew(proposal.form)
-        expected = _alone(plan).seconds(max(proposal.body, 1), backlog)
+        expected = plan.cost.seconds(max(proposal.body, 1), backlog)
         if seconds > max(_STALL_SECONDS, _STALL_FACTOR * expected):
             managed.drop(f"it stalled: {seconds:.1f} s for {len(proposal)} tokens")
         if not proposal.tokens:
@@ -269,12 +269,6 @@ class ModelDraftPlanner:
         return draft.first(draft.body + kept)
 
 
-def _alone(plan: DraftPlan) -> DraftCost:
-    """Cost of the draft if nothing of it was made ahead."""
-    in_turn = plan.managed.in_turn
-    return in_turn.cost if in_turn is not None and in_turn.cost is not None else plan.cost
-
-
 class _WorthOneMore:
     """Decides after each drafted token whether one more is worth its time."""
 
@@ -285,7 +279,6 @@ class _WorthOneMore:
             self._begin, self._draw = self._begin + plan.limit * self._draw, 0.0
         self._plan = plan
         self._costs = costs
-        self._passes = plan.managed.costs(costs) if plan.managed.slowdown else costs
         self._clock = clock
         self._started = clock()
         self._joint_acceptance = 1.0
@@ -310,10 +303,10 @@ class _WorthOneMore:
             return False
         if self._costs.kept:  # verifying costs no more within the kept width
             return self._joint_acceptance * further[0] > plan.rate * self._draw
-        at_risk = self._passes.of_draft(drafted) + self.cost(drafted)
+        at_risk = self._costs.of_draft(drafted) + self.cost(drafted)
         best = best_length(
             [self._joint_acceptance * further[0], *further[1:]],
-            self._passes,
+            self._costs,
             rate=plan.rate,
             affordable=plan.affordable - at_risk,
             draft_cost=self._draw,
@@ -371,7 +364,7 @@ class Probing:
         probes: list[DraftPlan] = []
         for managed in drafters:
             learns_from_lines = managed.planned is not None and managed.shared_lines is not None
-            if managed.cost is None or learns_from_lines or managed.in_turn is not None:
+            if managed.cost is None or learns_from_lines:
                 continue
             length = self._best_length(managed, managed.cost, history, costs, limit)
             shape = _shape(managed, length)

@@ -40,8 +40,6 @@ def drafter_status(managed: ManagedDrafter, costs: CostModel) -> DrafterStatus:
         acceptance, passes = managed.estimates.at_position, managed.costs(costs)
         speedup = predicted_speedup(acceptance, passes, draw_cost, start_cost=start_cost)
         parked = speedup <= 1.0
-    if slower := _slower_than_in_turn(managed, costs):
-        return DrafterStatus(managed.name, State.PARKED, slower)
     if not parked:
         return DrafterStatus(managed.name, State.ON)
     shortfall = None
@@ -54,26 +52,6 @@ def drafter_status(managed: ManagedDrafter, costs: CostModel) -> DrafterStatus:
         reason = _reason(managed, needed)
         reason += "" if is_steady else f" (costs {BUSY})"
     return DrafterStatus(managed.name, State.PARKED, reason, shortfall)
-
-
-def _slower_than_in_turn(managed: ManagedDrafter, costs: CostModel) -> str:
-    """Why drafting ahead does not pay beside drafting in turn; empty if it does."""
-    in_turn, slowdown = managed.in_turn, managed.slowdown
-    if in_turn is None or in_turn.cost is None or managed.cost is None or slowdown is None:
-        return ""
-
-    def speedup(of: ManagedDrafter, cost: DraftCost) -> float:
-        draw, start = _in_plain_steps(cost, costs)
-        passes = of.costs(costs)
-        return predicted_speedup(of.estimates.at_position, passes, draw, start_cost=start)
-
-    if speedup(managed, managed.cost) > speedup(in_turn, in_turn.cost):
-        return ""
-    hidden = max(1.0 - managed.cost.draw_seconds / in_turn.cost.draw_seconds, 0.0)
-    return (
-        f"slower than drafting in turn: it hides {100.0 * hidden:.0f} % of the drafting, "
-        f"and the model's passes take {slowdown.factor:.2f} × as long meanwhile"
-    )
 
 
 def _shortfall(managed: ManagedDrafter, needed: float) -> Shortfall | None:

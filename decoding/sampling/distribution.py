@@ -128,14 +128,16 @@ def _candidates(logits: NDArray[np.float32], count: int) -> tuple[NDArray[np.int
         threshold = np.partition(logits, -count)[-count]
         return _at_least(logits, threshold), float(logits.max())
     table = logits[: _ROWS * groups].reshape(_ROWS, groups)
-    maxima = np.maximum.reduce(table, axis=0)
-    of_groups = np.maximum.reduce(maxima[: groups // _BEYOND * _BEYOND].reshape(_BEYOND, -1))
+    maxima: NDArray[np.float32] = np.maximum.reduce(table)
+    whole = maxima[: groups // _BEYOND * _BEYOND].reshape(_BEYOND, -1)
+    of_groups: NDArray[np.float32] = np.maximum.reduce(whole)
     of_groups.partition(-count)
     threshold = of_groups[-count]
     if threshold == -np.inf:
         return _at_least(logits, threshold), float(logits.max())
     columns = (maxima >= threshold).nonzero()[0]
-    places = (table.take(columns, axis=1) >= threshold).ravel().nonzero()[0]
+    inner = table[:, columns]
+    places: NDArray[np.int64] = np.flatnonzero(inner >= threshold)
     row, column = np.divmod(places, len(columns))
     ids, rest = row * groups + columns[column], logits[_ROWS * groups :]
     highest = float(np.maximum.reduce(maxima))  # not a number, if one is among them

@@ -68,7 +68,7 @@ def test_a_rule_for_temperature_0_is_seen(
         return Verdict(accepted, target[accepted].draw(uniform(generator)))
 
     def tree(target: TreeRows, draft: PointMassTree, generator: np.random.Generator) -> TreeVerdict:
-        drafted = len(draft.tokens) - draft.form.window_tokens
+        drafted = len(draft.tokens) - draft.window_tokens
         path: list[int] = []
         nodes = {(draft.parents[node], draft.tokens[node]): node for node in range(drafted)}
         while (

@@ -8,7 +8,6 @@ from types import ModuleType
 import pytest
 
 from backends.base import Context, Model
-from decoding.overlap.overlap_cost import measure_at_once
 from tests.fixtures.hybrid_checks import (
     check_answers_again,
     check_costs,
@@ -18,7 +17,6 @@ from tests.fixtures.hybrid_checks import (
     check_session,
 )
 from tests.fixtures.hybrids import disturbed
-from tests.fixtures.workers import StepwiseWorker
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 
@@ -72,14 +70,3 @@ def test_costs_of_passes_are_measured_up_to_the_longest_draft(context: Context) 
 @pytest.mark.parametrize("draft", ["lookup,ngram", "itself"])
 def test_a_session_drafts_for_it_and_with_it(hybrid_file: Path, draft: str) -> None:
     check_session(hybrid_file, str(hybrid_file) if draft == "itself" else draft)
-
-
-def test_what_drafting_ahead_would_take_is_measured(
-    hybrid: Model, context: Context, drafter_model: Model
-) -> None:
-    with closing(drafter_model.open(64)) as drafter:
-        worker, tokens = StepwiseWorker(70), list(range(3, 143))
-        found = measure_at_once(context, drafter, worker, tokens, min(5, 1 + context.max_rollback))
-    assert min(found.target, found.drafter) >= 1.0
-    assert worker.rounds >= 3
-    assert context.length == 0

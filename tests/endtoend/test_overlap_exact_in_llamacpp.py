@@ -16,11 +16,11 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 from backends import llamacpp
 from backends.base import Context
 from decoding.draft import Draft, KeepOn, SampledLine
+from decoding.drafters import overlapping
+from decoding.drafters import overlapping as predrafting
 from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.overlapping import DrafterThread, Overlapping, Predrafts
 from decoding.generation import Limits
-from decoding.overlap import overlapping
-from decoding.overlap import overlapping as predrafting
-from decoding.overlap.overlapping import DrafterThread, Overlapping, Predrafts
 from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.chance import chance
 from tests.fixtures.replied import replied, said
@@ -64,7 +64,7 @@ def drafter(
 
     def make(thread: type[DrafterThread], longest: int = 2) -> Counting:
         model = DraftModel("model", context, n_vocab=n_vocab, max_draft=longest)
-        made.append(Counting("overlap", model, thread(), acceptance=lambda one: [0.6] * len(one)))
+        made.append(Counting(model, thread(), acceptance=lambda one: [0.6] * len(one), always=True))
         return made[-1]
 
     yield make

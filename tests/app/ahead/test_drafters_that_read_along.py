@@ -12,8 +12,8 @@ from app.loading.target_context import TargetContext
 from backends.base import Context, Model
 from decoding.drafters.base import Reader
 from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.overlapping import Overlapping
 from decoding.estimation.cost import CostModel, DraftCost
-from decoding.overlap.overlapping import Overlapping
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.sampling.sampler import Sampler
@@ -34,7 +34,7 @@ class Typed:
     def __init__(self, model: Model, contexts: Sequence[Context], chance: random.Random) -> None:
         target, self.beside, self.fresh = contexts
         lines = self._drafter(model, self.beside)
-        ahead = Overlapping("ahead", lines.anew(), StepwiseWorker())
+        ahead = Overlapping(self._drafter(model, self.beside), StepwiseWorker(), always=True)
         managed = [ManagedDrafter(one, cost=CHEAP) for one in (lines, ahead)]
         costs = CostModel({1: 1.0, 16: 1.5})
         self.controller = Controller(managed, costs, model.info.n_vocab)

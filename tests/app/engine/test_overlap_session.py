@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from threading import Event, current_thread, main_thread
 from typing import Any
@@ -11,25 +12,25 @@ import pytest
 
 pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
+
 from app.drafting import composed_drafter as branching
 from app.drafting import overlap
-from app.drafting.overlap import thread_choices
+from app.drafting.overlap import share_device
 from app.engine.reply import Reply, new_reply
 from app.engine.report import reply_report
 from app.engine.session import Session
 from app.engine.session_drafters import Drafting, build
 from app.engine.session_opening import open_session
-from app.learned.calibrations import ProcessorTimes
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from backends.base import Context, Logits
-from decoding.events import FinishReason, State
-from decoding.overlap import overlapping as predrafting
-from decoding.overlap.overlap_cost import AtOnce, OverlapCost, Prediction, Slowdown
-from decoding.planning.parking import drafter_status
+from decoding.drafters import overlapping as predrafting
+from decoding.estimation.cost import CostModel
+from decoding.events import FinishReason
 from decoding.planning.risk_budget import RiskBudget
 from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.heard import assert_plain, hear
+from tests.fixtures.scripted import ScriptedModel
 from tests.fixtures.workers import ThoroughThread, few
 
 GREEDY = SamplingSettings(temperature=0.0)
@@ -50,20 +51,17 @@ def drafter(tiny_llama: Callable[..., Path]) -> str:
 def opened(
     path: Path, drafter: str, drafting_pays: None, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Open]:
-    """Opens a session that believes that drafting ahead hides nearly all; all is drafted ahead."""
+    """Opens a session that drafts ahead at every round, for all outcomes."""
     for gains in ("trees_may_gain", "paths_may_gain"):  # near ties of trees may turn
         monkeypatch.setattr(branching, gains, lambda *_: False)
     monkeypatch.setattr(overlap, "DrafterThread", ThoroughThread)
     monkeypatch.setattr(predrafting, "likeliest_outcomes", lambda given: few(given, 6))
-    for learned in (OverlapCost, Slowdown):  # waiting for all outcomes does not pay
-        monkeypatch.setattr(learned, "observe", lambda *_: 1.0)
+    monkeypatch.setattr(predrafting._Worth, "is_next_ahead", lambda _: True)
     monkeypatch.setattr(RiskBudget, "settle", lambda *_: None)
-    monkeypatch.setattr(ProcessorTimes, "load_until", lambda *_: 0.0)
-    monkeypatch.setattr(overlap, "thread_choices", lambda *_: ((0, 0),))
-    monkeypatch.setattr(overlap, "measure_at_once", lambda *_: AtOnce(1.0, 1.0))
-    monkeypatch.setattr(
-        overlap, "predicted", lambda *given: Prediction(2.0 + (given[-1] is not None), 4, 0.9)
-    )
+    # Waiting for all does not pay.
+    monkeypatch.setattr(predrafting.AheadCost, "observe", lambda *_: None)
+    monkeypatch.setattr(CostModel, "observe", lambda *_, **__: None)
+    monkeypatch.setattr(overlap, "share_device", lambda *_: False)
     with ExitStack() as stack:
 
         def open_one(draft: str = drafter) -> Session:
@@ -85,7 +83,7 @@ def test_an_answer_is_drafted_ahead_and_the_model_s_own(
     opened: Open, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard, session = hear(monkeypatch), opened()
-    overlapped = next(name for name in session.drafting.names if name.startswith("overlap("))
+    (overlapped,) = (one.member.name for one in session.drafting.handles if one.overlapping)
     reply = answer(session)
     assert_plain(heard, path)
     stats = reply_report(session, reply, GREEDY, 48)["stats"]
@@ -117,7 +115,7 @@ def test_random_stops_and_changes_of_the_drafter_in_mid_answer(
                     stopped.set()
                 else:
                     session.redraft(chosen.choice((drafter, "off", f"lookup,{drafter}")), print)
-        if "overlap" not in "".join(session.drafting.names):
+        if not any(one.overlapping for one in session.drafting.handles):
             session.redraft(drafter, print)
         rounds += reply.statistics.predrafted_rounds
         hits += reply.statistics.predraft_hits
@@ -208,56 +206,23 @@ def test_a_reply_that_is_left_early_leaves_no_work_behind(opened: Open) -> None:
     assert worker._round is None
 
 
-def test_where_it_does_not_pay_it_is_parked_and_says_why(
+def test_it_drafts_ahead_only_on_a_device_of_its_own(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(overlap, "measure_at_once", lambda *_: AtOnce(2.5, 2.5))
-    monkeypatch.setattr(
-        overlap, "predicted", lambda *given: Prediction(2.0 + (given[-1] is not None), 4, 0.1)
-    )
-    session = opened()
-    reply = answer(session)
-    assert reply.statistics.predrafted_rounds == 0
-    assert session.drafting.controller is not None
-    (parked,) = (one.member for one in session.drafting.handles if one.overlapping)
-    status = drafter_status(parked, session.drafting.controller.costs)
-    assert status.state is State.PARKED
-    assert "slower than drafting in turn: it hides 10 % of the drafting" in status.reason
-    assert "take 2.50 × as long" in status.reason
+    scripted = ScriptedModel(["a"]).info
+    gpu, cpu = (replace(scripted, device=device) for device in ("GPU", "CPU: any"))
+    assert not share_device(gpu, cpu)
+    assert share_device(cpu, cpu)
+    assert share_device(gpu, gpu)
+    monkeypatch.setattr(overlap, "share_device", share_device)
+    assert not [one for one in opened().drafting.handles if one.overlapping]
 
 
-def test_measurements_are_not_repeated_at_the_next_start(
-    opened: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[int] = []
-
-    def measure(*_: object) -> AtOnce:
-        calls.append(1)
-        return AtOnce(1.2, 1.3)
-
-    monkeypatch.setattr(overlap, "measure_at_once", measure)
-    for _ in range(2):
-        session = opened()
-        (member,) = (one.member for one in session.drafting.handles if one.overlapping)
-        assert member.slowdown is not None
-        assert member.slowdown.factor == 1.2
-    assert len(calls) == 1
-
-
-@pytest.mark.parametrize("cores", [1, 2])
 def test_checks_draft_ahead_wherever_it_could_be_done(
-    opened: Open, path: Path, drafter: str, monkeypatch: pytest.MonkeyPatch, cores: int
+    opened: Open, path: Path, drafter: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(overlap, "thread_choices", thread_choices)
-    monkeypatch.setattr(overlap, "physical_cores", lambda: cores)
-    monkeypatch.setattr(overlap, "predicted", lambda *_: Prediction(0.5, 1, 0.0))
+    monkeypatch.setattr(overlap, "share_device", share_device)
     options = SessionOptions(str(path), draft=drafter, threads=1)
     paths = Paths.of_this_user()
     with closing(open_session(options, paths, lambda _: None, every_form=True)) as session:
-        found = [one.overlapping for one in session.drafting.handles if one.overlapping]
-        assert len(found) == cores - 1
-
-
-def test_on_a_busy_machine_it_is_left_out(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ProcessorTimes, "load_until", lambda *_: 0.5)
-    assert not [one for one in opened().drafting.handles if one.overlapping]
+        assert [one.overlapping for one in session.drafting.handles if one.overlapping]

@@ -5,7 +5,7 @@ from threading import Event, current_thread, main_thread
 
 import pytest
 
-from decoding.overlap.overlapping import DrafterThread
+from decoding.drafters.overlapping import DrafterThread
 
 SECONDS = 60.0
 """Until a test that hangs is ended."""

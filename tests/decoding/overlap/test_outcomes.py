@@ -5,7 +5,7 @@ from itertools import islice
 
 import pytest
 
-from decoding.overlap.overlapping import (
+from decoding.drafters.overlapping import (
     MOST_CANDIDATES,
     MOST_OUTCOMES,
     Outcome,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from decoding.draft import Draft, KeepOn, SampledLine
 from decoding.drafters import draft_model
 from decoding.drafters.draft_model import DraftModel
-from decoding.overlap.overlapping import Overlapping, Predrafts
+from decoding.drafters.overlapping import Overlapping, Predrafts
 from decoding.sampling.distribution import Distribution, SamplingSettings, warp
 from decoding.sampling.sampler import Sampler
 from decoding.verification.target_pass import verify_line
@@ -84,7 +84,10 @@ def distance(table: Callable[..., NDArray[np.float32]], fake_context: Open) -> C
             object.__setattr__(sampler, "drafting", path)
             model = DraftModel("model", fake_context(rows), n_vocab=N_VOCAB)
             worker = StepwiseWorker(passes)
-            drafter = Overlapping("overlap", model, worker, acceptance=lambda one: [0.6] * len(one))
+            likely = [0.6] * 9
+            drafter = Overlapping(
+                model, worker, acceptance=lambda one: likely[: len(one)], always=True
+            )
             history = [START, *prefix]
             drafter.begin(history, sampler)
             text: Prefix = ()

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from decoding.drafters import overlapping
 from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.overlapping import Overlapping
 from decoding.drafters.vote import Vote
 from decoding.events import Ahead
-from decoding.overlap.overlapping import Overlapping, ThreadSplit
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.sampler import Sampler
@@ -32,19 +33,17 @@ class Rig:
         context: Any,
         alone: Any,
         passes: int | None,
-        split: ThreadSplit | None,
         ends: frozenset[int],
         share: float,
     ) -> None:
         self.context, self.worker = context, StepwiseWorker(passes)
         made = DraftModel("model", context, n_vocab=N_VOCAB, end_tokens=ends)
         self.drafter = Overlapping(
-            "overlap",
             made,
             self.worker,
             acceptance=lambda one: [share] * len(one),
-            draw_seconds=lambda: DRAW_SECONDS,
-            split=split,
+            draw_seconds=DRAW_SECONDS,
+            always=True,
         )
         self.alone = DraftModel("model", alone, n_vocab=N_VOCAB, end_tokens=ends)
         for drafter in (self.drafter, self.alone):
@@ -60,14 +59,13 @@ def rig(table: Callable[..., NDArray[np.float32]], fake_context: Callable[..., A
     def make(
         passes: int | None = None,
         *,
-        split: ThreadSplit | None = None,
         ends: frozenset[int] = frozenset(),
         share: float = 0.8,
         n_ctx: int = 64,
     ) -> Rig:
         rows = table(7, N_VOCAB)
         contexts = fake_context(rows, n_ctx=n_ctx), fake_context(rows, n_ctx=n_ctx)
-        return Rig(*contexts, passes, split, ends, share)
+        return Rig(*contexts, passes, ends, share)
 
     return make
 
@@ -186,7 +184,7 @@ def test_a_seed_draws_what_it_draws_in_turn_where_nothing_was_made_ahead(
     drawn: list[list[tuple[int, ...]]] = []
     for passes in (0, None):
         model = DraftModel("model", fake_context(rows), n_vocab=N_VOCAB)
-        drafter = Overlapping("overlap", model, StepwiseWorker(passes))
+        drafter = Overlapping(model, StepwiseWorker(passes), always=True)
         drafter.begin(PROMPT, Sampler(SamplingSettings(seed=5)))
         history, drafts = list(PROMPT), list[tuple[int, ...]]()
         for _ in range(6):
@@ -195,28 +193,6 @@ def test_a_seed_draws_what_it_draws_in_turn_where_nothing_was_made_ahead(
             history += [N_VOCAB - 1, N_VOCAB - 1, 0, 0]  # no outcome of the draft before
         drawn.append(drafts)
     assert drawn[0] == drawn[1]
-
-
-class Threads:
-    """What would divide threads."""
-
-    def __init__(self) -> None:
-        self.used: list[int] = []
-
-    def use_threads(self, count: int) -> None:
-        self.used.append(count)
-
-
-def test_threads_are_divided_while_both_run_and_no_longer(rig: Make) -> None:
-    target, drafter = Threads(), Threads()
-    split = ThreadSplit(target, drafter, (3, 1), (4, 2))  # type: ignore[arg-type]
-    one = rig(split=split)
-    assert target.used == drafter.used == []
-    one.drafter.propose(PROMPT, 3)
-    assert (target.used, drafter.used) == ([3], [1])
-    one.drafter.rest()
-    one.drafter.rest()
-    assert (target.used, drafter.used) == ([3, 4], [1, 2])
 
 
 def failing(rig: Rig) -> None:
@@ -229,11 +205,8 @@ def failing(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("call", ["commit", "begin", "backlog", "propose", "rest"])
-def test_a_fault_in_a_pass_made_ahead_drops_the_drafter_and_gives_threads_back(
-    rig: Make, call: str
-) -> None:
-    target, drafter = Threads(), Threads()
-    one = rig(split=ThreadSplit(target, drafter, (3, 1), (4, 2)))  # type: ignore[arg-type]
+def test_a_fault_in_a_pass_made_ahead_drops_the_drafter(rig: Make, call: str) -> None:
+    one = rig()
     managed = ManagedDrafter(one.drafter)
     managed.propose(PROMPT, 3, N_VOCAB)
     failing(one)
@@ -246,7 +219,6 @@ def test_a_fault_in_a_pass_made_ahead_drops_the_drafter_and_gives_threads_back(
     }
     calls[call]()
     assert managed.dropped == "it failed: the engine failed"
-    assert (target.used[-1], drafter.used[-1]) == (4, 2)
 
 
 def test_a_drafter_that_is_dropped_for_its_draft_works_no_more(rig: Make) -> None:
@@ -255,7 +227,7 @@ def test_a_drafter_that_is_dropped_for_its_draft_works_no_more(rig: Make) -> Non
     managed.propose(PROMPT, 3, N_VOCAB)
     passes = one.worker.done
     managed.drop("it proposed nonsense")
-    assert one.worker._round is None
+    assert one.worker._waiting is None
     assert one.worker.done >= passes
     one.drafter.close()
     assert one.worker.is_closed
@@ -311,7 +283,8 @@ def test_a_drafter_that_begins_again_in_mid_answer_drafts_ahead_by_new_numbers(
     drawn: list[list[tuple[int, ...]]] = []
     for _ in range(2):
         model = DraftModel("model", fake_context(rows), n_vocab=N_VOCAB)
-        one = Overlapping("overlap", model, StepwiseWorker(), acceptance=lambda _: [0.8] * 4)
+        worker = StepwiseWorker()
+        one = Overlapping(model, worker, acceptance=lambda _: [0.8] * 4, always=True)
         one.begin(PROMPT, sampler)
         one.propose(PROMPT, 4)
         one.rest()
@@ -333,3 +306,25 @@ def test_a_round_before_the_last_step_counts_neither_as_hit_nor_as_miss(rig: Mak
     history.append(2)
     one.drafter.commit(history)
     assert one.drafter.propose(history, 3).ahead is not None
+
+
+@pytest.mark.parametrize(("ahead", "pays"), [(0.9, True), (1.1, False)])
+def test_it_drafts_ahead_while_rounds_are_quicker_for_it(ahead: float, *, pays: bool) -> None:
+    """Both ways are tried anew now and then, so that a change of either is noticed."""
+    worth, rounds = overlapping._Worth(), list[bool]()
+    for number in range(4 * overlapping._PERIOD):
+        rounds.append(worth.is_next_ahead())
+        quicker = 2.0 if number > 2 * overlapping._PERIOD else 1.0  # both, by another load
+        worth.add(4, (ahead if rounds[-1] else 1.0) / quicker, is_ahead=rounds[-1])
+    tried = 4 * overlapping._TRIED
+    assert sum(rounds) == (len(rounds) - tried if pays else tried)
+
+
+def test_drafting_ahead_that_begins_to_pay_is_taken_up() -> None:
+    worth, rounds = overlapping._Worth(), list[bool]()
+    for number in range(3 * overlapping._PERIOD):
+        rounds.append(worth.is_next_ahead())
+        seconds = (1.2 if number < overlapping._PERIOD else 0.8) if rounds[-1] else 1.0
+        worth.add(4, seconds, is_ahead=rounds[-1])
+    assert not any(rounds[2 * overlapping._TRIED : overlapping._PERIOD])
+    assert all(rounds[2 * overlapping._PERIOD + overlapping._TRIED :])

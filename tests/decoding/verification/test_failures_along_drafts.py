@@ -22,11 +22,11 @@ from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
 from decoding.drafters.block_draft import BlockDraft
 from decoding.drafters.cascade import Cascade
 from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.overlapping import Overlapping
 from decoding.drafters.vote import Vote
 from decoding.estimation.cost import CostModel
 from decoding.events import Step
 from decoding.generation import Limits, always, generate
-from decoding.overlap.overlapping import Overlapping
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import FaultGuard, ManagedDrafter
 from decoding.sampling import sampler as warped_rows
@@ -151,7 +151,7 @@ FORMS: dict[str, Callable[[FakeContext], Drafter]] = {
     **MAKERS,
     "line": line,
     "line of a block": block,
-    "line drafted ahead": lambda one: Overlapping("ahead", line(one), StepwiseWorker(2)),
+    "line drafted ahead": lambda one: Overlapping(line(one), StepwiseWorker(2), always=True),
     "cascade with a tail": cascade,
     "vote": lambda one: Vote("vote", [line(one), Says(1, 1)], max_draft=2),
     "certain line": lambda _: Says(0, 1, 2),

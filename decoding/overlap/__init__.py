@@ -1,1 +1,0 @@
-"""Drafting while the target verifies: the next round, for the likeliest outcomes of this one."""
