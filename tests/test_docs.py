@@ -2,8 +2,11 @@
 
 import re
 import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import dedent
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -158,3 +161,17 @@ def test_every_page_is_in_the_index() -> None:
     index = DOCS / "README.md"
     linked = {(index.parent / link).resolve() for link in _LINK.findall(_prose(index))}
     assert [page for page in DOCS.rglob("*.md") if page not in linked | {index}] == []
+
+
+def test_the_example_of_a_drafter_works(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    text = _text(ROOT / "CONTRIBUTING.md")
+    drafter, law, *_ = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    module = ModuleType("decoding.drafters.again")
+    exec(dedent(drafter), module.__dict__)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    test = dict[str, Any]()
+    exec(dedent(law), test)
+    request.getfixturevalue("symbolic")
+    test["test_the_law_is_the_models_own"]()
