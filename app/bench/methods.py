@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
 
 from app.bench.results import ALWAYS, PLAIN, DraftSeconds
 from app.drafting import draft_spec
@@ -15,7 +14,7 @@ from app.engine.session import Session
 from app.engine.session_drafters import Drafting
 from app.engine.weight_budget import built
 from app.paths import Paths
-from backends.base import Model, SpecchatError, Warping
+from backends.base import SpecchatError, Warping
 from backends.engines.backend_selection import MLX
 from backends.engines.model_loading import baseline_engines
 from decoding.draft import Drafter
@@ -40,53 +39,42 @@ class Outcome:
     statistics: Statistics | None = None
 
 
-class Method(Protocol):
-    @property
-    def name(self) -> str: ...
-
-    def reply(self, prompt: Sequence[int], settings: SamplingSettings, max_tokens: int) -> Outcome:
-        """Answer a prompt.
-
-        Raises:
-            ModelError: the engine failed.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True)
-class Ours:
-    name: str
-    session: Session
-    drafter: Drafter | None
+class Method:
+    """One way of decoding. reply: answers a prompt with so many tokens at most, or a ModelError."""
 
-    def reply(self, prompt: Sequence[int], settings: SamplingSettings, max_tokens: int) -> Outcome:
+    name: str
+    reply: Callable[[Sequence[int], SamplingSettings, int], Outcome]
+
+
+def _ours(name: str, session: Session, drafter: Drafter | None) -> Method:
+    """Generation by specchat, with a drafter or none."""
+
+    def reply(prompt: Sequence[int], settings: SamplingSettings, max_tokens: int) -> Outcome:
         statistics = Statistics(time.perf_counter())
         tokens: list[int] = []
-        limits = Limits(max_tokens, self.session.model.tokenizer.end_tokens)
-        with self.session.context.use() as context:
-            events = generate(context, prompt, settings, limits, drafters=always(self.drafter))
+        limits = Limits(max_tokens, session.model.tokenizer.end_tokens)
+        with session.context.use() as context:
+            events = generate(context, prompt, settings, limits, drafters=always(drafter))
             for event in events:
                 statistics.add(event)
                 if isinstance(event, Step):
                     tokens += event.tokens
         return Outcome(tokens, statistics.decode_seconds or 0.0, statistics)
 
+    return Method(name, reply)
 
-@dataclass(frozen=True, slots=True)
-class Theirs:
-    name: str
-    session: Session
-    answer: Callable[..., tuple[list[int], float]]
 
-    def reply(self, prompt: Sequence[int], settings: SamplingSettings, max_tokens: int) -> Outcome:
-        tokens, seconds = self.answer(
-            prompt,
-            Warping(settings.temperature, settings.top_k, settings.top_p, settings.min_p),
-            settings.seed,
-            max_tokens=max_tokens,
-            ends=self.session.model.tokenizer.end_tokens.__contains__,
-        )
-        return Outcome(tokens, seconds)
+def _theirs(name: str, session: Session, answer: Callable[..., tuple[list[int], float]]) -> Method:
+    """Generation by the engine's own Python package."""
+
+    def reply(prompt: Sequence[int], settings: SamplingSettings, max_tokens: int) -> Outcome:
+        warping = Warping(settings.temperature, settings.top_k, settings.top_p, settings.min_p)
+        ends = session.model.tokenizer.end_tokens.__contains__
+        found = answer(prompt, warping, settings.seed, max_tokens=max_tokens, ends=ends)
+        return Outcome(*found)
+
+    return Method(name, reply)
 
 
 @dataclass(slots=True)
@@ -123,7 +111,7 @@ def methods(
     paths = environment.paths
     environment = replace(environment, paths=Paths(paths.config, scratch, paths.cache))
     with ExitStack() as stack:
-        result = Methods(ExitStack(), [Ours(PLAIN, session, None)])
+        result = Methods(ExitStack(), [_ours(PLAIN, session, None)])
         handles: list[DrafterHandle] = []
         for text in _specs(given, session):
             drafting = built(session.spec(text), environment, session.budget)
@@ -135,7 +123,7 @@ def methods(
                 continue
             handles += drafting.handles
             result.plain_seconds = drafting.controller.costs.seconds(1)
-            result.chosen.append(Ours(text, session, drafting.controller))
+            result.chosen.append(_ours(text, session, drafting.controller))
             if (cost := _draft_seconds(drafting)) is not None:
                 result.drafts[text] = cost
             if text == draft_spec.AUTO:
@@ -168,20 +156,17 @@ def _draft_seconds(drafting: Drafting) -> DraftSeconds | None:
 
 def _fixed(text: str, session: Session, drafting: Drafting) -> list[Method]:
     if text == LOOKUP:
+        lookups = [PromptLookup(min_match=_FIXED_MATCH, max_draft=one) for one in FIXED_LENGTHS]
         return [
-            Ours(
-                f"{LOOKUP}{ALWAYS}{length}",
-                session,
-                PromptLookup(min_match=_FIXED_MATCH, max_draft=length),
-            )
-            for length in FIXED_LENGTHS
+            _ours(f"{LOOKUP}{ALWAYS}{length}", session, lookup)
+            for length, lookup in zip(FIXED_LENGTHS, lookups, strict=True)
         ]
     members = [handle.member for handle in drafting.handles if handle.model]
     if text == draft_spec.AUTO or drafting.controller is None or not members:
         return []
     length = FIXED_LENGTHS[0]
     controller = Controller(members, drafting.controller.costs, session.model.info.n_vocab)
-    return [Ours(f"{text}{ALWAYS}{length}", session, controller.at_no_cost((length,)))]
+    return [_ours(f"{text}{ALWAYS}{length}", session, controller.at_no_cost((length,)))]
 
 
 def _add_baselines(
@@ -193,27 +178,18 @@ def _add_baselines(
             "other engines were left out: they hold no part of the weights in memory",
         ]
         return
+    usable = (  # by mlx-lm: on MLX, with the target's vocabulary
+        handle.model
+        for handle in handles
+        if handle.model
+        and handle.model.info.backend == MLX
+        and isinstance(handle.member.drafter, DraftModel)
+    )
     try:
-        baselines = baseline_engines(
-            session.model, session.context.n_ctx, _baseline_drafter(handles)
-        )
+        baselines = baseline_engines(session.model, session.context.n_ctx, next(usable, None))
     except SpecchatError as error:
         methods.notes.append(str(error).splitlines()[0])
         return
     for baseline in baselines:
         stack.callback(baseline.close)
-        methods.chosen.append(Theirs(baseline.name, session, baseline.reply))
-
-
-def _baseline_drafter(handles: Sequence[DrafterHandle]) -> Model | None:
-    """The first drafter model that mlx-lm can use too: on MLX, with the target's vocabulary."""
-    return next(
-        (
-            handle.model
-            for handle in handles
-            if handle.model
-            and handle.model.info.backend == MLX
-            and isinstance(handle.member.drafter, DraftModel)
-        ),
-        None,
-    )
+        methods.chosen.append(_theirs(baseline.name, session, baseline.reply))

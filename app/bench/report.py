@@ -4,11 +4,12 @@ It holds no text, and no names of files, folders, users or hosts. docs/reference
 it as JSON.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import product
 from typing import Any, Self
 
-from app.bench.results import ALWAYS, Bench, DraftSeconds, Run, added
+from app.bench.results import ALWAYS, Bench, DraftSeconds, Run, Speedup, added
 from app.drafting.draft_spec import DraftSpec
 from app.drafting.drafter_spec import HEADS, DrafterSpec, NodeKind
 from backends.base import ModelInfo
@@ -104,21 +105,10 @@ class ReportedModel:
     def of(cls, name: str | None, info: ModelInfo, bytes_per_token: int) -> Self:
         """A loaded model; bytes_per_token: weights and cache that a plain token reads."""
         return cls(
-            name=name,
-            architecture=info.architecture,
-            quantization=info.quantization,
-            parameters=info.parameters,
-            layers=info.n_layers,
-            rollback=info.rollback.value,
-            active_experts=info.active_experts,
-            weight_bytes=info.weight_bytes,
-            bytes_per_token=bytes_per_token,
-            streamed_bytes_per_token=info.streamed_bytes_per_token,
-            engine=info.engine,
-            device=info.device,
-            threads=info.threads,
-            gpu_layers=info.gpu_layers,
-        )
+            name, info.architecture, info.quantization, info.parameters, info.n_layers,
+            info.rollback.value, info.active_experts, info.weight_bytes, bytes_per_token,
+            info.streamed_bytes_per_token, info.engine, info.device, info.threads, info.gpu_layers,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,33 +163,28 @@ class Report:
         Methods that then have the same name are told apart by no more than their order.
         """
         told = {method: names.get(method, method) for method in bench.methods}
+        places = product(told.items(), bench.temperatures, bench.kinds)
         return cls(
-            specchat=specchat,
-            date=bench.date,
-            machine=machine,
-            model=model,
-            passes=bench.cost_seconds,
-            drafts={told[method]: cost for method, cost in bench.drafts.items() if method in told},
-            series=tuple(_series(bench, told)),
+            specchat,
+            bench.date,
+            machine,
+            model,
+            bench.cost_seconds,
+            {told[method]: cost for method, cost in bench.drafts.items() if method in told},
+            tuple(
+                _added(name, kind, temperature, bench.speedup(method, kind, temperature), runs)
+                for (method, name), temperature, kind in places
+                if (runs := bench.select(method, kind, temperature))
+            ),
         )
 
     def as_json(self) -> dict[str, Any]:
+        """The report as JSON."""
         return {"schema": SCHEMA, "format": FORMAT, **asdict(self)}
 
 
-def _series(bench: Bench, told: dict[str, str]) -> Iterable[Series]:
-    for method, name in told.items():
-        for temperature in bench.temperatures:
-            for kind in bench.kinds:
-                runs = bench.select(method, kind, temperature)
-                if runs:
-                    speedup = bench.speedup(method, kind, temperature)
-                    median = speedup.median if speedup else None
-                    yield _added(name, kind, temperature, median, runs)
-
-
 def _added(
-    method: str, kind: str, temperature: float, speedup: float | None, runs: list[Run]
+    method: str, kind: str, temperature: float, speedup: Speedup | None, runs: list[Run]
 ) -> Series:
     return Series(
         method=method,
@@ -207,7 +192,7 @@ def _added(
         temperature=temperature,
         tokens=sum(run.tokens for run in runs),
         seconds=sum(run.seconds for run in runs),
-        speedup=speedup,
+        speedup=speedup.median if speedup else None,
         steps=sum(run.steps for run in runs),
         drafted=sum(run.drafted for run in runs),
         accepted=sum(run.accepted for run in runs),

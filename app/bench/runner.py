@@ -4,6 +4,7 @@ import datetime
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from app.bench.methods import Method, Methods, Outcome
 from app.bench.results import PLAIN, Bench, Run
@@ -115,30 +116,30 @@ class Runner:
         outcome = self._reply(method, self._prompt(task), settings, self._suite.max_tokens)
         if outcome is None or len(outcome.tokens) < 2:
             return
+        counts: dict[str, Any] = {}
+        if (told := outcome.statistics) is not None:
+            counts = {
+                "steps": told.steps - 1,
+                "drafted": told.drafted,
+                "accepted": told.accepted,
+                "drafted_at": tuple(told.drafted_at_position),
+                "accepted_at": tuple(told.accepted_at_position),
+                "lengths": tuple(told.drafted_lengths),
+                "accepted_lengths": tuple(told.accepted_lengths),
+                "steps_by_shape": dict(told.steps_by_shape),
+                "overhead_seconds": told.overhead_seconds,
+            }
         run = Run(
-            kind=task.kind,
-            prompt=task.number,
-            temperature=temperature,
-            method=method.name,
-            round=number,
+            task.kind,
+            task.number,
+            temperature,
+            method.name,
+            number,
             tokens=len(outcome.tokens) - 1,
             seconds=outcome.seconds,
             token_ids=tuple(outcome.tokens),
+            **counts,
         )
-        statistics = outcome.statistics
-        if statistics is not None:
-            run = replace(
-                run,
-                steps=statistics.steps - 1,
-                drafted=statistics.drafted,
-                accepted=statistics.accepted,
-                drafted_at=tuple(statistics.drafted_at_position),
-                accepted_at=tuple(statistics.accepted_at_position),
-                lengths=tuple(statistics.drafted_lengths),
-                accepted_lengths=tuple(statistics.accepted_lengths),
-                steps_by_shape=dict(statistics.steps_by_shape),
-                overhead_seconds=statistics.overhead_seconds,
-            )
         self._runs.append(run)
 
     @property

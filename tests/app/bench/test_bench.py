@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.bench.methods import Methods, Outcome, methods
+from app.bench.methods import Method, Methods, Outcome, methods
 from app.bench.suite import SUITES, Suite, Task, tasks
 from backends.base import ModelError
 
@@ -116,15 +116,12 @@ def test_a_method_that_fails_is_left_out_and_the_rest_goes_on(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    class Failing:
-        name = "failing"
-
-        def reply(self, prompt: object, settings: object, max_tokens: int) -> Outcome:
-            raise ModelError("it broke")
+    def fail(*_: object) -> Outcome:
+        raise ModelError("it broke")
 
     def one_fails(*arguments: Any, **options: Any) -> Methods:
         made = methods(*arguments, **options)
-        made.chosen[1:] = [Failing()]
+        made.chosen[1:] = [Method("failing", fail)]
         return made
 
     monkeypatch.setattr("app.cli.commands.bench.methods", one_fails)
