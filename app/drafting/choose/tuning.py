@@ -11,6 +11,7 @@ from pathlib import Path
 
 from app.builtin_prompts import built_in_prompts
 from app.drafting import self_drafter
+from app.drafting.choose.pair_knowledge import Cost, expected_gain
 from app.learned.calibrations import Calibrations
 from app.learned.tuned_recipe import Tuned, TuningResults, remember, set_aside_unusable
 from app.loading.checked_loader import CheckedLoader
@@ -34,7 +35,7 @@ from backends.engines.model_loading import derives, hold
 from decoding.checks.agreement import Agreement, Reply, spoken
 from decoding.estimation.cost import CostModel
 from decoding.generation import Limits
-from decoding.planning.draft_length import break_even, predicted_speedup
+from decoding.planning.draft_length import break_even
 from decoding.sampling.settings import SamplingSettings
 from models.metadata.memory_bill import bill, facts_of
 from models.self_draft.recipe import Recipe, Skipped, can_cut
@@ -127,7 +128,12 @@ class Tuning:
             own = TargetContext(self._target, context)
             costs = Calibrations(self._paths, self._notify).target(self._target, own)
             agreement = Agreement(context, self._replies(context), info.n_vocab, _SETTINGS)
-            search = RecipeSearch(info.n_layers, bodies(info), _speedup(costs), self._can_skip)
+            search = RecipeSearch(
+                info.n_layers,
+                bodies(info),
+                lambda acceptance, draw: expected_gain(costs, Cost(draw), acceptance),
+                self._can_skip,
+            )
             for recipe in search.recipes():
                 self._try(recipe, search, agreement, files)
         return self._finished(search.ranking, costs)
@@ -163,7 +169,10 @@ class Tuning:
         try:
             self._hold_beside(None)
             self._require_memory(recipe)
-            with self._made(recipe, files) as model, closing(model.open(_n_ctx(model))) as context:
+            with (
+                self._made(recipe, files) as model,
+                closing(model.open(min(_CONTEXT, model.info.context_limit))) as context,
+            ):
                 return Tried(agreement.acceptance(context), agreement.draw_cost(context))
         except DiskFullError:
             raise
@@ -183,21 +192,16 @@ class Tuning:
     def _hold_beside(self, candidate: Path | None) -> None:
         """Hold the weights of a model that streams in what a candidate leaves; None: hold none."""
         if self._lock_bytes is not None:
-            hold(self._target, self._left_by(candidate))
-
-    def _left_by(self, candidate: Path | None) -> int:
-        if candidate is None or self._lock_bytes is None:
-            return 0
-        return max(self._lock_bytes - bill(facts_of(candidate), _CONTEXT).total, 0)
+            taken = bill(facts_of(candidate), _CONTEXT).total if candidate else self._lock_bytes
+            hold(self._target, max(self._lock_bytes - taken, 0))
 
     def _require_memory(self, recipe: Recipe) -> None:
         info = self._target.info
         free = free_memory(info.backend, self._gpu_layers)
         needed = self_drafter.added_bytes(info, recipe)
         if free is not None and needed > free:
-            raise OutOfMemoryError(
-                f"it needs {needed / 1e9:.1f} GB beside the model", f"{free / 1e9:.1f} GB are free"
-            )
+            what = f"it needs {needed / 1e9:.1f} GB beside the model"
+            raise OutOfMemoryError(what, f"{free / 1e9:.1f} GB are free")
 
     def _progress(self, recipe: Recipe) -> Progress:
         return lambda done, total: self._notify(
@@ -256,14 +260,3 @@ def _words(result: Tried | str) -> str:
         return result
     share = f"{100 * result.acceptance:.0f} % accepted"
     return f"{share}, a token costs {result.draw_cost:.2f} of a step"
-
-
-def _n_ctx(model: Model) -> int:
-    return min(_CONTEXT, model.info.context_limit)
-
-
-def _speedup(costs: CostModel) -> Callable[[float, float], float]:
-    def predicted(acceptance: float, draw_cost: float) -> float:
-        return predicted_speedup(lambda _: acceptance, costs, draw_cost)
-
-    return predicted
