@@ -14,14 +14,12 @@ from typing import Any
 
 import pytest
 
+from tests.fixtures.knowing import drafters
+
 mx: Any = pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from app.builtin_prompts import built_in_prompts
-from app.drafting import draft_spec
-from app.drafting.drafter_building import DrafterEnvironment
 from app.drafting.drafter_model import open_drafter
-from app.engine.session_drafters import build
-from app.loading.target_context import TargetContext
 from app.paths import Paths
 from backends import mlx
 from backends.base import Context, Model
@@ -111,10 +109,7 @@ def drafted_by(
         return
     with ExitStack() as stack:
         if "self" in way:
-            place = DrafterEnvironment(
-                target, TargetContext(target, context), paths, None, None, lambda text: None
-            )
-            drafting = stack.enter_context(closing(build(draft_spec.parse(way, paths), place)))
+            drafting = stack.enter_context(closing(drafters(way, target, context, paths)))
             assert drafting.missing == ""
             yield first_hit_of(drafting)
             return
@@ -179,11 +174,8 @@ def test_same_token_ids_on_the_bundled_model(demo_mlx_folder: Path, paths: Paths
     with closing(mlx.load(demo_mlx_folder)) as target, closing(target.open(512)) as context:
         tokens = [target.tokenizer.encode(one.text, special=False) for one in prompts]
         plain = [said(greedy_reply(context, prompt, LIMITS, None)) for prompt in tokens]
-        place = DrafterEnvironment(
-            target, TargetContext(target, context), paths, None, None, lambda text: None
-        )
         for way in ("lookup", "self:skip=13", "lookup,self:skip=12-13"):
-            with closing(build(draft_spec.parse(way, paths), place)) as drafting:
+            with closing(drafters(way, target, context, paths)) as drafting:
                 for prompt, expected in zip(tokens, plain, strict=True):
                     assert (
                         said(greedy_reply(context, prompt, LIMITS, first_hit_of(drafting)))

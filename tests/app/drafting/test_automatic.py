@@ -35,7 +35,7 @@ from models.metadata.identity import fingerprint
 from models.self_draft.self_draft_store import SelfDrafts
 from models.tuning.recipe_gain import prospect
 from scripts.models.change_vocabulary import Change, change_vocabulary
-from tests.fixtures.knowing import FLAT, PLANNED, knowledge
+from tests.fixtures.knowing import FLAT, PLANNED, drafters, knowledge
 
 TinyLlama = Callable[..., Path]
 STEEP = CostModel({1: 0.02, 2: 0.04, 16: 0.32})
@@ -322,17 +322,14 @@ def test_a_copy_of_few_bits_is_not_offered_but_made_where_it_is_asked_for(
     list(requantize(tiny_llama(form="gpt2", layers=16, seed=6), path, "q4_0"))
     with closing(llamacpp.load(path, threads=1)) as model, closing(model.open(256)) as context:
         assert not prospect(model.info).can_pay
-        environment = DrafterEnvironment(
-            model, TargetContext(model, context), paths, 1, None, lambda text: None
-        )
-        with closing(build(draft_spec.parse("auto", paths), environment)):
+        with closing(drafters("auto", model, context, paths)):
             assert SELF not in tried
-        with closing(build(draft_spec.parse(SELF, paths), environment)) as drafting:
+        with closing(drafters(SELF, model, context, paths)) as drafting:
             assert drafting.names == [SELF]
             assert drafting.status.state is State.PARKED
             assert "slower than plain here even if every drafted token" in drafting.status.reason
             assert any("no copy of few is expected to pay" in note for note in drafting.notes)
-        with closing(build(draft_spec.parse("self:q4_0", paths), environment)) as drafting:
+        with closing(drafters("self:q4_0", model, context, paths)) as drafting:
             assert not any("expected to pay" in note for note in drafting.notes)
     shutil.rmtree(paths.data / "acceptance", ignore_errors=True)
     pairs = rank(SessionOptions(str(path), threads=1), paths, lambda _: None).drafters

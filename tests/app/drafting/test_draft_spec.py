@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from app.drafting.draft_spec import parse
-from app.drafting.drafter_spec import NodeKind
+from app.drafting.drafter_spec import Children, NodeKind, PathsSettings, TreeSettings
 from app.paths import Paths
 from backends.base import UsageError
 from models.reference import HubReference, Reference
@@ -113,9 +113,32 @@ def test_settings_after_commas_belong_to_the_drafter_before_them(paths: Paths) -
         ("lookup,w=3", "no drafter w=3"),
         ("cascade", "two drafters or more"),
         ("vote:lookup", "two drafters or more"),
+        ("cascade(self)", "two drafters or more"),
+        ("vote(lookup)", "two drafters or more"),
+        ("cascade(self,lookup)", "lookup is no model"),
+        ("cascade(lookup,vote(lookup,self))", "is no model"),
+        ("vote(lookup,lookup)", "twice"),
+        ("self,cascade(lookup,self)", "names self twice"),
+        ("cascade(lookup,self),vote(lookup,self)", "names self twice"),
+        ("vote(self:q2_k,cascade(lookup,SELF:Q2_K))", "names self:q2_k twice"),
+        ("cascade(lookup,off)", "contradicts"),
+        ("cascade(lookup,", "brackets"),
+        ("vote()", "gap"),
+        ("tree(lookup)", "which is a model"),
+        ("tree(self,self:q4_0)", "one drafter"),
+        ("tree()", "gap"),
+        ("paths(tree(self))", "which is a model"),
+        ("vote(lookup,tree(self))", "drafts for the model itself"),
+        ("cascade(tree(self:q4_0),self)", "drafts for the model itself"),
+        ("tree(self):nodes=0", "nodes is 1 to 64"),
+        ("tree(self):nodes=2,depth=3", "no deeper"),
+        ("tree(self):width=2", "'width=2' is not one of"),
+        ("tree(self):ngrams=20", "'ngrams=20' is not one of nodes=N, depth=N"),
+        ("paths(self):k=1", "k is 2 to 16"),
+        ("paths(self):k=2,k=3", "each once"),
     ],
 )
-def test_settings_that_mean_nothing_are_refused_with_the_reason(
+def test_what_makes_no_drafter_is_refused_with_the_reason(
     paths: Paths, spec: str, why: str
 ) -> None:
     with pytest.raises(UsageError) as refused:
@@ -160,3 +183,40 @@ def test_a_model_can_be_named_to_draft_on_the_processor(paths: Paths) -> None:
 def test_what_is_no_model_of_its_own_cannot_be_named_so(paths: Paths, spec: str) -> None:
     with pytest.raises(UsageError):
         parse(spec, paths, Reference("llama3.1-8b", Path("/models/llama3.1-8b")))
+
+
+V = "vote(lookup,self:q2_k)"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "parts", "settings"),
+    [
+        ("cascade(lookup,self)", NodeKind.CASCADE, ["lookup", "self"], ""),
+        (
+            "Cascade( lookup, self:q4_0 ,self )",
+            NodeKind.CASCADE,
+            ["lookup", "self:q4_0", "self"],
+            "",
+        ),
+        ("vote(lookup,self)", NodeKind.VOTE, ["lookup", "self"], ""),
+        (f"cascade({V},self)", NodeKind.CASCADE, [V, "self"], ""),
+        ("tree(self)", NodeKind.TREE, ["self"], ""),
+        ("Tree(self:q4_0):depth=2", NodeKind.TREE, ["self:q4_0"], "depth=2"),
+        ("tree(self):nodes=4, depth=2", NodeKind.TREE, ["self"], "nodes=4, depth=2"),
+        ("paths(self:skip=3):k=3,length=2", NodeKind.PATHS, ["self:skip=3"], "k=3,length=2"),
+    ],
+)
+def test_a_spec_with_brackets_is_read(
+    paths: Paths, text: str, kind: NodeKind, parts: list[str], settings: str
+) -> None:
+    before, node, after = parse(f"lookup,{text},ngram", paths).nodes
+    assert (before.kind, node.kind, after.kind) == (NodeKind.LOOKUP, kind, NodeKind.NGRAM)
+    assert [part.name for part in node.parts] == parts
+    assert node.settings == settings
+    assert node.name == f"{kind}({','.join(parts)})" + (f":{settings}" if settings else "")
+
+
+def test_settings_left_out_are_the_usual_ones() -> None:
+    assert TreeSettings.parse("") == TreeSettings()
+    assert TreeSettings.parse("children=drawn,nodes=4").children is Children.DRAWN
+    assert PathsSettings.parse("k=4") == PathsSettings(4)

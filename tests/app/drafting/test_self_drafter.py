@@ -8,16 +8,14 @@ import pytest
 
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 
-from app.drafting import draft_spec, self_drafter
+from app.drafting import self_drafter
 from app.drafting.choose.automatic import promising
 from app.drafting.choose.candidates import candidates
 from app.drafting.choose.drafter_info import Kind, Target
-from app.drafting.drafter_building import DrafterEnvironment
-from app.engine.session_drafters import Drafting, build
+from app.engine.session_drafters import Drafting
 from app.learned.acceptance_memory import AcceptanceMemory
 from app.loading.checked_loader import CheckedLoader
 from app.loading.placement import MemoryPlan
-from app.loading.target_context import TargetContext
 from app.paths import Paths
 from backends import mlx
 from backends.base import Context, Model, UsageError
@@ -28,7 +26,7 @@ from models.metadata.memory_bill import bill, facts_of
 from models.reference import Reference
 from models.self_draft.recipe import Recipe
 from models.tuning.recipe_gain import prospect
-from tests.fixtures.knowing import PLANNED, knowledge
+from tests.fixtures.knowing import PLANNED, drafters, knowledge
 
 GREEDY = SamplingSettings(temperature=0.0)
 LIMITS = Limits(24, frozenset())
@@ -51,10 +49,7 @@ def context(target: Model) -> Context:
 
 
 def built(spec: str, target: Model, context: Context, paths: Paths, room: int | None) -> Drafting:
-    environment = DrafterEnvironment(
-        target, TargetContext(target, context), paths, None, None, lambda text: None, room
-    )
-    return build(draft_spec.parse(spec, paths), environment)
+    return drafters(spec, target, context, paths, room)
 
 
 @pytest.mark.usefixtures("drafting_pays")
@@ -103,10 +98,7 @@ def test_fewer_bits_than_there_are_must_be_asked_for(target: Model, context: Con
     models = CheckedLoader(paths, lambda text: None)
     made = self_drafter.made(target, Recipe("q4_0"), None, None, models)
     with closing(made), closing(made.open(256)) as its_context:
-        environment = DrafterEnvironment(
-            made, TargetContext(made, its_context), paths, None, None, lambda text: None
-        )
-        drafting = build(draft_spec.parse("self:q8_0", paths), environment)
+        drafting = drafters("self:q8_0", made, its_context, paths)
         assert "no copy in 8 bits" in drafting.missing
 
 

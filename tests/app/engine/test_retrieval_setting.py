@@ -9,21 +9,20 @@ import pytest
 
 from app.chat.conversation import Conversation
 from app.drafting import draft_spec
-from app.drafting.drafter_building import DrafterEnvironment
 from app.drafting.drafter_spec import NodeKind
 from app.engine import idle_tasks as indexing
 from app.engine.answer import Request
 from app.engine.engine import Engine
 from app.engine.idle_tasks import Indexing
-from app.engine.session_drafters import Drafting, build
+from app.engine.session_drafters import Drafting
 from app.history import History
 from app.loading.session_options import SessionOptions
-from app.loading.target_context import TargetContext
 from app.paths import Paths
 from backends.base import Context, Model
 from backends.chat.message import Message
 from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.corpora import corpus_of, document
+from tests.fixtures.knowing import drafters
 from tests.fixtures.scripted import ScriptedModel, opened
 
 PATIENCE_SECONDS = 60
@@ -41,10 +40,7 @@ def context(demo: Model) -> Iterator[Context]:
 
 
 def built(spec: str, demo: Model, context: Context, paths: Paths) -> Drafting:
-    environment = DrafterEnvironment(
-        demo, TargetContext(demo, context), paths, None, None, lambda text: None
-    )
-    return build(draft_spec.parse(spec, paths), environment)
+    return drafters(spec, demo, context, paths)
 
 
 @pytest.mark.parametrize(

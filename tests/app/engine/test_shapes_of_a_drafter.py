@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures.knowing import drafters
+
 pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
-from app.drafting import draft_spec
-from app.drafting.drafter_building import DrafterEnvironment
-from app.engine.session_drafters import Drafting, build
-from app.loading.target_context import TargetContext
+from app.engine.session_drafters import Drafting
 from app.paths import Paths
 from backends import llamacpp
 from backends.base import Context, Model
@@ -59,10 +58,7 @@ def drafted(
 
         monkeypatch.setattr("app.learned.calibrations.calibrate", calibrate)
         context, paths = target.open(256), Paths.of_this_user()
-        environment = DrafterEnvironment(
-            target, TargetContext(target, context), paths, None, None, lambda text: None
-        )
-        return context, build(draft_spec.parse(SELF, paths), environment)
+        return context, drafters(SELF, target, context, paths)
 
     yield of
     shutil.rmtree(kept, ignore_errors=True)

@@ -13,13 +13,11 @@ import pytest
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from app.cli.commands.tune import verdict
-from app.drafting import draft_spec, self_drafter
+from app.drafting import self_drafter
 from app.drafting.choose.automatic import promising
 from app.drafting.choose.candidates import candidates
 from app.drafting.choose.drafter_info import Kind, Target
 from app.drafting.choose.tuning import Tuning, TuningResult
-from app.drafting.drafter_building import DrafterEnvironment
-from app.engine.session_drafters import build
 from app.learned.tuned_recipe import (
     Tuned,
     own_recipe,
@@ -29,7 +27,6 @@ from app.learned.tuned_recipe import (
     tuned_file,
 )
 from app.loading.checked_loader import CheckedLoader
-from app.loading.target_context import TargetContext
 from app.paths import Paths
 from backends import mlx
 from backends.base import DiskFullError, DraftUnavailableError, Model, Rollback
@@ -44,7 +41,7 @@ from models.reference import Reference
 from models.self_draft.recipe import Recipe
 from models.tuning.recipe_gain import prospect
 from models.tuning.recipe_search import Ranked, RecipeSearch, Tried
-from tests.fixtures.knowing import PLANNED, knowledge
+from tests.fixtures.knowing import PLANNED, drafters, knowledge
 
 FLAT = CostModel({1: 0.02, 16: 0.022})
 LAYERS = 3
@@ -94,12 +91,9 @@ def test_what_it_finds_is_what_self_means(target: Model, paths: Paths) -> None:
     assert known.acceptance == found.best.tried.acceptance
     assert not list(paths.tuning.iterdir())
     with closing(target.open(256)) as context:
-        environment = DrafterEnvironment(
-            target, TargetContext(target, context), paths, None, None, told.append
-        )
-        with closing(build(draft_spec.parse("self", paths), environment)) as drafting:
+        with closing(drafters("self", target, context, paths)) as drafting:
             assert [one.key for one in drafting.handles] == [self_drafter.key(info, known.recipe)]
-        with closing(build(draft_spec.parse("self:q4_0", paths), environment)) as drafting:
+        with closing(drafters("self:q4_0", target, context, paths)) as drafting:
             assert drafting.handles[0].key == self_drafter.key(info, Recipe("q4_0"))
     listed = Target(Reference("small", info.path), facts_of(info.path), target)
     models = CheckedLoader(paths, lambda text: None)

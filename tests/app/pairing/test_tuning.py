@@ -10,34 +10,25 @@ from typing import Any
 
 import pytest
 
+from tests.fixtures.knowing import drafters
+
 pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 
 from app.drafting.choose.tuning import Tuning, TuningResult
-from app.drafting.draft_spec import parse
-from app.drafting.drafter_building import DrafterEnvironment
-from app.engine.session_drafters import build
 from app.learned.tuned_recipe import Tuned, own_recipe, remember, set_aside_unusable, tuned
-from app.loading.target_context import TargetContext
 from app.paths import Paths
 from backends import llamacpp
 from backends.base import DiskFullError, DraftUnavailableError, Model
 from backends.engines import model_loading
-from backends.llamacpp.requantize import requantize
-from decoding.checks.agreement import Agreement, Reply, spoken
 from decoding.checks.greedy_check import greedy_reply
-from decoding.estimation.cost import CostModel
 from decoding.generation import Limits
-from decoding.planning.draft_length import predicted_speedup
-from decoding.sampling.distribution import SamplingSettings
 from models.self_draft import self_draft_store
 from models.self_draft.recipe import Recipe
-from models.self_draft.self_draft_store import CandidateFiles, SelfDrafts
-from models.tuning.recipe_search import RecipeSearch, Tried
+from models.self_draft.self_draft_store import SelfDrafts
 from tests.fixtures.first_hit import first_hit_of
 
 TinyLlama = Callable[..., Path]
-FLAT = CostModel({1: 1.0, 16: 1.1})
 
 
 @pytest.fixture
@@ -96,14 +87,13 @@ def test_the_winner_s_file_is_all_that_is_left(target: Model, paths: Paths) -> N
     assert files(paths) == [made]
     assert max(most) <= 2
     assert own_recipe(target.info, paths) == best
-    with closing(target.open(256)) as context:
-        environment = DrafterEnvironment(
-            target, TargetContext(target, context), paths, 1, None, lambda text: None
-        )
-        with closing(build(parse("self", paths), environment)) as drafting:
-            model = drafting.handles[0].model
-            assert model is not None
-            assert model.info.path == made
+    with (
+        closing(target.open(256)) as context,
+        closing(drafters("self", target, context, paths)) as drafting,
+    ):
+        model = drafting.handles[0].model
+        assert model is not None
+        assert model.info.path == made
 
 
 @pytest.mark.usefixtures("drafting_pays")
@@ -160,24 +150,13 @@ def test_a_full_disk_ends_it_and_says_so(
     assert files(paths) == []
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("drafting_pays")
-def test_fewer_experts_are_tried(tiny_llama: TinyLlama, paths: Paths) -> None:
-    with closing(llamacpp.load(tiny_llama(layers=1, experts=(4, 2)), threads=1)) as model:
-        found = tune(model, paths)
-    assert Recipe(experts=1) in [one.recipe for one in found.ranking]
-
-
 @pytest.mark.usefixtures("drafting_pays")
 def test_fewer_experts_are_the_same_file(tiny_llama: TinyLlama, paths: Paths) -> None:
     with (
         closing(llamacpp.load(tiny_llama(layers=1, experts=(4, 2)), threads=1)) as model,
         closing(model.open(256)) as context,
     ):
-        environment = DrafterEnvironment(
-            model, TargetContext(model, context), paths, 1, None, lambda text: None
-        )
-        with closing(build(parse("self:experts=1", paths), environment)) as drafting:
+        with closing(drafters("self:experts=1", model, context, paths)) as drafting:
             drafter = drafting.handles[0].model
             assert drafter is not None
             assert drafter.info.path == model.info.path
@@ -197,62 +176,6 @@ def test_a_running_state_is_refused(tiny_mamba: Path, paths: Paths) -> None:
         pytest.raises(DraftUnavailableError, match="cannot be drafted for"),
     ):
         tune(model, paths)
-
-
-@pytest.mark.slow
-def test_nothing_single_or_contiguous_is_better_on_five_layers_of_the_demo(
-    demo: Model, paths: Paths, tmp_path: Path
-) -> None:
-    """Acceptances as measured on the model, costs by layers kept, so that both judge alike."""
-    cut = tmp_path / "cut.gguf"
-    for _ in requantize(demo.info.path, cut, None, range(3, demo.info.n_layers - 2)):
-        pass
-    settings = SamplingSettings(temperature=0.8, seed=1)
-    judged: dict[Recipe, Tried] = {}
-    with (
-        closing(llamacpp.load(cut, threads=1)) as model,
-        closing(model.open(256)) as context,
-        closing(_candidates(paths, model)) as made,
-    ):
-        n_layers = model.info.n_layers
-        assert n_layers == 5
-        agreement = Agreement(context, _said(model), model.info.n_vocab, settings)
-
-        def judge(recipe: Recipe) -> Tried:
-            if recipe not in judged:
-                kept = 1.0 - len(recipe.skipped_layers) / n_layers
-                with (
-                    made.made(recipe) as path,
-                    closing(llamacpp.load(path, threads=1)) as drafter,
-                    closing(drafter.open(256)) as its_context,
-                ):
-                    share = agreement.acceptance(its_context)
-                judged[recipe] = Tried(share, 0.2 + 0.8 * kept)
-            return judged[recipe]
-
-        def speedup(acceptance: float, cost: float) -> float:
-            return predicted_speedup(lambda _: acceptance, FLAT, cost)
-
-        search = RecipeSearch(n_layers, [], speedup)
-        for recipe in search.recipes():
-            search.learn(recipe, judge(recipe))
-        for first in range(n_layers):
-            for last in range(first, n_layers - (first == 0)):
-                run = judge(Recipe(None, tuple(range(first, last + 1))))
-                assert search.ranking[0].speedup >= speedup(run.acceptance, run.draw_cost) - 1e-9
-
-
-def _candidates(paths: Paths, model: Model) -> CandidateFiles:
-    store = SelfDrafts(paths.self_drafts)
-    return CandidateFiles(store, model.info, lambda recipe: lambda done, total: None)
-
-
-def _said(model: Model) -> list[Reply]:
-    settings = SamplingSettings(temperature=0.8, seed=1)
-    with closing(model.open(256)) as context:
-        texts = ("Why is the sky blue?", "Write a short poem about the sea.")
-        prompts = [model.tokenizer.encode(text, special=False) for text in texts]
-        return [spoken(context, prompt, settings, Limits(24, frozenset())) for prompt in prompts]
 
 
 @pytest.mark.slow
