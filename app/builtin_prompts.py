@@ -16,6 +16,5 @@ class BuiltInPrompt:
 
 
 def built_in_prompts() -> list[BuiltInPrompt]:
-    """All prompts, ordered by kind."""
     entries = tomllib.loads(_FILE.read_text(encoding="utf-8"))["prompt"]
     return [BuiltInPrompt(entry["kind"], entry["text"]) for entry in entries]

@@ -79,7 +79,6 @@ class Paths:
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """The three folders without repetitions."""
         return tuple(dict.fromkeys((self.config, self.data, self.cache)))
 
     @property

@@ -88,7 +88,6 @@ class ReplyConstraints:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the vocabulary was read."""
         return self._vocabulary is not None
 
     def of(self, grammar: Grammar, prompt: Prompt) -> Constraint:

@@ -113,7 +113,6 @@ def _notice(name: str, error: SpecchatError) -> str:
 
 
 def _check_model(name: str, backend: str, paths: Paths) -> None:
-    """Raises SpecchatError if there is no such model."""
     from backends.engines.backend_selection import forms
     from models.reference import resolve
 

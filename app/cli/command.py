@@ -103,8 +103,6 @@ class OptionalJsonFile(Command):
 
 
 class Group(core.TyperGroup):
-    """A group of commands."""
-
     def get_short_help_str(self, limit: int = _SUMMARY_CHARACTERS) -> str:
         return super().get_short_help_str(max(limit, _SUMMARY_CHARACTERS))
 

@@ -10,35 +10,30 @@ from backends.base import SpecchatError
 
 
 def backends(incomplete: str) -> list[str]:
-    """Values of --backend."""
     from backends.engines.backend_selection import BACKENDS
 
     return _starting(incomplete, BACKENDS)
 
 
 def clients(incomplete: str) -> list[str]:
-    """Values of --print-config."""
     from app.serve.clients import CLIENTS
 
     return _starting(incomplete, CLIENTS)
 
 
 def stream_choices(incomplete: str) -> list[str]:
-    """Values of --stream."""
     from app.loading.session_options import STREAM_CHOICES
 
     return _starting(incomplete, STREAM_CHOICES)
 
 
 def kv_choices(incomplete: str) -> list[str]:
-    """Values of --kv."""
     from app.loading.session_options import KV_CHOICES
 
     return _starting(incomplete, KV_CHOICES)
 
 
 def suites(incomplete: str) -> list[str]:
-    """Values of --suite."""
     from app.bench.suite import SUITES
 
     return _starting(incomplete, SUITES)
@@ -51,7 +46,6 @@ def models(incomplete: str) -> list[str]:
 
 
 def installed_models(incomplete: str) -> list[str]:
-    """Models on this machine."""
     from app.paths import Paths
     from models.stores.available_models import known_names
 
@@ -59,7 +53,6 @@ def installed_models(incomplete: str) -> list[str]:
 
 
 def catalogue_models(incomplete: str) -> list[str]:
-    """Models of the catalogue."""
     from models import catalogue
 
     return _starting(incomplete, (entry.name for entry in catalogue.entries() if entry.chats))
@@ -75,7 +68,6 @@ def drafters(incomplete: str) -> list[str]:
 
 
 def presets(incomplete: str) -> list[str]:
-    """Presets of the settings file."""
     from app.paths import Paths
     from app.settings import file
 

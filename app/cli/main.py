@@ -169,7 +169,6 @@ def _defaults(paths: Paths) -> dict[str, Any]:
 
 
 def _run() -> int | str | None:
-    """Run the command and return its exit code."""
     defaults, fault = {}, None
     try:
         try:

@@ -34,8 +34,6 @@ _SESSION_NAMES = [field.name for field in fields(SessionOptions)]
 
 @dataclass(frozen=True, slots=True)
 class AnswerOptions:
-    """The system prompt, sampling and longest answer of a command."""
-
     system: str
     answering: Answering
 

@@ -48,7 +48,6 @@ def llamacpp_gpus() -> tuple[Gpu, ...]:
 
 
 def version(package: str) -> str | None:
-    """Version of an installed package."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -6,7 +6,6 @@ import os
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from app.loading.placement import plan
 from app.loading.select import choose_model, expected_backend, facts_before
@@ -34,7 +33,6 @@ class Endpoint:
 
     @property
     def openai(self) -> str:
-        """Base URL for clients that speak one of OpenAI's dialects."""
         return f"{self.address}/v1"
 
     @property
@@ -58,54 +56,30 @@ def address_of(host: str, port: int) -> str:
     return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
 
 
-class Shell(Protocol):
-    """Writes lines that a kind of shell understands; each ends with a line break."""
-
-    def comment(self, text: str) -> str:
-        """A line that does nothing."""
-        ...
-
-    def variable(self, name: str, value: str) -> str:
-        """Set a variable for all programs that are started then."""
-        ...
-
-    def copied(self, name: str, source: str) -> str:
-        """Set a variable to what another holds."""
-        ...
-
-    def file(self, path: str, text: str) -> str:
-        """Write a file of whole lines."""
-        ...
-
-    def command(self, *words: str) -> str:
-        """Run a program."""
-        ...
-
-
 class Posix:
-    """Shells of Linux and macOS."""
+    """Writes lines that shells of Linux and macOS understand; each ends with a line break."""
 
     def comment(self, text: str) -> str:
         return f"# {text}\n"
 
     def variable(self, name: str, value: str) -> str:
+        """Set a variable for all programs that are started then."""
         return f"export {name}={shlex.quote(value)}\n"
 
     def copied(self, name: str, source: str) -> str:
+        """Set a variable to what another holds."""
         return f'export {name}="${{{source}:?set it to the key of the server}}"\n'
 
     def file(self, path: str, text: str) -> str:
+        """Write a file of whole lines."""
         return f"cat > {shlex.quote(path)} <<'END'\n{text}END\n"
 
     def command(self, *words: str) -> str:
         return f"{shlex.join(words)}\n"
 
 
-class PowerShell:
-    """The shell of Windows."""
-
-    def comment(self, text: str) -> str:
-        return f"# {text}\n"
+class PowerShell(Posix):
+    """The same for the shell of Windows."""
 
     def variable(self, name: str, value: str) -> str:
         return f"$env:{name} = {_powershell_quoted(value)}\n"
@@ -323,7 +297,6 @@ def _key(endpoint: Endpoint, reference: str) -> str:
 
 
 def _key_line(shell: Posix, variable: str, endpoint: Endpoint) -> str:
-    """Sets a client's variable of the key."""
     if endpoint.needs_key:
         return shell.copied(variable, KEY_VARIABLE)
     return shell.variable(variable, NO_KEY)

@@ -42,8 +42,6 @@ class Frame:
 
 
 class ReplyWriter(ABC):
-    """Writes the events of the replies to one request."""
-
     @abstractmethod
     def frames(self, choice: int, event: ReplyEvent) -> Iterable[Frame]:
         """An event of a choice as frames of the stream; choices come one after the other."""

@@ -99,8 +99,6 @@ class ToolCallBegun:
 
 @dataclass(frozen=True, slots=True)
 class ToolArguments:
-    """Text that was added to the arguments of a call."""
-
     index: int
     text: str
 

@@ -24,7 +24,6 @@ class RefusalKind(Enum):
 
     @property
     def status(self) -> int:
-        """Its HTTP status."""
         return self.value % 1000
 
 

@@ -206,5 +206,4 @@ def check_text(part: TextPart, place: str) -> None:
 
 
 def as_tool(name: str, description: str, schema: dict[str, object]) -> Tool:
-    """A tool of a request, whose schema is kept as text."""
     return Tool(name, description, json.dumps(schema, ensure_ascii=False))

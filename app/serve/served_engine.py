@@ -36,12 +36,10 @@ class Turns:
 
     @property
     def answering(self) -> int:
-        """Requests that are answered."""
         return int(bool(self._queue) and self._queue[0].is_set())
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for their turn."""
         return len(self._queue) - self.answering
 
     def check_open(self) -> None:
@@ -153,7 +151,6 @@ class Metrics:
         self._responses.labels(path, str(status)).inc()
 
     def count_gone(self) -> None:
-        """Count a client that went away."""
         self._gone.inc()
 
     def count_when_done(self, answer: Answer) -> None:
@@ -168,7 +165,6 @@ class Metrics:
         answer.listen(count)
 
     def count_reply(self, answer: Answer) -> None:
-        """Count what an answer took, complete or not."""
         metrics = answer.metrics
         if metrics is None:
             return
@@ -189,7 +185,6 @@ class Metrics:
             self._speedup.set(metrics.speedup)
 
     def text(self) -> bytes:
-        """All of it, as Prometheus reads it."""
         return generate_latest(self._registry)
 
 
@@ -198,8 +193,6 @@ _LONGEST_SECONDS = 30.0
 
 
 class ServedEngine:
-    """An engine with its queue, its bounds and its metrics."""
-
     def __init__(self, engine: Engine, limits: Limits) -> None:
         self.engine = engine
         self.limits = limits

@@ -130,7 +130,6 @@ class Server:
         return address_of(self.host, self.port)
 
     def start(self) -> None:
-        """Answer requests on a thread."""
         self._thread.start()
         self._uvicorn.has_started.wait(_START_SECONDS)
 

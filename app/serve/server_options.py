@@ -101,7 +101,6 @@ def ip_of(host: str) -> IPv4Address | IPv6Address | None:
 
 
 def is_wildcard(host: str) -> bool:
-    """Whether a host stands for all addresses of this machine."""
     address = ip_of(host)
     return not host or (address is not None and address.is_unspecified)
 

@@ -126,7 +126,6 @@ def _grammar(schema: Path | None, grammar: Path | None) -> Grammar | None:
 
 
 def _note_limits(session: Session, prompt: Prompt, sampling: SamplingSettings) -> None:
-    """Print notes on reductions, missing drafters and a lossy rule."""
     drafting = session.drafting
     if drafting.missing and drafting.requested != draft_spec.OFF:
         effect = "drafting continues without one" if drafting.handles else "drafting is off"

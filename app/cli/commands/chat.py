@@ -51,8 +51,6 @@ def chat(context: typer.Context) -> None:
 
 
 class _Talk:
-    """One conversation."""
-
     def __init__(self, session: Session, system: str, answering: Answering) -> None:
         self._session = session
         self._system = system

@@ -119,5 +119,4 @@ def _line(chat: Chat) -> str:
 
 
 def _title(chat: Chat) -> str:
-    """A chat's title on one line."""
     return " ".join(chat.title.split()) or "untitled"

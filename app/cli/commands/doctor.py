@@ -121,7 +121,6 @@ def _measured(chosen: EngineFacts) -> Bandwidth | None:
 
 
 def _largest_file() -> Installed | None:
-    """The largest GGUF file here."""
     files = [model for model in installed(Paths.of_this_user().models) if model.path.is_file()]
     return max(files, key=lambda model: model.size_bytes, default=None)
 
@@ -164,7 +163,6 @@ def _disk(device: dict[str, Any]) -> str:
 
 
 def _gpu_memory(gpu: dict[str, Any]) -> str:
-    """A GPU's name and memory."""
     if gpu["is_unified"] or gpu["free_bytes"] is None:
         return gpu["name"]
     free, total = gpu["free_bytes"] / 1e9, gpu["total_bytes"] / 1e9

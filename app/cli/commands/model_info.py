@@ -81,7 +81,6 @@ _TYPES = {"F32": ("float32", 4), "F16": ("float16", 2), "BF16": ("bfloat16", 2)}
 
 
 def _usual_type(tensors: Mapping[str, StoredTensor]) -> str | None:
-    """The data type of most bytes."""
     stored = Counter[str]()
     for tensor in tensors.values():
         stored[tensor.dtype] += tensor.bytes
@@ -133,7 +132,6 @@ def model_info(name: str, paths: Paths) -> dict[str, Any]:
 
 
 def as_rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """The known metadata as rows of a label and a value."""
     shown = facts | {"size_source": None}
     if facts["size_bytes"] is not None and facts["size_source"] in _SIZES:
         shown["size_bytes"] = f"{size_text(facts['size_bytes'])} ({_SIZES[facts['size_source']]})"
@@ -190,7 +188,6 @@ def _drafter_text(drafter: dict[str, Any], is_folder: bool) -> str:
 
 
 def _found_text(drafter: dict[str, Any]) -> str:
-    """A trained drafter at hand, with the reason if it cannot draft."""
     file = Path(drafter["path"]).name
     why = f": {drafter['misfit']}" if drafter["misfit"] else ""
     return f"{drafter['alias']} ({drafter['kind']} in {file}{why})"
@@ -312,11 +309,9 @@ def _listed(name: str, paths: Paths) -> dict[str, Any]:
 
 
 def named(name: str, listed: Iterable[Installed]) -> Installed | None:
-    """The installed model of a name or path."""
     matches = (m for m in listed if name.lower() == m.name.lower() or name == str(m.path))
     return next(matches, None)
 
 
 def as_json(model: Installed) -> dict[str, Any]:
-    """An installed model as a JSON object."""
     return {**asdict(model), "path": str(model.path), "origin": model.origin.value}

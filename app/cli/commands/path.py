@@ -11,8 +11,6 @@ from app.paths import Paths
 
 
 class Folder(StrEnum):
-    """A folder by its purpose."""
-
     CONFIG = "config"
     DATA = "data"
     CACHE = "cache"

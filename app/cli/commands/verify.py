@@ -34,19 +34,16 @@ class _Verdict:
 
     @property
     def lossless(self) -> bool:
-        """Whether no finding is a violation."""
         return all(finding.lossless for finding in self.findings)
 
     @property
     def text(self) -> str:
-        """The verdict in a sentence."""
         verdict = "lossless" if self.lossless else "NOT lossless"
         if self.distance is not None and self.lossless:
             verdict = _as_asked(self.distance)
         return f"Verdict: {verdict} on this machine, {self.target} drafted by {self.drafter}."
 
     def as_json(self) -> dict[str, Any]:
-        """The verdict with its findings."""
         return {
             "lossless": self.lossless,
             "verdict": self.text,

@@ -19,7 +19,6 @@ EXIT_INTERRUPTED = 130
 
 
 def exit_code(error: SpecchatError) -> int:
-    """The exit code that reports an error."""
     if isinstance(error, DownloadError):
         return EXIT_NETWORK
     return EXIT_USAGE if isinstance(error, UsageError) else EXIT_ERROR

@@ -26,7 +26,6 @@ class PrintableStream:
             self.write(line)
 
     def drive(self, sequence: str) -> None:
-        """Write one of specchat's own control sequences."""
         self._stream.write(sequence)
 
     def __getattr__(self, name: str) -> Any:
@@ -75,7 +74,6 @@ def begin() -> None:
 
 
 def status_shown() -> bool:
-    """Whether the cursor is on a status line."""
     return _status_shown
 
 

@@ -66,7 +66,6 @@ _TYPES: Mapping[RefusalKind, str] = {
 
 
 def error_body(refusal: RefusedError) -> JsonObject:
-    """The body of an error."""
     message = refusal.message
     if refusal.kind is RefusalKind.CONTEXT_EXCEEDED:
         # Claude Code shortens its conversation when an error says this.
@@ -151,16 +150,12 @@ class InputTool(Lenient):
 
 
 class ToolChoice(Lenient):
-    """Whether a tool must be called."""
-
     type: Literal["auto", "any", "tool", "none"] = "auto"
     name: str = ""
     disable_parallel_tool_use: bool = False
 
 
 class OutputFormat(Fields):
-    """The schema that the reply must match."""
-
     type: Literal["json_schema"]
     schema_: Annotated[dict[str, object], Field(alias="schema")]
 
@@ -232,8 +227,6 @@ class CountRequest(Fields):
 
 
 class MessagesRequest(CountRequest):
-    """The body of a request to /v1/messages."""
-
     max_tokens: Annotated[int, Field(ge=1, le=1 << 31)]
     stream: bool = False
     stop_sequences: Annotated[Items[_Stop], Field(max_length=MOST_STOPS)] = Field(
@@ -319,7 +312,6 @@ class MessageWriter(ReplyWriter):
             yield _frame("content_block_delta", index=self._index, delta=delta)
 
     def _keep(self, event: Delta) -> None:
-        """Add to the content what an event adds."""
         block = self._content[-1]
         if isinstance(event, ToolArguments):
             self._arguments += event.text
@@ -345,14 +337,12 @@ def _frame(kind: str, **fields: object) -> Frame:
 
 
 def _block_of(event: Delta) -> object:
-    """What tells the block of an event from others."""
     if isinstance(event, ToolCallBegun | ToolArguments):
         return event.index
     return "thinking" if isinstance(event, ReasoningDelta) else "text"
 
 
 def _begun(event: Delta) -> JsonObject:
-    """The block that begins with an event, still empty."""
     if isinstance(event, ToolCallBegun):
         return {"type": "tool_use", "id": event.id, "name": event.name, "input": {}}
     if isinstance(event, ReasoningDelta):

@@ -47,15 +47,11 @@ from backends.chat.message import Message, ToolCall
 
 
 class Function(Lenient):
-    """The function of a call, and its arguments as JSON text."""
-
     name: str
     arguments: str = "{}"
 
 
 class Call(Lenient):
-    """A tool call in the history."""
-
     id: str = ""
     function: Function
 
@@ -107,16 +103,12 @@ def _turn(message: ChatMessage, place: str) -> Message:
 
 
 class FunctionTool(Lenient):
-    """A function by its name and the schema of its arguments."""
-
     name: str
     description: str = ""
     parameters: dict[str, object] = Field(default_factory=dict[str, object])
 
 
 class ChatTool(Fields):
-    """A tool that the model may call."""
-
     type: Literal["function"] = "function"
     function: FunctionTool
 
@@ -124,14 +116,10 @@ class ChatTool(Fields):
 
 
 class FunctionName(Fields):
-    """The name of a function."""
-
     name: Annotated[str, Field(max_length=256)]
 
 
 class NamedTool(Fields):
-    """The tool that must be called."""
-
     type: Literal["function"] = "function"
     function: FunctionName
 
@@ -144,8 +132,6 @@ class Prediction(Fields):
 
 
 class ChatRequest(CommonFields):
-    """The body of a request to /v1/chat/completions."""
-
     messages: Annotated[Items[ChatMessage], Field(min_length=1)]
     max_tokens: Count | None = None
     max_completion_tokens: Count | None = None
@@ -175,8 +161,6 @@ class ChatRequest(CommonFields):
 
 
 class ChatWriter(OpenAIWriter):
-    """Writes the replies to one request; model: the one that is expected to answer."""
-
     def __init__(self, model: str, asked: ChatRequest) -> None:
         super().__init__(model, asked, "chatcmpl", "chat.completion", "chat.completion.chunk")
         self._has_logprobs = asked.logprobs

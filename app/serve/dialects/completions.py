@@ -38,8 +38,6 @@ class CompletionsRequest(CommonFields):
 
 
 class CompletionsWriter(OpenAIWriter):
-    """Writes the replies to one request; model: the one that is expected to answer."""
-
     def __init__(self, model: str, asked: CompletionsRequest) -> None:
         super().__init__(model, asked, "cmpl", "text_completion", "text_completion")
         self._has_logprobs = asked.logprobs is not None

@@ -62,7 +62,6 @@ Count = Annotated[int, Field(ge=1, le=1 << 31)]
 
 
 def error_body(refusal: RefusedError) -> JsonObject:
-    """The body of an error."""
     error = {
         "message": refusal.message,
         "type": _TYPES.get(refusal.kind, "invalid_request_error"),
@@ -184,7 +183,6 @@ class CommonFields(Fields):
 
     @property
     def stops(self) -> tuple[str, ...]:
-        """Texts that end a reply."""
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
 
     def sampling(self, defaults: Answering, n_vocab: int) -> SamplingSettings:
@@ -211,8 +209,6 @@ class CommonFields(Fields):
 
 @dataclass(slots=True)
 class WholeReply:
-    """A reply that is not streamed."""
-
     text: str = ""
     reasoning: str = ""
     logprobs: list[TokenLogprob] = field(default_factory=list[TokenLogprob])

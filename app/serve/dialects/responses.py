@@ -103,8 +103,6 @@ class InputTool(Lenient):
 
 
 class NamedTool(Fields):
-    """The function that must be called."""
-
     type: Literal["function"]
     name: str
 
@@ -123,7 +121,6 @@ class Format(Fields):
 
     @property
     def sent(self) -> dict[str, object]:
-        """The form as it was sent."""
         return {"type": self.type, **self.model_dump(by_alias=True, exclude_unset=True)}
 
     @property
@@ -256,8 +253,6 @@ class TextItem:
 
 
 class CallItem:
-    """A call of a function."""
-
     def __init__(self, call: ToolCallBegun) -> None:
         self._id = _new_id("fc")
         self._call = call
@@ -302,8 +297,6 @@ _CUT = (EndReason.LENGTH, EndReason.CONTEXT)
 
 
 class ResponseWriter(ReplyWriter):
-    """Writes the reply to one request; model: the name of the one that answers."""
-
     def __init__(self, model: str, asked: ResponsesRequest) -> None:
         self._head = _head(model, asked)
         self._items: list[TextItem | CallItem] = []

@@ -19,7 +19,6 @@ class GrowingText:
     taken: int = 0
 
     def take(self, count: int) -> str:
-        """Read a number of characters."""
         taken, self.rest = self.rest[:count], self.rest[count:]
         self.taken += len(taken)
         return taken
@@ -46,7 +45,6 @@ class GrowingText:
         return self.take(self.rest.index(text) + len(text))
 
     def skip_space(self) -> Reading[str]:
-        """Take the white space that follows."""
         skipped = ""
         while True:
             skipped += self.take(len(self.rest) - len(self.rest.lstrip()))

@@ -89,7 +89,6 @@ def offered_tools(
 
 
 def call_schema(tools: Sequence[Tool]) -> dict[str, object]:
-    """Schema of a call of one of these tools."""
     definitions: dict[str, object] = {}
     for index, tool in enumerate(tools):
         given = cast("Mapping[str, object]", tool_function(tool)["parameters"])
@@ -134,7 +133,6 @@ def _check(tool: Tool, place: str) -> None:
 
 
 def _depth(value: object) -> int:
-    """How deep lists and objects are nested."""
     depth, layer = 0, [value]
     while layer:
         depth += 1

@@ -79,20 +79,16 @@ class OpenCalls:
 
     @property
     def are_full(self) -> bool:
-        """Whether no further call may follow."""
         return self._most is not None and self.count >= self._most
 
     def knows(self, name: str) -> bool:
-        """Whether a tool of this name is offered."""
         return name in self._schemas
 
     def begin(self, name: str) -> ToolCallBegun:
-        """The next call."""
         self.count += 1
         return ToolCallBegun(self.count - 1, call_id(), name)
 
     def arguments(self, text: str) -> ToolArguments:
-        """Text added to the arguments of the latest call."""
         return ToolArguments(self.count - 1, text)
 
     def argument(self, name: str, parameter: str) -> "Argument":

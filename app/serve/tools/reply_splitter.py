@@ -80,7 +80,6 @@ def _value(
 
 
 def _line_break(text: GrowingText) -> Reading[None]:
-    """Take the line break that follows."""
     while not text.rest and not text.has_ended:
         yield
     if text.rest.startswith("\n"):
@@ -229,7 +228,6 @@ class ReplySplitter:
 
     @property
     def has_calls(self) -> bool:
-        """Whether a tool was called so far."""
         return self._calls.count > 0
 
     def feed(self, delta: TextDelta) -> Iterator[Delta]:
