@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 pytest.importorskip("uvicorn")
 openai = pytest.importorskip("openai")
+pydantic = pytest.importorskip("pydantic")
 
 from app.loading.session_options import SessionOptions
 from app.serve.server import Server
@@ -298,3 +299,18 @@ def test_a_grammar_that_cannot_be_used_is_refused_before_a_stream_begins(chat, o
     pytest.importorskip("llguidance")
     with pytest.raises(openai.BadRequestError):
         chat(stream=True, **options)
+
+
+@pytest.mark.slow
+def test_a_reply_is_parsed_into_a_pydantic_model(client) -> None:
+    class Colour(pydantic.BaseModel):
+        name: Literal["red", "green", "blue"]
+        is_warm: bool
+
+    completion = client.chat.completions.parse(
+        model="any",
+        messages=[{"role": "user", "content": "Name a colour."}],
+        max_tokens=64,
+        response_format=Colour,
+    )
+    assert isinstance(completion.choices[0].message.parsed, Colour)
