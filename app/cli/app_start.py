@@ -84,11 +84,7 @@ def _typed(context: Any) -> dict[str, Value]:
 def _with_known_names(
     session: SessionOptions, typed: dict[str, Value], paths: Paths
 ) -> tuple[SessionOptions, list[str]]:
-    """Replace an unknown model or drafter of the settings by specchat's own choice.
-
-    Raises:
-        SpecchatError: a typed model or drafter is unknown.
-    """
+    """Replace an unknown model or drafter of the settings by specchat's own choice."""
     notices: list[str] = []
     if session.model:
         try:

@@ -64,20 +64,31 @@ class HelpLayout(HelpFormatter):
 
 
 class Command(core.TyperCommand):
-    """A command whose errors name the variable that holds an unusable value."""
-
     def get_short_help_str(self, limit: int = _SUMMARY_CHARACTERS) -> str:
         return super().get_short_help_str(max(limit, _SUMMARY_CHARACTERS))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        ctx.formatter_class = HelpLayout
-        try:
-            return super().parse_args(ctx, args)
-        except typer.BadParameter as error:
-            name = error.param.name if error.param else ""
-            if name in BY_NAME and source_of(ctx, name) == FROM_VARIABLE:
-                from_variable(name)  # raises a UsageError that names the variable
-            raise _in_words(error) from error
+        return _parsed(super().parse_args, ctx, args)
+
+
+class Group(core.TyperGroup):
+    def get_short_help_str(self, limit: int = _SUMMARY_CHARACTERS) -> str:
+        return super().get_short_help_str(max(limit, _SUMMARY_CHARACTERS))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return _parsed(super().parse_args, ctx, args)
+
+
+def _parsed(parse: Callable[[Any, list[str]], list[str]], ctx: Any, args: list[str]) -> list[str]:
+    """Parse arguments; an error names the variable that holds an unusable value."""
+    ctx.formatter_class = HelpLayout
+    try:
+        return parse(ctx, args)
+    except typer.BadParameter as error:
+        name = error.param.name if error.param else ""
+        if name in BY_NAME and source_of(ctx, name) == FROM_VARIABLE:
+            from_variable(name)  # raises a UsageError that names the variable
+        raise _in_words(error) from error
 
 
 def _in_words(error: typer.BadParameter) -> Exception:
@@ -100,15 +111,3 @@ class OptionalJsonFile(Command):
             bare = argument == "--json" and following.startswith("-") and following != STDOUT
             read.append(f"--json={STDOUT}" if bare else argument)
         return super().parse_args(ctx, read)
-
-
-class Group(core.TyperGroup):
-    def get_short_help_str(self, limit: int = _SUMMARY_CHARACTERS) -> str:
-        return super().get_short_help_str(max(limit, _SUMMARY_CHARACTERS))
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        ctx.formatter_class = HelpLayout
-        try:
-            return super().parse_args(ctx, args)
-        except typer.BadParameter as error:
-            raise _in_words(error) from error

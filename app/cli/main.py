@@ -157,11 +157,7 @@ def main() -> None:
 
 
 def _defaults(paths: Paths) -> dict[str, Any]:
-    """Defaults of every command from the settings file.
-
-    Raises:
-        UsageError: the file cannot be read, a key is unknown or its value cannot be used.
-    """
+    """Defaults of every command from the settings file."""
     settings = {name: value for name, value in file.read(paths.settings).items() if name in BY_NAME}
     common = {name: value for name, value in settings.items() if name in _COMMON}
     with_settings = ("ask", "chat", "serve", "verify")

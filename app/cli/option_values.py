@@ -39,11 +39,7 @@ class AnswerOptions:
 
 
 def session_options(context: Context) -> SessionOptions:
-    """A command's session options; those typed before the command's name count too.
-
-    Raises:
-        UsageError: the settings file, or the value of a variable, cannot be used.
-    """
+    """A command's session options; those typed before the command's name count too."""
     _check_settings(context)
     _check_variables(context)
     for name in CAUTIOUS:
@@ -53,11 +49,7 @@ def session_options(context: Context) -> SessionOptions:
 
 
 def server_options(context: Context) -> ServerOptions:
-    """A command's options of the server.
-
-    Raises:
-        UsageError: a value cannot be used, such as a key that is none.
-    """
+    """A command's options of the server."""
     _check_settings(context)
     _check_variables(context)
     values = {name: _chosen(context, name, {}) for name in SERVER_NAMES}
@@ -65,11 +57,7 @@ def server_options(context: Context) -> ServerOptions:
 
 
 def checked_option(name: str, value: Any) -> Any:
-    """Return a typed value, or None for none, if its type and range are right.
-
-    Raises:
-        UsageError: it is not; the error names the option.
-    """
+    """Return a typed value, or None for none, if its type and range are right."""
     try:
         return None if value is None else checked(BY_NAME[name], value)
     except UsageError as error:
@@ -78,11 +66,7 @@ def checked_option(name: str, value: Any) -> Any:
 
 
 def answer_options(context: Context) -> AnswerOptions:
-    """A command's options for answers: typed ones, then the preset, variables, the settings file.
-
-    Raises:
-        UsageError: a value is out of range, or the preset does not exist.
-    """
+    """Options for answers: typed ones, then the preset, variables, the settings file."""
     _check_variables(context)
     preset = _preset(context.params["preset"])
     values: dict[str, Any] = {key.name: _chosen(context, key.name, preset) for key in CHAT_KEYS}

@@ -48,11 +48,7 @@ def option(
 
 
 def _layers(value: Any) -> int | str:
-    """A number of layers, or auto.
-
-    Raises:
-        BadParameter: it is neither.
-    """
+    """A number of layers, or auto."""
     if value == AUTO_LAYERS:
         return AUTO_LAYERS
     try:

@@ -45,11 +45,7 @@ class Endpoint:
 
 
 def address_of(host: str, port: int) -> str:
-    """The URL of a server, without a path.
-
-    Raises:
-        UsageError: the server gets its port only when it starts.
-    """
+    """The URL of a server, without a path."""
     if port == 0:
         raise UsageError("--port 0 has no address yet", "the system chooses a port at the start")
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
@@ -118,20 +114,13 @@ def client_config(client: str, endpoint: Endpoint, shell: Posix | None = None) -
     """What to paste into a client so that it uses the server.
 
     shell: the one that clients without a file are started from; None for this system's.
-
-    Raises:
-        UsageError: the client is unknown.
     """
     check_client(client)
     return _CLIENTS[client](endpoint, shell or (PowerShell() if os.name == "nt" else Posix()))
 
 
 def check_client(client: str) -> None:
-    """Check that the configuration of a client is known.
-
-    Raises:
-        UsageError: it is not.
-    """
+    """Check that the configuration of a client is known."""
     if client not in _CLIENTS:
         raise UsageError(f"unknown client “{client}”", f"choose {CLIENT_NAMES}")
 
@@ -315,10 +304,6 @@ def served_model(options: SessionOptions, paths: Paths) -> tuple[str, int]:
     """The name of the model that a server opened with these options serves, and its context.
 
     The context is what fits into memory now.
-
-    Raises:
-        SpecchatError: there is no such model, no engine for it, its file is damaged, or it has no
-            such context.
     """
     check_ranges(options)
     chosen = choose_model(options.model, paths, forms(options.backend))

@@ -150,9 +150,6 @@ def asked_sampling(
     """Settings of one reply; what is None was not asked for.
 
     Without a seed each request draws its own, unless the server was given one.
-
-    Raises:
-        RefusedError: a value is out of range.
     """
     given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     try:
@@ -186,11 +183,7 @@ Content = str | Items[TextPart]
 
 
 def text_of(content: str | Sequence[TextPart], place: str, separator: str = "") -> str:
-    """The text of a content.
-
-    Raises:
-        RefusedError: a part of it is no text.
-    """
+    """The text of a content."""
     if isinstance(content, str):
         return content
     for index, part in enumerate(content):

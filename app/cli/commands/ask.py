@@ -113,11 +113,7 @@ def ask(
 
 
 def _grammar(schema: Path | None, grammar: Path | None) -> Grammar | None:
-    """What the answer must match, None if it may be anything.
-
-    Raises:
-        UsageError: both were given, a file cannot be read, or what it holds cannot be used.
-    """
+    """What the answer must match, None if it may be anything."""
     if schema is not None and grammar is not None:
         raise UsageError("--schema and --grammar contradict each other", "an answer matches one")
     if schema is not None:

@@ -96,11 +96,7 @@ def bench(
 
 
 def _slow_suite(suite: Suite, compared: Methods) -> Suite:
-    """As much of a suite as a model that streams has time for; says how long a round takes.
-
-    Raises:
-        UsageError: even the least would take hours, or nothing drafts.
-    """
+    """As much of a suite as a model that streams has time for; says how long a round takes."""
     if compared.plain_seconds is None:
         raise UsageError("there is nothing to compare", "; ".join(compared.notes))
     count = len(compared.chosen)

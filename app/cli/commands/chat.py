@@ -132,11 +132,7 @@ class _Talk:
             stderr.note(f"{unknown}{_HELP}")
 
     def _set(self, name: str = "", text: str = "") -> None:
-        """Set a key for the next answers, or reset it if the text is empty.
-
-        Raises:
-            UsageError: there is no such key, or its value cannot be used.
-        """
+        """Set a key for the next answers, or reset it if the text is empty."""
         names = [key.name for key in CHAT_KEYS]
         if not name:
             example = "Example: /set temperature 0.2"
@@ -152,11 +148,7 @@ class _Talk:
         self.warn()
 
     def _exchange(self, message: str) -> None:
-        """Answer one message; if that fails, the conversation is unchanged.
-
-        Raises:
-            KeyboardInterrupt: the answer was stopped, and no more input can follow.
-        """
+        """Answer one message; if that fails, the conversation is unchanged."""
         session, conversation = self._session, self._conversation
         reply = new_reply()
         files, faults = read_files(message)
@@ -200,11 +192,7 @@ class _Talk:
 
 
 def _opened(options: SessionOptions) -> Session:
-    """Open a session; whether a model that does not fit streams is asked once, on a terminal.
-
-    Raises:
-        SpecchatError: the model cannot be run, or was not to stream.
-    """
+    """Open a session; whether a model that does not fit streams is asked once, on a terminal."""
     try:
         return open_session(options)
     except StreamOfferError as offer:

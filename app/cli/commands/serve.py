@@ -85,11 +85,7 @@ def serve(
 def _print_config(
     client: str, session_options: SessionOptions, server_options: ServerOptions, paths: Paths
 ) -> None:
-    """Print what a client needs on standard output, and where it belongs on standard error.
-
-    Raises:
-        SpecchatError: the client or the model is unknown.
-    """
+    """Print what a client needs on standard output, and where it belongs on standard error."""
     check_client(client)
     address = address_of(server_options.host, server_options.port)
     name, context = served_model(session_options, paths)
@@ -103,11 +99,7 @@ def _print_config(
 
 
 def _loaded(engine: Engine, stop: Event) -> Loaded | None:
-    """What was loaded, shown as it proceeds; None if the user interrupted it.
-
-    Raises:
-        SpecchatError: it could not be loaded.
-    """
+    """What was loaded, shown as it proceeds; None if the user interrupted it."""
     try:
         while not stop.wait(_POLL_SECONDS):
             status = engine.status

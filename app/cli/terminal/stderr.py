@@ -4,7 +4,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, TextIO
 
 from app.printable import one_line, printable
@@ -45,32 +45,14 @@ _BAR_CELLS = 24
 _PLAIN_LINE_SECONDS = 15.0
 """Time between two progress lines where standard error is no terminal."""
 
-
-class PlainProgress:
-    """Limits progress lines to one per interval, for logs and pipes."""
-
-    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._seconds = seconds
-        self._clock = clock
-        self._last = clock()
-
-    def is_due(self) -> bool:
-        """Whether the interval has passed; if so, the next one begins."""
-        now = self._clock()
-        if now - self._last < self._seconds:
-            return False
-        self._last = now
-        return True
-
-
-_plain_progress = PlainProgress(_PLAIN_LINE_SECONDS)
+_last_line = time.monotonic()
 _status_shown = False
 
 
 def begin() -> None:
     """Measure the time until the first progress line from now."""
-    global _plain_progress  # noqa: PLW0603 - there is one standard error
-    _plain_progress = PlainProgress(_PLAIN_LINE_SECONDS)
+    global _last_line  # noqa: PLW0603 - there is one standard error
+    _last_line = time.monotonic()
 
 
 def status_shown() -> bool:
@@ -95,7 +77,8 @@ def status(text: str) -> None:
         _erase()
         _write(one_line(text)[: _width() - 1])
         _status_shown = True
-    elif _plain_progress.is_due():
+    elif time.monotonic() - _last_line >= _PLAIN_LINE_SECONDS:
+        begin()
         note(one_line(text))
 
 

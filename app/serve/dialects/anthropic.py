@@ -100,11 +100,7 @@ class InputMessage(Fields):
 
 
 def _conversation(system: Content, messages: Sequence[InputMessage]) -> Conversation:
-    """The conversation of some messages, without a block that only identifies the program.
-
-    Raises:
-        RefusedError: a block is of a kind that is not read.
-    """
+    """The conversation of some messages, without a block that only identifies the program."""
     if not isinstance(system, str):
         system = [part for part in system if not part.text.startswith(_CHANGING_HEADER)]
     turns: list[Message] = []
@@ -188,11 +184,7 @@ class CountRequest(Fields):
 
     @property
     def offered(self) -> OfferedTools:
-        """The tools of this request.
-
-        Raises:
-            RefusedError: one is unusable.
-        """
+        """The tools of this request."""
         tools = [as_tool(tool.name, tool.description, tool.input_schema) for tool in self.tools]
         choice = self.tool_choice
         kind = {"any": "required", "tool": "named"}.get(choice.type, choice.type)
@@ -200,11 +192,7 @@ class CountRequest(Fields):
         return offered_tools(tools, kind, choice.name, is_parallel=is_parallel)
 
     def request(self, answering: Answering, stops: tuple[str, ...] = ()) -> Request:
-        """The prompt of this request, and what its reply must look like.
-
-        Raises:
-            RefusedError: values are out of range, or contradict each other.
-        """
+        """The prompt of this request, and what its reply must look like."""
         conversation, begun = _conversation(self.system, self.messages), ""
         last = conversation.turns[-1] if conversation.turns else None
         if last is not None and last.role == "assistant" and not last.calls:

@@ -77,11 +77,7 @@ class ChatMessage(Fields):
 
 
 def conversation_of(messages: Sequence[ChatMessage]) -> Conversation:
-    """The conversation of some messages.
-
-    Raises:
-        RefusedError: one has no content, or content that is no text.
-    """
+    """The conversation of some messages."""
     turns = (_turn(message, f"messages.{index}") for index, message in enumerate(messages))
     return Conversation.of(turns)
 
@@ -148,11 +144,7 @@ class ChatRequest(CommonFields):
 
     @property
     def offered(self) -> OfferedTools:
-        """The tools of this request.
-
-        Raises:
-            RefusedError: one is unusable.
-        """
+        """The tools of this request."""
         functions = [tool.function for tool in self.tools]
         tools = [as_tool(each.name, each.description, each.parameters) for each in functions]
         choice = self.tool_choice

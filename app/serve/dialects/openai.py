@@ -169,11 +169,7 @@ class CommonFields(Fields):
 
     @property
     def form(self) -> Grammar | None:
-        """The grammar that the replies must match, if any.
-
-        Raises:
-            RefusedError: two are named, or a schema is missing.
-        """
+        """The grammar that the replies must match, if any."""
         grammar = self.response_format.grammar() if self.response_format is not None else None
         if self.grammar is None:
             return grammar
@@ -186,11 +182,7 @@ class CommonFields(Fields):
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
 
     def sampling(self, defaults: Answering, n_vocab: int) -> SamplingSettings:
-        """Sampling settings of the first choice.
-
-        Raises:
-            RefusedError: a value is out of range.
-        """
+        """Sampling settings of the first choice."""
         if any(token >= n_vocab for token in self.logit_bias):
             raise invalid(f"the model has tokens 0 to {n_vocab - 1:,}", "logit_bias")
         return asked_sampling(

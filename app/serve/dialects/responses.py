@@ -55,11 +55,7 @@ class Item(Lenient):
 
 
 def conversation_of(instructions: str, items: str | Sequence[Item]) -> Conversation:
-    """The conversation of some instructions and items.
-
-    Raises:
-        RefusedError: an item is of a kind that is not read.
-    """
+    """The conversation of some instructions and items."""
     if isinstance(items, str):
         return Conversation(instructions, [Message("user", items)])
     turns: list[Message] = []
@@ -171,11 +167,7 @@ class ResponsesRequest(Fields):
 
     @property
     def offered(self) -> OfferedTools:
-        """The functions of this request.
-
-        Raises:
-            RefusedError: one is unusable.
-        """
+        """The functions of this request."""
         tools = [
             as_tool(tool.name, tool.description, tool.parameters)
             for tool in self.tools
