@@ -1,6 +1,6 @@
 """Events of a reply as it is served, in no dialect: the dialects write them."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -38,19 +38,12 @@ class TokenLogprob:
 
 
 @dataclass(frozen=True, slots=True)
-class Timings:
-    """Times of a reply in seconds, and what was drafted by all drafters; None if not measured."""
-
-    prefill_seconds: float | None = None
-    decode_seconds: float | None = None
-    decode_tokens_per_second: float | None = None
-    drafted: int = 0
-    accepted: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of a reply: prompt_tokens counts cached ones too, completion_tokens reasoning ones."""
+    """Tokens and times of a reply; a time that was not measured is None.
+
+    prompt_tokens counts cached ones too, completion_tokens those of reasoning. drafted, accepted:
+    by all drafters.
+    """
 
     prompt_tokens: int = 0
     cached_prompt_tokens: int = 0
@@ -58,7 +51,11 @@ class Usage:
     reasoning_tokens: int = 0
     accepted_prediction_tokens: int = 0
     rejected_prediction_tokens: int = 0
-    timings: Timings = field(default_factory=Timings)
+    prefill_seconds: float | None = None
+    decode_seconds: float | None = None
+    decode_tokens_per_second: float | None = None
+    drafted: int = 0
+    accepted: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ from app.serve.events import (
     EndReason,
     ReplyEvent,
     TextDelta,
-    Timings,
     TokenLogprob,
     Usage,
 )
@@ -138,13 +137,11 @@ class ReplyReader:
             self._reasoning_tokens(reply),
             accepted_prediction_tokens=predicted.accepted if predicted else 0,
             rejected_prediction_tokens=predicted.rejected if predicted else 0,
-            timings=Timings(
-                statistics.prefill_seconds,
-                statistics.decode_seconds,
-                statistics.decode_tokens_per_second,
-                statistics.drafted,
-                statistics.accepted,
-            ),
+            prefill_seconds=statistics.prefill_seconds,
+            decode_seconds=statistics.decode_seconds,
+            decode_tokens_per_second=statistics.decode_tokens_per_second,
+            drafted=statistics.drafted,
+            accepted=statistics.accepted,
         )
 
 

@@ -177,12 +177,13 @@ class Metrics:
         for name, drafter in metrics.by_drafter.items():
             self._drafted.labels(name).inc(drafter.drafted)
             self._accepted.labels(name).inc(drafter.accepted)
-        if metrics.ttft_seconds is not None:
-            self._ttft.observe(metrics.ttft_seconds)
-        if metrics.decode_tokens_per_second is not None:
-            self._rate.set(metrics.decode_tokens_per_second)
-        if metrics.speedup is not None:
-            self._speedup.set(metrics.speedup)
+        for value, tell in (
+            (metrics.ttft_seconds, self._ttft.observe),
+            (metrics.decode_tokens_per_second, self._rate.set),
+            (metrics.speedup, self._speedup.set),
+        ):
+            if value is not None:
+                tell(value)
 
     def text(self) -> bytes:
         return generate_latest(self._registry)

@@ -19,10 +19,10 @@ from app.serve.events import (
     ReasoningDelta,
     ReplyEvent,
     TextDelta,
-    Timings,
     TokenLogprob,
     ToolArguments,
     ToolCallBegun,
+    Usage,
 )
 from app.serve.refusal import RefusalKind, RefusedError, invalid
 from app.serve.request_body import Fields, Items, Lenient, asked_sampling
@@ -319,17 +319,16 @@ def timings_of(choices: Sequence[Ended]) -> JsonObject:
     A prompt is read again for each choice, as far as it is not cached.
     """
     usages = [choice.usage for choice in choices]
-    timings = [usage.timings for usage in usages]
     cached = sum(usage.cached_prompt_tokens for usage in usages)
     return {
         "cache_n": cached,
         "prompt_n": sum(usage.prompt_tokens for usage in usages) - cached,
-        "prompt_ms": _milliseconds([timing.prefill_seconds for timing in timings]),
+        "prompt_ms": _milliseconds([usage.prefill_seconds for usage in usages]),
         "predicted_n": sum(usage.completion_tokens for usage in usages),
-        "predicted_ms": _milliseconds([timing.decode_seconds for timing in timings]),
-        "predicted_per_second": _decode_rate(timings),
-        "draft_n": sum(timing.drafted for timing in timings),
-        "draft_n_accepted": sum(timing.accepted for timing in timings),
+        "predicted_ms": _milliseconds([usage.decode_seconds for usage in usages]),
+        "predicted_per_second": _decode_rate(usages),
+        "draft_n": sum(usage.drafted for usage in usages),
+        "draft_n_accepted": sum(usage.accepted for usage in usages),
     }
 
 
@@ -339,12 +338,12 @@ def _milliseconds(seconds: Sequence[float | None]) -> float | None:
     return 1000.0 * sum(measured) if measured else None
 
 
-def _decode_rate(timings: Sequence[Timings]) -> float | None:
+def _decode_rate(usages: Sequence[Usage]) -> float | None:
     """Decode rate over all choices that have one: each counts as long as it took."""
     measured = [
-        (timing.decode_tokens_per_second * timing.decode_seconds, timing.decode_seconds)
-        for timing in timings
-        if timing.decode_tokens_per_second is not None and timing.decode_seconds is not None
+        (usage.decode_tokens_per_second * usage.decode_seconds, usage.decode_seconds)
+        for usage in usages
+        if usage.decode_tokens_per_second is not None and usage.decode_seconds is not None
     ]
     seconds = sum(second for _, second in measured)
     return sum(tokens for tokens, _ in measured) / seconds if seconds else None

@@ -3,10 +3,10 @@
 import pytest
 
 from app.serve.dialects.openai import timings_of
-from app.serve.events import Ended, EndReason, Timings, Usage
+from app.serve.events import Ended, EndReason, Usage
 
-FIRST = Usage(10, 4, 12, timings=Timings(0.5, 1.0, 11.0, 6, 3))
-SECOND = Usage(10, 9, 8, timings=Timings(0.25, 3.0, 2.0, 2, 1))
+FIRST = Usage(10, 4, 12, 0, 0, 0, 0.5, 1.0, 11.0, 6, 3)
+SECOND = Usage(10, 9, 8, 0, 0, 0, 0.25, 3.0, 2.0, 2, 1)
 UNMEASURED = Usage(10, 9, 1)
 
 
