@@ -43,5 +43,6 @@ from backends.base.model import (
     Vocabulary,
     Warping,
     check_context,
+    check_room,
     check_truncation,
 )

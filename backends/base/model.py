@@ -290,6 +290,26 @@ def check_context(name: str, n_ctx: int, limit: int) -> None:
         )
 
 
+class Held(Protocol):
+    """Tokens of a context, and the most that it can hold."""
+
+    n_ctx: int
+    tokens: list[int]
+
+
+def check_room(context: Held, count: int) -> None:
+    """Refuse tokens that do not fit after those that a context holds.
+
+    Raises:
+        ModelError: there are more of them than places left.
+    """
+    held = len(context.tokens)
+    if held + count > context.n_ctx:
+        raise ModelError(
+            f"{count} tokens do not fit after {held:,}", f"the context holds {context.n_ctx:,}"
+        )
+
+
 def check_truncation(length: int, held: int) -> None:
     """Refuse a length outside 0 to held, the tokens of a context.
 

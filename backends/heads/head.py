@@ -12,6 +12,7 @@ from backends.base import (
     Logits,
     ModelError,
     SpecchatError,
+    check_room,
     check_truncation,
 )
 from backends.heads.hidden_states import HiddenStates, Rows
@@ -38,16 +39,6 @@ class HeadContext:
     @property
     def length(self) -> int:
         return len(self.tokens)
-
-    def _check_room(self, count: int) -> None:
-        """Refuse tokens that do not fit after those held.
-
-        Raises:
-            ModelError: there are more of them than places left.
-        """
-        if self.length + count > self.n_ctx:
-            what = f"{count} tokens do not fit after {self.length:,}"
-            raise ModelError(what, "the context is full")
 
     def checkpoint(self, *, is_brief: bool = False) -> None:
         """Nothing to do: what can be reached stays so."""
@@ -243,7 +234,7 @@ class BlockHead(HeadContext):
 
     def _append(self, tokens: Sequence[int]) -> None:
         start, injected = len(self.tokens), self._injected
-        self._check_room(len(tokens))
+        check_room(self, len(tokens))
         self.tokens.extend(tokens)
         try:
             self._inject()

@@ -17,15 +17,15 @@ from backends.base import (
     PassStoppedError,
     RollbackRefusedError,
     SpecchatError,
+    check_room,
     check_truncation,
 )
 from backends.base.model import pass_is_stopped
-from backends.base.parent_array import check_branches
 from backends.hardware.host import available_memory
 from backends.heads.hidden_states import HiddenStates
 from backends.llamacpp.pass_callbacks import STOPPABLE, ChosenExperts, PassStopper
 from backends.llamacpp.running_state import RunningState
-from backends.llamacpp.tree_sequences import TreePass
+from backends.llamacpp.tree_sequences import TreeContext, TreePass
 from backends.streaming.streamed_weights import StreamedWeights
 
 # ctypes has only a private name for the type of a pointer
@@ -49,7 +49,7 @@ _UNCHANGED = (_NO_SLOT, _INVALID)
 _SEQUENCE = ctypes.c_int32(0)
 
 
-class LlamaContext:
+class LlamaContext(TreeContext):
     """Context of a loaded model. Not to be used by two threads at once."""
 
     device_sampling = None
@@ -94,7 +94,6 @@ class LlamaContext:
         self.tree_refusal = tree_refusal
         self._state = state
         self.tokens: list[int] = []
-        self._trees: TreePass | None = None
         self._views: dict[int, Logits] = {}
         """Views of the engine's logits, by number of rows."""
         self._viewed = 0
@@ -154,7 +153,7 @@ class LlamaContext:
         count, start = len(tokens), len(self.tokens)
         assert 0 < count <= self.n_chunk, "prefill goes in pieces of n_chunk"
         assert 0 <= n_logits <= min(count, self.max_logits)
-        self._check_room(count)
+        check_room(self, count)
         self._fill(tokens, start, n_logits)
         assert self.pointer is not None, "the context is closed"
         if self._weights is not None:
@@ -222,13 +221,6 @@ class LlamaContext:
         self._batch_logits[:count] = 0
         self._batch_logits[count - n_logits : count] = 1
 
-    def _check_room(self, count: int) -> None:
-        if self.length + count > self.n_ctx:
-            raise ModelError(
-                f"{count} tokens do not fit after {self.length:,}",
-                f"the context holds {self.n_ctx:,}",
-            )
-
     def _rows(self, count: int) -> Logits:
         assert self.pointer is not None, "the context is closed"
         rows = cast("ctypes._Pointer[ctypes.c_float]", api.llama_get_logits(self.pointer))  # noqa: SLF001
@@ -241,27 +233,8 @@ class LlamaContext:
             self._views[count] = view
         return view
 
-    def forward_tree(self, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
-        self._drop_tree()
-        assert self.can_verify_tree, self.tree_refusal
-        check_branches(parents, self.max_branches)
-        self._check_room(len(tokens))
-        if self._trees is None:
-            self._trees = TreePass(self._memory, self.max_logits, self.max_branches)
-        self._trees.begin(self.length)
-        return self._run_nodes(self._trees, tokens, parents)
-
-    def grow_tree(self, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
-        tree = self._trees
-        assert tree is not None, "no tree was run"
-        assert tree.is_pending, "no tree was run"
-        try:
-            check_branches([*tree.parents, *parents], self.max_branches)
-            self._check_room(len(tree.parents) + len(tokens))
-        except ModelError:
-            self._drop_tree()
-            raise
-        return self._run_nodes(tree, tokens, parents)
+    def _new_trees(self) -> TreePass:
+        return TreePass(self._memory, self.max_logits, self.max_branches)
 
     def _run_nodes(self, tree: TreePass, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
         assert self.pointer is not None, "the context is closed"
@@ -281,10 +254,6 @@ class LlamaContext:
         for states in self._states:
             states.committed(len(self.tokens), path)
         self.tokens.extend(self._trees.keep(path))
-
-    def _drop_tree(self) -> None:
-        if self._trees is not None and self._trees.is_pending:
-            self.commit(())
 
     def truncate(self, length: int) -> None:
         self._drop_tree()

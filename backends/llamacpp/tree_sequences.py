@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from llama_cpp import llama_cpp as api
 
-from backends.base.parent_array import is_path, is_tree
+from backends.base import Logits, ModelError, check_room
+from backends.base.parent_array import check_branches, is_path, is_tree
 from backends.heads.hidden_states import Rows
 
 _OWN = 0
@@ -118,3 +119,49 @@ class TreePass:
         """Free the batch."""
         self._batch.embd = None  # these rows are not the engine's
         api.llama_batch_free(self._batch)
+
+
+class TreeContext:
+    """A context that runs trees, one of which may be uncommitted."""
+
+    n_ctx: int
+    tokens: list[int]
+    max_logits: int
+    max_branches: int
+    tree_refusal: str
+    _trees: TreePass | None = None
+
+    def forward_tree(self, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
+        self._drop_tree()
+        assert not self.tree_refusal, self.tree_refusal
+        check_branches(parents, self.max_branches)
+        check_room(self, len(tokens))
+        if self._trees is None:
+            self._trees = self._new_trees()
+        self._trees.begin(len(self.tokens))
+        return self._run_nodes(self._trees, tokens, parents)
+
+    def grow_tree(self, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
+        tree = self._trees
+        assert tree is not None, "no tree was run"
+        assert tree.is_pending, "no tree was run"
+        try:
+            check_branches([*tree.parents, *parents], self.max_branches)
+            check_room(self, len(tree.parents) + len(tokens))
+        except ModelError:
+            self._drop_tree()
+            raise
+        return self._run_nodes(tree, tokens, parents)
+
+    def _drop_tree(self) -> None:
+        if self._trees is not None and self._trees.is_pending:
+            self.commit(())
+
+    def commit(self, path: Sequence[int]) -> None:
+        raise NotImplementedError
+
+    def _new_trees(self) -> TreePass:
+        raise NotImplementedError
+
+    def _run_nodes(self, tree: TreePass, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
+        raise NotImplementedError

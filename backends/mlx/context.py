@@ -23,6 +23,7 @@ from backends.base import (
     OutOfMemoryError,
     Rollback,
     RollbackRefusedError,
+    check_room,
     check_truncation,
 )
 from backends.base.parent_array import check_branches, is_path, is_tree
@@ -166,11 +167,7 @@ class MlxContext:
     @contextmanager
     def growing(self, count: int) -> Generator[None]:
         """Guard passes over count more tokens; if one fails, the context is empty."""
-        if self.length + count > self.n_ctx:
-            raise ModelError(
-                f"{count} tokens do not fit after {self.length:,}",
-                f"the context holds {self.n_ctx:,}",
-            )
+        check_room(self, count)
         try:
             yield
         except (RuntimeError, ValueError) as error:

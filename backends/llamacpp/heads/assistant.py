@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from llama_cpp import llama_cpp as api
 
-from backends.base import Logits, ModelError, check_truncation
+from backends.base import Logits, ModelError, check_room, check_truncation
 from backends.heads.hidden_states import Rows
 from backends.llamacpp.heads.opening import Opening, TokenHead
 from backends.llamacpp.heads.rows import RowBatch, hidden, keep_hidden
@@ -51,7 +51,7 @@ class AssistantContext(TokenHead):
     def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:
         start, count = len(self.tokens), len(tokens)
         assert 0 <= n_logits <= count <= self.n_chunk
-        self._check_room(count)
+        check_room(self, count)
         passed = min(max(self._states.end - start, 0), count)
         if count - n_logits < passed:
             raise ModelError("the assistant could not draft", "its model has read further")

@@ -6,13 +6,12 @@ from typing import cast
 import numpy as np
 from llama_cpp import llama_cpp as api
 
-from backends.base import Logits, ModelError, check_truncation
-from backends.base.parent_array import check_branches
+from backends.base import Logits, ModelError, check_room, check_truncation
 from backends.heads.head import ChainHead
 from backends.heads.hidden_states import HiddenStates, Rows
 from backends.llamacpp.heads.opening import Opening, TokenHead
 from backends.llamacpp.heads.rows import RowBatch, check, choose_layer, decode, hidden
-from backends.llamacpp.tree_sequences import TreePass
+from backends.llamacpp.tree_sequences import TreeContext, TreePass
 
 
 class OneLayer:
@@ -156,7 +155,7 @@ _LINES = "was opened to draft lines only, as its model cannot verify trees"
 _IN_TURN = "drafts lines only: its layers take turns, each with entries of its own"
 
 
-class ChainContext(ChainHead, TokenHead):
+class ChainContext(TreeContext, ChainHead, TokenHead):
     """Runs the layers of a head in the engine, as lines or as trees."""
 
     def __init__(
@@ -191,7 +190,6 @@ class ChainContext(ChainHead, TokenHead):
         self.max_branches = max_branches
         self.can_verify_tree = max_branches > 1
         self.tree_refusal = "" if self.can_verify_tree else _LINES if layers == 1 else _IN_TURN
-        self._trees: TreePass | None = None
         self._nodes: Rows = np.empty((0, width), np.float32)
         """What the nodes of an uncommitted tree leave, after what its roots read."""
         self._last: Rows | None = None
@@ -219,7 +217,7 @@ class ChainContext(ChainHead, TokenHead):
         count, start = len(tokens), len(self.tokens)
         assert 0 < count <= self.n_chunk
         assert 0 <= n_logits <= count
-        self._check_room(count)
+        check_room(self, count)
         try:
             return self._read(tokens, start, count - n_logits)
         except ModelError:
@@ -289,35 +287,18 @@ class ChainContext(ChainHead, TokenHead):
         if length < len(self.tokens):
             self._forget(length)
 
-    def forward_tree(self, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
-        self._drop_tree()
-        assert self.can_verify_tree, self.tree_refusal
-        check_branches(parents, self.max_branches)
-        self._check_room(len(tokens))
-        start = len(self.tokens)
-        self._nodes = self._before(start, 1) if self._known(start, 1) else self._own_state()
-        if self._trees is None:
-            self._trees = TreePass(self._memory, self.n_chunk, self.max_branches, self._width)
-            self._resources.callback(self._trees.close)
-        self._trees.begin(start)
-        return self._run_nodes(self._trees, tokens, parents)
-
-    def grow_tree(self, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
-        tree = self._trees
-        assert tree is not None, "no tree was run"
-        assert tree.is_pending, "no tree was run"
-        try:
-            check_branches([*tree.parents, *parents], self.max_branches)
-            self._check_room(len(tree.parents) + len(tokens))
-        except ModelError:
-            self._drop_tree()
-            raise
-        return self._run_nodes(tree, tokens, parents)
+    def _new_trees(self) -> TreePass:
+        trees = TreePass(self._memory, self.n_chunk, self.max_branches, self._width)
+        self._resources.callback(trees.close)
+        return trees
 
     def _run_nodes(self, tree: TreePass, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
         """Run nodes level by level: each reads what its parent leaves."""
         assert 0 < len(tokens) == len(parents) <= self.max_logits
         first, held, count = 0, len(tree.parents), len(tokens)
+        if not held:
+            start = len(self.tokens)
+            self._nodes = self._before(start, 1) if self._known(start, 1) else self._own_state()
         rows: Logits = np.empty((0, self._n_vocab), np.float32)
         while first < len(tokens):
             end = next(
@@ -348,7 +329,3 @@ class ChainContext(ChainHead, TokenHead):
         self.tokens.extend(self._trees.keep(path))
         if path:
             self._last = self._nodes[path[-1] + 1][np.newaxis]
-
-    def _drop_tree(self) -> None:
-        if self._trees is not None and self._trees.is_pending:
-            self.commit(())

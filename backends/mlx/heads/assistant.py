@@ -15,7 +15,7 @@ from mlx import nn
 from mlx_lm.models import gemma4_text
 from mlx_lm.models.cache import KVCache
 
-from backends.base import DraftUnavailableError, Logits, ModelError, check_truncation
+from backends.base import DraftUnavailableError, Logits, ModelError, check_room, check_truncation
 from backends.files.head_folders.head_folder import HeadFolder
 from backends.files.mlx_folder import REMEDY
 from backends.heads.head import HeadContext
@@ -209,7 +209,7 @@ class AssistantContext(HeadContext):
     @contextmanager
     def growing(self, count: int) -> Generator[None]:
         """Guard passes over count more tokens; if one fails, the context is as before."""
-        self._check_room(count)
+        check_room(self, count)
         self._length, own = self.length, self._own
         self._states.release(self._states.end - 1)  # no other is read
         try:

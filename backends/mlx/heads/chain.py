@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import mlx.core as mx
 import numpy as np
 
-from backends.base import Logits, ModelError, check_truncation
+from backends.base import Logits, ModelError, check_room, check_truncation
 from backends.heads.head import ChainHead
 from backends.heads.hidden_states import HiddenStates
 from backends.mlx.caches import evaluate
@@ -113,7 +113,7 @@ class MlxChainContext(ChainHead):
     @contextmanager
     def growing(self, count: int) -> Generator[None]:
         """Guard passes over count more tokens; if one fails, the context is empty."""
-        self._check_room(count)
+        check_room(self, count)
         self._ahead = 0
         try:
             yield

@@ -156,7 +156,7 @@ def test_a_full_context_drafts_nothing(pair: TwinPair) -> None:
     assert drafter.refusal([75] * N_CTX) != ""
     for _ in range(N_CTX // len(DRAFT)):
         pair.drafts.forward(DRAFT, 0)
-    with pytest.raises(ModelError, match="the context is full"):
+    with pytest.raises(ModelError, match="do not fit"):
         pair.drafts.forward(DRAFT, 0)
     assert pair.drafts.length == N_CTX
 
