@@ -1,68 +1,64 @@
 """A model with a running state keeps copies of it only once something may draft."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
-
-from app.engine.reply import Reply, new_reply
 from app.engine.session import Session
-from app.engine.session_opening import open_session
 from app.engine.session_ranking import rank_for
 from app.learned import calibrations
-from app.loading.session_options import SessionOptions
 from app.loading.target_context import ContextInUseError
-from app.paths import Paths
 from backends.base import Context, OutOfMemoryError
 from decoding.estimation.cost import Measured
-from decoding.sampling.settings import SamplingSettings
+from tests.fixtures.sessions import opened_on, replied
 from tests.fixtures.tiny.kinds import Tiny
 
 CURVE = Measured({1: 0.02, 8: 0.025})
-GREEDY = SamplingSettings(temperature=0.0)
 PROMPT = "one two one two one two"
 
 
-def opened(model: Path, draft: str) -> Session:
-    options = SessionOptions(str(model), draft=draft, threads=1, ctx=512)
-    return open_session(options, Paths.of_this_user(), lambda _: None)
+@pytest.fixture(params=["llamacpp", "mlx"])
+def model(request: pytest.FixtureRequest) -> Path:
+    """A small model with a running state, of each engine."""
+    if request.param == "mlx":
+        pytest.importorskip("mlx.core", reason="MLX is not installed")
+        small: Callable[[str], Path] = request.getfixturevalue("small_mlx")
+        return small("hybrid")
+    pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
+    tiny: Tiny = request.getfixturevalue("tiny")
+    return tiny("qwen35")
+
+
+of_llamacpp = pytest.mark.parametrize("model", ["llamacpp"], indirect=True)
 
 
 @pytest.fixture
-def undrafted(tiny: Tiny) -> Iterator[Session]:
-    with closing(opened(tiny("qwen35"), "off")) as session:
+def undrafted(model: Path) -> Iterator[Session]:
+    with closing(opened_on(model, ctx=512)) as session:
         yield session
 
 
-def answered(session: Session, most: int = 24) -> Reply:
-    reply = new_reply()
-    for _ in session.stream(session.raw_prompt(PROMPT), GREEDY, most, reply, lambda: False):
-        pass
-    return reply
-
-
-def test_none_are_kept_while_nothing_drafts(undrafted: Session, tiny: Tiny) -> None:
-    with closing(opened(tiny("qwen35"), "lookup")) as drafted:
+def test_none_are_kept_while_nothing_drafts(undrafted: Session, model: Path) -> None:
+    assert undrafted.context.max_rollback == 0
+    with closing(opened_on(model, "lookup", ctx=512)) as drafted:
         assert drafted.context.max_rollback > 0
-        copies = 1 + drafted.context.max_rollback
-        assert drafted.context.state_bytes == copies * undrafted.context.state_bytes
-        assert answered(drafted).token_ids == answered(undrafted).token_ids
+        copies = drafted.context.state_bytes / undrafted.context.state_bytes
+        assert copies == (2 if undrafted.model.info.backend == "mlx" else 1 + drafted.context.max_rollback)
+        assert replied(drafted, PROMPT).token_ids == replied(undrafted, PROMPT).token_ids
 
 
-def test_with_a_drafter_they_come_and_what_was_read_stays(undrafted: Session) -> None:
-    plain = answered(undrafted)
+def test_with_a_drafter_they_come_and_what_was_read_stays(undrafted: Session, model: Path) -> None:
+    plain = replied(undrafted, PROMPT)
     held = list(undrafted.context.tokens)
-    single = undrafted.context.state_bytes
     undrafted.redraft("lookup", lambda _: None)
     assert undrafted.context.max_rollback > 0
-    assert undrafted.context.state_bytes == (1 + undrafted.context.max_rollback) * single
+    with closing(opened_on(model, "lookup", ctx=512)) as drafted:
+        assert undrafted.context.state_bytes == drafted.context.state_bytes
     assert list(undrafted.context.tokens) == held
-    again = answered(undrafted)
-    assert again.token_ids == plain.token_ids
+    assert replied(undrafted, PROMPT).token_ids == plain.token_ids
     assert undrafted.drafting.missing == ""
     undrafted.redraft("off", lambda _: None)
     assert undrafted.context.max_rollback > 0, "they stay for the next drafter"
@@ -70,7 +66,7 @@ def test_with_a_drafter_they_come_and_what_was_read_stays(undrafted: Session) ->
 
 def test_what_continues_is_as_if_nothing_had_changed(undrafted: Session) -> None:
     """The state itself was kept, and not read anew."""
-    answered(undrafted, 8)
+    replied(undrafted, PROMPT, 8)
     with undrafted.context.use() as context:
         tokens = list(context.tokens)
         expected = context.forward([75], 1).copy()
@@ -82,23 +78,26 @@ def test_what_continues_is_as_if_nothing_had_changed(undrafted: Session) -> None
         assert abs(context.forward([75], 1) - expected).max() < 1e-3
 
 
+@of_llamacpp
 def test_during_an_answer_they_wait_for_its_end(undrafted: Session) -> None:
-    stream = undrafted.stream(undrafted.raw_prompt(PROMPT), GREEDY, 24, new_reply(), lambda: False)
-    with closing(stream):
-        next(stream)
-        present = undrafted.drafting
+    present = undrafted.drafting
+
+    def redraft(_: object) -> None:
         with pytest.raises(ContextInUseError, match="no copies of the model's running state"):
             undrafted.redraft("lookup", lambda _: None)
         assert undrafted.drafting is present
-        undrafted.redraft("off", lambda _: None)
+
+    replied(undrafted, PROMPT, 2, redraft)
+    undrafted.redraft("off", lambda _: None)
     undrafted.redraft("lookup", lambda _: None)
     assert undrafted.context.max_rollback > 0
 
 
+@of_llamacpp
 @pytest.mark.parametrize("is_read", [False, True])
 def test_costs_are_measured_where_there_are_copies(undrafted: Session, is_read: bool) -> None:
     if is_read:
-        answered(undrafted, 4)
+        replied(undrafted, PROMPT, 4)
     held = list(undrafted.context.tokens)
     with undrafted.context.for_measuring(64) as measured:
         assert measured.max_rollback > 0
@@ -109,6 +108,7 @@ def test_costs_are_measured_where_there_are_copies(undrafted: Session, is_read: 
     assert list(undrafted.context.tokens) == held
 
 
+@of_llamacpp
 def test_without_memory_for_a_second_context_the_first_gets_copies(
     undrafted: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +131,7 @@ def test_without_memory_for_a_second_context_the_first_gets_copies(
         pass
 
 
+@of_llamacpp
 def test_drafters_are_ranked_by_passes_that_can_be_taken_back(
     undrafted: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,7 +151,8 @@ def test_drafters_are_ranked_by_passes_that_can_be_taken_back(
     assert ranking.plain_seconds == CURVE.seconds[1]
 
 
+@pytest.mark.usefixtures("llamacpp")
 def test_other_models_are_opened_once(tiny: Tiny) -> None:
-    with closing(opened(tiny("llama"), "off")) as session, session.context.use() as context:
+    with closing(opened_on(tiny("llama"))) as session, session.context.use() as context:
         session.redraft("lookup", lambda _: None)
         assert session.context.beside(lambda own: own) is context

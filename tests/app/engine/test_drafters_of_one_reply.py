@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,18 +11,15 @@ from app.engine.metrics import reply_metrics
 from app.engine.reply import PredictedTokens, Reply, new_reply
 from app.engine.report import reply_report
 from app.engine.session import Session
-from app.engine.session_opening import open_session
-from app.loading.session_options import SessionOptions
-from app.paths import Paths
 from backends.base import Model
 from backends.chat.chat_template import Prompt
 from decoding.constraint.grammar import Grammar, GrammarKind
 from decoding.events import Origin, State
-from decoding.sampling.settings import SamplingSettings
+from tests.fixtures.sessions import GREEDY, opened_on
+from tests.fixtures.sessions import replied as replied_to
 
 pytestmark = pytest.mark.usefixtures("llamacpp", "drafting_pays")
 
-GREEDY = SamplingSettings(0.0)
 PROMPT = "The planets in their order from the sun are called"
 TOKENS = 40
 
@@ -34,8 +30,7 @@ def opened(demo: Model) -> Iterator[Callable[[str], Session]]:
     sessions: list[Session] = []
 
     def open_with(draft: str) -> Session:
-        options = SessionOptions(str(demo.info.path), draft=draft, ctx=256)
-        sessions.append(open_session(options, Paths.of_this_user(), lambda _: None))
+        sessions.append(opened_on(demo.info.path, draft, threads=None, ctx=256))
         return sessions[-1]
 
     yield open_with
@@ -49,14 +44,8 @@ def replied(
     then: Callable[[Reply], object] = id,
     options: ReplyOptions | None = None,
 ) -> Reply:
-    """A greedy reply; then: called after each of its events."""
-    reply, options = new_reply(), options or ReplyOptions(prediction=prediction)
-    prompt = session.raw_prompt(PROMPT)
-    stream = session.stream(prompt, GREEDY, TOKENS, reply, lambda: False, options)
-    with closing(stream):
-        for _ in stream:
-            then(reply)
-    return reply
+    options = options or ReplyOptions(prediction=prediction)
+    return replied_to(session, PROMPT, TOKENS, then, options=options)
 
 
 @pytest.mark.slow

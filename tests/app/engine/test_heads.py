@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -10,23 +11,19 @@ from typing import Any
 import pytest
 
 from app.drafting.choose.drafter_info import CostSource, DrafterInfo, Kind
-from app.engine.reply import new_reply
+from app.engine.reply import Reply, new_reply
 from app.engine.session import Session
 from app.engine.session_drafters import Drafting
-from app.engine.session_opening import open_session
 from app.engine.session_ranking import list_for
 from app.loading.placement import head_context
-from app.loading.session_options import SessionOptions
-from app.paths import Paths
 from decoding.events import Prefill
-from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.heard import hurry
+from tests.fixtures.sessions import GREEDY, opened_on, replied
 from tests.fixtures.tiny.pairs import Pair
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 
 SLOW = pytest.mark.slow
-GREEDY = SamplingSettings(temperature=0.0)
 PROMPT = "abc abc abc abc"
 ASK = ("--temperature", "0", "--max-tokens", "24", "--raw")
 WORDS = {
@@ -54,8 +51,7 @@ def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def opened(model: Path, draft: str) -> Session:
-    options = SessionOptions(str(model), draft=draft, threads=1, ctx=256)
-    return open_session(options, Paths.of_this_user(), lambda _: None)
+    return opened_on(model, draft, ctx=256)
 
 
 def drafted(drafting: Drafting) -> list[str]:
@@ -114,17 +110,14 @@ def test_the_head_changes_in_mid_answer_and_is_closed_with_the_session(pair: Pai
     specs = ("eagle3", "lookup,eagle3", "off", f"eagle3:{head}", "tree(eagle3)", "paths(eagle3)",
              "vote(lookup,eagle3)", "cascade(lookup,eagle3)", "eagle3")  # fmt: skip
     with closing(opened(model, "off")) as session:
-        prompt = session.raw_prompt(PROMPT)
-        plain, changed = new_reply(), new_reply()
-        for _ in session.stream(prompt, GREEDY, 60, plain, lambda: False):
-            pass
-        built: list[Drafting] = []
-        stream = session.stream(prompt, GREEDY, 60, changed, lambda: False)
-        with closing(stream):
-            for step, _ in enumerate(stream):
-                if step % 3 == 2 and specs[len(built) :]:
-                    session.redraft(specs[len(built)], lambda _: None)
-                    built.append(session.drafting)
+        plain, built, steps = replied(session, PROMPT, 60), list[Drafting](), count()
+
+        def redraft(_: Reply) -> None:
+            if next(steps) % 3 == 2 and specs[len(built) :]:
+                session.redraft(specs[len(built)], lambda _: None)
+                built.append(session.drafting)
+
+        changed = replied(session, PROMPT, 60, redraft)
         assert {one.missing for one in built} == {"", "switched off"}
         assert len(built) == len(specs)
         assert changed.token_ids == plain.token_ids
@@ -137,7 +130,7 @@ def test_the_drafter_changes_while_a_head_reads_the_prompt(pair: Pair, then: str
     """The head is closed with its first piece read, and must not go on in freed memory."""
     model, head = pair("eagle3")
     with closing(opened(model, f"eagle3:{head}")) as session:
-        prompt, changed, plain = session.raw_prompt("abc " * 40), new_reply(), new_reply()
+        prompt, changed = session.raw_prompt("abc " * 40), new_reply()
         pieces = 0
         for event, _ in session.stream(prompt, GREEDY, 8, changed, lambda: False):
             if isinstance(event, Prefill) and event.done == event.total:
@@ -146,9 +139,7 @@ def test_the_drafter_changes_while_a_head_reads_the_prompt(pair: Pair, then: str
                     session.redraft(then, lambda _: None)
         assert pieces >= (4 if then == "eagle3" else 2)
         session.redraft("off", lambda _: None)
-        for _ in session.stream(prompt, GREEDY, 8, plain, lambda: False):
-            pass
-        assert changed.token_ids == plain.token_ids
+        assert changed.token_ids == replied(session, "abc " * 40, 8).token_ids
 
 
 @pytest.mark.usefixtures("drafting_pays")

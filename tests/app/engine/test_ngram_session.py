@@ -12,7 +12,6 @@ import pytest
 from app.chat.conversation import Conversation
 from app.engine.answer import Request
 from app.engine.engine import Engine
-from app.engine.reply import new_reply
 from app.engine.session import Session
 from app.engine.session_drafters import build
 from app.engine.session_opening import open_session
@@ -25,13 +24,14 @@ from decoding.generation import Limits
 from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.first_hit import first_hit_of
 from tests.fixtures.replied import replied, said
+from tests.fixtures.sessions import GREEDY, opened_on
+from tests.fixtures.sessions import replied as session_replied
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 
 Specchat = Callable[..., CompletedProcess[str]]
 AskJson = Callable[..., dict[str, Any]]
 TinyLlama = Callable[..., Path]
-GREEDY = SamplingSettings(temperature=0.0)
 SHORT = ("--temperature", "0", "--max-tokens", "32")
 
 
@@ -42,11 +42,6 @@ def model(tiny_llama: TinyLlama) -> str:
 
 def files() -> list[Path]:
     return sorted(Paths.of_this_user().ngrams.glob("*.ngrams"))
-
-
-def opened(model: str, draft: str = "ngram") -> Session:
-    options = SessionOptions(model=model, draft=draft, threads=1)
-    return open_session(options, Paths.of_this_user(), lambda _: None)
 
 
 def reply_of(session: Session, drafter: Drafter | None, settings: SamplingSettings) -> list[Step]:
@@ -63,13 +58,11 @@ SETTINGS = [GREEDY, SamplingSettings(1.0, seed=4)]
 @pytest.mark.parametrize("settings", SETTINGS, ids=["greedy", "sampled"])
 def test_what_one_session_says_the_next_drafts(model: str, settings: SamplingSettings) -> None:
     """For a point mass a seed gives the plain reply: the same tokens, greedy and sampled."""
-    with closing(opened(model)) as session:
-        prompt = session.raw_prompt("Say hello.")
+    with closing(opened_on(model, "ngram")) as session:
         for _ in range(2):
-            for _ in session.stream(prompt, settings, 32, new_reply(), lambda: False):
-                pass
+            session_replied(session, "Say hello.", 32, settings=settings)
     assert len(files()) == 1
-    with closing(opened(model)) as session:
+    with closing(opened_on(model, "ngram")) as session:
         plain = reply_of(session, None, settings)
         drafted = reply_of(session, first_hit_of(session.drafting), settings)
         assert said(drafted) == said(plain)
@@ -123,7 +116,7 @@ def test_a_damaged_file_is_told_once_and_the_answer_is_the_same(
 
 def test_where_replies_are_compared_none_teaches_the_next(model: str) -> None:
     accepted: dict[bool, list[int]] = {}
-    with closing(opened(model, "off")) as session:
+    with closing(opened_on(model)) as session:
         for compared in (False, True):
             with closing(
                 build(session.spec("ngram"), session.environment(lambda _: None))

@@ -16,7 +16,7 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 from app.drafting import composed_drafter as branching
 from app.drafting import overlap
 from app.drafting.overlap import share_device
-from app.engine.reply import Reply, new_reply
+from app.engine.reply import new_reply
 from app.engine.report import reply_report
 from app.engine.session import Session
 from app.engine.session_drafters import Drafting, build
@@ -28,12 +28,11 @@ from decoding.drafters import overlapping as predrafting
 from decoding.estimation.cost import CostModel
 from decoding.events import FinishReason
 from decoding.planning.risk_budget import RiskBudget
-from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.heard import assert_plain, hear
 from tests.fixtures.scripted import ScriptedModel
+from tests.fixtures.sessions import GREEDY, opened_on, replied
 from tests.fixtures.workers import ThoroughThread, few
 
-GREEDY = SamplingSettings(temperature=0.0)
 Open = Callable[..., Session]
 
 
@@ -65,18 +64,9 @@ def opened(
     with ExitStack() as stack:
 
         def open_one(draft: str = drafter) -> Session:
-            options = SessionOptions(str(path), draft=draft, threads=1)
-            session = open_session(options, Paths.of_this_user(), lambda _: None)
-            return stack.enter_context(closing(session))
+            return stack.enter_context(closing(opened_on(path, draft)))
 
         yield open_one
-
-
-def answer(session: Session, count: int = 48, text: str = "hi") -> Reply:
-    reply = new_reply()
-    for _ in session.stream(session.raw_prompt(text), GREEDY, count, reply, lambda: False):
-        pass
-    return reply
 
 
 def test_an_answer_is_drafted_ahead_and_the_model_s_own(
@@ -84,7 +74,7 @@ def test_an_answer_is_drafted_ahead_and_the_model_s_own(
 ) -> None:
     heard, session = hear(monkeypatch), opened()
     (overlapped,) = (one.member.name for one in session.drafting.handles if one.overlapping)
-    reply = answer(session)
+    reply = replied(session, "hi", 48)
     assert_plain(heard, path)
     stats = reply_report(session, reply, GREEDY, 48)["stats"]
     assert 0 < stats["predraft_hits"] <= stats["predrafted_rounds"]
@@ -145,10 +135,10 @@ def test_a_crash_of_the_drafter_s_thread_costs_the_drafter_and_not_the_answer(
     heard, session = hear(monkeypatch), opened()
     (context,) = (one.context for one in session.drafting.handles if one.context)
     fail_on_threads(monkeypatch, context, after)
-    assert answer(session).finish_reason in (FinishReason.STOP, FinishReason.LENGTH)
+    assert replied(session, "hi", 48).finish_reason in (FinishReason.STOP, FinishReason.LENGTH)
     (failed,) = (one.member for one in session.drafting.handles if one.overlapping)
     assert failed.dropped == "it failed: the drafter's device is gone"
-    assert answer(session).finish_reason in (FinishReason.STOP, FinishReason.LENGTH)
+    assert replied(session, "hi", 48).finish_reason in (FinishReason.STOP, FinishReason.LENGTH)
     assert [len(one.tokens) > 20 for one in heard] == [True, True]
     assert_plain(heard, path)
 

@@ -9,22 +9,16 @@ import pytest
 from app.engine.reply import new_reply
 from app.engine.session import Session
 from app.engine.session_drafters import Drafting
-from app.engine.session_opening import open_session
-from app.loading.session_options import SessionOptions
-from app.paths import Paths
 from backends.base import UsageError
 from decoding.drafters.ngram import Ngram
-from decoding.sampling.distribution import SamplingSettings
+from tests.fixtures.sessions import GREEDY, opened_on, replied
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
-
-GREEDY = SamplingSettings(temperature=0.0)
 
 
 @pytest.fixture
 def session(tiny_llama: Callable[..., Path]) -> Iterator[Session]:
-    options = SessionOptions(str(tiny_llama(seed=3)), draft="lookup,ngram", threads=1)
-    with closing(open_session(options, Paths.of_this_user(), lambda _: None)) as one:
+    with closing(opened_on(tiny_llama(seed=3), "lookup,ngram")) as one:
         yield one
 
 
@@ -50,9 +44,8 @@ def ngram(drafting: Drafting) -> Ngram:
 def test_what_a_reply_taught_is_known_to_the_drafters_that_take_over(
     session: Session, is_over: bool
 ) -> None:
+    replied(session, "hi", 40)
     prompt = session.raw_prompt("hi")
-    for _ in session.stream(prompt, GREEDY, 40, new_reply(), lambda: False):
-        pass
     reply, before = new_reply(), session.drafting
     with closing(session.stream(prompt, GREEDY, 60, reply, lambda: False)) as stream:
         for _ in stream:
@@ -77,7 +70,4 @@ def test_a_spec_that_does_not_fit_the_model_changes_nothing(session: Session, wr
     with pytest.raises(UsageError):
         session.redraft(wrong, lambda _: None)
     assert session.drafting is before
-    reply = new_reply()
-    for _ in session.stream(session.raw_prompt("hi"), GREEDY, 8, reply, lambda: False):
-        pass
-    assert len(reply.token_ids) == 8
+    assert len(replied(session, "hi", 8).token_ids) == 8

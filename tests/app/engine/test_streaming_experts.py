@@ -6,14 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from app.engine.reply import new_reply
 from app.engine.session import Session
-from app.engine.session_opening import open_session
 from app.loading import placement as stream_plan
-from app.loading.session_options import STREAM_ON, SessionOptions
-from app.paths import Paths
-from decoding.sampling.distribution import SamplingSettings
+from app.loading.session_options import STREAM_ON
 from models.metadata.memory_bill import bill, facts_of
+from tests.fixtures.sessions import opened_on, replied
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 
@@ -32,18 +29,9 @@ def opened(
     monkeypatch.setattr(stream_plan, "_FEWEST_RESERVED", 0)
 
     def open_with(draft: str) -> Session:
-        options = SessionOptions(str(file), draft=draft, ctx=64, threads=1, stream=STREAM_ON)
-        return open_session(options, Paths.of_this_user(), lambda _: None)
+        return opened_on(file, draft, ctx=64, stream=STREAM_ON)
 
     return open_with
-
-
-def greedy(session: Session) -> list[int]:
-    reply = new_reply()
-    settings = SamplingSettings(temperature=0.0)
-    for _ in session.stream(session.raw_prompt("hi"), settings, 24, reply, lambda: False):
-        pass
-    return reply.token_ids
 
 
 @pytest.mark.slow
@@ -55,6 +43,6 @@ def test_fewer_experts_draft_without_memory_for_weights(opened: Callable[[str], 
         assert first.model is not None
         assert first.model.info.active_experts == 1
         assert first.member.cost is not None
-        drafted = greedy(session)
+        drafted = replied(session).token_ids
         session.redraft("off", lambda _: None)
-        assert greedy(session) == drafted
+        assert replied(session).token_ids == drafted

@@ -7,15 +7,13 @@ from pathlib import Path
 import pytest
 
 from app.engine import session_drafters, weight_budget
-from app.engine.reply import new_reply
 from app.engine.session import Session
-from app.engine.session_opening import open_session
 from app.loading import placement as stream_plan
-from app.loading.session_options import STREAM_ON, SessionOptions
+from app.loading.session_options import STREAM_ON
 from app.paths import Paths
 from backends.base import Model
 from decoding.estimation.cost import Measured
-from decoding.sampling.settings import SamplingSettings
+from tests.fixtures.sessions import opened_on, replied
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 
@@ -39,19 +37,13 @@ def opened(home: Path, demo: Model, demo_file: Path, monkeypatch: pytest.MonkeyP
     )
 
     def open_with(draft: str) -> Session:
-        options = SessionOptions("demo", draft, ctx=512, threads=1, stream=STREAM_ON)
-        return open_session(options, Paths.of_this_user(), lambda _: None)
+        return opened_on("demo", draft, ctx=512, stream=STREAM_ON)
 
     return open_with
 
 
 def _answered(session: Session) -> list[int]:
-    """The tokens of a greedy answer."""
-    reply = new_reply()
-    prompt, greedy = session.raw_prompt("The capital of France is"), SamplingSettings(0.0)
-    for _ in session.stream(prompt, greedy, 64, reply, lambda: False):
-        pass
-    return reply.token_ids
+    return replied(session, "The capital of France is", 64).token_ids
 
 
 def _left_over(session: Session) -> int:
