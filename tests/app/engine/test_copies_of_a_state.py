@@ -46,7 +46,9 @@ def test_none_are_kept_while_nothing_drafts(undrafted: Session, model: Path) -> 
     with closing(opened_on(model, "lookup", ctx=512)) as drafted:
         assert drafted.context.max_rollback > 0
         copies = drafted.context.state_bytes / undrafted.context.state_bytes
-        assert copies == (2 if undrafted.model.info.backend == "mlx" else 1 + drafted.context.max_rollback)
+        assert copies == (
+            2 if undrafted.model.info.backend == "mlx" else 1 + drafted.context.max_rollback
+        )
         assert replied(drafted, PROMPT).token_ids == replied(undrafted, PROMPT).token_ids
 
 

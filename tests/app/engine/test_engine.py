@@ -1,15 +1,14 @@
 """The engine's thread: one request after another, stopped, failed, closed."""
 
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from dataclasses import replace
 from threading import Event
 from typing import Any, NoReturn
 
 import pytest
 
-from app.chat.conversation import Conversation, ReplyOptions
+from app.chat.conversation import ReplyOptions
 from app.engine.answer import Answer, Request, Stage
 from app.engine.engine import Engine, LoadingStoppedError, OpenSession
 from app.engine.reply import Piece
@@ -21,14 +20,10 @@ from app.prompt_cache import state_keeper
 from app.prompt_cache.saved_states import SavedStates
 from backends.base import ModelError, OutOfMemoryError, PassStoppedError, UsageError
 from backends.base.model import pass_is_stopped
-from backends.chat.message import Message
 from decoding.events import FinishReason, Origin
-from decoding.sampling.distribution import SamplingSettings
+from tests.app.engine.conftest import WORDS, Start
 from tests.fixtures.scripted import Narrow, ScriptedModel, opened
-
-WORDS = [f"word{number} " for number in range(40)]
-GREEDY = SamplingSettings(temperature=0.0)
-Start = Callable[..., Engine]
+from tests.fixtures.sessions import GREEDY, conversation
 
 
 class ToldGate(Event):
@@ -43,22 +38,8 @@ class ToldGate(Event):
         return super().wait(timeout)
 
 
-@pytest.fixture
-def start() -> Iterator[Start]:
-    """Starts an engine on a scripted model: start(model) -> engine, closed at the end."""
-    with ExitStack() as stack:
-
-        def begin(model: ScriptedModel) -> Engine:
-            engine = Engine(SessionOptions(draft="off"), Paths.of_this_user(), opened(model))
-            engine.start()
-            stack.callback(engine.close, 10.0)
-            return engine
-
-        yield begin
-
-
 def request(max_tokens: int = 1000, partial: str = "") -> Request:
-    return Request(Conversation("", [Message("user", "hi")]), GREEDY, max_tokens, partial)
+    return Request(conversation("hi"), GREEDY, max_tokens, partial)
 
 
 def text_of(answer: Answer) -> str:

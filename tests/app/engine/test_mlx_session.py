@@ -1,9 +1,9 @@
 """MLX folders in the whole product: asking, drafting, switching models, leaving."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -14,8 +14,7 @@ import pytest
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from app.bench.methods import methods
-from app.chat.conversation import Conversation
-from app.engine.answer import Answer, Request, Stage
+from app.engine.answer import Request, Stage
 from app.engine.engine import Engine
 from app.engine.session_opening import open_session
 from app.engine.session_ranking import list_for, rank
@@ -24,13 +23,14 @@ from app.learned.speeds import memory_bandwidth, mlx_bandwidth
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from backends import mlx
-from backends.chat.message import Message
 from backends.engines import backend_selection
 from backends.hardware.bandwidth import Bandwidth
 from backends.hardware.host import Machine
 from backends.mlx import context as mlx_context
 from decoding.events import FinishReason
 from decoding.sampling.distribution import SamplingSettings
+from tests.app.engine.conftest import Start
+from tests.fixtures.sessions import answered, conversation
 
 SmallMlx = Callable[..., Path]
 TinyLlama = Callable[..., Path]
@@ -187,69 +187,45 @@ def test_the_bandwidth_of_the_gpu_is_mlxs_own_and_kept(
     ]  # fmt: skip
 
 
-def request(max_tokens: int = 8) -> Request:
-    messages = Conversation("", [Message("user", "hi")])
-    return Request(messages, SamplingSettings(temperature=0.0), max_tokens)
-
-
-@pytest.fixture
-def start() -> Iterator[Callable[[Path], Engine]]:
-    """Starts an engine on a model: start(path) -> engine, closed at the end."""
-    with ExitStack() as stack:
-
-        def begin(path: Path) -> Engine:
-            options = SessionOptions(str(path), draft="lookup", threads=1)
-            engine = Engine(options, Paths.of_this_user())
-            engine.start()
-            stack.callback(engine.close, 30.0)
-            return engine
-
-        yield begin
-
-
-def answered(engine: Engine) -> tuple[tuple[int, ...], Loaded]:
+def asked(engine: Engine) -> tuple[tuple[int, ...], Loaded]:
     """The answer's tokens, and what is loaded by then."""
-    answer: Answer = engine.ask(request())
-    assert answer.wait(60)
-    assert answer.error is None
-    assert engine.status.loaded is not None
-    return answer.token_ids, engine.status.loaded
+    tokens, loaded = answered(engine, "hi").token_ids, engine.status.loaded
+    assert loaded is not None
+    return tokens, loaded
 
 
 @pytest.mark.usefixtures("llamacpp")
 def test_models_of_both_backends_follow_each_other(
-    start: Callable[[Path], Engine], small_mlx: SmallMlx, tiny_llama: TinyLlama
+    start: Start, small_mlx: SmallMlx, tiny_llama: TinyLlama
 ) -> None:
     folder, other, file = small_mlx("plain"), small_mlx("sliding"), tiny_llama(form="gpt2")
-    engine = start(folder)
-    first, loaded = answered(engine)
+    engine = start(folder, "lookup")
+    first, loaded = asked(engine)
     assert loaded.info.backend == "mlx"
     for path, backend in ((file, "llamacpp"), (folder, "mlx"), (other, "mlx"), (folder, "mlx")):
         engine.load(str(path))
-        tokens, loaded = answered(engine)
+        tokens, loaded = asked(engine)
         assert loaded.info.backend == backend
         assert loaded.info.path == path
         assert (tokens == first) == (path == folder)
 
 
 def test_a_folder_that_cannot_be_loaded_leaves_the_one_before(
-    start: Callable[[Path], Engine], small_mlx: SmallMlx, tmp_path: Path
+    start: Start, small_mlx: SmallMlx, tmp_path: Path
 ) -> None:
     damaged = tmp_path / "damaged"
     shutil.copytree(small_mlx("plain"), damaged)
     (damaged / "tokenizer.json").write_text("{")
-    engine = start(small_mlx("plain"))
-    first, _ = answered(engine)
+    engine = start(small_mlx("plain"), "lookup")
+    first, _ = asked(engine)
     engine.load(str(damaged))
-    again, loaded = answered(engine)
+    again, loaded = asked(engine)
     assert (again, loaded.info.path) == (first, small_mlx("plain"))
 
 
-def test_leaving_in_mid_answer_is_clean(
-    start: Callable[[Path], Engine], small_mlx: SmallMlx
-) -> None:
-    engine = start(small_mlx("plain", max_position_embeddings=8192))
-    answer = engine.ask(request(max_tokens=8000))
+def test_leaving_in_mid_answer_is_clean(start: Start, small_mlx: SmallMlx) -> None:
+    engine = start(small_mlx("plain", max_position_embeddings=8192), "lookup")
+    answer = engine.ask(Request(conversation("hi"), SamplingSettings(temperature=0.0), 8000))
     while answer.stage is not Stage.ANSWERING:
         assert not answer.wait(0.01)
     assert engine.close(30.0)

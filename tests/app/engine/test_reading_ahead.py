@@ -1,55 +1,27 @@
 """The engine reads ahead while no job waits: what is read, what is not, and what stops it."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import pytest
 
 from app.ahead import reading_ahead
 from app.ahead.expected import Expected
 from app.ahead.piece_reader import GROUP, AheadTime
-from app.chat.conversation import Conversation
 from app.engine.answer import Answer, Request
 from app.engine.engine import Engine
-from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.prompt_cache import state_keeper
 from app.prompt_cache.state_keeper import StateKeeper
 from backends.base import Logits, ModelError, OutOfMemoryError
-from backends.chat.message import Message
-from decoding.sampling.distribution import SamplingSettings
-from tests.fixtures.scripted import ScriptedContext, ScriptedModel, opened
+from tests.app.engine.conftest import WORDS, Start
+from tests.fixtures.scripted import ScriptedContext, ScriptedModel
+from tests.fixtures.sessions import GREEDY, answered, conversation
 from tests.fixtures.settled import long_ago, settle
 
-WORDS = [f"word{number} " for number in range(20)]
-GREEDY = SamplingSettings(temperature=0.0)
 LONG = "many words " * 40
-Start = Callable[..., Engine]
-
-
-@pytest.fixture
-def start() -> Iterator[Start]:
-    """Starts an engine on a scripted model: start(model, may_read=...) -> engine, then closed."""
-    with ExitStack() as stack:
-
-        def begin(model: ScriptedModel | None = None, **ports: Any) -> Engine:
-            model = model or ScriptedModel(WORDS)
-            options = SessionOptions(draft="off")
-            engine = Engine(options, Paths.of_this_user(), opened(model), **ports)
-            engine.start()
-            stack.callback(engine.close, 10.0)
-            return engine
-
-        yield begin
-
-
-def conversation(*texts: str, system: str = "") -> Conversation:
-    roles = ("user", "assistant")
-    turns = [Message(roles[place % 2], text) for place, text in enumerate(texts)]
-    return Conversation(system, turns)
 
 
 def typed(*texts: str, system: str = "") -> Expected:
@@ -58,13 +30,6 @@ def typed(*texts: str, system: str = "") -> Expected:
 
 def certain(*texts: str, system: str = "") -> Expected:
     return Expected(conversation(*texts, system=system), long_ago(), False)
-
-
-def answered(engine: Engine, *texts: str, system: str = "") -> Answer:
-    asked = engine.ask(Request(conversation(*texts, system=system), GREEDY, 8))
-    assert asked.wait(30)
-    assert asked.error is None
-    return asked
 
 
 def read(engine: Engine) -> int:
@@ -470,10 +435,10 @@ def test_nothing_is_read_past_the_context(start: Start) -> None:
 
 
 @pytest.mark.usefixtures("llamacpp")
-def test_time_that_was_used_and_wasted_is_kept(tiny_llama: Callable[..., Path]) -> None:
-    options = SessionOptions(str(tiny_llama(seed=3)), draft="off", threads=1)
-    engine = Engine(options, Paths.of_this_user())
-    engine.start()
+def test_time_that_was_used_and_wasted_is_kept(
+    start: Start, tiny_llama: Callable[..., Path]
+) -> None:
+    engine = start(tiny_llama(seed=3))
     try:
         engine.expect(typed("one two three four five six "))
         settle(engine)

@@ -1,29 +1,26 @@
 """Conversations that take turns: none is read again, in either engine, with a running state too."""
 
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from app.chat.conversation import Conversation
-from app.engine.answer import Answer, Request
+from app.engine.answer import Answer
 from app.engine.engine import Engine
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.prompt_cache import state_keeper
-from backends.chat.message import Message
 from backends.files import attention as rollback_depth
-from decoding.sampling.settings import SamplingSettings
+from tests.fixtures.sessions import answered
 from tests.fixtures.tiny.lfm2 import write_lfm2
 
-GREEDY = SamplingSettings(temperature=0.0)
 LETTERS = "".join(chr(ord("a") + (place * place * 7 + place) % 26) for place in range(322))
 """A token each in every vocabulary here."""
 
-LONG = [Message("user", LETTERS)]
-LATER = [*LONG, Message("assistant", "I did."), Message("user", "And now?")]
-SHORT = [Message("user", "Give this conversation a title of four words, please. " * 2)]
+LATER = (LETTERS, "I did.", "And now?")
+SHORT = "Give this conversation a title of four words, please. " * 2
+Ask = Callable[..., Answer]
 KINDS = ("llamacpp", "llamacpp hybrid", "mlx", "mlx hybrid")
 
 
@@ -52,23 +49,16 @@ def _never_on_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert not list(Paths.of_this_user().saved_states.glob("*.state"))
 
 
-class Client:
+@contextmanager
+def client(model: Path) -> Generator[Ask]:
     """Asks one engine."""
-
-    def __init__(self, model: Path) -> None:
-        options = SessionOptions(model=str(model), draft="off", ctx=512, threads=1)
-        self._engine = Engine(options, Paths.of_this_user())
-        self._engine.start()
-
-    def ask(self, messages: list[Message]) -> Answer:
-        request = Request(Conversation("", messages), GREEDY, 6)
-        answer = self._engine.ask(request)
-        assert answer.wait(60)
-        assert answer.error is None
-        return answer
-
-    def close(self) -> None:
-        assert self._engine.close(20)
+    options = SessionOptions(model=str(model), draft="off", ctx=512, threads=1)
+    engine = Engine(options, Paths.of_this_user())
+    engine.start()
+    try:
+        yield lambda *texts: answered(engine, *texts, most=6)
+    finally:
+        assert engine.close(20)
 
 
 def cached(answer: Answer) -> int:
@@ -82,12 +72,12 @@ def length(answer: Answer) -> int:
 
 
 def test_a_short_one_between_costs_the_long_one_nothing(model: Path) -> None:
-    with closing(Client(model)) as client:
-        first = client.ask(LONG)
-        client.ask(SHORT)
-        found = client.ask(LATER)
-    with closing(Client(model)) as fresh:
-        expected = fresh.ask(LATER)
+    with client(model) as ask:
+        first = ask(LETTERS)
+        ask(SHORT)
+        found = ask(*LATER)
+    with client(model) as ask:
+        expected = ask(*LATER)
     assert length(first) > 330
     assert cached(found) >= 0.95 * length(first)
     assert found.token_ids == expected.token_ids
@@ -99,7 +89,7 @@ def test_without_memory_for_it_the_prompt_is_read_again(
 ) -> None:
     """Control: nothing else kept it."""
     monkeypatch.setenv("SPECCHAT_PROMPT_MEMORY", "0")
-    with closing(Client(model)) as client:
-        first = client.ask(LONG)
-        client.ask(SHORT)
-        assert cached(client.ask(LATER)) < 0.1 * length(first)
+    with client(model) as ask:
+        first = ask(LETTERS)
+        ask(SHORT)
+        assert cached(ask(*LATER)) < 0.1 * length(first)
