@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from collections.abc import Iterator
 from typing import Annotated
 
@@ -72,7 +73,7 @@ def cuda(
 
 
 def _make(plan: CudaBuild, *, elsewhere: bool) -> None:
-    if hasattr(os, "nice"):
+    if sys.platform != "win32":
         os.nice(19)
     try:
         made = plan.run(_show)
