@@ -7,8 +7,9 @@ from dataclasses import replace
 from app.drafting import self_speculation
 from app.drafting.composed_drafter import Branching, Composer
 from app.drafting.drafter_handle import DrafterEnvironment, DrafterHandle
-from app.drafting.drafter_model import open_drafter, tried
+from app.drafting.drafter_model import open_drafter, trial_texts, tried
 from app.drafting.drafter_spec import DrafterSpec, NodeKind, PathsSettings, TreeSettings, composed
+from app.drafting.gain import is_close, together
 from app.drafting.model_source import Beside, source_of
 from app.drafting.overlap import overlapped
 from app.learned.acceptance_memory import AcceptanceMemory
@@ -25,7 +26,7 @@ from decoding.drafters.lookup import PromptLookup
 from decoding.drafters.ngram import Ngram
 from decoding.drafters.retrieval.corpus import Corpus
 from decoding.drafters.retrieval.retrieval import Retrieval
-from decoding.estimation.acceptance import POSITION_PRIOR, TRAINED_PRIOR
+from decoding.estimation.acceptance import POSITION_PRIOR, TRAINED_PRIOR, Acceptance
 from decoding.estimation.cost import CostModel, DraftCost
 from decoding.planning.managed_drafter import ManagedDrafter
 from models.metadata.identity import fingerprint, vocabulary_digest
@@ -61,15 +62,17 @@ class Builder:
         self._costs = costs
         self._room = environment.room
 
-    def build(self, node: DrafterSpec) -> DrafterHandle:
+    def build(self, node: DrafterSpec, *, is_to_choose: bool = False) -> DrafterHandle:
         """Build a drafter and its parts.
+
+        is_to_choose: whether it is kept only if it pays, so that a trial goes on where it is close.
 
         Raises:
             DraftUnavailableError: it cannot draft for this target.
             DownloadError: its model cannot be downloaded.
             ModelError: its model cannot be run.
         """
-        handle = self._made(node)
+        handle = self._on_a_model(node, is_to_choose=True) if is_to_choose else self._made(node)
         if self._room is not None:
             self._room -= handle.taken_bytes
         return handle
@@ -172,7 +175,7 @@ class Builder:
 
         return calibrations.head(model, context, empty, name, self._costs)
 
-    def _on_a_model(self, node: DrafterSpec) -> DrafterHandle:
+    def _on_a_model(self, node: DrafterSpec, *, is_to_choose: bool = False) -> DrafterHandle:
         environment = self._environment
         is_elsewhere = node.on_processor and self._has_own_memory
         room = available_memory() if is_elsewhere else self._room
@@ -188,13 +191,17 @@ class Builder:
             if isinstance(opened.drafter, DraftModel):
                 opened.drafter.read_singly(cost.single_reads)
             key = fingerprint(model.info.path, model.info.variant)
-            acceptance = self._memory.recall(key)
-            if not acceptance.counts():
-                acceptance = tried(opened, target, environment.context, beside)
+            prior = TRAINED_PRIOR if source.is_head else POSITION_PRIOR
+            member = ManagedDrafter(opened.drafter, self._memory.recall(key), cost, prior=prior)
+            trials: list[Acceptance] = []
+            for prompt in () if member.estimates.acceptance.counts() else trial_texts():
+                trials.append(tried(opened, target, environment.context, prompt, beside))
+                member = ManagedDrafter(opened.drafter, together(trials), cost, prior=prior)
+                is_unsure = self._costs is not None and is_close(member, self._costs)
+                if not (is_to_choose and is_unsure):
+                    break
             stack.pop_all()
         self.reductions += reductions
-        prior = TRAINED_PRIOR if source.is_head else POSITION_PRIOR
-        member = ManagedDrafter(opened.drafter, acceptance, cost, prior=prior)
         kept = source.facts.kept_bytes(context.n_ctx)
         return DrafterHandle(
             key,

@@ -68,6 +68,9 @@ def why_no_line(drafter: Drafter, target: Model) -> str:
     return f"{drafter.name} has another vocabulary than {target.info.name}"
 
 
+_MOST_TRIALS = 4
+"""Prompts on which a drafter is tried at most: each takes about a second."""
+
 _ENOUGH_SHARED = 0.5
 """Share of the tokens of ordinary text; with fewer shared, drafts are translated as text."""
 
@@ -113,13 +116,22 @@ def open_drafter(
     return DrafterModel(drafter, context)
 
 
+def trial_texts() -> list[str]:
+    """A built-in prompt of each kind, to try a drafter on one after the other."""
+    texts: dict[str, str] = {}
+    for prompt in built_in_prompts():
+        texts.setdefault(prompt.kind, prompt.text)
+    return list(texts.values())[:_MOST_TRIALS]
+
+
 def tried(
     opened: DrafterModel,
     target: Model,
     context: TargetContext,
+    prompt: str,
     beside: Callable[[Context], Context] | None = None,
 ) -> Acceptance:
-    """Acceptance of a drafter in a short trial; context: the target's.
+    """Acceptance of a drafter in a short trial on a prompt; context: the target's.
 
     beside: opens a context of a head that drafts for another context of the target.
 
@@ -127,7 +139,7 @@ def tried(
         ContextInUseError: a reply runs the context, and there is not enough memory for a second.
         ModelError: an engine failed.
     """
-    text = target.tokenizer.encode(built_in_prompts()[0].text, special=False)
+    text = target.tokenizer.encode(prompt, special=False)
     if not text or len(text) + MOST_SAID > min(context.n_ctx, opened.context.n_ctx):
         return Acceptance()
     with context.for_measuring(len(text) + MOST_SAID) as own:

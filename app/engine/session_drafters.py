@@ -13,6 +13,7 @@ from app.drafting.choose.pair_knowledge import Knowledge
 from app.drafting.draft_spec import DraftSpec
 from app.drafting.drafter_building import Builder, DrafterEnvironment, DrafterHandle
 from app.drafting.drafter_spec import NodeKind
+from app.drafting.gain import WORTHWHILE, pays
 from app.learned.acceptance_memory import AcceptanceMemory
 from app.learned.calibrations import Calibrations
 from app.loading.placement import MemoryPlan
@@ -274,7 +275,7 @@ class _Building:
         is_automatic, costs = self.spec.is_automatic, self.costs
         nodes = list(self.spec.nodes)
         if is_automatic and costs.is_steady:
-            nodes += self_speculation.worthwhile(costs, automatic.WORTHWHILE)
+            nodes += self_speculation.worthwhile(costs, WORTHWHILE)
         drafters: list[DrafterHandle] = []
         missing: list[str] = []
         for node in nodes:
@@ -284,7 +285,7 @@ class _Building:
                 if not is_automatic:
                     missing.append(error.summary)
                 continue
-            if not automatic.pays(handle.member, costs):
+            if not pays(handle.member, costs):
                 if is_automatic:
                     self.builder.drop(handle)
                     continue

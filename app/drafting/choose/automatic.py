@@ -8,10 +8,11 @@ from collections.abc import Iterator
 
 from app.drafting.choose.candidates import compared, own, trained, unopened, unseen
 from app.drafting.choose.drafter_info import DrafterInfo, Kind
-from app.drafting.choose.pair_knowledge import Cost, Knowledge, expected_gain, share_of
+from app.drafting.choose.pair_knowledge import Knowledge
 from app.drafting.drafter_building import Builder
 from app.drafting.drafter_handle import DrafterHandle
 from app.drafting.drafter_spec import HEADS, SELF, DrafterSpec, NodeKind
+from app.drafting.gain import WORTHWHILE, Cost, expected_gain, pays
 from app.learned.acceptance_memory import TrialResult
 from app.loading.checked_loader import CheckedLoader
 from app.loading.placement import MemoryPlan
@@ -25,13 +26,8 @@ from backends.base import (
 )
 from decoding.draft import MOST_DRAFTED
 from decoding.estimation.acceptance import POSITION_PRIOR
-from decoding.estimation.cost import CostModel
-from decoding.planning.managed_drafter import ManagedDrafter
 from models.metadata.memory_bill import Fit
 from models.reference import Reference
-
-WORTHWHILE = 1.1
-"""Predicted speedup from which a drafter is worth its memory."""
 
 _MOST_TRIED, _MOST_NEW = 3, 2
 """Drafters loaded per start at most, in all and untried ones: each takes seconds, and untried ones
@@ -89,16 +85,6 @@ def promising(known: Knowledge, paths: Paths, planned: MemoryPlan) -> Iterator[D
             known.trials.add(known.key(info), TrialResult(has_other_tokens=True))
 
 
-def pays(member: ManagedDrafter, costs: CostModel) -> bool:
-    """Whether a drafter is expected to pay, by its measured cost and acceptance."""
-    if member.cost is None:
-        return True
-    share = share_of(member.estimates.acceptance)
-    expected = member.estimates.prior if share is None else share
-    cost = Cost.of(member.cost, costs.seconds(1))
-    return expected_gain(member.costs(costs), cost, expected) >= WORTHWHILE
-
-
 def _at_hand(known: Knowledge, paths: Paths) -> Iterator[DrafterInfo]:
     """Trained drafters, the self-drafter and the installed models, before files are read."""
     heads = [head for head in trained(known.target, paths) if head.path and head.is_compatible]
@@ -128,7 +114,7 @@ def _gain(info: DrafterInfo, known: Knowledge) -> float:
 def _tried(info: DrafterInfo, known: Knowledge, builder: Builder) -> DrafterHandle | None:
     key = known.key(info)
     try:
-        handle = builder.build(_node(info))
+        handle = builder.build(_node(info), is_to_choose=True)
     except (OutOfMemoryError, DiskFullError, DownloadError):
         return None
     except (DraftUnavailableError, ModelError) as error:

@@ -5,10 +5,11 @@ from enum import StrEnum
 from pathlib import Path
 
 from app.drafting.drafter_spec import Composition
+from app.drafting.gain import CostSource
 from app.learned.tuned_recipe import Tuned
 from backends.base import Model
 from backends.engines.backend_selection import AUTO
-from decoding.estimation.cost import BUSY, TreeSize
+from decoding.estimation.cost import TreeSize
 from models.metadata.memory_bill import Fit, ModelFacts
 from models.reference import HubReference, Reference
 from models.self_draft.recipe import Recipe
@@ -33,15 +34,6 @@ class AcceptanceSource(StrEnum):
 
     JUDGED = "judged"
     TRIAL = "trial"
-
-
-class CostSource(StrEnum):
-    """How a cost is known, in words."""
-
-    FREE = "free"
-    MEASURED = "measured"
-    BUSY = BUSY
-    SIZE = "expected from size"
 
 
 @dataclass(frozen=True, slots=True)

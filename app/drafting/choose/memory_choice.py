@@ -8,9 +8,9 @@ from pathlib import Path
 
 from app.drafting.choose.candidates import unopened, unseen
 from app.drafting.choose.drafter_info import DrafterInfo, Kind, Target
-from app.drafting.choose.pair_knowledge import share_of
 from app.drafting.draft_spec import DraftSpec, head_beside
 from app.drafting.drafter_spec import SELF, DrafterSpec
+from app.drafting.gain import share_of
 from app.drafting.model_source import drafter_backend, drafter_runner
 from app.learned.acceptance_memory import AcceptanceMemory
 from app.learned.calibrations import Calibrations

@@ -6,9 +6,9 @@ Acceptance comes from replies, tuning or a trial with this target, costs from ca
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Self
 
-from app.drafting.choose.drafter_info import CostSource, DrafterInfo, Kind, Target
+from app.drafting.choose.drafter_info import DrafterInfo, Kind, Target
+from app.drafting.gain import Cost, CostSource, expected_gain, judged_of
 from app.drafting.model_source import drafter_runner
 from app.learned.acceptance_memory import AcceptanceMemory, TrialResult, TrialResults
 from app.learned.calibrations import Calibrations
@@ -23,37 +23,11 @@ from backends.engines.engine_facts import Runner
 from backends.streaming.weight_plan import weight_layout
 from decoding.draft import MOST_DRAFTED
 from decoding.drafters.ngram import N_BYTES
-from decoding.estimation.acceptance import ANY_POSITION, Acceptance, is_lossless
+from decoding.estimation.acceptance import Acceptance
 from decoding.estimation.cost import CostModel, DraftCost, DraftCosts, TreeCosts
-from decoding.estimation.draft_cost import BlockCost
-from decoding.planning.draft_length import break_even, predicted_speedup
+from decoding.planning.draft_length import break_even
 from models.metadata.identity import fingerprint
 from models.metadata.memory_bill import Fit, bill, fit
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Cost of a drafted token, and of a draft whatever its length, in plain steps.
-
-    longest: most tokens of a draft.
-    """
-
-    draw: float
-    start: float = 0.0
-    longest: int = MOST_DRAFTED
-    source: CostSource = CostSource.MEASURED
-
-    @classmethod
-    def of(cls, measured: DraftCost, plain_seconds: float) -> Self:
-        longest = measured.longest if isinstance(measured, BlockCost) else MOST_DRAFTED
-        source = CostSource.MEASURED if measured.is_steady else CostSource.BUSY
-        draw, begin = measured.draw_seconds, measured.begin_seconds
-        return cls(draw / plain_seconds, begin / plain_seconds, longest, source)
-
-
-def expected_gain(costs: DraftCosts, cost: Cost, acceptance: float) -> float:
-    """Predicted speedup over plain decoding; costs: of the target's passes."""
-    return predicted_speedup(lambda _: acceptance, costs, cost.draw, cost.longest, cost.start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,22 +198,6 @@ class Knowledge:
         except OSError:
             return Acceptance()
         return self.memory.recall(drafter.composition.of(key) if drafter.composition else key)
-
-
-def share_of(known: Acceptance, *, is_free: bool = False) -> float | None:
-    """Acceptance at all temperatures; None if nothing was judged."""
-    accepted, judged = judged_of(known, is_free=is_free)
-    return accepted / judged if judged else None
-
-
-def judged_of(known: Acceptance, *, is_free: bool = False) -> tuple[float, float]:
-    kinds = "" if is_free else f":{ANY_POSITION}"
-    counts = [
-        count
-        for kind, count in known.counts().items()
-        if kind.endswith(kinds) and is_lossless(kind)
-    ]
-    return sum(count[0] for count in counts), sum(count[1] for count in counts)
 
 
 def with_memory(drafter: DrafterInfo, planned: MemoryPlan | None) -> DrafterInfo:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from app.builtin_prompts import built_in_prompts
 from app.drafting import self_drafter
-from app.drafting.choose.pair_knowledge import Cost, expected_gain
+from app.drafting.gain import Cost, expected_gain
 from app.learned.calibrations import Calibrations
 from app.learned.tuned_recipe import Tuned, TuningResults, remember, set_aside_unusable
 from app.loading.checked_loader import CheckedLoader

@@ -71,10 +71,10 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     make = Builder.build
 
-    def watched(self: Builder, node: DrafterSpec) -> object:
+    def watched(self: Builder, node: DrafterSpec, **options: bool) -> object:
         if list(node.models):
             names.append(node.name)
-        return make(self, node)
+        return make(self, node, **options)
 
     monkeypatch.setattr(Builder, "build", watched)
     return names
@@ -338,3 +338,38 @@ def test_a_copy_of_few_bits_is_not_offered_but_made_where_it_is_asked_for(
     assert not [pair for pair in pairs if pair.kind is Kind.COMPOSED]
     may_pay = [pair for pair in pairs if pair.break_even not in (None, math.inf)]
     assert pairs.index(mine) > max(map(pairs.index, may_pay))
+
+
+@pytest.mark.usefixtures("flat")
+@pytest.mark.parametrize(
+    ("trials", "asked", "pays"),
+    [
+        ((0.15, 0.35, 0.35, 0.35), 4, True),
+        ((0.3, 0.0, 0.0, 0.0), 4, False),
+        ((0.35, 0.9), 2, True),
+        ((0.9,), 1, True),
+        ((0.0,), 1, False),
+    ],
+)
+def test_a_trial_goes_on_with_other_prompts_where_it_is_close(
+    target: Model,
+    paths: Paths,
+    monkeypatch: pytest.MonkeyPatch,
+    trials: Sequence[float],
+    asked: int,
+    pays: bool,
+) -> None:
+    """On one prompt noise decides: it was taken up at one start, and not at the next."""
+    prompts: list[str] = []
+
+    def tried(_: object, _target: object, _context: object, prompt: str, *_beside: object):
+        prompts.append(prompt)
+        share = trials[len(prompts) - 1]
+        return Acceptance({"warm:drawn": (15.0 * share, 15.0)}, is_trial=True)
+
+    monkeypatch.setattr("app.drafting.drafter_building.tried", tried)
+    found = [one for one in promising(knowledge(target, paths), paths, PLANNED) if one.path]
+    small = [one for one in found if one.name == "small"]
+    monkeypatch.setattr(automatic, "promising", lambda *_: small)
+    assert ("small" in started(target, paths).names) is pays
+    assert len(prompts) == len(set(prompts)) == asked
