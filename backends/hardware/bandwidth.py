@@ -1,20 +1,20 @@
 """Memory bandwidth of this machine, which bounds its decoding speed."""
 
-# pynvml has no type stubs:
-# pyright: reportMissingTypeStubs=false, reportUnknownArgumentType=false
-# pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false
-
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from backends.base import OutOfMemoryError
 from backends.hardware.host import available_memory
+from backends.hardware.nvidia import ask_nvml
 
 _MOST_BYTES = 512_000_000
 _USUAL_BYTES = 160_000_000
@@ -64,29 +64,19 @@ def of_gpu(name: str) -> Bandwidth | None:
 
     Programs usually reach about nine tenths of it.
     """
-    try:
-        import pynvml
-    except ImportError:
-        return None
-    try:
-        pynvml.nvmlInit()
-        try:
-            indices = range(pynvml.nvmlDeviceGetCount())
-            cards = map(pynvml.nvmlDeviceGetHandleByIndex, indices)
-            gpu = next((one for one in cards if pynvml.nvmlDeviceGetName(one) == name), None)
-            if gpu is None:
-                return None
-            megahertz = pynvml.nvmlDeviceGetMaxClockInfo(gpu, pynvml.NVML_CLOCK_MEM)
-            bits = pynvml.nvmlDeviceGetMemoryBusWidth(gpu)
-        finally:
-            pynvml.nvmlShutdown()
-    except pynvml.NVMLError:
-        return None
-    # A GPU that shares the machine's memory may answer with zeros.
-    if not megahertz or not bits:
-        return None
-    bytes_per_second = _TRANSFERS_PER_CLOCK * megahertz * 1e6 * bits / 8
-    return Bandwidth(bytes_per_second, f"NVML: memory clock and bus width of {name}")
+
+    def nominal(nvml: Any, cards: Sequence[Any]) -> Bandwidth | None:
+        card = next((one for one in cards if nvml.nvmlDeviceGetName(one) == name), None)
+        if card is None:
+            return None
+        megahertz = nvml.nvmlDeviceGetMaxClockInfo(card, nvml.NVML_CLOCK_MEM)
+        bits = nvml.nvmlDeviceGetMemoryBusWidth(card)
+        if not megahertz or not bits:  # as of a GPU that shares the machine's memory
+            return None
+        bytes_per_second = _TRANSFERS_PER_CLOCK * megahertz * 1e6 * bits / 8
+        return Bandwidth(bytes_per_second, f"NVML: memory clock and bus width of {name}")
+
+    return ask_nvml(nominal)
 
 
 class _Rounds:
@@ -137,7 +127,7 @@ def _pass_seconds(parts: list[_Words]) -> list[float]:
     """Seconds of each pass, from its first thread's start to its last thread's end."""
     rounds = _Rounds(len(parts))
     with ThreadPoolExecutor(len(parts)) as pool:
-        spans = list(pool.map(lambda part: _read_passes(part, rounds), parts))
+        spans = list(pool.map(_read_passes, parts, repeat(rounds)))
     passes = zip(*spans, strict=True)
     return [max(end for _, end in each) - min(start for start, _ in each) for each in passes]
 

@@ -1,26 +1,25 @@
 """Energy used by this machine, where it has a counter."""
 
-# pynvml has no type stubs:
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import Protocol
+from typing import Any
+
+from backends.hardware.nvidia import ask_nvml
 
 _POWERCAP = Path("/sys/class/powercap")
 
 
-class EnergyMeter(Protocol):
-    """Counter of energy that only increases."""
+@dataclass(frozen=True, slots=True)
+class EnergyMeter:
+    """Counter of energy that only increases.
 
-    @property
-    def source(self) -> str:
-        """What is counted and by what, in plain words, for display."""
-        ...
+    source: what is counted and by what, in plain words. joules: reads the counter, None if that
+    fails; the difference of two readings is the energy used.
+    """
 
-    def joules(self) -> float | None:
-        """Reading of the counter, None if it fails; the difference of two is the energy used."""
-        ...
+    source: str
+    joules: Callable[[], float | None]
 
 
 def energy_meter(*, on_gpu: bool, powercap: Path = _POWERCAP) -> EnergyMeter | None:
@@ -29,7 +28,7 @@ def energy_meter(*, on_gpu: bool, powercap: Path = _POWERCAP) -> EnergyMeter | N
     With on_gpu, that of the NVIDIA GPUs; without it, or if they have none, that of the processor
     packages, which include an integrated GPU.
     """
-    return (_gpu_meter() if on_gpu else None) or _package_meter(powercap)
+    return (ask_nvml(_gpu_meter, closes=False) if on_gpu else None) or _package_meter(powercap)
 
 
 class Energy:
@@ -71,54 +70,19 @@ class _Package:
         return self._total
 
 
-class _PackageMeter:
-    def __init__(self, packages: list[_Package]) -> None:
-        self._packages = packages
-        several = f"{len(packages)} processor packages"
-        self.source = f"RAPL: {several if len(packages) > 1 else 'the processor package'}"
+def _package_meter(powercap: Path) -> EnergyMeter | None:
+    folders = sorted(powercap.glob("intel-rapl:*"))
+    packages = [package for folder in folders if (package := _package(folder)) is not None]
 
-    def joules(self) -> float | None:
+    def joules() -> float | None:
         try:
-            return sum(package.microjoules() for package in self._packages) / 1e6
+            return sum(package.microjoules() for package in packages) / 1e6
         except (OSError, ValueError):
             return None
 
-
-class _GpuMeter:
-    def __init__(self, nvml: ModuleType, gpus: list[object]) -> None:
-        self._nvml = nvml
-        self._gpus = gpus
-        self.source = f"NVML: {', '.join(map(nvml.nvmlDeviceGetName, gpus))}"
-
-    def joules(self) -> float | None:
-        try:
-            return sum(map(self._nvml.nvmlDeviceGetTotalEnergyConsumption, self._gpus)) / 1e3
-        except self._nvml.NVMLError:
-            return None
-
-
-def _gpu_meter() -> _GpuMeter | None:
-    """Meter of all NVIDIA GPUs; None if any lacks a counter, as a model may run on all."""
-    try:
-        import pynvml
-    except ImportError:
-        return None
-    try:
-        pynvml.nvmlInit()
-        indices = range(pynvml.nvmlDeviceGetCount())
-        meter = _GpuMeter(pynvml, [pynvml.nvmlDeviceGetHandleByIndex(index) for index in indices])
-    except pynvml.NVMLError:
-        return None
-    return meter if indices and meter.joules() is not None else None
-
-
-def _package_meter(powercap: Path) -> _PackageMeter | None:
-    packages = [
-        package
-        for folder in sorted(powercap.glob("intel-rapl:*"))
-        if (package := _package(folder)) is not None
-    ]
-    return _PackageMeter(packages) if packages else None
+    several = f"{len(packages)} processor packages"
+    source = f"RAPL: {several if len(packages) > 1 else 'the processor package'}"
+    return EnergyMeter(source, joules) if packages else None
 
 
 def _package(folder: Path) -> _Package | None:
@@ -132,3 +96,16 @@ def _package(folder: Path) -> _Package | None:
 
 def _number(file: Path) -> int:
     return int(file.read_text())
+
+
+def _gpu_meter(nvml: Any, cards: Sequence[Any]) -> EnergyMeter | None:
+    """Meter of all NVIDIA GPUs; None if any lacks a counter, as a model may run on all."""
+
+    def joules() -> float | None:
+        try:
+            return sum(map(nvml.nvmlDeviceGetTotalEnergyConsumption, cards)) / 1e3
+        except nvml.NVMLError:
+            return None
+
+    source = f"NVML: {', '.join(map(nvml.nvmlDeviceGetName, cards))}"
+    return EnergyMeter(source, joules) if cards and joules() is not None else None

@@ -5,11 +5,15 @@
 
 import ctypes
 import os
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 LIBRARIES_VARIABLE = "LLAMA_CPP_LIB_PATH"
 """Where the binding looks for its libraries instead of beside itself."""
@@ -27,8 +31,11 @@ class NvidiaCards:
     cuda: int
 
 
-def nvidia_cards() -> NvidiaCards | None:
-    """Cards that the driver lists; None without one, or without a driver."""
+def ask_nvml(question: Callable[[Any, Sequence[Any]], T], *, closes: bool = True) -> T | None:
+    """What NVML answers when asked with itself and its cards; None if it is missing or refuses.
+
+    closes: whether it is not asked again later.
+    """
     try:
         import pynvml
     except ImportError:
@@ -38,13 +45,23 @@ def nvidia_cards() -> NvidiaCards | None:
         try:
             indices = range(pynvml.nvmlDeviceGetCount())
             cards = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in indices]
-            names = tuple(str(pynvml.nvmlDeviceGetName(card)) for card in cards)
-            capabilities = {pynvml.nvmlDeviceGetCudaComputeCapability(card) for card in cards}
-            cuda = int(pynvml.nvmlSystemGetCudaDriverVersion_v2())
+            return question(pynvml, cards)
         finally:
-            pynvml.nvmlShutdown()
+            if closes:
+                pynvml.nvmlShutdown()
     except pynvml.NVMLError:
         return None
+
+
+def nvidia_cards() -> NvidiaCards | None:
+    """Cards that the driver lists; None without one, or without a driver."""
+    return ask_nvml(_described)
+
+
+def _described(nvml: Any, cards: Sequence[Any]) -> NvidiaCards | None:
+    names = tuple(str(nvml.nvmlDeviceGetName(card)) for card in cards)
+    capabilities = {nvml.nvmlDeviceGetCudaComputeCapability(card) for card in cards}
+    cuda = int(nvml.nvmlSystemGetCudaDriverVersion_v2())
     architectures = tuple(f"{major}{minor}" for major, minor in sorted(capabilities))
     return NvidiaCards(names, architectures, cuda) if names else None
 
