@@ -66,14 +66,10 @@ class Tokenizer(Protocol):
         ...
 
     @property
-    def eos(self) -> int | None:
-        """Token that ends a text, None if the model has none."""
-        ...
+    def eos(self) -> int | None: ...
 
     @property
-    def end_tokens(self) -> frozenset[int]:
-        """Tokens that end a reply."""
-        ...
+    def end_tokens(self) -> frozenset[int]: ...
 
     @property
     def infill(self) -> InfillTokens | None:
@@ -86,9 +82,7 @@ class Tokenizer(Protocol):
         ...
 
     @property
-    def chat_template(self) -> str | None:
-        """Jinja source of the model's chat template, None if it ships none."""
-        ...
+    def chat_template(self) -> str | None: ...
 
     def encode(self, text: str, *, special: bool) -> list[int]:
         """Token ids of text; with special, special texts become their tokens, else none does."""
@@ -224,8 +218,6 @@ NO_COPIES = "keeps a running state, and was opened without copies of it to go ba
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """Facts of a loaded model. Sizes are in bytes."""
-
     path: Path
     name: str
     architecture: str
@@ -429,9 +421,7 @@ class Context(ContextFacts, Protocol):
     """One token sequence and its KV cache. Not to be used by two callers at once."""
 
     @property
-    def device_sampling(self) -> DeviceSampling | None:
-        """Sampling on the device, None if logits are copied to the host."""
-        ...
+    def device_sampling(self) -> DeviceSampling | None: ...
 
     def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:
         """Append tokens and return the logits after the last n_logits, shape (n_logits, n_vocab).
@@ -581,8 +571,6 @@ next call of the context overwrites.
 
 @runtime_checkable
 class BlockContext(Context, Protocol):
-    """A context whose passes draft blocks of tokens at once."""
-
     @property
     def longest(self) -> int:
         """Most tokens of a block."""

@@ -24,7 +24,6 @@ def path_to(node: int, parents: Sequence[int]) -> list[int]:
 
 
 def count_leaves(parents: Sequence[int]) -> int:
-    """Number of nodes without a child."""
     return len(parents) - len(set(parents) - {-1})
 
 

@@ -54,7 +54,6 @@ def _pieces(text: str, marks: Iterable[str]) -> Iterator[str]:
 
 
 def _places(text: str, mark: str) -> Iterator[int]:
-    """Where a mark stands in a text; its places may overlap."""
     at = text.find(mark)
     while at >= 0:
         yield at

@@ -85,8 +85,6 @@ class NotRegularError(OSError):
 
 
 class TooLargeError(OSError):
-    """A file larger than any genuine one of its kind."""
-
     def __init__(self, path: Path, most: int) -> None:
         bound = f"{most >> 20:,} MB" if most >> 20 else f"{most:,} bytes"
         super().__init__(errno.EFBIG, f"it is larger than {bound}", str(path))
@@ -289,12 +287,10 @@ class OtherVersionError(Exception):
 
 
 def crc32(data: bytes | memoryview) -> bytes:
-    """CRC-32 as four little-endian bytes."""
     return zlib.crc32(data).to_bytes(_CRC_BYTES, "little")
 
 
 def seal(magic: bytes, body: bytes) -> bytes:
-    """Content of a sealed file."""
     return magic + crc32(body) + body
 
 
@@ -322,12 +318,10 @@ class TabledFormat:
     digest: Callable[[bytes], bytes]
 
     def head(self, fields: tuple[Any, ...], table: bytes) -> bytes:
-        """Bytes of a file before its data."""
         head = self.magic + self.fields.pack(*fields) + table
         return head + self.digest(head)
 
     def data_offset(self, table_bytes: int) -> int:
-        """Where the data begins."""
         return _MAGIC_BYTES + self.fields.size + table_bytes + len(self.digest(b""))
 
     def read_head(

@@ -27,7 +27,6 @@ REBUILD_LLAMACPP = "uv sync --reinstall-package llama-cpp-python"
 
 
 def mlx_command(machine: Machine) -> str:
-    """Command that installs MLX."""
     return "uv sync" if machine.is_apple_silicon else "uv sync --extra mlx-cpu"
 
 

@@ -118,7 +118,6 @@ class Runner:
 
     @classmethod
     def of(cls, info: ModelInfo) -> Self:
-        """Runner of a loaded model."""
         streamed = info.streamed_bytes_per_token / max(info.bytes_read_per_token, 1)
         return cls(
             info.engine, info.device, info.threads, tenths(streamed), quantized(info.cache_type)
@@ -191,7 +190,6 @@ class Engines:
 
 
 def describe_engines(machine: Machine | None = None) -> Engines:
-    """Engines of this machine."""
     machine = machine or this_machine()
     return weighed(_llamacpp(machine), _mlx(machine), machine)
 

@@ -101,7 +101,6 @@ class _Rounds:
 
 
 def _last_cache_bytes() -> int:
-    """Size of the last-level cache, 0 if unknown."""
     try:
         return int(_LAST_CACHE.read_text().strip().removesuffix("K")) * 1024
     except (OSError, ValueError):

@@ -39,7 +39,6 @@ class Energy:
         self._started: float | None = None
 
     def start(self) -> None:
-        """Start counting."""
         self._started = self._meter.joules() if self._meter else None
 
     @property

@@ -163,7 +163,6 @@ def _is_installed(package: str) -> bool:
 
 
 def physical_cores() -> int:
-    """Physical cores this process may use."""
     count = psutil.cpu_count(logical=False) or os.cpu_count() or 1
     if sys.platform == "linux":
         count = min(count, len(os.sched_getaffinity(0)))
@@ -191,7 +190,6 @@ def memory_limit() -> int:
 
 
 def peak_memory_bytes() -> int | None:
-    """Peak resident memory of this process, None if unknown."""
     if sys.platform == "win32":
         return psutil.Process().memory_info().peak_wset
     if sys.platform == "darwin":
@@ -207,7 +205,6 @@ def peak_memory_bytes() -> int | None:
 
 @functools.cache
 def processor_name() -> str:
-    """Name of the processor, its architecture if unknown."""
     if sys.platform == "darwin":
         return _name_on_a_mac() or platform.machine()
     try:

@@ -107,9 +107,7 @@ class BlockLayers(Protocol):
         """Make entries from states of the model at positions from start on, (positions, width)."""
         ...
 
-    def remove(self, length: int) -> None:
-        """Remove the entries of positions from length on."""
-        ...
+    def remove(self, length: int) -> None: ...
 
     def draft(self, start: int, known: Sequence[int], count: int) -> Block:
         """Rows of count tokens after the known ones, of which the first is at position start.

@@ -288,7 +288,6 @@ class LlamaContext(TreeContext):
 
     @property
     def read_layers(self) -> frozenset[int]:
-        """Layers whose inputs heads read."""
         return frozenset(layer for states in self._states for layer in states.layers)
 
     def _go_back(self, length: int) -> int:

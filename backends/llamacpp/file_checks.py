@@ -47,7 +47,6 @@ def prediction_layers(header: GgufHeader) -> int:
 
 
 def tensor(header: GgufHeader, name: str) -> Tensor | None:
-    """Tensor of this name."""
     return next((one for one in header.tensors if one.name == name), None)
 
 

@@ -65,7 +65,6 @@ class ContextSizes:
         cache_type: CacheType,
         n_vocab: int,
     ) -> Self:
-        """Sizes of a loaded model; tensors: of all its parts."""
         width, wide = header.integer("embedding_length"), header.integer("feed_forward_length")
         return cls(
             round(attention_of(header).numbers_per_token * cache_type.number_bytes),
@@ -98,8 +97,6 @@ class ContextSizes:
 
 
 class LlamaModel:
-    """Loaded weights and their open contexts."""
-
     def __init__(
         self,
         pointer: api.llama_model_p,

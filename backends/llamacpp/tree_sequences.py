@@ -43,11 +43,9 @@ class TreePass:
 
     @property
     def is_pending(self) -> bool:
-        """Whether a tree is uncommitted."""
         return len(self._tokens) > 0
 
     def begin(self, start: int) -> None:
-        """Start a new tree after start tokens."""
         self._start = start
         for nodes in (self._tokens, self.parents, self._ends, self._sequences):
             nodes.clear()

@@ -119,8 +119,6 @@ class ProofProcess:
 
 
 class _Child:
-    """One process, from start to end."""
-
     def __init__(self, process: subprocess.Popen[bytes], log: IO[bytes]) -> None:
         self._process = process
         self._log = log
@@ -178,7 +176,6 @@ class _Child:
     def _line(
         self, trial: CrashCheck, seconds: float, most_bytes: int, tick: Callable[[], None]
     ) -> bytes:
-        """Next line from the child."""
         ends = time.monotonic() + seconds
         while True:
             try:

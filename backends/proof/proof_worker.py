@@ -97,7 +97,6 @@ def _answer(request: dict[str, Any]) -> dict[str, str]:
 
 
 def _generate_token(model: Model, head: Path | None) -> None:
-    """Generate a token, and draft one with a head: None for the model's own, if it has one."""
     tokenizer = model.tokenizer
     tokens = [*tokenizer.encode(_TEXT, special=False), *tokenizer.encode(_TEXT, special=True)]
     tokens = tokens[:_PROMPT_TOKENS] or [tokenizer.bos or 0]

@@ -50,7 +50,6 @@ class MappedFile:
 
     @property
     def descriptor(self) -> int:
-        """Descriptor of the open file."""
         return self._file.fileno()
 
     def ranges(self, extent: Extent) -> list[tuple[int, int]]:
@@ -95,8 +94,6 @@ _F_RDADVISE = 44
 
 @dataclass(frozen=True, slots=True)
 class _Mapped:
-    """A range of a file that is mapped in this process."""
-
     offset: int
     end: int
     address: int

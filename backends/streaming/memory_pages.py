@@ -43,7 +43,6 @@ def lock(address: int, size: int) -> None:
 
 
 def unlock(address: int, size: int) -> None:
-    """Unlock pages that were locked."""
     if sys.platform == "win32":
         from backends.streaming import windows_memory
 

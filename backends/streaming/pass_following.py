@@ -34,7 +34,6 @@ class PassPosition:
         """Layer that is computed; n_layers for what follows the layers."""
 
     def begin(self) -> None:
-        """Start a pass."""
         self._operations = self.layer = 0
         self._next = self._next_layer_at()
 
@@ -48,7 +47,6 @@ class PassPosition:
         return True
 
     def end(self) -> None:
-        """End a whole pass."""
         self._usual_operations = self._operations
 
     def _next_layer_at(self) -> int:
@@ -167,7 +165,6 @@ def _pieces(plan: LockPlan, n_layers: int) -> list[_Piece]:
 
 
 def _bytes_before(pieces: Sequence[_Piece], n_layers: int) -> list[int]:
-    """Bytes that stream before each layer, before what follows the layers, and in all."""
     of_layer = [0] * (n_layers + 1)
     for piece in pieces:
         of_layer[piece.layer] += piece.size
@@ -218,7 +215,6 @@ class DropBehind:
         self._drop_before(layer - 1)
 
     def end(self) -> None:
-        """Drop what is left."""
         self._drop_before(len(self._by_layer))
 
     def wait(self) -> None:

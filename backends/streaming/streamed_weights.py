@@ -75,7 +75,6 @@ class LockedWeights:
 
     @property
     def locked_bytes(self) -> int:
-        """Bytes that are locked now."""
         return sum(size for _, size in self._locks)
 
     def hold(self, plan: LockPlan) -> None:
@@ -183,7 +182,6 @@ class StreamedWeights:
 
     @property
     def locked_bytes(self) -> int:
-        """Bytes of weights that are locked in memory now."""
         return min(self._locked.locked_bytes, self._plan.locked_bytes)
 
     @property
@@ -267,7 +265,6 @@ class StreamedWeights:
 
     @property
     def reads_experts(self) -> bool:
-        """Whether routed experts are read from disk."""
         return self._plan.expert_bytes > 0
 
     def choose(self, layer: int, experts: Iterable[int]) -> None:

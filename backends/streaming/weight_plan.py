@@ -66,12 +66,10 @@ class WeightLayout:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of all tensors."""
         return sum(tensor.extent.size for tensor in self.tensors)
 
     @property
     def bytes_per_token(self) -> int:
-        """Bytes that a pass over one token reads."""
         return self.read_bytes(1)
 
     def read_bytes(self, n_tokens: int) -> int:
@@ -203,7 +201,6 @@ def _bytes(tensors: Iterable[PlacedTensor]) -> int:
 
 
 def _in_pages(extent: Extent) -> int:
-    """Bytes of the pages that an extent touches."""
     first, last = extent.offset // PAGESIZE, -(-extent.end // PAGESIZE)
     return (last - first) * PAGESIZE
 

@@ -29,8 +29,6 @@ _kernel.SetProcessWorkingSetSize.argtypes = [wintypes.HANDLE, ctypes.c_size_t, c
 
 
 class _Range(ctypes.Structure):
-    """WIN32_MEMORY_RANGE_ENTRY."""
-
     _fields_ = [("address", ctypes.c_void_p), ("size", ctypes.c_size_t)]
 
 
@@ -79,7 +77,6 @@ def lock(address: int, size: int) -> None:
 
 
 def unlock(address: int, size: int) -> None:
-    """Unlock pages that were locked."""
     _kernel.VirtualUnlock(address, size)
 
 

@@ -96,7 +96,6 @@ def open_dflash(at: Opening) -> BlockHead:
 
 
 def format_of(header: GgufHeader) -> BlockFormat:
-    """The format of a checked head's blocks."""
     block = header.integer("block_size")
     is_chained = tensor(header, "markov_w1.weight") is not None
     from_last = is_chained and bool(header.integer("sample_from_anchor", 1))

@@ -91,7 +91,6 @@ class SeveralLayers(OneLayer):
         return self._first + len(self._tokens)
 
     def _append(self, start: int, tokens: Sequence[int], rows: Rows) -> None:
-        """Keep tokens for the layers that read them later."""
         if start != self._end:  # positions without states were left out
             self._first, self._ends = start, [start] * len(self._ends)
             self._tokens.clear()
@@ -156,8 +155,6 @@ _IN_TURN = "drafts lines only: its layers take turns, each with entries of its o
 
 
 class ChainContext(TreeContext, ChainHead, TokenHead):
-    """Runs the layers of a head in the engine, as lines or as trees."""
-
     def __init__(
         self,
         at: Opening,

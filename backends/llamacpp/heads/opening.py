@@ -160,8 +160,6 @@ def _leave_no_inputs(target: LlamaContext, layer: int) -> None:
 
 
 class HeadPasses:
-    """An engine's context of a head, and passes in it."""
-
     def __init__(self, pointer: api.llama_context_p, n_vocab: int) -> None:
         self._pointer: api.llama_context_p | None = pointer
         self._memory = cast("api.llama_memory_t", api.llama_get_memory(pointer))
@@ -177,7 +175,6 @@ class HeadPasses:
         decode(self.pointer, batch)
 
     def _remove(self, length: int) -> None:
-        """Remove the entries of positions from length on."""
         api.llama_memory_seq_rm(self._memory, 0, length, -1)
 
     def _logits(self, count: int) -> Logits:
@@ -191,8 +188,6 @@ class HeadPasses:
 
 
 class TokenHead(HeadPasses, HeadContext):
-    """A context of a head that reads tokens one after another."""
-
     def __init__(self, at: Opening, pointer: api.llama_context_p, states: HiddenStates) -> None:
         """Take over an open context; to be called last, as its opener frees it until then."""
         super().__init__(pointer, at.n_vocab)
