@@ -1,14 +1,14 @@
 """Builds the drafters of a session from the nodes of a parsed spec."""
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 
 from app.drafting import self_speculation
-from app.drafting.composed_drafter import Branching, Composer
+from app.drafting.composed_drafter import Composer
 from app.drafting.drafter_handle import DrafterEnvironment, DrafterHandle
 from app.drafting.drafter_model import open_drafter, trial_texts, tried
-from app.drafting.drafter_spec import DrafterSpec, NodeKind, PathsSettings, TreeSettings, composed
+from app.drafting.drafter_spec import DrafterSpec, NodeKind
 from app.drafting.gain import is_close, together
 from app.drafting.model_source import Beside, source_of
 from app.drafting.overlap import overlapped
@@ -61,6 +61,7 @@ class Builder:
         self._memory = memory
         self._costs = costs
         self._room = environment.room
+        self._composer = Composer(environment.target, environment.context, calibrations, memory)
 
     def build(self, node: DrafterSpec, *, is_to_choose: bool = False) -> DrafterHandle:
         """Build a drafter and its parts.
@@ -79,9 +80,7 @@ class Builder:
 
     def beside(self, handle: DrafterHandle, costs: CostModel) -> Iterator[DrafterHandle]:
         """Drafters of trees and paths on a drafter's model, which may gain beside its lines."""
-        environment = self._environment
-        branching = Branching(environment.target, environment.context, self._memory)
-        yield from branching.beside(handle, costs, always=environment.every_form)
+        yield from self._composer.beside(handle, costs, always=self._environment.every_form)
 
     def overlapped(self, handle: DrafterHandle) -> DrafterHandle:
         """The drafter, which drafts ahead while the target verifies where that may pay."""
@@ -138,26 +137,11 @@ class Builder:
             for part in node.parts:
                 parts.append(self.build(part))
                 stack.callback(self.drop, parts[-1])
-            handle = self._compose(node, parts)
+            handle = self._composer.compose(node, parts)
             stack.pop_all()
         if self._room is not None:  # build takes it again with the whole
             self._room += handle.taken_bytes
         return handle
-
-    def _compose(self, node: DrafterSpec, parts: Sequence[DrafterHandle]) -> DrafterHandle:
-        environment = self._environment
-        composer = Composer(environment.target, self._calibrations, self._memory)
-        branching = Branching(environment.target, environment.context, self._memory)
-        key = composed(node.kind, [part.key for part in parts], node.settings)
-        match node.kind:
-            case NodeKind.CASCADE:
-                return composer.cascade(node.name, parts)
-            case NodeKind.TREE:
-                return branching.tree(node.name, key, parts[0], TreeSettings.parse(node.settings))
-            case NodeKind.PATHS:
-                return branching.paths(node.name, key, parts[0], PathsSettings.parse(node.settings))
-            case _:
-                return composer.vote(node.name, key, parts)
 
     def _cost(
         self, node: DrafterSpec, model: Model, beside: Beside | None, context: Context

@@ -10,11 +10,13 @@ from app.drafting.choose.drafter_info import CostSource
 from app.drafting.choose.drafter_words import facts_in_words
 from app.drafting.composed_drafter import Composer
 from app.drafting.drafter_handle import DrafterHandle
+from app.drafting.drafter_spec import DrafterSpec, NodeKind
 from app.engine.session_opening import open_session
 from app.engine.session_ranking import list_for
 from app.learned.acceptance_memory import AcceptanceMemory
 from app.learned.calibrations import Calibrations
 from app.loading.session_options import SessionOptions
+from app.loading.target_context import TargetContext
 from app.paths import Paths
 from decoding.estimation.cost import CostModel, DraftCost
 from decoding.estimation.draft_cost import BlockCost
@@ -48,13 +50,14 @@ def test_a_gain_counts_no_more_tokens_than_a_block_has() -> None:
 def test_a_voter_drafts_a_block_for_each_of_its_ballots() -> None:
     paths, model = Paths.of_this_user(), ScriptedModel(["a "])
     memory = AcceptanceMemory(Path(__file__), paths)
-    composer = Composer(model, Calibrations(paths, lambda _: None), memory)
+    context = TargetContext(model, model.open(64))
+    composer = Composer(model, context, Calibrations(paths, lambda _: None), memory)
     costs = (BlockCost(0.01, 0.02, 0.5, 15), DraftCost(0.1, 0.03))
     parts = [
         DrafterHandle(f"part {number}", ManagedDrafter(IdleDrafter(), cost=cost))
         for number, cost in enumerate(costs)
     ]
-    together = composer.vote("vote", "vote", parts).member.cost
+    together = composer.compose(DrafterSpec(NodeKind.VOTE, "vote"), parts).member.cost
     assert together is not None
     for count in (1, 4):
         assert together.seconds(count, 1) == pytest.approx(count * (0.01 + 0.5 + 0.1))
