@@ -217,14 +217,14 @@ def _downloaded(hub: HubReference, folder: Path) -> Path | None:
             named = [one for one in files if catalogue.entry_of_file(one.path.name) is hub.entry]
         return named[0].path if named else None
     inside = [model.path for model in models if _is_of(model, hub.repository, folder)]
-    fitting = [path for path in inside if _is_in_form(path.name, hub.quantization)]
-    return fitting[0] if len(fitting) == 1 else None
-
-
-def _is_in_form(name: str, wanted: str | None) -> bool:
-    """Whether a file has a quantization, or is the one with this name; any will do for None."""
-    label = quantization_of(name) or ""
-    return wanted is None or wanted in (label, label.removeprefix("UD-"), stem(name).upper())
+    if (wanted := hub.quantization) is not None:
+        labels = {path: quantization_of(path.name) or "" for path in inside}
+        inside = [
+            path
+            for path, label in labels.items()
+            if wanted in (label, label.removeprefix("UD-"), stem(path.name).upper())
+        ]
+    return inside[0] if len(inside) == 1 else None
 
 
 def _is_of(model: Installed, repository: str, folder: Path) -> bool:

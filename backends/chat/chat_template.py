@@ -110,8 +110,6 @@ class ChatTemplate:
         self._tokenizer = tokenizer
         self._process = process
         self._source = tokenizer.chat_template
-        self._is_probed = False
-        self._known_support: ToolSupport | None = None
         self._prompts: dict[tuple[object, ...], tuple[float, Prompt]] = {}
         """Urgent prompts, and when they were rendered."""
         self._starts_next = True
@@ -195,7 +193,7 @@ class ChatTemplate:
     def _tool_prompt(
         self, guarded: Sequence[Message], tools: Sequence[Tool], marks: ControlMarks
     ) -> Prompt:
-        support = self._tool_support()
+        support = self._tool_support
         for turns in (guarded, _one_call_a_turn(guarded)) if support else ():
             text = self._whole(turns, tools, support)
             if text is not None and support is not None:
@@ -204,12 +202,9 @@ class ChatTemplate:
         prompt = self._plain_prompt(describe_tools(guarded, tools), marks)
         return replace(prompt, form=replace(prompt.form, tools=ToolForm.GENERIC if tools else None))
 
+    @cached_property
     def _tool_support(self) -> ToolSupport | None:
-        """How the template takes tools, tried once."""
-        if not self._is_probed:
-            self._is_probed = True
-            self._known_support = probe_tool_support(self._source or "", self._whole)
-        return self._known_support
+        return probe_tool_support(self._source or "", self._whole)
 
     def _whole(
         self, messages: Sequence[Message], tools: Sequence[Tool], support: ToolSupport | None
@@ -313,21 +308,17 @@ class ChatTemplate:
     ) -> tuple[dict[str, object], int]:
         as_text = support is not None and support.arguments_as_text
         turns = message_variables(messages, arguments_as_text=as_text, in_parts=in_parts)
+        eos = self._tokenizer.eos
         variables: dict[str, object] = {
             "messages": turns,
             "add_generation_prompt": True,
             "bos_token": self._tokenizer.bos_text,
-            "eos_token": self._eos_text,
+            "eos_token": "" if eos is None else self._tokenizer.entry(eos).decode(errors="replace"),
         }
         if tools:
             variables["tools"] = tool_variables(tools)
         written = [turns, variables.get("tools")]
         return variables, 4 * len(json.dumps(written, ensure_ascii=False)) + (1 << 16)
-
-    @property
-    def _eos_text(self) -> str:
-        token = self._tokenizer.eos
-        return "" if token is None else self._tokenizer.entry(token).decode(errors="replace")
 
     def _encode(self, text: str, marks: ControlMarks) -> list[int]:
         return with_bos(self._encode_parts(text, marks), self._tokenizer)

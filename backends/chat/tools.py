@@ -118,16 +118,11 @@ def probe_tool_support(source: str, render: Render) -> ToolSupport | None:
         return None
     for support in (ToolSupport(form), ToolSupport(form, arguments_as_text=True)):
         text = render(_CALLED, [_TOOL], support)
-        if text is not None and _is_whole(text):
+        before, _, after = (text or "").partition(_ARGUMENT)
+        is_misquoted = before.endswith(("'", '\\"'))  # written in Python, or as a text
+        if _RESULT in after and not is_misquoted:
             return support
     return None
-
-
-def _is_whole(text: str) -> bool:
-    """Whether the call and its result are written, the arguments neither in Python nor quoted."""
-    before, _, after = text.partition(_ARGUMENT)
-    is_misquoted = before.endswith(("'", '\\"'))
-    return _RESULT in after and not is_misquoted
 
 
 _HOW_TO_CALL = (
@@ -163,12 +158,11 @@ def _written(message: Message, names: dict[str, str]) -> Message:
         return Message("user", f"Result of {name or 'the function'}:\n{message.content}")
     if not message.calls:
         return message
-    calls = [_call_in_words(call) for call in message.calls]
+    calls = [
+        {"name": call.name, "arguments": call.arguments if parsed is None else parsed}
+        for call in message.calls
+        for parsed in [as_object(call.arguments)]
+    ]
     text = json.dumps(calls[0] if len(calls) == 1 else calls, ensure_ascii=False)
     content = f"{message.content}\n\n{text}" if message.content else text
     return Message(message.role, content)
-
-
-def _call_in_words(call: ToolCall) -> dict[str, object]:
-    arguments = as_object(call.arguments)
-    return {"name": call.name, "arguments": call.arguments if arguments is None else arguments}

@@ -149,8 +149,8 @@ def _decimal(header: GgufHeader, key: str, default: float) -> float:
 
 def _against_tensors(header: GgufHeader) -> str:
     for tensor in header.tensors:
-        name = _known_name(tensor)
-        if not name:
+        module, _, part = tensor.name.rpartition(".")
+        if part != "weight" or module.rpartition(".")[2] not in (*MODULES, ROPE_FACTORS):
             return f"it has a tensor {tensor.name}, which a plain llama does not have"
         if tensor.ggml_type not in _STORED:
             return f"tensor {tensor.name} is quantized in a way MLX has no layer for"
@@ -164,13 +164,6 @@ def _against_tensors(header: GgufHeader) -> str:
                 "Download or copy it again.",
             )
     return ""
-
-
-def _known_name(tensor: Tensor) -> str:
-    """Module of a tensor, "" if a plain llama has no such module."""
-    head, _, kind = tensor.name.rpartition(".")
-    last = head.rpartition(".")[2]
-    return last if kind == "weight" and last in (*MODULES, ROPE_FACTORS) else ""
 
 
 def _against_tokenizer(header: GgufHeader) -> str:

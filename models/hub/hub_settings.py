@@ -30,7 +30,8 @@ class HubSettings:
 
     @classmethod
     def of_environment(cls, receipts: Path, offline: bool = False) -> Self:
-        off = any(_is_true(name) for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"))
+        variables = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+        off = any(os.environ.get(name, "").upper() in _TRUE for name in variables)
         endpoint = (os.environ.get("HF_ENDPOINT") or _HUB).rstrip("/")
         return cls(endpoint, hub_cache(), receipts, offline or off)
 
@@ -46,7 +47,3 @@ def hub_cache() -> Path:
     named = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
     chosen = os.path.expandvars(named or home / "hub")
     return Path(chosen).expanduser().absolute()
-
-
-def _is_true(variable: str) -> bool:
-    return os.environ.get(variable, "").upper() in _TRUE

@@ -51,7 +51,10 @@ class Recipe:
         for part in text.lower().split("+"):
             layers = re.fullmatch(r"skip=(\d{1,4})(?:-(\d{1,4}))?", part)
             if layers:
-                skipped.update(_range(text, int(layers[1]), int(layers[2] or layers[1])))
+                first, last = int(layers[1]), int(layers[2] or layers[1])
+                if last < first:
+                    raise UsageError(f"self:{text} skips no layer", f"{last} comes before {first}")
+                skipped.update(range(first, last + 1))
             elif part in QUANTIZATIONS and quantization is None:
                 quantization = part
             elif (fewer := re.fullmatch(r"experts=(\d{1,4})", part)) and experts is None:
@@ -133,12 +136,6 @@ class Recipe:
         if not 0 < self.experts < active_experts:
             has = f"it uses {active_experts} per token" if active_experts else "it has none"
             raise UsageError(f"{name} cannot use {self.experts} experts per token", has)
-
-
-def _range(text: str, first: int, last: int) -> range:
-    if last < first:
-        raise UsageError(f"self:{text} skips no layer", f"{last} comes before {first}")
-    return range(first, last + 1)
 
 
 def runs(layers: Sequence[int]) -> list[tuple[int, int]]:

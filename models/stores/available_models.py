@@ -56,7 +56,8 @@ def model_in(folder: Path) -> Path | None:
     """Model of a folder: the folder if it is an MLX model, otherwise its only GGUF model."""
     if is_mlx_folder(folder):
         return folder
-    firsts = [path for path in sorted(folder.glob("*.gguf")) if _is_first(path)]
+    files = (path for path in sorted(folder.glob("*.gguf")) if path.is_file())
+    firsts = [path for path in files if parts(path)[0] == path]
     return firsts[0] if len(firsts) == 1 else None
 
 
@@ -73,10 +74,6 @@ def is_readable(path: Path) -> bool:
     except ModelError:
         return False
     return True
-
-
-def _is_first(path: Path) -> bool:
-    return path.is_file() and parts(path)[0] == path
 
 
 def downloaded_drafter(repository: str, file: str, folder: Path) -> Path | None:

@@ -1,6 +1,5 @@
 """Finds the models on this machine: in our folder, and in those of other programs."""
 
-import difflib
 import os
 import re
 import sys
@@ -28,7 +27,8 @@ class Places:
     def of_environment(cls, models: Path) -> Self:
         """Default folders, or those set in the programs' environment variables."""
         home = Path.home()
-        caches = home / "Library/Caches" if sys.platform == "darwin" else _cache_folder()
+        caches = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+        caches = home / "Library/Caches" if sys.platform == "darwin" else caches
         return cls(
             models,
             hub_cache(),
@@ -37,10 +37,6 @@ class Places:
             _named("OLLAMA_MODELS")
             or (home / ".ollama/models", Path("/usr/share/ollama/.ollama/models")),
         )
-
-
-def _cache_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
 
 
 def _named(variable: str) -> tuple[Path, ...]:
@@ -242,13 +238,6 @@ def installed_models(places: Places) -> list[Installed]:
             names.add(name.lower())
             unique.append(replace(model, name=name))
     return unique
-
-
-def nearest_names(name: str, models: list[Installed]) -> list[str]:
-    """Up to three names of models similar to an unknown one, the nearest first."""
-    names = {model.name.lower(): model.name for model in models}
-    near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.4)
-    return [names[lowered] for lowered in near]
 
 
 def _all(places: Places) -> Iterator[Installed]:

@@ -30,10 +30,11 @@ from models.hub.hub_settings import hub_cache
 from models.hub.progress import describe
 from models.hub.repository_cache import discard, unfinished
 from models.metadata.memory_bill import Fit
+from models.names import nearest
 from models.reference import on_hub
 from models.stores.available_models import installed
 from models.stores.removal import remove as remove_model
-from models.stores.scan import Installed, nearest_names
+from models.stores.scan import Installed
 
 _SHOWN_EVERY_SECONDS = 0.1
 _STOPS_WITHIN_SECONDS = 0.5
@@ -209,7 +210,7 @@ def _named(name: str) -> Installed:
     listed = _installed()
     if model := named(name, listed):
         return model
-    near = nearest_names(name, listed)
+    near = nearest(name, [model.name for model in listed])
     what = f"there is no model {name or repr(name)} on this machine"
     if near:
         raise UsageError(f"{what}. Nearest: {', '.join(near)}.")

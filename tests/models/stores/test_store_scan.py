@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from models.stores.scan import Origin, Places, installed_models, nearest_names
+from models.stores.scan import Origin, Places, installed_models
 
 CONTENT = b"GGUF" + bytes(60)
 MANY = 200
@@ -164,12 +164,6 @@ def test_hundreds_are_found(places: Places) -> None:
         _write(places.lm_studio[0] / "maker" / str(index) / "Model-Q4_0.gguf", content)
         _write_ollama(places.ollama[0], f"registry.ollama.ai/library/m{index}/1b", content)
     assert len(_names(places)) == MANY
-
-
-def test_the_nearest_names(places: Places) -> None:
-    _write(places.models / "Small-Q4_0.gguf")
-    _write(places.models / "Other.gguf")
-    assert nearest_names("small-q4_k", installed_models(places)) == ["Small-Q4_0"]
 
 
 def test_the_places_of_other_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
