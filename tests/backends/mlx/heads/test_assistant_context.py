@@ -9,15 +9,14 @@ import pytest
 
 mx: Any = pytest.importorskip("mlx.core", reason="MLX is not installed")
 
-from backends import mlx
 from backends.base import Context, Logits, ModelError, Warping
-from backends.mlx.heads.head import load_head
 from decoding.drafters.draft_model import DraftModel
 from decoding.sampling.sampler import Sampler
 from decoding.sampling.settings import SamplingSettings
 from tests.fixtures.tiny.assistant_reference import AssistantReference
-from tests.fixtures.tiny.assisted_pair import N_CTX, Assisted, MlxPair, opened
+from tests.fixtures.tiny.assisted_pair import Assisted, opened
 from tests.fixtures.tiny.gemma4 import WINDOW
+from tests.fixtures.tiny.twin_pair import N_CTX, TwinPair
 
 PROMPT = [1, 75, 300, 299, 310, 75, 98, 112, 130, 7, 42]
 DRAFT = [130, 201, 299, 305]
@@ -30,7 +29,7 @@ the order of 1."""
 
 
 @pytest.fixture
-def pair(assisted: Assisted) -> Iterator[MlxPair]:
+def pair(assisted: Assisted) -> Iterator[TwinPair]:
     with opened(assisted()) as found:
         yield found
 
@@ -61,7 +60,7 @@ def test_drafts_are_those_of_the_plain_formulas(
 
 
 @pytest.mark.parametrize("accepted", range(len(DRAFT) + 1))
-def test_after_any_draft_it_is_as_if_it_had_drafted_nothing(pair: MlxPair, accepted: int) -> None:
+def test_after_any_draft_it_is_as_if_it_had_drafted_nothing(pair: TwinPair, accepted: int) -> None:
     """Its state comes from the model's last pass, and it has no entries of its own: bit by bit."""
     late = pair.head.open_beside(pair.context)
     pair.context.forward(PROMPT, 1)
@@ -81,7 +80,7 @@ def test_after_any_draft_it_is_as_if_it_had_drafted_nothing(pair: MlxPair, accep
 
 @pytest.mark.parametrize("seed", range(3))
 def test_random_acceptance_leaves_nothing_stale(
-    pair: MlxPair, assisted: Assisted, seed: int
+    pair: TwinPair, assisted: Assisted, seed: int
 ) -> None:
     """Drafts of every length, of which nothing, a part or all is kept, past the window."""
     random = np.random.default_rng(seed)
@@ -103,7 +102,7 @@ def test_random_acceptance_leaves_nothing_stale(
         drafter.commit(text)
 
 
-def test_guesses_are_read_with_its_own_states(pair: MlxPair) -> None:
+def test_guesses_are_read_with_its_own_states(pair: TwinPair) -> None:
     one_by_one, together = pair.drafts, pair.head.open_beside(pair.context)
     pair.context.forward(PROMPT, 1)
     one_by_one.forward([*PROMPT, 75], 1)
@@ -112,7 +111,7 @@ def test_guesses_are_read_with_its_own_states(pair: MlxPair) -> None:
     assert one_by_one.rollback_to(N_CTX) == len(PROMPT), "guesses are read again"
 
 
-def test_the_device_draws_what_passes_of_the_host_do(pair: MlxPair) -> None:
+def test_the_device_draws_what_passes_of_the_host_do(pair: TwinPair) -> None:
     by_host = pair.head.open_beside(pair.context)
     pair.context.forward(PROMPT, 1)
     device = pair.drafts.device_sampling
@@ -134,7 +133,7 @@ def test_the_device_draws_what_passes_of_the_host_do(pair: MlxPair) -> None:
                 assert np.abs(likely / likely.sum() - q_draft).max() < ROUNDING
 
 
-def test_a_draft_waits_for_the_device_once(pair: MlxPair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_draft_waits_for_the_device_once(pair: TwinPair, monkeypatch: pytest.MonkeyPatch) -> None:
     pair.context.forward(PROMPT, 1)
     device = pair.drafts.device_sampling
     assert device is not None
@@ -151,7 +150,7 @@ def test_a_draft_waits_for_the_device_once(pair: MlxPair, monkeypatch: pytest.Mo
     assert len(waits) == 2
 
 
-def test_after_a_plain_step_of_the_device_it_reads_what_the_model_has_read(pair: MlxPair) -> None:
+def test_after_a_plain_step_of_the_device_it_reads_what_the_model_has_read(pair: TwinPair) -> None:
     """A pass that the model has prepared is dropped: it would be computed to read the cache."""
     device = pair.context.device_sampling
     assert device is not None
@@ -167,7 +166,7 @@ def test_after_a_plain_step_of_the_device_it_reads_what_the_model_has_read(pair:
         assert following == other.forward([token], 1)[0].argmax()
 
 
-def test_the_models_cache_is_not_copied_for_it(pair: MlxPair) -> None:
+def test_the_models_cache_is_not_copied_for_it(pair: TwinPair) -> None:
     """Who holds a view of a cache makes the engine copy it for each token."""
     device, own = pair.drafts.device_sampling, pair.context.device_sampling
     assert device is not None
@@ -185,7 +184,7 @@ def test_the_models_cache_is_not_copied_for_it(pair: MlxPair) -> None:
     assert max(sizes) - min(sizes) < 4096
 
 
-def test_it_has_no_backlog_after_its_model_has_read(pair: MlxPair) -> None:
+def test_it_has_no_backlog_after_its_model_has_read(pair: TwinPair) -> None:
     drafter = DraftModel("assistant", pair.drafts, n_vocab=pair.model.info.n_vocab)
     drafter.begin(PROMPT, Sampler(SamplingSettings(temperature=0.0)))
     pair.context.forward(PROMPT, 1)
@@ -194,14 +193,14 @@ def test_it_has_no_backlog_after_its_model_has_read(pair: MlxPair) -> None:
     assert pair.drafts.kv_bytes_per_token == 0
 
 
-def test_what_its_model_has_read_past_is_refused(pair: MlxPair) -> None:
+def test_what_its_model_has_read_past_is_refused(pair: TwinPair) -> None:
     pair.context.forward([*PROMPT, *DRAFT], 1)
     with pytest.raises(ModelError, match="its model has read further"):
         pair.drafts.forward(PROMPT, 1)
     assert pair.drafts.length == 0
 
 
-def test_what_does_not_fit_is_refused_and_nothing_is_lost(pair: MlxPair) -> None:
+def test_what_does_not_fit_is_refused_and_nothing_is_lost(pair: TwinPair) -> None:
     pair.context.forward(PROMPT, 1)
     pair.drafts.forward([*PROMPT, LAST], 1)
     device = pair.drafts.device_sampling
@@ -211,7 +210,7 @@ def test_what_does_not_fit_is_refused_and_nothing_is_lost(pair: MlxPair) -> None
     assert list(pair.drafts.tokens) == [*PROMPT, LAST]
 
 
-def test_before_its_model_has_read_anything_it_takes_as_long(pair: MlxPair) -> None:
+def test_before_its_model_has_read_anything_it_takes_as_long(pair: TwinPair) -> None:
     """As while costs are measured: what it drafts is of no use, and no pass fails over it."""
     rows = pair.drafts.forward(PROMPT, len(PROMPT))
     assert rows.shape == (len(PROMPT), pair.model.info.n_vocab)
@@ -220,7 +219,7 @@ def test_before_its_model_has_read_anything_it_takes_as_long(pair: MlxPair) -> N
     pair.drafts.forward(DRAFT, 1)
 
 
-def test_after_a_restored_state_the_next_pass_of_the_model_tells_it_all(pair: MlxPair) -> None:
+def test_after_a_restored_state_the_next_pass_of_the_model_tells_it_all(pair: TwinPair) -> None:
     pair.context.forward(PROMPT, 1)
     expected = rows_after(pair.drafts, PROMPT, [LAST, *DRAFT])
     state = pair.context.save()
@@ -239,7 +238,7 @@ def test_after_a_restored_state_the_next_pass_of_the_model_tells_it_all(pair: Ml
     assert near(rows_after(pair.drafts, PROMPT, [LAST, *DRAFT]), expected)
 
 
-def test_branches_of_a_tree_do_not_disturb_it(pair: MlxPair) -> None:
+def test_branches_of_a_tree_do_not_disturb_it(pair: TwinPair) -> None:
     pair.context.forward(PROMPT, 1)
     pair.context.forward_tree([130, 201, 130, 299], [-1, -1, 1, 2])
     pair.context.commit([1, 2])
@@ -250,7 +249,7 @@ def test_branches_of_a_tree_do_not_disturb_it(pair: MlxPair) -> None:
     assert near(rows_after(pair.drafts, [*PROMPT, 201, 130], [75]), found)
 
 
-def test_a_failed_pass_leaves_it_as_it_was(pair: MlxPair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_pass_leaves_it_as_it_was(pair: TwinPair, monkeypatch: pytest.MonkeyPatch) -> None:
     pair.context.forward(PROMPT, 1)
     pair.drafts.forward([*PROMPT, LAST], 1)
     expected = rows_after(pair.drafts, [], DRAFT)
@@ -266,16 +265,3 @@ def test_a_failed_pass_leaves_it_as_it_was(pair: MlxPair, monkeypatch: pytest.Mo
             pair.drafts.forward(DRAFT, 1)
     assert list(pair.drafts.tokens) == [*PROMPT, LAST]
     assert near(rows_after(pair.drafts, [], DRAFT), expected)
-
-
-def test_a_closed_model_closes_it(assisted: Assisted) -> None:
-    folders = assisted()
-    model = mlx.load(folders.model)
-    context = model.open(N_CTX)
-    head = load_head(folders.assistant, model, context)
-    drafts = head.open(N_CTX)
-    model.close()
-    with pytest.raises(AssertionError, match="closed"):
-        drafts.forward(PROMPT, 1)
-    drafts.close()
-    head.close()

@@ -11,7 +11,7 @@ pytest.importorskip("mlx.core", reason="MLX is not installed")
 pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
 
 from backends import llamacpp, mlx
-from backends.base import Context, Logits
+from backends.base import Context
 from backends.files import attention as rollback_depth
 from backends.llamacpp.context import LlamaContext
 from backends.llamacpp.heads import head as llama_head
@@ -38,18 +38,6 @@ class Pair:
     target: Context
     head: Context
     n_vocab: int
-
-    def drafts(self, text: list[int]) -> tuple[list[int], Logits]:
-        """Tokens that the head drafts greedily after a text, and its rows."""
-        self.target.truncate(0)
-        self.head.truncate(0)
-        self.target.forward(text[:-1], 0)
-        tokens: list[int] = []
-        rows = [self.head.forward(text, 1)[-1].copy()]
-        while len(tokens) < 4:
-            tokens.append(int(rows[-1].argmax()))
-            rows.append(self.head.forward(tokens[-1:], 1)[-1].copy())
-        return tokens, np.stack(rows)
 
     def reply(self, prompt: list[int]) -> list[int]:
         """A greedy reply, drafted for by the head."""
@@ -85,13 +73,6 @@ def texts(lengths: tuple[int, ...]) -> Iterator[list[int]]:
     random = np.random.default_rng(0)
     for length in lengths:
         yield random.integers(3, 350, length).tolist()
-
-
-def test_heads_draft_the_same(pairs: list[Pair]) -> None:
-    for text in texts((2, 6, 17, 40, 60)):
-        (tokens, rows), (same_tokens, same_rows) = (pair.drafts(text) for pair in pairs)
-        assert same_tokens == tokens
-        assert np.abs(same_rows - rows).max() < ROUNDING
 
 
 def test_replies_are_the_same_but_for_near_ties(pairs: list[Pair]) -> None:

@@ -1,7 +1,6 @@
 """Heads of blocks on MLX: entries follow what the model keeps, and replies stay the model's."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +9,10 @@ import pytest
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from backends.base import BlockContext, Context, Logits, ModelError
-from decoding.checks.greedy_check import divergences
 from decoding.drafters.block_draft import BlockDraft
 from decoding.generation import Limits
 from decoding.sampling.sampler import Sampler
 from decoding.sampling.settings import SamplingSettings
-from tests.fixtures.chance import chance
 from tests.fixtures.replied import replied, said
 from tests.fixtures.tiny.dflash import BLOCK
 from tests.fixtures.tiny.head_folder import parts_of_folder
@@ -25,12 +22,8 @@ KINDS = ("dflash", "dflash2", "dspark")
 PROMPT = [1, 75, 300, 299, 310, 75, 98, 112]
 DRAFT = [130, 201, 299, 305]
 GREEDY = SamplingSettings(temperature=0.0)
-SAMPLED = SamplingSettings(1.0, top_k=2)
 ROUNDING = 1e-3
 """Of logits of 6, in passes of other lengths."""
-
-ALARM = 1e-4
-"""A right program fails below it once in 10,000 times."""
 
 
 @pytest.fixture
@@ -60,40 +53,6 @@ def difference(ours: Logits, theirs: Logits) -> float:
     known = np.isfinite(theirs)
     assert np.array_equal(np.isfinite(ours), known)
     return float(np.abs(ours[known] - theirs[known]).max())
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", range(2))
-def test_drafts_accepted_and_rejected_leave_what_a_new_context_reads(
-    twin_of: Twin, kind: str, seed: int
-) -> None:
-    """Lines, trees, steps without a draft, and rewinds, after a text of any length."""
-    random = np.random.default_rng(seed)
-    with opened_kind(twin_of, kind) as pair:
-        context = pair.context
-        history = random.integers(3, 300, int(random.integers(1, 90))).tolist()
-        context.truncate(0)
-        for start in range(0, len(history) - 1, 40):
-            context.forward(history[start : min(start + 40, len(history) - 1)], 0)
-        for step in range(8):
-            if random.integers(3):  # a step that this head did not draft for
-                found = block_after(pair.drafts, history)
-                with closing(pair.model.open(N_CTX)) as fresh:
-                    beside = pair.head.open_beside(fresh)
-                    if len(history) > 1:
-                        fresh.forward(history[:-1], 0)
-                    assert difference(found, block_after(beside, history)) < ROUNDING
-                    beside.close()
-            if step == 5 and len(history) > 3:  # an answer is asked for anew
-                del history[-2:]
-                context.truncate(len(history) - 1)
-                continue
-            tokens = random.integers(3, 300, int(random.integers(0, 6))).tolist()
-            kept = int(random.integers(len(tokens) + 1))
-            held = context.length
-            context.forward([history[-1], *tokens], len(tokens) + 1)
-            context.truncate(held + 1 + kept)
-            history += [*tokens[:kept], int(random.integers(3, 300))]
 
 
 def test_branches_of_a_tree_leave_what_was_kept(pair: TwinPair) -> None:
@@ -185,39 +144,3 @@ def test_a_causal_block_is_drafted_without_what_follows(twin_of: Twin, tmp_path:
             text = [*PROMPT, 130]
             short, long = (block_after(pair.drafts, text, count)[:1] for count in (1, 4))
             assert (difference(short, long) < ROUNDING) is is_causal
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("count", [1, pytest.param(3, marks=pytest.mark.slow)])
-def test_greedy_replies_are_plain_ones(twin_of: Twin, kind: str, count: int) -> None:
-    random, proposed = np.random.default_rng(0), 0
-    limits = Limits(64, frozenset())
-    with opened_kind(twin_of, kind, few=True) as pair:
-        drafter = BlockDraft("block", blocks(pair.drafts), n_vocab=pair.model.info.n_vocab)
-        for _ in range(count):
-            prompt = random.choice(random.integers(3, 300, 12), 40).tolist()
-            found = replied(pair.context, prompt, GREEDY, limits, drafter)
-            plain = replied(pair.context, prompt, GREEDY, limits, None)
-            proposed += sum(step.drafted for step in found)
-            if said(found) != said(plain):
-                for turned in divergences(pair.context, prompt, said(found)):
-                    assert turned.margin < ROUNDING
-    assert proposed > count * 64
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.slow
-def test_sampled_replies_follow_the_models_own_law(twin_of: Twin, kind: str) -> None:
-    with opened_kind(twin_of, kind, few=True) as pair:
-        drafter = BlockDraft("block", blocks(pair.drafts), n_vocab=pair.model.info.n_vocab)
-        found = chance(pair.context, PROMPT, SAMPLED, drafter, 80, more=3, accepted=0.05)
-    assert found >= ALARM
-
-
-def test_a_closed_head_leaves_the_model_as_it_was(pair: TwinPair) -> None:
-    with closing(pair.model.open(N_CTX)) as fresh:
-        plain = fresh.forward(PROMPT, 1).copy()
-    pair.context.forward(PROMPT[:3], 0)
-    pair.head.close()
-    assert (pair.context.forward(PROMPT[3:], 1).argmax() == plain.argmax()).all()
-    assert not pair.context.taps._states, "passes leave nothing"

@@ -1,7 +1,6 @@
 """EAGLE-3 heads on MLX: logits by definition, in every variant, and replies of the model's own."""
 
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,31 +12,18 @@ mx: Any = pytest.importorskip("mlx.core", reason="MLX is not installed")
 from backends.base import Context, Logits, ModelError
 from backends.files.head_folders.head_folder import checked_head_folder
 from backends.mlx.heads.head import load_head
-from decoding.checks.greedy_check import divergences
 from decoding.drafters.base import Reader
-from decoding.drafters.draft_model import DraftModel
-from decoding.generation import Limits
-from decoding.sampling.settings import SamplingSettings
-from tests.fixtures.chance import chance
-from tests.fixtures.replied import replied, said
-from tests.fixtures.tiny.eagle3 import DRAFTED, OWN_WIDTH, TAPS, write_eagle3
+from tests.fixtures.tiny.eagle3 import DRAFTED, OWN_WIDTH, TAPS
 from tests.fixtures.tiny.eagle3_reference import Eagle3Reference
-from tests.fixtures.tiny.few_tokens import SAID
 from tests.fixtures.tiny.head_folder import HeadFolderParts, parts_of_folder
 from tests.fixtures.tiny.tiny_file import HEAD, WIDTH
 from tests.fixtures.tiny.twin_pair import N_CTX, Twin, opened, opened_kind
-from tests.fixtures.tiny.twins import twin
 
-KINDS = ("eagle3", "eagle3-borrowing")
 TEXT = [1, 75, 300, 299, 310, 75, 98, 112, 40, 41, 250]
 GUESSED = [305, 210, 220]
-GREEDY = SamplingSettings(temperature=0.0)
-SAMPLED = SamplingSettings(1.0, top_k=2)
 ROUNDING = 1e-3
 """Of logits of 6, in float32 against float64, and in passes of other lengths."""
 
-ALARM = 1e-4
-"""A right program fails below it once in 10,000 times."""
 
 Variant = Callable[[HeadFolderParts], None]
 
@@ -105,69 +91,6 @@ def difference(ours: Logits, theirs: Logits) -> float:
     known = np.isfinite(theirs)
     assert np.array_equal(np.isfinite(ours), known)
     return float(np.abs(ours[known] - theirs[known]).max())
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", range(3))
-def test_drafts_accepted_and_rejected_leave_what_a_new_context_reads(
-    twin_of: Twin, kind: str, seed: int
-) -> None:
-    """Lines, steps without a draft, and rewinds, after a text of any length."""
-    random = np.random.default_rng(seed)
-    with opened_kind(twin_of, kind) as pair:
-        context, drafts = pair.context, pair.drafts
-        history = random.integers(3, 300, int(random.integers(1, 90))).tolist()
-        for start in range(0, len(history) - 1, 40):
-            context.forward(history[start : min(start + 40, len(history) - 1)], 0)
-        for step in range(10):
-            tokens = random.integers(3, 300, int(random.integers(0, 6))).tolist()
-            if random.integers(4):  # a step that this head did not draft for
-                row = read(drafts, history)
-                with closing(pair.model.open(N_CTX)) as fresh:
-                    beside = pair.head.open_beside(fresh)
-                    if len(history) > 1:
-                        fresh.forward(history[:-1], 0)
-                    assert difference(row, read(beside, history)) < ROUNDING
-                    beside.close()
-                for token in tokens[:-1]:
-                    drafts.forward([token], 1)
-            if step == 6 and len(history) > 3:  # an answer is asked for anew
-                del history[-2:]
-                context.truncate(len(history) - 1)
-                continue
-            held, kept = context.length, int(random.integers(len(tokens) + 1))
-            context.forward([history[-1], *tokens], len(tokens) + 1)
-            context.truncate(held + 1 + kept)
-            history += [*tokens[:kept], int(random.integers(3, 300))]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_greedy_replies_are_plain_ones(twin_of: Twin, kind: str) -> None:
-    random, proposed = np.random.default_rng(0), 0
-    limits = Limits(48, frozenset())
-    with opened_kind(twin_of, kind, few=True) as pair:
-        drafter = DraftModel("a", pair.drafts, n_vocab=pair.model.info.n_vocab, max_draft=4)
-        for _ in range(2):
-            prompt = random.choice(random.integers(3, 300, 12), 40).tolist()
-            found = replied(pair.context, prompt, GREEDY, limits, drafter)
-            plain = replied(pair.context, prompt, GREEDY, limits, None)
-            proposed += sum(step.drafted for step in found)
-            if said(found) != said(plain):
-                for turned in divergences(pair.context, prompt, said(found)):
-                    assert turned.margin < ROUNDING
-    assert proposed > 48
-
-
-@pytest.mark.parametrize("count", [40, pytest.param(120, marks=pytest.mark.slow)])
-def test_sampled_replies_follow_the_models_own_law(
-    twin_of: Twin, tmp_path: Path, count: int
-) -> None:
-    """Drawn and judged on the device, by a head that knows the tokens which the model says."""
-    head = twin(write_eagle3(tmp_path / "head.gguf", drafted=SAID), tmp_path / "head")
-    with opened(twin_of("few-llama"), head) as pair:
-        drafter = DraftModel("a", pair.drafts, n_vocab=pair.model.info.n_vocab, max_draft=4)
-        found = chance(pair.context, TEXT, SAMPLED, drafter, count, more=3, accepted=0.05)
-    assert found >= ALARM
 
 
 def test_quantized_heads_draft_about_the_same(twin_of: Twin, tmp_path: Path) -> None:

@@ -1,10 +1,8 @@
 """Next-token layers of MLX models: in every form they are published in, beside their model."""
 
 import gc
-import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,33 +12,19 @@ import pytest
 mx: Any = pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from backends import mlx
-from backends.base import Context, DraftUnavailableError, Logits, ModelError, OutOfMemoryError
-from backends.mlx.context import MlxContext
+from backends.base import DraftUnavailableError, Logits, ModelError, OutOfMemoryError
 from backends.mlx.heads import weights as cache_room
-from backends.mlx.heads.head import MlxHead, load_head
+from backends.mlx.heads.head import load_head
 from backends.mlx.heads.weights import with_converted_norms
-from backends.mlx.model import MlxModel
-from decoding.checks.greedy_check import divergences
-from decoding.drafters.block_draft import drafter_of_head
-from decoding.generation import Limits
-from decoding.sampling.settings import SamplingSettings
 from tests.backends.mlx.heads.whole_text import rows_after
-from tests.fixtures.chance import chance
 from tests.fixtures.mlx_models import N_VOCAB
 from tests.fixtures.mlx_prediction import Layout, SmallPrediction, write_prediction
-from tests.fixtures.replied import replied, said
+from tests.fixtures.tiny.twin_pair import N_CTX, opened
 
-N_CTX = 320
-LENGTH = 32
 TEXT = list(range(40, 60))
 THEN = (105, 210, 220)
 ROUNDING = 1e-3
-GREEDY = SamplingSettings(temperature=0.0)
-SAMPLED = SamplingSettings(1.0, top_k=2)
-ALARM = 1e-4
-"""A right program fails below it once in 10,000 times."""
 
-FEW = Layout(says_few=True)
 EXPERTS: dict[str, Any] = {
     "num_experts": 4,
     "num_experts_per_tok": 2,
@@ -55,27 +39,9 @@ NEXT: dict[str, Any] = EXPERTS | {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    model: MlxModel
-    context: MlxContext
-    head: MlxHead
-    drafts: Context
-
-
-@contextmanager
-def opened(folders: tuple[Path, Path]) -> Iterator[Pair]:
-    with (
-        closing(mlx.load(folders[0])) as model,
-        closing(model.open(N_CTX)) as context,
-        closing(load_head(folders[1], model, context)) as head,
-    ):
-        yield Pair(model, context, head, head.open(N_CTX))
-
-
 def drafted(folders: tuple[Path, Path]) -> Logits:
     """Rows after a text and some guessed tokens."""
-    with opened(folders) as pair:
+    with opened(*folders) as pair:
         pair.context.forward(TEXT, 0)
         rows = [pair.drafts.forward([*TEXT, 7], 1).copy()]
         rows += [pair.drafts.forward([token], 1).copy() for token in THEN]
@@ -84,7 +50,7 @@ def drafted(folders: tuple[Path, Path]) -> Logits:
 
 def as_stored(folders: tuple[Path, Path]) -> Logits:
     """The same from the layers' weights over the whole text."""
-    with opened(folders) as pair:
+    with opened(*folders) as pair:
         chain = cast("Any", pair.drafts)._module
         states = np.array(chain.text.model(mx.array([TEXT]))[0])
         return rows_after(chain, [*TEXT, 7], states, THEN, skips_first=False)
@@ -157,7 +123,7 @@ def test_layers_of_qwen3_next(small_mlx: Callable[..., Path], tmp_path: Path) ->
 
 
 def test_what_is_known_of_a_head(small_prediction: SmallPrediction) -> None:
-    with opened(small_prediction()) as pair:
+    with opened(*small_prediction()) as pair:
         info = pair.head.info
         assert (info.n_layers, info.n_vocab, info.variant) == (1, N_VOCAB, "next_token_layers")
         assert info.weight_bytes > info.parameters > 0
@@ -165,62 +131,11 @@ def test_what_is_known_of_a_head(small_prediction: SmallPrediction) -> None:
         assert pair.head.tokenizer is pair.model.tokenizer
 
 
-def prompts(count: int) -> Iterator[list[int]]:
-    """Random prompts of a few words that repeat."""
-    random = np.random.default_rng(0)
-    for _ in range(count):
-        yield random.choice(random.integers(3, N_VOCAB, 12), 40).tolist()
-
-
-@pytest.mark.parametrize("count", [1, pytest.param(4, marks=pytest.mark.slow)])
-def test_greedy_replies_are_plain_ones(small_prediction: SmallPrediction, count: int) -> None:
-    proposed = accepted = 0
-    with opened(small_prediction(layout=FEW)) as pair:
-        drafter = drafter_of_head("mtp", pair.drafts, n_vocab=N_VOCAB)
-        for prompt in prompts(count):
-            found = replied(pair.context, prompt, GREEDY, Limits(LENGTH, frozenset()), drafter)
-            proposed += sum(step.drafted for step in found)
-            accepted += sum(step.accepted for step in found)
-            for turned in divergences(pair.context, prompt, said(found)):
-                assert turned.margin < ROUNDING
-    assert proposed > LENGTH * count
-    assert accepted > 0
-
-
-@pytest.mark.parametrize("count", [15, pytest.param(150, marks=pytest.mark.slow)])
-def test_sampled_replies_follow_the_models_own_law(
-    small_prediction: SmallPrediction, count: int
-) -> None:
-    with opened(small_prediction(layout=FEW)) as pair:
-        drafter = drafter_of_head("mtp", pair.drafts, n_vocab=N_VOCAB)
-        prompt = next(prompts(1))
-        found = chance(pair.context, prompt, SAMPLED, drafter, count, more=3, accepted=0.05)
-    assert found >= ALARM
-
-
 def held() -> int:
     """Bytes of arrays in use, without those that are still to be freed."""
     gc.collect()
     mx.synchronize()
     return int(mx.get_active_memory())
-
-
-def test_rounds_of_loading_leave_nothing(small_prediction: SmallPrediction) -> None:
-    """Weights, caches and rows are freed, and contexts with them."""
-    folders = small_prediction()
-
-    def use() -> "weakref.ref[Context]":
-        with opened(folders) as pair:
-            pair.context.forward(TEXT, 0)
-            pair.drafts.forward([*TEXT, 7], 1)
-            return weakref.ref(pair.drafts)
-
-    use()
-    before = held()
-    for _ in range(20):
-        gone = use()
-        assert held() <= before
-        assert gone() is None
 
 
 def test_a_head_that_is_closed_costs_its_model_nothing(small_prediction: SmallPrediction) -> None:
@@ -237,22 +152,8 @@ def test_a_head_that_is_closed_costs_its_model_nothing(small_prediction: SmallPr
         assert not context.unread
 
 
-@pytest.mark.parametrize("first", ["head", "context", "model"])
-def test_any_order_closes_all(small_prediction: SmallPrediction, first: str) -> None:
-    folders = small_prediction()
-    model = mlx.load(folders[0])
-    context = model.open(64)
-    head = load_head(folders[1], model, context)
-    drafting, further = head.open(64), head.open_beside(context)
-    context.forward(TEXT, 1)
-    drafting.forward([*TEXT, 5], 1)
-    {"head": head, "context": context, "model": model}[first].close()
-    for one in (head, context, model, drafting, further):
-        one.close()
-
-
 def test_two_contexts_of_a_head_draft_alike(small_prediction: SmallPrediction) -> None:
-    with opened(small_prediction()) as pair:
+    with opened(*small_prediction()) as pair:
         other = pair.head.open_beside(pair.context)
         pair.context.forward(TEXT, 0)
         rows = [each.forward([*TEXT, 7], 1).copy() for each in (pair.drafts, other)]
@@ -340,7 +241,7 @@ def test_models_without_known_layers_are_refused(
 def test_too_little_memory_for_the_cache(
     small_prediction: SmallPrediction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with opened(small_prediction()) as pair:
+    with opened(*small_prediction()) as pair:
         monkeypatch.setattr(cache_room, "available_memory", lambda: 1)
         with pytest.raises(OutOfMemoryError, match="for the head"):
             pair.head.open(N_CTX)
