@@ -18,14 +18,13 @@ from decoding.sampling.sampler import Sampler
 from decoding.sampling.settings import SamplingSettings
 from tests.fixtures.chance import chance
 from tests.fixtures.replied import replied, said
-from tests.fixtures.tiny.assisted_pair import MlxPair
 from tests.fixtures.tiny.assisted_pair import opened as opened_folders
 from tests.fixtures.tiny.dflash import BLOCK
 from tests.fixtures.tiny.head_pair import N_CTX, Pair
 from tests.fixtures.tiny.kinds import PREDICTING
 from tests.fixtures.tiny.twin_pair import TwinPair, opened_kind
 
-Beside = Pair | MlxPair | TwinPair
+Beside = Pair | TwinPair
 """A model that says few tokens, its context, a head for it, and a context of the head."""
 
 Open = Callable[[str], AbstractContextManager[Beside]]

@@ -10,18 +10,15 @@ import pytest
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 import mlx.core as mx
-from mlx_lm.models.cache import make_prompt_cache
-from mlx_lm.utils import load_model
+from mlx_lm.models.cache import RotatingKVCache, make_prompt_cache
 
 from backends import mlx as backend
-from backends.base import Rollback, RollbackRefusedError
+from backends.base import Rollback
 from backends.mlx.caches import (
     WindowKVCache,
     make_caches,
-    pack,
     rollback_of,
     rollback_refusal,
-    unpack,
 )
 from tests.fixtures.mlx_models import N_VOCAB, WINDOW
 
@@ -115,6 +112,28 @@ def test_what_was_said_past_the_window_can_be_forgotten(windowed: Any) -> None:
     assert np.abs(difference).max() < 1e-5
 
 
+def test_full_caches_with_a_mask_equal_rotating_ones(small_mlx: Callable[..., Path]) -> None:
+    """Greedy text well past the window, one token at a time, as mlx-lm itself decodes it."""
+    model = backend.load(small_mlx("sliding"))
+    tokens = np.random.default_rng(0).integers(3, N_VOCAB, WINDOW - 5).tolist()
+    module = model.module
+    assert module is not None
+    caches = make_prompt_cache(module)
+    assert any(isinstance(one, RotatingKVCache) for one in caches)
+    theirs = list(tokens)
+    rows = module(mx.array([tokens]), cache=caches)
+    context, ours = model.open(256), list(tokens)
+    own_rows = context.forward(tokens, 1)
+    for _ in range(3 * WINDOW):
+        assert np.abs(np.array(rows[0, -1]) - own_rows[-1]).max() < 1e-3
+        theirs.append(int(mx.argmax(rows[0, -1])))
+        ours.append(int(own_rows[-1].argmax()))
+        assert ours == theirs
+        rows = module(mx.array([theirs[-1:]]), cache=caches)
+        own_rows = context.forward(ours[-1:], 1)
+    assert len(set(ours[WINDOW:])) > 20, "text of a few tokens proves little"
+
+
 def test_a_window_is_kept_where_the_architecture_does_not_tell_it() -> None:
     cache = WindowKVCache(4)
     assert cache.make_mask(1) is None
@@ -123,30 +142,6 @@ def test_a_window_is_kept_where_the_architecture_does_not_tell_it() -> None:
     assert cache.make_mask(1).tolist() == [[False, True, True, True, True]]
     assert cache.make_mask(2).sum(axis=1).tolist() == [4, 4]
     assert cache.make_mask(1, window_size=2).sum().item() == 2
-
-
-@pytest.fixture(params=["plain", "sliding", "hybrid", "experts"])
-def small(request: pytest.FixtureRequest, small_mlx: Callable[..., Path]) -> Any:
-    return load_model(small_mlx(request.param))[0]
-
-
-def test_a_saved_cache_is_taken_up_again(small: Any) -> None:
-    caches, copies = make_caches(small), make_caches(small)
-    logits(small, caches, list(range(40)))
-    saved = pack(caches)
-    unpack(copies, saved)
-    assert (logits(small, caches, [5, 6]) == logits(small, copies, [5, 6])).all()
-
-
-def test_a_running_state_is_taken_back_within_the_last_pass(small_mlx: Callable[..., Path]) -> None:
-    model = backend.load(small_mlx("hybrid"))
-    assert model.info.rollback is Rollback.BOUNDED
-    assert model.info.rollback_refusal == ""
-    context = model.open(64)
-    context.forward([1, 2, 3], 1)
-    with pytest.raises(RollbackRefusedError, match="running state"):
-        context.truncate(1)
-    model.close()
 
 
 def test_a_layer_of_several_caches_is_rolled_back_where_all_of_them_can() -> None:

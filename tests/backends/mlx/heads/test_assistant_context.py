@@ -59,25 +59,6 @@ def test_drafts_are_those_of_the_plain_formulas(
         assert not near(found, plain.rows([*text[:-1], 9], [LAST, *DRAFT])), "it reads the text"
 
 
-@pytest.mark.parametrize("accepted", range(len(DRAFT) + 1))
-def test_after_any_draft_it_is_as_if_it_had_drafted_nothing(pair: TwinPair, accepted: int) -> None:
-    """Its state comes from the model's last pass, and it has no entries of its own: bit by bit."""
-    late = pair.head.open_beside(pair.context)
-    pair.context.forward(PROMPT, 1)
-    drafts, text = pair.drafts, [*PROMPT, 75]
-    drafts.forward(text, 1)
-    for token in DRAFT:
-        drafts.forward([token], 1)
-    pair.context.forward([75, *DRAFT], len(DRAFT) + 1)
-    pair.context.truncate(len(text) + accepted)
-    text += [*DRAFT[:accepted], 310]
-    kept = drafts.rollback_to(len(text) - 1)
-    assert kept == len(text) - 1, "the model has passed what was accepted"
-    drafts.truncate(kept)
-    found = drafts.forward(text[kept:], 1).copy()
-    assert np.array_equal(late.forward(text, 1), found)
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_random_acceptance_leaves_nothing_stale(
     pair: TwinPair, assisted: Assisted, seed: int
@@ -100,15 +81,6 @@ def test_random_acceptance_leaves_nothing_stale(
         text += draft[:kept]
         pair.context.truncate(len(text))
         drafter.commit(text)
-
-
-def test_guesses_are_read_with_its_own_states(pair: TwinPair) -> None:
-    one_by_one, together = pair.drafts, pair.head.open_beside(pair.context)
-    pair.context.forward(PROMPT, 1)
-    one_by_one.forward([*PROMPT, 75], 1)
-    found = [one_by_one.forward([token], 1)[0].copy() for token in DRAFT]
-    assert np.array_equal(together.forward([*PROMPT, 75, *DRAFT], len(DRAFT)), found)
-    assert one_by_one.rollback_to(N_CTX) == len(PROMPT), "guesses are read again"
 
 
 def test_the_device_draws_what_passes_of_the_host_do(pair: TwinPair) -> None:
@@ -184,22 +156,6 @@ def test_the_models_cache_is_not_copied_for_it(pair: TwinPair) -> None:
     assert max(sizes) - min(sizes) < 4096
 
 
-def test_it_has_no_backlog_after_its_model_has_read(pair: TwinPair) -> None:
-    drafter = DraftModel("assistant", pair.drafts, n_vocab=pair.model.info.n_vocab)
-    drafter.begin(PROMPT, Sampler(SamplingSettings(temperature=0.0)))
-    pair.context.forward(PROMPT, 1)
-    assert list(drafter.read(PROMPT)) == [len(PROMPT)]
-    assert drafter.backlog([*PROMPT, 75]) == 1
-    assert pair.drafts.kv_bytes_per_token == 0
-
-
-def test_what_its_model_has_read_past_is_refused(pair: TwinPair) -> None:
-    pair.context.forward([*PROMPT, *DRAFT], 1)
-    with pytest.raises(ModelError, match="its model has read further"):
-        pair.drafts.forward(PROMPT, 1)
-    assert pair.drafts.length == 0
-
-
 def test_what_does_not_fit_is_refused_and_nothing_is_lost(pair: TwinPair) -> None:
     pair.context.forward(PROMPT, 1)
     pair.drafts.forward([*PROMPT, LAST], 1)
@@ -208,15 +164,6 @@ def test_what_does_not_fit_is_refused_and_nothing_is_lost(pair: TwinPair) -> Non
     with pytest.raises(ModelError, match="do not fit"):
         device.draft([130], GREEDY, np.full(N_CTX, 0.5), 300)
     assert list(pair.drafts.tokens) == [*PROMPT, LAST]
-
-
-def test_before_its_model_has_read_anything_it_takes_as_long(pair: TwinPair) -> None:
-    """As while costs are measured: what it drafts is of no use, and no pass fails over it."""
-    rows = pair.drafts.forward(PROMPT, len(PROMPT))
-    assert rows.shape == (len(PROMPT), pair.model.info.n_vocab)
-    assert np.isfinite(rows).all()
-    pair.drafts.truncate(1)
-    pair.drafts.forward(DRAFT, 1)
 
 
 def test_after_a_restored_state_the_next_pass_of_the_model_tells_it_all(pair: TwinPair) -> None:
@@ -236,17 +183,6 @@ def test_after_a_restored_state_the_next_pass_of_the_model_tells_it_all(pair: Tw
     pair.context.forward(PROMPT[-1:], 1)
     pair.drafts.truncate(0)
     assert near(rows_after(pair.drafts, PROMPT, [LAST, *DRAFT]), expected)
-
-
-def test_branches_of_a_tree_do_not_disturb_it(pair: TwinPair) -> None:
-    pair.context.forward(PROMPT, 1)
-    pair.context.forward_tree([130, 201, 130, 299], [-1, -1, 1, 2])
-    pair.context.commit([1, 2])
-    found = rows_after(pair.drafts, [*PROMPT, 201, 130], [75])
-    pair.context.truncate(len(PROMPT))
-    pair.context.forward([201, 130], 1)
-    pair.drafts.truncate(0)
-    assert near(rows_after(pair.drafts, [*PROMPT, 201, 130], [75]), found)
 
 
 def test_a_failed_pass_leaves_it_as_it_was(pair: TwinPair, monkeypatch: pytest.MonkeyPatch) -> None:

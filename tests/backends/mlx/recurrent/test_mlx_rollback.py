@@ -13,12 +13,9 @@ mx: Any = pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from backends import mlx
 from backends.base import (
-    NO_COPIES,
     Context,
     Logits,
     ModelError,
-    Rollback,
-    RollbackRefusedError,
     Warping,
 )
 from backends.mlx import running_state as recorded_mixers
@@ -74,52 +71,6 @@ def near(some: Logits, others: Logits) -> bool:
     return bool(np.abs(some - others).max() < ROUNDING)
 
 
-def test_the_model_says_how_far_it_goes_back(model: MlxModel, context: Context) -> None:
-    assert model.info.rollback is Rollback.BOUNDED
-    assert not context.can_roll_back
-    assert context.max_rollback == context.max_logits - 1
-    assert context.draft_refusal == ""
-    assert context.state_bytes > 0
-    assert not context.can_verify_tree
-    assert "running state" in context.tree_refusal
-
-
-def test_where_nothing_drafts_no_state_is_kept_beside_the_present_one(
-    model: MlxModel, context: Context
-) -> None:
-    with closing(model.open(512, drafts=False)) as plain:
-        assert (plain.max_rollback, plain.draft_refusal) == (0, NO_COPIES)
-        assert 2 * plain.state_bytes == context.state_bytes
-        plain.forward(PROMPT, 0)
-        plain.checkpoint()
-        assert near(rows_after(plain, THEN), expected(model, PROMPT))
-        assert plain.rollback_to(len(PROMPT) + 1) == len(PROMPT), "only where it was asked to"
-        plain.truncate(len(PROMPT))
-        assert near(rows_after(plain, THEN), expected(model, PROMPT))
-
-
-def test_the_models_remember_what_they_read(model: MlxModel) -> None:
-    """Otherwise the comparisons below would prove nothing."""
-    forgot = [*PROMPT[:4], 7, *PROMPT[5:]]
-    assert np.abs(expected(model, forgot) - expected(model, PROMPT)).max() > 100 * ROUNDING
-
-
-@pytest.mark.parametrize("length", [1, 2, len(DRAFT)])
-def test_every_depth_of_a_pass_of_every_length(
-    model: MlxModel, context: Context, length: int
-) -> None:
-    draft = DRAFT[:length]
-    for rejected in range(length + 2):
-        context.truncate(0)
-        context.forward(PROMPT[:-1], 0)
-        context.forward([PROMPT[-1], *draft], 1 + length)
-        text = [*PROMPT, *draft][: len(PROMPT) + length - rejected]
-        assert context.rollback_to(len(text)) == len(text)
-        context.truncate(len(text))
-        assert list(context.tokens) == text
-        assert near(rows_after(context, THEN), expected(model, text))
-
-
 def test_the_longest_pass_is_taken_back_whole(model: MlxModel, context: Context) -> None:
     text = np.random.default_rng(0).integers(3, N_VOCAB, context.max_logits).tolist()
     for kept in (context.max_logits - 1, 20, 1):
@@ -136,73 +87,6 @@ def test_what_was_taken_back_can_be_cut_further(model: MlxModel, context: Contex
     for kept in (6, 6, 2, 1, 0):
         context.truncate(len(PROMPT) + kept)
     assert near(rows_after(context, THEN), expected(model, PROMPT))
-
-
-def test_only_the_last_pass_is_taken_back(context: Context) -> None:
-    context.forward(PROMPT, 0)
-    context.forward(DRAFT, 1)  # the tokens without logits are a pass of their own
-    context.forward([5], 1)
-    held = context.length
-    assert [context.rollback_to(length) for length in (held, held - 1, held - 2)] == [
-        held,
-        held - 1,
-        0,
-    ]
-    with pytest.raises(RollbackRefusedError, match="running state"):
-        context.truncate(held - 2)
-    assert context.length == held
-
-
-@pytest.mark.parametrize("length", [-1, 10, 1000])
-def test_a_cut_past_the_end_changes_nothing(model: MlxModel, context: Context, length: int) -> None:
-    context.forward(PROMPT, 0)
-    with pytest.raises(ModelError, match="cannot be cut"):
-        context.truncate(length)
-    assert near(rows_after(context, THEN), expected(model, PROMPT))
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_random_acceptance_leaves_the_state_of_the_text(
-    model: MlxModel, context: Context, seed: int
-) -> None:
-    """Drafts of every length, of which nothing, a part or all is kept."""
-    random = np.random.default_rng(seed)
-    context.forward(PROMPT, 0)
-    for _ in range(30):
-        tokens = random.integers(3, N_VOCAB, int(random.integers(1, 9))).tolist()
-        kept = int(random.integers(0, len(tokens) + 1))
-        length = context.length
-        context.forward(tokens, len(tokens))
-        context.truncate(length + kept)
-    assert near(expected(model, list(context.tokens)), rows_after(context, THEN))
-
-
-def test_a_state_saved_after_a_rollback_is_the_one_gone_back_to(
-    model: MlxModel, context: Context
-) -> None:
-    context.forward(PROMPT, 0)
-    context.truncate(len(PROMPT) - 3)
-    with closing(model.open(512)) as other:
-        other.forward(DRAFT, 0)
-        other.restore(PROMPT[:-3], context.save())
-        assert other.rollback_to(len(PROMPT) - 4) == 0
-        with pytest.raises(RollbackRefusedError):
-            other.truncate(2)
-        assert np.array_equal(rows_after(other, THEN), rows_after(context, THEN))
-        other.truncate(len(PROMPT) - 2)
-        assert other.length == len(PROMPT) - 2
-
-
-def test_contexts_of_one_model_do_not_share_what_they_record(
-    model: MlxModel, context: Context
-) -> None:
-    with closing(model.open(512)) as other:
-        context.forward(PROMPT, len(PROMPT))
-        other.forward(DRAFT, len(DRAFT))
-        context.truncate(5)
-        other.truncate(3)
-        assert near(rows_after(context, THEN), expected(model, PROMPT[:5]))
-        assert near(rows_after(other, THEN), expected(model, DRAFT[:3]))
 
 
 def judged(context: Context, tokens: list[int], drafted: list[int]) -> tuple[int, int]:
