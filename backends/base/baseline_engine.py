@@ -25,11 +25,7 @@ class BaselineEngine(Protocol):
         max_tokens: int,
         ends: Callable[[int], bool],
     ) -> Reply:
-        """Continue a prompt.
-
-        Raises:
-            ModelError: it failed.
-        """
+        """Continue a prompt. Raises ModelError: it failed."""
         ...
 
     def close(self) -> None:

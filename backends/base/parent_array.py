@@ -47,11 +47,7 @@ def is_path(path: Sequence[int], parents: Sequence[int]) -> bool:
 
 
 def check_branches(parents: Sequence[int], most: int) -> None:
-    """Refuse a tree with more leaves than the context runs.
-
-    Raises:
-        ModelError: it has more.
-    """
+    """Refuse a tree with more leaves than the context runs. Raises ModelError: it has more."""
     leaves = count_leaves(parents)
     if leaves > most:
         raise ModelError(

@@ -13,11 +13,7 @@ BACKENDS = AUTO, LLAMACPP, MLX = "auto", "llamacpp", "mlx"
 
 
 def check_backend(name: str) -> None:
-    """Refuse an unknown backend.
-
-    Raises:
-        UsageError: there is no backend of that name.
-    """
+    """Refuse an unknown backend. Raises UsageError: there is no backend of that name."""
     if name not in BACKENDS:
         raise UsageError(f"there is no backend {name!r}", f"known: {', '.join(BACKENDS)}")
 

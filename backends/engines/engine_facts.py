@@ -82,11 +82,7 @@ def check_gpu_layers(backend: str, gpu_layers: int | None) -> None:
 
 
 def check_cache_type(backend: str, cache_type: CacheType | None) -> None:
-    """Refuse a type of KV cache with a backend that offers none.
-
-    Raises:
-        UsageError: it does not.
-    """
+    """Refuse a type of KV cache with a backend that offers none. Raises UsageError: it does not."""
     if backend == MLX and cache_type is not None:
         raise UsageError(
             f"--kv {cache_type} cannot be used with MLX",

@@ -109,11 +109,7 @@ def own_head(target: Model, context: Context) -> Head | None:
 
 
 def _has_own_head(target: Model) -> bool:
-    """Whether a model brings next-token layers.
-
-    Raises:
-        ModelError: its folder cannot be read.
-    """
+    """Whether a model brings next-token layers. Raises ModelError: its folder cannot be read."""
     if target.info.backend == MLX:
         path = target.info.path
         found = drafter_in_folder(path) if path.is_dir() else None

@@ -89,11 +89,7 @@ def can_offload() -> bool:
 
 
 def check_gpu_layers(gpu_layers: int | None) -> None:
-    """Refuse GPU layers if this build supports no GPU here.
-
-    Raises:
-        UsageError: it supports none.
-    """
+    """Refuse GPU layers if this build supports no GPU here. Raises UsageError: it supports none."""
     if gpu_layers and not can_offload():
         raise UsageError(
             f"--gpu-layers {gpu_layers} cannot be used",

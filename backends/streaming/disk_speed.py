@@ -84,11 +84,7 @@ def _forget(file: FileIO, offset: int) -> None:
 
 
 def _open_uncached(path: Path) -> FileIO:
-    """Open a file for reading past the system's cache.
-
-    Raises:
-        OSError: it cannot be opened so.
-    """
+    """Open a file for reading past the system's cache. Raises OSError: it cannot be opened so."""
     if sys.platform == "win32":
         from backends.streaming.windows_memory import open_unbuffered
 

@@ -31,11 +31,7 @@ class MappedFile:
     """Mapping of a whole file, with the addresses of its pages."""
 
     def __init__(self, path: Path, closing: ExitStack) -> None:
-        """Map a file until closing closes.
-
-        Raises:
-            ModelError: it cannot be read.
-        """
+        """Map a file until closing closes. Raises ModelError: it cannot be read."""
         self.path = path
         try:
             self._file = closing.enter_context(open_regular(path))

@@ -68,11 +68,7 @@ def grow_working_set(size: int) -> None:
 
 
 def lock(address: int, size: int) -> None:
-    """Lock pages in memory.
-
-    Raises:
-        OSError: the system refuses.
-    """
+    """Lock pages in memory. Raises OSError: the system refuses."""
     _check(_kernel.VirtualLock(address, size))
 
 
@@ -81,11 +77,7 @@ def unlock(address: int, size: int) -> None:
 
 
 def prefetch(address: int, size: int) -> None:
-    """Start reading mapped pages into memory.
-
-    Raises:
-        OSError: the system refuses.
-    """
+    """Start reading mapped pages into memory. Raises OSError: the system refuses."""
     process = _kernel.GetCurrentProcess()
     _check(_kernel.PrefetchVirtualMemory(process, 1, ctypes.byref(_Range(address, size)), 0))
 

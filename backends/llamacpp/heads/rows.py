@@ -157,11 +157,7 @@ def _address(values: Any, kind: Any) -> Any:
 
 
 def decode(pointer: api.llama_context_p, batch: api.llama_batch) -> None:
-    """Run a batch.
-
-    Raises:
-        ModelError: the engine failed.
-    """
+    """Run a batch. Raises ModelError: the engine failed."""
     check(api.llama_decode(pointer, batch))
 
 
