@@ -1,11 +1,18 @@
-"""Energy meters, on folders like the kernel's and on a stand-in for NVML."""
+"""Energy and bandwidth of processors and of NVIDIA cards."""
 
+import math
+import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
+import numpy as np
 import pytest
 
+from backends.base import OutOfMemoryError
+from backends.hardware import bandwidth
+from backends.hardware.bandwidth import measured_on_cpu, of_gpu
 from backends.hardware.energy import EnergyMeter, energy_meter
 
 LIMIT = 262_143_328_850
@@ -217,3 +224,184 @@ def test_a_model_on_the_processor_is_not_metered_on_the_gpu(tmp_path: Path, nvml
 def test_this_machine_has_a_meter_that_reads_or_none(on_gpu: bool):
     meter = energy_meter(on_gpu=on_gpu)
     assert meter is None or (meter.source and meter.joules() is not None)
+
+
+def fake_nvml(monkeypatch: pytest.MonkeyPatch, name: str, megahertz: int, bits: int) -> ModuleType:
+    """NVML of a machine with this GPU behind another one, in place of the real one."""
+    nvml = ModuleType("pynvml")
+    gpu, other = object(), object()
+    facts = {
+        "NVMLError": NVMLError,
+        "NVML_CLOCK_MEM": 2,
+        "nvmlInit": lambda: None,
+        "nvmlShutdown": lambda: None,
+        "nvmlDeviceGetCount": lambda: 2,
+        "nvmlDeviceGetHandleByIndex": [other, gpu].__getitem__,
+        "nvmlDeviceGetMaxClockInfo": lambda which, clock: {
+            (gpu, 2): megahertz,
+            (other, 2): 5001,
+        }[which, clock],
+        "nvmlDeviceGetMemoryBusWidth": {gpu: bits, other: 128}.__getitem__,
+        "nvmlDeviceGetName": {gpu: name, other: "NVIDIA T400"}.__getitem__,
+    }
+    vars(nvml).update(facts)
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    return nvml
+
+
+def refuse(*_: object) -> None:
+    raise NVMLError
+
+
+@pytest.mark.parametrize(("threads", "said"), [(1, "1 thread "), (2, "2 threads "), (3, "3 ")])
+def test_a_read_is_measured_and_says_how(threads: int, said: str):
+    result = measured_on_cpu(threads)
+    assert math.isfinite(result.bytes_per_second)
+    assert result.bytes_per_second > 0
+    assert result.source.startswith(f"measured: {said}")
+    assert "MB" in result.source
+
+
+def test_every_word_counts_in_what_a_pass_reads():
+    words = np.random.default_rng(1).integers(0, 1 << 63, 5003, dtype=np.uint64)
+    before = bandwidth._read(words)
+    expected = 0
+    for word in words.tolist():
+        expected ^= word
+    assert before == expected
+    for index in range(words.size):
+        words[index] ^= 1 << 40
+        assert bandwidth._read(words) == before ^ 1 << 40
+        words[index] ^= 1 << 40
+
+
+def test_every_thread_reads_its_whole_part_in_every_pass(monkeypatch: pytest.MonkeyPatch):
+    read: list[tuple[int, int, int]] = []
+
+    def count(words: np.ndarray) -> int:
+        read.append((words.ctypes.data, words.nbytes, int(words.min())))
+        return 0
+
+    monkeypatch.setattr(bandwidth, "_read", count)
+    monkeypatch.setattr(bandwidth, "available_memory", lambda: 200_000_000)
+    measured_on_cpu(2)
+    parts = set(read)
+    assert len(parts) == 2
+    assert all(read.count(part) == len(read) / 2 >= bandwidth._FEWEST_PASSES for part in parts)
+    assert sum(size for _, size, _ in parts) == 100_000_000
+    assert all(least > 0 for _, _, least in parts)
+
+
+def test_time_that_is_up_ends_it_after_the_fewest_passes(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(bandwidth, "_SECONDS", 0.0)
+    parts = [np.empty(1000, np.uint64) for _ in range(3)]
+    assert len(bandwidth._pass_seconds(parts)) == bandwidth._FEWEST_PASSES
+
+
+@pytest.mark.parametrize(
+    ("free", "cache", "most"),
+    [
+        (200_000_000, 0, 100_000_000),
+        (1 << 62, 0, 160_000_000),
+        (1 << 62, 50_000_000, 200_000_000),
+        (1 << 62, 1 << 30, 512_000_000),
+    ],
+)
+def test_it_takes_several_times_the_cache_and_at_most_half_of_free_memory(
+    monkeypatch: pytest.MonkeyPatch, free: int, cache: int, most: int
+):
+    monkeypatch.setattr(bandwidth, "available_memory", lambda: free)
+    monkeypatch.setattr(bandwidth, "_last_cache_bytes", lambda: cache)
+    tracemalloc.start()
+    try:
+        measured_on_cpu(2)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most <= peak < most + 2_000_000
+
+
+def test_memory_that_is_refused_is_asked_for_in_smaller_parts(monkeypatch: pytest.MonkeyPatch):
+    def refusing(words: int, dtype: type) -> np.ndarray:
+        if words * 8 > 50_000_000:
+            raise MemoryError
+        return np.zeros(words, dtype)
+
+    namespace = SimpleNamespace(empty=refusing, dtype=np.dtype, uint64=np.uint64)
+    monkeypatch.setattr(bandwidth, "np", namespace)
+    sizes = [part.nbytes for part in bandwidth._parts(2)]
+    assert len(sizes) == 2
+    assert sum(sizes) in range(bandwidth._LEAST_BYTES, 100_000_001)
+
+
+def test_without_memory_beyond_the_caches_nothing_is_claimed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(bandwidth, "available_memory", lambda: 100_000_000)
+    with pytest.raises(OutOfMemoryError, match="64 MB"):
+        measured_on_cpu(2)
+
+
+@pytest.mark.parametrize(
+    ("name", "megahertz", "bits", "gigabytes"),
+    [
+        ("NVIDIA A100-SXM4-40GB", 1215, 5120, 1555),
+        ("NVIDIA H100 PCIe", 1593, 5120, 2039),
+        ("NVIDIA H100 80GB HBM3", 2619, 5120, 3352),
+        ("NVIDIA GeForce RTX 3090", 9751, 384, 936),
+        ("Tesla T4", 5001, 256, 320),
+    ],
+)
+def test_clock_and_width_give_the_bandwidth_on_the_data_sheet(
+    monkeypatch: pytest.MonkeyPatch, name: str, megahertz: int, bits: int, gigabytes: int
+):
+    fake_nvml(monkeypatch, name, megahertz, bits)
+    result = of_gpu(name)
+    assert result is not None
+    assert round(result.bytes_per_second / 1e9) == gigabytes
+    assert result.source == f"NVML: memory clock and bus width of {name}"
+
+
+@pytest.mark.parametrize(("megahertz", "bits"), [(0, 5120), (1593, 0)])
+def test_zeros_are_no_statement(monkeypatch: pytest.MonkeyPatch, megahertz: int, bits: int):
+    fake_nvml(monkeypatch, "NVIDIA GB10", megahertz, bits)
+    assert of_gpu("NVIDIA GB10") is None
+
+
+def test_the_card_that_is_asked_for_counts_not_the_first(monkeypatch: pytest.MonkeyPatch):
+    fake_nvml(monkeypatch, "NVIDIA H100 PCIe", 1593, 5120)
+    rates = [of_gpu(name) for name in ("NVIDIA T400", "NVIDIA H100 PCIe", "AMD Radeon")]
+    assert [one and round(one.bytes_per_second / 1e9) for one in rates] == [160, 2039, None]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "nvmlInit",
+        "nvmlDeviceGetCount",
+        "nvmlDeviceGetHandleByIndex",
+        "nvmlDeviceGetMaxClockInfo",
+        "nvmlDeviceGetMemoryBusWidth",
+        "nvmlDeviceGetName",
+        "nvmlShutdown",
+    ],
+)
+def test_a_refusal_of_any_call_is_no_statement(monkeypatch: pytest.MonkeyPatch, call: str):
+    setattr(fake_nvml(monkeypatch, "NVIDIA H100 PCIe", 1593, 5120), call, refuse)
+    assert of_gpu("NVIDIA H100 PCIe") is None
+
+
+def test_without_the_nvml_package_nothing_is_known(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert of_gpu("NVIDIA H100 PCIe") is None
+
+
+def test_the_real_nvml_answers_or_says_nothing():
+    result = of_gpu("NVIDIA H100 80GB HBM3")
+    assert result is None or result.bytes_per_second > 1e9
+
+
+def test_nvml_is_not_imported_before_it_is_needed():
+    code = (
+        "import sys, backends.hardware.bandwidth, backends.hardware.energy; "
+        "sys.exit('pynvml' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
