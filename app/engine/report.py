@@ -4,7 +4,7 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from app.engine.metrics import ReplyMetrics, reply_metrics
+from app.engine.metrics import reply_metrics
 from app.engine.reply import Reply
 from app.engine.session import Session
 from decoding.sampling.settings import SamplingSettings
@@ -32,6 +32,7 @@ def reply_report(
     info = session.model.info
     drafting = session.drafting
     metrics = reply_metrics(session, reply)
+    figures = asdict(metrics)
     return {
         "schema": SCHEMA,
         "text": reply.text,
@@ -72,13 +73,8 @@ def reply_report(
             "seed": settings.seed,
             "max_tokens": max_tokens,
         },
-        "stats": _statistics(metrics),
+        "stats": {name: _finite(figures[name]) for name in _STATISTICS},
     }
-
-
-def _statistics(metrics: ReplyMetrics) -> dict[str, Any]:
-    figures = asdict(metrics)
-    return {name: _finite(figures[name]) for name in _STATISTICS}
 
 
 def _finite(value: Any) -> Any:

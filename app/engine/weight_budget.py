@@ -92,17 +92,14 @@ class WeightBudget:
             raise
         if missing and spec.nodes:
             missing.append(drafting.missing)
+        info, taken = target.info, drafting.memory_bytes
+        seconds = displaced_seconds(info.path, info.threads, self.bytes, taken, environment.paths)
+        missing = missing or [drafting.missing]
         return replace(
             drafting,
-            missing="; ".join(filter(None, missing or [drafting.missing])),
-            displaced_seconds=self._displaced_seconds(drafting, environment),
+            missing="; ".join(filter(None, missing)),
+            displaced_seconds=seconds or 0.0,
         )
-
-    def _displaced_seconds(self, drafting: Drafting, environment: DrafterEnvironment) -> float:
-        """Seconds that a plain step takes longer beside these drafters; 0 if unknown."""
-        info, taken = environment.target.info, drafting.memory_bytes
-        seconds = displaced_seconds(info.path, info.threads, self.bytes, taken, environment.paths)
-        return seconds or 0.0
 
     def reconsidered(self, drafting: Drafting, target: Model) -> Drafting:
         """The drafters, without the models that gain less than weights held in their memory.

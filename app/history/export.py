@@ -20,9 +20,10 @@ _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 
 
 def as_markdown(chat: Chat, messages: Sequence[Saved]) -> str:
+    day = datetime.datetime.fromtimestamp(chat.created).astimezone().date()
     blocks = [
         f"# {chat.title or 'Chat'}",
-        ", ".join(filter(None, [_day(chat.created), chat.model])),
+        ", ".join(filter(None, [day.isoformat(), chat.model])),
     ]
     if chat.system:
         blocks.append(f"**System**\n\n{chat.system}")
@@ -97,7 +98,3 @@ def write_export(history: History, number: int, path: Path, *, overwrite: bool =
     except OSError as error:
         raise HistoryError(f"cannot write {path}", error.strerror or str(error)) from error
     return path.absolute()
-
-
-def _day(seconds: float) -> str:
-    return datetime.datetime.fromtimestamp(seconds).astimezone().date().isoformat()

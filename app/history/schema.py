@@ -246,7 +246,7 @@ def connected(path: Path, wait_seconds: float) -> sqlite3.Connection:
     """
     connection = sqlite3.connect(path, timeout=wait_seconds, isolation_level=None)
     try:
-        connection.text_factory = _text
+        connection.text_factory = as_text
         prepare(connection, wait_seconds)
         for probe in _PROBES:
             connection.execute(probe).fetchall()
@@ -276,11 +276,6 @@ def _check(connection: sqlite3.Connection) -> None:
 def is_odd(error: BaseException | None) -> bool:
     """Whether SQLite could read the file, but its tables do not fit our statements."""
     return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
-
-
-def _text(data: bytes) -> str:
-    """Decode a column; damaged bytes become substitute characters."""
-    return data.decode(errors="replace")
 
 
 def prepare(connection: sqlite3.Connection, wait_seconds: float) -> None:

@@ -62,6 +62,8 @@ _ADD = f"""INSERT INTO messages (number, chat, role, text, ending, created, pare
     WHERE EXISTS (SELECT 1 FROM chats WHERE number = ?1)
     AND (?6 = 0 OR EXISTS (SELECT 1 FROM messages WHERE number = ?6 AND chat = ?1))"""
 
+_ATTACH = "INSERT INTO attachments (message, kind, name, text) VALUES (?, ?, ?, ?)"
+
 _SHOW = """UPDATE {table} SET shown = ?1 WHERE number = ?2 AND shown IS NOT ?1
     AND (?1 = 0 OR EXISTS (SELECT 1 FROM messages WHERE number = ?1 AND chat = ?3))"""
 
@@ -252,7 +254,8 @@ class History:
             if cursor.rowcount == 0:
                 return 0
             number = cursor.lastrowid or 0
-            self._attach(number, attachments)
+            for one in attachments:
+                self._database.execute(_ATTACH, (number, one.kind, one.name, one.text))
             self._show(chat, after, number)
             changed = "UPDATE chats SET removed = NULL, updated = ? WHERE number = ?"
             self._database.execute(changed, (now, chat))
@@ -321,11 +324,6 @@ class History:
         self._run("DELETE FROM queue WHERE number = ?", (question,))
 
     # Parts of transactions
-
-    def _attach(self, message: int, attachments: Sequence[Attachment]) -> None:
-        sql = "INSERT INTO attachments (message, kind, name, text) VALUES (?, ?, ?, ?)"
-        for one in attachments:
-            self._database.execute(sql, (message, one.kind, one.name, one.text))
 
     def _show(self, chat: int, parent: int, message: int) -> None:
         row = (message, parent or chat, chat)

@@ -152,7 +152,8 @@ class CheckedLoader:
         layers = 0 if info.backend == LLAMACPP else None
         trial = CrashCheck(info.path, info.backend, info.threads, layers, head=path)
         is_own = path == info.path  # which is run in the proof of the model
-        if not is_own and _held_twice(trial) < available_memory():
+        # A child may take it twice: weights are mapped, and copied where they are rearranged.
+        if not is_own and 2 * _bytes(trial) < available_memory():
             self._prove(trial)
         self.notify(f"loading {path.name}")
         return load_head(path, target, context)
@@ -184,8 +185,3 @@ class CheckedLoader:
 
 def _bytes(trial: CrashCheck) -> int:
     return stored_bytes(trial.path) + (stored_bytes(trial.head) if trial.head else 0)
-
-
-def _held_twice(trial: CrashCheck) -> int:
-    """Bytes that a child may take: weights are mapped, and copied where they are rearranged."""
-    return 2 * _bytes(trial)

@@ -312,12 +312,7 @@ def about(rate: float | None, *, is_narrow: bool = False) -> str:
         return ""
     if rate < 1.0:
         return "<1 tok/s" if is_narrow else "under 1 tok/s"
-    return f"{'~' if is_narrow else 'about '}{_two_digits(rate):,} tok/s"
-
-
-def _two_digits(rate: float) -> int:
-    """A rate to two significant digits: it is an estimate."""
-    return round(float(f"{rate:.2g}"))
+    return f"{'~' if is_narrow else 'about '}{round(float(f'{rate:.2g}')):,} tok/s"
 
 
 def drafters_in_short(drafters: Sequence[CatalogueDrafter]) -> str:

@@ -34,11 +34,8 @@ _PIECE_BYTES = 1 << 23
 """Bytes written between two calls of is_wanted."""
 
 
-def _sha256(data: bytes) -> bytes:
-    return hashlib.sha256(data).digest()
-
-
-_FORMAT = TabledFormat(MAGIC, struct.Struct("<32s32sQQ"), _sha256)
+_HEAD = struct.Struct("<32s32sQQ")
+_FORMAT = TabledFormat(MAGIC, _HEAD, lambda data: hashlib.sha256(data).digest())
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +51,10 @@ class SavedState:
 
 class _UnwantedError(Exception):
     """A state that became unwanted while it was written."""
+
+
+def _sizes(_key: bytes, _digest: bytes, count: int, state_bytes: int) -> tuple[int, int]:
+    return _TOKEN_BYTES * count, state_bytes
 
 
 def read_head(path: Path) -> SavedState | None:
@@ -112,10 +113,6 @@ def write_state(
     except _UnwantedError:
         return False
     return True
-
-
-def _sizes(_key: bytes, _digest: bytes, count: int, state_bytes: int) -> tuple[int, int]:
-    return _TOKEN_BYTES * count, state_bytes
 
 
 MOST_BYTES = 1_000_000_000
