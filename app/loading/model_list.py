@@ -32,7 +32,7 @@ class Speed:
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class ListedModel:
     """A model to choose.
 
     size_bytes: of its file, exact for an installed one. read_bytes: read by each plain token.
@@ -67,7 +67,7 @@ class Offered:
         return self.path is not None
 
 
-def offered(folder: Path, free: int | None = None) -> list[Offered]:
+def offered(folder: Path, free: int | None = None) -> list[ListedModel]:
     """List every model that can be run or downloaded; their speeds are left out.
 
     free: bytes of memory, by default those free on this machine.
@@ -85,7 +85,7 @@ class ModelList:
     loaded: name of the model in use, empty if there is none.
     """
 
-    models: tuple[Offered, ...]
+    models: tuple[ListedModel, ...]
     free_bytes: int
     folder: Path
     loaded: str = ""
@@ -104,7 +104,7 @@ class Speeds:
     streaming: Callable[[Path, int], Speed | None] = lambda _path, _free: None
     """Of an installed model that is read from disk with so many bytes of memory free."""
 
-    def of(self, model: Offered, free: int = 0) -> Speed | None:
+    def of(self, model: ListedModel, free: int = 0) -> Speed | None:
         """The speed of a model with so much memory free; None if unknown or it cannot run."""
         if not model.is_usable:
             return None
@@ -136,7 +136,7 @@ def recommended(memory: int) -> Entry | None:
     return max(fitting, key=lambda pair: pair[0])[1] if fitting else None
 
 
-def _installed(local: Sequence[Installed], room: int) -> Iterator[Offered]:
+def _installed(local: Sequence[Installed], room: int) -> Iterator[ListedModel]:
     for model in local:
         size = model.size_bytes
         origin = model.origin.value
@@ -144,12 +144,12 @@ def _installed(local: Sequence[Installed], room: int) -> Iterator[Offered]:
             drafter = drafter_alone(model.path)
             if drafter is not None:
                 trained = drafter.kind.value
-                yield Offered(model.name, size, size, None, origin, model.path, trained=trained)
+                yield ListedModel(model.name, size, size, None, origin, model.path, trained=trained)
                 continue
             facts = facts_of(model.path)
         except SpecchatError as error:
             fault = _fault(error)
-            yield Offered(model.name, size, size, None, origin, model.path, fault=fault)
+            yield ListedModel(model.name, size, size, None, origin, model.path, fault=fault)
             continue
         n_ctx, needed = _memory(facts)
         found = _fit(model.path, facts, needed, room)
@@ -157,7 +157,7 @@ def _installed(local: Sequence[Installed], room: int) -> Iterator[Offered]:
         licence = licence_name(entry.licence) if entry else ""
         backend = expected_backend(model.path)
         known = tuple(one for one in _own(entry) if one.runs_on(backend))
-        yield Offered(
+        yield ListedModel(
             model.name, size, facts.read_bytes or size, found, origin, model.path, needed, n_ctx,
             licence, drafters=known,
         )  # fmt: skip
@@ -184,7 +184,7 @@ def _own(entry: Entry | None) -> tuple[CatalogueDrafter, ...]:
     return tuple(one for one in known if one.kind is not DrafterKind.CROSS_VOCABULARY)
 
 
-def _downloadable(present: Sequence[Entry | None], room: int) -> Iterator[Offered]:
+def _downloadable(present: Sequence[Entry | None], room: int) -> Iterator[ListedModel]:
     for entry in catalogue.entries():
         if not entry.chats or entry in present:
             continue
@@ -192,7 +192,7 @@ def _downloadable(present: Sequence[Entry | None], room: int) -> Iterator[Offere
         read = round(count * entry.active / entry.parameters) if count else None
         facts = facts_of_entry(entry, entry.default_quantization)
         n_ctx, needed = _memory(facts) if facts else (DEFAULT_CONTEXT, None)
-        yield Offered(
+        yield ListedModel(
             entry.name,
             count,
             read,
@@ -278,11 +278,11 @@ class Reach:
 class Suggestion:
     """A model to download, and the tokens a second to expect of it."""
 
-    model: Offered
+    model: ListedModel
     rate: float
 
 
-def suggested(offered: Sequence[Offered], reach: Reach | None) -> list[Suggestion]:
+def suggested(offered: Sequence[ListedModel], reach: Reach | None) -> list[Suggestion]:
     """Up to three models to download, largest first: those that should reach 8, 12 and 20 tok/s.
 
     Each is the largest one that fits this machine and needs no login; none where no speed is known.
@@ -300,7 +300,7 @@ def suggested(offered: Sequence[Offered], reach: Reach | None) -> list[Suggestio
     return chosen
 
 
-def _can_be_suggested(model: Offered) -> bool:
+def _can_be_suggested(model: ListedModel) -> bool:
     entry = catalogue.find(model.name)
     is_open = entry is not None and not entry.is_gated
     return is_open and not model.is_installed and model.fit is Fit.FITS

@@ -17,7 +17,7 @@ from app.cli.terminal.interrupt import interruptible
 from app.cli.terminal.process import EXIT_INTERRUPTED
 from app.drafting.choose.memory_choice import expected_streaming_rate
 from app.learned.speeds import processor_bandwidth
-from app.loading.model_list import Offered, drafters_in_short, offered, recommended
+from app.loading.model_list import ListedModel, drafters_in_short, offered, recommended
 from app.loading.select import request_for, stopped
 from app.loading.streaming import streaming_rate
 from app.paths import Paths
@@ -111,7 +111,7 @@ def list_models(json: Json = False, output: Output = None) -> None:
         stderr.note(f"unfinished: {repository}, {size_text(size)}")
 
 
-def _listing(listed: Sequence[Offered]) -> Iterator[str]:
+def _listing(listed: Sequence[ListedModel]) -> Iterator[str]:
     width = max(len(model.name) for model in listed)
     sections = ((True, "on this machine", "origin"), (False, "to download", "variant, licence"))
     for is_installed, title, about in sections:
@@ -217,12 +217,12 @@ def _named(name: str) -> Installed:
     raise UsageError(f"{what}. `specchat models list` names all.")
 
 
-def _streaming_words(model: Offered) -> str:
+def _streaming_words(model: ListedModel) -> str:
     rate = _streaming_rate(model)
     return streaming_rate(rate) if rate else ""
 
 
-def _streaming_rate(model: Offered) -> float | None:
+def _streaming_rate(model: ListedModel) -> float | None:
     """Tokens a second to expect of a model that streams; None for others, and where unknown."""
     if model.fit is not Fit.STREAMS or model.path is None:
         return None
@@ -234,7 +234,7 @@ def _streaming_rate(model: Offered) -> float | None:
     return expected_streaming_rate(model.path, free, memory.bytes_per_second, paths)
 
 
-def _offered_here(model: Offered) -> dict[str, Any]:
+def _offered_here(model: ListedModel) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "name": model.name, "path": str(model.path), "size_bytes": model.size_bytes
     }  # fmt: skip
@@ -243,12 +243,12 @@ def _offered_here(model: Offered) -> dict[str, Any]:
     return {**facts, "trained_drafter": model.trained or None, **_drafters(model)}
 
 
-def _offered_there(model: Offered) -> dict[str, Any]:
+def _offered_there(model: ListedModel) -> dict[str, Any]:
     facts = {"name": model.name, "size_bytes": model.size_bytes, "fit": model.fit}
     return {**facts, "about": model.about, **_drafters(model)}
 
 
-def _drafters(model: Offered) -> dict[str, list[str]]:
+def _drafters(model: ListedModel) -> dict[str, list[str]]:
     """Short names of what the catalogue names to draft for a model."""
     known = model.drafters
     return {

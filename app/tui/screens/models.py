@@ -12,7 +12,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 
-from app.loading.model_list import ModelList, Offered, Speed, about, drafters_in_sentences
+from app.loading.model_list import ListedModel, ModelList, Speed, about, drafters_in_sentences
 from app.loading.streaming import streaming_rate
 from app.printable import one_line
 from app.tui import wording
@@ -72,11 +72,11 @@ class ModelColumns:
     models: ModelList
     downloads: Mapping[str, str]
 
-    def row(self, model: Offered) -> Row:
+    def row(self, model: ListedModel) -> Row:
         """The row of a model."""
         return Row(model.name, lambda width, is_focused: self._line(model, width, is_focused))
 
-    def _line(self, model: Offered, width: int, is_focused: bool) -> Content:
+    def _line(self, model: ListedModel, width: int, is_focused: bool) -> Content:
         mark, style = self._mark(model)
         lead = lead_of(is_focused, mark, style)
         name = Content.styled(one_line(model.name), "bold" if is_focused else "")
@@ -97,7 +97,7 @@ class ModelColumns:
         )
 
     def _narrow_line(
-        self, model: Offered, width: int, lead: tuple[Content, int], name: Content, size: str
+        self, model: ListedModel, width: int, lead: tuple[Content, int], name: Content, size: str
     ) -> Content:
         room = width - 3 - _SIZE - _SHORT_SPEED - 2
         if room >= 10:
@@ -110,7 +110,7 @@ class ModelColumns:
             return columns(lead, (name, room), right(size, _SIZE))
         return columns(lead, (name, width - 3))
 
-    def _short(self, model: Offered) -> str:
+    def _short(self, model: ListedModel) -> str:
         """The one thing to know of a model where there is little room."""
         if model.name in self.downloads:
             return self.downloads[model.name].partition(",")[0]
@@ -119,7 +119,7 @@ class ModelColumns:
         streams = model.fit is Fit.STREAMS
         return speed_words(model.speed, is_narrow=True, streams=streams)
 
-    def _mark(self, model: Offered) -> tuple[str, str]:
+    def _mark(self, model: ListedModel) -> tuple[str, str]:
         if model.fault:
             return "✕", "$error"
         if model.name == self.models.loaded:
@@ -128,12 +128,12 @@ class ModelColumns:
             return "▲", "$warning"
         return "", ""
 
-    def _state_style(self, model: Offered) -> str:
+    def _state_style(self, model: ListedModel) -> str:
         if model.fault:
             return "$error"
         return "" if model.name in self.downloads else "$secondary"
 
-    def _state(self, model: Offered) -> str:
+    def _state(self, model: ListedModel) -> str:
         """What to know of a model before using it, in a few words."""
         known = {DEMO: "tiny, often wrong", self.models.loaded: "in use", **self.downloads}
         if model.fault or model.name in known:
@@ -144,7 +144,7 @@ class ModelColumns:
             return _FITS[model.fit]
         return "asks for a login" if model.is_gated else self._compared(model)
 
-    def _compared(self, model: Offered) -> str:
+    def _compared(self, model: ListedModel) -> str:
         """A model against the one in use."""
         own = next((each for each in self.models.models if each.name == self.models.loaded), None)
         if model.speed is None:
@@ -263,7 +263,7 @@ class ModelsScreen(ModalScreen[str | None]):
             rows.append(Row(_TOO_BIG, lambda width, focused: _too_big(len(big), width, focused)))
         return rows or [text_row("   no model of that name; Enter tries it as it is")]
 
-    def _group(self, title: str, models: Sequence[Offered]) -> list[Row]:
+    def _group(self, title: str, models: Sequence[ListedModel]) -> list[Row]:
         found = self._found
         assert found is not None
         columns = ModelColumns(found, self._store.downloads)
@@ -287,7 +287,7 @@ class ModelsScreen(ModalScreen[str | None]):
         self._details.update(Content("\n".join(lines)))
         self._dialog.show_keys(" · ".join(filter(None, [self._key_of(model), _LEAVE])))
 
-    def _key_of(self, model: Offered | None) -> str:
+    def _key_of(self, model: ListedModel | None) -> str:
         """The key that does something to the highlighted row, and what; empty if none does."""
         if model is None:
             if self._rows.focused_id == _TOO_BIG:
@@ -301,7 +301,7 @@ class ModelsScreen(ModalScreen[str | None]):
         return "" if is_useless else "Enter use" if model.is_installed else "Enter download"
 
     @property
-    def _focused(self) -> Offered | None:
+    def _focused(self) -> ListedModel | None:
         name, models = self._rows.focused_id, self._found.models if self._found else ()
         return next((model for model in models if model.name == name), None)
 
@@ -348,7 +348,7 @@ def _too_big(count: int, width: int, is_focused: bool) -> Content:
     return Content.styled(f" {CURSOR if is_focused else ' '} {text}", "" if is_focused else "dim")
 
 
-def _details(model: Offered, free: int, *, is_narrow: bool) -> str:
+def _details(model: ListedModel, free: int, *, is_narrow: bool) -> str:
     """Memory, licence and faults of a model, in a sentence or two."""
     name = one_line(model.name)
     if model.fault:

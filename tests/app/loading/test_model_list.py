@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.loading.model_list import (
-    Offered,
+    ListedModel,
     Reach,
     Speed,
     Speeds,
@@ -86,8 +86,8 @@ def test_the_model_in_use_leaves_its_memory_to_another(folder: Path) -> None:
 REACH = Reach(40e9, 0.5)
 
 
-def model(name: str, size: float, read: float | None = None, fit: Fit = Fit.FITS) -> Offered:
-    return Offered(name, round(size), round(read or size), fit, "")
+def model(name: str, size: float, read: float | None = None, fit: Fit = Fit.FITS) -> ListedModel:
+    return ListedModel(name, round(size), round(read or size), fit, "")
 
 
 def test_the_fraction_that_a_model_reached_holds_for_others() -> None:

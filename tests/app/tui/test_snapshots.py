@@ -19,7 +19,7 @@ from app.engine.answer import Answer, Request, Stage
 from app.engine.metrics import Comparison, ReplyMetrics, Standing
 from app.engine.reply import Piece
 from app.engine.status import Loaded, Phase, Status
-from app.loading.model_list import ModelList, Offered
+from app.loading.model_list import ListedModel, ModelList
 from app.tui.chat.messages import AnswerView
 from app.tui.chat.pending import PendingAnswer
 from app.tui.chat.view import ChatView
@@ -195,9 +195,9 @@ def still(
     return open_still
 
 
-def offered(name: str, size: float, *, installed: bool = False) -> Offered:
+def offered(name: str, size: float, *, installed: bool = False) -> ListedModel:
     path = INFO.path if installed else None
-    return Offered(name, round(size), round(size), Fit.FITS, "", path)
+    return ListedModel(name, round(size), round(size), Fit.FITS, "", path)
 
 
 MODELS = ModelList(

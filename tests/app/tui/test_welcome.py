@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 from app.engine.engine import Engine
 from app.engine.status import Loaded, Phase, Status
 from app.history import Chat, History
-from app.loading.model_list import ModelList, Offered
+from app.loading.model_list import ListedModel, ModelList
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.settings import file
@@ -27,9 +27,9 @@ SIZES = [(80, 24), (40, 20)]
 TITLES = ("Correct the spelling of letter.md", "A rate limiter in Go", "Names for a sailing boat")
 
 
-def offered(name: str, size: float, *, installed: bool = False) -> Offered:
+def offered(name: str, size: float, *, installed: bool = False) -> ListedModel:
     path = Path(f"{name}.gguf") if installed else None
-    return Offered(name, round(size), round(size), Fit.FITS, "", path)
+    return ListedModel(name, round(size), round(size), Fit.FITS, "", path)
 
 
 DEMO = offered("demo", 98e6, installed=True)

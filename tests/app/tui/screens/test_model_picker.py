@@ -9,7 +9,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from app.loading.model_list import ModelList, Offered, Speed
+from app.loading.model_list import ListedModel, ModelList, Speed
 from app.tui.screens.models import ModelsScreen
 from models.catalogue import find
 from models.metadata.memory_bill import Fit
@@ -19,16 +19,16 @@ from tests.fixtures.small_app import SmallApp, compare_screen
 SIZES = [(120, 36), (80, 24), (40, 20)]
 
 
-def offered(name: str, size: float, rate: float | None, fit: Fit = Fit.FITS) -> Offered:
+def offered(name: str, size: float, rate: float | None, fit: Fit = Fit.FITS) -> ListedModel:
     speed = None if rate is None else Speed(rate, is_measured=False)
     about, needed = "Q4_K_M, apache-2.0", round(size * 1.18)
-    return Offered(
+    return ListedModel(
         name, round(size), round(size), fit, about, memory_bytes=needed, n_ctx=4096,
         licence="Apache-2.0", speed=speed,
     )  # fmt: skip
 
 
-def installed(name: str, size: float, rate: float) -> Offered:
+def installed(name: str, size: float, rate: float) -> ListedModel:
     model = offered(name, size, None)
     speed = Speed(rate, is_measured=True)
     return replace(model, path=Path(f"{name}.gguf"), about="hub cache", speed=speed)
