@@ -56,11 +56,7 @@ class Database:
     """A connection to the file. One thread at a time may use it."""
 
     def __init__(self, path: Path, *, repairs: bool) -> None:
-        """Open or create the file; repairs: whether a damaged one is rebuilt.
-
-        Raises:
-            HistoryError: the file cannot be used.
-        """
+        """Open or create the file; repairs: whether a damaged one is rebuilt."""
         self._path = path
         self._news: list[str] = []
         self._may_repair = repairs

@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Self
 
 from app.chat.attachments import Attachment, as_json, from_json
 from app.history.database import Database, Value
@@ -84,22 +85,16 @@ _LAST_SHOWN = """
 """
 
 
-class History:
-    """All chats. One thread at a time may use it; each method that writes is a transaction."""
+class History(Database):
+    """All chats. One thread at a time may use it; each method that writes is a transaction.
 
-    def __init__(self, path: Path, *, repairs: bool) -> None:
-        self._database = Database(path, repairs=repairs)
-        self._rows, self._run = self._database.rows, self._database.run
-        self.news = self._database.news
-        self.close = self._database.close
-        self.has_changed = self._database.has_changed
-        self.has_purged = False
-        """Whether chats were deleted for good since the file was opened."""
-        with suppress(HistoryError):  # another program may be writing; the next start purges
-            self.purge()
+    has_purged: whether chats were deleted for good since the file was opened.
+    """
+
+    has_purged = False
 
     @classmethod
-    def open(cls, path: Path, *, repairs: bool = True) -> "History":
+    def open(cls, path: Path, *, repairs: bool = True) -> Self:
         """Open or create the file; a damaged one is rebuilt from its readable rows.
 
         repairs: False leaves a damaged file as it is, which is then an error.
@@ -107,7 +102,10 @@ class History:
         Raises:
             HistoryError: the file cannot be used.
         """
-        return cls(path.absolute(), repairs=repairs)
+        history = cls(path.absolute(), repairs=repairs)
+        with suppress(HistoryError):  # another program may be writing; the next start purges
+            history.purge()
+        return history
 
     # Chats
 
@@ -118,7 +116,7 @@ class History:
         """
         now = time.time()
         row = (title, model, system, settings, now, now)
-        return self._run(_CREATE, row).lastrowid or 0
+        return self.run(_CREATE, row).lastrowid or 0
 
     def chats(self, query: str = "", limit: int = 500) -> list[Chat]:
         """Chats that contain every word of query, latest first; the last may be a prefix."""
@@ -126,7 +124,7 @@ class History:
         sql = f"""SELECT {_COLUMNS} FROM chats
             WHERE removed IS NULL AND {_HAS_QUESTION} {where and f"AND {where}"}
             ORDER BY updated DESC, chats.number DESC LIMIT ?"""
-        return [Chat.of(row) for row in self._rows(sql, [*values, limit])]
+        return [Chat.of(row) for row in self.rows(sql, [*values, limit])]
 
     def chat(self, number: int) -> Chat:
         """Return a chat by its number.
@@ -135,7 +133,7 @@ class History:
             HistoryError: there is no such chat.
         """
         sql = f"SELECT {_COLUMNS} FROM chats WHERE chats.number = ? AND removed IS NULL"
-        rows = self._rows(sql, (number,))
+        rows = self.rows(sql, (number,))
         if not rows:
             raise HistoryError(f"there is no chat {number}", "", "specchat chats list names all.")
         return Chat.of(rows[0])
@@ -146,7 +144,7 @@ class History:
         title: empty if the first question shown names the chat. settings: a JSON object.
         """
         sql = f"SELECT {', '.join(_FACTS)} FROM chats WHERE number = ?"
-        rows = self._rows(sql, (chat,))
+        rows = self.rows(sql, (chat,))
         return dict(zip(_FACTS, map(as_text, rows[0]), strict=True)) if rows else {}
 
     def preview(self, chat: int) -> Preview:
@@ -161,7 +159,7 @@ class History:
 
     def versions(self) -> list[Version]:
         """Present version of each chat, latest first."""
-        return [Version.of(*row) for row in self._rows(_VERSIONS, ())]
+        return [Version.of(*row) for row in self.rows(_VERSIONS, ())]
 
     def rename(self, chat: int, title: str) -> None:
         """Change the title of a chat; an empty one stands for its first question shown."""
@@ -169,24 +167,24 @@ class History:
 
     def set_fact(self, chat: int, name: str, value: str) -> None:
         assert name in _FACTS
-        self._run(f"UPDATE chats SET {name} = ? WHERE number = ?", (value, chat))
+        self.run(f"UPDATE chats SET {name} = ? WHERE number = ?", (value, chat))
 
     def remove(self, chat: int) -> None:
-        self._run("UPDATE chats SET removed = ? WHERE number = ?", (time.time(), chat))
+        self.run("UPDATE chats SET removed = ? WHERE number = ?", (time.time(), chat))
 
     def restore(self, chat: int) -> None:
-        self._run("UPDATE chats SET removed = NULL WHERE number = ?", (chat,))
+        self.run("UPDATE chats SET removed = NULL WHERE number = ?", (chat,))
 
     def removed_last(self) -> int | None:
         """Number of the chat removed last, None if none can be restored."""
         sql = """SELECT number FROM chats WHERE removed >= ? ORDER BY removed DESC LIMIT 1"""
-        rows = self._rows(sql, (time.time() - _KEPT_SECONDS,))
+        rows = self.rows(sql, (time.time() - _KEPT_SECONDS,))
         return int(rows[0][0]) if rows else None
 
     def purge(self) -> None:
         """Delete chats for good that were removed more than a day ago."""
         sql = "DELETE FROM chats WHERE removed < ?"
-        deleted = self._run(sql, (time.time() - _KEPT_SECONDS,)).rowcount
+        deleted = self.run(sql, (time.time() - _KEPT_SECONDS,)).rowcount
         self.has_purged = self.has_purged or deleted > 0
 
     # Messages
@@ -197,10 +195,10 @@ class History:
         sql = """SELECT message, kind, name, attachments.text
             FROM messages CROSS JOIN attachments ON message = messages.number
             WHERE chat = ? ORDER BY attachments.number"""
-        for message, *columns in self._rows(sql, (chat,)):
+        for message, *columns in self.rows(sql, (chat,)):
             attachment = Attachment.of(*map(as_text, columns))
             attachments[message] = (*attachments.get(message, ()), attachment)
-        rows = self._rows(f"SELECT {_MESSAGE} FROM messages WHERE chat = ? ORDER BY 1", (chat,))
+        rows = self.rows(f"SELECT {_MESSAGE} FROM messages WHERE chat = ? ORDER BY 1", (chat,))
         return [Saved.of(row, attachments.get(row[0], ())) for row in rows]
 
     def path(self, chat: int) -> list[Saved]:
@@ -209,7 +207,7 @@ class History:
 
     def first_shown(self, chat: int) -> int:
         """The version of the first question that is shown, 0 if there is none."""
-        rows = self._rows("SELECT shown FROM chats WHERE number = ?", (chat,))
+        rows = self.rows("SELECT shown FROM chats WHERE number = ?", (chat,))
         return as_number(rows[0][0]) if rows else 0
 
     def questions(self, limit: int = 100) -> list[tuple[str, tuple[Attachment, ...]]]:
@@ -221,9 +219,9 @@ class History:
         return [
             (
                 as_text(text),
-                tuple(Attachment.of(*map(as_text, row)) for row in self._rows(pasted, (number,))),
+                tuple(Attachment.of(*map(as_text, row)) for row in self.rows(pasted, (number,))),
             )
-            for number, text in reversed(self._rows(sql, (limit,)))
+            for number, text in reversed(self.rows(sql, (limit,)))
         ]
 
     def add(
@@ -250,18 +248,18 @@ class History:
             after = self._found(_LAST_SHOWN, chat) if parent is None else parent
             now = time.time()
             row = (chat, role, text, ending, now, after, lossy, writer)
-            cursor, _ = self._database.execute(_ADD, row)
+            cursor, _ = self.execute(_ADD, row)
             if cursor.rowcount == 0:
                 return 0
             number = cursor.lastrowid or 0
             for one in attachments:
-                self._database.execute(_ATTACH, (number, one.kind, one.name, one.text))
+                self.execute(_ATTACH, (number, one.kind, one.name, one.text))
             self._show(chat, after, number)
             changed = "UPDATE chats SET removed = NULL, updated = ? WHERE number = ?"
-            self._database.execute(changed, (now, chat))
+            self.execute(changed, (now, chat))
             return number
 
-        return self._database.together(write)
+        return self.together(write)
 
     def update(
         self, message: int, text: str, ending: str = "", *, lossy: str = "", writer: str = ""
@@ -273,22 +271,22 @@ class History:
             never replaced.
         """
         row = (text, ending, lossy, writer, message)
-        run = self._run if ending or not writer else self._database.run_unsynced
+        run = self.run if ending or not writer else self.run_unsynced
         return run(_UPDATE, row).rowcount > 0
 
     def keep_tokens(self, message: int, tokens: Sequence[int]) -> None:
-        self._run(_KEEP_TOKENS, (message, struct.pack(f"<{len(tokens)}I", *tokens)))
+        self.run(_KEEP_TOKENS, (message, struct.pack(f"<{len(tokens)}I", *tokens)))
 
     def tokens(self, message: int) -> tuple[int, ...]:
         """The tokens that were kept of an answer, none if none were."""
-        rows = self._rows("SELECT tokens FROM tokens WHERE message = ?", (message,))
+        rows = self.rows("SELECT tokens FROM tokens WHERE message = ?", (message,))
         data = rows[0][0] if rows else b""
         is_whole = isinstance(data, bytes) and len(data) % 4 == 0
         return struct.unpack(f"<{len(data) // 4}I", data) if is_whole else ()
 
     def show(self, chat: int, parent: int, message: int) -> None:
         """Show a message below another; parent: 0 for versions of the first question."""
-        self._database.together(lambda: self._show(chat, parent, message))
+        self.together(lambda: self._show(chat, parent, message))
 
     def withdraw(self, chat: int, message: int) -> None:
         """Delete a message that nothing follows; a chat without any question goes with it."""
@@ -297,41 +295,41 @@ class History:
             parent = self._found("SELECT parent FROM messages WHERE number = ?", message)
             shown = f"SELECT shown FROM {'messages' if parent else 'chats'} WHERE number = ?"
             was_shown = message == self._found(shown, parent or chat)
-            if self._database.execute(_WITHDRAW, (message, chat))[0].rowcount and was_shown:
+            if self.execute(_WITHDRAW, (message, chat))[0].rowcount and was_shown:
                 siblings = "SELECT max(number) FROM messages WHERE chat = ? AND parent = ?"
                 self._show(chat, parent, self._found(siblings, chat, parent))
             without = f"DELETE FROM chats WHERE number = ? AND NOT {_HAS_QUESTION}"
-            self._database.execute(without, (chat,))
+            self.execute(without, (chat,))
 
-        self._database.together(write)
+        self.together(write)
 
     # The queue
 
     def enqueue(self, chat: int, text: str, attachments: Sequence[Attachment] = ()) -> int:
         """Append a question to a chat's queue; returns its number."""
         sql = "INSERT INTO queue (chat, text, attachments) VALUES (?, ?, ?)"
-        return self._run(sql, (chat, text, as_json(attachments))).lastrowid or 0
+        return self.run(sql, (chat, text, as_json(attachments))).lastrowid or 0
 
     def queue(self, chat: int) -> list[Queued]:
         """Questions that wait to be sent in a chat, the first one first."""
         sql = "SELECT number, text, attachments FROM queue WHERE chat = ? ORDER BY number"
         return [
             Queued(as_text(text), from_json(as_text(attachments)), number)
-            for number, text, attachments in self._rows(sql, (chat,))
+            for number, text, attachments in self.rows(sql, (chat,))
         ]
 
     def unqueue(self, question: int) -> None:
-        self._run("DELETE FROM queue WHERE number = ?", (question,))
+        self.run("DELETE FROM queue WHERE number = ?", (question,))
 
     # Parts of transactions
 
     def _show(self, chat: int, parent: int, message: int) -> None:
         row = (message, parent or chat, chat)
-        self._database.execute(_SHOW.format(table="messages" if parent else "chats"), row)
+        self.execute(_SHOW.format(table="messages" if parent else "chats"), row)
 
     def _found(self, sql: str, *values: Value) -> int:
         """The number that a query of one row and column finds, 0 if it finds none."""
-        _, rows = self._database.execute(sql, values)
+        _, rows = self.execute(sql, values)
         return as_number(rows[0][0]) if rows else 0
 
 

@@ -221,7 +221,7 @@ def test_a_locked_file_is_named_and_all_is_saved_later(
 ) -> None:
     exchange(dialogue)
     assert dialogue.history is not None
-    dialogue.history._database._connection.execute("PRAGMA busy_timeout = 10")
+    dialogue.history._connection.execute("PRAGMA busy_timeout = 10")
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         _, answer = exchange(dialogue, "while locked", "answered")

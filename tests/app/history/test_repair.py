@@ -85,7 +85,7 @@ def test_damage_that_is_met_in_use_is_repaired_in_use(
         file.write(b"\xee" * 8)
         file.flush()
         os.utime(path)
-        history._database._connection.execute("PRAGMA shrink_memory")
+        history._connection.execute("PRAGMA shrink_memory")
         number = history.add(1, "user", "after the damage")
         shown = {one.number: one.text for one in history.messages(1)}
         assert shown[number] == "after the damage"

@@ -38,7 +38,7 @@ async def test_a_full_disk_is_told_and_the_chat_goes_on(chatting: Chatting) -> N
         await chat.ask("kept")
         history = chat.view.dialogue.history
         assert history is not None
-        connection = history._database._connection
+        connection = history._connection
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         connection.execute(f"PRAGMA max_page_count = {pages}")
         await chat.ask("x" * 7_000)
