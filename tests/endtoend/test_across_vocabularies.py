@@ -29,14 +29,13 @@ from decoding.drafters.cross_vocabulary.shared_tokens import AcrossVocabularies
 from decoding.drafters.cross_vocabulary.text_level import TextLevel
 from decoding.drafters.cross_vocabulary.vocabularies import SharedVocabulary, Speller, TokenBytes
 from decoding.generation import Limits
-from decoding.sampling.distribution import Distribution, SamplingSettings
+from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.sampler import Sampler
-from decoding.verification import rules as block
-from decoding.verification.rules import scaled_residual
 from scripts.models.change_vocabulary import Change, change_vocabulary
 from scripts.prompts import tokenized
 from tests.fixtures.chance import SHORT, replies
 from tests.fixtures.replied import said
+from tests.fixtures.wrong_rules import forget_residual
 
 FALSE_ALARM = 1e-4
 REPLIES = 1500
@@ -232,12 +231,7 @@ def test_the_test_sees_a_wrong_rule(
     drafter_on: MakeDrafter,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    def whole_target(
-        p_target: Distribution, q_draft: Distribution, share: float
-    ) -> tuple[Distribution, float]:
-        return p_target, scaled_residual(p_target, q_draft, share)[1]
-
-    monkeypatch.setattr(block, "scaled_residual", whole_target)
+    forget_residual(monkeypatch)
     disturbed = files(tiny_llama(seed=1, noise=0.15, form="gpt2"), "changed")
     with closing(llamacpp.load(tiny_llama(seed=1, form="gpt2"), threads=1)) as target:
         chance, _ = tiny_draws(target, drafter_on(disturbed, target), REPLIES)

@@ -24,15 +24,15 @@ from decoding.drafters.several_paths import SeveralPaths
 from decoding.drafters.trees import TreeShape
 from decoding.estimation.cost import TreeSize
 from decoding.sampling.distribution import Distribution, SamplingSettings, uniform
-from decoding.verification import rules, target_pass
+from decoding.verification import target_pass
 from decoding.verification.rules import (
     TargetRows,
     TreeRows,
     TreeVerdict,
     Verdict,
-    scaled_residual,
 )
 from tests.fixtures.chance import chance
+from tests.fixtures.wrong_rules import forget_residual
 
 pytestmark = pytest.mark.slow
 
@@ -92,12 +92,7 @@ def test_replies_follow_the_law_of_the_model(name: str, pair: Pair) -> None:
 def test_a_wrong_residual_is_seen(name: str, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control: after a rejection, drawing from p_target as it stands is lossy."""
 
-    def whole_target(
-        p_target: Distribution, q_draft: Distribution, share: float
-    ) -> tuple[Distribution, float]:
-        return p_target, scaled_residual(p_target, q_draft, share)[1]
-
-    monkeypatch.setattr(rules, "scaled_residual", whole_target)
+    forget_residual(monkeypatch)
     assert likelihood(pair, name) < FALSE_ALARM
 
 

@@ -14,12 +14,10 @@ from app.builtin_prompts import built_in_prompts
 from app.cli.main import main
 from app.evaluation import lossless_check
 from decoding.draft import PointMassTree, SampledLine
-from decoding.sampling.distribution import Distribution, uniform
-from decoding.verification import rules as block
-from decoding.verification import rules as traversal
+from decoding.sampling.distribution import uniform
 from decoding.verification import target_pass
-from decoding.verification.rules import TargetRows, TreeRows, TreeVerdict, Verdict, scaled_residual
-from tests.fixtures.wrong_rules import first_failure
+from decoding.verification.rules import TargetRows, TreeRows, TreeVerdict, Verdict
+from tests.fixtures.wrong_rules import first_failure, forget_residual
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 
@@ -135,12 +133,7 @@ def test_a_block_that_ends_at_the_first_failure_is_found(
 def test_a_traversal_that_forgets_the_residual_is_found(
     verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch
 ):
-    def forgetful(
-        left: Distribution, q_draft: Distribution, share: float
-    ) -> tuple[Distribution, float]:
-        return left, scaled_residual(left, q_draft, share)[1]
-
-    monkeypatch.setattr(traversal, "scaled_residual", forgetful)
+    forget_residual(monkeypatch)
     code, said = verify_tiny(noise=0.1, draft="lookup,tree({})")
     assert code == 1
     assert "do not follow the model's own distribution" in said
@@ -184,12 +177,7 @@ def test_accepting_every_draft_is_found(verify_tiny: Verify, monkeypatch: pytest
 def test_a_wrong_residual_is_found_by_the_distribution_alone(
     verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch
 ):
-    def whole_target(
-        p_target: Distribution, q_draft: Distribution, share: float
-    ) -> tuple[Distribution, float]:
-        return p_target, scaled_residual(p_target, q_draft, share)[1]
-
-    monkeypatch.setattr(block, "scaled_residual", whole_target)
+    forget_residual(monkeypatch)
     monkeypatch.setattr(lossless_check, "REPLIES", 600)
     prompts = built_in_prompts()[:2]
     monkeypatch.setattr(lossless_check, "built_in_prompts", lambda: prompts)
