@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -11,10 +10,10 @@ import pytest
 from app.cli.terminal import stdout
 from backends.base import Model
 from backends.chat.message import Message
+from tests.app.conftest import Specchat
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 
-Specchat = Callable[..., CompletedProcess[str]]
 AskJson = Callable[..., dict[str, Any]]
 
 GREEDY = ("--temperature", "0", "--max-tokens", "8")

@@ -1,7 +1,6 @@
 """`ask --json`: one object with every key of the fixed schema, figures that agree, no guesses."""
 
 from collections.abc import Callable
-from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -10,10 +9,10 @@ from app.cli.session import open_session
 from app.engine.reply import Reply, new_reply
 from app.engine.session import Session
 from app.loading.session_options import SessionOptions
+from tests.app.conftest import Specchat
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 
-Specchat = Callable[..., CompletedProcess[str]]
 AskJson = Callable[..., dict[str, Any]]
 
 GREEDY = ("--temperature", "0", "--max-tokens", "8")

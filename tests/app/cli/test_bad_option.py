@@ -1,11 +1,11 @@
 """Options out of range or at odds with each other: exit 2, and what would be right."""
 
 from collections.abc import Callable
-from subprocess import CompletedProcess
 
 import pytest
 
-Specchat = Callable[..., CompletedProcess[str]]
+from tests.app.conftest import Specchat
+
 LOAD = "app.loading.checked_loader.CheckedLoader.load"
 
 OUT_OF_RANGE = [

@@ -1,13 +1,10 @@
 """Input that is no text, or too much of it: refused with what is wrong and where."""
 
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess, Popen
 
 import pytest
 
-Specchat = Callable[..., CompletedProcess[str]]
-Launch = Callable[..., Popen[bytes]]
+from tests.app.conftest import Launch, Specchat
 
 NOT_TEXT = [
     (b"a\0b", "NUL character at position 1"),

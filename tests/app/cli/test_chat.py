@@ -1,9 +1,7 @@
 """`specchat chat` through pipes: messages and commands line by line."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
 
@@ -15,10 +13,9 @@ from app.paths import Paths
 from backends.base import OutOfMemoryError
 from backends.chat.message import Message
 from decoding.events import Prefill
+from tests.app.conftest import Specchat
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
-
-Specchat = Callable[..., CompletedProcess[str]]
 
 CHAT = ("chat", "--temperature", "0", "--max-tokens", "6", "--draft", "off")
 

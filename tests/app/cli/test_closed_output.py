@@ -1,15 +1,13 @@
 """Standard streams that are closed, full or not there."""
 
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import Popen
 
 import pytest
 
-pytestmark = pytest.mark.usefixtures("llamacpp")
+from tests.app.conftest import Launch
 
-Launch = Callable[..., Popen[bytes]]
+pytestmark = pytest.mark.usefixtures("llamacpp")
 
 ENDLESS = ("ask", "--raw", "one two one two one two one two", "--temperature", "0")
 SHORT = ("ask", "hi", "--max-tokens", "2")

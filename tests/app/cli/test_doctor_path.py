@@ -2,11 +2,9 @@
 
 import json
 import struct
-from collections.abc import Callable
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
 
@@ -15,8 +13,7 @@ from app.cli.commands.doctor import _ahead_time, _build, _reading_ahead, _versio
 from app.paths import Paths
 from backends.engines.engine_facts import describe_engines
 from backends.hardware.host import Machine
-
-Specchat = Callable[..., CompletedProcess[str]]
+from tests.app.conftest import Specchat
 
 
 @pytest.mark.usefixtures("llamacpp")

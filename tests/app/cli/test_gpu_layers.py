@@ -1,9 +1,7 @@
 """`--gpu-layers`: a number, or auto; and what doctor and models info tell. The GPU is made up."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -18,8 +16,8 @@ from backends.base import UsageError
 from backends.llamacpp import library
 from backends.llamacpp import library as gpu_devices
 from backends.llamacpp.library import Device
+from tests.app.conftest import Specchat
 
-Specchat = Callable[..., CompletedProcess[str]]
 KEY = catalogue.BY_NAME["gpu_layers"]
 
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess, Popen
 from typing import Any
 from unittest.mock import Mock
 
@@ -16,12 +15,10 @@ import pytest
 
 from app.cli.terminal import interrupt
 from decoding.text import TextStream
-from tests.app.conftest import PATIENCE_SECONDS
+from tests.app.conftest import PATIENCE_SECONDS, Launch, Specchat
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 
-Specchat = Callable[..., CompletedProcess[str]]
-Launch = Callable[..., Popen[bytes]]
 
 # Goes on and on, so that the signal never comes too late.
 ENDLESS = ("ask", "--raw", "one two one two one two one two", "--temperature", "0")

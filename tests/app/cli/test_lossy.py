@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -16,8 +15,8 @@ from backends.base import UsageError
 from decoding.estimation.acceptance import is_lossless
 from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.settings import LossyRule
+from tests.app.conftest import Specchat
 
-Specchat = Callable[..., CompletedProcess[str]]
 AskJson = Callable[..., dict[str, Any]]
 
 REPEAT = "Repeat this: " + "one two three four five six seven eight nine ten, " * 8

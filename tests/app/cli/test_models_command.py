@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess, Popen
 from typing import Any
 
 import pytest
@@ -17,11 +16,10 @@ from app.loading.select import stopped
 from app.paths import Paths
 from models.catalogue import find
 from models.hub import DownloadJob, DownloadRequest, HubSettings, Phase
+from tests.app.conftest import Launch, Specchat
 from tests.fixtures.drafter_files import EAGLE3, EAGLE3_KEYS, OWN, TARGET_KEYS, written
 from tests.fixtures.local_hub import COMMIT, LocalHub
 
-Specchat = Callable[..., CompletedProcess[str]]
-Launch = Callable[..., Popen[bytes]]
 TinyGguf = Callable[..., Path]
 
 PATIENCE_SECONDS = 60

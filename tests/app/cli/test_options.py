@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
 from typer import core
@@ -12,8 +11,7 @@ from app.cli import completion, option_values
 from app.cli.main import app
 from app.cli.option_values import AnswerOptions
 from app.paths import Paths
-
-Specchat = Callable[..., CompletedProcess[str]]
+from tests.app.conftest import Specchat
 
 
 @pytest.fixture

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -32,12 +31,11 @@ from app.paths import Paths
 from models import catalogue
 from models.hub.hub_settings import hub_cache
 from models.hub.repository_cache import PART_SUFFIX
+from tests.app.conftest import Specchat
 from tests.fixtures.local_hub import LocalHub
 from tests.fixtures.scripted import opened
 from tests.fixtures.served_engine import post, serving
 from tests.fixtures.speaker import HERMES, Speaker
-
-Specchat = Callable[..., CompletedProcess[str]]
 
 ROOT = Path(__file__).parents[3]
 PAGES = [

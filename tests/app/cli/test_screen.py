@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Callable
-from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 
+from tests.app.conftest import Specchat
+
 pytestmark = pytest.mark.usefixtures("llamacpp")
 
-Specchat = Callable[..., CompletedProcess[str]]
 OnTerminal = Callable[..., Any]
 
 GREEDY = ("--temperature", "0", "--max-tokens", "24", "--draft", "off")
