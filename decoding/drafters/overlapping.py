@@ -248,6 +248,9 @@ _TRIED, _PERIOD = 12, 512
 """Rounds in turn, then ahead, of each so many; the others are as was quicker. In simulation, a
 drafter that loses 13 % by drafting ahead loses less than 1 % by the trials."""
 
+_MOST_LOST = 0.5
+"""Rounds that a trial may lose: what passes took longer is believed of later ones for a while."""
+
 _LEFT_RATE, _MOST_LEFT = 0.03, 4.0
 """Share of a surprise that corrects what drafts take: about the last 30 count, as a draft is ready
 or it is not. A draft that takes longer than the most was interrupted by another program."""
@@ -264,21 +267,24 @@ class _Worth:
         self._rounds = 0
         self._in_turn: dict[int, BatchMeans] = {}
         """Rounds since the trial began, by drafted tokens."""
-        self._lost = 0.0
-        """Seconds that those ahead took longer."""
+        self._lost = self._most = 0.0
+        """Seconds that those ahead took longer, and that they may until a trial ends."""
 
     def is_next_ahead(self) -> bool:
         place = self._rounds % _PERIOD
         self._rounds += 1
         if place == 0:  # either may have changed since the last trial
-            self._in_turn, self._lost = {}, 0.0
-        return place >= _TRIED and (place < 2 * _TRIED or self._lost < 0.0)
+            self._in_turn, self._lost, self._most = {}, 0.0, math.inf
+        most = self._most if place < 2 * _TRIED else 0.0
+        return place >= _TRIED and self._lost < most
 
     def add(self, drafted: int, seconds: float, *, is_ahead: bool) -> None:
         if not is_ahead:
             self._in_turn.setdefault(drafted, BatchMeans()).add(seconds)
         elif known := self._in_turn.get(drafted):
-            self._lost += seconds - known.total / known.count
+            mean = known.total / known.count
+            self._lost += seconds - mean
+            self._most = _MOST_LOST * mean
 
 
 class AheadCost(DraftCost):
