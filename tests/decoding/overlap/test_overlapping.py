@@ -317,7 +317,7 @@ def test_it_drafts_ahead_while_rounds_are_quicker_for_it(ahead: float, *, pays: 
         quicker = 2.0 if number > 2 * overlapping._PERIOD else 1.0  # both, by another load
         worth.add(4, (ahead if rounds[-1] else 1.0) / quicker, is_ahead=rounds[-1])
     tried = 4 * overlapping._TRIED
-    assert sum(rounds) == (len(rounds) - tried if pays else tried)
+    assert (len(rounds) - tried == sum(rounds)) if pays else (0 < sum(rounds) <= tried // 2)
 
 
 def test_drafting_ahead_that_begins_to_pay_is_taken_up() -> None:
