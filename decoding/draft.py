@@ -125,7 +125,6 @@ Form = Line | Tree
 
 
 def on_host(line: Line) -> HostLine:
-    """A line whose q_draft, if it has one, is in host memory."""
     if not isinstance(line, DeviceLine):
         return line
     return SampledLine(line.tokens, tuple(from_row(row.probabilities()) for row in line.rows))
@@ -173,7 +172,6 @@ class Draft:
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        """All drafted tokens, window tokens included."""
         return self.form.tokens
 
     @property
@@ -228,7 +226,6 @@ NO_DRAFT = Draft(PointMassLine(()), "", ())
 
 
 def evidence_class(confidence: float) -> int:
-    """Evidence class of a token with this probability under its drafter."""
     return min(int(confidence * _CLASSES), _CLASSES - 1)
 
 

@@ -21,7 +21,6 @@ DrafterProvider = Callable[[], Drafter | None]
 
 
 def always(drafter: Drafter | None) -> DrafterProvider:
-    """A provider of one drafter for the whole reply."""
     return lambda: drafter
 
 
@@ -68,12 +67,10 @@ class CurrentDrafter:
         return drafter
 
     def rest(self) -> None:
-        """Let the drafter settle its last draft: the reply has ended, however it did."""
         if self._drafter is not None:
             self._drafter.rest()
 
     def observe(self, step: Step) -> None:
-        """Report a step to the drafter that was asked for its draft."""
         if self._drafter is not None:
             self._drafter.observe(step)
 
@@ -198,7 +195,6 @@ class _Reply:
         return rows
 
     def _steps(self, drafter: CurrentDrafter, rows: Logits) -> Iterator[Event]:
-        """Steps from the first one on, and the end of the reply."""
         context, history, limits = self.context, self.history, self.limits
         longest = min(context.n_chunk - 1, context.max_logits - 1, context.max_rollback)
         emitted = 0

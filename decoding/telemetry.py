@@ -27,7 +27,6 @@ class BatchMeans:
     """Sum of the incomplete block."""
 
     def add(self, seconds: float) -> None:
-        """Add a duration."""
         self.count += 1
         self.total += seconds
         self._open += seconds
@@ -105,7 +104,6 @@ class Statistics:
     _accepted_at_position: list[int] = field(default_factory=list[int])
 
     def add(self, event: Event) -> None:
-        """Add one event."""
         if isinstance(event, Prefill):
             self.prompt_tokens = event.total
             self.cached_prompt_tokens = event.cached
@@ -171,18 +169,15 @@ class Statistics:
 
     @property
     def accepted_by_position(self) -> list[float]:
-        """Acceptance by position in the draft."""
         pairs = zip(self._accepted_at_position, self._drafted_at_position, strict=True)
         return [accepted / drafted for accepted, drafted in pairs]
 
     @property
     def drafted_at_position(self) -> list[int]:
-        """Number of tokens drafted at each position."""
         return list(self._drafted_at_position)
 
     @property
     def accepted_at_position(self) -> list[int]:
-        """Number of tokens accepted at each position."""
         return list(self._accepted_at_position)
 
     @property
@@ -204,7 +199,6 @@ class Statistics:
 
     @property
     def decode_tokens_per_second(self) -> float | None:
-        """Decode rate: tokens after the first, per second of decoding."""
         seconds = self.decode_seconds
         return (self.completion_tokens - 1) / seconds if seconds else None
 

@@ -31,7 +31,6 @@ class Divergence:
 def greedy_reply(
     context: Context, prompt: Sequence[int], limits: Limits, drafter: Drafter | None
 ) -> Iterator[Step]:
-    """The steps of a greedy reply from an empty cache."""
     context.truncate(0)
     for event in generate(context, prompt, _GREEDY, limits, drafters=always(drafter)):
         if isinstance(event, Step):

@@ -121,7 +121,6 @@ class AfterReasoning:
         self.length += len(tokens)
 
     def _after(self, tokens: Sequence[int]) -> _Place:
-        """The place after the accepted tokens and these."""
         place = self._place
         if place.phase is _Phase.ANSWER:
             return replace(place, answer=tuple(tokens), legal=len(tokens))

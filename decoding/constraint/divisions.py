@@ -120,7 +120,6 @@ class Divider:
         return _grounds(seen) if seen.token == token else Grounds.DIFFERENT
 
     def learn(self, text: bytes, token: int) -> None:
-        """Learn from the token that the model wrote where a text was certain."""
         piece = self.texts[token]
         if piece and text.startswith(piece):
             self.divisions.learn(text, token)

@@ -233,7 +233,6 @@ class _Following:
 
 
 def _lexeme(part: Part | None) -> Part | None:
-    """The largest lexeme that a part stands in."""
     found = None
     while part is not None:
         found = part if part.is_lexeme else found

@@ -29,8 +29,6 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Any one of the items."""
-
     items: "tuple[Node, ...]"
 
 
@@ -45,8 +43,6 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What the rule of this name says."""
-
     name: str
 
 

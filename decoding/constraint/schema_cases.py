@@ -89,7 +89,6 @@ class Numbers:
 
 
 def both(left: Fraction | None, right: Fraction | None) -> Fraction | None:
-    """What a multiple of both is a multiple of."""
     if left is None or right is None:
         return left if right is None else right
     return Fraction(lcm(left.numerator, right.numerator), gcd(left.denominator, right.denominator))
@@ -206,7 +205,6 @@ _TOO_MANY = "it has too many parts that must match together"
 
 
 def unusable(why: str) -> GrammarError:
-    """The error that tells why a schema cannot be used."""
     return GrammarError("the JSON schema cannot be used", why)
 
 
@@ -247,7 +245,6 @@ class Case:
 
     @property
     def numbers(self) -> Numbers:
-        """The numbers that match."""
         lows, highs = list[Bound](), list[Bound]()
         for part in self.parts:
             for bounds, inclusive, exclusive in (
@@ -429,7 +426,6 @@ def _types(part: Part) -> frozenset[str]:
 
 
 def _common(values: tuple[object, ...] | None, part: Part) -> tuple[object, ...] | None:
-    """The values that a part allows as well."""
     lists = [items(part, "enum")] if "enum" in part else []
     lists += [[part["const"]]] if "const" in part else []
     for allowed in lists:

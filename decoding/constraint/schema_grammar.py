@@ -40,8 +40,6 @@ def schema_grammar(schema: Mapping[str, Any]) -> str:
 
 @dataclass(slots=True)
 class _Node:
-    """Values that match some schemas. rule: its name in the grammar."""
-
     schemas: Sequence[object]
     rule: str
     shapes: list[Shape] = field(default_factory=list[Shape])
@@ -245,7 +243,6 @@ def _inside(shape: Shape) -> Sequence[Sequence[object]]:
 
 
 def _is_possible(shape: Shape, is_possible: Callable[[Sequence[object]], bool]) -> bool:
-    """Whether a value has a shape. is_possible: whether one matches some schemas."""
     match shape:
         case Text():
             return True

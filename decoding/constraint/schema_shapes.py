@@ -70,8 +70,6 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """A property: the rule of its name, and the schemas of its value."""
-
     name: str
     value: tuple[object, ...]
     is_required: bool = False
@@ -177,7 +175,6 @@ class Shapes:
         return made
 
     def _fits(self, case: Case, value: object) -> bool:
-        """Whether a value that is no list and no object matches a case but for its values."""
         match value:
             case None:
                 return "null" in case.types
@@ -297,7 +294,6 @@ class Shapes:
         return any(shape for shape in self.of(schemas))
 
     def _value(self, case: Case, name: str) -> tuple[object, ...]:
-        """The schemas of a property's value."""
         schemas: list[object] = []
         for part in case.parts:
             known = fields(part, "properties")
@@ -343,7 +339,6 @@ class Shapes:
 
 
 def _item_schemas(part: Mapping[str, Any]) -> tuple[Sequence[object], object]:
-    """Schemas of a part's first items, and of each further one."""
     if isinstance(part.get("items"), list):  # before 2020
         return items(part, "items"), part.get("additionalItems", True)
     return items(part, "prefixItems"), part.get("items", True)

@@ -17,17 +17,14 @@ class NoBacklog:
     """A drafter without a context, which processes each token as it is committed."""
 
     def backlog(self, history: Sequence[int]) -> int:
-        """Always 0."""
         del history
         return 0
 
     def refusal(self, history: Sequence[int]) -> str:
-        """Always empty: it has no context that could be full."""
         del history
         return ""
 
     def read(self, history: Sequence[int]) -> Iterator[int]:
-        """Nothing to read."""
         del history
         return iter(())
 
@@ -53,7 +50,6 @@ class GrowingDraft:
     def add(
         self, token: int, confidence: float, evidence: int, q_draft: Distribution | None = None
     ) -> None:
-        """Append a token, with its q_draft if it was sampled."""
         self.tokens.append(token)
         self.confidence.append(confidence)
         self.evidence.append(evidence)
@@ -86,16 +82,13 @@ class Reader:
         self._committed = 0
 
     def begin(self, history: Sequence[int]) -> None:
-        """Start with a history that need not continue the previous one."""
         self._agreed = 0
         self._committed = len(history)
 
     def commit(self, history: Sequence[int]) -> None:
-        """Mark the whole history as final."""
         self._committed = len(history)
 
     def backlog(self, history: Sequence[int]) -> int:
-        """Number of tokens to read; the last one of the history always counts."""
         held = common_prefix(self._context.tokens, history, self._agreed)
         return len(history) - self._context.rollback_to(min(held, len(history) - 1))
 
@@ -104,11 +97,9 @@ class Reader:
         return self._context.n_ctx - len(history)
 
     def refusal(self, history: Sequence[int], needed: int = 1) -> str:
-        """Why no draft can follow history; empty if there is room for the needed tokens."""
         return full(self._context) if self.room(history) < needed else ""
 
     def read(self, history: Sequence[int]) -> Iterator[int]:
-        """Read all of history if one more token would fit; yields tokens held after each chunk."""
         if len(history) < self._context.n_ctx:
             for held, _ in self.rows(history, 0):
                 yield held
@@ -196,29 +187,23 @@ class ReadsBacklog(Generic[ReaderT]):
         self._sampler = Sampler(SamplingSettings())
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
-        """Draft with this sampler; history need not continue the previous one."""
         self._sampler = sampler
         self._reader.begin(history)
 
     def commit(self, history: Sequence[int]) -> None:
-        """Mark history as final; accepted tokens of the last draft are not read again."""
         self._reader.commit(history)
 
     def observe(self, step: Step) -> None:
         """Nothing to learn: weights do not change."""
 
     def rest(self) -> None:
-        """Settle the last draft."""
         self._reader.rest()
 
     def backlog(self, history: Sequence[int]) -> int:
-        """Number of tokens to read; the last one of the history always counts."""
         return self._reader.backlog(history)
 
     def refusal(self, history: Sequence[int]) -> str:
-        """Why it cannot draft: its context is full; empty if it can."""
         return self._reader.refusal(history)
 
     def read(self, history: Sequence[int]) -> Iterator[int]:
-        """Read all of history; yields tokens held after each chunk."""
         return self._reader.read(history)

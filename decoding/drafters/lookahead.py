@@ -55,7 +55,6 @@ class NgramPool:
         self._continuations: dict[int, list[Ngram]] = {}
 
     def add(self, token: int, continuation: Ngram) -> None:
-        """Add a continuation of a token as its latest."""
         known = self._continuations.pop(token, [])
         if continuation in known:
             known.remove(continuation)
@@ -158,7 +157,6 @@ class Lookahead(NoBacklog):
         """Position in the text of the first column's first token."""
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
-        """Start a new window; the pool is kept."""
         del sampler  # it guesses the likeliest tokens, whatever the settings
         self._window = []
         self._start = len(history) - 1

@@ -126,7 +126,6 @@ class NgramTable:
 
 
 def token_of(word: int) -> int:
-    """The token that a word gives."""
     return word >> _STATE_BITS
 
 

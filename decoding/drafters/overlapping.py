@@ -364,7 +364,6 @@ class Overlapping:
         self._drafter.begin(history, sampler)
 
     def rest(self) -> None:
-        """Draft ahead no further; raises what went wrong in it."""
         self._worker.stop()
 
     def close(self) -> None:
@@ -399,7 +398,6 @@ class Overlapping:
         return self._drafter.read(history)
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
-        """A draft as of its drafter; from its return on, the next round may be drafted ahead."""
         self.rest()
         began = self._clock()
         count = self._drafter.room(history, limit)

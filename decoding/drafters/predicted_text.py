@@ -94,7 +94,6 @@ class PredictedText(NoBacklog):
         return Draft(PointMassLine(tuple(tokens)), self.name, tuple(confidence), tuple(evidence))
 
     def _after(self, history: Sequence[int]) -> _Place:
-        """The place after history, of which only what is new is read."""
         place = self._place
         for token in history[self._read :]:
             place = self._moved(place, token)

@@ -121,7 +121,6 @@ class TreeByTemperature:
 
     @property
     def largest(self) -> TreeSize:
-        """The largest tree that either drafts."""
         return self._likeliest.largest
 
     def plan(self, shape: TreeShape, growth: Growth | None = None) -> None:

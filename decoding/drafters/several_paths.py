@@ -65,7 +65,6 @@ def select(
 def _reweighted(
     q_draft: Distribution, places: NDArray[np.intp], weights: NDArray[np.float64]
 ) -> Distribution:
-    """The distribution of weights given in the order of places of q_draft."""
     probabilities = np.empty_like(weights)
     probabilities[places] = weights
     return Distribution(q_draft.ids, probabilities / probabilities.sum())
@@ -74,7 +73,6 @@ def _reweighted(
 def _spread(
     starts: NDArray[np.float64], ends: NDArray[np.float64], count: int
 ) -> NDArray[np.float64]:
-    """(ends^count - starts^count) / (ends - starts) as a sum, free of cancellation."""
     total = power = np.ones_like(starts)
     for _ in range(count - 1):
         power = power * starts
@@ -123,7 +121,6 @@ class SeveralPaths(ReadsBacklog[TreeReader]):
         self._length = min(shape.depth, self.largest.depth)
 
     def refusal(self, history: Sequence[int]) -> str:
-        """Why it cannot draft: no room for a token of each line; empty if it can."""
         return self._reader.refusal(history, needed=self.paths)
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:

@@ -26,7 +26,6 @@ class TreeShape:
 
     @property
     def nodes(self) -> int:
-        """Number of nodes."""
         return len(self.parents)
 
     @property
@@ -82,12 +81,8 @@ class Growth:
 
 
 class PlannedDrafter(Drafter, Protocol):
-    """Drafts trees of a planned shape, and asks no keep_on."""
-
     @property
-    def largest(self) -> TreeSize:
-        """Size of the largest draft."""
-        ...
+    def largest(self) -> TreeSize: ...
 
     def plan(self, shape: TreeShape, growth: Growth | None = None) -> None:
         """Draft in this shape from the next proposal on, cut to the largest.
@@ -113,21 +108,17 @@ class TreeReader:
         """Nodes of the pending tree by parent and token."""
 
     def begin(self, history: Sequence[int]) -> None:
-        """Start with a history that need not continue the previous one."""
         self._settle(())
         self._reader.begin(history)
 
     def commit(self, history: Sequence[int]) -> None:
-        """Mark history as final; a branch that it continues with is not read again."""
         self._settle(history)
         self._reader.commit(history)
 
     def rest(self) -> None:
-        """Drop the pending tree: a pass of others would, of which nothing is known here."""
         self._settle(())
 
     def backlog(self, history: Sequence[int]) -> int:
-        """Number of tokens to read; the last one of the history always counts."""
         return self._reader.backlog(history)
 
     def room(self, history: Sequence[int]) -> int:
@@ -135,11 +126,9 @@ class TreeReader:
         return self._reader.room(history)
 
     def refusal(self, history: Sequence[int], needed: int = 1) -> str:
-        """Why no draft can follow history; empty if there is room for the needed tokens."""
         return self._reader.refusal(history, needed)
 
     def read(self, history: Sequence[int]) -> Iterator[int]:
-        """Read all of history if one more token would fit; yields tokens held after each chunk."""
         self._settle(history)
         yield from self._reader.read(history)
 

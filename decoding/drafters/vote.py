@@ -14,8 +14,6 @@ _PRIOR = 0.5
 
 
 class HitRate:
-    """Recent hit rate of a voter by position in the draft."""
-
     def __init__(self) -> None:
         self._counts: list[Count] = []
 
@@ -97,7 +95,6 @@ class Vote:
         return max((voter.backlog(history) for voter in able), default=0)
 
     def refusal(self, history: Sequence[int]) -> str:
-        """Why none of the voters can draft; empty while one can."""
         return refusal_of_all(self._voters, history)
 
     def read(self, history: Sequence[int]) -> Iterator[int]:
@@ -105,7 +102,6 @@ class Vote:
             yield from voter.read(history)
 
     def commit(self, history: Sequence[int]) -> None:
-        """Count every ballot whose preceding tokens were all emitted."""
         for position, election in enumerate(self._elections[: len(history) - self._after]):
             token = history[self._after + position]
             for rate, ballot in zip(self._rates, election.ballots, strict=True):

@@ -100,7 +100,6 @@ class Acceptance:
         return {key: (count.accepted, count.judged) for key, count in self._counts.items()}
 
     def begin(self) -> None:
-        """Start a reply, without the bias of the last one."""
         self._bias = 0.0
 
     def mean(self, key: str, prior: float) -> float:
@@ -168,7 +167,6 @@ class AcceptanceEstimates:
         self.judged = Count()
 
     def begin(self, temperature: float, rule: LossyRule | None = None) -> None:
-        """Start a reply at a temperature; each lossy rule has separate counts."""
         self.bucket = temperature_bucket(temperature, rule)
         self.is_lossless = rule is None
         self.text_kind = ""
@@ -198,11 +196,9 @@ class AcceptanceEstimates:
         return estimates
 
     def at_position(self, position: int) -> float:
-        """Estimated acceptance at one draft position."""
         return self.by_position(position, 1)[0]
 
     def shifted(self, estimates: Sequence[float], errors: float) -> list[float]:
-        """Estimates by position, shifted by a number of standard errors."""
         judged = self.acceptance.judged(self._any_position)
         return [
             min(max(mean + errors * math.sqrt(mean * (1.0 - mean) / (judged + 1.0)), 0.0), 1.0)
@@ -231,7 +227,6 @@ class AcceptanceEstimates:
         return not self.acceptance.counts()
 
     def add_token(self, evidence: int, confidence: float, *, accepted: bool) -> None:
-        """Count a judged token by its evidence."""
         self.acceptance.update_bias(self.of_token(confidence, evidence), accepted)
         self._add(f"{self.bucket}:{evidence}", accepted)
 

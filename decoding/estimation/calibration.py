@@ -206,8 +206,6 @@ class Passes(PassFacts, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """Seconds of a pass over several tokens, and of the plain step before it."""
-
     seconds: float
     step_before: float
 
@@ -403,7 +401,6 @@ def _most(context: PassFacts) -> int:
 
 
 def _quartile(seconds: Sequence[float]) -> float:
-    """The lower quartile."""
     return sorted(seconds)[len(seconds) // 4]
 
 
@@ -416,7 +413,6 @@ def _disagreement(timed: Sequence[_Pass], step: float) -> float:
 
 
 def _above(limit: float, share: float) -> float:
-    """The share if it exceeds the limit, else 0."""
     return share if share > limit else 0.0
 
 

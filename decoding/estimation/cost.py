@@ -147,7 +147,6 @@ class CostModel:
         return max(self.changes) if self.changes else len(self._measured) - 1
 
     def begin(self) -> None:
-        """Start a reply: its first passes follow those of a prompt."""
         self._ran = ()
 
     def width(self, n: int) -> int:
@@ -286,8 +285,6 @@ class TreeCosts:
 
 @dataclass(frozen=True, slots=True)
 class TreePasses:
-    """Cost of trees by their number of nodes."""
-
     costs: CostModel
 
     @property
@@ -368,17 +365,14 @@ class DraftCost:
 
     @property
     def draw_seconds(self) -> float:
-        """Seconds for each drafted token."""
         return self._draw * self._load
 
     @property
     def read_seconds(self) -> float:
-        """Seconds for each token to be read before drafting."""
         return self._read * self._load
 
     @property
     def begin_seconds(self) -> float:
-        """Seconds of a draft whatever its length."""
         return self._begin * self._load
 
     @property
@@ -412,14 +406,12 @@ class DraftCost:
         return begin + drafted * self.draw_seconds + max(backlog - 1, 0) * read
 
     def observe(self, drafted: int, backlog: int, seconds: float) -> None:
-        """Correct all costs by the seconds of a draft."""
         expected = self.seconds(drafted, backlog)
         if expected <= 0.0 or seconds <= 0.0:
             return
         self._slow(math.exp(_DRIFT_RATE * _bounded(math.log(seconds / expected))))
 
     def _slow(self, factor: float) -> None:
-        """Multiply all costs by a factor."""
         self._draw *= factor
         self._read *= factor
         self._begin *= factor

@@ -22,7 +22,6 @@ class BlockCost(DraftCost):
         is_steady: bool = True,
         beside: CostModel | None = None,
     ) -> None:
-        """draw_seconds: of each token of a block. begin_seconds: of the block beside these."""
         super().__init__(
             draw_seconds, read_seconds, begin_seconds, is_steady=is_steady, beside=beside
         )
@@ -44,7 +43,6 @@ class BlockCost(DraftCost):
 
     @property
     def of_token(self) -> float:
-        """Seconds of a token of the longest block."""
         return super().seconds(self.longest, 1) / self.longest
 
     def plan(self, count: int) -> None:
@@ -52,7 +50,6 @@ class BlockCost(DraftCost):
         self._planned = count
 
     def seconds(self, drafted: int, backlog: int) -> float:
-        """Seconds of a block of which so many tokens were drafted from, after backlog tokens."""
         return super().seconds(max(drafted, self._planned) if drafted else 0, backlog)
 
 
@@ -85,7 +82,6 @@ class LevelCost(DraftCost):
         self.plan(widths)
 
     def plan(self, widths: Sequence[int]) -> None:
-        """Set the levels of the next drafts."""
         alone = self.level(1)
         self._depth = len(widths)
         self._mean = fmean(self._relative(width) for width in widths)

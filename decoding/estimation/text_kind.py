@@ -11,8 +11,6 @@ _OPENING, _CLOSING = "“".encode(), "”".encode()
 
 
 class TextKind(StrEnum):
-    """Kinds of text that can be recognised from the text itself."""
-
     PROSE = "prose"
     LIST = "list"
     CODE = "code"
@@ -30,7 +28,6 @@ class TextKindReader:
         self.begin()
 
     def begin(self) -> None:
-        """Start a reply."""
         self._line = b""
         self._in_fence = False
         self._in_list = False
@@ -50,7 +47,6 @@ class TextKindReader:
 
     @property
     def current(self) -> TextKind:
-        """Kind of text at the end of the reply."""
         line = self._line
         if self._in_fence or _FENCE.match(line):
             return TextKind.CODE

@@ -127,7 +127,6 @@ def _expected(p_rows: Sequence[Logits], q_draft: Sequence[DraftDistribution | No
 def _continuation(
     context: Context, text: Sequence[int], n_vocab: int, clock: Callable[[], float]
 ) -> tuple[list[int], list[Logits]]:
-    """The greedy continuation of text, and the row of logits of each of its tokens."""
     started = clock()
     context.truncate(0)
     *_, (_, view) = prefill(context, text)

@@ -205,7 +205,6 @@ class Controller:
             managed.can_draft(history)
 
     def read(self, history: Sequence[int]) -> Iterator[int]:
-        """Let promising drafter models read history; parked ones catch up when they are probed."""
         for managed in self._active():
             if is_promising(managed, self._costs):
                 yield from managed.read(history)
@@ -241,7 +240,6 @@ class Controller:
         return [managed for managed in self.drafters if not managed.dropped]
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
-        """The draft with the highest expected gain; keep_on is ignored."""
         del keep_on
         limit = min(limit, self._costs.largest - 1)
         due = self._free.due()
@@ -378,7 +376,6 @@ class Controller:
         return _Selection(Cause.ASKED_AGAIN, made.draft, model_draft=made, is_probe=True)
 
     def observe(self, step: Step) -> None:
-        """Learn from a step: its cost, the outcome of each proposal, and what may be risked."""
         pending, self._pending = self._pending, _NOTHING_PENDING
         if step.seconds <= 0.0 or self.turns is not None:
             return  # the first token belongs to the prompt; turns learn nothing

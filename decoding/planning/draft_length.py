@@ -81,7 +81,6 @@ def options(
 
 
 def best_affordable(lengths: Sequence[Option], rate: float, affordable: float) -> LengthPlan:
-    """The best of the affordable options, at the highest rate that one of them reaches."""
     allowed = [option for option in lengths if option[2] <= affordable]
     return best_of(allowed, _reachable(allowed, rate))
 

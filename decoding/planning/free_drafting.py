@@ -53,7 +53,6 @@ class PollSchedule:
         self._settled = 0
 
     def begin(self) -> None:
-        """Start a reply, which may suit the drafter better than the last."""
         self._gain = max(self._gain, _HOPED)
         self.due = 0
 
@@ -102,7 +101,6 @@ Proposed = tuple[ManagedDrafter, Draft, Proposal]
 
 
 def expected_tokens(proposals: Sequence[Proposed]) -> list[float]:
-    """Tokens expected to be accepted of the best proposal, by the most that are drafted of it."""
     longest = max((len(line.tokens) for *_, line in proposals), default=0)
     best = [0.0] * (1 + longest)
     for *_, line in proposals:
@@ -160,7 +158,6 @@ class FreeDrafting:
         self._polled, self._promising = (), []
 
     def begin(self, sampler: Sampler) -> None:
-        """Start a reply; lossy rules verify lines only."""
         self._sampler = sampler
         self._branches = 1 if sampler.settings.lossy_in_effect else self._most_branches
         for _, schedule in self._schedules:

@@ -26,7 +26,6 @@ class KeptWidth:
         self._missed: dict[int, float] = {}
 
     def begin(self) -> None:
-        """Start a reply: after its prompt every width is a change, so that none costs more."""
         self._is_free = True
         self._missed = {}
 

@@ -92,7 +92,6 @@ class FaultGuard:
 
     @property
     def name(self) -> str:
-        """The drafter's name."""
         return self.drafter.name
 
     def guarded(self, call: Callable[[], Result], otherwise: Result) -> Result:
@@ -106,14 +105,12 @@ class FaultGuard:
             return otherwise
 
     def can_draft(self, history: Sequence[int]) -> bool:
-        """Whether it can draft after history."""
         if self.dropped:
             return False
         self.unable = self.guarded(lambda: self.drafter.refusal(history), "")
         return not (self.unable or self.dropped)
 
     def read(self, history: Sequence[int]) -> Iterator[int]:
-        """Let the drafter read history; yields tokens held after each chunk."""
         try:
             yield from self.drafter.read(history)
         except PassStoppedError:
@@ -140,7 +137,6 @@ class FaultGuard:
             self._failed(error)
 
     def commit(self, history: Sequence[int]) -> None:
-        """Report the text after verification to the drafter."""
         try:
             self.drafter.commit(history)
         except PassStoppedError:
@@ -149,13 +145,11 @@ class FaultGuard:
             self._failed(error)
 
     def rest(self) -> None:
-        """Let the drafter settle its last draft."""
         self.guarded(self.drafter.rest, None)
 
     def propose(
         self, history: Sequence[int], limit: int, n_vocab: int, keep_on: KeepOn | None = None
     ) -> Draft:
-        """A sound draft; an unsound one drops the drafter."""
         draft = self.guarded(lambda: self.drafter.propose(history, limit, keep_on), NO_DRAFT)
         if draft.tokens and not is_sound(draft, limit, n_vocab):
             self.drop("it proposed nonsense")
@@ -171,7 +165,6 @@ class FaultGuard:
         self.drop(f"it failed: {str(error) or type(error).__name__}".splitlines()[0])
 
     def drop(self, reason: str) -> None:
-        """Stop calling the drafter, for this reason."""
         self.dropped = reason
         with suppress(Exception):  # a reason is known already
             self.drafter.rest()
@@ -216,7 +209,6 @@ class ManagedDrafter(FaultGuard):
         return new
 
     def begin(self, temperature: float, rule: LossyRule | None = None) -> None:
-        """Start a reply at a temperature, under a lossy rule if one is given."""
         self.estimates.begin(temperature, rule)
 
     def costs(self, passes: CostModel) -> DraftCosts:

@@ -345,7 +345,6 @@ class Probing:
         self.budget = min(_OPENING, max(_LEAST_OPENING, costs.of_draft(drafted)))
 
     def settle(self, tokens: int, lost: float) -> None:
-        """Record a step: its tokens, and the plain steps it lost if it was a probe."""
         self.budget = min(self.budget - lost + _SHARE * tokens, _MOST)
 
     def next(

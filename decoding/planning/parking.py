@@ -27,7 +27,6 @@ class DrafterStatus:
 
 
 def drafter_status(managed: ManagedDrafter, costs: CostModel) -> DrafterStatus:
-    """State of a drafter at the present costs."""
     if managed.dropped:
         return DrafterStatus(managed.name, State.OFF, managed.dropped)
     if managed.unable:
@@ -87,7 +86,6 @@ def _in_plain_steps(cost: DraftCost, costs: CostModel) -> tuple[float, float]:
 
 
 def overall(statuses: Sequence[DrafterStatus]) -> tuple[State, str]:
-    """State of drafting as a whole, with the reason for each drafter that is not on."""
     states = [status.state for status in statuses]
     reasons = "; ".join(f"{status.name}: {status.reason}" for status in statuses if status.reason)
     for state in (State.ON, State.PARKED):

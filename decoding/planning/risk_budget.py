@@ -50,7 +50,6 @@ class RiskBudget:
         self._trial = 0.0
 
     def begin(self) -> None:
-        """Start a reply."""
         self._balance = min(self._balance, self._most_carried)
 
     @property

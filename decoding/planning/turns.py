@@ -51,13 +51,11 @@ class Turns:
         return len(self._groups)
 
     def start(self, reply: int) -> None:
-        """Start a reply with turn number reply modulo count."""
         self._number = reply
 
     def next(
         self, free: Sequence[ManagedDrafter], costly: Sequence[ManagedDrafter], limit: int
     ) -> tuple[list[ManagedDrafter], list[ManagedDrafter], int]:
-        """The free and the costly drafters whose turn it is at this step, and their limit."""
         group = self._groups[self._number % self.count]
         length = self._lengths[self._number // self.count % len(self._lengths)]
         self._number += 1

@@ -175,7 +175,6 @@ class UnionTree:
 
     @property
     def line_length(self) -> int:
-        """Length of the longest prefix that is a line."""
         for node, parent in enumerate(self.parents):
             if parent != node - 1:
                 return node

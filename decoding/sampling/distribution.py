@@ -237,7 +237,6 @@ _CERTAIN.flags.writeable = False
 
 
 def point_mass(token: int) -> Distribution:
-    """All probability on one token."""
     return Distribution(np.array([token]), _CERTAIN)
 
 

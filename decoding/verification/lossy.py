@@ -42,7 +42,6 @@ Judgement = tuple[float, Callable[[], Distribution]]
 def judgement(
     rule: LossyRule, p_target: Distribution, q_draft: Distribution, token: int
 ) -> Judgement:
-    """How a rule judges one token sampled from q_draft."""
     return _JUDGES[rule.name](p_target, q_draft, token, rule.strength)
 
 
@@ -83,7 +82,6 @@ def _typical(
 
 
 def _above(p_target: Distribution, threshold: float) -> Distribution:
-    """p_target restricted to the tokens above a threshold, and to the likeliest if none is."""
     p = p_target.probabilities
     kept = p > min(threshold, np.nextafter(p.max(), 0.0))
     return Distribution(p_target.ids[kept], p[kept] / p[kept].sum())

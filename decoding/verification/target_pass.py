@@ -200,7 +200,6 @@ def verify_line(
 
 
 def verify_tree(target: TreeRows, tree: Tree, generator: np.random.Generator) -> TreeVerdict:
-    """Verify a tree by the rule of its form."""
     match tree:
         case PointMassTree():
             return verify_point_mass_tree(target, tree, generator)

@@ -51,7 +51,6 @@ class Retokenizer:
         return len(self._history)
 
     def begin(self, history: Sequence[int]) -> int:
-        """Take back what history does not begin with; returns how many tokens surely stand."""
         common = common_prefix(self._history, history)
         if common < len(self._history):
             while self._marks[-1][0] > common:
@@ -139,12 +138,10 @@ class Follower:
         return self._retokenizer.tokens
 
     def begin(self, history: Sequence[int]) -> None:
-        """Start with a history that need not continue the previous one."""
         self._drafted = ()
         self._agreed = min(self._agreed, self._retokenizer.begin(history))
 
     def backlog(self, history: Sequence[int]) -> int:
-        """Approximate number of tokens to read: target tokens, as nothing is tokenized here."""
         new = history[self._retokenizer.followed :]
         return max(len(new) - common_prefix(self._drafted, new), 1)
 
@@ -155,13 +152,11 @@ class Follower:
         """Nothing to settle: the next row catches up."""
 
     def refusal(self, history: Sequence[int]) -> str:
-        """Why it cannot draft: the text read so far fills the context; empty if it can."""
         del history  # it was not tokenized yet
         is_full = len(self._retokenizer.tokens) >= self._context.n_ctx
         return full(self._context) if is_full else ""
 
     def read(self, history: Sequence[int]) -> Iterator[int]:
-        """Read all of history; yields tokens held after each chunk."""
         for held, _ in self._prefill(history):
             yield held
 

@@ -37,7 +37,6 @@ class TokenBytes:
         return cls(by_token, tokens, max(map(len, by_token), default=0))
 
     def joined(self, tokens: Iterable[int]) -> bytes:
-        """The text of tokens."""
         return b"".join(map(self.by_token.__getitem__, tokens))
 
 
@@ -186,7 +185,6 @@ def _ends(target: Tokenizer, drafter: Tokenizer) -> list[tuple[int, int]]:
 def same_control(
     target: Tokenizer, ours: TokenBytes, drafter: Tokenizer, theirs: TokenBytes
 ) -> dict[int, list[int]]:
-    """For each control token of the target the drafter's of the same name, to be read for it."""
     named = {
         drafter.entry(token): token for token, piece in enumerate(theirs.by_token) if not piece
     }

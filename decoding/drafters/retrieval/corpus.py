@@ -285,7 +285,6 @@ class Corpus:
             self._leave_out()
 
     def close(self) -> None:
-        """Close all segments."""
         while self._segments:
             self._segments.pop().close()
 

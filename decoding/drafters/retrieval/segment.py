@@ -73,7 +73,6 @@ class Reader:
             self._map.madvise(mmap.MADV_DONTNEED)
 
     def close(self) -> None:
-        """Close the file."""
         self.order.release()
         self._view.release()
         self._map.close()
@@ -122,7 +121,6 @@ class Segment:
         return cls(path, read_head(path, vocabulary))
 
     def close(self) -> None:
-        """Close the file."""
         self._reader.close()
 
     def release_pages(self) -> None:
@@ -141,7 +139,6 @@ class Segment:
 
     @property
     def numbers(self) -> frozenset[int]:
-        """Numbers of all its documents."""
         return frozenset(self._numbers)
 
     def rows(self) -> Iterator[int]:
@@ -167,7 +164,6 @@ class Segment:
         )
 
     def document(self, row: int) -> Document:
-        """A document by its row in the table."""
         entry = self.head.table[row]
         held = self._reader.reading(int(entry["length"]))(int(entry["start"]))
         return Document(self.note(row), np.frombuffer(held, ">u4")[::-1].astype(np.uint32))

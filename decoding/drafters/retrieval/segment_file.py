@@ -151,8 +151,6 @@ class Fault(Enum):
 
 
 class SegmentError(Exception):
-    """A file is no usable segment of this vocabulary."""
-
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.value)
         self.fault = fault
@@ -174,17 +172,14 @@ class Head:
 
     @property
     def order_offset(self) -> int:
-        """Offset of the suffix order."""
         return self.text_offset + 4 * self.n_text
 
     @property
     def samples_offset(self) -> int:
-        """Offset of the samples."""
         return self.order_offset + 4 * self.n_order
 
     @property
     def size(self) -> int:
-        """Size of the file in bytes."""
         return self.samples_offset + KEY_BYTES * -(-self.n_order // SPACING)
 
 
@@ -212,7 +207,6 @@ def numbers_in(path: Path) -> set[int]:
 
 
 def _read_head(path: Path) -> tuple[bytes, Head]:
-    """Vocabulary and head of a file."""
     try:
         with open_regular(path) as file:
             fields, listed = _FORMAT.read_head(file, _sizes)
