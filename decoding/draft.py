@@ -241,49 +241,46 @@ def with_q_draft(form: SampledLine | TreeWithoutReplacement, drafter: str) -> Dr
 
 
 class Drafter(Protocol):
-    """Guesses the next tokens. Catches up with the history lazily, so idling costs nothing."""
+    """Guesses the next tokens. Catches up with the history lazily, so idling costs nothing.
 
-    @property
-    def name(self) -> str:
-        """How the drafter is called in statistics and on screen."""
-        ...
+    What it need not do, such as read a history or settle a draft, is as here.
 
-    @property
-    def is_free(self) -> bool:
-        """Whether a proposal costs next to nothing and may be cut: some are made to learn from."""
-        ...
+    name: how the drafter is called in statistics and on screen. is_free: whether a proposal costs
+    next to nothing and may be cut: some are made to learn from.
+    """
+
+    name: str
+    is_free: bool = False
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
         """Start a reply to history, which need not continue the one before."""
-        ...
 
     def backlog(self, history: Sequence[int]) -> int:
         """Tokens of history it would have to read before it can propose."""
-        ...
+        return 0
 
     def refusal(self, history: Sequence[int]) -> str:
         """Why it cannot draft after history, such as a full context; empty while it can.
 
         Asked at every step, so that it reads and computes nothing.
         """
-        ...
+        return ""
 
     def read(self, history: Sequence[int]) -> Iterator[int]:
         """Work the backlog off now, so that the next proposal need not; yields after each chunk."""
-        ...
+        return iter(())
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         """At most limit tokens to follow history, or a tree that deep; empty for nothing to say.
 
         history is what begin or the last commit gave, or goes on from there with tokens that are
         only guessed, nothing of which may be kept. A drafter that draws one token after another
-        asks keep_on after each, and hands on every token it drew.
+        asks keep_on after each, and hands on every token it drew; others do not.
         """
         ...
 
     def commit(self, history: Sequence[int]) -> None:
         """Take in the text as it is after verification, before the next proposal."""
-        ...
 
     def observe(self, step: Step) -> None:
         """Learn what became of the last draft, its cost included, when its pass is done.
@@ -291,14 +288,12 @@ class Drafter(Protocol):
         A guess that extends a history is verified too where one drafter drafts for another, so
         what was accepted need not be committed.
         """
-        ...
 
     def rest(self) -> None:
         """Settle the last draft: the reply has ended, however it did, and need not be committed.
 
         No work goes on, and nothing waits in a context that other drafters share.
         """
-        ...
 
 
 def refusal_of_all(drafters: Iterable[Drafter], history: Sequence[int]) -> str:

@@ -23,6 +23,7 @@ from decoding.drafters.lookup import PromptLookup
 from decoding.events import Step
 from decoding.generation import Limits, always, generate
 from decoding.planning.controller import Controller
+from decoding.planning.turns import TakingTurns
 from decoding.sampling.settings import SamplingSettings
 from decoding.telemetry import Statistics
 
@@ -166,7 +167,7 @@ def _fixed(text: str, session: Session, drafting: Drafting) -> list[Method]:
         return []
     length = FIXED_LENGTHS[0]
     controller = Controller(members, drafting.controller.costs, session.model.info.n_vocab)
-    return [_ours(f"{text}{ALWAYS}{length}", session, controller.at_no_cost((length,)))]
+    return [_ours(f"{text}{ALWAYS}{length}", session, TakingTurns(controller, (length,)))]
 
 
 def _add_baselines(

@@ -40,6 +40,7 @@ from decoding.drafters.several_paths import SeveralPaths
 from decoding.events import Rule, Shape, Step
 from decoding.generation import Limits
 from decoding.planning.controller import Controller
+from decoding.planning.turns import TakingTurns
 from decoding.sampling.sampler import Sampler
 from decoding.sampling.settings import LossyRule, SamplingSettings
 
@@ -157,7 +158,7 @@ class _Tested:
 
     session: Session
     context: Context
-    controller: Controller
+    controller: TakingTurns
 
     @property
     def names(self) -> set[str]:
@@ -178,7 +179,7 @@ def verify_session(
     distance from the model's distribution is measured; it has no effect at temperature 0.
     """
     with session.context.use() as context:
-        yield from _findings(_Tested(session, context, controller.at_no_cost()), rule)
+        yield from _findings(_Tested(session, context, TakingTurns(controller)), rule)
 
 
 def _findings(pair: _Tested, rule: LossyRule | None) -> Iterator[Finding | Doing | Distance]:

@@ -5,34 +5,11 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from backends.base import Context, Logits
-from decoding.draft import Draft, PointMassLine, SampledLine
-from decoding.events import Step
+from decoding.draft import Draft, Drafter, PointMassLine, SampledLine
 from decoding.prefill import common_prefix, prefill, reuse
 from decoding.sampling.distribution import Distribution
 from decoding.sampling.sampler import Sampler
 from decoding.sampling.settings import SamplingSettings
-
-
-class NoBacklog:
-    """A drafter without a context, which processes each token as it is committed."""
-
-    def backlog(self, history: Sequence[int]) -> int:
-        del history
-        return 0
-
-    def refusal(self, history: Sequence[int]) -> str:
-        del history
-        return ""
-
-    def read(self, history: Sequence[int]) -> Iterator[int]:
-        del history
-        return iter(())
-
-    def observe(self, step: Step) -> None:
-        """Nothing to learn from the cost or fate of a draft: what was said comes with commit."""
-
-    def rest(self) -> None:
-        """Nothing to settle: a draft is no more than its tokens."""
 
 
 @dataclass(slots=True)
@@ -145,37 +122,20 @@ def full(context: Context) -> str:
 
 
 class BacklogReader(Protocol):
-    """Catches up a drafter's context with the history."""
+    """Catches up a drafter's context with the history; as a drafter's methods of these names."""
 
-    def begin(self, history: Sequence[int]) -> None:
-        """Start with a history that need not continue the previous one."""
-        ...
-
-    def commit(self, history: Sequence[int]) -> None:
-        """Take in which tokens of the last draft were accepted."""
-        ...
-
-    def backlog(self, history: Sequence[int]) -> int:
-        """Number of tokens to read."""
-        ...
-
-    def refusal(self, history: Sequence[int]) -> str:
-        """Why the context cannot take the history; empty if it can."""
-        ...
-
-    def read(self, history: Sequence[int]) -> Iterator[int]:
-        """Read all of history; yields tokens held after each chunk."""
-        ...
-
-    def rest(self) -> None:
-        """Leave nothing uncommitted in the context, which others may use next."""
-        ...
+    def begin(self, history: Sequence[int]) -> None: ...
+    def commit(self, history: Sequence[int]) -> None: ...
+    def backlog(self, history: Sequence[int]) -> int: ...
+    def refusal(self, history: Sequence[int]) -> str: ...
+    def read(self, history: Sequence[int]) -> Iterator[int]: ...
+    def rest(self) -> None: ...
 
 
 ReaderT = TypeVar("ReaderT", bound=BacklogReader)
 
 
-class ReadsBacklog(Generic[ReaderT]):
+class ReadsBacklog(Drafter, Generic[ReaderT]):
     """A drafter that reads what was emitted since its last proposal before the next one.
 
     Its context may hold rejected tokens of the last draft, or lack accepted ones, until the next
@@ -192,9 +152,6 @@ class ReadsBacklog(Generic[ReaderT]):
 
     def commit(self, history: Sequence[int]) -> None:
         self._reader.commit(history)
-
-    def observe(self, step: Step) -> None:
-        """Nothing to learn: weights do not change."""
 
     def rest(self) -> None:
         self._reader.rest()

@@ -8,7 +8,6 @@ reached, come from the cheap drafter alone.
 import copy
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
 
 from backends.base import Context
 from decoding.draft import (
@@ -32,14 +31,6 @@ TAIL_CLASS = 1000
 """Added to the evidence of a token of the tail, whose classes are apart from the model's."""
 
 
-class Below(Drafter, Protocol):
-    """Drafts for the drafter model, whose passes it observes in place of the target's."""
-
-    def at_no_cost(self) -> "Below":
-        """Another of the same drafters, which draft as if that cost nothing."""
-        ...
-
-
 class Cascade(ReadsBacklog[Reader]):
     """Draws from its model's q_draft, several tokens in a pass where a cheaper drafter is right.
 
@@ -60,7 +51,7 @@ class Cascade(ReadsBacklog[Reader]):
         self,
         name: str,
         context: Context,
-        below: Below,
+        below: Drafter,
         costs: CostModel,
         *,
         n_vocab: int,
@@ -73,7 +64,7 @@ class Cascade(ReadsBacklog[Reader]):
         super().__init__(Reader(context))
         self.name = name
         self._context = context
-        self._below = below
+        self.below = below
         self._costs = costs
         self._n_vocab = n_vocab
         self._tail = tail
@@ -81,27 +72,27 @@ class Cascade(ReadsBacklog[Reader]):
         self._max_draft = min(max_draft, context.n_chunk - 1, context.max_logits - 1)
         self._clock = clock
 
-    def at_no_cost(self) -> "Cascade":
-        """Another on the same context, whose model is drafted for whatever that costs."""
+    def over(self, below: Drafter) -> "Cascade":
+        """Another on the same context, for whose model another drafter drafts."""
         other = copy.copy(self)
-        other._below = self._below.at_no_cost()  # noqa: SLF001 (its own class)
+        other.below = below
         return other
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
         super().begin(history, sampler)
-        self._below.begin(history, sampler)
+        self.below.begin(history, sampler)
 
     def commit(self, history: Sequence[int]) -> None:
         super().commit(history)
-        self._below.commit(history)
+        self.below.commit(history)
 
     def rest(self) -> None:
         super().rest()
-        self._below.rest()
+        self.below.rest()
 
     def read(self, history: Sequence[int]) -> Iterator[int]:
         yield from super().read(history)
-        yield from self._below.read(history)
+        yield from self.below.read(history)
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         count = min(limit, self._max_draft, self._reader.room(history))
@@ -133,7 +124,7 @@ class Cascade(ReadsBacklog[Reader]):
             ModelError: its model fails, and nothing was drawn.
         """
         started = self._clock()
-        draft = self._below.propose(text, min(most - 1, self._context.max_rollback))
+        draft = self.below.propose(text, min(most - 1, self._context.max_rollback))
         assert isinstance(draft.form, Line), "a tree is not verified token by token"
         line = on_host(draft.form)
         drafted_at = self._clock()
@@ -149,7 +140,7 @@ class Cascade(ReadsBacklog[Reader]):
         tokens = (*draft.tokens[: verdict.accepted], verdict.next_token)
         verify_seconds = self._of_pass(ended - read_at, len(pending), len(draft))
         draft_seconds = drafted_at - started
-        self._below.observe(
+        self.below.observe(
             Step(
                 tokens,
                 draft.drafter,

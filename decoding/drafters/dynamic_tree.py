@@ -85,7 +85,6 @@ class DynamicTree(ReadsBacklog[TreeReader]):
         super().begin(history, sampler.at(1.0) if is_greedy else sampler)
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
-        del keep_on
         depth = min(limit, self._size.depth)
         if min(depth, self._size.nodes, self._reader.room(history)) <= 0:
             return NO_DRAFT

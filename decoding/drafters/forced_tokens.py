@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from decoding.constraint.constraint import Grounds
-from decoding.draft import MOST_DRAFTED, NO_DRAFT, Draft, KeepOn, PointMassLine
-from decoding.drafters.base import NoBacklog
+from decoding.draft import MOST_DRAFTED, NO_DRAFT, Draft, Drafter, KeepOn, PointMassLine
 from decoding.sampling.sampler import Sampler
 from decoding.sampling.settings import SamplingSettings
 
@@ -19,7 +18,7 @@ and 0.58 of such tokens so.
 """
 
 
-class ForcedTokens(NoBacklog):
+class ForcedTokens(Drafter):
     """Proposes the tokens of the only text that the reply's grammar allows next.
 
     They are drafted, and never put into the reply unverified: where the text is certain, its
@@ -33,14 +32,9 @@ class ForcedTokens(NoBacklog):
         self._sampler = Sampler(SamplingSettings())
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
-        del history
         self._sampler = sampler
 
-    def commit(self, history: Sequence[int]) -> None:
-        """Nothing to take in: the constraint follows the reply."""
-
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
-        del keep_on  # the whole draft costs one look
         tokens, grounds = self._sampler.forced(history, min(limit, MOST_DRAFTED))
         if not tokens:
             return NO_DRAFT

@@ -10,15 +10,14 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from decoding.draft import NO_DRAFT, Draft, KeepOn, PointMassLine
-from decoding.drafters.base import NoBacklog
+from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn, PointMassLine
 from decoding.sampling.sampler import Sampler
 
 _CONFIDENCE = (0.02, 0.15, 0.4, 0.6)
 """Prior acceptance of a guess by the number of passes over which it has not changed."""
 
 
-class Jacobi(NoBacklog):
+class Jacobi(Drafter):
     """Proposes the model's likeliest tokens at these positions in its last pass over guesses."""
 
     name = "jacobi"
@@ -36,10 +35,7 @@ class Jacobi(NoBacklog):
         """Passes over which each guess has not changed; 0 for one that is not the model's."""
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
-        del history, sampler  # it guesses the likeliest tokens, whatever the settings
         self._forget()
-
-    def commit(self, history: Sequence[int]) -> None: ...
 
     def _catch_up(self, history: Sequence[int]) -> None:
         """Drop the guesses at positions that have been decided."""

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backends.base import UsageError
-from decoding.draft import NO_DRAFT, Draft, KeepOn, PointMassTree
-from decoding.drafters.base import NoBacklog
+from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn, PointMassTree
 from decoding.sampling.sampler import Sampler
 
 
@@ -141,7 +140,7 @@ class LookaheadShape:
         return self.window * self.depth - 1 + self.pool * self.depth
 
 
-class Lookahead(NoBacklog):
+class Lookahead(Drafter):
     """Drafts n-grams of its pool as the branches of a tree, with the window in the same pass."""
 
     is_free = False
@@ -157,11 +156,8 @@ class Lookahead(NoBacklog):
         """Position in the text of the first column's first token."""
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
-        del sampler  # it guesses the likeliest tokens, whatever the settings
         self._window = []
         self._start = len(history) - 1
-
-    def commit(self, history: Sequence[int]) -> None: ...
 
     def _catch_up(self, history: Sequence[int]) -> None:
         """Align the columns with the text: the first begins with its last token."""
@@ -174,7 +170,6 @@ class Lookahead(NoBacklog):
         self._window[0][0] = history[-1]
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
-        del keep_on  # the window is only useful as a whole
         self._catch_up(history)
         tree = TokenTree()
         for continuation in self._pool.after(history[-1]):

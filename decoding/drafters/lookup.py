@@ -4,8 +4,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from decoding.draft import MOST_DRAFTED, NO_DRAFT, Draft, KeepOn, PointMassLine
-from decoding.drafters.base import NoBacklog
+from decoding.draft import MOST_DRAFTED, NO_DRAFT, Draft, Drafter, KeepOn, PointMassLine
 from decoding.sampling.sampler import Sampler
 
 # Finds earlier occurrences of a growing text's suffix: an online suffix automaton.
@@ -142,7 +141,7 @@ _CLASSES = (
 """Shortest match of each class, and its prior acceptance."""
 
 
-class PromptLookup(NoBacklog):
+class PromptLookup(Drafter):
     """Proposes the continuation of an earlier occurrence of the history's suffix."""
 
     is_free = True
@@ -159,7 +158,6 @@ class PromptLookup(NoBacklog):
         self._committed = 0
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
-        del sampler  # what matches does not depend on the settings
         if list(history[: len(self._indexed)]) != self._indexed:
             self._restart()
         self.commit(history)
@@ -174,7 +172,6 @@ class PromptLookup(NoBacklog):
             self._indexed.append(token)
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
-        del keep_on  # the whole draft costs one search
         self._catch_up(history)
         length, end = self._index.match_after(history[len(self._indexed) :])
         count = min(limit, self._max_draft)

@@ -7,8 +7,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from decoding.draft import NO_DRAFT, Draft, KeepOn, PointMassLine, with_confidence
-from decoding.drafters.base import NoBacklog
+from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn, PointMassLine, with_confidence
 from decoding.sampling.sampler import Sampler
 
 # What followed a context the last times: one token per context, in a table that never grows.
@@ -287,7 +286,7 @@ _LEAST = 0.05
 """Joint confidence below which no token is worth its cost."""
 
 
-class Ngram(NoBacklog):
+class Ngram(Drafter):
     """Proposes the model's most frequent continuation; learns from the verified text."""
 
     is_free = True
@@ -305,7 +304,6 @@ class Ngram(NoBacklog):
         """Number of tokens of the history that are learned already, or not this model's."""
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
-        del sampler  # its statistics do not depend on the settings
         self._learn()
         self._length = len(history)  # the prompt is not this model's output
         self._statistics = NgramStatistics() if self.is_forgetful else self._lasting
@@ -333,7 +331,6 @@ class Ngram(NoBacklog):
         return heard
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
-        del keep_on  # proposing costs next to nothing
         text = list(history[-LONGEST:])
         known = len(text)
         confidence: list[float] = []

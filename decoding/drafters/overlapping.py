@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from decoding.draft import NO_DRAFT, Draft, KeepOn
+from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
 from decoding.drafters.base import GrowingDraft
 from decoding.drafters.draft_model import DraftModel
 from decoding.estimation.cost import DraftCost
-from decoding.events import Ahead, Step
+from decoding.events import Ahead
 from decoding.sampling.sampler import Sampler
 from decoding.sampling.settings import SamplingSettings
 from decoding.telemetry import BatchMeans
@@ -314,7 +314,7 @@ class AheadCost(DraftCost):
             self._left += _LEFT_RATE * (min(seconds / alone, _MOST_LEFT) - self._left)
 
 
-class Overlapping:
+class Overlapping(Drafter):
     """Drafts like its drafter; between a draft and the next one, its worker drafts ahead.
 
     A draft made ahead is used if the text is exactly the one it was made for; otherwise it drafts
@@ -381,9 +381,6 @@ class Overlapping:
         self._is_committed = True
         self._committed = len(history)
         self._drafter.commit(history)
-
-    def observe(self, step: Step) -> None:
-        """Nothing to learn: the next text decides what is used of the drafts made ahead."""
 
     def backlog(self, history: Sequence[int]) -> int:
         self.rest()

@@ -4,8 +4,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from decoding.draft import MOST_DRAFTED, NO_DRAFT, Draft, KeepOn, PointMassLine
-from decoding.drafters.base import NoBacklog
+from decoding.draft import MOST_DRAFTED, NO_DRAFT, Draft, Drafter, KeepOn, PointMassLine
 from decoding.drafters.lookup import SuffixIndex
 from decoding.sampling.sampler import Sampler
 
@@ -48,7 +47,7 @@ class _Place:
     length: int = 0
 
 
-class PredictedText(NoBacklog):
+class PredictedText(Drafter):
     """Proposes how the predicted text goes on from where the reply is in it.
 
     Where the reply deviates, its place is found again by the longest suffix that occurs in the
@@ -71,7 +70,6 @@ class PredictedText(NoBacklog):
         self._place = _Place()
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
-        del sampler  # what matches does not depend on the settings
         if len(history) < self._read:  # another reply: this one only ever grows
             self._read, self._place = self._begins_at, _Place()
         self.commit(history)
@@ -81,7 +79,6 @@ class PredictedText(NoBacklog):
         self._read = max(self._read, len(history))
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
-        del keep_on  # the whole draft costs one look
         place = self._after(history)
         tokens = self._predicted[place.next : place.next + max(min(limit, MOST_DRAFTED), 0)]
         if not tokens:

@@ -11,7 +11,7 @@ import numpy as np
 
 from backends.base import Context
 from backends.base.parent_array import path_to
-from decoding.draft import NO_DRAFT, Draft, KeepOn, TreeWithoutReplacement, with_q_draft
+from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn, TreeWithoutReplacement, with_q_draft
 from decoding.drafters.base import ReadsBacklog
 from decoding.drafters.trees import Growth, PlannedDrafter, TreeReader, TreeShape
 from decoding.estimation.cost import TreeSize
@@ -48,11 +48,9 @@ class SampledTree(ReadsBacklog[TreeReader]):
 
     def plan(self, shape: TreeShape, growth: Growth | None = None) -> None:
         """Draft this shape from the next proposal on, cut to the largest size."""
-        del growth  # the shape has to be fixed
         self._shape = shape.within(self.largest.nodes, self.largest.depth)
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
-        del keep_on
         shape = self._shape.within(min(limit, self._reader.room(history)), limit)
         if shape.nodes == 0:
             return NO_DRAFT
@@ -104,7 +102,7 @@ def _without_replacement(
         left[distribution.ids.searchsorted(token)] = 0.0
 
 
-class TreeByTemperature:
+class TreeByTemperature(Drafter):
     """Two tree drafters on one context, of which the temperature of a reply selects one.
 
     Sampled tokens are accepted more often where the target samples too; at temperature 0 a sampled

@@ -117,14 +117,12 @@ class SeveralPaths(ReadsBacklog[TreeReader]):
 
     def plan(self, shape: TreeShape, growth: Growth | None = None) -> None:
         """Draft lines as long as the shape is deep from the next proposal on."""
-        del growth
         self._length = min(shape.depth, self.largest.depth)
 
     def refusal(self, history: Sequence[int]) -> str:
         return self._reader.refusal(history, needed=self.paths)
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
-        del keep_on
         length = min(limit, self._length, self._reader.room(history) // self.paths)
         if length <= 0:
             return NO_DRAFT

@@ -92,16 +92,15 @@ class PlannedDrafter(Drafter, Protocol):
         ...
 
 
-class TreeReader:
+class TreeReader(Reader):
     """A Reader that can also run several branches after the history.
 
     n_vocab is the target's: entries of a row past it are padding.
     """
 
     def __init__(self, context: Context, n_vocab: int) -> None:
-        self._context = context
+        super().__init__(context)
         self._n_vocab = n_vocab
-        self._reader = Reader(context)
         self._length = 0
         """Number of tokens before the tree."""
         self._nodes: dict[tuple[int, int], int] = {}
@@ -109,33 +108,23 @@ class TreeReader:
 
     def begin(self, history: Sequence[int]) -> None:
         self._settle(())
-        self._reader.begin(history)
+        super().begin(history)
 
     def commit(self, history: Sequence[int]) -> None:
         self._settle(history)
-        self._reader.commit(history)
+        super().commit(history)
 
     def rest(self) -> None:
         self._settle(())
 
-    def backlog(self, history: Sequence[int]) -> int:
-        return self._reader.backlog(history)
-
-    def room(self, history: Sequence[int]) -> int:
-        """Number of tokens for which the context has room after history."""
-        return self._reader.room(history)
-
-    def refusal(self, history: Sequence[int], needed: int = 1) -> str:
-        return self._reader.refusal(history, needed)
-
     def read(self, history: Sequence[int]) -> Iterator[int]:
         self._settle(history)
-        yield from self._reader.read(history)
+        yield from super().read(history)
 
     def top(self, history: Sequence[int]) -> Logits:
         """The logits after history, shape (1, n_vocab)."""
         self._settle(history)
-        *_, (_, rows) = self._reader.rows(history)
+        *_, (_, rows) = self.rows(history)
         self._length = len(history)
         return rows[:, : self._n_vocab]
 

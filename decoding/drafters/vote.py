@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from decoding.draft import MOST_DRAFTED, NO_DRAFT, Draft, Drafter, KeepOn, refusal_of_all
 from decoding.drafters.base import GrowingDraft
 from decoding.estimation.acceptance import Count
-from decoding.events import Step
 from decoding.sampling.sampler import Sampler
 
 _PRIOR = 0.5
@@ -52,7 +51,7 @@ def elect(ballots: Sequence[int | None], rates: Sequence[float]) -> Election | N
     return Election(tuple(ballots), max(weights, key=weights.__getitem__)) if weights else None
 
 
-class Vote:
+class Vote(Drafter):
     """Drafts, at each position, the token with the highest sum of its voters' hit rates.
 
     Every voter proposes at temperature 0, so that its ballot is certain given the text; hit rates
@@ -82,9 +81,6 @@ class Vote:
         self._elections = []
         for voter in self._voters:
             voter.begin(history, certain)
-
-    def observe(self, step: Step) -> None:
-        """Nothing to learn: ballots are judged by what was said."""
 
     def rest(self) -> None:
         for voter in self._voters:

@@ -20,7 +20,6 @@ from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.planning.model_draft_planner import DraftPlan, ModelDraft, ModelDraftPlanner, Probing
 from decoding.planning.parking import DrafterStatus, drafter_status, is_promising
 from decoding.planning.risk_budget import RiskBudget
-from decoding.planning.turns import LENGTHS, NoCost, Turns
 from decoding.sampling.sampler import Sampler
 
 BASELINE_EVERY = 64
@@ -83,8 +82,7 @@ class Controller:
 
     costs: of the target's passes. n_vocab: of the target. reader: classifies the text being
     written, as acceptance depends on its kind. max_branches: of a tree that the target can verify,
-    1 if it cannot. turns: decides who drafts instead of the expected gain, for checks; nothing is
-    learned then.
+    1 if it cannot.
     """
 
     is_free = False
@@ -97,18 +95,16 @@ class Controller:
         clock: Callable[[], float] = time.perf_counter,
         reader: TextKindReader | None = None,
         max_branches: int = 1,
-        turns: Turns | None = None,
     ) -> None:
         self.name = ",".join(managed.name for managed in drafters)
         self.drafters = tuple(drafters)
         self.max_branches = max_branches
-        self.turns = turns
         self.decision = Decision(Cause.PAYS_NOT)
         """Decision of the last step."""
         self._costs = costs
         self._clock = clock
-        self._n_vocab = n_vocab
-        self._reader = reader
+        self.n_vocab = n_vocab
+        self.reader = reader
         self._read_until = 0
         self._text_kind = ""
         self._width = KeptWidth(costs)
@@ -126,27 +122,10 @@ class Controller:
         right after a pass, which empties the caches; learning them in one go takes a fifth of the
         time."""
 
-    def at_no_cost(self, lengths: Sequence[int] = LENGTHS) -> "Controller":
-        """A controller of the same drafters that take turns at every step, for checks.
-
-        It drafts as if that cost nothing and learns nothing, so that checks see every form of
-        draft. lengths: of the drafts.
-        """
-        drafters = [managed.as_new() for managed in self.drafters]
-        return Controller(
-            drafters,
-            NoCost(self.costs.largest),
-            self._n_vocab,
-            clock=lambda: 0.0,
-            reader=self._reader,
-            max_branches=self.max_branches,
-            turns=Turns(drafters, lengths),
-        )
-
     def of(self, drafters: Sequence[ManagedDrafter]) -> "Controller":
         """A controller of other drafters of the same target, with the costs learned so far."""
         return Controller(
-            drafters, self.costs, self._n_vocab, self._clock, self._reader, self.max_branches
+            drafters, self.costs, self.n_vocab, self._clock, self.reader, self.max_branches
         )
 
     def add(self, drafters: Sequence[ManagedDrafter]) -> None:
@@ -196,8 +175,8 @@ class Controller:
         self._costs.begin()
         settings = sampler.settings
         self._free.begin(sampler)
-        if self._reader is not None:
-            self._reader.begin()
+        if self.reader is not None:
+            self.reader.begin()
             self._read_until = len(history)
         for managed in self._active():
             managed.begin(settings.temperature, settings.lossy_in_effect)
@@ -222,7 +201,6 @@ class Controller:
                 yield from managed.read_ahead(history, max(most, 1))
 
     def backlog(self, history: Sequence[int]) -> int:
-        del history
         return 0
 
     def refusal(self, history: Sequence[int]) -> str:
@@ -240,12 +218,7 @@ class Controller:
         return [managed for managed in self.drafters if not managed.dropped]
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
-        del keep_on
-        limit = min(limit, self._costs.largest - 1)
-        due = self._free.due()
-        able = costly = [managed for managed in self._costly if managed.can_draft(history)]
-        if self.turns is not None:
-            due, costly, limit = self.turns.next(due, costly, limit)
+        due, able, limit = self._participants(history, min(limit, self._costs.largest - 1))
         learners = [*due, *able]
         if not learners and self._width.rows == 1:
             self._pending = _NOTHING_PENDING
@@ -255,13 +228,13 @@ class Controller:
         self._catch_up()
         self._read_text_kind(history, learners)
         proposed = self._free.poll(due, history, limit)
-        refused = self._keep_width(proposed, costly, history, limit)
+        refused = self._keep_width(proposed, able, history, limit)
         try:
             offer = self._free.best(proposed, limit, self.rate, self._budget.affordable)
             if limit < 1 or self._must_be_plain:
                 selection = _Selection(Cause.PAYS_NOT if limit < 1 else Cause.MEASURED)
             else:
-                selection = self._select(offer, costly, able, history, limit)
+                selection = self._select(offer, able, history, limit)
             selection = self._filled(selection)
         finally:
             self._costs.kept = 0
@@ -276,6 +249,13 @@ class Controller:
             selection.cause, draft.drafter, draft.drafted, selection.gain, self._text_kind
         )
         return draft
+
+    def _participants(
+        self, history: Sequence[int], limit: int
+    ) -> tuple[Sequence[ManagedDrafter], Sequence[ManagedDrafter], int]:
+        """The free drafters that are due, the others that can draft, and the most tokens."""
+        able = [managed for managed in self._costly if managed.can_draft(history)]
+        return self._free.due(), able, limit
 
     def _keep_width(
         self,
@@ -311,10 +291,10 @@ class Controller:
 
     def _read_text_kind(self, history: Sequence[int], learners: Sequence[ManagedDrafter]) -> None:
         """Classify the text that the next token belongs to."""
-        if self._reader is not None:
-            self._reader.feed(history[self._read_until :])
+        if self.reader is not None:
+            self.reader.feed(history[self._read_until :])
             self._read_until = len(history)
-            self._text_kind = self._reader.current
+            self._text_kind = self.reader.current
             for managed in learners:
                 managed.estimates.text_kind = self._text_kind
 
@@ -328,14 +308,13 @@ class Controller:
     def _select(
         self,
         offer: Offer,
-        costly: Sequence[ManagedDrafter],
         able: Sequence[ManagedDrafter],
         history: Sequence[int],
         limit: int,
     ) -> _Selection:
         """The draft with the highest gain; if none pays, a probe or a plain step."""
         rate, budget = self.rate, self._budget
-        planned = [self._planner.plan(managed, history, limit, rate, budget) for managed in costly]
+        planned = [self._planner.plan(managed, history, limit, rate, budget) for managed in able]
         plans = [plan for plan in planned if isinstance(plan, DraftPlan)]
         silences: list[Silence] = []
         for plan in sorted(plans, key=lambda plan: plan.gain, reverse=True):
@@ -377,8 +356,8 @@ class Controller:
 
     def observe(self, step: Step) -> None:
         pending, self._pending = self._pending, _NOTHING_PENDING
-        if step.seconds <= 0.0 or self.turns is not None:
-            return  # the first token belongs to the prompt; turns learn nothing
+        if step.seconds <= 0.0:
+            return  # the first token belongs to the prompt
         if pending.learners or len(self._unlearned) == _MOST_UNLEARNED:
             self._catch_up()
             self._learn(step, pending)

@@ -24,7 +24,6 @@ from decoding.draft import (
     Tree,
     TreeWithoutReplacement,
 )
-from decoding.drafters.cascade import Cascade
 from decoding.drafters.trees import Growth, PlannedDrafter, TreeShape
 from decoding.estimation import learning as rank_acceptance
 from decoding.estimation.acceptance import GREEDY, POSITION_PRIOR, Acceptance, AcceptanceEstimates
@@ -198,11 +197,8 @@ class ManagedDrafter(FaultGuard):
         """Number of proposals in a row that were not worth sending."""
         self._tree = tree
 
-    def as_new(self) -> "ManagedDrafter":
-        """The same drafter with nothing learned; its component drafters draft at no cost."""
-        drafter = self.drafter
-        if isinstance(drafter, Cascade):
-            drafter = drafter.at_no_cost()
+    def anew(self, drafter: Drafter) -> "ManagedDrafter":
+        """Another in its place, of which nothing is learned."""
         prior = self.estimates.prior
         new = ManagedDrafter(drafter, None, self.cost, self._tree, prior, self.planned)
         new.dropped = self.dropped

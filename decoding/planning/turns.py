@@ -2,7 +2,10 @@
 
 from collections.abc import Sequence
 
+from decoding.drafters.cascade import Cascade
 from decoding.estimation.cost import CostModel
+from decoding.events import Step
+from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
 
 _PLAIN_SECONDS = 1e9
@@ -64,3 +67,34 @@ class Turns:
             [managed for managed in costly if managed in group],
             min(limit, length * len(group)),
         )
+
+
+class TakingTurns(Controller):
+    """A controller whose drafters take turns at every step, for checks and fixed lengths.
+
+    They draft as if that cost nothing, and nothing is learned, so that checks see every form of
+    draft. of: whose drafters. lengths: of the drafts.
+    """
+
+    def __init__(self, of: Controller, lengths: Sequence[int] = LENGTHS) -> None:
+        drafters = [_as_new(managed) for managed in of.drafters]
+        costs = NoCost(of.costs.largest)
+        super().__init__(
+            drafters, costs, of.n_vocab, lambda: 0.0, of.reader, max_branches=of.max_branches
+        )
+        self.turns = Turns(drafters, lengths)
+
+    def _participants(
+        self, history: Sequence[int], limit: int
+    ) -> tuple[Sequence[ManagedDrafter], Sequence[ManagedDrafter], int]:
+        return self.turns.next(*super()._participants(history, limit))
+
+    def observe(self, step: Step) -> None: ...
+
+
+def _as_new(managed: ManagedDrafter) -> ManagedDrafter:
+    """The same drafter with nothing learned; what drafts for its model does so at no cost too."""
+    drafter = managed.drafter
+    if isinstance(drafter, Cascade) and isinstance(drafter.below, Controller):
+        drafter = drafter.over(TakingTurns(drafter.below))
+    return managed.anew(drafter)

@@ -29,6 +29,7 @@ from decoding.events import Finish, FinishReason, Shape, Step
 from decoding.generation import Limits, always, generate
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
+from decoding.planning.turns import TakingTurns
 from decoding.sampling.settings import SamplingSettings
 from tests.fixtures.fragile import Fragile
 
@@ -104,7 +105,7 @@ class Pair:
         cost = DraftCost(0.01, 0.001)
         managed = [ManagedDrafter(drafter, cost=cost) for drafter in drafters]
         costs = CostModel({1: 1.0, 16: 1.1})
-        return Controller(managed, costs, self.n_vocab, max_branches=8).at_no_cost((3, 5))
+        return TakingTurns(Controller(managed, costs, self.n_vocab, max_branches=8), (3, 5))
 
 
 @pytest.fixture(scope="module")

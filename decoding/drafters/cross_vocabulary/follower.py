@@ -152,7 +152,6 @@ class Follower:
         """Nothing to settle: the next row catches up."""
 
     def refusal(self, history: Sequence[int]) -> str:
-        del history  # it was not tokenized yet
         is_full = len(self._retokenizer.tokens) >= self._context.n_ctx
         return full(self._context) if is_full else ""
 

@@ -7,8 +7,7 @@ match only, and one draft, chosen token by token among all that followed.
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
-from decoding.draft import NO_DRAFT, Draft, KeepOn, PointMassLine
-from decoding.drafters.base import NoBacklog
+from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn, PointMassLine
 from decoding.drafters.retrieval.corpus import Corpus
 from decoding.drafters.retrieval.segment import Occurrence
 from decoding.sampling.sampler import Sampler
@@ -26,7 +25,7 @@ _HALF_LIFE = 30 * 86_400.0
 """Age in seconds, relative to the latest occurrence, at which one counts half."""
 
 
-class Retrieval(NoBacklog):
+class Retrieval(Drafter):
     """Proposes the likeliest continuation, by number and age of the longest matches."""
 
     is_free = True
@@ -38,14 +37,9 @@ class Retrieval(NoBacklog):
         self._max_draft = max_draft
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
-        del history, sampler  # what matches does not depend on the settings
         self._corpus.refresh()
 
-    def commit(self, history: Sequence[int]) -> None:
-        """Do nothing: it learns from finished chats."""
-
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
-        del keep_on  # the whole draft costs one search
         count = min(limit, self._max_draft)
         if count <= 0:
             return NO_DRAFT

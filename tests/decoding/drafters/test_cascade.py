@@ -54,9 +54,6 @@ class Guesses(IdleDrafter):
         self.observed: list[Step] = []
         self._rows, self._most, self._drawn = rows, most, drawn
 
-    def at_no_cost(self) -> "Guesses":
-        return self
-
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
         self._sampler = sampler
 
@@ -78,9 +75,6 @@ class Observed(IdleDrafter):
 
     def __init__(self, drafter: Drafter, most: int = 15) -> None:
         self._drafter, self._most = drafter, most
-
-    def at_no_cost(self) -> "Observed":
-        return self
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
         self._drafter.begin(history, sampler)

@@ -5,6 +5,7 @@ from decoding.estimation.cost import CostModel, DraftCost
 from decoding.events import Shape, Step
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
+from decoding.planning.turns import TakingTurns
 from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.sampler import Sampler
 from tests.fixtures.drafters import Rehearsed
@@ -17,18 +18,17 @@ class Dear(Rehearsed):
     is_free = False
 
 
-def everyone() -> Controller:
+def everyone() -> TakingTurns:
     """Two free drafters that seldom agree and two that cost a plain step a token: nothing pays."""
     free = [ManagedDrafter(Rehearsed("odd", TEXT, 1)), ManagedDrafter(Rehearsed("even", TEXT, 2))]
     dear = [
         ManagedDrafter(Dear(name, TEXT, 3), cost=DraftCost(1.0, 1.0)) for name in ("one", "other")
     ]
-    return Controller([*free, *dear], DEAR_PASSES, 1000, max_branches=8).at_no_cost()
+    return TakingTurns(Controller([*free, *dear], DEAR_PASSES, 1000, max_branches=8))
 
 
-def drafts(controller: Controller, count: int, reply: int = 0) -> list[Draft]:
+def drafts(controller: TakingTurns, count: int, reply: int = 0) -> list[Draft]:
     controller.begin([0], Sampler(SamplingSettings()))
-    assert controller.turns is not None
     controller.turns.start(reply)
     return [controller.propose([0], 15) for _ in range(count)]
 

@@ -29,6 +29,7 @@ from decoding.events import Step
 from decoding.generation import Limits, always, generate
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import FaultGuard, ManagedDrafter
+from decoding.planning.turns import TakingTurns
 from decoding.sampling import sampler as warped_rows
 from decoding.sampling.distribution import Distribution, point_mass, warp
 from decoding.sampling.sampler import Sampler
@@ -112,9 +113,6 @@ class Says(IdleDrafter):
     def __init__(self, *tokens: int, parents: Sequence[int] = ()) -> None:
         self._tokens, self._parents = tokens, parents
 
-    def at_no_cost(self) -> "Says":
-        return self
-
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         if self._parents:
             return certain_tree(self._tokens, self._parents)
@@ -144,7 +142,7 @@ def union(context: FakeContext) -> Controller:
     for number, managed in enumerate(free):
         managed.drafter.name = str(number)  # type: ignore[misc]
     costs = CostModel({1: 1.0, 16: 1.01})
-    return Controller(free, costs, N_VOCAB, max_branches=4).at_no_cost((2,))
+    return TakingTurns(Controller(free, costs, N_VOCAB, max_branches=4), (2,))
 
 
 FORMS: dict[str, Callable[[FakeContext], Drafter]] = {
