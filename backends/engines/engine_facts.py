@@ -51,8 +51,8 @@ def gpus(backend: str) -> tuple[Gpu, ...]:
     if backend == MLX:
         return ()
     with importing_engine(LLAMACPP):
-        from backends.llamacpp import library as gpu_devices
-    return gpu_devices.gpus()
+        from backends.llamacpp import library
+    return library.gpus()
 
 
 def separate_gpus(backend: str, gpu_layers: int | None) -> tuple[Gpu, ...]:
@@ -142,9 +142,8 @@ def expected_runner(backend: str, threads: int | None, gpu_layers: int | None) -
 
             return Runner(mlx_device.build(), mlx_device.device(), physical_cores())
         from backends.llamacpp import library
-        from backends.llamacpp import library as gpu_devices
 
-        device = gpu_devices.device(gpu_layers)
+        device = library.device(gpu_layers)
         return Runner(library.build(), device, threads or physical_cores())
 
 

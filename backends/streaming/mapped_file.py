@@ -13,7 +13,7 @@ import numpy as np
 from backends.base import ModelError
 from backends.base.safe_files import open_regular
 from backends.files.gguf_header import BRIEFLY_MAPPED
-from backends.streaming import memory_pages as memory_lock
+from backends.streaming import memory_pages
 from backends.streaming.weight_plan import Extent
 
 _PIECE = 16 << 20
@@ -127,7 +127,7 @@ class CacheDropper:
         for mapped in self._mapped:
             start, end = max(first, mapped.offset), min(last, mapped.end)
             if start < end:
-                memory_lock.unmap_pages(mapped.address + start - mapped.offset, end - start)
+                memory_pages.unmap_pages(mapped.address + start - mapped.offset, end - start)
         os.posix_fadvise(self._file.descriptor, first, last - first, os.POSIX_FADV_DONTNEED)
 
 

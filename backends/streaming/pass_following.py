@@ -3,17 +3,13 @@
 import sys
 import threading
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from queue import Queue
-from typing import TYPE_CHECKING
 
-from backends.streaming import mapped_file as file_cache
+from backends.streaming import mapped_file
 from backends.streaming.mapped_file import CacheDropper, MappedFile
-from backends.streaming.weight_plan import LockPlan, PlacedTensor, Role
-
-if TYPE_CHECKING:
-    from backends.streaming.weight_plan import Extent
+from backends.streaming.weight_plan import Extent, LockPlan, PlacedTensor, Role
 
 
 class PassPosition:
@@ -124,7 +120,7 @@ class Readahead:
     def _run(self) -> None:
         while (piece := self._wait()) is not None:
             try:
-                file_cache.read_ahead(self._files[piece.file], piece.offset, piece.size)
+                mapped_file.read_ahead(self._files[piece.file], piece.offset, piece.size)
             except OSError:
                 return  # the engine then reads by itself
 
@@ -201,10 +197,8 @@ class DropBehind:
         ]
         self._dropped = 0
         """Layers of this pass that are dropped, or will be."""
-        self._due: Queue[Extent | None] = Queue()
-        """What to drop next; None ends the thread."""
-        self._thread = threading.Thread(target=self._run, name="drop-behind", daemon=True)
-        self._thread.start()
+        self._thread = ThreadPoolExecutor(1, "drop-behind")
+        self._last: Future[None] | None = None
 
     def begin(self) -> None:
         """Start with the first layer."""
@@ -219,24 +213,22 @@ class DropBehind:
 
     def wait(self) -> None:
         """Wait until all that is due has been dropped."""
-        self._due.join()
+        if self._last is not None:
+            self._last.result()
 
     def close(self) -> None:
         """Drop what is due, and end the thread. To be called before the files are closed."""
-        self._due.put(None)
-        self._thread.join()
+        self._thread.shutdown()
 
     def _drop_before(self, layer: int) -> None:
         while self._dropped < layer:
             for extent in self._by_layer[self._dropped]:
-                self._due.put(extent)
+                self._last = self._thread.submit(self._drop, extent)
             self._dropped += 1
 
-    def _run(self) -> None:
-        while (extent := self._due.get()) is not None:
-            with suppress(OSError):  # the system then makes room by itself
-                self._droppers[extent.file].drop(extent)
-            self._due.task_done()
+    def _drop(self, extent: Extent) -> None:
+        with suppress(OSError):  # the system then makes room by itself
+            self._droppers[extent.file].drop(extent)
 
 
 # Reading the experts that a layer's router chose, all at once.
@@ -284,4 +276,4 @@ class ExpertReader:
                 if left < 0:
                     return
                 offset = tensor.extent.offset + expert * size
-                file_cache.read_ahead(self._files[tensor.extent.file], offset, size)
+                mapped_file.read_ahead(self._files[tensor.extent.file], offset, size)

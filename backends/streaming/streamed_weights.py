@@ -9,8 +9,7 @@ from time import monotonic
 from backends.base import ModelError, PassStoppedError
 from backends.base.model import pass_is_stopped
 from backends.hardware.host import available_memory, memory_limit
-from backends.streaming import mapped_file as file_cache
-from backends.streaming import memory_pages as memory_lock
+from backends.streaming import mapped_file, memory_pages
 from backends.streaming.mapped_file import CacheDropper, MappedFile, unreadable
 from backends.streaming.memory_pages import PageGuard
 from backends.streaming.pass_following import DropBehind, ExpertReader, PassPosition, Readahead
@@ -70,7 +69,7 @@ class LockedWeights:
         """Whether locks were let go since they were last complete."""
         self.refusal = ""
         """Why less than the plan was locked, as the rest of a sentence; "" if all was."""
-        memory_lock.allow_locking()
+        memory_pages.allow_locking()
         self.hold(plan)
 
     @property
@@ -137,16 +136,16 @@ class LockedWeights:
             if available_memory() < size + least_free or pass_is_stopped():
                 return _NO_MEMORY  # beyond a container's limit, Linux kills
             try:
-                memory_lock.lock(address, size)
+                memory_pages.lock(address, size)
             except OSError as error:
-                return memory_lock.refusal(error)
+                return memory_pages.refusal(error)
             self._locks.add(pages)
         return ""
 
     def _unlock(self, pages: _Pages) -> int:
         self._locks.discard(pages)
         address, size = pages
-        memory_lock.unlock(address, size)
+        memory_pages.unlock(address, size)
         return size
 
 
@@ -201,7 +200,7 @@ class StreamedWeights:
         expert_share: of the experts that one token uses; a drafter may use fewer than its target.
         """
         read = replace(self._plan, expert_share=expert_share).read_bytes_per_token
-        if file_cache.CAN_DROP:  # what is held then stays without locks, too
+        if mapped_file.CAN_DROP:  # what is held then stays without locks, too
             return read
         return read + self._plan.locked_bytes - self.locked_bytes
 
@@ -239,15 +238,15 @@ class StreamedWeights:
         if self._drop is not None:
             self._drop.close()
             self._drop = None
-        mapped = [each for file in self._files for each in file_cache.mapped_ranges(file)]
+        mapped = [each for file in self._files for each in mapped_file.mapped_ranges(file)]
         for address, size in mapped:
-            memory_lock.read_normally(address, size)
+            memory_pages.read_normally(address, size)
         guard = PageGuard(mapped)
         if self._guard is not None:
             self._lost = self._has_lost
             self._guard.close()
         self._guard = guard
-        if self._copied and file_cache.CAN_DROP:
+        if self._copied and mapped_file.CAN_DROP:
             droppers = [CacheDropper(file) for file in self._files]
             for tensor in self._copied:
                 droppers[tensor.extent.file].drop(tensor.extent)
@@ -257,7 +256,7 @@ class StreamedWeights:
         self._experts = ExpertReader(
             self._files, self._plan, self._layout.n_experts, available_memory()
         )
-        if file_cache.CAN_DROP:
+        if mapped_file.CAN_DROP:
             self._drop = DropBehind(self._files, self._plan, n_layers)
             self._drop.end()
         if self._readahead is None:

@@ -14,7 +14,6 @@ from app.settings import catalogue
 from app.settings.in_effect import settings_in_effect
 from backends.base import UsageError
 from backends.llamacpp import library
-from backends.llamacpp import library as gpu_devices
 from backends.llamacpp.library import Device
 from tests.app.conftest import Specchat
 
@@ -26,7 +25,7 @@ def card(monkeypatch: pytest.MonkeyPatch) -> None:
     free = GPU_RESERVE + 100_000_000
     device = Device(1, "CUDA", "made up", free, 8 * 10**9)
     monkeypatch.setattr(library, "can_offload", lambda: True)
-    monkeypatch.setattr(gpu_devices, "_devices", lambda: [device])
+    monkeypatch.setattr(library, "_devices", lambda: [device])
 
 
 @pytest.fixture

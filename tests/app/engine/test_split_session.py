@@ -19,7 +19,6 @@ from app.paths import Paths
 from backends.base import Model, OutOfMemoryError
 from backends.hardware.bandwidth import Bandwidth
 from backends.llamacpp import library
-from backends.llamacpp import library as gpu_devices
 from backends.llamacpp.library import Device
 from backends.proof.proof_process import ProofProcess
 from backends.streaming.disk_speed import DiskSpeed
@@ -45,7 +44,7 @@ def opened(home: Path, monkeypatch: pytest.MonkeyPatch, demo: Model) -> Opened:
     def open_with(on_gpu: int, free: int = PLENTY, **options: str | int | None) -> Session:
         memory = GPU_RESERVE + working + on_gpu
         card = Device(1, "CUDA", "made up", memory, memory)
-        monkeypatch.setattr(gpu_devices, "_devices", lambda: [card])
+        monkeypatch.setattr(library, "_devices", lambda: [card])
         monkeypatch.setattr("app.engine.session_opening.available_memory", lambda: free)
         given = SessionOptions(**{"model": "demo", "draft": "off", "ctx": 512, **options})  # type: ignore[arg-type]
         return open_session(given, Paths.of_this_user(), lambda _: None)

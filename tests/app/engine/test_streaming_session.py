@@ -18,7 +18,6 @@ from app.loading.streaming import AgreedModels, StreamOfferError
 from app.paths import Paths
 from backends.base import Model, OutOfMemoryError
 from backends.llamacpp import library
-from backends.llamacpp import library as gpu_devices
 from tests.fixtures.greedy import greedy_ids
 
 Opened = Callable[..., Session]
@@ -60,9 +59,9 @@ def test_a_model_that_does_not_fit_is_offered_and_refused_when_off(
 def test_on_a_gpu_that_shares_memory_it_is_offered_too_unless_that_got_layers_by_number(
     home: Path, monkeypatch: pytest.MonkeyPatch, demo: Model, small: int
 ) -> None:
-    apple = gpu_devices.Device(1, "MTL", "M4", small, 16 << 30)
+    apple = library.Device(1, "MTL", "M4", small, 16 << 30)
     monkeypatch.setattr(library, "can_offload", lambda: True)
-    monkeypatch.setattr(gpu_devices, "_devices", lambda: [apple])
+    monkeypatch.setattr(library, "_devices", lambda: [apple])
     monkeypatch.setattr("backends.engines.engine_facts.available_memory", lambda: small)
     for layers in (None, 20):
         options = SessionOptions("demo", "off", ctx=512, backend="llamacpp", gpu_layers=layers)

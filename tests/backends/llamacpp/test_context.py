@@ -27,7 +27,7 @@ from backends.base import (
     UsageError,
 )
 from backends.base.model import CacheType, stopping_passes
-from backends.llamacpp import pass_callbacks as pass_stopper
+from backends.llamacpp import pass_callbacks
 from decoding.draft import MOST_DRAFTED
 from decoding.prefill import prefill, reuse
 from tests.fixtures.tiny.kinds import Tiny
@@ -411,7 +411,7 @@ def test_without_a_thread_to_watch_a_pass_the_next_ones_are_as_ever(
     expected = context.forward(LONG, 1).copy()
     context.truncate(0)
     callbacks: list[object] = []
-    told: Any = pass_stopper.api.llama_set_abort_callback
+    told: Any = pass_callbacks.api.llama_set_abort_callback
 
     def noting(pointer: object, callback: object, data: object) -> None:
         callbacks.append(callback)
@@ -421,11 +421,11 @@ def test_without_a_thread_to_watch_a_pass_the_next_ones_are_as_ever(
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as patch:
-        patch.setattr(pass_stopper.api, "llama_set_abort_callback", noting)
+        patch.setattr(pass_callbacks.api, "llama_set_abort_callback", noting)
         patch.setattr(Thread, "start", refused)
         with stopping_passes(lambda: True), pytest.raises(RuntimeError):
             context.forward(LONG, 0)
-    assert callbacks[-1] is pass_stopper._NEVER
+    assert callbacks[-1] is pass_callbacks._NEVER
     assert np.array_equal(context.forward(LONG, 1), expected)
 
 

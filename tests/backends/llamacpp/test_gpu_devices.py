@@ -13,7 +13,6 @@ from backends.engines import engine_facts as engine_resources
 from backends.engines.backend_selection import LLAMACPP, MLX
 from backends.hardware.host import Gpu
 from backends.llamacpp import library
-from backends.llamacpp import library as gpu_devices
 from backends.llamacpp.library import Device, chosen
 from tests.fixtures.tiny.kinds import Tiny
 from tests.fixtures.tiny.qwen35 import TRUNK
@@ -65,7 +64,7 @@ def test_layers_are_counted_where_memory_is_separate_and_known(
     monkeypatch: pytest.MonkeyPatch, devices: list[Device], gpu_layers: int | None, count: int
 ) -> None:
     monkeypatch.setattr(library, "can_offload", lambda: True)
-    monkeypatch.setattr(gpu_devices, "_devices", lambda: devices)
+    monkeypatch.setattr(library, "_devices", lambda: devices)
     assert len(engine_resources.separate_gpus(LLAMACPP, gpu_layers)) == count
     assert engine_resources.separate_gpus(MLX, gpu_layers) == ()
 
@@ -89,16 +88,16 @@ def test_memory_that_gpus_share_is_billed(
     free: int | None,
 ) -> None:
     monkeypatch.setattr(library, "can_offload", lambda: len(devices) > 1 or devices != [PROCESSOR])
-    monkeypatch.setattr(gpu_devices, "_devices", lambda: devices)
+    monkeypatch.setattr(library, "_devices", lambda: devices)
     monkeypatch.setattr(engine_resources, "available_memory", lambda: 12 * GB)
     assert engine_resources.free_memory(LLAMACPP, gpu_layers) == free
 
 
 def test_the_table_of_this_machine_has_its_processor() -> None:
     library.start()
-    kinds = {device.registry: device.kind for device in gpu_devices._devices()}
+    kinds = {device.registry: device.kind for device in library._devices()}
     assert kinds["CPU"] == 0
-    assert all(device.name for device in gpu_devices._devices())
+    assert all(device.name for device in library._devices())
 
 
 def test_without_the_table_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,8 +105,8 @@ def test_without_the_table_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> 
         raise OSError(2, "No such file")
 
     monkeypatch.setattr(library, "can_offload", lambda: True)
-    monkeypatch.setattr(gpu_devices, "_devices", missing)
-    assert gpu_devices.gpus() == ()
+    monkeypatch.setattr(library, "_devices", missing)
+    assert library.gpus() == ()
 
 
 @pytest.mark.parametrize(
@@ -119,21 +118,21 @@ def test_the_bandwidth_is_that_of_the_cards_that_run_models(
 ) -> None:
     names: list[str] = []
     monkeypatch.setattr(library, "can_offload", lambda: True)
-    monkeypatch.setattr(gpu_devices, "_devices", lambda: devices)
+    monkeypatch.setattr(library, "_devices", lambda: devices)
     monkeypatch.setattr(memory_bandwidth, "of_gpu", names.append)
     memory_bandwidth.gpu_bandwidth()
     assert names == asked
 
 
 def test_a_device_is_named_by_its_cards(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert gpu_devices.device(None).startswith("CPU: ")
+    assert library.device(None).startswith("CPU: ")
     monkeypatch.setattr(library, "can_offload", lambda: True)
-    monkeypatch.setattr(gpu_devices, "_devices", lambda: [CARD, OTHER])
-    assert gpu_devices.device(0).startswith("CPU: ")
-    assert gpu_devices.device(None) == "GPU: RTX + Arc"
-    assert gpu_devices.device(20) == "GPU: RTX + Arc, 20 layers"
-    monkeypatch.setattr(gpu_devices, "_devices", list[Device])
-    assert (gpu_devices.device(None), gpu_devices.device(20)) == ("GPU", "GPU: 20 layers")
+    monkeypatch.setattr(library, "_devices", lambda: [CARD, OTHER])
+    assert library.device(0).startswith("CPU: ")
+    assert library.device(None) == "GPU: RTX + Arc"
+    assert library.device(20) == "GPU: RTX + Arc, 20 layers"
+    monkeypatch.setattr(library, "_devices", list[Device])
+    assert (library.device(None), library.device(20)) == ("GPU", "GPU: 20 layers")
 
 
 @pytest.mark.parametrize(("gpu_layers", "partly"), [(TRUNK + 1, TRUNK + 1), (TRUNK + 2, None)])
@@ -142,6 +141,6 @@ def test_a_model_that_predicts_ahead_is_whole_with_its_further_layers_too(
 ) -> None:
     """As the engine counts: the head, the layer that predicts, and those of the trunk."""
     monkeypatch.setattr(library, "can_offload", lambda: True)
-    monkeypatch.setattr(gpu_devices, "_devices", lambda: [CARD])
+    monkeypatch.setattr(library, "_devices", lambda: [CARD])
     with closing(llamacpp.load(tiny("qwen35"), gpu_layers=gpu_layers)) as model:
         assert model.info.gpu_layers == partly

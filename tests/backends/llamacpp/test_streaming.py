@@ -15,9 +15,7 @@ from backends import llamacpp
 from backends.base import Context, Model, ModelError, PassStoppedError, UsageError
 from backends.base.model import stopping_passes
 from backends.engines import model_loading
-from backends.streaming import mapped_file as file_cache
-from backends.streaming import memory_pages as memory_lock
-from backends.streaming import streamed_weights as locked_weights
+from backends.streaming import mapped_file, memory_pages, streamed_weights
 
 LOCKED = 40_000_000
 
@@ -65,7 +63,7 @@ def test_the_model_tells_what_it_holds_and_what_it_reads(demo: Model, streamed: 
     if not info.lock_refusal:
         assert 0.9 * LOCKED < info.locked_bytes <= LOCKED
     assert info.locked_bytes <= LOCKED
-    if file_cache.CAN_DROP:
+    if mapped_file.CAN_DROP:
         assert info.streamed_bytes_per_token == pytest.approx(
             info.bytes_read_per_token - LOCKED, rel=0.1
         )
@@ -83,7 +81,7 @@ def test_more_or_less_is_held_from_now_on(demo: Model, demo_file: Path):
         model_loading.hold(model, held)
         info = model.info
         assert info.locked_bytes <= held
-        if file_cache.CAN_DROP:
+        if mapped_file.CAN_DROP:
             rest = max(info.bytes_read_per_token - held, 0)
             assert info.streamed_bytes_per_token == pytest.approx(rest, rel=0.1)
         for _ in range(2):
@@ -100,7 +98,7 @@ def test_refused_locks_are_told_and_the_model_runs(
     def refuse(_address: int, _size: int) -> None:
         raise OSError(1, "Operation not permitted")
 
-    monkeypatch.setattr(memory_lock, "lock", refuse)
+    monkeypatch.setattr(memory_pages, "lock", refuse)
     model = llamacpp.load(demo_file, lock_bytes=LOCKED)
     assert model.info.locked_bytes == 0
     assert model.info.lock_refusal
@@ -196,7 +194,7 @@ def test_a_file_that_changes_within_a_pass_ends_it_with_words(
 def test_locks_are_let_go_within_a_pass_and_it_is_told(
     demo_file: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(locked_weights, "_SECONDS_BETWEEN_LOOKS", 0)
+    monkeypatch.setattr(streamed_weights, "_SECONDS_BETWEEN_LOOKS", 0)
     model = llamacpp.load(demo_file, lock_bytes=LOCKED)
     context = model.open(64)
     expected = context.forward([1, 2], 1).copy()
@@ -208,7 +206,7 @@ def test_locks_are_let_go_within_a_pass_and_it_is_told(
         nonlocal asked
         asked += 1
         if asked == 100:
-            monkeypatch.setattr(locked_weights, "available_memory", lambda: 0)
+            monkeypatch.setattr(streamed_weights, "available_memory", lambda: 0)
         return False
 
     with stopping_passes(take_memory):

@@ -11,8 +11,7 @@ import pytest
 
 from backends.base import ModelError
 from backends.base.model import stopping_passes
-from backends.streaming import memory_pages as memory_lock
-from backends.streaming import streamed_weights as locked_weights
+from backends.streaming import memory_pages, streamed_weights
 from backends.streaming.mapped_file import MappedFile
 from backends.streaming.streamed_weights import LockedWeights
 from backends.streaming.weight_plan import LockPlan, lock_plan, weight_layout
@@ -35,8 +34,8 @@ def plan(demo_file: Path) -> LockPlan:
 def locks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Locks of a system that allows any."""
     held: list[tuple[int, int]] = []
-    monkeypatch.setattr(memory_lock, "lock", lambda address, size: held.append((address, size)))
-    monkeypatch.setattr(memory_lock, "unlock", lambda address, size: held.remove((address, size)))
+    monkeypatch.setattr(memory_pages, "lock", lambda address, size: held.append((address, size)))
+    monkeypatch.setattr(memory_pages, "unlock", lambda address, size: held.remove((address, size)))
     return held
 
 
@@ -45,10 +44,10 @@ def free(monkeypatch: pytest.MonkeyPatch, locks: list[tuple[int, int]]) -> list[
     """Free memory beside the locks, in its only item."""
     room = [1000 * MB]
     monkeypatch.setattr(
-        locked_weights, "available_memory", lambda: room[0] - sum(size for _, size in locks)
+        streamed_weights, "available_memory", lambda: room[0] - sum(size for _, size in locks)
     )
-    monkeypatch.setattr(locked_weights, "memory_limit", lambda: 1 << 40)
-    monkeypatch.setattr(locked_weights, "_SECONDS_BETWEEN_LOOKS", 0)
+    monkeypatch.setattr(streamed_weights, "memory_limit", lambda: 1 << 40)
+    monkeypatch.setattr(streamed_weights, "_SECONDS_BETWEEN_LOOKS", 0)
     return room
 
 
@@ -81,8 +80,8 @@ def test_a_refused_lock_is_told_and_the_rest_goes_on(
             raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
         taken.append(size)
 
-    monkeypatch.setattr(memory_lock, "lock", lock)
-    monkeypatch.setattr(memory_lock, "unlock", lambda _address, size: taken.remove(size))
+    monkeypatch.setattr(memory_pages, "lock", lock)
+    monkeypatch.setattr(memory_pages, "unlock", lambda _address, size: taken.remove(size))
     weights = LockedWeights([file], plan)
     assert weights.locked_bytes == sum(taken)
     assert "locked memory" in weights.refusal
@@ -93,7 +92,7 @@ def test_a_refused_lock_is_told_and_the_rest_goes_on(
 def test_nothing_is_locked_that_is_needed_from_moment_to_moment(
     file: MappedFile, plan: LockPlan, free: list[int], locks: list[tuple[int, int]]
 ):
-    free[0] = locked_weights._LEAST_FREE + 4 * MB
+    free[0] = streamed_weights._LEAST_FREE + 4 * MB
     weights = LockedWeights([file], plan)
     assert 0 < weights.locked_bytes <= 4 * MB
     assert weights.refusal == "no more memory is free"
@@ -111,7 +110,7 @@ def test_locks_are_let_go_when_others_need_memory_the_least_important_first(
     weights = LockedWeights([file], plan)
     first, held = locks[0], weights.locked_bytes
     assert weights.relieve() == 0
-    free[0] = locked_weights._RESERVE + held - MB
+    free[0] = streamed_weights._RESERVE + held - MB
     let_go = weights.relieve()
     assert MB <= let_go < held
     assert first in locks
@@ -127,11 +126,11 @@ def test_what_was_let_go_is_locked_again_once_memory_has_been_free_for_a_while(
     now = [0.0]
     weights = LockedWeights([file], plan, lambda: now[0])
     held = weights.locked_bytes
-    free[0] = locked_weights._RESERVE + held - 3 * MB
+    free[0] = streamed_weights._RESERVE + held - 3 * MB
     let_go = weights.relieve()
     assert let_go >= 3 * MB
     free[0] = 1000 * MB
-    now[0] = locked_weights._SECONDS_OF_CALM - 0.1
+    now[0] = streamed_weights._SECONDS_OF_CALM - 0.1
     weights.retake()
     assert (weights.relieve(), weights.locked_bytes) == (0, held - let_go)
     assert weights.has_let_go
@@ -142,8 +141,8 @@ def test_what_was_let_go_is_locked_again_once_memory_has_been_free_for_a_while(
     free[0] = 0
     now[0] += 0.1
     weights.relieve()
-    free[0] = 2 * locked_weights._RESERVE + MB  # enough for now, and none to spare
-    now[0] += 2 * locked_weights._SECONDS_OF_CALM
+    free[0] = 2 * streamed_weights._RESERVE + MB  # enough for now, and none to spare
+    now[0] += 2 * streamed_weights._SECONDS_OF_CALM
     weights.retake()
     assert weights.locked_bytes <= MB
     assert weights.locked_bytes == sum(size for _, size in locks)
@@ -158,10 +157,10 @@ def test_locks_that_the_system_refuses_are_not_tried_again(
         tried.append(address)
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 
-    monkeypatch.setattr(memory_lock, "lock", refuse)
+    monkeypatch.setattr(memory_pages, "lock", refuse)
     now = [0.0]
     weights = LockedWeights([file], plan, lambda: now[0])
-    now[0] = 10 * locked_weights._SECONDS_OF_CALM
+    now[0] = 10 * streamed_weights._SECONDS_OF_CALM
     weights.retake()
     assert len(tried) == 1
 

@@ -8,10 +8,7 @@ from queue import Queue
 
 import pytest
 
-from backends.streaming import mapped_file as file_cache
-from backends.streaming import pass_following as drop_behind
-from backends.streaming import pass_following as expert_reader
-from backends.streaming import pass_following as readahead
+from backends.streaming import mapped_file, pass_following
 from backends.streaming.mapped_file import MappedFile
 from backends.streaming.pass_following import DropBehind, ExpertReader, PassPosition, Readahead
 from backends.streaming.weight_plan import Extent, LockPlan, Role, lock_plan, weight_layout
@@ -64,8 +61,8 @@ def test_every_layer_is_dropped_once_and_none_that_may_be_in_use(
         dropped.append(extent)
         early.extend([extent] if (of_layer[extent] or 0) >= reached - 1 else [])
 
-    monkeypatch.setattr(file_cache, "_mappings", lambda _file: [])
-    monkeypatch.setattr(drop_behind.CacheDropper, "drop", note)
+    monkeypatch.setattr(mapped_file, "_mappings", lambda _file: [])
+    monkeypatch.setattr(pass_following.CacheDropper, "drop", note)
     early: list[Extent] = []
     drop = DropBehind([file], plan, LAYERS)
     drop.begin()
@@ -83,7 +80,9 @@ def test_every_layer_is_dropped_once_and_none_that_may_be_in_use(
 def pieces_read(monkeypatch: pytest.MonkeyPatch) -> "Queue[tuple[int, int]]":
     read: Queue[tuple[int, int]] = Queue()
     monkeypatch.setattr(
-        readahead.file_cache, "read_ahead", lambda _file, offset, size: read.put((offset, size))
+        mapped_file,
+        "read_ahead",
+        lambda _file, offset, size: read.put((offset, size)),
     )
     return read
 
@@ -104,12 +103,12 @@ def test_reading_ahead_stays_within_its_window_and_reaches_the_end(
     reader = Readahead([file], plan, LAYERS, 2 * window)
     whole = sum(one.extent.size for one in plan.streamed)
     done = taken(read, window)
-    assert window <= done <= window + readahead._PIECE
+    assert window <= done <= window + pass_following._PIECE
     for layer in range(1, LAYERS + 1):
         reader.reach(layer)
         passed = sum(one.extent.size for one in plan.streamed if (one.layer or 0) < layer)
         done += taken(read, min(passed + window, whole) - done)
-        assert done <= passed + window + readahead._PIECE
+        assert done <= passed + window + pass_following._PIECE
     assert done == whole
     reader.begin()
     assert taken(read, window) >= window
@@ -157,7 +156,7 @@ def test_what_is_dropped_leaves_the_memory_of_every_mapping(demo_file: Path, tmp
     path.write_bytes(bytes(8 << 20))
     with ExitStack() as closing:
         first, second = MappedFile(path, closing), MappedFile(path, closing)
-        dropper = file_cache.CacheDropper(first)
+        dropper = mapped_file.CacheDropper(first)
         assert {one.address for one in dropper._mapped} == {first.address, second.address}
         dropper.drop(Extent(0, 100, 4 << 20))
         dropper.drop(Extent(0, 100, 200))  # no whole page
@@ -177,7 +176,7 @@ def test_just_the_chosen_are_read_down_matrices_last_as_far_as_there_is_room(
     size = tensors["blk.1.ffn_up_exps.weight"].size // COUNT
     read: list[tuple[int, int]] = []
     monkeypatch.setattr(
-        expert_reader.file_cache,
+        mapped_file,
         "read_ahead",
         lambda _file, offset, size: read.append((offset, size)),
     )
@@ -196,7 +195,7 @@ def test_experts_that_are_held_are_not_read(
 ) -> None:
     path = tiny_llama(layers=3, experts=(COUNT, 2))
     layout = weight_layout(path)
-    monkeypatch.setattr(expert_reader.file_cache, "read_ahead", lambda *_: pytest.fail("was read"))
+    monkeypatch.setattr(mapped_file, "read_ahead", lambda *_: pytest.fail("was read"))
     with ExitStack() as closing:
         plan = lock_plan(layout, 1 << 40)
         ExpertReader([MappedFile(path, closing)], plan, COUNT, 1 << 30).choose(1, {3})

@@ -38,9 +38,9 @@ Unsupported = Callable[[TrainedDrafter, str], str]
 @pytest.fixture
 def unsupported(llamacpp: ModuleType) -> Unsupported:
     del llamacpp
-    from backends.llamacpp import head_checks as drafter_support
+    from backends.llamacpp import head_checks
 
-    return drafter_support.unsupported
+    return head_checks.unsupported
 
 
 TENSOR = 1024
