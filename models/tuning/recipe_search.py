@@ -11,43 +11,6 @@ from numpy.typing import NDArray
 
 from models.self_draft.recipe import Recipe, Skipped, runs
 
-
-def cheapest_sets(losses: NDArray[np.float64]) -> Iterator[Skipped]:
-    """Set of each size with the least loss, by dynamic programming over the layers.
-
-    losses: of skipping layers first to last together, shape (n_layers, n_layers); losses of runs
-    with a kept layer between them add up. At least one layer is kept.
-    """
-    count = len(losses)
-    least = np.full((count + 2, count + 1), np.inf)  # by layers considered and number skipped
-    least[:2, 0] = 0.0  # as if a kept layer preceded the first
-    run = np.zeros(
-        (count + 2, count + 1), dtype=int
-    )  # length of the run that ends there, 0 for a kept layer
-    for end in range(1, count + 1):
-        least[end + 1] = least[end]
-        for length in range(1, end + 1):
-            first = end - length
-            loss = least[first, : count + 1 - length] + losses[first, end - 1]
-            better = loss < least[end + 1, length:]
-            least[end + 1, length:][better] = loss[better]
-            run[end + 1, length:][better] = length
-    for size in range(1, count):
-        if np.isfinite(least[-1, size]):
-            yield _traced(run, size)
-
-
-def _traced(run: NDArray[np.int_], size: int) -> Skipped:
-    skipped: list[int] = []
-    end = len(run) - 1
-    while size:
-        length = int(run[end, size])
-        skipped += range(end - 1 - length, end - 1)
-        size -= length
-        end -= length + 1 if length else 1
-    return tuple(sorted(skipped))
-
-
 # Acceptance lost by skipping layers: measured for tried sets, estimated for others.
 #
 # A loss is the negative logarithm of the remaining acceptance, and is assumed to be additive: of
@@ -93,12 +56,6 @@ class LayerLosses:
         skipped_runs = runs(skipped)
         loss = sum(map(self._guess, skipped_runs))
         return math.exp(-hope * loss * (_factor(self._apart) if len(skipped_runs) > 1 else 1.0))
-
-    def cheapest(self) -> Iterator[Skipped]:
-        """Set of each size with the least estimated loss; at least one layer is kept."""
-        joined = _factor(self._joined)
-        known = np.isfinite(self._tried)
-        yield from cheapest_sets(np.where(known, self._tried, joined * self._parts))
 
     def every_run(self) -> Iterator[Skipped]:
         n_layers = len(self._tried)
@@ -308,7 +265,7 @@ class RecipeSearch:
         idle = 0
         for _ in range(_MOST):
             best = self._best
-            sets = (*self._losses.cheapest(), *self._losses.every_run(), *self._neighbours(body))
+            sets = (*self._losses.every_run(), *self._neighbours(body))
             candidate = self._most_promising(body, sets, _HOPE)
             if candidate is None or candidate[0] < _NEAR * best or idle == _PATIENCE:
                 return
