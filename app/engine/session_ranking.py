@@ -5,7 +5,7 @@ break-even acceptance is given instead.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ from app.paths import Paths
 from backends.base import OutOfMemoryError, Rollback
 from backends.engines.backend_selection import check_backend, forms
 from backends.engines.engine_facts import free_memory
-from decoding.estimation.cost import CostModel
+from decoding.estimation.cost import CostModel, Measured
 from models.metadata.memory_bill import Fit, facts_of
 from models.reference import Reference
 
@@ -57,11 +57,11 @@ def rank(options: SessionOptions, paths: Paths, notify: Callable[[str], None]) -
     elif facts:
         planned = plan(reference.name, facts, options.ctx, DEFAULT_CONTEXT, free)
     with ExitStack() as stack:
-        target = Target(reference, facts, backend=options.backend)
-        known, spread = None, 0.0
+        target, measured = Target(reference, facts, backend=options.backend), None
+        models = CheckedLoader(paths, notify)
         if is_here:
             notify(f"loading {reference.name}")
-            model = CheckedLoader(paths, notify).load(
+            model = models.load(
                 reference.path,
                 options.threads,
                 options.gpu_layers,
@@ -72,10 +72,9 @@ def rank(options: SessionOptions, paths: Paths, notify: Callable[[str], None]) -
             stack.enter_context(closing(model))
             target = Target(reference, facts, model, options.backend)
             opened = model.open(min(CONTEXT, model.info.context_limit))
-            context = TargetContext(model, opened)
-            known, spread = _known(target, context, options, paths, notify)
+            target, measured = _measured(target, TargetContext(model, opened), models)
         notify("comparing vocabularies")
-        return _ranking(target, CheckedLoader(paths, notify), planned, known, spread=spread)
+        return _ranking(target, measured, planned, options, models)
 
 
 def rank_for(session: Session) -> Ranking:
@@ -89,11 +88,10 @@ def rank_for(session: Session) -> Ranking:
     """
     with suppress(OutOfMemoryError):
         session.context.be_ready_to_draft()
+    models = CheckedLoader(session.paths, lambda _: None)
     target, planned = _of_session(session)
-    options = session.options
-    known, spread = _known(target, session.context, options, session.paths, _silent)
-    models = CheckedLoader(session.paths, _silent)
-    return _ranking(target, models, planned, known, spread=spread)
+    target, measured = _measured(target, session.context, models)
+    return _ranking(target, measured, planned, session.options, models)
 
 
 def list_for(session: Session) -> Ranking:
@@ -104,21 +102,12 @@ def list_for(session: Session) -> Ranking:
     Raises:
         SpecchatError: the model's file cannot be read any more.
     """
+    models = CheckedLoader(session.paths, lambda _: None)
     target, planned = _of_session(session)
-    info, options, paths = session.model.info, session.options, session.paths
-    calibrations = Calibrations(paths, _silent)
-    measured = calibrations.known_target(info)
-    memory = AcceptanceMemory(info.path, paths)
-    known = None
-    if measured is not None and info.rollback is not Rollback.NONE:
-        costs = CostModel.of(measured)
-        if session.drafting.controller is not None:  # it has asked: the first answer takes passes
-            target = replace(target, tree_refusal=session.context.tree_refusal)
-        threads, gpu_layers = options.threads, options.gpu_layers
-        known = Knowledge(target, session.model, costs, calibrations, memory, threads, gpu_layers)
-    pairs = _pairs(target, known, planned, listed(target, paths, memory))
-    spread = measured.spread if measured else 0.0
-    return Ranking(target.reference.name, True, _plain_seconds(known), tuple(pairs), spread)
+    measured = Calibrations(session.paths, models.notify).known_target(session.model.info)
+    if session.drafting.controller is not None:  # it has asked: the first answer takes passes
+        target = replace(target, tree_refusal=session.context.tree_refusal)
+    return _ranking(target, measured, planned, session.options, models, opens=False)
 
 
 def _of_session(session: Session) -> tuple[Target, MemoryPlan]:
@@ -129,61 +118,53 @@ def _of_session(session: Session) -> tuple[Target, MemoryPlan]:
     return target, MemoryPlan(n_ctx, n_ctx, session.room)
 
 
-def _silent(_: str) -> None: ...
+def _measured(
+    target: Target, context: TargetContext, models: CheckedLoader
+) -> tuple[Target, Measured | None]:
+    """A target with what its context tells, and its costs; None if nothing can draft for it."""
+    model = target.model
+    if model is None or model.info.rollback is Rollback.NONE:
+        return target, None
+    measured = Calibrations(models.paths, models.notify).measured_target(model, context)
+    return replace(target, tree_refusal=context.tree_refusal), measured
 
 
 def _ranking(
     target: Target,
-    models: CheckedLoader,
+    measured: Measured | None,
     planned: MemoryPlan | None,
-    known: Knowledge | None,
-    *,
-    spread: float,
-) -> Ranking:
-    name, is_here = target.reference.name, target.model is not None
-    target = known.target if known else target
-    drafters = candidates(target, models, known.memory if known else None)
-    pairs = sorted(_pairs(target, known, planned, drafters), key=_order)
-    return Ranking(name, is_here, _plain_seconds(known), tuple(pairs), spread)
-
-
-def _pairs(
-    target: Target,
-    known: Knowledge | None,
-    planned: MemoryPlan | None,
-    drafters: Iterable[DrafterInfo],
-) -> list[DrafterInfo]:
-    drafters = list(drafters)
-    if target.model and target.model.info.rollback is Rollback.NONE:
-        why = f"{target.reference.name} {target.model.info.rollback_refusal}"
-        drafters = [drafter.refused(why) for drafter in drafters]
-    paired = known.of_drafter if known else with_memory
-    return [paired(candidate, planned) for candidate in drafters]
-
-
-def _plain_seconds(known: Knowledge | None) -> float | None:
-    return known.costs.seconds(1) if known else None
-
-
-def _known(
-    target: Target,
-    context: TargetContext,
     options: SessionOptions,
-    paths: Paths,
-    notify: Callable[[str], None],
-) -> tuple[Knowledge | None, float]:
-    """Knowledge about a target's drafters, None if none can draft, and the spread of its costs."""
-    model = target.model
-    if model is None or model.info.rollback is Rollback.NONE:
-        return None, 0.0
-    calibrations = Calibrations(paths, notify)
-    measured = calibrations.measured_target(model, context)
-    target = replace(target, tree_refusal=context.tree_refusal)
-    costs = CostModel.of(measured)
-    memory = AcceptanceMemory(model.info.path, paths)
-    threads, gpu_layers = options.threads, options.gpu_layers
-    known = Knowledge(target, model, costs, calibrations, memory, threads, gpu_layers)
-    return known, measured.spread
+    models: CheckedLoader,
+    *,
+    opens: bool = True,
+) -> Ranking:
+    """Drafters for a target with what is known of them, best first.
+
+    opens: whether their files are opened; if not, they are in no order.
+    """
+    name, model, paths = target.reference.name, target.model, models.paths
+    memory = AcceptanceMemory(model.info.path, paths) if model else None
+    refusal = ""
+    if model and model.info.rollback is Rollback.NONE:
+        refusal = f"{name} {model.info.rollback_refusal}"
+    known = None
+    if model and memory and measured and not refusal:
+        costs, calibrations = CostModel.of(measured), Calibrations(paths, models.notify)
+        threads, gpu_layers = options.threads, options.gpu_layers
+        known = Knowledge(target, model, costs, calibrations, memory, threads, gpu_layers)
+    if opens:
+        drafters = candidates(target, models, memory if known else None)
+    else:
+        drafters = listed(target, paths, memory)
+    if refusal:
+        drafters = [drafter.refused(refusal) for drafter in drafters]
+    paired = known.of_drafter if known else with_memory
+    pairs = [paired(drafter, planned) for drafter in drafters]
+    if opens:
+        pairs.sort(key=_order)
+    spread = measured.spread if measured else 0.0
+    plain_seconds = known.costs.seconds(1) if known else None
+    return Ranking(name, model is not None, plain_seconds, tuple(pairs), spread)
 
 
 def _order(pair: DrafterInfo) -> tuple[int, float, bool]:
