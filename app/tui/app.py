@@ -167,7 +167,7 @@ class SpecchatApp(App[None]):
     def action_help_quit(self) -> None:
         """Ctrl+C outside the prompt does there what it does inside."""
         if isinstance(self.screen, ChatScreen):
-            self.screen.prompt.interrupt()
+            self.screen.prompt.area.interrupt()
         else:
             self.screen.dismiss()
 

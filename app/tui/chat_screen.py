@@ -1,6 +1,7 @@
 """The main screen: it writes the store, and has widgets' messages carried out."""
 
 from collections.abc import Sequence
+from inspect import isawaitable
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import constants, events, on
@@ -18,8 +19,7 @@ from app.chat.unsent import ClearedTexts, ComposerDraft
 from app.dialogue.changes import Changes
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.next_request import NextRequest, Typed
-from app.dialogue.settings_editor import SettingsEditor
-from app.dialogue.tree import USER, Turn
+from app.dialogue.tree import Turn
 from app.engine.engine import Engine
 from app.engine.status import Phase
 from app.loading.streaming import StreamOfferError
@@ -28,19 +28,16 @@ from app.settings.start import Preferences
 from app.tui import wording
 from app.tui.chat.lines import InstructionsLine
 from app.tui.chat.messages import AttachmentRow, MessageView
-from app.tui.chat.transcript import Transcript
 from app.tui.chat.view import ChatView
-from app.tui.commands.app import AppCommands, commands_of
+from app.tui.commands.app import AppCommands
 from app.tui.commands.chat import ChatCommands
-from app.tui.commands.models import ModelCommands
-from app.tui.commands.settings import AppSettings, SettingsCommands
+from app.tui.commands.settings import SettingsCommands
 from app.tui.downloads import Downloads
 from app.tui.faults import FaultReports
 from app.tui.header import Header
 from app.tui.keys_bar import KeysBar
 from app.tui.panel.panel import Panel
 from app.tui.prompt import messages
-from app.tui.prompt.completion import Completion
 from app.tui.prompt.folding import PromptText
 from app.tui.prompt.prompt import Prompt
 from app.tui.store import Store
@@ -48,7 +45,7 @@ from app.tui.store_writer import StoreWriter
 from app.tui.terminal import copy
 from app.tui.text_fields import typed
 from app.tui.welcome import Welcome, WelcomeRows
-from app.tui.widgets import in_turn, typed_app
+from app.tui.widgets import Wanted, in_turn, typed_app
 from backends.base import SpecchatError
 
 if TYPE_CHECKING:
@@ -76,6 +73,10 @@ _PANEL_HEIGHT = 16
 def _of(action: Action) -> str:
     """What a key does; leaving comes before stopping."""
     return "leave" if action.name == "stop" else f"perform('{action.name}')"
+
+
+class AllCommands(AppCommands, ChatCommands, SettingsCommands):
+    """What the registered actions do, each by its name."""
 
 
 class ChatScreen(Screen[None]):
@@ -128,22 +129,8 @@ class ChatScreen(Screen[None]):
         self._next_request = NextRequest()
         self._told: tuple[Expected, int] | None = None
         """What the engine was told last to expect, and how often that had become void before."""
-        app, perform = self.app, self.action_perform
-        models = ModelCommands(app, engine, self.view, self.changes, self.downloads, store, perform)
-        preferences = store.preferences
-        editor = SettingsEditor(
-            AppSettings(engine, self.view, store, models.model, models.use_draft),
-            self.changes,
-            defaults,
-            dialogue.fresh().system,
-            preferences.file,
-            preferences.presets,
-        )
-        self.commands = commands_of(
-            ChatCommands(app, engine, self.view, self.changes, store, editor, perform),
-            AppCommands(app, store, self.prompt, self.view),
-            models,
-            SettingsCommands(app, editor, self.changes, store, perform),
+        self.commands = AllCommands(
+            self.app, engine, self.view, self.prompt, self.changes, self.downloads, store
         )
 
     def compose(self) -> ComposeResult:
@@ -158,9 +145,9 @@ class ChatScreen(Screen[None]):
         return Welcome(self.store, self._engine, self.view.dialogue.history)
 
     def on_mount(self) -> None:
-        self.prompt.write(self._composer_draft.left, self._composer_draft.attachments)
+        self.prompt.area.write(self._composer_draft.left, self._composer_draft.attachments)
         for text in (*self.view.dialogue.questions(), *self._cleared.texts()):
-            self.prompt.remember(text)
+            self.prompt.area.remember(PromptText(text))
         self.watch(self.store, "preferences", self._apply_preferences)
         self.set_interval(_UPDATE_SECONDS, in_turn(self, self._update))
         self.set_interval(_SAVE_DRAFT_SECONDS, self._save_draft)
@@ -183,7 +170,7 @@ class ChatScreen(Screen[None]):
     @property
     def _unsent(self) -> tuple[str, tuple[Attachment, ...]]:
         """What is typed and not sent; several texts become one, with their pastes in full."""
-        unsent = [one for one in self.prompt.unsent if one.text.strip()]
+        unsent = [one for one in self.prompt.area.unsent if one.text.strip()]
         if len(unsent) == 1:
             return unsent[0].text, unsent[0].attachments
         return "\n\n".join(with_pastes(one.text, one.attachments) for one in unsent), ()
@@ -208,14 +195,14 @@ class ChatScreen(Screen[None]):
 
     async def action_perform(self, name: str, argument: str = "") -> bool:
         """Run a registered action; False after an error, which is shown at the prompt."""
-        self.prompt.clear_fault()
+        self.prompt.area.clear_fault()
         try:
-            command = self.commands[name]
+            command = getattr(self.commands, name)
             pending = command(argument) if BY_NAME[name].argument else command()
-            if pending is not None:
+            if isawaitable(pending):
                 await pending
         except SpecchatError as error:
-            self.prompt.show_fault(wording.fault(error))
+            self.prompt.area.show_fault(wording.fault(error))
             return False
         return True
 
@@ -224,9 +211,9 @@ class ChatScreen(Screen[None]):
         if not action.needs_argument:
             await self.action_perform(action.name)
             return
-        self.prompt.end_edit()
+        self.prompt.area.end_edit()
         self.store.is_editing = False
-        self.prompt.write(f"/{action.slash} ")
+        self.prompt.area.write(f"/{action.slash} ")
         self.prompt.area.focus()
 
     async def action_leave(self) -> None:
@@ -244,7 +231,7 @@ class ChatScreen(Screen[None]):
         """Copy the text selected with the mouse; else do what Ctrl+C does in the prompt."""
         selected = self.get_selected_text()
         if selected is None:
-            self.prompt.interrupt()
+            self.prompt.area.interrupt()
         else:
             self.app.notify(copy(self.app, selected, "the selection"))
 
@@ -256,78 +243,43 @@ class ChatScreen(Screen[None]):
 
     # The prompt
 
+    @on(Wanted)
+    async def _do(self, event: Wanted) -> None:
+        event.stop()
+        done = getattr(self, f"action_{event.action}")(*event.arguments)
+        if isawaitable(done):
+            await done
+
     @on(messages.Submitted)
     async def _submit(self, event: messages.Submitted) -> None:
         event.stop()
-        attachments = (*event.attachments, *read_files(event.text)[0])
-        edited = self.view.edited
+        written, edited = event.written, self.view.edited
+        attachments = (*written.attachments, *read_files(written.text)[0])
         self.store.is_editing = False
         if event.is_edit and edited is None:  # another chat was opened meanwhile
-            self.prompt.put_before(event.text, event.attachments)
+            self.prompt.area.put_before(written)
         elif event.is_edit and edited is not None:
-            await self.view.edit(edited, event.text, attachments)
+            await self.view.edit(edited, written.text, attachments)
         else:
-            await self.view.send(event.text, attachments)
-        self.prompt.kept(event.text, event.attachments)
+            await self.view.send(written.text, attachments)
+        self.prompt.area.kept(written)
 
     @on(messages.CommandPicked)
     async def _run_picked(self, event: messages.CommandPicked) -> None:
         event.stop()
         if not await self.action_perform(event.action.name, event.argument):
-            fault = self.prompt.area.fault
-            if not self.prompt.written.text:
-                self.prompt.write(event.text)
-                self.prompt.show_fault(fault)
-
-    @on(messages.EmptySubmitted)
-    async def _empty_submitted(self, event: messages.EmptySubmitted) -> None:
-        """Agree to what was asked, try again to load a model, or send the next queued question."""
-        event.stop()
-        status = self._engine.status
-        if isinstance(status.error, StreamOfferError) and self.view.is_idle:
-            self._engine.stream(status.error)
-            return
-        if status.phase is Phase.FAILED and status.loaded is None:
-            self._engine.retry()
-        else:
-            await self.view.send_next()
-
-    @on(messages.TakeBack)
-    async def _take_back(self, event: messages.TakeBack) -> None:
-        event.stop()
-        queued = await self.view.take_back()
-        if queued is not None:
-            self.prompt.put_before(queued.text, queued.attachments)
-            self._keep_unsent()  # it leaves the history with the next save
-
-    @on(messages.SelectLast)
-    def _select_last(self, event: messages.SelectLast) -> None:
-        event.stop()
-        self.view.select_last(USER if event.is_question else "")
-
-    @on(messages.MoveBelow)
-    def _move_below(self, event: messages.MoveBelow) -> None:
-        """From the empty prompt to what an empty chat offers."""
-        event.stop()
-        for welcome in self.query(Welcome):
-            welcome.focus_rows()
-
-    @on(Completion.Shown)
-    def _suggestions_shown(self, event: Completion.Shown) -> None:
-        event.stop()
-        self.store.completing = event.kind
+            area = self.prompt.area
+            fault = area.fault
+            if not area.text:
+                area.write(event.text)
+                area.show_fault(fault)
 
     @on(messages.Cleared)
     def _text_cleared(self, event: messages.Cleared) -> None:
         """Keep a text for the next start: it may have been cleared on the way out."""
         event.stop()
-        self._cleared.add(with_pastes(event.text, event.attachments))
-        self.prompt.kept(event.text, event.attachments)
-
-    @on(messages.TextChanged)
-    def _text_changed(self, event: messages.TextChanged) -> None:
-        event.stop()
-        self.store.has_text = event.has_text
+        self._cleared.add(with_pastes(event.written.text, event.written.attachments))
+        self.prompt.area.kept(event.written)
 
     @on(messages.TextFollowed)
     def _text_followed(self, event: messages.TextFollowed) -> None:
@@ -336,41 +288,47 @@ class ChatScreen(Screen[None]):
         if event.typed.text:  # else it may have been sent, and is on its way
             self._expect()
 
-    @on(messages.ActionKey)
-    async def _action_key(self, event: messages.ActionKey) -> None:
-        event.stop()
-        await self.action_perform(event.name)
+    async def action_send_next(self) -> None:
+        """Agree to what was asked, try again to load a model, or send the next queued question."""
+        status = self._engine.status
+        if isinstance(status.error, StreamOfferError) and self.view.is_idle:
+            self._engine.stream(status.error)
+        elif status.phase is Phase.FAILED and status.loaded is None:
+            self._engine.retry()
+        else:
+            await self.view.send_next()
 
-    @on(messages.EditEnded)
-    def _edit_ended(self, event: messages.EditEnded) -> None:
-        event.stop()
+    async def action_take_back(self) -> None:
+        queued = await self.view.take_back()
+        if queued is not None:
+            self.prompt.area.put_before(PromptText(queued.text, queued.attachments))
+            self._keep_unsent()  # it leaves the history with the next save
+
+    def action_select_last(self, role: str = "") -> None:
+        self.view.select_last(role)
+
+    def action_focus_welcome(self) -> None:
+        for welcome in self.query(Welcome):
+            welcome.focus_rows()
+
+    def action_focus_prompt(self) -> None:
+        self.prompt.area.focus()
+
+    def action_edit_ended(self) -> None:
         self.store.is_editing = False
 
-    @on(messages.StopRequested)
-    async def _stop_requested(self, event: messages.StopRequested) -> None:
-        event.stop()
-        await self.action_perform("stop")
-
-    @on(messages.QuitRequested)
-    async def _quit_requested(self, event: messages.QuitRequested) -> None:
-        event.stop()
-        await self.action_perform("quit")
+    def action_scroll_page(self, pages: int) -> None:
+        """Scroll the conversation, down if positive, while the prompt has the focus."""
+        transcript = self.view.transcript
+        scroll = transcript.scroll_page_up if pages < 0 else transcript.scroll_page_down
+        scroll(animate=False)
 
     def on_key(self, event: events.Key) -> None:
         """Type into the prompt while something else has the focus."""
         if text := typed(event):  # the prompt consumes its own keys
             event.stop()
             self.set_focus(self.prompt.area)
-            self.prompt.insert(text)
-
-    @on(messages.ScrollWanted)
-    def _scroll(self, event: messages.ScrollWanted) -> None:
-        """Scroll the conversation by a page, while the prompt has the focus."""
-        event.stop()
-        if event.pages < 0:
-            self.view.transcript.scroll_page_up(animate=False)
-        else:
-            self.view.transcript.scroll_page_down(animate=False)
+            self.prompt.area.insert(text)
 
     def on_paste(self, event: events.Paste) -> None:
         """Paste into the prompt while something else has the focus."""
@@ -383,8 +341,8 @@ class ChatScreen(Screen[None]):
     @on(ChatView.Changed)
     def _chat_changed(self, event: ChatView.Changed) -> None:
         event.stop()
-        if self.prompt.is_editing and self.view.edited is None:  # another chat was opened
-            self.prompt.end_edit()
+        if self.store.is_editing and self.view.edited is None:  # another chat was opened
+            self.prompt.area.end_edit()
             self.store.is_editing = False
         self.writer.write_chat()
         self._write_selection()
@@ -400,58 +358,23 @@ class ChatScreen(Screen[None]):
     def _take_question(self, question: Turn, edited: Turn | None) -> None:
         """Put a question that leaves the chat into the prompt, and keep it there."""
         if edited is None:
-            self.prompt.put_before(question.text, tuple(question.attachments))
+            self.prompt.area.put_before(PromptText(question.text, tuple(question.attachments)))
         else:
             self._begin_edit(edited, question)
         self._keep_unsent()
-
-    @on(ChatView.EditRequested)
-    def _edit_requested(self, event: ChatView.EditRequested) -> None:
-        event.stop()
-        self._begin_edit(event.turn, event.turn)
 
     def _begin_edit(self, turn: Turn, typed: Turn) -> None:
         """Edit a question; typed: the question, or the edit as far as it was made already."""
         others = [one for one in self.view.dialogue.versions(turn) if one not in (turn, typed)]
         question, edit = (PromptText(one.text, tuple(one.attachments)) for one in (turn, typed))
-        self.prompt.begin_edit(question, len(others) + 2, edit)
+        self.prompt.area.begin_edit(question, len(others) + 2, edit)
         self.prompt.area.focus()
         self.store.is_editing = True
-
-    @on(Transcript.SelectionLeft)
-    def _selection_left(self, event: Transcript.SelectionLeft) -> None:
-        event.stop()
-        self.prompt.area.focus()
-
-    @on(ChatView.SettingsRequested)
-    async def _settings_requested(self, event: ChatView.SettingsRequested) -> None:
-        event.stop()
-        await self.action_perform("settings")
-
-    @on(Welcome.ChatPicked)
-    async def _chat_picked(self, event: Welcome.ChatPicked) -> None:
-        event.stop()
-        await self.action_perform("chats", str(event.number))
-
-    @on(Welcome.ModelPicked)
-    async def _model_picked(self, event: Welcome.ModelPicked) -> None:
-        event.stop()
-        await self.action_perform("model", event.name)
-
-    @on(Welcome.Left)
-    def _welcome_left(self, event: Welcome.Left) -> None:
-        event.stop()
-        self.prompt.area.focus()
-
-    @on(Welcome.RacePicked)
-    async def _race_picked(self, event: Welcome.RacePicked) -> None:
-        event.stop()
-        await self.action_perform("race")
 
     def on_descendant_focus(self) -> None:
         self._write_selection()
         if self.focused is not self.prompt.area:
-            self.prompt.clear_fault()
+            self.prompt.area.clear_fault()
 
     def on_descendant_blur(self) -> None:
         self.call_after_refresh(self._write_selection)

@@ -11,7 +11,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Vertical
 from textual.content import Content
-from textual.message import Message
 from textual.widgets import OptionList, Static
 
 from app.engine.engine import Engine
@@ -22,7 +21,7 @@ from app.settings import file
 from app.tui.downloads import models_here
 from app.tui.screens.lists import CURSOR, Row, RowList, columns, is_narrow, right, text_row
 from app.tui.store import Store
-from app.tui.widgets import typed_app
+from app.tui.widgets import Wanted, typed_app
 from app.wording import relative_time
 from backends.base import UsageError
 from backends.engines.backend_selection import BUILD_CUDA
@@ -130,9 +129,6 @@ _TITLE = Content.assemble(
 class WelcomeRows(RowList):
     """The rows of a welcome; the cursor leaves them upwards, or with Esc."""
 
-    class Left(Message):
-        """The rows are to lose the focus."""
-
     BINDINGS: ClassVar = [Binding("escape", "leave", show=False)]
     DEFAULT_CSS: ClassVar[str] = """
     WelcomeRows, WelcomeRows:focus { height: auto; max-height: 100%; background: $background; }
@@ -150,38 +146,18 @@ class WelcomeRows(RowList):
 
     def action_leave(self) -> None:
         """Leave the rows."""
-        self.post_message(self.Left())
+        self.post_message(Wanted("focus_prompt"))
 
     def action_cursor_up(self) -> None:
         ids = [row.id for row in self._rows if row.id is not None]
         if ids and self.focused_id == ids[0]:
-            self.post_message(self.Left())
+            self.post_message(Wanted("focus_prompt"))
         else:
             super().action_cursor_up()
 
 
 class Welcome(Vertical):
     """The last chats, a demonstration, and without a model of one's own some to download."""
-
-    class ChatPicked(Message):
-        """A chat was chosen, by its number in the history."""
-
-        def __init__(self, number: int) -> None:
-            super().__init__()
-            self.number = number
-
-    class ModelPicked(Message):
-        """A model was chosen to be downloaded."""
-
-        def __init__(self, name: str) -> None:
-            super().__init__()
-            self.name = name
-
-    class RacePicked(Message):
-        """The demonstration of drafting was chosen."""
-
-    class Left(Message):
-        """The rows have lost the cursor, which belongs into the prompt again."""
 
     app = typed_app
     DEFAULT_CSS: ClassVar[str] = """
@@ -315,17 +291,12 @@ class Welcome(Vertical):
         event.stop()
         chosen = event.option_id or ""
         if chosen == _RACE:
-            self.post_message(self.RacePicked())
+            self.post_message(Wanted("perform", "race"))
         elif chosen.startswith(_CHAT):
-            self.post_message(self.ChatPicked(int(chosen.removeprefix(_CHAT))))
+            self.post_message(Wanted("perform", "chats", chosen.removeprefix(_CHAT)))
         elif chosen.removeprefix(_MODEL) not in self._store.downloads:
-            self.post_message(self.ModelPicked(chosen.removeprefix(_MODEL)))
-            self.post_message(self.Left())
-
-    @on(WelcomeRows.Left)
-    def _left(self, event: WelcomeRows.Left) -> None:
-        event.stop()
-        self.post_message(self.Left())
+            self.post_message(Wanted("perform", "model", chosen.removeprefix(_MODEL)))
+            self.post_message(Wanted("focus_prompt"))
 
 
 def _chat_line(title: str, updated: str, width: int, is_focused: bool) -> Content:

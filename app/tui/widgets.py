@@ -7,6 +7,7 @@ from textual import getters
 from textual.app import App
 from textual.content import Content
 from textual.geometry import Size
+from textual.message import Message
 from textual.message_pump import MessagePump
 from textual.strip import Strip
 from textual.style import Style
@@ -57,6 +58,19 @@ def in_turn(widget: MessagePump, callback: Callable[[], Awaitable[None]]) -> Cal
             is_waiting = widget.call_later(run)
 
     return call
+
+
+class Wanted(Message):
+    """An action of the screen is wanted, such as "perform" with the argument "stop".
+
+    It comes as a message, so that it is carried out after what was sent before it: a key that
+    bubbles up on its own may overtake that.
+    """
+
+    def __init__(self, action: str, *arguments: object) -> None:
+        super().__init__()
+        self.action = action
+        self.arguments = arguments
 
 
 class FoldedLine(Visual):

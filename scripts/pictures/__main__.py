@@ -71,7 +71,7 @@ class Stage:
 
     async def send(self, text: str) -> None:
         """Type a text and send it."""
-        self.chat.prompt.write(text)
+        self.chat.prompt.area.write(text)
         await self.press("enter")
         await self._pilot.pause(_REST_SECONDS)
 

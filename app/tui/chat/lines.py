@@ -8,13 +8,12 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.message import Message
 from textual.widgets import Static
 
 from app.history.records import Queued
 from app.printable import one_line, printable
 from app.settings.catalogue import Value
-from app.tui.widgets import FoldedLine, typed_app
+from app.tui.widgets import FoldedLine, Wanted, typed_app
 
 ERROR, WARNING = "✕", "▲"
 
@@ -57,9 +56,6 @@ class InstructionsLine(Static, can_focus=True):
     InstructionsLine:focus { color: $primary; }
     """
 
-    class EditWanted(Message):
-        """The instructions or settings should be edited."""
-
     def show(self, system: str, own: Mapping[str, Value]) -> None:
         """Show instructions and settings; nothing where there are none."""
         settings = [f"{name.replace('_', ' ')} {_shown(value)}" for name, value in own.items()]
@@ -69,7 +65,7 @@ class InstructionsLine(Static, can_focus=True):
 
     def action_edit(self) -> None:
         """Ask to edit them."""
-        self.post_message(self.EditWanted())
+        self.post_message(Wanted("perform", "settings"))
 
     def on_click(self, event: events.Click) -> None:
         event.stop()

@@ -11,14 +11,13 @@ from textual.binding import Binding
 from textual.containers import Vertical, VerticalScroll
 from textual.geometry import Size
 from textual.layout import DockArrangeResult
-from textual.message import Message
 from textual.reactive import Reactive  # noqa: TC002
 from textual.widget import Widget
 from textual.widgets import Static
 
 from app.dialogue.tree import Turn
 from app.tui.chat.messages import MessageView
-from app.tui.widgets import in_turn, typed_app
+from app.tui.widgets import Wanted, in_turn, typed_app
 
 PAGE = 10
 """Messages that are mounted first: each answer is several widgets."""
@@ -64,9 +63,6 @@ class Transcript(VerticalScroll):
     Transcript.-narrow QueueRow.-waiting > .state { margin: 0 0 0 2; }
     Transcript > #head, Transcript > #tail { height: auto; }
     """
-
-    class SelectionLeft(Message):
-        """The selection moved below the last message: the prompt comes next."""
 
     def __init__(self, make_view: MakeView, head: Widget, *tail: Widget) -> None:
         super().__init__()
@@ -349,7 +345,7 @@ class Transcript(VerticalScroll):
             selectable[place].focus()
             return
         if step > 0:
-            self.post_message(self.SelectionLeft())
+            self.post_message(Wanted("focus_prompt"))
 
 
 def _same(turns: Sequence[Turn], others: Sequence[Turn]) -> int:

@@ -75,25 +75,12 @@ class ChatView(Vertical):
     class Changed(Message):
         """The chat has changed: another one is shown, or its title, queue or pending answer."""
 
-    class AnswerStarted(Message):
-        """An answer was requested from the engine."""
-
     class AnswerEnded(Message):
         """An answer is complete, stopped or failed."""
 
         def __init__(self, answer: Answer) -> None:
             super().__init__()
             self.answer = answer
-
-    class EditRequested(Message):
-        """A question should be edited in the prompt; `edit` takes the result."""
-
-        def __init__(self, turn: Turn) -> None:
-            super().__init__()
-            self.turn = turn
-
-    class SettingsRequested(Message):
-        """The instructions and settings of this chat should be edited."""
 
     def __init__(
         self,
@@ -377,7 +364,7 @@ class ChatView(Vertical):
         if question is not None:
             self._edited = question
             self._refresh_views()
-            self.post_message(self.EditRequested(question))
+            self._give_back(question, question)
 
     @on(QuestionView.EditWanted)
     def _edit_wanted(self, event: QuestionView.EditWanted) -> None:
@@ -388,11 +375,6 @@ class ChatView(Vertical):
     async def _version_wanted(self, event: MessageView.VersionWanted) -> None:
         event.stop()
         await self.show_version(event.turn, event.step)
-
-    @on(InstructionsLine.EditWanted)
-    def _instructions_wanted(self, event: InstructionsLine.EditWanted) -> None:
-        event.stop()
-        self.post_message(self.SettingsRequested())
 
     # Errors
 
@@ -499,7 +481,6 @@ class ChatView(Vertical):
         # the rest of its prompt is read.
         self._engine.expect(Expected(conversation, time.monotonic(), is_typing=False))
         self.call_after_refresh(self._engine.begin, answer)
-        self.post_message(self.AnswerStarted())
 
     def _remember(self, name: str, old: Turn, new: Turn) -> None:
         """Let the user go back from a new version to an old one, and forward again."""

@@ -5,36 +5,22 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from textual.app import App
+from textual.screen import Screen
 
-from app.actions import ACTIONS
+from app.dialogue.changes import Changes
+from app.engine.engine import Engine
 from app.tui.chat.view import ChatView
+from app.tui.downloads import Downloads
 from app.tui.prompt.prompt import Prompt
 from app.tui.store import Store
+from app.tui.widgets import Wanted
 from backends.base import UsageError
 from backends.base.safe_files import read_text
-
-Command = Callable[..., Awaitable[None] | None]
-"""Called with the argument of the slash command, empty for a key, if the action takes one."""
-
-Perform = Callable[[str, str], Awaitable[bool]]
-"""Runs an action with an argument; an error is notified, and the result is then False."""
-
-
-def commands_of(*groups: object) -> Mapping[str, Command]:
-    """Methods of the groups by name, which is the name of the action that each one runs."""
-    return {
-        action.name: getattr(group, action.name)
-        for group in groups
-        for action in ACTIONS
-        if callable(getattr(type(group), action.name, None))
-    }
-
 
 _MOST_EDITED = 64 << 20
 """Bytes of a question; none is as long."""
@@ -55,16 +41,36 @@ def editor_command(editor: str, *, on_windows: bool = os.name == "nt") -> list[s
     return [shutil.which(program) or program, *options]
 
 
-@dataclass(frozen=True, slots=True)
-class AppCommands:
-    """Help, the live panel, the user's editor, the palette, and quitting."""
+@dataclass(frozen=True, eq=False)
+class Commands:
+    """What commands act on; each is a method with the name of its action."""
 
     app: App[Any]
-    store: Store
-    prompt: Prompt
+    engine: Engine
     view: ChatView
-    _warned_of: set[str] = field(default_factory=set[str])
+    prompt: Prompt
+    changes: Changes
+    downloads: Downloads
+    store: Store
+    warned_of: set[str] = field(default_factory=set[str])
     """Why chats were not saved when the user was asked to think again."""
+
+    def perform(self, name: str, argument: str = "") -> None:
+        """Have a command carried out after what is under way; its error is shown at the prompt."""
+        self.view.post_message(Wanted("perform", name, argument))
+
+    def choose(self, screen: Screen[Any], name: str = "") -> None:
+        """Show a list, and give what is chosen from it to a command; "": it is a command itself."""
+
+        def carry_out(chosen: object) -> None:
+            if chosen is not None:
+                self.perform(*filter(None, (name, str(chosen))))
+
+        self.app.push_screen(screen, carry_out)
+
+
+class AppCommands(Commands):
+    """Help, the live panel, the user's editor, the palette, and quitting."""
 
     def help(self) -> None:
         from app.tui.screens.help import HelpScreen
@@ -86,7 +92,7 @@ class AppCommands:
         editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
         if not editor:
             raise UsageError("no editor is configured", "$VISUAL and $EDITOR are not set")
-        written = self.prompt.written
+        written = self.prompt.area.written
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "question.md"
             file.write_text(written.text, encoding="utf-8")
@@ -96,7 +102,7 @@ class AppCommands:
                 text = read_text(file, _MOST_EDITED).rstrip("\n")
             except (OSError, ValueError) as error:
                 raise UsageError(f"cannot run {editor}", str(error)) from error
-        self.prompt.write(text, written.attachments)
+        self.prompt.area.write(text, written.attachments)
 
     def commands(self) -> None:
         self.app.action_command_palette()
@@ -104,7 +110,7 @@ class AppCommands:
     def quit(self) -> None:
         """Quit; a chat that is not saved is given a second thought."""
         fault = self.view.unsaved
-        if fault and fault not in self._warned_of:
-            self._warned_of.add(fault)
+        if fault and fault not in self.warned_of:
+            self.warned_of.add(fault)
             raise UsageError(f"a chat is not saved: {fault}; again quits and loses it")
         self.app.exit()

@@ -4,25 +4,17 @@ Screens are imported when they are opened: the first paint waits for none.
 """
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from textual.app import App
-
-from app.dialogue.changes import Change, Changes
+from app.dialogue.changes import Change
 from app.dialogue.dialogue import Dialogue
-from app.dialogue.settings_editor import SettingsEditor
 from app.dialogue.tree import ASSISTANT, USER
-from app.engine.engine import Engine
 from app.engine.status import Phase
 from app.history.records import title_of
 from app.printable import one_line
 from app.structured_output import read_grammar
 from app.tui.chat.pending import PendingAnswer
-from app.tui.chat.view import ChatView
-from app.tui.commands.app import Perform
-from app.tui.store import Store
+from app.tui.commands.app import Commands
 from app.tui.terminal import copy
 from app.tui.welcome import Welcome
 from app.tui.wording import quoted_title
@@ -34,17 +26,8 @@ _CODE_BLOCK = re.compile(r"^```[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _OFF = "off"
 
 
-@dataclass(frozen=True, slots=True)
-class ChatCommands:
+class ChatCommands(Commands):
     """Answering again, editing, undoing, copying, exporting, racing, and switching chats."""
-
-    app: App[Any]
-    engine: Engine
-    view: ChatView
-    changes: Changes
-    store: Store
-    settings_editor: SettingsEditor
-    perform: Perform
 
     def stop(self) -> None:
         if self.engine.status.phase is Phase.LOADING:
@@ -141,11 +124,7 @@ class ChatCommands:
             await self._open(int(number))
             return
         screen = ChatsScreen(history, self.engine.paths, self.changes, self._touched)
-        self.app.push_screen(screen, self._chat_picked)
-
-    async def _chat_picked(self, chat: int | None) -> None:
-        if chat is not None:
-            await self.perform("chats", str(chat))
+        self.choose(screen, "chats")
 
     async def _open(self, chat: int) -> None:
         if chat != self.view.dialogue.chat:
@@ -203,18 +182,6 @@ class ChatCommands:
         if turn is None:
             raise UsageError("there is no answer in this chat yet")
         return turn.text
-
-    # Instructions
-
-    def system(self, text: str) -> None:
-        """Set the instructions of this chat; without a text the settings open."""
-        if not text:
-            self.view.post_message(ChatView.SettingsRequested())
-        else:
-            is_off = text.lower() == _OFF
-            self.settings_editor.change("system", "" if is_off else text)
-            if is_off:  # others are seen at the top of the chat
-                self.app.notify("No instructions.")
 
     # Structured output
 

@@ -5,18 +5,12 @@ none.
 """
 
 import asyncio
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from textual.app import App
-
-from app.dialogue.changes import Change, Changes
-from app.engine.engine import Engine
+from app.dialogue.changes import Change
 from app.printable import one_line
-from app.tui.chat.view import ChatView
-from app.tui.commands.app import Perform
-from app.tui.downloads import Downloads, take_over
-from app.tui.store import Store
+from app.tui.commands.app import Commands
+from app.tui.downloads import take_over
 from backends.base import SpecchatError, UsageError
 
 if TYPE_CHECKING:
@@ -31,17 +25,8 @@ _LOOK_SECONDS = 0.1
 """Between two looks whether an answer has ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelCommands:
+class ModelCommands(Commands):
     """Choosing the model and its drafter, by name or from a list."""
-
-    app: App[Any]
-    engine: Engine
-    view: ChatView
-    changes: Changes
-    downloads: Downloads
-    store: Store
-    perform: Perform
 
     def model(self, name: str) -> None:
         """Use a model, download a missing one, or stop its download; no name: show the list.
@@ -105,11 +90,7 @@ class ModelCommands:
 
         engine = self.engine
         screen = ModelsScreen(self.store, lambda: models_here(engine), self.downloads.stop)
-        self.app.push_screen(screen, self._model_picked)
-
-    async def _model_picked(self, name: str | None) -> None:
-        if name:
-            await self.perform("model", name)
+        self.choose(screen, "model")
 
     def _use_or_download(self, name: str) -> None:
         from backends.engines.backend_selection import forms
@@ -150,11 +131,8 @@ class ModelCommands:
 
     def _download(self, reference: "HubReference", drafter: str) -> None:
         """Download a part of a drafter, then choose the drafter again."""
-
-        def choose_again() -> None:
-            self.app.call_later(self.perform, "draft", drafter)
-
-        self.downloads.start(reference, self._hub_settings, choose_again)
+        settings = self._hub_settings
+        self.downloads.start(reference, settings, lambda: self.perform("draft", drafter))
 
     @property
     def _hub_settings(self) -> "HubSettings":
@@ -169,7 +147,7 @@ class ModelCommands:
         screen = DraftersScreen(self.store, self.engine, is_measured=self.view.is_idle)
         self.app.push_screen(screen, self._drafter_picked)
 
-    async def _drafter_picked(self, choice: "DrafterChoice | None") -> None:
+    def _drafter_picked(self, choice: "DrafterChoice | None") -> None:
         if choice is not None:
             name = "race" if choice.races else "draft"
-            await self.perform(name, choice.spec)
+            self.perform(name, choice.spec)

@@ -1,15 +1,11 @@
 """Commands that change settings, for this chat or for every chat, and bring them into effect."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
-from textual.app import App
-
-from app.dialogue.changes import Changes
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.settings_editor import SettingsEditor
-from app.engine.engine import Engine
 from app.loading.placement import check_new_context
 from app.loading.session_options import DEFAULT_CONTEXT
 from app.printable import one_line
@@ -18,26 +14,106 @@ from app.settings.answering import PRESET, Answering
 from app.settings.catalogue import BY_NAME, Key, Kind, Part, Value
 from app.settings.in_effect import settings_in_effect
 from app.settings.start import NAMES
-from app.tui.chat.view import ChatView
-from app.tui.commands.app import Perform
+from app.tui.commands.models import ModelCommands
 from app.tui.keymap import check_theme
-from app.tui.store import Store
 from backends.base import UsageError
 
+_AT_START = "it takes effect when specchat starts"
+_OFF = "off"
+_SHOWN_ELSEWHERE = ("model", "draft")
+"""Settings that may have to be downloaded or loaded first, of which the screen tells."""
+_SETTABLE = tuple(
+    key.name for key in catalogue.KEYS if key.part is not Part.START or key.name == "ctx"
+)
+_LABELS = {"ctx": "Context size"}
 
-@dataclass(frozen=True, slots=True)
-class AppSettings:
-    """The settings of the running app. use_draft: switches drafters, after a download if needed."""
 
-    engine: Engine
-    view: ChatView
-    store: Store
-    use_model: Callable[[str], None]
-    use_draft: Callable[[str], None]
+def _unknown(name: str) -> UsageError:
+    what = f"there is no setting {name!r}"
+    if near := catalogue.nearest(name, _SETTABLE):
+        return UsageError(what, f"nearest: {', '.join(near)}")
+    return UsageError(what, "", "F8 lists all")
+
+
+class SettingsCommands(ModelCommands):
+    """The settings screen, presets, single settings, and what they are settings of."""
+
+    @cached_property
+    def settings_editor(self) -> SettingsEditor:
+        preferences, view = self.store.preferences, self.view
+        system = view.dialogue.default_system
+        return SettingsEditor(
+            self, self.changes, view.defaults, system, preferences.file, preferences.presets
+        )
+
+    def settings(self) -> None:
+        from app.tui.screens.settings import SettingsScreen
+
+        self.choose(SettingsScreen(self.settings_editor, self.changes))
+
+    def preset(self, name: str) -> None:
+        presets = self.settings_editor.presets
+        if not name:
+            if not presets:
+                file = self.store.preferences.file
+                raise UsageError("there are no presets", f"define them in {file}")
+            raise UsageError("which preset?", ", ".join(presets))
+        if name == _OFF and name not in presets:
+            self.settings_editor.change(PRESET, None)
+            self.app.notify("No preset.")
+        else:
+            known = catalogue.known(name, presets, f"there is no preset {name!r}")
+            self.settings_editor.change(PRESET, known)
+            self._confirm("Preset", known)
+
+    def set(self, argument: str) -> None:
+        name, _, text = argument.partition(" ")
+        if not name:
+            raise UsageError("which setting?", "", "Example: /set temperature 0.2; F8 lists all")
+        if name not in BY_NAME:
+            raise _unknown(name)
+        key = BY_NAME[name]
+        if name not in _SETTABLE:
+            raise UsageError(f"{name} cannot be set here", _AT_START)
+        self._change(key, text)
+
+    def context(self, size: str) -> None:
+        if not size:
+            raise UsageError("how many tokens?", "", "Example: /context 8192")
+        self._change(BY_NAME["ctx"], size)
+
+    def theme(self, name: str) -> None:
+        if name:
+            self.settings_editor.change("theme", name)
+            self._confirm("Theme", name)
+        else:
+            self.app.search_themes()
+
+    def _change(self, key: Key, text: str) -> None:
+        """Change a setting to what was typed, and say what it now is."""
+        self.settings_editor.change_text(key.name, text)
+        if key.name not in _SHOWN_ELSEWHERE:
+            value = self.settings_editor.value(key.name)
+            shown = f"{value:,}" if key.kind is Kind.NUMBER else text.strip()
+            self._confirm(_LABELS.get(key.name, key.label), shown if text else "the default")
+
+    def _confirm(self, what: str, value: str) -> None:
+        self.app.notify(f"{what}: {one_line(value)}")
+
+    def system(self, text: str) -> None:
+        """Set the instructions of this chat; without a text the settings open."""
+        if not text:
+            self.settings()
+            return
+        is_off = text.lower() == _OFF
+        self.settings_editor.change("system", "" if is_off else text)
+        if is_off:  # others are seen at the top of the chat
+            self.app.notify("No instructions.")
+
+    # What the settings are settings of
 
     @property
     def dialogue(self) -> Dialogue:
-        """The chat shown."""
         return self.view.dialogue
 
     def setting(self, name: str) -> Value:
@@ -88,7 +164,7 @@ class AppSettings:
             changed: dict[str, Any] = {name: value}
             self.store.preferences = replace(self.store.preferences, **changed)
         elif name == "model":
-            self.use_model(str(value))
+            self.model(str(value))
         elif name == "draft":
             self.use_draft(str(value))
         elif name == "ctx":
@@ -103,89 +179,3 @@ class AppSettings:
     def show_chat_settings(self) -> None:
         """Show that settings of the chat have changed."""
         self.view.show_settings()
-
-
-_AT_START = "it takes effect when specchat starts"
-_NO_PRESET = "off"
-_SHOWN_ELSEWHERE = ("model", "draft")
-"""Settings that may have to be downloaded or loaded first, of which the screen tells."""
-_SETTABLE = tuple(
-    key.name for key in catalogue.KEYS if key.part is not Part.START or key.name == "ctx"
-)
-_LABELS = {"ctx": "Context size"}
-
-
-def _unknown(name: str) -> UsageError:
-    what = f"there is no setting {name!r}"
-    if near := catalogue.nearest(name, _SETTABLE):
-        return UsageError(what, f"nearest: {', '.join(near)}")
-    return UsageError(what, "", "F8 lists all")
-
-
-@dataclass(frozen=True, slots=True)
-class SettingsCommands:
-    """The settings screen, presets, and single settings."""
-
-    app: App[Any]
-    settings_editor: SettingsEditor
-    changes: Changes
-    store: Store
-    perform: Perform
-
-    def settings(self) -> None:
-        from app.tui.screens.settings import SettingsScreen
-
-        self.app.push_screen(SettingsScreen(self.settings_editor, self.changes), self._list)
-
-    async def _list(self, name: str | None) -> None:
-        if name:
-            await self.perform(name, "")
-
-    def preset(self, name: str) -> None:
-        presets = self.settings_editor.presets
-        if not name:
-            if not presets:
-                file = self.store.preferences.file
-                raise UsageError("there are no presets", f"define them in {file}")
-            raise UsageError("which preset?", ", ".join(presets))
-        if name == _NO_PRESET and name not in presets:
-            self.settings_editor.change(PRESET, None)
-            self.app.notify("No preset.")
-        else:
-            known = catalogue.known(name, presets, f"there is no preset {name!r}")
-            self.settings_editor.change(PRESET, known)
-            self._confirm("Preset", known)
-
-    def set(self, argument: str) -> None:
-        name, _, text = argument.partition(" ")
-        if not name:
-            raise UsageError("which setting?", "", "Example: /set temperature 0.2; F8 lists all")
-        if name not in BY_NAME:
-            raise _unknown(name)
-        key = BY_NAME[name]
-        if name not in _SETTABLE:
-            raise UsageError(f"{name} cannot be set here", _AT_START)
-        self._change(key, text)
-
-    def context(self, size: str) -> None:
-        if not size:
-            raise UsageError("how many tokens?", "", "Example: /context 8192")
-        self._change(BY_NAME["ctx"], size)
-
-    def theme(self, name: str) -> None:
-        if name:
-            self.settings_editor.change("theme", name)
-            self._confirm("Theme", name)
-        else:
-            self.app.search_themes()
-
-    def _change(self, key: Key, text: str) -> None:
-        """Change a setting to what was typed, and say what it now is."""
-        self.settings_editor.change_text(key.name, text)
-        if key.name not in _SHOWN_ELSEWHERE:
-            value = self.settings_editor.value(key.name)
-            shown = f"{value:,}" if key.kind is Kind.NUMBER else text.strip()
-            self._confirm(_LABELS.get(key.name, key.label), shown if text else "the default")
-
-    def _confirm(self, what: str, value: str) -> None:
-        self.app.notify(f"{what}: {one_line(value)}")

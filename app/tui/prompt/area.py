@@ -9,8 +9,9 @@ from textual.reactive import reactive
 from textual.strip import Strip
 
 from app.actions import ACTIONS, BY_SLASH, nearest_command, parse, unknown_command
-from app.chat.attachments import with_pastes
+from app.chat.attachments import Attachment, with_pastes
 from app.chat.named_files import quoted
+from app.dialogue.tree import USER
 from app.printable import one_line
 from app.tui.keymap import keys_of
 from app.tui.prompt import messages
@@ -18,6 +19,7 @@ from app.tui.prompt.completion import COMMAND, Completion
 from app.tui.prompt.folding import FoldingArea, PromptText
 from app.tui.store import Store
 from app.tui.terminal import copy
+from app.tui.widgets import Wanted
 from app.tui.wording import SEPARATOR
 
 _EMPTY = PromptText()
@@ -135,10 +137,10 @@ class PromptArea(FoldingArea):
         edit = [self.written] if self.written != self._original else []
         return [*self._leaving, self._before_edit, *edit]
 
-    def write(self, written: PromptText) -> None:
+    def write(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
         """Replace the text; what stood there is among the earlier texts, and one undo away."""
         self._set_aside(self.written)
-        self.rewrite(written)
+        self.rewrite(PromptText(text, attachments))
 
     def put_before(self, written: PromptText) -> None:
         """Insert a text, in lines of its own, before what is being typed; not into an edit.
@@ -194,7 +196,7 @@ class PromptArea(FoldingArea):
         text = written.text.strip()
         if text and parse(text) is None:
             self._leaving.append(written)
-            self.post_message(messages.Cleared(written.text, written.attachments))
+            self.post_message(messages.Cleared(written))
 
     def _delete_via_keyboard(self, start: Location, end: Location) -> EditResult | None:
         """Delete a part; a whole text that is deleted at once is among the earlier ones."""
@@ -289,7 +291,7 @@ class PromptArea(FoldingArea):
             name = self._action_keys.get(event.key)
             if name is None:
                 return
-            self.post_message(messages.ActionKey(name))
+            self.post_message(Wanted("perform", name))
         event.stop()
         event.prevent_default()
 
@@ -306,13 +308,13 @@ class PromptArea(FoldingArea):
             case "up" | "down":
                 return self._is_at_edge(key) and self._browse(key)
             case "tab":
-                self.post_message(messages.SelectLast(is_question=False))
+                self.post_message(Wanted("select_last"))
             case "escape":
                 return self._leave()
             case "ctrl+c" if not self._is_selecting:
                 self.interrupt()
             case "ctrl+d" if not self.text:
-                self.post_message(messages.QuitRequested())
+                self.post_message(Wanted("perform", "quit"))
             case _:
                 return False
         return True
@@ -331,12 +333,12 @@ class PromptArea(FoldingArea):
         """Leave the edit, or select the last question at the second key; False to pass it on."""
         if self.edited_version is not None:
             self.end_edit()
-            self.post_message(messages.EditEnded())
+            self.post_message(Wanted("edit_ended"))
             return True
         if self._store.is_answering:
             return False
         if self._was_escape:
-            self.post_message(messages.SelectLast(is_question=True))
+            self.post_message(Wanted("select_last", USER))
         self._was_escape = not self._was_escape
         return not self._was_escape
 
@@ -348,11 +350,11 @@ class PromptArea(FoldingArea):
     def interrupt(self) -> None:
         """Stop the answer, else clear the prompt, else quit the second time."""
         if self._store.is_answering:
-            self.post_message(messages.StopRequested())
+            self.post_message(Wanted("perform", "stop"))
         elif self.text:
-            self.write(PromptText())
+            self.write("")
         elif self.quits_next:
-            self.post_message(messages.QuitRequested())
+            self.post_message(Wanted("perform", "quit"))
         else:
             self.quits_next = True
 
@@ -372,7 +374,7 @@ class PromptArea(FoldingArea):
 
     def _scroll_page(self, pages: int) -> None:
         if not self.max_scroll_y:
-            self.post_message(messages.ScrollWanted(pages))
+            self.post_message(Wanted("scroll_page", pages))
         elif pages < 0:
             super().action_cursor_page_up()
         else:
@@ -398,7 +400,7 @@ class PromptArea(FoldingArea):
         if not sends:
             self.insert("\n")
         elif not self.text.strip():
-            self.post_message(messages.EmptySubmitted())
+            self.post_message(Wanted("send_next"))
         elif self.edited_version is not None:
             self._send_edit()
         elif (command := parse(self.text.strip())) is not None:
@@ -416,7 +418,7 @@ class PromptArea(FoldingArea):
         self.remember(written)
         sent = PromptText(written.text.strip(), written.attachments)
         self._leaving.append(sent)
-        self.post_message(messages.Submitted(sent.text, sent.attachments, is_edit=is_edit))
+        self.post_message(messages.Submitted(sent, is_edit=is_edit))
 
     def _is_doubtful(self) -> bool:
         """Show what is probably wrong with the text, once."""
@@ -445,13 +447,13 @@ class PromptArea(FoldingArea):
         if self.edited_version is not None:
             return False
         if key == "up" and self._store.queued and not self.text:
-            self.post_message(messages.TakeBack())
+            self.post_message(Wanted("take_back"))
             return True
         written = self._past.move(-1 if key == "up" else 1, self.written)
         if written is not None:
             self.rewrite(written)
         elif key == "down" and not self.text:
-            self.post_message(messages.MoveBelow())
+            self.post_message(Wanted("focus_welcome"))
         return written is not None
 
 

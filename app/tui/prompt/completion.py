@@ -10,6 +10,7 @@ from textual.widgets.option_list import Option
 from app.actions import matching
 from app.chat.named_files import file_names
 from app.printable import one_line
+from app.tui.store import Store
 from app.tui.widgets import typed_app
 
 _MOST_ROWS = 6
@@ -37,13 +38,6 @@ class Completion(OptionList):
             super().__init__()
             self.suggestion = suggestion
 
-    class Shown(Message):
-        """Suggestions of another kind are shown: COMMAND, FILE or, where there are none, ""."""
-
-        def __init__(self, kind: str) -> None:
-            super().__init__()
-            self.kind = kind
-
     app = typed_app
     can_focus = False
     DEFAULT_CSS: ClassVar[str] = """
@@ -54,10 +48,10 @@ class Completion(OptionList):
     }
     """
 
-    def __init__(self) -> None:
+    def __init__(self, store: Store) -> None:
         super().__init__()
+        self._store = store
         self._completed = ("", "")
-        self._kind = ""
 
     def suggest(self, text: str, before_cursor: str) -> None:
         """Show suggestions: commands if the text begins with one, else files named at the cursor.
@@ -83,10 +77,7 @@ class Completion(OptionList):
 
     def _show(self, kind: str) -> None:
         self.display = bool(kind)
-        if kind != self._kind:
-            self._kind = kind
-            # Textual ends the way up of a message that the parent made
-            self.post_message(self.Shown(kind).set_sender(self))
+        self._store.completing = kind
 
     def pick(self) -> str | None:
         """The highlighted suggestion, which closes the list."""

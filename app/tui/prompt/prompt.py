@@ -199,12 +199,11 @@ class Prompt(Vertical):
     def __init__(self, store: Store, count_tokens: CountTokens) -> None:
         super().__init__()
         self._store = store
-        self._completion = Completion()
+        self._completion = Completion(store)
         self._counts = TokenCounts(count_tokens)
         self._fault = Static(id="fault")
         """An error that is too long for the frame."""
         self._shown_title = self._shown_drafting = self._shown_fault = ""
-        self._had_text = False
         self._changed_at = 0.0
         self._followed = PromptText()
         """The text of the last TextFollowed."""
@@ -232,76 +231,10 @@ class Prompt(Vertical):
         self._show_title()
         self._show_drafting()
 
-    # For the screen
-
-    @property
-    def written(self) -> PromptText:
-        """What stands in the prompt."""
-        return self.area.written
-
-    @property
-    def unsent(self) -> list[PromptText]:
-        """What was typed and is nowhere else: also what stood in the prompt before an edit."""
-        return self.area.unsent
-
-    @property
-    def is_editing(self) -> bool:
-        """Whether a question is being edited."""
-        return self.area.edited_version is not None
-
     @property
     def is_followed(self) -> bool:
         """Whether the screen has heard of the text as it now is."""
         return self.area.text == self._followed.text
-
-    def write(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
-        """Replace the text; what stood there is among the earlier texts, and one undo away."""
-        self.area.write(PromptText(text, attachments))
-
-    def put_before(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
-        """Insert a text, in lines of its own, before what is being typed."""
-        self.area.put_before(PromptText(text, attachments))
-
-    def kept(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
-        """A text that was sent or cleared stands elsewhere now."""
-        self.area.kept(PromptText(text, attachments))
-
-    def insert(self, text: str) -> None:
-        """Type a text at the cursor."""
-        self.area.insert(text)
-
-    def remember(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
-        """Add a text to those that the arrow keys bring back."""
-        self.area.remember(PromptText(text, attachments))
-
-    def take(self) -> PromptText:
-        """Return what stands in the prompt and clear it."""
-        return self.area.take()
-
-    def begin_edit(
-        self, question: PromptText, version: int, typed: PromptText | None = None
-    ) -> None:
-        """Edit a question; version: the number of the version that sending adds.
-
-        typed: the edit as far as it was made already.
-        """
-        self.area.begin_edit(question, version, typed)
-
-    def end_edit(self) -> None:
-        """Leave the edit: the prompt is as it was before; a changed text is one ↑ away."""
-        self.area.end_edit()
-
-    def show_fault(self, text: str) -> None:
-        """Show an error about the text in the frame until the text changes."""
-        self.area.show_fault(text)
-
-    def clear_fault(self) -> None:
-        """Remove an error from the frame: something else was done since."""
-        self.area.clear_fault()
-
-    def interrupt(self) -> None:
-        """What Ctrl+C does without a selection: stop, else clear, else quit the second time."""
-        self.area.interrupt()
 
     # The frame
 
@@ -310,10 +243,7 @@ class Prompt(Vertical):
         event.stop()
         self._changed_at = time.monotonic()
         self.area.text_changed()
-        has_text = bool(self.area.text)
-        if has_text != self._had_text:
-            self._had_text = has_text
-            self.post_message(messages.TextChanged(has_text=has_text))
+        self._store.has_text = has_text = bool(self.area.text)
         if has_text:
             self._counting.resume()
         if not has_text or ends_sentence(self.area.text):  # Enter may follow

@@ -35,7 +35,7 @@ async def _at_random(chat: Chat, chance: random.Random) -> None:
     if area.text.startswith("/") and area.text not in TEXTS:  # no command, so it would stay
         await chat.pilot.press("ctrl+c")
     elif kind < 0.5:
-        chat.screen.prompt.insert(chance.choice(TEXTS))
+        chat.screen.prompt.area.insert(chance.choice(TEXTS))
     elif kind < 0.6:
         area.move_cursor((0, chance.randrange(len(area.text) + 1)))
     elif area.text or kind < 0.8:

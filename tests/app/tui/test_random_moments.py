@@ -78,7 +78,7 @@ class Campaign:
         area = self.chat.screen.prompt.area
         area.focus()
         area.move_cursor(area.document.end)  # no word is split by another
-        self.chat.screen.prompt.insert(f"{word} ")
+        self.chat.screen.prompt.area.insert(f"{word} ")
 
     async def _press(self, key: str) -> None:
         area = self.chat.prompt

@@ -76,7 +76,7 @@ def contents(told: Told) -> list[str]:
 
 
 async def type_in(chat: Chat, text: str) -> None:
-    chat.screen.prompt.write(text)
+    chat.screen.prompt.area.write(text)
     await chat.until(lambda: chat.screen.prompt.is_followed)
 
 
@@ -257,7 +257,7 @@ async def test_the_mark_appears_and_goes(chatting: Chatting, tmp_path: Path) -> 
         await chat.ready()
         await chat.until(lambda: "drafting: off" in chat.shown)
         before = chat.shown.splitlines()
-        chat.screen.prompt.write(f"see @{tmp_path / 'notes.txt'} now ")
+        chat.screen.prompt.area.write(f"see @{tmp_path / 'notes.txt'} now ")
         await chat.until(lambda: "read 2," in chat.shown)
         read = chat.shown.splitlines()
         assert len(read) == len(before)
@@ -270,7 +270,7 @@ async def test_what_was_read_is_told_of_the_answer(chatting: Chatting, tmp_path:
     (tmp_path / "notes.txt").write_text("x" * 2000)
     async with chatting(ScriptedModel(WORDS)) as chat:
         await chat.ready()
-        chat.screen.prompt.write(f"see @{tmp_path / 'notes.txt'} now ")
+        chat.screen.prompt.area.write(f"see @{tmp_path / 'notes.txt'} now ")
         await chat.until(lambda: "read 2," in chat.shown)
         await chat.pilot.press("enter")
         await chat.until(lambda: len(chat.view.dialogue.turns) == 2 and chat.view.is_idle)

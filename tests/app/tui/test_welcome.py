@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from textual import on
 from textual.pilot import Pilot
 
 from app.engine.engine import Engine
@@ -17,6 +18,7 @@ from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.settings import file
 from app.tui.welcome import Welcome
+from app.tui.widgets import Wanted
 from models.metadata.memory_bill import Fit
 from models.reference import Reference
 from tests.fixtures.metrics import LIVE
@@ -81,17 +83,9 @@ class WelcomeApp(SmallApp):
     def welcome(self) -> Welcome:
         return self.query_one(Welcome)
 
-    def on_welcome_chat_picked(self, event: Welcome.ChatPicked) -> None:
-        self.heard.append(event)
-
-    def on_welcome_model_picked(self, event: Welcome.ModelPicked) -> None:
-        self.heard.append(event)
-
-    def on_welcome_race_picked(self, event: Welcome.RacePicked) -> None:
-        self.heard.append(event)
-
-    def on_welcome_left(self, event: Welcome.Left) -> None:
-        self.heard.append(event)
+    @on(Wanted)
+    def _hear(self, event: Wanted) -> None:
+        self.heard.append((event.action, *event.arguments))
 
 
 @pytest.fixture(autouse=True)
@@ -173,9 +167,7 @@ async def test_the_first_model_is_highlighted_however_late_models_are_known(
         await loaded(app, pilot)
         app.welcome.focus_rows()
         await pilot.press("enter")
-        picked = app.heard[0]
-        assert isinstance(picked, Welcome.ModelPicked)
-        assert picked.name == "qwen3-4b"
+        assert app.heard[0] == ("perform", "model", "qwen3-4b")
 
 
 async def test_down_then_enter_opens_a_chat_and_up_returns() -> None:
@@ -184,10 +176,7 @@ async def test_down_then_enter_opens_a_chat_and_up_returns() -> None:
         assert app.welcome.focus_rows()
         await pilot.press("down", "enter")
         await pilot.press("up", "up")
-        picked, left = app.heard
-        assert isinstance(picked, Welcome.ChatPicked)
-        assert picked.number == 2
-        assert isinstance(left, Welcome.Left)
+        assert app.heard == [("perform", "chats", "2"), ("focus_prompt",)]
 
 
 async def test_a_demonstration_is_offered_below_the_chats() -> None:
@@ -196,7 +185,7 @@ async def test_a_demonstration_is_offered_below_the_chats() -> None:
         await loaded(app, pilot)
         app.welcome.focus_rows()
         await pilot.press("end", "enter")
-        assert isinstance(app.heard[-1], Welcome.RacePicked)
+        assert app.heard[-1] == ("perform", "race")
 
 
 async def test_a_picked_model_downloads_once() -> None:
@@ -205,9 +194,7 @@ async def test_a_picked_model_downloads_once() -> None:
         await loaded(app, pilot)
         app.welcome.focus_rows()
         await pilot.press("down", "enter")
-        picked = app.heard[0]
-        assert isinstance(picked, Welcome.ModelPicked)
-        assert picked.name == "llama3.2-3b"
+        assert app.heard[0] == ("perform", "model", "llama3.2-3b")
         app.store.downloads = {"llama3.2-3b": "34 %, 2 min left"}
         await pilot.pause()
         assert "34 %" not in screen_text(app)  # it stands in the prompt's frame
@@ -222,7 +209,7 @@ async def test_escape_leaves_the_rows_and_the_demo_is_kept_for_good() -> None:
         await loaded(app, pilot)
         app.welcome.focus_rows()
         await pilot.press("escape")
-        assert isinstance(app.heard[-1], Welcome.Left)
+        assert app.heard[-1] == ("focus_prompt",)
         assert "recommended" in screen_text(app)
         assert app.welcome.keep_demo()
         await pilot.pause()

@@ -39,7 +39,7 @@ def test_what_is_meant_as_a_command(text: str, word: str | None) -> None:
 
 async def test_every_registered_action_has_a_command(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS)) as chat:
-        assert chat.screen.commands.keys() == {action.name for action in ACTIONS}
+        assert all(callable(getattr(chat.screen.commands, action.name)) for action in ACTIONS)
 
 
 async def test_a_wrong_command_of_several_lines_is_not_sent(chatting: Chatting) -> None:

@@ -63,10 +63,6 @@ class ViewApp(App[None]):
             self.edits.append(edited)
             self.store.is_editing = True
 
-    def on_chat_view_edit_requested(self, event: ChatView.EditRequested) -> None:
-        self.edits.append(event.turn)
-        self.store.is_editing = True
-
 
 class Chat:
     """The running view, driven by a test."""

@@ -70,7 +70,7 @@ async def test_suggestions_leave_room_for_the_prompt(size: tuple[int, int], most
 
 async def test_no_suggestions_for_a_question_that_is_edited() -> None:
     async with prompting() as prompt:
-        prompt.prompt.begin_edit(PromptText("/he"), 2)
+        prompt.area.begin_edit(PromptText("/he"), 2)
         await prompt.press("l")
         assert not prompt.app.query_one(Completion).display
 
@@ -112,7 +112,7 @@ async def test_all_that_cannot_be_added_is_told_at_once_and_then_sent() -> None:
     assert faults == WHY
     assert [(one.name, one.text) for one in read] == [("north.txt", "cold")]
     async with prompting((250, 24)) as prompt:
-        prompt.prompt.write(ODD)
+        prompt.area.write(ODD)
         await prompt.until(lambda: prompt.title == "✕ " + " · ".join(WHY))
         await prompt.press("enter")
         assert prompt.title == "✕ " + " · ".join([*WHY, "Enter again sends it anyway"])
@@ -134,7 +134,7 @@ async def test_all_that_cannot_be_added_is_told_at_once_and_then_sent() -> None:
 )
 async def test_what_is_wrong_with_files_fits_a_narrow_screen(text: str, fault: str) -> None:
     async with prompting((40, 20)) as prompt:
-        prompt.prompt.write(text)
+        prompt.area.write(text)
         await prompt.press("enter")
         shown = " ".join(line.strip() for line in await prompt.lines())
         assert f"{fault} · Enter again sends it anyway" in shown
@@ -144,7 +144,7 @@ async def test_what_is_wrong_with_files_fits_a_narrow_screen(text: str, fault: s
 @pytest.mark.parametrize("text", ["thanks @anna", "@ home", "so @... it", "me@nosuch.org"])
 async def test_what_is_no_file_is_sent_at_once(text: str) -> None:
     async with prompting() as prompt:
-        prompt.prompt.write(text)
+        prompt.area.write(text)
         await prompt.press("enter")
         assert prompt.submitted == [text]
 
@@ -162,7 +162,7 @@ async def test_a_name_is_not_doubted_while_it_is_typed() -> None:
 async def test_an_attached_file_that_is_gone_is_still_sent() -> None:
     gone = Attachment(AttachmentKind.FILE, "Makefile", "all:")
     async with prompting() as prompt:
-        prompt.prompt.write("@Makefile and", (gone,))
+        prompt.area.write("@Makefile and", (gone,))
         await prompt.until(lambda: prompt.title == "Makefile · 1 token")
         await prompt.press("enter")
         (sent,) = prompt.app.messages
@@ -179,7 +179,7 @@ async def test_the_space_after_a_completion_is_not_doubled(folder: Path) -> None
         assert prompt.text == "@north.txt x"
         await prompt.type("  y")
         assert prompt.text == "@north.txt x  y"
-        prompt.prompt.write("see @nor now")
+        prompt.area.write("see @nor now")
         prompt.area.move_cursor((0, len("see @nor")))
         await prompt.press("tab", "x")
         assert prompt.text == "see @north.txt xnow"
@@ -234,7 +234,7 @@ async def test_the_keys_of_a_list_are_those_of_its_kind() -> None:
         await prompt.type("@n")
         assert "Enter fill in" in (await prompt.lines())[-1]
         assert "run" not in (await prompt.lines())[-1]
-        prompt.prompt.write("/")
+        prompt.area.write("/")
         prompt.area.suggest()
         await prompt.until(lambda: prompt.store.completing == "/")
         assert "Enter run" in (await prompt.lines())[-1]

@@ -66,7 +66,7 @@ def show(prompt: Prompting, state: str) -> None:
     for name, value in STATES[state].items():
         setattr(prompt.store, name, value)
     if state == "editing":
-        prompt.prompt.begin_edit(PromptText("Which words did you change? As JSON."), 3)
+        prompt.area.begin_edit(PromptText("Which words did you change? As JSON."), 3)
 
 
 @pytest.mark.slow
@@ -97,7 +97,7 @@ async def test_each_title(size: tuple[int, int], folder: Path, pytestconfig: pyt
     async with prompting(size) as prompt:
         prompt.store.status = ready(context_size=3000)
         for text in ("And check @nots.md", "/foo", "/modle qwen"):
-            prompt.prompt.write(text)
+            prompt.area.write(text)
             await prompt.press("enter")
             await note(prompt, text)
         for text, expected in (
@@ -107,10 +107,10 @@ async def test_each_title(size: tuple[int, int], folder: Path, pytestconfig: pyt
             ("word " * 150, "150 tokens"),
             ("@report.md @data.csv", "fit"),
         ):
-            prompt.prompt.write(text)
+            prompt.area.write(text)
             await prompt.until(lambda expected=expected: expected in prompt.title)
             await note(prompt, text[:20])
-        prompt.prompt.take()
+        prompt.area.take()
         await prompt.paste("a line\n" * 42)
         await prompt.until(lambda: "42" in prompt.title)
         await note(prompt, "paste")
@@ -141,9 +141,9 @@ async def test_a_long_text_that_is_not_read_says_why() -> None:
     reason = "not reading ahead: the machine is busy"
     async with prompting((80, 24)) as prompt:
         prompt.store.ahead = AheadState(0, 0, "the machine is busy")
-        prompt.prompt.write("short.")
+        prompt.area.write("short.")
         assert reason not in "".join(await prompt.lines())
-        prompt.prompt.write("word " * 100 + "end.")
+        prompt.area.write("word " * 100 + "end.")
         await prompt.pilot.pause()
         assert reason in "".join(await prompt.lines())
         prompt.store.ahead = AheadState(0, 0, SWITCHED_OFF)
@@ -188,9 +188,9 @@ async def test_counts_go_with_their_text_even_while_the_model_is_busy() -> None:
         await prompt.until(lambda: prompt.title == "pasted 42 lines · …")
         await prompt.press("enter")
         await prompt.until(lambda: prompt.title == "")
-        prompt.prompt.write("word " * 150)
+        prompt.area.write("word " * 150)
         await prompt.until(lambda: len(waiting) == 2)
-        prompt.prompt.write("word " * 200)
+        prompt.area.write("word " * 200)
         waiting[1].set_result(150)
         await prompt.until(lambda: len(waiting) == 3)
         waiting[2].set_result(200)
@@ -201,17 +201,17 @@ async def test_two_attachments_count_as_much_as_each_does(folder: Path) -> None:
     (folder / "one.md").write_text("word " * 20)
     (folder / "two.md").write_text("")
     async with prompting() as prompt:
-        prompt.prompt.write("@one.md")
+        prompt.area.write("@one.md")
         await prompt.until(lambda: prompt.title == "one.md · 20 tokens")
-        prompt.prompt.write(f"@one.md @two.md {'more ' * 150}")
+        prompt.area.write(f"@one.md @two.md {'more ' * 150}")
         await prompt.until(lambda: prompt.title == "2 attachments · 20 tokens")
-        prompt.prompt.write("@two.md")
+        prompt.area.write("@two.md")
         await prompt.until(lambda: prompt.title == "two.md · 0 tokens")
 
 
 async def test_ctrl_c_says_that_it_quits_even_after_a_fault() -> None:
     async with prompting() as prompt:
-        prompt.prompt.show_fault("there is nothing to undo")
+        prompt.area.show_fault("there is nothing to undo")
         assert prompt.title == "✕ there is nothing to undo"
         await prompt.press("ctrl+c")
         assert prompt.title == "Ctrl+C again quits"
@@ -219,7 +219,7 @@ async def test_ctrl_c_says_that_it_quits_even_after_a_fault() -> None:
 
 async def test_a_fault_too_long_for_the_frame_has_rows_of_its_own() -> None:
     async with prompting((40, 20)) as prompt:
-        prompt.prompt.show_fault("which setting? · Example: /set temperature 0.2")
+        prompt.area.show_fault("which setting? · Example: /set temperature 0.2")
         shown = " ".join(line.strip() for line in await prompt.lines())
         assert "✕ which setting? · Example: /set temperature 0.2" in shown
         assert prompt.title == ""
@@ -229,10 +229,10 @@ async def test_a_fault_too_long_for_the_frame_has_rows_of_its_own() -> None:
 
 async def test_a_doubt_is_told_again_once_something_else_was_shown() -> None:
     async with prompting() as prompt:
-        prompt.prompt.write("see @no.md")
+        prompt.area.write("see @no.md")
         await prompt.press("enter")
-        prompt.prompt.show_fault("there is nothing to undo")
-        prompt.prompt.clear_fault()
+        prompt.area.show_fault("there is nothing to undo")
+        prompt.area.clear_fault()
         await prompt.press("enter")
         assert prompt.title == "✕ no file no.md · Enter again sends it anyway"
         await prompt.press("enter")
@@ -249,8 +249,8 @@ async def test_a_command_that_waits_for_its_argument_says_which() -> None:
 
 async def test_no_list_opens_for_a_command_that_failed() -> None:
     async with prompting() as prompt:
-        prompt.prompt.write("/undo")
-        prompt.prompt.show_fault("there is nothing to undo")
+        prompt.area.write("/undo")
+        prompt.area.show_fault("there is nothing to undo")
         await prompt.pilot.pause()
         assert prompt.store.completing == ""
         assert "there is nothing to undo" in prompt.title

@@ -8,6 +8,7 @@ from app.chat.attachments import Attachment, AttachmentKind
 from app.settings.start import Preferences
 from app.tui.prompt import messages
 from app.tui.prompt.folding import PromptText
+from app.tui.widgets import Wanted
 from tests.fixtures.prompt_app import prompting
 
 NO_PREFERENCES = Path("config.toml")
@@ -34,13 +35,13 @@ async def test_enter_may_start_a_new_line_instead() -> None:
 async def test_enter_on_an_empty_prompt_is_told() -> None:
     async with prompting() as prompt:
         await prompt.press("space", "enter")
-        assert isinstance(prompt.last, messages.EmptySubmitted)
+        assert prompt.wanted == ("send_next",)
 
 
 @pytest.mark.parametrize("typed", ["see @nots.md", "/foo is a folder"])
 async def test_what_is_doubtful_is_sent_at_the_second_time(typed: str) -> None:
     async with prompting() as prompt:
-        prompt.prompt.write(typed)
+        prompt.area.write(typed)
         await prompt.press("enter")
         assert (prompt.text, prompt.submitted) == (typed, [])
         assert prompt.title.startswith("✕ no ")
@@ -50,7 +51,7 @@ async def test_what_is_doubtful_is_sent_at_the_second_time(typed: str) -> None:
 
 async def test_a_changed_text_is_doubted_again_and_the_error_goes() -> None:
     async with prompting() as prompt:
-        prompt.prompt.write("see @nots.md")
+        prompt.area.write("see @nots.md")
         await prompt.press("enter", "x")
         assert "✕" not in prompt.title
         await prompt.press("enter")
@@ -61,10 +62,10 @@ async def test_a_changed_text_is_doubted_again_and_the_error_goes() -> None:
 async def test_a_file_that_was_read_before_is_not_missing() -> None:
     file = Attachment(AttachmentKind.FILE, "gone.md", "contents")
     async with prompting() as prompt:
-        prompt.prompt.write("see @gone.md", (file,))
+        prompt.area.write("see @gone.md", (file,))
         await prompt.press("enter")
         assert isinstance(prompt.last, messages.Submitted)
-        assert prompt.last.attachments == (file,)
+        assert prompt.last.written.attachments == (file,)
 
 
 @pytest.mark.slow
@@ -102,15 +103,15 @@ async def test_ctrl_c_stops_then_clears_then_quits() -> None:
         await prompt.type("abc")
         prompt.store.is_answering = True
         await prompt.press("ctrl+c")
-        assert isinstance(prompt.last, messages.StopRequested)
+        assert prompt.wanted == ("perform", "stop")
         prompt.store.is_answering = False
         await prompt.press("ctrl+c")
         assert prompt.text == ""
         await prompt.press("ctrl+c")
         assert prompt.title == "Ctrl+C again quits"
-        assert not isinstance(prompt.last, messages.QuitRequested)
+        assert prompt.wanted != ("perform", "quit")
         await prompt.press("ctrl+c")
-        assert isinstance(prompt.last, messages.QuitRequested)
+        assert prompt.wanted == ("perform", "quit")
 
 
 async def test_another_key_between_takes_ctrl_c_back() -> None:
@@ -162,7 +163,7 @@ async def test_ctrl_d_quits_where_nothing_is_typed() -> None:
         await prompt.press("home", "ctrl+d")
         assert (prompt.text, prompt.app.messages) == ("b", [])
         await prompt.press("ctrl+d", "ctrl+d")
-        assert isinstance(prompt.last, messages.QuitRequested)
+        assert prompt.wanted == ("perform", "quit")
 
 
 async def test_escape_closes_suggestions_then_leaves_the_edit_then_stops() -> None:
@@ -171,9 +172,9 @@ async def test_escape_closes_suggestions_then_leaves_the_edit_then_stops() -> No
         prompt.store.is_answering = True
         await prompt.press("escape")
         assert (prompt.app.actions, prompt.text) == ([], "/he")
-        prompt.prompt.begin_edit(PromptText("question"), 2)
+        prompt.area.begin_edit(PromptText("question"), 2)
         await prompt.press("escape")
-        assert isinstance(prompt.last, messages.EditEnded)
+        assert prompt.wanted == ("edit_ended",)
         assert (prompt.app.actions, prompt.text) == ([], "/he")
         await prompt.press("escape")  # closes the suggestions for the restored command
         await prompt.press("escape")
@@ -185,28 +186,27 @@ async def test_escape_twice_selects_the_last_question() -> None:
         await prompt.press("escape", "left", "escape")
         assert prompt.app.messages == []
         await prompt.press("escape")
-        assert isinstance(prompt.last, messages.SelectLast)
-        assert prompt.last.is_question
+        assert prompt.wanted == ("select_last", "user")
 
 
 @pytest.mark.slow
 async def test_tab_selects_the_last_message() -> None:
     async with prompting() as prompt:
         await prompt.press("tab")
-        assert isinstance(prompt.last, messages.SelectLast)
-        assert not prompt.last.is_question
+        assert prompt.wanted == ("select_last",)
 
 
 async def test_up_takes_a_queued_question_back_and_keeps_what_is_typed() -> None:
     async with prompting() as prompt:
         prompt.store.queued = 1
         await prompt.press("up")
-        assert isinstance(prompt.last, messages.TakeBack)
-        prompt.prompt.write("queued")
+        assert prompt.wanted == ("take_back",)
+        prompt.area.write("queued")
         await prompt.press("up")
         await prompt.press("down")
         assert prompt.text == "queued"
-        assert len([one for one in prompt.app.messages if isinstance(one, messages.TakeBack)]) == 1
+        wanted = [one.action for one in prompt.app.messages if isinstance(one, Wanted)]
+        assert wanted.count("take_back") == 1
 
 
 async def test_undo_and_redo_go_on_in_the_app_where_nothing_is_typed() -> None:
@@ -242,7 +242,7 @@ async def test_what_was_sent_is_not_undone_in_the_prompt() -> None:
 async def test_earlier_texts_are_browsed_and_their_changes_kept() -> None:
     async with prompting() as prompt:
         for text in ("one", "two"):
-            prompt.prompt.remember(text)
+            prompt.area.remember(PromptText(text))
         await prompt.type("new")
         await prompt.press("up", "x", "up")
         assert prompt.text == "one"
@@ -262,7 +262,7 @@ async def test_earlier_texts_are_browsed_and_their_changes_kept() -> None:
 async def test_an_edit_changes_nothing_until_it_is_sent() -> None:
     async with prompting() as prompt:
         await prompt.type("unsent")
-        prompt.prompt.begin_edit(PromptText("question"), 2)
+        prompt.area.begin_edit(PromptText("question"), 2)
         assert prompt.text == "question"
         await prompt.press("x", "escape")
         assert prompt.text == "unsent"
@@ -274,21 +274,21 @@ async def test_an_edit_changes_nothing_until_it_is_sent() -> None:
 async def test_a_sent_edit_is_told_and_the_prompt_is_as_before() -> None:
     async with prompting() as prompt:
         await prompt.type("unsent")
-        prompt.prompt.begin_edit(PromptText("question"), 2)
-        assert [one.text for one in prompt.prompt.unsent] == ["unsent"]
+        prompt.area.begin_edit(PromptText("question"), 2)
+        assert [one.text for one in prompt.area.unsent] == ["unsent"]
         await prompt.press("x")
-        assert [one.text for one in prompt.prompt.unsent] == ["unsent", "questionx"]
+        assert [one.text for one in prompt.area.unsent] == ["unsent", "questionx"]
         await prompt.press("enter")
         assert isinstance(prompt.last, messages.Submitted)
-        assert (prompt.last.text, prompt.last.is_edit) == ("questionx", True)
+        assert (prompt.last.written.text, prompt.last.is_edit) == ("questionx", True)
         assert prompt.text == "unsent"
 
 
 async def test_a_text_put_back_stands_before_what_is_typed() -> None:
     async with prompting() as prompt:
         await prompt.type("typed")
-        prompt.prompt.put_before("came back")
-        prompt.prompt.show_fault("the disk is full")
+        prompt.area.put_before(PromptText("came back"))
+        prompt.area.show_fault("the disk is full")
         await prompt.pilot.pause()
         assert prompt.text == "came back\n\ntyped"
         assert prompt.title == "✕ the disk is full"

@@ -22,13 +22,13 @@ async def act(prompt: Prompting, dice: random.Random, number: int) -> str:
         case 0:
             await prompt.paste(f"{number} {LINES}")
         case 1:
-            prompt.prompt.write(f"written{number}")
+            prompt.area.write(f"written{number}")
         case 2:
-            prompt.prompt.put_before(f"before{number}")
+            prompt.area.put_before(PromptText(f"before{number}"))
         case 3:
-            prompt.prompt.begin_edit(PromptText(f"question{number}"), 2)
+            prompt.area.begin_edit(PromptText(f"question{number}"), 2)
         case 4:
-            prompt.prompt.end_edit()
+            prompt.area.end_edit()
         case 5:
             prompt.store.is_answering = not prompt.store.is_answering
         case 6 | 7 | 8:
@@ -48,10 +48,10 @@ def is_within(before: str, after: str) -> bool:
 
 def findable(prompt: Prompting) -> list[PromptText]:
     """All that is in the prompt, sent, or among the earlier texts."""
-    texts = [*prompt.prompt.unsent, *prompt.area.earlier]
+    texts = [*prompt.area.unsent, *prompt.area.earlier]
     for event in prompt.app.messages:
         if isinstance(event, messages.Submitted):
-            texts.append(PromptText(event.text, event.attachments))
+            texts.append(event.written)
         elif isinstance(event, messages.CommandPicked):
             texts.append(PromptText(event.text))
     return texts
@@ -64,10 +64,10 @@ async def test_random_keys_lose_nothing(seed: int) -> None:
     async with prompting(dice.choice([(80, 24), (40, 20), (10, 3)])) as prompt:
         seen: list[PromptText] = []
         for number in range(60):
-            before = prompt.prompt.written
+            before = prompt.area.written
             undoable = len(prompt.area.history.undo_stack)
             key = await act(prompt, dice, number)
-            after = prompt.prompt.written
+            after = prompt.area.written
             if re.fullmatch(r"question\d+", before.text) or before.text.startswith("/"):
                 continue  # an edit without a change, or a command
             is_taken = not is_within(before.text.strip(), after.text)

@@ -5,7 +5,7 @@ from textual import events
 
 from app.chat.attachments import Attachment, AttachmentKind
 from app.tui.prompt import messages
-from app.tui.prompt.folding import is_long
+from app.tui.prompt.folding import PromptText, is_long
 from tests.fixtures.prompt_app import Prompting, prompting
 
 LINES = "a line\n" * 42
@@ -13,10 +13,10 @@ OTHER = "another\n" * 42
 HUGE = "some words and more\n" * 500_000
 
 
-async def sent(prompt: Prompting) -> messages.Submitted:
+async def sent(prompt: Prompting) -> PromptText:
     await prompt.press("enter")
     assert isinstance(prompt.last, messages.Submitted)
-    return prompt.last
+    return prompt.last.written
 
 
 def paste(name: str, text: str) -> Attachment:
@@ -124,14 +124,14 @@ async def test_a_text_brought_back_keeps_its_own_paste() -> None:
         await prompt.press("enter")
         await prompt.paste(OTHER)
         await prompt.press("up")
-        assert prompt.prompt.written.attachments[0].text == LINES
+        assert prompt.area.written.attachments[0].text == LINES
         await prompt.press("ctrl+z")
-        assert prompt.prompt.written.attachments[0].text == OTHER
+        assert prompt.area.written.attachments[0].text == OTHER
 
 
 async def test_a_huge_text_written_by_the_app_is_folded() -> None:
     async with prompting() as prompt:
-        prompt.prompt.write(HUGE)
+        prompt.area.write(HUGE)
         assert prompt.text == "[pasted 500,000 lines]"
         assert (await sent(prompt)).attachments[0].text == HUGE
 
