@@ -10,8 +10,6 @@ from typing import Any, cast
 
 
 class AttachmentKind(StrEnum):
-    """Where the text comes from."""
-
     FILE = "file"
     PASTE = "paste"
 
@@ -36,7 +34,6 @@ class Attachment:
 
 
 def as_json(attachments: Sequence[Attachment]) -> str:
-    """Attachments as a JSON list."""
     return json.dumps([asdict(one) for one in attachments], ensure_ascii=False)
 
 

@@ -13,8 +13,6 @@ from decoding.constraint.grammar import Grammar
 
 @dataclass(slots=True)
 class Conversation:
-    """A system message, which may be empty, and the turns after it, oldest first."""
-
     system: str = ""
     turns: list[Message] = field(default_factory=list[Message])
 
@@ -27,7 +25,6 @@ class Conversation:
         return cls("\n\n".join(filter(None, system)), turns)
 
     def add(self, role: str, content: str) -> None:
-        """Append one turn."""
         self.turns.append(Message(role, content))
 
     def clear(self) -> None:
@@ -35,7 +32,6 @@ class Conversation:
         self.turns.clear()
 
     def drop_oldest(self, count: int) -> None:
-        """Remove the oldest turns."""
         del self.turns[:count]
 
     def fit(self, render: Callable[[Sequence[Message]], Prompt], n_ctx: int) -> tuple[Prompt, int]:

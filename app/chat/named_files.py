@@ -65,12 +65,10 @@ def _named_at(text: str, at: int, known: Callable[[str], bool]) -> tuple[str, in
 
 
 def exists(name: str) -> bool:
-    """Whether there is a file, a folder or the like of this name."""
     return bool(name.strip(".")) and _holds(name, Path.exists)
 
 
 def is_file(name: str) -> bool:
-    """Whether there is a regular file of this name."""
     return _holds(name, Path.is_file)
 
 
@@ -113,7 +111,6 @@ def read_files(
 
 
 def without_begun_name(text: str) -> str:
-    """A text without the name at its end, unless that is a file: it may still be typed."""
     begun = _BEGUN.search(text)
     is_begun = begun and not is_file(_named_at(text, begun.start(), lambda _: False)[0])
     return text[: begun.start()] if begun and is_begun else text

@@ -30,8 +30,6 @@ Draft = tuple[str, tuple[Attachment, ...]]
 
 @dataclass(frozen=True, slots=True)
 class _LockedFile:
-    """A file that this app has locked."""
-
     path: Path
     lock: BaseFileLock
     text: str
@@ -67,7 +65,6 @@ class ComposerDraft:
             Thread(target=self._write, name="composer draft", daemon=True).start()
 
     def close(self) -> None:
-        """Release the file for the next app."""
         for file in (*self._others, *([self._own] if self._own else [])):
             file.lock.release()
 
@@ -166,7 +163,6 @@ class ClearedTexts:
         return [text for _, text in _entries(read_object(self._file))]
 
     def add(self, text: str) -> None:
-        """Keep a text, if possible."""
         if len(text) <= _LONGEST:
             change_object(self._file, lambda held: {_TEXTS: _with(_entries(held), text)})
 

@@ -40,19 +40,16 @@ class Answering:
         return Answering(replace(self.sampling, **catalogue.as_sampling(own)), longest, has_seed)
 
     def for_an_answer(self) -> SamplingSettings:
-        """Sampling settings of one answer: asked again, a question has another answer."""
         seed = self.sampling.seed if self.has_seed else secrets.randbelow(1 << 32)
         return replace(self.sampling, seed=seed)
 
     def value(self, name: str) -> Value:
-        """The value of one key."""
         if name == LOSSY:
             return str(self.sampling.lossy or OFF)
         return self.max_tokens if name == "max_tokens" else getattr(self.sampling, name)
 
 
 def stored(own: Mapping[str, Value]) -> str:
-    """Serialize a chat's own values."""
     return json.dumps(dict(own))
 
 

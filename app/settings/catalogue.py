@@ -84,7 +84,6 @@ class Key:
 
     @property
     def label(self) -> str:
-        """Name on the screen."""
         return self.title or self.name.replace("_", " ").capitalize()
 
 
@@ -309,7 +308,6 @@ def from_variable(name: str) -> Value | None:
 
 
 def variable_of(name: str) -> str:
-    """Name of the environment variable of a key."""
     return f"{PREFIX}{name.upper()}"
 
 
@@ -323,7 +321,6 @@ def shown(value: object) -> str:
 
 
 def unusable(name: str, value: Value, error: UsageError) -> UsageError:
-    """Turn an error about a value into one that names the environment variable."""
     return UsageError(f"{variable_of(name)} cannot be {shown(value)}", error.why, error.remedy)
 
 

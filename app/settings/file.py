@@ -38,7 +38,6 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def examined(path: Path) -> tuple[dict[str, Any], dict[str, UsageError]]:
-    """The valid settings of the file, and the errors of the others by key."""
     try:
         settings = _parsed(path)
     except UsageError as error:
@@ -102,7 +101,6 @@ def _checks(settings: Mapping[str, Any], path: Path) -> Iterator[tuple[str, Call
 def _entries(
     table: object, where: str, path: Path, check: Callable[[str, str, object, Path], None]
 ) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield the key and the check of each entry of one table."""
     if not isinstance(table, dict):
         yield where, partial(_table, table, where, path)
         return

@@ -36,7 +36,6 @@ class Preferences:
 
 
 def preferences_of(settings: InEffect, file: Path) -> Preferences:
-    """The preferences among the settings in effect."""
     values: dict[str, Any] = {
         name: settings.values[name] for name in NAMES if name in settings.values
     }
@@ -55,7 +54,6 @@ class ServedAt:
 
     @property
     def base_url(self) -> str:
-        """What most clients want to be told."""
         return f"{self.address}/v1"
 
     @property

@@ -23,7 +23,6 @@ _TABLES = """\
 
 
 def line(key: Key, value: object) -> str:
-    """A key and its value as a line of the file."""
     return f"{key.name} = {tomlkit.item(value).as_string()}"
 
 

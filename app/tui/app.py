@@ -161,11 +161,9 @@ class SpecchatApp(App[None]):
 
     @property
     def crash(self) -> Exception | None:
-        """The exception that ended the app."""
         return self._exception
 
     def action_help_quit(self) -> None:
-        """Ctrl+C outside the prompt does there what it does inside."""
         if isinstance(self.screen, ChatScreen):
             self.screen.prompt.area.interrupt()
         else:

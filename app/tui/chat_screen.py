@@ -153,14 +153,12 @@ class ChatScreen(Screen[None]):
         self.set_interval(_SAVE_DRAFT_SECONDS, self._save_draft)
 
     def on_unmount(self) -> None:
-        """Save what an answer in progress has, and what was not sent."""
         self.view.abandon()
         self.downloads.stop_all()
         self._keep_unsent()
         self._composer_draft.close()
 
     def _save_draft(self) -> None:
-        """Save what is typed, in case the app is killed."""
         self._composer_draft.keep_soon(*self._unsent)
 
     def _keep_unsent(self) -> None:
@@ -185,7 +183,6 @@ class ChatScreen(Screen[None]):
         self._show_panel()
 
     def _show_panel(self) -> None:
-        """Show or hide the panel, as preferred or as the width allows."""
         how = self.store.preferences.panel
         is_wide = self.app.size.width >= _PANEL_WIDTH
         has_room = is_wide or self.app.size.height >= _PANEL_HEIGHT
@@ -236,7 +233,6 @@ class ChatScreen(Screen[None]):
             self.app.notify(copy(self.app, selected, "the selection"))
 
     def action_copy_text(self) -> None:
-        """Copy the text selected with the mouse."""
         if self.get_selected_text() is None:
             raise SkipAction
         self.action_interrupt()
@@ -403,7 +399,6 @@ class ChatScreen(Screen[None]):
         self.store.has_versions = isinstance(focused, MessageView) and focused.has_versions
 
     async def _update(self) -> None:
-        """Look at the engine and at the downloads."""
         self._expect()
         self.writer.write()
         await self._faults.report(self._engine.status)
@@ -416,7 +411,6 @@ class ChatScreen(Screen[None]):
 
 
 def _kind_of(focused: Widget | None) -> str:
-    """What is selected, as the store has it."""
     if isinstance(focused, MessageView):
         return focused.turn.role
     return next((kind for widget, kind in _SELECTABLE if isinstance(focused, widget)), "")

@@ -46,7 +46,6 @@ class Downloads:
     def start(
         self, reference: "HubReference", settings: "HubSettings", then: Callable[[], None]
     ) -> None:
-        """Begin or resume a download."""
         from app.loading.select import request_for
         from models.hub import DownloadJob
 
@@ -63,7 +62,6 @@ class Downloads:
         return running is not None
 
     def stop_all(self) -> None:
-        """Stop all downloads."""
         for name in self._running:
             self.stop(name)
 

@@ -73,7 +73,6 @@ class Header(Static):
         )
 
     def _versions(self, width: int) -> list[str]:
-        """The right side, in ever shorter versions."""
         model, device, full = self._model, self._device, self._full
         warning = f"▲ not saved: {one_line(why)}" if (why := self._store.not_saved) else ""
         brief = "▲ not saved" if warning else ""
@@ -102,7 +101,6 @@ class Header(Static):
 
     @property
     def _program(self) -> str:
-        """The program that is answered over HTTP, if one is."""
         program = self._store.status.program
         return f"answering {one_line(program)}" if program else ""
 
@@ -124,6 +122,5 @@ class Header(Static):
 
 
 def _loading(progress: str) -> str:
-    """Progress of loading: "loading…", or "loading 40 %"."""
     share = _SHARE.search(progress)
     return f"loading {share[0]}" if share else "loading…"

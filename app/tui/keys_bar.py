@@ -18,120 +18,80 @@ from app.tui.store import Store
 _GAP, _NARROW_GAP = 3, 2
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
-    """A key and what it does. name: a key, or the action whose key it is."""
-
-    name: str
-    label: str
-
-
 _SEND = "send"
 """Stands for the key that sends."""
 
-_HELP = Key("help", "help")
-_MODELS = Key("model", "models")
-_STOP = Key("stop", "stop")
-_UP = "↑"
 _VERSIONS = "← →"
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys of a state, most important first; narrow: where not all of wide fit."""
+    """The keys of a state, most important first; narrow: where not all of wide fit.
 
-    wide: tuple[Key, ...]
-    narrow: tuple[Key, ...]
+    Each is a key, or the action whose key it is, a "=" and what it does.
+    """
+
+    wide: str
+    narrow: str = ""
 
 
 _IDLE = Keys(
-    (
-        Key(_SEND, "send"),
-        Key("/", "commands"),
-        Key("@", "files"),
-        Key("chats", "chats"),
-        _MODELS,
-        _HELP,
-    ),
-    (Key(_SEND, "send"), Key("/", "commands"), _HELP),
+    "send=send  /=commands  @=files  chats=chats  model=models  help=help",
+    "send=send  /=commands  help=help",
 )
-_IDLE_DEMO = Keys(_IDLE.wide, (Key(_SEND, "send"), _MODELS, _HELP))
+_IDLE_DEMO = Keys(_IDLE.wide, "send=send  model=models  help=help")
 _ANSWERING = Keys(
-    (_STOP, Key(_SEND, "queues"), Key("panel", "panel"), Key("colours", "keep colours"), _HELP),
-    (_STOP, Key("panel", "panel"), _HELP),
+    "stop=stop  send=queues  panel=panel  colours=keep colours  help=help",
+    "stop=stop  panel=panel  help=help",
 )
-_ANSWERING_WITH_PANEL = Keys(_ANSWERING.wide, (_STOP, Key("panel", "details"), _HELP))
-_ANSWERING_WITH_DETAILS = Keys(_ANSWERING.wide, (_STOP, Key("panel", "close details"), _HELP))
+_ANSWERING_WITH_PANEL = Keys(_ANSWERING.wide, "stop=stop  panel=details  help=help")
+_ANSWERING_WITH_DETAILS = Keys(_ANSWERING.wide, "stop=stop  panel=close details  help=help")
 _ANSWERING_WITH_QUEUE = Keys(
-    (_STOP, Key(_UP, "takes back the last one"), Key(_SEND, "queues"), _HELP),
-    (_STOP, Key(_UP, "take back"), _HELP),
+    "stop=stop  ↑=takes back the last one  send=queues  help=help",
+    "stop=stop  ↑=take back  help=help",
 )
 _QUEUE = Keys(
-    (
-        Key(_SEND, "on an empty prompt sends the next"),
-        Key(_UP, "takes back the last one"),
-        _HELP,
-    ),
-    (Key(_SEND, "sends next"), Key(_UP, "take back"), _HELP),
+    "send=on an empty prompt sends the next  ↑=takes back the last one  help=help",
+    "send=sends next  ↑=take back  help=help",
 )
 _EDITING = Keys(
-    (Key(_SEND, "send"), Key("Esc", "back"), Key("@", "files"), Key("editor", "editor"), _HELP),
-    (Key(_SEND, "send"), Key("Esc", "back"), _HELP),
+    "send=send  Esc=back  @=files  editor=editor  help=help", "send=send  Esc=back  help=help"
 )
-_NO_MODEL_WITH_TEXT = Keys((Key(_SEND, "queues"), _MODELS, _HELP), (Key(_SEND, "queues"), _MODELS))
-_NO_MODEL = Keys((Key(_SEND, "try again"), _MODELS, _HELP), (Key(_SEND, "again"), _MODELS))
+_NO_MODEL_WITH_TEXT = Keys("send=queues  model=models  help=help", "send=queues  model=models")
+_NO_MODEL = Keys("send=try again  model=models  help=help", "send=again  model=models")
 _STREAM_OFFER = Keys(
-    (Key(_SEND, "reads it from disk"), _MODELS, _HELP), (Key(_SEND, "from disk"), _MODELS)
+    "send=reads it from disk  model=models  help=help", "send=from disk  model=models"
 )
-_BROKEN_OFF = Keys((Key("go_on", "continue"), _MODELS, _HELP), (Key("go_on", "continue"), _MODELS))
-_COMPLETING_FILE = Keys(
-    (Key("↑ ↓", "choose"), Key("Enter", "fill in"), Key("Esc", "close")),
-    (Key("↑ ↓", "choose"), Key("Enter", "fill in"), Key("Esc", "close")),
-)
+_BROKEN_OFF = Keys("go_on=continue  model=models  help=help", "go_on=continue  model=models")
+_COMPLETING_FILE = Keys("↑ ↓=choose  Enter=fill in  Esc=close")
 _COMPLETING = Keys(
-    (Key("↑ ↓", "choose"), Key("Enter", "run"), Key("Tab", "fill in"), Key("Esc", "close")),
-    (Key("↑ ↓", "choose"), Key("Tab", "fill in"), Key("Esc", "close")),
+    "↑ ↓=choose  Enter=run  Tab=fill in  Esc=close", "↑ ↓=choose  Tab=fill in  Esc=close"
 )
-_PANEL = Keys(
-    (Key("↑ ↓", "explain the next"), Key("panel", "details"), Key("Esc", "back"), _HELP),
-    (Key("↑ ↓", "explain"), Key("Esc", "back")),
-)
+_PANEL = Keys("↑ ↓=explain the next  panel=details  Esc=back  help=help", "↑ ↓=explain  Esc=back")
 _PANEL_WITH_DETAILS = Keys(
-    (Key("↑ ↓", "explain the next"), Key("panel", "close"), Key("Esc", "back"), _HELP),
-    (Key("↑ ↓", "explain"), Key("panel", "close"), Key("Esc", "back")),
+    "↑ ↓=explain the next  panel=close  Esc=back  help=help",
+    "↑ ↓=explain  panel=close  Esc=back",
 )
 _QUESTION = Keys(
-    (
-        Key("↑ ↓", "move"),
-        Key("Enter", "edit"),
-        Key(_VERSIONS, "versions"),
-        Key("Esc", "back"),
-        _HELP,
-    ),
-    (Key("Enter", "edit"), Key(_VERSIONS, "versions"), Key("Esc", "back")),
+    "↑ ↓=move  Enter=edit  ← →=versions  Esc=back  help=help",
+    "Enter=edit  ← →=versions  Esc=back",
 )
 _ATTACHMENT = Keys(
-    (Key("↑ ↓", "move"), Key("Enter", "unfold, or fold again"), Key("Esc", "back"), _HELP),
-    (Key("↑ ↓", "move"), Key("Enter", "unfold"), Key("Esc", "back")),
+    "↑ ↓=move  Enter=unfold, or fold again  Esc=back  help=help",
+    "↑ ↓=move  Enter=unfold  Esc=back",
 )
-_INSTRUCTIONS = Keys(
-    (Key("↑ ↓", "move"), Key("Enter", "edit"), Key("Esc", "back"), _HELP),
-    (Key("↑ ↓", "move"), Key("Enter", "edit"), Key("Esc", "back")),
-)
-_WELCOME = Keys(
-    (Key("↑ ↓", "move"), Key("Enter", "choose"), Key("Esc", "back"), _HELP),
-    (Key("↑ ↓", "move"), Key("Enter", "choose"), Key("Esc", "back")),
-)
+_INSTRUCTIONS = Keys("↑ ↓=move  Enter=edit  Esc=back  help=help", "↑ ↓=move  Enter=edit  Esc=back")
+_WELCOME = Keys("↑ ↓=move  Enter=choose  Esc=back  help=help", "↑ ↓=move  Enter=choose  Esc=back")
 _ANSWER = Keys(
-    (
-        Key("↑ ↓", "move"),
-        Key("Enter", "copy"),
-        Key(_VERSIONS, "versions"),
-        Key("Esc", "back"),
-        _HELP,
-    ),
-    (Key("Enter", "copy"), Key(_VERSIONS, "versions"), Key("Esc", "back")),
+    "↑ ↓=move  Enter=copy  ← →=versions  Esc=back  help=help",
+    "Enter=copy  ← →=versions  Esc=back",
 )
+
+
+_WATCHED = (
+    "status is_answering queued is_editing is_broken_off selected has_versions has_text completing "
+    "is_panel_shown shows_details preferences"
+).split()
 
 
 class KeysBar(Static):
@@ -152,20 +112,7 @@ class KeysBar(Static):
         self._shown_gap = 0
 
     def on_mount(self) -> None:
-        for attribute in (
-            "status",
-            "is_answering",
-            "queued",
-            "is_editing",
-            "is_broken_off",
-            "selected",
-            "has_versions",
-            "has_text",
-            "completing",
-            "is_panel_shown",
-            "shows_details",
-            "preferences",
-        ):
+        for attribute in _WATCHED:
             self.watch(self._store, attribute, self._show, init=False)
 
     def on_resize(self) -> None:
@@ -178,7 +125,7 @@ class KeysBar(Static):
         gap = _GAP
         shown = wide
         if _width(wide, _GAP) > width:
-            gap, shown = _NARROW_GAP, self._texts(keys.narrow)
+            gap, shown = _NARROW_GAP, self._texts(keys.narrow or keys.wide)
             while len(shown) > 1 and _width(shown, gap) > width:
                 shown = shown[:-1]
         if (tuple(shown), gap) == (self._shown, self._shown_gap):
@@ -222,23 +169,18 @@ class KeysBar(Static):
         )
         return next((keys for holds, keys in states if holds), _IDLE)
 
-    def _texts(self, keys: Sequence[Key]) -> list[tuple[str, str, str]]:
+    def _texts(self, keys: str) -> list[tuple[str, str, str]]:
         """Action (or nothing), key and label of each."""
         preferences = self._store.preferences
-        own = preferences.keys if preferences else dict[str, str]()
-        sends = preferences.enter_sends if preferences else True
         texts: list[tuple[str, str, str]] = []
-        for key in keys:
-            if key.name == _VERSIONS and not self._store.has_versions:
-                continue
-            if key.name == _SEND:
-                texts.append(("", "Enter" if sends else "Ctrl+J", key.label))
-            elif key.name in BY_NAME:
-                name = shown_key(keys_of(BY_NAME[key.name], own))
-                if name:
-                    texts.append((key.name, name, key.label))
-            else:
-                texts.append(("", key.name, key.label))
+        for key in keys.split("  "):
+            name, _, label = key.partition("=")
+            if name == _SEND:
+                texts.append(("", "Enter" if preferences.enter_sends else "Ctrl+J", label))
+            elif name not in BY_NAME and (name != _VERSIONS or self._store.has_versions):
+                texts.append(("", name, label))
+            elif name in BY_NAME and (shown := shown_key(keys_of(BY_NAME[name], preferences.keys))):
+                texts.append((name, shown, label))
         return texts
 
 

@@ -81,8 +81,6 @@ _KIND_OF_FAMILY = {
 
 
 class Kind(StrEnum):
-    """Kinds of drafters that have a hue of their own."""
-
     LOOKUP = "lookup"
     RETRIEVAL = "retrieval"
     NGRAM = "ngram"
@@ -141,7 +139,6 @@ _ATTRIBUTES = {
 
 
 def hue_variables(theme: Theme, depth: ColourDepth) -> dict[str, str]:
-    """Variables of the drafters' hues for a theme."""
     if depth is ColourDepth.NONE:
         plain = dict.fromkeys(Kind, _foreground(theme))
         return _variables(plain, _ATTRIBUTES, _ATTRIBUTES)
@@ -201,7 +198,6 @@ def _theme(
     name: str, *, dark: bool, background: str, raised: str, foreground: str, muted: str,
     rule: str, blue: str, green: str, orange: str, red: str,
 ) -> Theme:  # fmt: skip
-    """A theme in greys, with one blue for focus. raised: background of questions."""
     return Theme(
         name=name,
         dark=dark,
@@ -267,7 +263,6 @@ def themes(depth: ColourDepth) -> Iterable[Theme]:
 
 
 def _plain_themes(depth: ColourDepth) -> Iterable[Theme]:
-    """Every theme that can be chosen, without the hues."""
     own = _SIXTEEN if depth is ColourDepth.SIXTEEN else _FULL
     return (*own, *BUILTIN_THEMES.values())
 

@@ -110,20 +110,16 @@ class LiveClock:
 
 
 class _Seconds:
-    """The last minute in which there was an answer at work."""
-
     def __init__(self) -> None:
         self.minute: tuple[Second, ...] = ()
         self.restart()
 
     def restart(self) -> None:
-        """Count from 0, for a new answer."""
         self._begun_at: float | None = None
         self._tokens = 0
         self._accepted: dict[str, int] = {}
 
     def follow(self, now: float, metrics: ReplyMetrics | None) -> None:
-        """Add a second once it is over."""
         if self._begun_at is None:
             self._begun_at = now
         if now - self._begun_at < 1.0:
@@ -175,7 +171,6 @@ class StoreWriter:
         self._write_figures()
 
     def write_chat(self) -> None:
-        """Write the facts of the chat."""
         store, view = self._store, self._view
         dialogue = view.dialogue
         store.title = dialogue.title

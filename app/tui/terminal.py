@@ -50,7 +50,6 @@ class ExitSignals:
 
     @contextmanager
     def handled(self) -> Generator[None, None, None]:
-        """Handle the signals within this context."""
         numbers = heeded((signal.SIGINT, *END_SIGNALS))
         previous = [(number, signal.signal(number, self._handle)) for number in numbers]
         try:
@@ -146,8 +145,6 @@ def _overlap(text: str, marker: str) -> str:
 
 
 class _Parser(XTermParser):
-    """Reports a paste as one event, whatever it contains."""
-
     def __init__(self, debug: bool = False) -> None:
         super().__init__(debug)
         self._pastes = InertPaste()
@@ -229,7 +226,6 @@ class _ForgivingFile:
 
 
 def driver_class() -> type[Driver] | None:
-    """The driver for this system's terminals, None for Textual's default."""
     if sys.platform == "win32" or os.environ.get("TEXTUAL_DRIVER"):
         return None
     from textual.drivers.linux_driver import LinuxDriver

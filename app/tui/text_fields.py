@@ -80,7 +80,6 @@ class PrintableInput(Input):
         return Selected(*(character_at(self.value, to)[to > place] for to, place in moved))
 
     def replace(self, text: str, start: int, end: int) -> None:
-        """Replace whole characters."""
         start, end = sorted((start, end))
         first, last = character_at(self.value, start)[0], character_at(self.value, end)[1]
         super().replace(text, first, last)
@@ -105,15 +104,12 @@ class PrintableTextArea(TextArea):
         return character_at(self.document.get_line(row), column)
 
     def before_unit(self, location: Location) -> Location:
-        """A location, or where the unit around it begins."""
         return location[0], self.unit_at(location)[0]
 
     def behind_unit(self, location: Location) -> Location:
-        """A location, or where the unit around it ends."""
         return location[0], self.unit_at(location)[1]
 
     def validate_selection(self, selection: Selection) -> Selection:
-        """Keep the cursor out of units."""
         return Selection(self._nearest(selection.start), self._nearest(selection.end))
 
     def _nearest(self, location: Location) -> Location:
@@ -122,19 +118,15 @@ class PrintableTextArea(TextArea):
         return row, start if column - start < end - column else end
 
     def get_cursor_left_location(self) -> Location:
-        """Where the cursor goes on moving left."""
         return self.before_unit(super().get_cursor_left_location())
 
     def get_cursor_right_location(self) -> Location:
-        """Where the cursor goes on moving right."""
         return self.behind_unit(super().get_cursor_right_location())
 
     def get_cursor_word_left_location(self) -> Location:
-        """Where the cursor goes on moving a word to the left."""
         return self.before_unit(super().get_cursor_word_left_location())
 
     def get_cursor_word_right_location(self) -> Location:
-        """Where the cursor goes on moving a word to the right."""
         return self.behind_unit(super().get_cursor_word_right_location())
 
     def scroll_cursor_visible(self, center: bool = False, animate: bool = False) -> Offset:

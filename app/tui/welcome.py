@@ -45,7 +45,6 @@ class Offer:
     is_offline: bool
 
     def text(self, *, is_narrow: bool) -> str:
-        """What stands above the models."""
         memory = short_size(self.free_bytes)
         if self.is_offline or not self.suggestions:
             where = f"Put a .gguf file into {one_line(self.folder)}, then Ctrl+L uses it."
@@ -127,8 +126,6 @@ _TITLE = Content.assemble(
 
 
 class WelcomeRows(RowList):
-    """The rows of a welcome; the cursor leaves them upwards, or with Esc."""
-
     BINDINGS: ClassVar = [Binding("escape", "leave", show=False)]
     DEFAULT_CSS: ClassVar[str] = """
     WelcomeRows, WelcomeRows:focus { height: auto; max-height: 100%; background: $background; }
@@ -138,14 +135,12 @@ class WelcomeRows(RowList):
 
     @property
     def help_text(self) -> str:
-        """What the keys do here."""
         return (
             "Enter downloads the model, opens the chat or shows what drafting does. Esc returns to "
             "the prompt."
         )
 
     def action_leave(self) -> None:
-        """Leave the rows."""
         self.post_message(Wanted("focus_prompt"))
 
     def action_cursor_up(self) -> None:
@@ -216,7 +211,6 @@ class Welcome(Vertical):
         return True
 
     def _follow(self, status: Status) -> None:
-        """Look for an offer once for each model that was loaded."""
         loaded = status.loaded
         if status.phase is Phase.READY and loaded is not None and loaded != self._looked_for:
             self._looked_for = loaded

@@ -21,7 +21,6 @@ def longest_fitting(versions: Sequence[str], width: int) -> str:
 
 
 def ellipsised(text: str, width: int) -> str:
-    """A text cut to a width in cells, with an ellipsis where it was cut."""
     if cell_len(text) <= width:
         return text
     return f"{set_cell_size(text, width - 1).rstrip()}…" if width > 0 else ""
@@ -39,7 +38,6 @@ def remedy_here(error: SpecchatError) -> str:
 
 
 def sets_context(error: SpecchatError) -> bool:
-    """Whether another context size helps."""
     return _CONTEXT_OPTION in error.remedy
 
 
@@ -95,7 +93,6 @@ def rate(value: float | None) -> str:
 
 
 def seconds(value: float) -> str:
-    """A duration."""
     if value < 99.95:
         return f"{value:.1f} s"
     minutes, rest = divmod(round(value), 60)
@@ -103,7 +100,6 @@ def seconds(value: float) -> str:
 
 
 def percent(value: float) -> str:
-    """A share in per cent."""
     return f"{percentage(round(1e6 * value), 1_000_000)} %"
 
 
@@ -132,7 +128,6 @@ def _because(shortfall: Shortfall | None) -> str:
 
 
 def lossy_part(ending: str) -> str:
-    """The part of an ending that names a lossy rule; empty if there is none."""
     return joined(part for part in ending.split(SEPARATOR) if part.startswith(LOSSY))
 
 
@@ -199,7 +194,6 @@ def fault(error: SpecchatError) -> str:
 
 
 def tokens_in_words(count: int, kind: str = "") -> str:
-    """A number of tokens; kind: a word before "tokens", and a blank."""
     return f"1 {kind}token" if count == 1 else f"{count:,} {kind}tokens"
 
 

@@ -52,15 +52,11 @@ class GrowingMarkdown(LaidOutOnce, Widget):
     DEFAULT_CSS: ClassVar[str] = "GrowingMarkdown { width: 1fr; height: auto; }"
 
     class LinkClicked(Message):
-        """A link was clicked."""
-
         def __init__(self, address: str) -> None:
             super().__init__()
             self.address = address
 
     class CodeClicked(Message):
-        """A code block was clicked."""
-
         def __init__(self, code: str) -> None:
             super().__init__()
             self.code = code
@@ -84,7 +80,6 @@ class GrowingMarkdown(LaidOutOnce, Widget):
         self._follow(self.document.append(text))
 
     def show(self, text: str) -> None:
-        """Replace the text."""
         self.document = Document(text)
         self._follow(0)
 
@@ -187,7 +182,6 @@ class GrowingMarkdown(LaidOutOnce, Widget):
         return self._laid[2]
 
     def _selected(self, y: int, content: Content) -> Content:
-        """The text of a row with the selected part marked."""
         selection = self.text_selection
         span = None if selection is None else selection.get_span(y)
         if span is None:
@@ -311,7 +305,6 @@ class AnswerText(LaidOutOnce, Vertical):
         )
 
     def paint(self) -> None:
-        """Bring the screen up to date now."""
         self._painted_at, self._cpu_at_paint = time.monotonic(), time.thread_time()
         start = len(self._turn.text) - sum(len(piece.text) for piece in self._new)
         self._drafted.add(self._new, start, self._painted_at)
@@ -341,7 +334,6 @@ class AnswerText(LaidOutOnce, Vertical):
 
     @property
     def _ages(self) -> bool:
-        """Whether colours fade with time."""
         return not self._store.keeps_colours and self.app.animation_level != "none"
 
     def _hues(self, start: int, end: int) -> list[Span]:

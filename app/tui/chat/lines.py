@@ -45,8 +45,6 @@ class Card(Vertical):
 
 
 class InstructionsLine(Static, can_focus=True):
-    """One line at the top of a chat with instructions or settings of its own."""
-
     BINDINGS: ClassVar = [Binding("enter", "edit", "edit")]
     DEFAULT_CSS: ClassVar[str] = """
     InstructionsLine {
@@ -57,14 +55,12 @@ class InstructionsLine(Static, can_focus=True):
     """
 
     def show(self, system: str, own: Mapping[str, Value]) -> None:
-        """Show instructions and settings; nothing where there are none."""
         settings = [f"{name.replace('_', ' ')} {_shown(value)}" for name, value in own.items()]
         parts = [f"instructions: {one_line(system)}"] if system else []
         self.update(Content(" · ".join([*parts, *map(one_line, settings)])))
         self.display = bool(system or own)
 
     def action_edit(self) -> None:
-        """Ask to edit them."""
         self.post_message(Wanted("perform", "settings"))
 
     def on_click(self, event: events.Click) -> None:
@@ -114,7 +110,6 @@ class QueueView(Vertical):
         self._shown: tuple[list[Queued], bool] = ([], False)
 
     async def show(self, queue: Sequence[Queued], *, needs_model: bool) -> None:
-        """Show the queue; needs_model: its first question waits for a model."""
         wanted = (list(queue), needs_model)
         if wanted == self._shown:
             return

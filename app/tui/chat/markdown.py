@@ -113,8 +113,6 @@ class Line:
 
 @dataclass(eq=False)
 class TextLine(Line):
-    """A paragraph, a heading, or nothing."""
-
     text: Content = _EMPTY
 
     @property
@@ -141,8 +139,6 @@ class TextLine(Line):
 
 
 class _Code:
-    """A block of code, highlighted in chunks while it grows."""
-
     def __init__(self, text: str, language: str, *, grows: bool) -> None:
         self.text, self.language = text, language
         self.lines = printable(text).expandtabs(_TAB).split("\n")
@@ -230,8 +226,6 @@ class CodeLine(TextLine):
 
 @dataclass(eq=False)
 class RuleLine(TextLine):
-    """A horizontal rule."""
-
     def content(self, row: Row, hues: Hues, *, has_cursor: bool) -> Content:
         del row, hues, has_cursor
         return Content.styled("─" * 500, _RULES)
@@ -264,8 +258,6 @@ class _Table:
 
 
 class TableLine(Line):
-    """A row of a table; where there is no room for columns, its cells are listed."""
-
     is_joined = False
 
     def __init__(
@@ -362,8 +354,6 @@ class _Cut(NamedTuple):
 
 
 class Document:
-    """The lines of a text that grows."""
-
     def __init__(self, text: str = "") -> None:
         self.text = text
         self.source = text.translate(_SHOWN)
@@ -425,8 +415,6 @@ _EDGE = _Margin()
 
 
 class _Reader:
-    """Makes lines of Markdown from a cut on."""
-
     def __init__(self, source: str, cut: _Cut, *, grows: bool) -> None:
         self.lines: list[Line] = []
         self.last_cut = cut
@@ -507,7 +495,6 @@ class _Reader:
             margin = margin.below()
 
     def _range(self, node: SyntaxTreeNode) -> tuple[int, int]:
-        """Where a block begins and ends in the text."""
         first, last = node.map or (0, 0)
         return self._start(first), self._start(last)
 
@@ -527,7 +514,6 @@ def _bullets(node: SyntaxTreeNode, depth: int) -> Sequence[str]:
 
 
 def _content(node: SyntaxTreeNode) -> Content:
-    """Text within a block, with its styles and links."""
     texts: list[str] = []
     spans: list[Span] = []
     opened: list[tuple[Style | str, int]] = []

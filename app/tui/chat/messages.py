@@ -35,7 +35,6 @@ class VersionsLabel(Static):
     """
 
     def show(self, place: int, count: int) -> None:
-        """Show a place, from 1, among the versions."""
         self.update(Content(f"{_OPEN}{place}/{count}{_CLOSE}"))
         self.display = count > 1
 
@@ -69,17 +68,14 @@ class MessageView(LaidOutOnce, Vertical, can_focus=True):
 
     @property
     def has_versions(self) -> bool:
-        """Whether there are other versions."""
         return self._versions > 1
 
     def show_versions(self, place: int, count: int) -> None:
-        """Show which version this is, from 1, and how many there are."""
         self._versions = count
         self._label.show(place, count)
         self.set_class(count == 1, "-only")
 
     def action_version(self, step: int) -> None:
-        """Ask for another version."""
         self.post_message(self.VersionWanted(self.turn, step))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
@@ -125,7 +121,6 @@ class AttachmentRow(Vertical, can_focus=True):
         return Content(f"{mark} {one_line(name)}{self._tokens}")
 
     async def action_unfold(self) -> None:
-        """Show the text below the name, or hide it."""
         self._is_unfolded = not self._is_unfolded
         self.query_one(".name", Static).update(self._head())
         if self._is_unfolded:
@@ -151,8 +146,6 @@ class QuestionView(MessageView):
     """
 
     class EditWanted(Message):
-        """The question should be edited."""
-
         def __init__(self, turn: Turn) -> None:
             super().__init__()
             self.turn = turn
@@ -181,7 +174,6 @@ class QuestionView(MessageView):
                 yield AttachmentRow(attachment, self._count_tokens)
 
     def action_edit(self) -> None:
-        """Ask to edit the question."""
         self.post_message(self.EditWanted(self.turn))
 
 
@@ -226,11 +218,9 @@ class AnswerView(MessageView):
         self._line.update(FoldedLine(printable(line)))
 
     def action_copy(self) -> None:
-        """Copy the answer."""
         self.notify(copy(self.app, self.turn.text, "the answer"))
 
     def on_click(self, event: events.Click) -> None:
-        """Copy the whole answer if its line was clicked."""
         clicked = event.widget
         if (
             clicked is not None

@@ -18,7 +18,6 @@ _ON_PANEL = (" tok/s", " plain", "% drafted")
 
 
 def live_line(live: Live) -> str:
-    """Figures of the answer in progress."""
     metrics = live.metrics
     share = metrics.drafted_share if metrics is not None and metrics.drafted else None
     drafted = f"{wording.percent(share)} drafted" if share is not None else ""
@@ -26,7 +25,6 @@ def live_line(live: Live) -> str:
 
 
 def without_panel_figures(ending: str) -> str:
-    """An ending without the figures that the panel shows."""
     parts = ending.split(SEPARATOR)
     return joined(part for part in parts if not any(figure in part for figure in _ON_PANEL))
 

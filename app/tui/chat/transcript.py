@@ -96,11 +96,9 @@ class Transcript(VerticalScroll):
 
     @property
     def views(self) -> list[MessageView]:
-        """The mounted messages, oldest first."""
         return list(self._views)
 
     def view_of(self, turn: Turn) -> MessageView | None:
-        """The widget of a turn, None if it is not mounted."""
         return next((view for view in self._views if view.turn is turn), None)
 
     async def show(self, turns: Sequence[Turn], *, outside: int = 0, stays: bool = False) -> None:
@@ -148,7 +146,6 @@ class Transcript(VerticalScroll):
         self.anchor()
 
     async def _replace_after(self, same: int, turns: Sequence[Turn]) -> None:
-        """Show turns whose first `same` ones are shown already."""
         reached_end = self._end == len(self._turns)
         if not reached_end and same == len(self._turns):
             self._turns = list(turns)  # the new ones are below those mounted
@@ -167,7 +164,6 @@ class Transcript(VerticalScroll):
 
     @property
     def _end(self) -> int:
-        """Index after the last mounted message."""
         return self._first + len(self._views)
 
     @property
@@ -183,7 +179,6 @@ class Transcript(VerticalScroll):
         await self.remove_children(gone)
 
     async def _mount_until(self, end: int) -> None:
-        """Mount messages after those mounted, up to an index."""
         views = [self._make_view(turn) for turn in self._turns[self._end : end]]
         if views and self.is_attached:
             await self.mount_all(views, before=self._tail)
@@ -192,7 +187,6 @@ class Transcript(VerticalScroll):
         self._update_edges()
 
     def _update_edges(self) -> None:
-        """Show what stands above and below all messages only there."""
         self._head.display = self._first == 0
         self._tail.display = self._end == len(self._turns)
         if not self._tail.display:
@@ -222,7 +216,6 @@ class Transcript(VerticalScroll):
             self.call_later(self._follow_again)  # now, it would end the animation in its step
 
     def _follow_again(self) -> None:
-        """Follow the end, if it is still in view."""
         if self._tail.display and self._is_following:
             self.anchor()
 
@@ -271,7 +264,6 @@ class Transcript(VerticalScroll):
             await self._mount_until(min(len(self._turns), self._end + _STEP))
 
     async def _trim_above(self) -> None:
-        """Unmount the messages far above the view."""
         limit = self.scroll_y - _KEPT_SCREENS * self.size.height
         far = list(takewhile(lambda view: view.virtual_region.bottom < limit, self._views[:-PAGE]))
         if far:
@@ -280,7 +272,6 @@ class Transcript(VerticalScroll):
             self._update_edges()
 
     async def _trim_below(self) -> None:
-        """Unmount the messages far below the view."""
         limit = self.scroll_y + (_KEPT_SCREENS + 1) * self.size.height
         above = list(takewhile(lambda view: view.virtual_region.y <= limit, self._views))
         await self._unmount(self._views[max(PAGE, len(above)) :])
@@ -313,7 +304,6 @@ class Transcript(VerticalScroll):
         self.vertical_scrollbar.position = row
 
     async def action_first(self) -> None:
-        """Go to the first message."""
         async with self._mounting:
             if self._first > 0:
                 with self.app.batch_update():
@@ -325,13 +315,11 @@ class Transcript(VerticalScroll):
         self._fill()
 
     async def action_last(self) -> None:
-        """Go to the last message."""
         await self.show_end()
 
     # Selection
 
     def on_focus(self, event: events.Focus) -> None:
-        """Select the last message."""
         event.stop()
         self.action_select(-1)
 
@@ -349,6 +337,5 @@ class Transcript(VerticalScroll):
 
 
 def _same(turns: Sequence[Turn], others: Sequence[Turn]) -> int:
-    """How many turns are the same at the beginning of both."""
     pairs = zip(turns, others, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], pairs))

@@ -145,12 +145,10 @@ class ChatView(Vertical):
 
     @property
     def answering(self) -> Answering:
-        """Settings of the next answer."""
         return self.defaults.changed(self.dialogue.own)
 
     @property
     def is_idle(self) -> bool:
-        """Whether no answer is in progress."""
         return self.pending is None
 
     @property
@@ -189,7 +187,6 @@ class ChatView(Vertical):
 
     @property
     def selected(self) -> Turn | None:
-        """The message that has the focus."""
         focused = self.screen.focused if self.is_attached else None
         return focused.turn if isinstance(focused, MessageView) else None
 
@@ -200,7 +197,6 @@ class ChatView(Vertical):
         return next(faults, "")
 
     def last_turn(self, role: str = "") -> Turn | None:
-        """The last turn shown, or the last one of a role."""
         turns = (turn for turn in reversed(self.dialogue.turns) if role in ("", turn.role))
         return next(turns, None)
 
@@ -315,7 +311,6 @@ class ChatView(Vertical):
         self._keep_pending()
 
     async def show_version(self, turn: Turn, step: int) -> None:
-        """Show the version of a message `step` after the present one, and what is below it."""
         async with self._changing:
             versions = self.dialogue.versions(turn)
             place = versions.index(turn) + step if turn in versions else -1
@@ -352,14 +347,12 @@ class ChatView(Vertical):
     # Selection
 
     def select_last(self, role: str = "") -> None:
-        """Select the last message, or the last one of a role."""
         last = self.last_turn(role)
         view = self.transcript.view_of(last) if last is not None else None
         if view is not None:
             view.focus()
 
     def edit_question(self, turn: Turn | None = None) -> None:
-        """Ask for a question to be edited, the last one if none is given."""
         question = turn or self.last_turn(USER)
         if question is not None:
             self._edited = question
@@ -387,7 +380,6 @@ class ChatView(Vertical):
         await self._show_card(Card(text, remedy, mark=WARNING))
 
     def show_settings(self) -> None:
-        """Show the chat's own instructions and settings as they are now."""
         dialogue = self.dialogue
         system = dialogue.system if dialogue.system != dialogue.default_system else ""
         self._instructions.show(system, dialogue.own)
@@ -412,7 +404,6 @@ class ChatView(Vertical):
         return True
 
     async def clear_fault(self) -> None:
-        """Remove the error, as it is over."""
         await self._remove_cards()
         await self._show()
 
@@ -448,7 +439,6 @@ class ChatView(Vertical):
         conversation: Conversation | None = None,
         previous: Dialogue | None = None,
     ) -> None:
-        """Have the engine write an answer, or continue it."""
         dialogue, answering = self.dialogue, self.answering
         # What specchat itself asks for, such as a summary, is free text.
         options = ReplyOptions(grammar=self.grammar if conversation is None else None)
@@ -549,7 +539,6 @@ class ChatView(Vertical):
             await self._finish(pending)
 
     def _save(self, pending: PendingAnswer) -> None:
-        """Save what the answer has so far."""
         now = time.monotonic()
         is_due = not self.dialogue.fault or now - pending.saved_at >= _RETRY_SECONDS
         if is_due and len(pending.turn.text) > pending.saved:
@@ -639,7 +628,6 @@ class ChatView(Vertical):
     # The screen
 
     async def _show(self, *, follow: bool = False, stays: bool = False) -> None:
-        """Show the chat as it is now; follow: go to its end; stays: keep what is in view."""
         dialogue = self.dialogue
         self.show_settings()
         with self.app.batch_update():
@@ -693,7 +681,6 @@ class ChatView(Vertical):
         return self.pending is not None and self.pending.turn is turn
 
     def _line_of(self, turn: Turn) -> str:
-        """The line below an answer, as of now."""
         if self.pending is not None and self._is_pending(turn):
             return self._line_of_pending(self.pending)
         is_newest = turn in self._answers and turn is self.last_turn(ASSISTANT)
@@ -724,7 +711,6 @@ class ChatView(Vertical):
         self._refresh_views()
 
     async def _follow_other_windows(self) -> None:
-        """Show what other windows wrote to this chat, and save what could not be saved before."""
         for dialogue in self._unsaved:
             dialogue.refresh()
         self._unsaved = [dialogue for dialogue in self._unsaved if dialogue.fault]

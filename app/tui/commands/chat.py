@@ -27,8 +27,6 @@ _OFF = "off"
 
 
 class ChatCommands(Commands):
-    """Answering again, editing, undoing, copying, exporting, racing, and switching chats."""
-
     def stop(self) -> None:
         if self.engine.status.phase is Phase.LOADING:
             self.engine.stop_loading()
@@ -133,7 +131,6 @@ class ChatCommands(Commands):
             await self.view.open(dialogue, "It is kept in its chat.")
 
     def _touched(self, chat: int) -> None:
-        """Follow what was done to a chat in the list of chats."""
         for welcome in self.view.query(Welcome):
             welcome.renew()
         if chat == self.view.dialogue.chat:
@@ -198,7 +195,6 @@ class ChatCommands(Commands):
         self.app.notify(f"The next answers match {one_line(file.name)}.")
 
     def _match(self, grammar: Grammar | None, name: str) -> None:
-        """Have the next answers match a grammar, None for none; name: of its file."""
         view, store = self.view, self.store
         before, after = (view.grammar, store.schema), (grammar, name)
 

@@ -26,8 +26,6 @@ _LOOK_SECONDS = 0.1
 
 
 class ModelCommands(Commands):
-    """Choosing the model and its drafter, by name or from a list."""
-
     def model(self, name: str) -> None:
         """Use a model, download a missing one, or stop its download; no name: show the list.
 
@@ -130,7 +128,6 @@ class ModelCommands(Commands):
             self.view.call_later(self.view.show_fault, str(error))
 
     def _download(self, reference: "HubReference", drafter: str) -> None:
-        """Download a part of a drafter, then choose the drafter again."""
         settings = self._hub_settings
         self.downloads.start(reference, settings, lambda: self.perform("draft", drafter))
 

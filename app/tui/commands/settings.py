@@ -36,8 +36,6 @@ def _unknown(name: str) -> UsageError:
 
 
 class SettingsCommands(ModelCommands):
-    """The settings screen, presets, single settings, and what they are settings of."""
-
     @cached_property
     def settings_editor(self) -> SettingsEditor:
         preferences, view = self.store.preferences, self.view
@@ -90,7 +88,6 @@ class SettingsCommands(ModelCommands):
             self.app.search_themes()
 
     def _change(self, key: Key, text: str) -> None:
-        """Change a setting to what was typed, and say what it now is."""
         self.settings_editor.change_text(key.name, text)
         if key.name not in _SHOWN_ELSEWHERE:
             value = self.settings_editor.value(key.name)
@@ -172,10 +169,8 @@ class SettingsCommands(ModelCommands):
             self.view.call_later(self.view.clear_fault)  # it may have been about the old size
 
     def use_defaults(self, answering: Answering, system: str) -> None:
-        """Start new chats with these settings."""
         self.view.defaults = answering
         self.view.dialogue.default_system = system
 
     def show_chat_settings(self) -> None:
-        """Show that settings of the chat have changed."""
         self.view.show_settings()

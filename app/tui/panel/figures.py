@@ -68,7 +68,6 @@ def _line(name: str, figures: DrafterStatistics) -> Line:
 
 
 def _short(drafter: str) -> str:
-    """The name of a drafter without its settings, in ten columns."""
     name = one_line(drafter.rsplit("/", 1)[-1].partition(":")[0])
     if cell_len(name) > _NAME_WIDTH:
         return set_cell_size(name, _NAME_WIDTH - 1) + "…"
@@ -169,7 +168,6 @@ def _lossy(metrics: ReplyMetrics | None) -> str:
 
 
 def _digits(number: str) -> list[str]:
-    """The three rows of large digits, and a blank one."""
     rows = [one for one in Digits(number).render(_NO_STYLE) if isinstance(one, Segment)]
     return [*(row.text for row in rows if row.text != "\n"), ""]
 

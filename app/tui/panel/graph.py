@@ -47,7 +47,6 @@ class Scale:
 
 
 def finite(rate: float) -> float:
-    """A rate, 0 if it is negative or no finite number."""
     return rate if math.isfinite(rate) and rate > 0.0 else 0.0
 
 
@@ -92,7 +91,6 @@ def graph(minute: tuple[Second, ...], plain: float | None, height: int = 3) -> l
 
 
 def _runs(cells: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Neighbouring cells of one style together."""
     for style, run in groupby(cells, itemgetter(1)):
         yield "".join(cell for cell, _ in run), style
 
@@ -118,7 +116,6 @@ def _cells(
 
 
 def _cell(left: float, right: float) -> str:
-    """A cell with two columns, given as parts of its height."""
     if os.environ.get("TERM") == "linux":
         return _BLOCKS[_level((left + right) / 2, 2)]
     dots = _LEFT[_level(left, 4)] | _RIGHT[_level(right, 4)]
@@ -141,7 +138,6 @@ def _labels(scale: Scale, height: int) -> list[str]:
 
 
 def _short(rate: float) -> str:
-    """A rate in four columns."""
     if rate >= 9999.5:
         return f"{rate / 1000:>3.0f}k" if rate < 999_500 else " >1M"
     return f"{rate:>4.0f}" if rate >= 9.95 else f"{rate:>4.1f}"

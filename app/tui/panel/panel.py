@@ -51,7 +51,6 @@ class Layout(Enum):
 
     @classmethod
     def of(cls, columns: int) -> Self:
-        """The layout on a screen of so many columns."""
         return next(layout for layout in cls if columns >= layout.value)
 
 
@@ -103,7 +102,6 @@ def default_term(live: Live, details: ReplyMetrics | None) -> Term | None:
 
 
 def explanation(term: Term | None, layout: Layout, columns: int) -> list[Line]:
-    """The lines that explain a term; none where there is no room."""
     if term is None or layout is Layout.NARROW:
         return []
     if layout is Layout.STRIP:
@@ -153,7 +151,6 @@ def _details(metrics: ReplyMetrics, layout: Layout) -> list[Line]:
 
 
 def _filled(lines: list[Line], count: int) -> list[Line]:
-    """So many lines, the further ones blank."""
     return [*lines[:count], *[BLANK] * (count - len(lines))]
 
 
@@ -204,7 +201,6 @@ class Panel(ScrollView, can_focus=True):
 
     @property
     def text(self) -> str:
-        """What it shows, line by line."""
         return "\n".join(line.content.plain for line in self._lines)
 
     @property
@@ -236,7 +232,6 @@ class Panel(ScrollView, can_focus=True):
                 self.refresh_line(y)
 
     def _build(self, columns: int) -> list[Line]:
-        """The lines on a screen of so many columns."""
         layout, live = Layout.of(columns), self._store.live
         width = WIDTH if layout is Layout.SIDE else columns - 2
         details = self._details if self._store.shows_details else None
@@ -293,7 +288,6 @@ class Panel(ScrollView, can_focus=True):
 
     @property
     def _terms(self) -> list[Term]:
-        """The terms of the lines, each once, from the top."""
         return list(dict.fromkeys(line.term for line in self._lines if line.term is not None))
 
     def _select(self, term: Term | None) -> None:

@@ -15,8 +15,6 @@ _TRAINED = frozenset(kind.word for kind in TrainedKind)
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A term of the screen and its explanation; joint: what stands between them in a sentence."""
-
     name: str
     text: str
     joint: str = ": "
@@ -97,9 +95,7 @@ class Helpable(Protocol):
     """A widget that explains what it shows, on focus and in help."""
 
     @property
-    def help_text(self) -> str:
-        """One or two sentences."""
-        ...
+    def help_text(self) -> str: ...
 
 
 MUTED = "$text-muted"
@@ -107,14 +103,11 @@ MUTED = "$text-muted"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Line:
-    """Figures and the term that explains them; none for captions and blank lines."""
-
     content: Content
     term: Term | None = None
 
     @classmethod
     def of(cls, text: str = "", term: Term | None = None, style: str = "") -> Self:
-        """A line of one style; "" is that of the panel."""
         return cls(Content.styled(text, style) if style else Content(text), term)
 
     def is_same(self, other: "Line") -> bool:

@@ -55,7 +55,6 @@ class InputHistory:
         return changed
 
     def move(self, step: int, current: PromptText) -> PromptText | None:
-        """The text `step` entries on; None at the end. current: what now stands in the prompt."""
         index = min(max(self._index + step, 0), len(self._past))
         if index == self._index:
             return None
@@ -156,7 +155,6 @@ class PromptArea(FoldingArea):
         self.history.clear()
 
     def kept(self, written: PromptText) -> None:
-        """A text that has left the prompt was kept elsewhere."""
         if written in self._leaving:
             self._leaving.remove(written)
 
@@ -218,7 +216,6 @@ class PromptArea(FoldingArea):
     def begin_edit(
         self, question: PromptText, version: int, typed: PromptText | None = None
     ) -> None:
-        """Replace the prompt by a question, as typed so far, until the edit is sent or left."""
         self.end_edit()
         self._before_edit = self.take()
         self._original = question
@@ -296,7 +293,6 @@ class PromptArea(FoldingArea):
         event.prevent_default()
 
     def _handle(self, key: str) -> bool:
-        """Handle the prompt's own keys; False for a key that is not one of them."""
         if self._completion.display and key in _COMPLETION_KEYS:
             self._choose(key)
             return True
@@ -359,7 +355,6 @@ class PromptArea(FoldingArea):
             self.quits_next = True
 
     def action_copy(self) -> None:
-        """Copy the selection to the system's clipboard."""
         if not self.selected_text:
             raise SkipAction
         self.notify(copy(self.app, self.selected_text, "the selection"))
@@ -421,7 +416,6 @@ class PromptArea(FoldingArea):
         self.post_message(messages.Submitted(sent, is_edit=is_edit))
 
     def _is_doubtful(self) -> bool:
-        """Show what is probably wrong with the text, once."""
         if self.text == self._doubted:
             return False
         self.fault = self._doubt()

@@ -32,8 +32,6 @@ class Completion(OptionList):
     """Completions of what is typed at the cursor; hidden while there are none."""
 
     class Clicked(Message):
-        """A suggestion was clicked."""
-
         def __init__(self, suggestion: str) -> None:
             super().__init__()
             self.suggestion = suggestion

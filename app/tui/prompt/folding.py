@@ -31,7 +31,6 @@ MOST_UNFOLDED = 50_000
 
 
 def is_long(text: str) -> bool:
-    """Whether a paste is folded."""
     return len(text) > _MOST_CHARACTERS or _lines(text) > _MOST_LINES
 
 
@@ -53,7 +52,6 @@ class Attached:
         return name
 
     def folded_as(self, pasted: str, text: str) -> str | None:
-        """The placeholder in a text that stands for this paste, None if there is none."""
         return next(
             (name for name, paste in self._pastes.items() if paste == pasted and name in text), None
         )
@@ -102,7 +100,6 @@ class Attached:
         return read_files(text, self._files.__contains__)[1]
 
     def clear(self) -> None:
-        """Forget all attachments."""
         self._pastes.clear()
         self._files.clear()
         self._placeholders = None
@@ -150,7 +147,6 @@ class FoldingArea(PrintableTextArea):
 
     @property
     def written(self) -> PromptText:
-        """The text with its attachments."""
         return PromptText(self.text, self.attached.of_text(self.text))
 
     def rewrite(self, written: PromptText) -> None:
@@ -194,7 +190,6 @@ class FoldingArea(PrintableTextArea):
         self.focus()
 
     def action_paste(self) -> None:
-        """Paste from the app's clipboard."""
         self.paste(self.app.clipboard)
 
     def edit(self, edit: Edit) -> EditResult:

@@ -56,7 +56,6 @@ class TokenCounts:
 
     @property
     def is_counting(self) -> bool:
-        """Whether a count is still missing."""
         attached = (one for one in self._counts.values() if not isinstance(one, str))
         is_behind = self._typed is not None and self._typed_text != self._written.text
         return is_behind or any(not one.done() for one in (*attached, *self._typed_counts))
@@ -145,7 +144,6 @@ def _shown_name(one: Attachment) -> str:
 
 
 def _tokens(count: _Count) -> int | None:
-    """A finished count."""
     if isinstance(count, str) or not count.done() or count.cancelled() or count.exception():
         return None
     return count.result()
@@ -278,7 +276,6 @@ class Prompt(Vertical):
             self.area.border_title = Content(title)
 
     def _show_fault(self, whole: str) -> None:
-        """Show an error in rows of its own."""
         if whole != self._shown_fault:
             self._shown_fault = whole
             self._fault.update(Content(whole))
@@ -286,7 +283,6 @@ class Prompt(Vertical):
 
     @property
     def _titles(self) -> list[str]:
-        """The title of the frame, in ever shorter versions."""
         if self.area.quits_next:
             return ["Ctrl+C again quits"]
         if fault := self.area.fault:
@@ -321,7 +317,6 @@ class Prompt(Vertical):
 
     @property
     def _is_long(self) -> bool:
-        """Whether what is written takes a moment to read."""
         attached = sum(len(one.text) for one in self._counts.attachments)
         return len(self.area.text) + attached >= _LONG_TEXT
 

@@ -42,8 +42,6 @@ def is_narrow(width: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ChatColumns:
-    """Columns that the texts of all listed chats need; state is 0 where no chat has one."""
-
     title: int
     state: int
     model: int
@@ -51,7 +49,6 @@ class ChatColumns:
 
     @classmethod
     def of(cls, chats: Sequence[Chat]) -> Self:
-        """What these chats need."""
         return cls(
             max((cell_len(_title(chat)) for chat in chats), default=0),
             _STATE if any(map(_state, chats)) else 0,
@@ -194,7 +191,6 @@ class ChatsScreen(ModalScreen[int | None]):
         self.call_after_refresh(self._explain)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Leave the keys of the list to the title while it is edited."""
         del parameters
         return self._renamed is None or action == "leave"
 
@@ -208,7 +204,6 @@ class ChatsScreen(ModalScreen[int | None]):
         self._dialog.show_title("Chats", *facts)
 
     def _show(self) -> None:
-        """Show the chats that match the search."""
         chats = self._or_tell(lambda: self._history.chats(self._query.value))
         if chats is None:
             return
@@ -221,7 +216,6 @@ class ChatsScreen(ModalScreen[int | None]):
 
     @on(OptionList.OptionHighlighted)
     def _explain(self) -> None:
-        """Show the preview of the highlighted chat."""
         chat, width = self._chosen, self._rows.size.width
         text = Content("")
         if chat is not None and width:
@@ -246,14 +240,12 @@ class ChatsScreen(ModalScreen[int | None]):
             self.dismiss(self._chosen.number)
 
     def action_move(self, how: str) -> None:
-        """Move the highlight while the search keeps the focus."""
         self._say()
         getattr(self._rows, f"action_{how}")()
 
     # Renaming
 
     def action_rename(self) -> None:
-        """Edit the title of the highlighted chat in its row."""
         chat, index = self._chosen, self._rows.highlighted
         if chat is None or index is None:
             return
@@ -292,7 +284,6 @@ class ChatsScreen(ModalScreen[int | None]):
     # Changes
 
     def action_remove(self) -> None:
-        """Remove the highlighted chat; it can be restored."""
         chat = self._chosen
         if chat is None:
             return
@@ -307,7 +298,6 @@ class ChatsScreen(ModalScreen[int | None]):
             self._say("removed · Ctrl+Z brings it back", "removed · Ctrl+Z undoes")
 
     def _beside(self, chat: Chat) -> str:
-        """The row below a chat, or above the last one."""
         names = list(self._chats)
         index = names.index(str(chat.number))
         return (names[index + 1 :] or names[:index][-1:] or [""])[0]
@@ -342,7 +332,6 @@ class ChatsScreen(ModalScreen[int | None]):
         self._say("brought back")
 
     async def action_redo(self) -> None:
-        """Redo the change that was undone last."""
         await self._move(self._changes.redo, "redone")
 
     async def _move(self, move: Callable[[], Awaitable[str]], done: str) -> None:

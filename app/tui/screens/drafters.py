@@ -46,8 +46,6 @@ class DrafterColumns:
     is_measuring: bool
 
     def choice(self, name: str, words: str, short: str = "") -> Row:
-        """A row that is no drafter, such as auto."""
-
         def render(width: int, is_focused: bool) -> Content:
             text = short if is_narrow(width + 2) else words
             lead, named = self._lead(name, is_focused, " "), self._name(name, width, is_focused)
@@ -56,8 +54,6 @@ class DrafterColumns:
         return Row(name, render)
 
     def heading(self, title: str, share: str = "", short: str = "") -> Row:
-        """A heading, with one for the column of accepted shares."""
-
         def render(width: int, _is_focused: bool) -> Content:
             at = 5 + _NAME if is_narrow(width + 2) else self._share_at(width)
             second = short if is_narrow(width + 2) else share
@@ -67,7 +63,6 @@ class DrafterColumns:
         return Row(None, render)
 
     def row(self, pair: DrafterInfo) -> Row:
-        """The row of a drafter."""
         return Row(pair.name, lambda width, focused: self._line(pair, width, focused))
 
     def _line(self, pair: DrafterInfo, width: int, is_focused: bool) -> Content:
@@ -87,7 +82,6 @@ class DrafterColumns:
         return columns(lead, named, (nature, room), (share, width - at))
 
     def _share_at(self, width: int) -> int:
-        """Column of the accepted share."""
         return min(5 + self._name_room(width) + _NATURE, width - _SHARE)
 
     def _lead(
@@ -197,7 +191,6 @@ class DraftersScreen(ModalScreen[DrafterChoice | None]):
             self._show()
 
     def _update(self) -> None:
-        """Take over what was measured, in the present order of rows."""
         measuring = self._measuring
         if measuring is None or not measuring.done():
             return
@@ -268,7 +261,6 @@ class DraftersScreen(ModalScreen[DrafterChoice | None]):
 
     @property
     def _keys(self) -> Sequence[str]:
-        """What can be done with the highlighted row."""
         name = self._rows.focused_id
         if name in (_UNUSABLE, _COMBINED):
             return ("Enter shows them",)
@@ -306,7 +298,6 @@ class DraftersScreen(ModalScreen[DrafterChoice | None]):
             self.dismiss(DrafterChoice(event.option_id))
 
     def action_race(self) -> None:
-        """Race the highlighted drafter against plain decoding."""
         name = self._rows.focused_id
         if name is not None and name not in (_UNUSABLE, _COMBINED, "off") and self._can_draft(name):
             self.dismiss(DrafterChoice(name, races=True))
@@ -316,7 +307,6 @@ class DraftersScreen(ModalScreen[DrafterChoice | None]):
 
 
 def _in_order(ranking: Ranking, before: Ranking | None) -> Ranking:
-    """A ranking in the order in which its drafters stand already: rows do not jump."""
     if before is None:
         return ranking
     place = {pair.name: index for index, pair in enumerate(before.drafters)}

@@ -97,7 +97,6 @@ class HelpScreen(ModalScreen[None]):
         self._scroll.focus()
 
     def on_resize(self) -> None:
-        """Lay the page out for the new width."""
         self.call_after_refresh(self._lay_out)
 
     def _lay_out(self) -> None:
@@ -115,7 +114,6 @@ class HelpScreen(ModalScreen[None]):
                 yield from _row(left, text, width)
 
     def _sections(self) -> Iterator[tuple[str, Iterable[tuple[str, str]]]]:
-        """Titles with their rows, those of the focused widget first."""
         sends = (_SEND, _NEW_LINE)
         if not self._preferences.enter_sends:
             sends = ((_NEW_LINE[0], _SEND[1]), (_SEND[0], _NEW_LINE[1]))
@@ -145,12 +143,10 @@ class HelpScreen(ModalScreen[None]):
         return "  ".join(filter(None, [names, command])), action.title
 
     def action_scroll(self, how: str) -> None:
-        """Scroll the page."""
         getattr(self._scroll, how)()
 
 
 def _row(left: str, text: str, width: int) -> Iterator[Content]:
-    """What is described, and its description beside or below it."""
     is_narrow = width < _NARROW
     indent = 2 * _INDENT if is_narrow else _LEFT + _INDENT
     lines = textwrap.wrap(text, max(width - indent, 1))

@@ -91,7 +91,6 @@ class Row:
 
 
 def text_row(text: str, style: str = "") -> Row:
-    """A heading, or a blank line."""
     return Row(None, lambda _width, _is_focused: Content.styled(text, style))
 
 
@@ -120,7 +119,6 @@ class RowList(OptionList):
 
     @property
     def focused_id(self) -> str | None:
-        """The id of the highlighted row, None if there is none."""
         if self.highlighted is None or self.highlighted >= len(self._rows):
             return None
         return self._rows[self.highlighted].id
@@ -145,7 +143,6 @@ class RowList(OptionList):
         self.scroll_to(y=scrolled, animate=False)
 
     def highlight(self, name: str) -> None:
-        """Highlight the row of an id, if there is one."""
         ids = [row.id for row in self._rows]
         if name in ids:
             self.highlighted = ids.index(name)
@@ -166,7 +163,6 @@ class RowList(OptionList):
         return self.has_focus or self.marks_unfocused
 
     def _redraw(self) -> None:
-        """Draw the rows that have changed."""
         width = self.scrollable_content_region.width
         highlighted = self.highlighted if self._marks_highlighted else None
         for index, row in enumerate(self._rows):
@@ -187,5 +183,4 @@ def columns(*cells: tuple[Content, int]) -> Content:
 
 
 def right(text: str, width: int, style: str = "") -> tuple[Content, int]:
-    """A right-aligned column."""
     return Content.styled(text.rjust(width), style), width

@@ -67,13 +67,10 @@ def lead_of(is_focused: bool, mark: str, mark_style: str) -> tuple[Content, int]
 
 @dataclass(frozen=True, slots=True)
 class ModelColumns:
-    """Rows of one list. downloads: progress by name of the model."""
-
     models: ModelList
     downloads: Mapping[str, str]
 
     def row(self, model: ListedModel) -> Row:
-        """The row of a model."""
         return Row(model.name, lambda width, is_focused: self._line(model, width, is_focused))
 
     def _line(self, model: ListedModel, width: int, is_focused: bool) -> Content:
@@ -111,7 +108,6 @@ class ModelColumns:
         return columns(lead, (name, width - 3))
 
     def _short(self, model: ListedModel) -> str:
-        """The one thing to know of a model where there is little room."""
         if model.name in self.downloads:
             return self.downloads[model.name].partition(",")[0]
         if model.fault:
@@ -134,7 +130,6 @@ class ModelColumns:
         return "" if model.name in self.downloads else "$secondary"
 
     def _state(self, model: ListedModel) -> str:
-        """What to know of a model before using it, in a few words."""
         known = {DEMO: "tiny, often wrong", self.models.loaded: "in use", **self.downloads}
         if model.fault or model.name in known:
             return model.fault or known[model.name]
@@ -145,7 +140,6 @@ class ModelColumns:
         return "asks for a login" if model.is_gated else self._compared(model)
 
     def _compared(self, model: ListedModel) -> str:
-        """A model against the one in use."""
         own = next((each for each in self.models.models if each.name == self.models.loaded), None)
         if model.speed is None:
             return ""
@@ -272,7 +266,6 @@ class ModelsScreen(ModalScreen[str | None]):
 
     @on(OptionList.OptionHighlighted)
     def _explain(self) -> None:
-        """Show the details of the highlighted row."""
         model = self._focused
         lines: list[str] = []
         if model is not None and self._found is not None:
@@ -332,7 +325,6 @@ class ModelsScreen(ModalScreen[str | None]):
                 self.dismiss(None if is_in_use else chosen)
 
     def action_move(self, how: str) -> None:
-        """Move the highlight, while the search keeps the focus."""
         getattr(self._rows, f"action_{how}")()
 
     def action_stop(self) -> None:
@@ -349,7 +341,6 @@ def _too_big(count: int, width: int, is_focused: bool) -> Content:
 
 
 def _details(model: ListedModel, free: int, *, is_narrow: bool) -> str:
-    """Memory, licence and faults of a model, in a sentence or two."""
     name = one_line(model.name)
     if model.fault:
         return f"{name}: the file is {model.fault}. Download or copy it again."

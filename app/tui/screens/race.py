@@ -49,7 +49,6 @@ class Clock:
 
     @classmethod
     def of(cls, title: str, answer: Answer | None) -> "Clock":
-        """The clock of an answer; of None before it began."""
         if answer is None or answer.stage is Stage.QUEUED:
             return cls(title, None, None, "waiting")
         metrics = answer.metrics
@@ -351,7 +350,6 @@ class RaceScreen(Screen[None]):
 
     @property
     def _hue(self) -> str:
-        """The hue of the drafter that supplied most."""
         metrics = self._drafted.metrics if self._drafted else None
         if metrics is None or not metrics.accepted:
             return "$secondary"
@@ -382,7 +380,6 @@ class RaceScreen(Screen[None]):
             self.query_one("#page", VerticalScroll).scroll_end(animate=False)
 
     def _show_texts(self, plain: Answer, drafted: Answer) -> None:
-        """The text once, or both from the first difference on."""
         texts = plain.text, drafted.text
         first, second = self.query_one("#first", Static), self.query_one("#second", Static)
         self.query_one("#page", VerticalScroll).scroll_home(animate=False)
@@ -404,7 +401,6 @@ class RaceScreen(Screen[None]):
             self._begin()
 
     def action_drafters(self) -> None:
-        """Choose another drafter for the race."""
         # Measuring would wait for the race to end, and delay the next one.
         is_over = self._verdict is not None
         screen = DraftersScreen(self._store, self._engine, is_measured=is_over)
@@ -416,7 +412,6 @@ class RaceScreen(Screen[None]):
             self._begin()
 
     def action_leave(self) -> None:
-        """Stop both answers and close the screen."""
         self._stop()
         self._engine.set_draft(self._engine.draft)  # the race had drafters of its own
         self.dismiss()

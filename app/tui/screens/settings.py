@@ -29,8 +29,6 @@ from backends.base import SpecchatError
 
 
 class Edit(Enum):
-    """How a row is changed."""
-
     TEXT = auto()
     LINES = auto()
     CHOICE = auto()
@@ -38,7 +36,6 @@ class Edit(Enum):
 
     @property
     def keys(self) -> str:
-        """The keys that change it."""
         return {Edit.CHOICE: "← → change", Edit.LIST: "Enter lists them"}.get(self, "Enter edit")
 
 
@@ -60,7 +57,6 @@ class SettingField:
     wanted: str = ""
 
     def shown(self, value: Value | None, *, is_narrow: bool = False) -> str:
-        """A value in words."""
         for known, words, short in self.words:
             if value == known and isinstance(value, bool) == isinstance(known, bool):
                 return short if is_narrow else words
@@ -239,7 +235,6 @@ class SettingsScreen(ModalScreen[str | None]):
         self.set_interval(_UPDATE_SECONDS, self._update)
 
     def _update(self) -> None:
-        """Show values that have changed by themselves."""
         if self._edited is None:
             self._rows.show(list(self._all_rows()))
 
@@ -265,7 +260,6 @@ class SettingsScreen(ModalScreen[str | None]):
         self.call_after_refresh(self._explain)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Leave all keys but Escape to a value while it is edited."""
         del parameters
         return self._edited is None or action == "leave"
 
@@ -310,7 +304,6 @@ class SettingsScreen(ModalScreen[str | None]):
 
     @on(OptionList.OptionHighlighted)
     def _explain(self) -> None:
-        """Explain the highlighted row."""
         field = self._chosen
         text = "" if field is None else self._explained(field)
         self._explanation.update(Content(text))
@@ -360,7 +353,6 @@ class SettingsScreen(ModalScreen[str | None]):
             self._open_field(field)
 
     def action_cycle(self, step: int) -> None:
-        """Change the highlighted row to its next or previous choice."""
         field = self._chosen
         if field is None or not field.choices:
             return
@@ -442,7 +434,6 @@ class SettingsScreen(ModalScreen[str | None]):
         self._explanation.update(Content.styled(f"✕ {label}: {one_line(why)}", "$error"))
 
     def action_make_default(self) -> None:
-        """Make the settings of this chat those of new chats."""
         try:
             self._editor.make_default()
         except SpecchatError as error:
@@ -453,11 +444,9 @@ class SettingsScreen(ModalScreen[str | None]):
         self._show()
 
     async def action_undo(self) -> None:
-        """Undo the last change made here."""
         await self._move(self._changes.undo)
 
     async def action_redo(self) -> None:
-        """Redo the change that was undone last."""
         await self._move(self._changes.redo)
 
     async def _move(self, move: Callable[[], Awaitable[str]]) -> None:
