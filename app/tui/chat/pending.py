@@ -29,6 +29,9 @@ def without_panel_figures(ending: str) -> str:
     return joined(part for part in parts if not any(figure in part for figure in _ON_PANEL))
 
 
+_RETRY_SECONDS = 0.75
+"""Between two saves of a growing answer while saving fails."""
+
 _LONG_SECONDS = 0.5
 """Reading of a prompt that takes longer is shown."""
 
@@ -77,7 +80,23 @@ class PendingAnswer:
             return ""
         return f"reading {100 * done // total} %" if done and total else "reading…"
 
-    def note_lossy(self) -> None:
+    def save(self, dialogue: Dialogue) -> None:
+        """Save what the answer has so far; less often while saving fails."""
+        now = time.monotonic()
+        is_due = not dialogue.fault or now - self.saved_at >= _RETRY_SECONDS
+        if is_due and len(self.turn.text) > self.saved:
+            self.saved, self.saved_at = len(self.turn.text), now
+            self._note_lossy()
+            dialogue.save(self.turn)
+
+    def close(self, dialogue: Dialogue) -> None:
+        """Save how the answer ended."""
+        turn = self.turn
+        turn.ending, turn.tokens = self.ending(), self.answer.token_ids
+        self._note_lossy()
+        dialogue.save(turn, is_broken_off=not turn.ending)
+
+    def _note_lossy(self) -> None:
         """Keep in the turn that a lossy rule was used: the app may be killed before the end."""
         metrics = self.answer.metrics
         if metrics is not None and metrics.lossy:

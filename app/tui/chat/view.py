@@ -4,11 +4,9 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual import on
-from textual.app import ComposeResult
-from textual.containers import Vertical
 from textual.message import Message
 from textual.widget import Widget
 
@@ -17,22 +15,21 @@ from app.chat.attachments import Attachment
 from app.chat.conversation import Conversation, ReplyOptions
 from app.dialogue.changes import Change, Changes
 from app.dialogue.dialogue import Dialogue
-from app.dialogue.tree import ASSISTANT, USER, Turn, path_to
-from app.engine.answer import Answer, Request, Stage
+from app.dialogue.tree import ASSISTANT, USER, Turn
+from app.engine.answer import Answer, Request
 from app.engine.engine import Engine
 from app.engine.status import Phase
 from app.history import HistoryError
 from app.history.records import Queued, title_of
-from app.printable import one_line
 from app.settings.answering import Answering
-from app.tui.chat.lines import WARNING, Card, InstructionsLine, QueueView
+from app.tui.chat.lines import WARNING, Card
 from app.tui.chat.messages import AnswerView, MessageView, QuestionView
-from app.tui.chat.pending import PendingAnswer, live_line, without_panel_figures
-from app.tui.chat.transcript import Transcript
+from app.tui.chat.pending import PendingAnswer
+from app.tui.chat.shown import ShownChat
 from app.tui.store import Store
-from app.tui.widgets import in_turn, typed_app
-from app.tui.wording import INTERRUPTED, joined, quoted_title, remedy_here
-from app.wording import CONTINUES, without_continuation
+from app.tui.widgets import in_turn
+from app.tui.wording import quoted_title, remedy_here
+from app.wording import CONTINUES
 from backends.base import SpecchatError, UsageError
 
 if TYPE_CHECKING:
@@ -40,8 +37,6 @@ if TYPE_CHECKING:
 
 _UPDATE_SECONDS = 1 / 12
 
-_RETRY_SECONDS = 0.75
-"""Between two saves of a growing answer while saving fails."""
 
 _REFRESH_SECONDS = 1.0
 """Between two looks at what other windows wrote."""
@@ -56,24 +51,13 @@ _SUMMARISE = (
 Attachments = tuple[Attachment, ...]
 
 
-class ChatView(Vertical):
-    """Transcript of a chat, the answer in progress and the questions queued behind it.
+class ChatView(ShownChat):
+    """A chat that goes on: questions go to the engine, answers are shown and saved as they grow.
 
-    defaults: settings of chats that have none of their own. welcome: makes what an empty chat
-    shows. give_back: puts a question that was not answered back into the prompt, and keeps it there
-    before it leaves the chat; with the question that it is an edit of, None if it is new.
+    defaults: settings of chats that have none of their own. give_back: puts a question that was not
+    answered back into the prompt, and keeps it there before it leaves the chat; with the question
+    that it is an edit of, None if it is new.
     """
-
-    app = typed_app
-    DEFAULT_CSS: ClassVar[str] = """
-    ChatView { height: 1fr; }
-    ChatView #cards { height: auto; }
-    ChatView.-empty > Transcript { height: auto; max-height: 60%; }
-    ChatView.-empty > .greeting { height: 1fr; }
-    """
-
-    class Changed(Message):
-        """The chat has changed: another one is shown, or its title, queue or pending answer."""
 
     class AnswerEnded(Message):
         """An answer is complete, stopped or failed."""
@@ -92,70 +76,28 @@ class ChatView(Vertical):
         welcome: Callable[[], Widget],
         give_back: Callable[[Turn, Turn | None], None],
     ) -> None:
-        super().__init__()
-        self.dialogue = dialogue
+        super().__init__(engine, dialogue, store, welcome)
         self.defaults = defaults
-        self.pending: PendingAnswer | None = None
         self.grammar: Grammar | None = None
         """What the next answers must match, None if they may be anything."""
-        self._engine = engine
-        self._store = store
         self._changes = changes
-        self._welcome = welcome
         self._give_back = give_back
-        self._instructions = InstructionsLine()
-        self._queue = QueueView()
-        self._cards = Vertical(id="cards")
-        self.transcript = Transcript(self._make_view, self._instructions, self._cards, self._queue)
-        self._greeting: Widget | None = None
-        """The welcome, while the chat is empty."""
-        self._edited: Turn | None = None
-        """The question that is edited in the prompt."""
-        self._answers: dict[Turn, Answer] = {}
-        """Answers of this session to this chat, whose figures the panel can show."""
-        self._faulted: Turn | None = None
-        """The answer that the error on the screen broke off."""
         self._unsaved: list[Dialogue] = []
         """Chats that are no longer shown and could not be saved yet."""
-        self._awaits_model = False
-        """Whether the queue is sent as soon as a model is loaded."""
         self._reported_note = ""
         self._changing = asyncio.Lock()
         """Held while turns are added or shown, so that two actions never mix."""
 
-    def compose(self) -> ComposeResult:
-        yield self.transcript
-
     async def on_mount(self) -> None:
-        self.watch(self._store, "is_editing", self._follow_editing)
-        self.watch(self._store, "is_panel_shown", self._refresh_views)
+        self.watch(self.store, "is_panel_shown", self._refresh_views)
+        self.watch(self.store, "is_editing", self._follow_editing)
         self.set_interval(_UPDATE_SECONDS, in_turn(self, self._update))
         self.set_interval(_REFRESH_SECONDS, in_turn(self, self._follow_other_windows))
         await self._show()
 
-    # Facts
-
-    @property
-    def answer(self) -> Answer | None:
-        """The answer in progress, else the last one shown; None if this session did not make it."""
-        if self.pending is not None:
-            return self.pending.answer
-        last = self.last_turn(ASSISTANT)
-        return self._answers.get(last) if last is not None else None
-
     @property
     def answering(self) -> Answering:
         return self.defaults.changed(self.dialogue.own)
-
-    @property
-    def is_idle(self) -> bool:
-        return self.pending is None
-
-    @property
-    def waits_for(self) -> str:
-        """The program that is answered before the question in progress; empty if none is."""
-        is_queued = self.pending is not None and self.pending.answer.stage is Stage.QUEUED
-        return one_line(self._engine.status.program) if is_queued else ""
 
     def require_idle(self) -> None:
         """Check that no answer is in progress, nor waits for that to a program.
@@ -174,31 +116,17 @@ class ChatView(Vertical):
         Raises:
             UsageError: none is, with why.
         """
-        if self._has_model:
+        if self.has_model:
             return
-        if self._engine.status.phase is Phase.LOADING:
+        if self.engine.status.phase is Phase.LOADING:
             raise UsageError("the model is still loading")
         raise UsageError("no model is loaded", "", "Ctrl+L chooses one.")
-
-    @property
-    def edited(self) -> Turn | None:
-        """The question that is edited in the prompt."""
-        return self._edited
-
-    @property
-    def selected(self) -> Turn | None:
-        focused = self.screen.focused if self.is_attached else None
-        return focused.turn if isinstance(focused, MessageView) else None
 
     @property
     def unsaved(self) -> str:
         """Why a chat of this session is not saved; empty if all are."""
         faults = (one.fault for one in (self.dialogue, *self._unsaved) if one.fault)
         return next(faults, "")
-
-    def last_turn(self, role: str = "") -> Turn | None:
-        turns = (turn for turn in reversed(self.dialogue.turns) if role in ("", turn.role))
-        return next(turns, None)
 
     # Commands
 
@@ -223,11 +151,11 @@ class ChatView(Vertical):
         It is queued while an answer is in progress or no model is loaded.
         """
         async with self._changing:
-            self._edited = None
+            self.edited = None
             stopping = self.pending
             if stopping is not None and stopping.answer.is_stopped and not stopping.is_unbegun:
                 self._keep_pending()  # what is sent after a stop does not wait for its end
-            can_ask = self.pending is None and self._has_model
+            can_ask = self.pending is None and self.has_model
             if can_ask and not self.dialogue.queue:
                 await self._remove_cards()
                 self._send(text, attachments)
@@ -241,7 +169,7 @@ class ChatView(Vertical):
     async def send_next(self) -> None:
         """Send the first queued question, if no answer is in progress, once a model is loaded."""
         async with self._changing:
-            if self.pending is None and self._has_model:
+            if self.pending is None and self.has_model:
                 await self._send_next()
             elif self.pending is None:
                 self._awaits_model = bool(self.dialogue.queue)
@@ -258,9 +186,9 @@ class ChatView(Vertical):
         """Add another answer next to the last one; if that is in progress, it is kept."""
         async with self._changing:
             last = self.last_turn()
-            if last is None or not self._has_model:
+            if last is None or not self.has_model:
                 return
-            if _is_unbegun(self.pending):
+            if self.pending is not None and self.pending.is_unbegun:
                 self.app.notify("The answer has not begun yet.")
                 return
             self._break_off(_SHOWS_AGAIN)
@@ -276,7 +204,7 @@ class ChatView(Vertical):
     async def edit(self, turn: Turn, text: str, attachments: Attachments = ()) -> None:
         """Add another version of a question and answer it; an answer in progress is kept."""
         async with self._changing:
-            self._edited = None
+            self.edited = None
             self._break_off(_SHOWS_AGAIN)
             await self._remove_cards()
             question = self.dialogue.add_version(turn, text, attachments)
@@ -290,7 +218,7 @@ class ChatView(Vertical):
             chosen = self.selected
             if chosen is None or chosen.role != ASSISTANT:
                 chosen = self.last_turn()
-            if chosen is None or self.pending is not None or not self._has_model:
+            if chosen is None or self.pending is not None or not self.has_model:
                 return
             await self._remove_cards()
             if chosen.role == USER:
@@ -325,7 +253,7 @@ class ChatView(Vertical):
     async def compact(self) -> None:
         """Continue in a new chat that begins with a summary of this one, which is kept."""
         async with self._changing:
-            if self.pending is not None or not self.dialogue.turns or not self._has_model:
+            if self.pending is not None or not self.dialogue.turns or not self.has_model:
                 return
             await self._remove_cards()
             old = self.dialogue
@@ -344,18 +272,10 @@ class ChatView(Vertical):
             )
             await self._show(follow=True)
 
-    # Selection
-
-    def select_last(self, role: str = "") -> None:
-        last = self.last_turn(role)
-        view = self.transcript.view_of(last) if last is not None else None
-        if view is not None:
-            view.focus()
-
     def edit_question(self, turn: Turn | None = None) -> None:
         question = turn or self.last_turn(USER)
         if question is not None:
-            self._edited = question
+            self.edited = question
             self._refresh_views()
             self._give_back(question, question)
 
@@ -368,22 +288,6 @@ class ChatView(Vertical):
     async def _version_wanted(self, event: MessageView.VersionWanted) -> None:
         event.stop()
         await self.show_version(event.turn, event.step)
-
-    # Errors
-
-    async def show_fault(self, text: str, remedy: str = "") -> None:
-        """Show an error and what to do about it below the messages, in place of an earlier one."""
-        await self._show_card(Card(text, remedy))
-
-    async def show_notice(self, text: str, remedy: str = "") -> None:
-        """Show a warning below the messages, in place of an earlier one."""
-        await self._show_card(Card(text, remedy, mark=WARNING))
-
-    def show_settings(self) -> None:
-        dialogue = self.dialogue
-        system = dialogue.system if dialogue.system != dialogue.default_system else ""
-        self._instructions.show(system, dialogue.own)
-        self._show_emptiness()
 
     async def reload(self) -> None:
         """Show what was done to this chat elsewhere; a new chat if it is gone."""
@@ -398,7 +302,7 @@ class ChatView(Vertical):
 
     async def dismiss_fault(self) -> bool:
         """Remove the error as the user wants; False if there is none, or no model without it."""
-        if not self._cards.children or not self._has_model:
+        if not self._cards.children or not self.has_model:
             return False
         await self.clear_fault()
         return True
@@ -406,15 +310,6 @@ class ChatView(Vertical):
     async def clear_fault(self) -> None:
         await self._remove_cards()
         await self._show()
-
-    async def _show_card(self, card: Card) -> None:
-        await self._remove_cards()
-        await self._cards.mount(card)
-        self._show_emptiness()
-
-    async def _remove_cards(self) -> None:
-        self._faulted = None
-        await self._cards.remove_children()
 
     # Turns
 
@@ -469,8 +364,8 @@ class ChatView(Vertical):
         )
         # The question is painted first: the engine's thread would make the screen wait. Meanwhile
         # the rest of its prompt is read.
-        self._engine.expect(Expected(conversation, time.monotonic(), is_typing=False))
-        self.call_after_refresh(self._engine.begin, answer)
+        self.engine.expect(Expected(conversation, time.monotonic(), is_typing=False))
+        self.call_after_refresh(self.engine.begin, answer)
 
     def _remember(self, name: str, old: Turn, new: Turn) -> None:
         """Let the user go back from a new version to an old one, and forward again."""
@@ -497,17 +392,13 @@ class ChatView(Vertical):
         if self.dialogue.fault and self.dialogue is not dialogue:
             self._unsaved.append(self.dialogue)
         self.dialogue = dialogue
-        self._edited = None
+        self.edited = None
         self._answers.clear()
         self._awaits_model = False
         await self._remove_cards()
         await self._show(follow=True)
 
     # The answer in progress
-
-    @property
-    def _has_model(self) -> bool:
-        return self._engine.status.loaded is not None
 
     async def _update(self) -> None:
         """Follow the answer in progress, or send what waits for a model."""
@@ -516,7 +407,7 @@ class ChatView(Vertical):
         async with self._changing:
             if self.pending is not None:
                 await self._follow(self.pending)
-            elif self._awaits_model and self._has_model:
+            elif self._awaits_model and self.has_model:
                 await self._send_next()
             else:
                 await self._show_queue()
@@ -530,21 +421,13 @@ class ChatView(Vertical):
             self.dialogue.drop_oldest(answer.dropped - pending.dropped)
             pending.dropped = answer.dropped
             await self.transcript.mark_outside(self.dialogue.dropped)
-        self._save(pending)  # before it is painted: what was on the screen is never lost
+        pending.save(self.dialogue)  # before it is painted: what was on the screen is never lost
         view = self.transcript.view_of(pending.turn)
         if isinstance(view, AnswerView):
             view.text.grow(pieces, is_last=is_done)
             view.show_line(self._line_of(pending.turn))
         if is_done:
             await self._finish(pending)
-
-    def _save(self, pending: PendingAnswer) -> None:
-        now = time.monotonic()
-        is_due = not self.dialogue.fault or now - pending.saved_at >= _RETRY_SECONDS
-        if is_due and len(pending.turn.text) > pending.saved:
-            pending.saved, pending.saved_at = len(pending.turn.text), now
-            pending.note_lossy()
-            self.dialogue.save(pending.turn)
 
     async def _finish(self, pending: PendingAnswer) -> None:
         """Show how the answer ended, and send the next question if it ended by itself."""
@@ -591,13 +474,10 @@ class ChatView(Vertical):
     def _close(self, pending: PendingAnswer) -> None:
         """Save how an answer ended; from now on nothing is in progress."""
         self.pending = None
-        turn = pending.turn
-        turn.ending, turn.tokens = pending.ending(), pending.answer.token_ids
-        if loaded := self._engine.status.loaded:
+        if loaded := self.engine.status.loaded:
             self.dialogue.set_model(loaded.name)
-        pending.note_lossy()
-        self.dialogue.save(turn, is_broken_off=not turn.ending)
-        self._answers[turn] = pending.answer
+        pending.close(self.dialogue)
+        self._answers[pending.turn] = pending.answer
         self.post_message(self.AnswerEnded(pending.answer))
 
     async def _withdraw(self, pending: PendingAnswer) -> None:
@@ -606,7 +486,7 @@ class ChatView(Vertical):
         if pending.continued is not None:
             return
         if question is not None and pending.previous is None:
-            self._edited = pending.instead or self._edited
+            self.edited = pending.instead or self.edited
             self._give_back(question, pending.instead)
         self._drop(question or pending.turn, pending.instead)
         if pending.previous is not None:
@@ -625,89 +505,9 @@ class ChatView(Vertical):
         await self._show_card(Card(error.summary, remedy))
         self._faulted = pending.turn
 
-    # The screen
-
-    async def _show(self, *, follow: bool = False, stays: bool = False) -> None:
-        dialogue = self.dialogue
-        self.show_settings()
-        with self.app.batch_update():
-            await self.transcript.show(dialogue.turns, outside=dialogue.dropped, stays=stays)
-            await self._show_queue()
-        for view in self.transcript.views:
-            self._refresh_view(view)
-            if isinstance(view, AnswerView) and not self._is_pending(view.turn):
-                view.text.follow()
-        if follow:
-            await self.transcript.show_end()
-        self.post_message(self.Changed())
-
-    def _show_emptiness(self) -> None:
-        """Show the welcome in a chat without questions, above its instructions and errors."""
-        is_empty = not (self.dialogue.turns or self.dialogue.queue)
-        self.set_class(is_empty, "-empty")
-        has_lines = bool(self._cards.children) or self._instructions.display
-        self.transcript.display = not is_empty or has_lines
-        if is_empty and self._greeting is None:
-            self._greeting = self._welcome()
-            self._greeting.add_class("greeting")
-            self.mount(self._greeting, before=self.transcript)
-        elif not is_empty and self._greeting is not None:
-            self._greeting.remove()
-            self._greeting = None
-
-    async def _show_queue(self) -> None:
-        needs_model = self._awaits_model and not self._has_model
-        await self._queue.show(self.dialogue.queue, needs_model=needs_model)
-
-    def _make_view(self, turn: Turn) -> MessageView:
-        is_question = turn.role == USER
-        view = (
-            QuestionView(turn, self._engine.count) if is_question else AnswerView(turn, self._store)
-        )
-        self._refresh_view(view)
-        return view
-
-    def _refresh_view(self, view: MessageView) -> None:
-        turn, edited = view.turn, self._edited
-        versions = self.dialogue.versions(turn)
-        if turn in versions:
-            view.show_versions(versions.index(turn) + 1, len(versions))
-        is_after = edited is not None and turn is not edited and edited in path_to(turn)
-        view.set_class(is_after, "-after-edited")
-        if isinstance(view, AnswerView):
-            view.show_line(self._line_of(turn))
-
-    def _is_pending(self, turn: Turn) -> bool:
-        return self.pending is not None and self.pending.turn is turn
-
-    def _line_of(self, turn: Turn) -> str:
-        if self.pending is not None and self._is_pending(turn):
-            return self._line_of_pending(self.pending)
-        is_newest = turn in self._answers and turn is self.last_turn(ASSISTANT)
-        if turn.is_interrupted:
-            line = "" if turn is self._faulted else joined([turn.lossy, INTERRUPTED])
-        elif is_newest and self._store.is_panel_shown:
-            line = without_panel_figures(turn.ending)
-        else:
-            line = turn.ending
-        return line if turn is self.last_turn() else without_continuation(line)
-
-    def _line_of_pending(self, pending: PendingAnswer) -> str:
-        if pending.answer.is_stopped:
-            return "stopping…"
-        if program := self.waits_for:
-            return f"waiting for {program}"
-        if self._store.is_panel_shown or pending.answer.metrics is None:
-            return pending.reading
-        return pending.reading or live_line(self._store.live)
-
-    def _refresh_views(self) -> None:
-        for view in self.transcript.views:
-            self._refresh_view(view)
-
     def _follow_editing(self) -> None:
-        if not self._store.is_editing:
-            self._edited = None
+        if not self.store.is_editing:
+            self.edited = None
         self._refresh_views()
 
     async def _follow_other_windows(self) -> None:
@@ -717,7 +517,3 @@ class ChatView(Vertical):
         if not self._changing.locked() and self.dialogue.refresh():
             async with self._changing:
                 await self._show()
-
-
-def _is_unbegun(pending: PendingAnswer | None) -> bool:
-    return pending is not None and pending.is_unbegun
