@@ -234,7 +234,6 @@ KEYS = (
 )
 BY_NAME = {key.name: key for key in KEYS}
 CHAT_KEYS = tuple(key for key in KEYS if key.part is Part.CHAT)
-APP_KEYS = tuple(key for key in KEYS if key.part is Part.APP)
 PRESET_KEYS = tuple(key for key in CHAT_KEYS if key.name != "seed")
 
 

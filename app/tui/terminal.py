@@ -78,7 +78,6 @@ class ExitSignals:
 # Textual 8.2.8 parses a pasted escape as the start of a key, which breaks the paste apart: its line
 # ends send the prompt, its control characters act as shortcuts. It also takes seconds per megabyte.
 
-_ESCAPE = "\x1b"
 _BEGIN, _END = "\x1b[200~", "\x1b[201~"
 _MARK = "\ufdd0"
 """Replaces a pasted text on its way through the parser."""

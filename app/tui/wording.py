@@ -43,8 +43,6 @@ def sets_context(error: SpecchatError) -> bool:
 
 INTERRUPTED = f"interrupted{SEPARATOR}{CONTINUES}"
 """Shown below an answer without an ending that does not grow."""
-SEES_FROM_HERE = "the model sees from here on"
-"""Shown between messages left out of the prompt and those that are in it."""
 
 _LONGEST_TITLE = 40
 """Cells of a title within a sentence."""

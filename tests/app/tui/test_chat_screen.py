@@ -32,15 +32,6 @@ async def test_a_question_is_answered_whole(chatting: Chatting) -> None:
         assert chat.prompt.text == ""
 
 
-async def test_typing_before_the_model_is_there_is_answered_when_it_is(chatting: Chatting) -> None:
-    gate = Event()
-    async with chatting(ScriptedModel(WORDS, gate=gate)) as chat:
-        await chat.say("early")
-        await chat.until(lambda: "early" in chat.shown)
-        gate.set()
-        await chat.until(lambda: chat.texts == [("user", "early"), ("assistant", ALL)])
-
-
 async def test_a_key_that_the_screen_got_is_meant_for_the_prompt(chatting: Chatting) -> None:
     """As of keys that were typed before the first picture."""
     async with chatting(ScriptedModel(WORDS)) as chat:
@@ -78,28 +69,6 @@ async def test_escape_while_the_prompt_is_read(chatting: Chatting) -> None:
         assert model.passes < 4
         await chat.ask("again")
         assert chat.texts[-1] == ("assistant", ALL)
-
-
-async def test_a_second_question_waits_its_turn(chatting: Chatting) -> None:
-    gate = Event()
-    async with chatting(ScriptedModel(WORDS, gate=gate)) as chat:
-        await chat.say("first")
-        await chat.say("second")
-        gate.set()
-        await chat.until(lambda: len(chat.view.dialogue.turns) == 4 and chat.view.is_idle)
-        await chat.pilot.pause()
-        assert [text for role, text in chat.texts if role == "user"] == ["first", "second"]
-
-
-async def test_an_engine_that_fails_in_mid_reply_is_told_below_the_answer(
-    chatting: Chatting,
-) -> None:
-    async with chatting(ScriptedModel(WORDS, fails_at=4)) as chat:
-        await chat.ask("hello")
-        assert chat.texts[1] == ("assistant", "".join(WORDS[:4]))
-        assert "the engine failed: it was told to" in chat.cards
-        await chat.until(lambda: "Ctrl+T continues" in chat.shown)
-        assert chat.shown.count("the engine failed") == 1
 
 
 async def test_a_question_that_got_no_word_comes_back_to_the_prompt(

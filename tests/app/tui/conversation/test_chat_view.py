@@ -138,19 +138,6 @@ async def test_an_answer_that_was_cut_inside_a_character_goes_on_there(
         assert turn.text == ("😀🎉日!" if keeps_tokens else "😀😀🎉日!")
 
 
-async def test_stopping_before_the_first_token_returns_the_question(chatting: Chatting) -> None:
-    model = Held(after=0)
-    async with chatting(model) as chat:
-        await chat.ready()
-        await chat.view.send("hello")
-        chat.view.stop()
-        model.go()
-        await chat.idle()
-        assert chat.app.returned == ["hello"]
-        assert chat.view.dialogue.turns == []
-        assert "Welcome." in screen_text(chat.app)
-
-
 @pytest.mark.slow
 async def test_a_stopped_regeneration_shows_the_answer_before(chatting: Chatting) -> None:
     model = Held(after=0)
@@ -230,29 +217,6 @@ async def test_an_error_is_one_card_below_the_answer(chatting: Chatting) -> None
         assert "interrupted" not in screen_text(chat.app)
         await chat.view.show_fault("another", "Ctrl+L chooses another")
         assert cards(chat) == ["another"]
-
-
-async def test_an_error_before_the_first_token_returns_the_question(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS, fails_at=0)) as chat:
-        await chat.ask("hello")
-        assert chat.app.returned == ["hello"]
-        assert chat.texts == []
-        assert cards(chat) == ["the engine failed: it was told to"]
-
-
-async def test_opening_another_chat_keeps_the_answer(chatting: Chatting) -> None:
-    async with chatting(model := Held()) as chat:
-        await chat.begin("hello")
-        old = chat.view.dialogue
-        await chat.view.open(old.fresh())
-        model.go()
-        assert chat.view.is_idle
-        answer = old.turns[-1]
-        said = answer.text
-        assert WHOLE.startswith(said)
-        assert "stopped" in answer.ending
-        await chat.view.open(old)
-        assert chat.texts == ["hello", said]
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 
 import pytest
-from textual.pilot import Pilot
 from textual.widgets import Input
 
 from app.dialogue.changes import Change, Changes
@@ -14,8 +13,7 @@ from app.history import Chat, History
 from app.paths import Paths
 from app.tui.screens.chats import ChatsScreen
 from tests.fixtures.hostile import TEXTS
-from tests.fixtures.screen_text import screen_text
-from tests.fixtures.small_app import SmallApp, compare_screen
+from tests.fixtures.small_app import Shown, compare_screen, small_app
 
 NOW = datetime.datetime(2026, 3, 14, 15, 0).timestamp()
 HOUR = 3600.0
@@ -48,40 +46,27 @@ def history(monkeypatch: pytest.MonkeyPatch) -> Iterator[History]:
         yield opened
 
 
-class Listing:
+class Listing(Shown):
     """The list of chats on the screen of a small app."""
 
-    def __init__(self, app: SmallApp, pilot: Pilot[None], history: History) -> None:
-        self.app, self.pilot, self.history = app, pilot, history
+    def __init__(self, shown: Shown, history: History) -> None:
+        super().__init__(shown.app, shown.pilot)
+        self.history = history
         self.changes = Changes()
         self.touched: list[int] = []
-
-    @property
-    def text(self) -> str:
-        return screen_text(self.app)
 
     @property
     def titles(self) -> list[str]:
         return [chat.title for chat in self.history.chats()]
 
-    async def open(self) -> None:
-        paths = Paths.of_this_user()
-        screen = ChatsScreen(self.history, paths, self.changes, self.touched.append)
-        await self.app.push_screen(screen, self.app.returned.append)
-        await self.pilot.pause()
-
-    async def press(self, *keys: str) -> None:
-        await self.pilot.press(*keys)
-        await self.pilot.pause()
-
 
 @asynccontextmanager
 async def listing(history: History, size: tuple[int, int] = (80, 24)) -> AsyncIterator[Listing]:
-    app = SmallApp()
-    async with app.run_test(size=size) as pilot:
-        shown = Listing(app, pilot, history)
-        await shown.open()
-        yield shown
+    async with small_app(size) as shown:
+        listed = Listing(shown, history)
+        paths = Paths.of_this_user()
+        await listed.open(ChatsScreen(history, paths, listed.changes, listed.touched.append))
+        yield listed
 
 
 @pytest.mark.parametrize("size", [(120, 36), (80, 24), (40, 20)])

@@ -1,22 +1,21 @@
 """The list of drafters: there at once, figures as they are measured, at every width."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Future
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from textual.pilot import Pilot
 
 from app.drafting.choose.drafter_info import DrafterInfo, Kind, Ranking
 from app.engine.engine import Engine
 from app.tui.screens.drafters import DrafterChoice, DraftersScreen
 from backends.base import ModelError
 from models.metadata.memory_bill import Fit
-from tests.fixtures.screen_text import screen_text
-from tests.fixtures.small_app import SmallApp, compare_screen
+from tests.fixtures.small_app import Shown, compare_screen, small_app
 
 SIZES = [(120, 36), (80, 24), (40, 20)]
 
@@ -43,51 +42,36 @@ PAIRS = (
 LISTED = Ranking("qwen3-4b", True, 0.1, PAIRS)
 
 
-class Choosing:
-    def __init__(self, app: SmallApp, pilot: Pilot[None], measured: Future[Ranking]) -> None:
-        self.app, self.pilot, self.measured = app, pilot, measured
+class Choosing(Shown):
+    def __init__(self, shown: Shown) -> None:
+        super().__init__(shown.app, shown.pilot)
+        self.measured: Future[Ranking] = Future()
 
-    @property
-    def text(self) -> str:
-        return screen_text(self.app)
-
-    async def press(self, *keys: str) -> None:
-        await self.pilot.press(*keys)
-        await self.pilot.pause()
-
-    async def until(self, text: str) -> None:
-        for _ in range(200):
-            if text in self.text:
-                return
-            await self.pilot.pause(0.02)
-        raise AssertionError(self.text)
+    async def again(self, listed: Ranking | None = LISTED) -> None:
+        self.measured = Future()
+        engine = SimpleNamespace(drafters=lambda: listed, rank=lambda: self.measured)
+        await self.open(DraftersScreen(self.app.store, cast(Engine, engine)))
 
 
-async def opened(
-    pilot: Pilot[None], app: SmallApp, listed: Ranking | None = LISTED, draft: str = "auto"
-) -> Choosing:
-    app.store.draft = draft
-    measured: Future[Ranking] = Future()
-    engine = SimpleNamespace(drafters=lambda: listed, rank=lambda: measured)
-    screen = DraftersScreen(app.store, cast(Engine, engine))
-    await app.push_screen(screen, app.returned.append)
-    await app.workers.wait_for_complete()
-    await pilot.pause()
-    return Choosing(app, pilot, measured)
+@asynccontextmanager
+async def chooser(
+    size: tuple[int, int] = (80, 24), listed: Ranking | None = LISTED, draft: str = "auto"
+) -> AsyncIterator[Choosing]:
+    async with small_app(size) as shown:
+        shown.app.store.draft = draft
+        choosing = Choosing(shown)
+        await choosing.again(listed)
+        yield choosing
 
 
 @pytest.mark.parametrize("size", SIZES)
 async def test_the_list_at_every_size(size: tuple[int, int], pytestconfig: pytest.Config) -> None:
-    app = SmallApp()
-    async with app.run_test(size=size) as pilot:
-        await opened(pilot, app)
-        compare_screen(app, f"drafters_{size[0]}x{size[1]}", pytestconfig)
+    async with chooser(size) as choosing:
+        compare_screen(choosing.app, f"drafters_{size[0]}x{size[1]}", pytestconfig)
 
 
 async def test_rows_stay_in_place_while_figures_fill_in() -> None:
-    app = SmallApp()
-    async with app.run_test(size=(80, 24)) as pilot:
-        choosing = await opened(pilot, app)
+    async with chooser() as choosing:
         await choosing.press("down", "down", "down", "down")
         assert "▸ ■ self" in choosing.text
         before = names(choosing.text)
@@ -97,7 +81,7 @@ async def test_rows_stay_in_place_while_figures_fill_in() -> None:
         for _ in range(200):
             if "measuring…" not in choosing.text:
                 break
-            await pilot.pause(0.02)
+            await choosing.pilot.pause(0.02)
         assert names(choosing.text) == before
         assert "▸ ■ self" in choosing.text
         assert choosing.text.count("too slow here") == 2
@@ -109,18 +93,20 @@ def names(text: str) -> Sequence[str]:
 
 @pytest.mark.slow
 async def test_enter_uses_f5_races_and_escape_leaves() -> None:
-    app = SmallApp()
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with chooser() as choosing:
         for keys in (["enter"], ["down", "f5"], ["escape"], ["up", "f5", "escape"]):
-            choosing = await opened(pilot, app)
             await choosing.press(*keys)
-        assert app.returned == [DrafterChoice("lookup"), DrafterChoice("ngram", True), None, None]
+            await choosing.again()
+        assert choosing.app.returned == [
+            DrafterChoice("lookup"),
+            DrafterChoice("ngram", True),
+            None,
+            None,
+        ]
 
 
 async def test_only_keys_that_do_something_are_named() -> None:
-    app = SmallApp()
-    async with app.run_test(size=(80, 30)) as pilot:
-        choosing = await opened(pilot, app)
+    async with chooser((80, 30)) as choosing:
         assert "Enter use · F5 race · Esc back" in choosing.text
         await choosing.press("up")
         assert "Enter use · Esc back" in choosing.text
@@ -131,10 +117,8 @@ async def test_only_keys_that_do_something_are_named() -> None:
 
 
 async def test_a_long_name_and_its_explanation_are_shown_in_full() -> None:
-    app = SmallApp()
-    async with app.run_test(size=(40, 20)) as pilot:
-        cascade = pair("cascade(lookup,self)", Kind.COMPOSED)
-        choosing = await opened(pilot, app, replace(LISTED, drafters=(*PAIRS, cascade)))
+    cascade = pair("cascade(lookup,self)", Kind.COMPOSED)
+    async with chooser((40, 20), replace(LISTED, drafters=(*PAIRS, cascade))) as choosing:
         await choosing.press(*["down"] * 6)
         assert "Several of these together" in choosing.text
         await choosing.press("enter")
@@ -143,25 +127,21 @@ async def test_a_long_name_and_its_explanation_are_shown_in_full() -> None:
 
 
 async def test_drafters_that_cannot_draft_are_told_with_their_reason() -> None:
-    app = SmallApp()
-    async with app.run_test(size=(80, 30)) as pilot:
-        choosing = await opened(pilot, app)
+    async with chooser((80, 30)) as choosing:
         await choosing.press("end", "enter")
         assert "mamba-2" in choosing.text
         await choosing.press("enter", "f5")
-        assert app.returned == []
+        assert choosing.app.returned == []
         assert "mamba-0 cannot draft: a reason" in choosing.text
 
 
 async def test_without_a_model_what_every_model_has_is_there_and_a_fault_is_told() -> None:
-    app = SmallApp()
-    async with app.run_test(size=(80, 24)) as pilot:
-        choosing = await opened(pilot, app, None)
+    async with chooser(listed=None) as choosing:
         choosing.measured.set_exception(ModelError("no model is loaded"))
         await choosing.until("no model is loaded")
         assert "▸ ■ lookup" in choosing.text
         await choosing.press("home", "down", "enter")
-        assert app.returned == [DrafterChoice("off")]
+        assert choosing.app.returned == [DrafterChoice("off")]
 
 
 async def test_what_is_in_use_is_marked_whatever_it_is() -> None:
@@ -170,18 +150,14 @@ async def test_what_is_in_use_is_marked_whatever_it_is() -> None:
         ("lookup,ngram", "● ■ ngram"),
         ("my.gguf", "●   my.gguf"),
     ):
-        app = SmallApp()
-        async with app.run_test(size=(80, 24)) as pilot:
-            choosing = await opened(pilot, app, draft=draft)
+        async with chooser(draft=draft) as choosing:
             assert marked in choosing.text
 
 
 async def test_too_few_judged_tokens_are_no_figure() -> None:
     few = replace(PAIRS[0], judged=31.0)
     big = replace(PAIRS[3], fit=Fit.TOO_BIG)
-    app = SmallApp()
-    async with app.run_test(size=(80, 24)) as pilot:
-        choosing = await opened(pilot, app, replace(LISTED, drafters=(few, big)))
+    async with chooser(listed=replace(LISTED, drafters=(few, big))) as choosing:
         assert "84 %" not in choosing.text
         assert "not enough data" in choosing.text
         assert "too big beside the model" in choosing.text
@@ -190,8 +166,6 @@ async def test_too_few_judged_tokens_are_no_figure() -> None:
 @pytest.mark.parametrize("size", [(10, 3), (200, 60)])
 async def test_odd_names_in_odd_terminals(size: tuple[int, int]) -> None:
     odd = replace(PAIRS[3], name="\x1b[2J[red]猫" * 9)
-    app = SmallApp()
-    async with app.run_test(size=size) as pilot:
-        choosing = await opened(pilot, app, replace(LISTED, drafters=(*PAIRS, odd)))
+    async with chooser(size, replace(LISTED, drafters=(*PAIRS, odd))) as choosing:
         assert "\x1b" not in choosing.text
         await choosing.press("end", "up", "enter")

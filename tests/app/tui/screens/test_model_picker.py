@@ -1,20 +1,19 @@
 """The model picker: what it lists, at every width, and what its keys do."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
 import pytest
-from textual.pilot import Pilot
 from textual.widgets import Input
 
 from app.loading.model_list import ListedModel, ModelList, Speed
 from app.tui.screens.models import ModelsScreen
 from models.catalogue import find
 from models.metadata.memory_bill import Fit
-from tests.fixtures.screen_text import screen_text
-from tests.fixtures.small_app import SmallApp, compare_screen
+from tests.fixtures.small_app import Shown, compare_screen, small_app
 
 SIZES = [(120, 36), (80, 24), (40, 20)]
 
@@ -51,48 +50,39 @@ MODELS = ModelList(
 )
 
 
-class Picking:
+class Picking(Shown):
     """The picker on the screen of a small app."""
 
-    def __init__(self, app: SmallApp, pilot: Pilot[None], stopped: list[str]) -> None:
-        self.app, self.pilot, self.stopped = app, pilot, stopped
+    def __init__(self, shown: Shown) -> None:
+        super().__init__(shown.app, shown.pilot)
+        self.stopped: list[str] = []
 
-    @property
-    def text(self) -> str:
-        return screen_text(self.app)
+    def stop(self, name: str) -> bool:
+        self.stopped.append(name)
+        return name in self.app.store.downloads
 
-    async def press(self, *keys: str) -> None:
-        await self.pilot.press(*keys)
-        await self.pilot.pause()
+    async def again(self, models: ModelList = MODELS) -> None:
+        await self.open(ModelsScreen(self.app.store, lambda: models, self.stop))
 
 
-async def opened(
-    pilot: Pilot[None],
-    app: SmallApp,
+@asynccontextmanager
+async def picker(
+    size: tuple[int, int] = (80, 24),
     models: ModelList = MODELS,
     downloads: Mapping[str, str] = MappingProxyType({}),
-) -> Picking:
-    stopped: list[str] = []
-
-    def stop(name: str) -> bool:
-        stopped.append(name)
-        return name in app.store.downloads
-
-    app.store.downloads = dict(downloads)
-    screen = ModelsScreen(app.store, lambda: models, stop)
-    await app.push_screen(screen, app.returned.append)
-    await app.workers.wait_for_complete()
-    await pilot.pause()
-    return Picking(app, pilot, stopped)
+) -> AsyncIterator[Picking]:
+    async with small_app(size) as shown:
+        shown.app.store.downloads = dict(downloads)
+        picking = Picking(shown)
+        await picking.again(models)
+        yield picking
 
 
 @pytest.mark.parametrize("size", SIZES)
 async def test_a_model_that_streams_has_a_state_and_a_speed(size: tuple[int, int]) -> None:
     speed = Speed(1.87, is_measured=False)
     big = replace(installed("llama-70b", 40e9, 1.0), fit=Fit.STREAMS, speed=speed)
-    app = SmallApp()
-    async with app.run_test(size=size) as pilot:
-        picking = await opened(pilot, app, replace(MODELS, models=(big, *MODELS.models)))
+    async with picker(size, replace(MODELS, models=(big, *MODELS.models))) as picking:
         line = next(line for line in picking.text.splitlines() if "llama-70b" in line)
         assert ("~1.9 tok/s" if size[0] < 60 else "about 1.9 tok/s") in line
         if size[0] >= 60:
@@ -101,11 +91,9 @@ async def test_a_model_that_streams_has_a_state_and_a_speed(size: tuple[int, int
 
 @pytest.mark.parametrize("size", SIZES)
 async def test_the_picker_at_every_size(size: tuple[int, int], pytestconfig: pytest.Config) -> None:
-    app = SmallApp()
-    async with app.run_test(size=size) as pilot:
-        picking = await opened(pilot, app, downloads={"llama3.2-3b": "34 %, 2 min left"})
+    async with picker(size, downloads={"llama3.2-3b": "34 %, 2 min left"}) as picking:
         await picking.press("down", "down")
-        compare_screen(app, f"picker_{size[0]}x{size[1]}", pytestconfig)
+        compare_screen(picking.app, f"picker_{size[0]}x{size[1]}", pytestconfig)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -114,9 +102,7 @@ async def test_what_drafts_for_a_model_is_told(size: tuple[int, int]) -> None:
     entry = find("gemma4-31b")
     assert entry is not None
     gemma = replace(offered("gemma4-31b", 19e9, 3), drafters=entry.drafters)
-    app = SmallApp()
-    async with app.run_test(size=size) as pilot:
-        picking = await opened(pilot, app, replace(MODELS, models=(gemma,), loaded=""))
+    async with picker(size, replace(MODELS, models=(gemma,), loaded="")) as picking:
         told = " ".join(line.strip("│ ") for line in picking.text.splitlines())
         is_told = "Drafts with 124m, e2b, assistant. Published for assistant" in told
         assert is_told is (size[0] > 40)
@@ -125,21 +111,17 @@ async def test_what_drafts_for_a_model_is_told(size: tuple[int, int]) -> None:
 
 async def test_a_drafter_for_one_model_cannot_be_used_as_one() -> None:
     head = replace(installed("eagle3-head", 1e9, 0), speed=None, fit=None, trained="EAGLE-3 head")
-    app = SmallApp()
-    async with app.run_test(size=(80, 24)) as pilot:
-        picking = await opened(pilot, app, replace(MODELS, models=(head, *MODELS.models)))
+    async with picker(models=replace(MODELS, models=(head, *MODELS.models))) as picking:
         await picking.press("up", "enter")
         assert "eagle3-head" in picking.text
         assert "a drafter" in picking.text
         assert "eagle3-head is no model: it drafts for one (EAGLE-3 head)." in picking.text
         assert "Enter use" not in picking.text
-        assert app.returned == []
+        assert picking.app.returned == []
 
 
 async def test_every_row_begins_with_a_name_in_a_small_terminal() -> None:
-    app = SmallApp()
-    async with app.run_test(size=(40, 20)) as pilot:
-        picking = await opened(pilot, app)
+    async with picker((40, 20)) as picking:
         await picking.press("down", "down", "down", "down", "down", "down", "enter")
         rows = [line[2:-1].lstrip(" ●▸▲") for line in picking.text.splitlines()[3:16]]
         names = [*(model.name for model in MODELS.models), "To download"]
@@ -147,68 +129,58 @@ async def test_every_row_begins_with_a_name_in_a_small_terminal() -> None:
 
 
 async def test_enter_returns_the_highlighted_model_and_escape_none() -> None:
-    app = SmallApp()
-    async with app.run_test(size=(80, 24)) as pilot:
-        picking = await opened(pilot, app)
+    async with picker() as picking:
         await picking.press("down", "down", "enter")
-        await opened(pilot, app)
+        await picking.again()
         await picking.press("escape")
-        assert app.returned == ["qwen3-8b", None]
+        assert picking.app.returned == ["qwen3-8b", None]
 
 
 @pytest.mark.slow
 async def test_typing_searches_and_an_unknown_name_is_returned_as_typed() -> None:
-    app = SmallApp()
-    async with app.run_test(size=(80, 24)) as pilot:
-        picking = await opened(pilot, app)
+    async with picker() as picking:
         await picking.press(*"giant")
         assert "giant-3b" in picking.text  # too big ones, too, once they are searched for
         assert "qwen3-8b" not in picking.text
-        app.screen.query_one(Input).value = "org/name:Q4_0"
+        picking.app.screen.query_one(Input).value = "org/name:Q4_0"
         await picking.press("enter")
-        assert app.returned == ["org/name:Q4_0"]
+        assert picking.app.returned == ["org/name:Q4_0"]
 
 
 async def test_models_that_are_too_big_take_one_line_until_it_is_expanded() -> None:
-    app = SmallApp()
-    async with app.run_test(size=(80, 40)) as pilot:
-        picking = await opened(pilot, app)
+    async with picker((80, 40)) as picking:
         assert "14 more are too big for this machine" in picking.text
         assert "giant-0b" not in picking.text
         await picking.press(*["down"] * 6, "enter")
         assert "giant-13b" in picking.text
         assert "more are too big" not in picking.text
-        assert app.returned == []
+        assert picking.app.returned == []
 
 
 async def test_a_download_moves_in_its_row_and_delete_stops_it() -> None:
-    app = SmallApp()
-    async with app.run_test(size=(80, 24)) as pilot:
-        picking = await opened(pilot, app)
-        app.store.downloads = {"qwen3-8b": "1 %, 9 min left"}
-        await pilot.pause()
+    async with picker() as picking:
+        picking.app.store.downloads = {"qwen3-8b": "1 %, 9 min left"}
+        await picking.pilot.pause()
         assert "1 %, 9 min left" in picking.text
         await picking.press("down", "down", "enter")
-        assert app.returned == []  # it is on its way already
+        assert picking.app.returned == []  # it is on its way already
         await picking.press("delete")
         assert picking.stopped == ["qwen3-8b"]
-        app.store.downloads = {}
+        picking.app.store.downloads = {}
         await picking.press("delete")
         assert "larger, half as fast" in picking.text
 
 
 @pytest.mark.slow
 async def test_only_keys_that_do_something_are_named() -> None:
-    app = SmallApp()
-    async with app.run_test(size=(80, 40)) as pilot:
-        picking = await opened(pilot, app)
+    async with picker((80, 40)) as picking:
         await picking.press("home")
         for keys in ("─ Esc back", "Enter use · Esc", "Enter download · Esc"):
             assert f"{keys}" in picking.text
             await picking.press("down")
         await picking.press("up")
-        app.store.downloads = {"qwen3-8b": "1 %, 9 min left"}
-        await pilot.pause()
+        picking.app.store.downloads = {"qwen3-8b": "1 %, 9 min left"}
+        await picking.pilot.pause()
         assert "Del stop · Esc back" in picking.text
         await picking.press(*["down"] * 4)
         assert "Enter shows them · Esc back" in picking.text
@@ -217,40 +189,31 @@ async def test_only_keys_that_do_something_are_named() -> None:
 
 
 async def test_enter_on_the_model_in_use_keeps_it_as_it_is() -> None:
-    app = SmallApp()
-    async with app.run_test(size=(80, 24)) as pilot:
-        picking = await opened(pilot, app)
+    async with picker() as picking:
         await picking.press("enter")
-        assert app.returned == [None]
+        assert picking.app.returned == [None]
 
 
 async def test_delete_edits_the_search_where_nothing_downloads() -> None:
-    app = SmallApp()
-    async with app.run_test(size=(80, 24)) as pilot:
-        picking = await opened(pilot, app)
+    async with picker() as picking:
         await picking.press(*"qwen", "home", "delete")
-        assert app.screen.query_one(Input).value == "wen"
+        assert picking.app.screen.query_one(Input).value == "wen"
 
 
 async def test_an_incomplete_model_is_marked_and_cannot_be_chosen() -> None:
-    app = SmallApp()
     cut = replace(installed("mine", 1.1e9, 5), fault="incomplete: 1.1 of 2.5 GB", fit=None)
-    async with app.run_test(size=(80, 24)) as pilot:
-        models = replace(MODELS, models=(*MODELS.models, cut))
-        picking = await opened(pilot, app, models)
+    async with picker(models=replace(MODELS, models=(*MODELS.models, cut))) as picking:
         await picking.press("down", "down", "enter")
         assert "✕ mine" in picking.text
         assert picking.text.count("incomplete: 1.1 of 2.5 GB") == 2  # row and details
-        assert app.returned == []
+        assert picking.app.returned == []
 
 
 @pytest.mark.parametrize("size", [(10, 3), (20, 6), (300, 80)])
 async def test_odd_names_in_odd_terminals(size: tuple[int, int]) -> None:
     odd = "\x1b[31m\u202e猫[/]" + "x" * 300
-    app = SmallApp()
-    async with app.run_test(size=size) as pilot:
-        models = replace(MODELS, models=(installed(odd, 1e9, 3), *MODELS.models), loaded="")
-        picking = await opened(pilot, app, models)
+    models = replace(MODELS, models=(installed(odd, 1e9, 3), *MODELS.models), loaded="")
+    async with picker(size, models) as picking:
         assert "\x1b" not in picking.text
         await picking.press("down", "up", "enter")
-        assert app.returned == [odd]
+        assert picking.app.returned == [odd]

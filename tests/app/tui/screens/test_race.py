@@ -1,10 +1,11 @@
 """A race: its clocks, its one text, its verdict, and its keys at any moment."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-from textual.pilot import Pilot
 
 from app.chat.conversation import Conversation
 from app.drafting.choose.drafter_info import Ranking
@@ -19,8 +20,7 @@ from backends.base import ModelError
 from decoding.sampling.distribution import SamplingSettings
 from models.reference import Reference
 from tests.fixtures.metrics import LIVE
-from tests.fixtures.screen_text import screen_text
-from tests.fixtures.small_app import SmallApp, compare_screen
+from tests.fixtures.small_app import Shown, compare_screen, small_app
 
 TEXT = (
     "The limiter keeps a bucket for each client. A request takes a token out of it; a ticker puts "
@@ -69,15 +69,12 @@ def grow(answer: Answer, text: str, seconds: float, *, tokens: int = 0, accepted
     )  # fmt: skip
 
 
-class Racing:
+class Racing(Shown):
     """The race on the screen of a small app."""
 
-    def __init__(self, app: SmallApp, pilot: Pilot[None], engine: PreparedEngine) -> None:
-        self.app, self.pilot, self.engine = app, pilot, engine
-
-    @property
-    def text(self) -> str:
-        return screen_text(self.app)
+    def __init__(self, shown: Shown, engine: PreparedEngine) -> None:
+        super().__init__(shown.app, shown.pilot)
+        self.engine = engine
 
     @property
     def plain(self) -> Answer:
@@ -86,13 +83,6 @@ class Racing:
     @property
     def drafted(self) -> Answer:
         return self.engine.asked[-1]
-
-    async def until(self, words: str) -> None:
-        for _ in range(300):
-            if words in self.text:
-                return
-            await self.pilot.pause(0.02)
-        raise AssertionError(self.text)
 
     async def end(
         self, plain: str = TEXT, drafted: str = TEXT, tokens: int = 214, accepted: int = 120
@@ -105,31 +95,29 @@ class Racing:
         await self.pilot.pause()
 
 
-async def begun(
-    pilot: Pilot[None], app: SmallApp, temperature: float = 0.0, draft: str | None = None
-) -> Racing:
+@asynccontextmanager
+async def race(
+    size: tuple[int, int] = (80, 24), temperature: float = 0.0, draft: str | None = None
+) -> AsyncIterator[Racing]:
     engine = PreparedEngine()
     settings = SamplingSettings(temperature=temperature)
     question = RaceQuestion("A rate limiter in Go", Request(Conversation(), settings, 300))
-    screen = RaceScreen(app.store, cast(Engine, engine), question, draft)
-    await app.push_screen(screen, app.returned.append)
-    await pilot.pause()
-    return Racing(app, pilot, engine)
+    async with small_app(size) as shown:
+        racing = Racing(shown, engine)
+        screen = RaceScreen(shown.app.store, cast(Engine, engine), question, draft)
+        await racing.open(screen)
+        yield racing
 
 
 @pytest.mark.parametrize("size", SIZES)
 async def test_the_end_at_every_size(size: tuple[int, int], pytestconfig: pytest.Config) -> None:
-    app = SmallApp()
-    async with app.run_test(size=size) as pilot:
-        racing = await begun(pilot, app)
+    async with race(size) as racing:
         await racing.end()
-        compare_screen(app, f"race_{size[0]}x{size[1]}", pytestconfig)
+        compare_screen(racing.app, f"race_{size[0]}x{size[1]}", pytestconfig)
 
 
 async def test_both_answers_get_the_same_question_and_other_drafters() -> None:
-    app = SmallApp()
-    async with app.run_test(size=(80, 24)) as pilot:
-        racing = await begun(pilot, app, draft="lookup")
+    async with race(draft="lookup") as racing:
         assert [answer.request.draft for answer in racing.engine.asked] == ["off", "lookup"]
         one, other = (answer.request.conversation for answer in racing.engine.asked)
         assert one == other
@@ -138,9 +126,7 @@ async def test_both_answers_get_the_same_question_and_other_drafters() -> None:
 
 @pytest.mark.slow
 async def test_bars_grow_while_it_runs() -> None:
-    app = SmallApp()
-    async with app.run_test(size=(80, 24)) as pilot:
-        racing = await begun(pilot, app)
+    async with race() as racing:
         assert racing.text.count("waiting") == 2
         lengths: list[int] = []
         for seconds in (2.0, 8.0, 21.2):
@@ -164,88 +150,76 @@ async def test_bars_grow_while_it_runs() -> None:
 async def test_texts_that_differ_are_both_shown_from_there_on(
     temperature: float, words: str
 ) -> None:
-    app = SmallApp()
-    async with app.run_test(size=(120, 24)) as pilot:
-        racing = await begun(pilot, app, temperature)
+    async with race((120, 24), temperature) as racing:
         await racing.end(drafted=TEXT.replace("rate. When the", "speed, and"))
         assert words in racing.text
         assert "keeps a bucket" not in racing.text
         line = next(line for line in racing.text.splitlines() if "… rate." in line)
         assert "… speed, and" in line  # side by side
-        await pilot.resize_terminal(60, 30)
-        await pilot.pause()
+        await racing.pilot.resize_terminal(60, 30)
+        await racing.pilot.pause()
         line = next(line for line in racing.text.splitlines() if "… rate." in line)
         assert "… speed" not in line
 
 
 async def test_what_noise_explains_is_even_and_short_answers_are_not_compared() -> None:
-    app = SmallApp()
-    async with app.run_test(size=(120, 24)) as pilot:
-        racing = await begun(pilot, app)
+    async with race((120, 24)) as racing:
         grow(racing.plain, TEXT, 15.0, tokens=214)
         grow(racing.drafted, TEXT, 15.1, tokens=214, accepted=9)
         for answer in racing.engine.asked:
             answer.finish()
         await racing.until("even with plain ± ")
-        await pilot.press("enter")
+        await racing.pilot.press("enter")
         await racing.end(tokens=63)
         assert "too short to compare" in racing.text
-        await pilot.press("enter")
+        await racing.pilot.press("enter")
         await racing.end(accepted=0)
         assert "nothing was drafted, so both are plain" in racing.text
         assert "×" not in racing.text
 
 
 async def test_enter_races_again_only_after_the_end_and_not_with_typed_words() -> None:
-    app = SmallApp()
-    async with app.run_test(size=(80, 24)) as pilot:
-        racing = await begun(pilot, app)
+    async with race() as racing:
         assert "Enter again" not in racing.text
-        await pilot.press("enter")
+        await racing.pilot.press("enter")
         assert len(racing.engine.asked) == 2
         await racing.end()
         assert "Enter again" in racing.text
-        await pilot.press(*"/new", "enter")
+        await racing.pilot.press(*"/new", "enter")
         assert len(racing.engine.asked) == 2
-        await pilot.press("n")
+        await racing.pilot.press("n")
         await racing.until("Esc back to the chat, to type there")
-        await pilot.press("enter")
+        await racing.pilot.press("enter")
         await racing.until("Enter again")
-        await pilot.press("enter")
+        await racing.pilot.press("enter")
         assert len(racing.engine.asked) == 4
 
 
 async def test_escape_stops_both_and_gives_the_drafters_back() -> None:
-    app = SmallApp()
-    async with app.run_test(size=(80, 24)) as pilot:
-        racing = await begun(pilot, app)
-        await pilot.press("escape")
-        await pilot.pause()
+    async with race() as racing:
+        await racing.pilot.press("escape")
+        await racing.pilot.pause()
         assert all(answer.is_stopped for answer in racing.engine.asked)
         assert racing.engine.followed == ["auto"]
-        assert app.returned == [None]
+        assert racing.app.returned == [None]
 
 
 async def test_another_drafter_races_at_once_even_in_the_middle() -> None:
-    app = SmallApp()
-    async with app.run_test(size=(80, 24)) as pilot:
-        racing = await begun(pilot, app)
-        await pilot.press("f3")
-        await pilot.pause()
-        assert isinstance(app.screen, DraftersScreen)
-        await pilot.press("home", "down", "enter")  # off is no drafter to race
-        await pilot.pause()
+    async with race() as racing:
+        await racing.pilot.press("f3")
+        await racing.pilot.pause()
+        assert isinstance(racing.app.screen, DraftersScreen)
+        await racing.pilot.press("home", "down", "enter")  # off is no drafter to race
+        await racing.pilot.pause()
         assert len(racing.engine.asked) == 2
-        await pilot.press("f3", "enter")
-        await pilot.pause()
+        await racing.pilot.press("f3", "enter")
+        await racing.pilot.pause()
         assert len(racing.engine.asked) == 4
         assert all(answer.is_stopped for answer in racing.engine.asked[:2])
 
 
 async def test_a_failed_answer_has_no_verdict_and_tells_why() -> None:
-    app = SmallApp()
-    async with app.run_test(size=(80, 24)) as pilot:
-        racing = await begun(pilot, app)
+    async with race() as racing:
         grow(racing.plain, TEXT, 3.0)
         racing.plain.error = ModelError("the engine failed", "it was told to")
         racing.plain.finish()
@@ -257,14 +231,12 @@ async def test_a_failed_answer_has_no_verdict_and_tells_why() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [(10, 3), (300, 70)])
 async def test_odd_text_in_odd_terminals(size: tuple[int, int]) -> None:
-    app = SmallApp()
-    async with app.run_test(size=size) as pilot:
-        racing = await begun(pilot, app)
+    async with race(size) as racing:
         grow(racing.plain, "\x1b[2J[red]猫" * 400, 2.0)
         grow(racing.drafted, "\u202e[/]\r\n" * 400, 2.0, accepted=4)
         for answer in racing.engine.asked:
             answer.finish()
-        await pilot.pause(0.6)
+        await racing.pilot.pause(0.6)
         assert "\x1b" not in racing.text
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from textual import events
-from textual.pilot import Pilot
 
 from app.dialogue.changes import Changes
 from app.dialogue.dialogue import Dialogue
@@ -19,8 +18,7 @@ from app.tui.screens.settings import SettingsScreen
 from backends.base import UsageError
 from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.hostile import TEXTS
-from tests.fixtures.screen_text import screen_text
-from tests.fixtures.small_app import SmallApp, compare_screen
+from tests.fixtures.small_app import Shown, compare_screen, small_app
 
 PRESETS = {"exact": {"system": "Be exact.", "top_k": 3}, "warm": {"temperature": 1.5}}
 
@@ -66,18 +64,15 @@ class Target:
         self.shown += 1
 
 
-class Page:
+class Page(Shown):
     """The settings on the screen of a small app."""
 
-    def __init__(self, app: SmallApp, pilot: Pilot[None], path: Path) -> None:
-        self.app, self.pilot, self.path = app, pilot, path
+    def __init__(self, shown: Shown, path: Path) -> None:
+        super().__init__(shown.app, shown.pilot)
+        self.path = path
         self.target, self.changes = Target(), Changes()
         self.answering = Answering(SamplingSettings(temperature=0.8, seed=5), 2048)
         self.editor = SettingsEditor(self.target, self.changes, self.answering, "", path, PRESETS)
-
-    @property
-    def text(self) -> str:
-        return screen_text(self.app)
 
     @property
     def dialogue(self) -> Dialogue:
@@ -86,17 +81,6 @@ class Page:
     @property
     def kept(self) -> dict[str, object]:
         return file.read(self.path)
-
-    async def open(self) -> None:
-        await self.app.push_screen(SettingsScreen(self.editor, self.changes), self._returned)
-        await self.pilot.pause()
-
-    def _returned(self, result: str | None) -> None:
-        self.app.returned.append(result)
-
-    async def press(self, *keys: str) -> None:
-        await self.pilot.press(*keys)
-        await self.pilot.pause()
 
     async def down(self, count: int) -> None:
         await self.press(*["down"] * count)
@@ -108,25 +92,24 @@ def path(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def page(path: Path, size: tuple[int, int] = (80, 24)) -> AsyncIterator[Page]:
-    app = SmallApp()
-    async with app.run_test(size=size) as pilot:
-        shown = Page(app, pilot, path)
-        await shown.open()
-        yield shown
+async def page(
+    path: Path, size: tuple[int, int] = (80, 24), system: str = ""
+) -> AsyncIterator[Page]:
+    async with small_app(size) as shown:
+        opened = Page(shown, path)
+        if system:
+            opened.dialogue.set_system(system)
+        await opened.open(SettingsScreen(opened.editor, opened.changes))
+        yield opened
 
 
 @pytest.mark.parametrize("size", [(120, 36), (80, 24), (40, 20)])
 async def test_the_settings_at_every_size(
     path: Path, size: tuple[int, int], pytestconfig: pytest.Config
 ) -> None:
-    app = SmallApp()
-    async with app.run_test(size=size) as pilot:
-        shown = Page(app, pilot, path)
-        shown.dialogue.set_system("Answer with the text alone.")
-        await shown.open()
+    async with page(path, size, "Answer with the text alone.") as shown:
         await shown.press("down")
-        compare_screen(app, f"settings_{size[0]}x{size[1]}", pytestconfig)
+        compare_screen(shown.app, f"settings_{size[0]}x{size[1]}", pytestconfig)
 
 
 @pytest.mark.slow
@@ -311,10 +294,6 @@ async def test_undo_after_another_chat_was_opened_leaves_that_alone(path: Path) 
 
 @pytest.mark.parametrize("size", [(10, 3), (40, 20)])
 async def test_hostile_values_at_any_size(path: Path, size: tuple[int, int]) -> None:
-    app = SmallApp()
-    async with app.run_test(size=size) as pilot:
-        shown = Page(app, pilot, path)
-        shown.dialogue.set_system("".join(TEXTS))
-        await shown.open()
+    async with page(path, size, "".join(TEXTS)) as shown:
         await shown.press("enter", "escape", "end", "enter")
         assert "\x1b" not in shown.text

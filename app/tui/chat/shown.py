@@ -1,0 +1,206 @@
+"""A chat on the screen: its messages, its errors, and what an empty chat shows."""
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.message import Message
+from textual.widget import Widget
+
+from app.dialogue.dialogue import Dialogue
+from app.dialogue.tree import ASSISTANT, USER, Turn, path_to
+from app.engine.answer import Answer, Stage
+from app.engine.engine import Engine
+from app.printable import one_line
+from app.tui.chat.lines import WARNING, Card, InstructionsLine, QueueView
+from app.tui.chat.messages import AnswerView, MessageView, QuestionView
+from app.tui.chat.pending import PendingAnswer, live_line, without_panel_figures
+from app.tui.chat.transcript import Transcript
+from app.tui.store import Store
+from app.tui.widgets import typed_app
+from app.tui.wording import INTERRUPTED, joined
+from app.wording import without_continuation
+
+
+class ShownChat(Vertical):
+    """Transcript of a chat, and what stands around it.
+
+    welcome: makes what an empty chat shows.
+    """
+
+    app = typed_app
+    DEFAULT_CSS: ClassVar[str] = """
+    ShownChat { height: 1fr; }
+    ShownChat #cards { height: auto; }
+    ShownChat.-empty > Transcript { height: auto; max-height: 60%; }
+    ShownChat.-empty > .greeting { height: 1fr; }
+    """
+
+    class Changed(Message):
+        """The chat has changed: another one is shown, or its title, queue or pending answer."""
+
+    def __init__(
+        self, engine: Engine, dialogue: Dialogue, store: Store, welcome: Callable[[], Widget]
+    ) -> None:
+        super().__init__()
+        self.dialogue = dialogue
+        self.pending: PendingAnswer | None = None
+        self.edited: Turn | None = None
+        """The question that is edited in the prompt."""
+        self.engine = engine
+        self.store = store
+        self._welcome = welcome
+        self._instructions = InstructionsLine()
+        self._queue = QueueView()
+        self._cards = Vertical(id="cards")
+        self.transcript = Transcript(self._make_view, self._instructions, self._cards, self._queue)
+        self._greeting: Widget | None = None
+        """The welcome, while the chat is empty."""
+        self._answers: dict[Turn, Answer] = {}
+        """Answers of this session to this chat, whose figures the panel can show."""
+        self._faulted: Turn | None = None
+        """The answer that the error on the screen broke off."""
+        self._awaits_model = False
+        """Whether the queue is sent as soon as a model is loaded."""
+
+    def compose(self) -> ComposeResult:
+        yield self.transcript
+
+    @property
+    def answer(self) -> Answer | None:
+        """The answer in progress, else the last one shown; None if this session did not make it."""
+        if self.pending is not None:
+            return self.pending.answer
+        last = self.last_turn(ASSISTANT)
+        return self._answers.get(last) if last is not None else None
+
+    @property
+    def is_idle(self) -> bool:
+        return self.pending is None
+
+    @property
+    def waits_for(self) -> str:
+        """The program that is answered before the question in progress; empty if none is."""
+        is_queued = self.pending is not None and self.pending.answer.stage is Stage.QUEUED
+        return one_line(self.engine.status.program) if is_queued else ""
+
+    @property
+    def has_model(self) -> bool:
+        return self.engine.status.loaded is not None
+
+    @property
+    def selected(self) -> Turn | None:
+        focused = self.screen.focused if self.is_attached else None
+        return focused.turn if isinstance(focused, MessageView) else None
+
+    def last_turn(self, role: str = "") -> Turn | None:
+        turns = (turn for turn in reversed(self.dialogue.turns) if role in ("", turn.role))
+        return next(turns, None)
+
+    def select_last(self, role: str = "") -> None:
+        last = self.last_turn(role)
+        view = self.transcript.view_of(last) if last is not None else None
+        if view is not None:
+            view.focus()
+
+    async def show_fault(self, text: str, remedy: str = "") -> None:
+        """Show an error and what to do about it below the messages, in place of an earlier one."""
+        await self._show_card(Card(text, remedy))
+
+    async def show_notice(self, text: str, remedy: str = "") -> None:
+        """Show a warning below the messages, in place of an earlier one."""
+        await self._show_card(Card(text, remedy, mark=WARNING))
+
+    def show_settings(self) -> None:
+        dialogue = self.dialogue
+        system = dialogue.system if dialogue.system != dialogue.default_system else ""
+        self._instructions.show(system, dialogue.own)
+        self._show_emptiness()
+
+    async def _show_card(self, card: Card) -> None:
+        await self._remove_cards()
+        await self._cards.mount(card)
+        self._show_emptiness()
+
+    async def _remove_cards(self) -> None:
+        self._faulted = None
+        await self._cards.remove_children()
+
+    async def _show(self, *, follow: bool = False, stays: bool = False) -> None:
+        dialogue = self.dialogue
+        self.show_settings()
+        with self.app.batch_update():
+            await self.transcript.show(dialogue.turns, outside=dialogue.dropped, stays=stays)
+            await self._show_queue()
+        for view in self.transcript.views:
+            self._refresh_view(view)
+            if isinstance(view, AnswerView) and not self._is_pending(view.turn):
+                view.text.follow()
+        if follow:
+            await self.transcript.show_end()
+        self.post_message(self.Changed())
+
+    def _show_emptiness(self) -> None:
+        """Show the welcome in a chat without questions, above its instructions and errors."""
+        is_empty = not (self.dialogue.turns or self.dialogue.queue)
+        self.set_class(is_empty, "-empty")
+        has_lines = bool(self._cards.children) or self._instructions.display
+        self.transcript.display = not is_empty or has_lines
+        if is_empty and self._greeting is None:
+            self._greeting = self._welcome()
+            self._greeting.add_class("greeting")
+            self.mount(self._greeting, before=self.transcript)
+        elif not is_empty and self._greeting is not None:
+            self._greeting.remove()
+            self._greeting = None
+
+    async def _show_queue(self) -> None:
+        needs_model = self._awaits_model and not self.has_model
+        await self._queue.show(self.dialogue.queue, needs_model=needs_model)
+
+    def _make_view(self, turn: Turn) -> MessageView:
+        is_question = turn.role == USER
+        view = (
+            QuestionView(turn, self.engine.count) if is_question else AnswerView(turn, self.store)
+        )
+        self._refresh_view(view)
+        return view
+
+    def _refresh_view(self, view: MessageView) -> None:
+        turn, edited = view.turn, self.edited
+        versions = self.dialogue.versions(turn)
+        if turn in versions:
+            view.show_versions(versions.index(turn) + 1, len(versions))
+        is_after = edited is not None and turn is not edited and edited in path_to(turn)
+        view.set_class(is_after, "-after-edited")
+        if isinstance(view, AnswerView):
+            view.show_line(self._line_of(turn))
+
+    def _is_pending(self, turn: Turn) -> bool:
+        return self.pending is not None and self.pending.turn is turn
+
+    def _line_of(self, turn: Turn) -> str:
+        if self.pending is not None and self._is_pending(turn):
+            return self._line_of_pending(self.pending)
+        is_newest = turn in self._answers and turn is self.last_turn(ASSISTANT)
+        if turn.is_interrupted:
+            line = "" if turn is self._faulted else joined([turn.lossy, INTERRUPTED])
+        elif is_newest and self.store.is_panel_shown:
+            line = without_panel_figures(turn.ending)
+        else:
+            line = turn.ending
+        return line if turn is self.last_turn() else without_continuation(line)
+
+    def _line_of_pending(self, pending: PendingAnswer) -> str:
+        if pending.answer.is_stopped:
+            return "stopping…"
+        if program := self.waits_for:
+            return f"waiting for {program}"
+        if self.store.is_panel_shown or pending.answer.metrics is None:
+            return pending.reading
+        return pending.reading or live_line(self.store.live)
+
+    def _refresh_views(self) -> None:
+        for view in self.transcript.views:
+            self._refresh_view(view)
