@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from app import actions
 from app.settings import catalogue
-from app.settings.catalogue import BY_NAME, PRESET_KEYS, Value
+from app.settings.catalogue import BY_NAME, KEYS, PRESET_KEYS, Key, Value
 from backends.base import UsageError
 from backends.base.safe_files import make_private_folder, read_text, write_whole
 from models.bounded_files import parse_toml
@@ -23,6 +23,24 @@ _MOST_FAULTS = 100
 
 WHOLE_FILE = ""
 """Key of the error if the whole file is unreadable."""
+
+
+_HEAD = """\
+# Settings of specchat. Remove the "# " before a key to set it.
+# Order of precedence: command line, SPECCHAT_<KEY> environment variables, this file.
+"""
+_TABLES = """\
+# Key bindings: the name of an action, and one key or several separated by commas. F1 lists all.
+# [keys]
+# new = "ctrl+n"
+# chats = "ctrl+o,f10"
+
+# A preset is chosen with /preset NAME or in the settings (F8).
+# [presets.exact]
+# system = "Answer exactly and in one sentence."
+# temperature = 0.0
+# max_tokens = 200
+"""
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -116,8 +134,6 @@ def save(path: Path, changes: Mapping[str, Value | None]) -> None:
     Raises:
         UsageError: the file cannot be used as it is, or cannot be written.
     """
-    from app.settings.template import template
-
     _parsed(path)
     text = _text(path)
     text = template() if text is None or not text.strip() else text
@@ -137,8 +153,6 @@ def save(path: Path, changes: Mapping[str, Value | None]) -> None:
 def _changed(text: str, name: str, value: Value | None) -> str:
     import tomlkit
 
-    from app.settings.template import line
-
     document = tomlkit.parse(text)
     if value is None:
         if name in document:
@@ -146,7 +160,7 @@ def _changed(text: str, name: str, value: Value | None) -> str:
         return tomlkit.dumps(document)
     if name not in document:
         wanted = {**document.unwrap(), name: value}
-        shown = line(BY_NAME[name], value)
+        shown = _line(BY_NAME[name], value)
         # Uncomment the template's line for the key, unless it is inside a string or a table.
         pattern = re.compile(rf"^# {name} = .*$", re.MULTILINE)
         freed = pattern.sub(lambda _: shown, text, count=1)
@@ -199,3 +213,15 @@ def _check(where: str, name: str, value: object, path: Path) -> None:
         raise UsageError(
             f"{where} in {path} cannot be {catalogue.shown(value)}", error.why
         ) from error
+
+
+def _line(key: Key, value: object) -> str:
+    import tomlkit  # it takes a while
+
+    return f"{key.name} = {tomlkit.item(value).as_string()}"
+
+
+def template() -> str:
+    """The whole file, with every key commented out."""
+    blocks = [f"# {key.comment}\n# {_line(key, key.default)}\n" for key in KEYS]
+    return "\n".join([_HEAD, *blocks, _TABLES])

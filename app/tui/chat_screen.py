@@ -37,7 +37,7 @@ from app.tui.faults import FaultReports
 from app.tui.header import Header
 from app.tui.keys_bar import KeysBar
 from app.tui.panel.panel import Panel
-from app.tui.prompt import messages
+from app.tui.prompt.area import Cleared, CommandPicked, Submitted, TextFollowed
 from app.tui.prompt.folding import PromptText
 from app.tui.prompt.prompt import Prompt
 from app.tui.store import Store
@@ -246,8 +246,8 @@ class ChatScreen(Screen[None]):
         if isawaitable(done):
             await done
 
-    @on(messages.Submitted)
-    async def _submit(self, event: messages.Submitted) -> None:
+    @on(Submitted)
+    async def _submit(self, event: Submitted) -> None:
         event.stop()
         written, edited = event.written, self.view.edited
         attachments = (*written.attachments, *read_files(written.text)[0])
@@ -260,8 +260,8 @@ class ChatScreen(Screen[None]):
             await self.view.send(written.text, attachments)
         self.prompt.area.kept(written)
 
-    @on(messages.CommandPicked)
-    async def _run_picked(self, event: messages.CommandPicked) -> None:
+    @on(CommandPicked)
+    async def _run_picked(self, event: CommandPicked) -> None:
         event.stop()
         if not await self.action_perform(event.action.name, event.argument):
             area = self.prompt.area
@@ -270,15 +270,15 @@ class ChatScreen(Screen[None]):
                 area.write(event.text)
                 area.show_fault(fault)
 
-    @on(messages.Cleared)
-    def _text_cleared(self, event: messages.Cleared) -> None:
+    @on(Cleared)
+    def _text_cleared(self, event: Cleared) -> None:
         """Keep a text for the next start: it may have been cleared on the way out."""
         event.stop()
         self._cleared.add(with_pastes(event.written.text, event.written.attachments))
         self.prompt.area.kept(event.written)
 
-    @on(messages.TextFollowed)
-    def _text_followed(self, event: messages.TextFollowed) -> None:
+    @on(TextFollowed)
+    def _text_followed(self, event: TextFollowed) -> None:
         event.stop()
         self._typed = event.typed
         if event.typed.text:  # else it may have been sent, and is on its way

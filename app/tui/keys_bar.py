@@ -89,9 +89,10 @@ _ANSWER = Keys(
 
 
 _WATCHED = (
-    "status is_answering queued is_editing is_broken_off selected has_versions has_text completing "
-    "is_panel_shown shows_details preferences"
-).split()
+    *("status", "is_answering", "queued", "is_editing", "is_broken_off", "preferences"),
+    *("selected", "has_versions", "has_text", "completing", "is_panel_shown", "shows_details"),
+)
+"""What of the store decides which keys work."""
 
 
 class KeysBar(Static):

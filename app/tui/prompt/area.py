@@ -5,16 +5,17 @@ from collections.abc import Mapping
 from textual import events
 from textual.actions import SkipAction
 from textual.document._document import EditResult, Location
+from textual.message import Message
 from textual.reactive import reactive
 from textual.strip import Strip
 
-from app.actions import ACTIONS, BY_SLASH, nearest_command, parse, unknown_command
+from app.actions import ACTIONS, BY_SLASH, Action, nearest_command, parse, unknown_command
 from app.chat.attachments import Attachment, with_pastes
 from app.chat.named_files import quoted
+from app.dialogue.next_request import Typed
 from app.dialogue.tree import USER
 from app.printable import one_line
 from app.tui.keymap import keys_of
-from app.tui.prompt import messages
 from app.tui.prompt.completion import COMMAND, Completion
 from app.tui.prompt.folding import FoldingArea, PromptText
 from app.tui.store import Store
@@ -23,6 +24,45 @@ from app.tui.widgets import Wanted
 from app.tui.wording import SEPARATOR
 
 _EMPTY = PromptText()
+
+
+class Submitted(Message):
+    """A question was sent, or a changed one while editing.
+
+    Its attachments are pastes, and files that can no longer be read but were read before. Files
+    that exist are not among them: they are read when the question is sent.
+    """
+
+    def __init__(self, written: PromptText, *, is_edit: bool = False) -> None:
+        super().__init__()
+        self.written = written
+        self.is_edit = is_edit
+
+
+class CommandPicked(Message):
+    """A slash command was sent or picked. text: as typed, to be written back if it fails."""
+
+    def __init__(self, action: Action, argument: str, text: str) -> None:
+        super().__init__()
+        self.action = action
+        self.argument = argument
+        self.text = text
+
+
+class Cleared(Message):
+    """A text was cleared without being sent; it is among the earlier ones."""
+
+    def __init__(self, written: PromptText) -> None:
+        super().__init__()
+        self.written = written
+
+
+class TextFollowed(Message):
+    """What is typed is known anew, with the files that it names; a few times a second."""
+
+    def __init__(self, typed: Typed) -> None:
+        super().__init__()
+        self.typed = typed
 
 
 class InputHistory:
@@ -194,7 +234,7 @@ class PromptArea(FoldingArea):
         text = written.text.strip()
         if text and parse(text) is None:
             self._leaving.append(written)
-            self.post_message(messages.Cleared(written))
+            self.post_message(Cleared(written))
 
     def _delete_via_keyboard(self, start: Location, end: Location) -> EditResult | None:
         """Delete a part; a whole text that is deleted at once is among the earlier ones."""
@@ -257,7 +297,7 @@ class PromptArea(FoldingArea):
             self._complete_file(name)
         elif run and not BY_SLASH[name].needs_argument:
             self.take()
-            self.post_message(messages.CommandPicked(BY_SLASH[name], "", f"/{name}"))
+            self.post_message(CommandPicked(BY_SLASH[name], "", f"/{name}"))
         else:
             self.rewrite(PromptText(f"/{name} "))
             self._filled = self.text, self.cursor_location
@@ -401,7 +441,7 @@ class PromptArea(FoldingArea):
         elif (command := parse(self.text.strip())) is not None:
             written = self.take()
             self.remember(written)
-            self.post_message(messages.CommandPicked(*command, written.text))
+            self.post_message(CommandPicked(*command, written.text))
         elif not self._is_doubtful():
             self._send(self.take())
 
@@ -413,7 +453,7 @@ class PromptArea(FoldingArea):
         self.remember(written)
         sent = PromptText(written.text.strip(), written.attachments)
         self._leaving.append(sent)
-        self.post_message(messages.Submitted(sent, is_edit=is_edit))
+        self.post_message(Submitted(sent, is_edit=is_edit))
 
     def _is_doubtful(self) -> bool:
         if self.text == self._doubted:

@@ -21,8 +21,7 @@ from app.engine.prompt_builder import CountTokens
 from app.printable import one_line
 from app.settings.start import Preferences
 from app.tui import wording
-from app.tui.prompt import messages
-from app.tui.prompt.area import PromptArea
+from app.tui.prompt.area import PromptArea, TextFollowed
 from app.tui.prompt.completion import Completion
 from app.tui.prompt.folding import PromptText
 from app.tui.store import Store
@@ -258,7 +257,7 @@ class Prompt(Vertical):
         if written != self._followed:
             self._followed = written
             typed = Typed(written.text, self._counts.attachments, self._changed_at)
-            self.post_message(messages.TextFollowed(typed))
+            self.post_message(TextFollowed(typed))
         if not self._counts.is_counting:
             self._counting.pause()
         self._show_title()

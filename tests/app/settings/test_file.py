@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from app.actions import ACTIONS
 from app.settings import catalogue, file
 from app.settings.catalogue import KEYS
-from app.settings.template import template
+from app.settings.file import template
 from backends.base import UsageError
 
 WRITTEN = """\

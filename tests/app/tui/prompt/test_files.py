@@ -7,9 +7,9 @@ import pytest
 
 from app.chat.attachments import Attachment, AttachmentKind
 from app.chat.named_files import file_names, read_files
+from app.tui.prompt.area import Submitted
 from app.tui.prompt.completion import Completion
 from app.tui.prompt.folding import PromptText
-from app.tui.prompt.messages import Submitted
 from tests.fixtures.prompt_app import Prompting, prompting
 
 
@@ -167,7 +167,7 @@ async def test_an_attached_file_that_is_gone_is_still_sent() -> None:
         await prompt.press("enter")
         (sent,) = prompt.app.messages
         assert isinstance(sent, Submitted)
-        assert sent.attachments == (gone,)
+        assert sent.written.attachments == (gone,)
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import pytest
 
 from app.chat.attachments import Attachment, AttachmentKind
 from app.settings.start import Preferences
-from app.tui.prompt import messages
+from app.tui.prompt import area as messages
 from app.tui.prompt.folding import PromptText
 from app.tui.widgets import Wanted
 from tests.fixtures.prompt_app import prompting

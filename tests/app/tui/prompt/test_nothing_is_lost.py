@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from app.tui.prompt import messages
+from app.tui.prompt import area as messages
 from app.tui.prompt.folding import PromptText
 from tests.fixtures.prompt_app import Prompting, prompting
 

@@ -4,7 +4,7 @@ import pytest
 from textual import events
 
 from app.chat.attachments import Attachment, AttachmentKind
-from app.tui.prompt import messages
+from app.tui.prompt import area as messages
 from app.tui.prompt.folding import PromptText, is_long
 from tests.fixtures.prompt_app import Prompting, prompting
 
