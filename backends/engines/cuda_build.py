@@ -87,7 +87,7 @@ class CudaBuild:
             found.append("there is no C++ compiler; run: sudo apt install g++ (or dnf, gcc-c++)")
         if not os.access(libraries.parent, os.W_OK):
             found.append(f"{libraries.parent} cannot be written to")
-        if _free_bytes(self.folder) < DISK_BYTES and not (self.folder / "build").exists():
+        if _free_bytes(self.folder) < DISK_BYTES and not self._source.exists():
             found.append(f"{self.folder} has too little space; {DISK_BYTES / 1e9:.0f} GB are used")
         return found
 
@@ -100,11 +100,11 @@ class CudaBuild:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         self._download(notify)
-        toolkit, source = self._toolkit(notify), self._source()
-        bin_folder = self.folder / "kit" / "bin"
+        toolkit, bin_folder = self._toolkit(notify), self.folder / "kit" / "bin"
+        build, made = self._source / "build", self._source / "made"
         flags = {
             "CMAKE_BUILD_TYPE": "Release",
-            "CMAKE_INSTALL_PREFIX": self.folder / "rest",  # what is not the binding's
+            "CMAKE_INSTALL_PREFIX": made / "rest",  # what is not the binding's
             "CMAKE_MAKE_PROGRAM": bin_folder / "ninja",
             "CMAKE_C_FLAGS": "-U__AMX_INT8__",  # as pyproject.toml builds for the processor
             "CMAKE_CXX_FLAGS": "-U__AMX_INT8__",
@@ -112,21 +112,20 @@ class CudaBuild:
             "CMAKE_CUDA_COMPILER": toolkit / "bin" / "nvcc",
             "CUDAToolkit_ROOT": toolkit,
             "GGML_CUDA": "ON",
-            "SKBUILD_PLATLIB_DIR": self.folder / "made",
+            "SKBUILD_PLATLIB_DIR": made,
         }
         environment = {"CUDA_PATH": str(toolkit), "PATH": f"{bin_folder}:{os.environ['PATH']}"}
-        build = self.folder / "build"
         notify(0, 0, "configuring", None)
         options = [f"-D{name}={value}" for name, value in flags.items()]
-        cmake = [bin_folder / "cmake", "-S", source, "-B", build, "-G", "Ninja", *options]
+        cmake = [bin_folder / "cmake", "-S", self._source, "-B", build, "-G", "Ninja", *options]
         self._call(cmake, notify, environment)
         ninja = [bin_folder / "ninja", "-C", build, "-j", self.jobs, target]
         self._call(ninja, notify, environment)
-        made = self.folder / "made" / "llama_cpp" / "lib"
+        libraries = made / "llama_cpp" / "lib"
         if target == "install":
             for name in _RUNTIME:
-                shutil.copy2(toolkit / "lib" / f"lib{name}.so.13", made)
-        return made
+                shutil.copy2(toolkit / "lib" / f"lib{name}.so.13", libraries)
+        return libraries
 
     def _download(self, notify: Notify) -> None:
         """Packages and the binding's sources, unless they are here."""
@@ -139,18 +138,22 @@ class CudaBuild:
             notify(0, 0, f"downloading CUDA ({DOWNLOAD_BYTES / 1e6:.0f} MB)", None)
             self._call([*pip, "install", *PACKAGES], notify)
             stamp.write_text(wanted)
-        if not self._source().exists():
+        if not self._source.exists():
             notify(0, 0, "downloading llama.cpp's sources", None)
-            archive = self.folder / f"{self._source().name}.tar.gz"
+            for earlier in self.folder.glob("llama_cpp_python-*/"):
+                shutil.rmtree(earlier)
+            archive = self.folder / f"{self._source.name}.tar.gz"
             package = f"llama-cpp-python=={metadata.version('llama-cpp-python')}"
             only_source = ["--no-deps", "--no-binary", "llama-cpp-python"]
             self._call([*pip, "download", *only_source, package, "-d", self.folder], notify)
             unpacked = self.folder / "unpacked"
             with tarfile.open(archive) as opened:
                 opened.extractall(unpacked, filter="data")
-            (unpacked / self._source().name).rename(self._source())
+            (unpacked / self._source.name).rename(self._source)
 
+    @property
     def _source(self) -> Path:
+        """Of the installed version of the binding; what is built of it is in there too."""
         return self.folder / f"llama_cpp_python-{metadata.version('llama-cpp-python')}"
 
     def _toolkit(self, notify: Notify) -> Path:

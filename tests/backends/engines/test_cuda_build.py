@@ -9,6 +9,8 @@ from types import ModuleType
 
 import pytest
 
+pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
+
 from backends.base import DownloadError, ModelError
 from backends.engines import cuda_build
 from backends.engines.cuda_build import PACKAGES, CudaBuild, install, remove
@@ -17,6 +19,7 @@ from backends.hardware import nvidia
 from backends.hardware.nvidia import LIBRARIES_VARIABLE, NvidiaCards, nvidia_cards
 
 on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="built on Linux only")
+VERSION = metadata.version("llama-cpp-python")
 CARDS = NvidiaCards(("NVIDIA H100",), ("90",), 13000)
 PIP = """#!/bin/sh
 echo "$*" >> {folder}/pip.calls
@@ -26,7 +29,7 @@ NINJA = """#!/bin/sh
 echo "[1/3] Building CUDA object a/b/scale.cu.o"
 [ -e {folder}/room ] || {{ echo "FAILED: scale.cu.o"; echo "fatal error: no space left"; exit 1; }}
 echo "[2/3] Linking CXX shared library bin/libggml-cuda.so"
-mkdir -p {folder}/made/llama_cpp/lib && touch {folder}/made/llama_cpp/lib/libggml-cuda.so
+mkdir -p {source}/made/llama_cpp/lib && touch {source}/made/llama_cpp/lib/libggml-cuda.so
 echo "[3/3] Install the project..."
 """
 
@@ -34,17 +37,17 @@ echo "[3/3] Install the project..."
 @pytest.fixture
 def build(tmp_path: Path) -> CudaBuild:
     """A build whose tools are scripts: one package server that fails, one compiler that does."""
-    kit = tmp_path / "kit"
+    kit, source = tmp_path / "kit", tmp_path / f"llama_cpp_python-{VERSION}"
+    source.mkdir()
     (kit / "bin").mkdir(parents=True)
     for name, script in {"python": PIP, "cmake": "#!/bin/sh\n", "ninja": NINJA}.items():
-        (kit / "bin" / name).write_text(script.format(folder=tmp_path))
+        (kit / "bin" / name).write_text(script.format(folder=tmp_path, source=source))
         (kit / "bin" / name).chmod(0o755)
     libraries = kit / "lib" / "python3.11" / "site-packages" / "nvidia" / "cu13" / "lib"
     (libraries / "stubs").mkdir(parents=True)
     (libraries / "stubs" / "libcuda.so").touch()
     for name in ("cudart", "cublas", "cublasLt"):
         (libraries / f"lib{name}.so.13").touch()
-    (tmp_path / f"llama_cpp_python-{metadata.version('llama-cpp-python')}").mkdir()
     return CudaBuild(tmp_path, ("90",), 1)
 
 
@@ -133,7 +136,6 @@ def test_libraries_are_used_once_they_run_and_until_they_are_removed(
 
 
 @on_linux
-@pytest.mark.usefixtures("llamacpp")
 def test_every_library_of_the_engine_is_taken_from_the_build_in_use(tmp_path: Path) -> None:
     import llama_cpp
 
@@ -173,7 +175,7 @@ def card(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
 
 
-@pytest.mark.usefixtures("card", "llamacpp")
+@pytest.mark.usefixtures("card")
 def test_a_card_that_the_build_cannot_use_lies_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     assert nvidia_cards() == NvidiaCards(("NVIDIA H100", "NVIDIA L4"), ("89", "90"), 13010)
     monkeypatch.setattr("backends.llamacpp.library.can_offload", lambda: False)
@@ -189,4 +191,4 @@ def test_a_file_of_kernels_is_compiled_with_what_pypi_has(tmp_path: Path) -> Non
     build = CudaBuild(tmp_path, ("90",), 1)
     kernel = "vendor/llama.cpp/ggml/src/ggml-cuda/CMakeFiles/ggml-cuda.dir/scale.cu.o"
     build.run(lambda *_: None, kernel)
-    assert (tmp_path / "build" / kernel).stat().st_size > 1000
+    assert (next(tmp_path.glob("llama*/build")) / kernel).stat().st_size > 1000
