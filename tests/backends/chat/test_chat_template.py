@@ -27,6 +27,7 @@ CHATML = """
 {% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
 ASKS = "{{ messages[0].content }}"
 HELLO = [Message("user", "Hi")]
+BRIEF = Message("system", "Be brief.")
 PLAIN_HELLO = "User: Hi\n\nAssistant:"
 
 
@@ -72,20 +73,34 @@ def test_a_conversation_is_rendered_with_control_tokens(process: TemplateProcess
     assert (made.note, made.stops) == ("", ())
 
 
-def test_the_generation_tag_keeps_its_body(process: TemplateProcess) -> None:
-    template = "a{% generation %}b{{ messages[0].content }}{% endgeneration %}c"
-    assert rendered(process, template) == "abHic"
-
-
-def test_loops_can_be_left(process: TemplateProcess) -> None:
-    template = "{% for i in range(9) %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}"
-    assert rendered(process, template + ASKS) == "01Hi"
-
-
-def test_tojson_writes_characters_as_they_are(process: TemplateProcess) -> None:
-    template = "{{ messages[0] | tojson }} {{ [1] | tojson(indent=2) }}"
-    text = rendered(process, template, Message("user", "é<'\""))
-    assert text == '{"role": "user", "content": "é<\'\\""} [\n  1\n]'
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        ("a{% generation %}b{{ messages[0].content }}{% endgeneration %}c", "abHic"),
+        (
+            "{% for i in range(9) %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}"
+            + ASKS,
+            "01Hi",
+        ),
+        (
+            "{{ ['é<\\'\"'] | tojson }} {{ [1] | tojson(indent=2) }}" + ASKS,
+            '["é<\'\\""] [\n  1\n]Hi',
+        ),
+        ("  {% if true %}\nyes\n  {% endif %}\n" + ASKS, "yes\nHi"),
+        ("{{ bos_token }}" + ASKS, "Hi"),
+    ],
+    ids=[
+        "generation tag",
+        "loops are left",
+        "tojson",
+        "no line breaks of blocks",
+        "no first token",
+    ],
+)
+def test_templates_are_rendered_as_by_the_reference(
+    process: TemplateProcess, template: str, text: str
+) -> None:
+    assert rendered(process, template) == text
 
 
 def test_strftime_now_tells_the_date(process: TemplateProcess) -> None:
@@ -94,10 +109,6 @@ def test_strftime_now_tells_the_date(process: TemplateProcess) -> None:
     assert year >= 2024
     assert 1 <= month <= 12
     assert 1 <= day <= 31
-
-
-def test_blocks_leave_no_line_breaks_behind(process: TemplateProcess) -> None:
-    assert rendered(process, "  {% if true %}\nyes\n  {% endif %}\n" + ASKS) == "yes\nHi"
 
 
 def test_control_texts_are_there_as_variables(process: TemplateProcess) -> None:
@@ -112,10 +123,6 @@ def test_the_first_token_is_added_where_the_template_does_not_write_it(
     made, text = prompt(process, ASKS, bos=256)
     assert text == f"{BOS}Hi"
     assert controls(made.tokens) == [BOS]
-
-
-def test_a_model_without_a_first_token_gets_none(process: TemplateProcess) -> None:
-    assert rendered(process, "{{ bos_token }}" + ASKS) == "Hi"
 
 
 BROKEN = {
@@ -159,19 +166,8 @@ def test_a_template_without_bounds_is_ended_and_gives_the_plain_form(
     made, text = prompt(process, GREEDY_OF_THE_MACHINE[name])
     assert (text, made.stops) == (PLAIN_HELLO, PLAIN_STOPS)
     assert made.note.startswith("the model's chat template failed (")
-
-
-def test_an_endless_template_is_called_so(
-    process: TemplateProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(template_process, "_SECONDS", 0.5)
-    made, _ = prompt(process, GREEDY_OF_THE_MACHINE["endless"])
-    assert "it ran for over" in made.note
-
-
-def test_after_a_bad_template_the_next_prompt_is_made(process: TemplateProcess) -> None:
-    prompt(process, "{% for %}")
-    assert rendered(process, CHATML).startswith(START)
+    assert name != "endless" or "it ran for over" in made.note
+    assert rendered(process, CHATML).startswith(START), "the next prompt is made"
 
 
 REFUSES_SYSTEM = (
@@ -179,19 +175,20 @@ REFUSES_SYSTEM = (
 )
 
 
-def test_a_refused_system_message_leads_the_first_words_of_the_user(
-    process: TemplateProcess,
+@pytest.mark.parametrize(
+    ("turns", "first"),
+    [
+        ([BRIEF, *HELLO, Message("assistant", "Yes?")], "Be brief.\n\nHi"),
+        ([BRIEF], "Be brief."),
+        ([BRIEF, Message("system", "Be kind."), *HELLO], "Be brief.\n\nBe kind.\n\nHi"),
+    ],
+)
+def test_refused_system_messages_lead_the_first_words_of_the_user(
+    process: TemplateProcess, turns: list[Message], first: str
 ) -> None:
-    turns = [Message("system", "Be brief."), *HELLO, Message("assistant", "Yes?")]
+    rest = f"{START}assistant\nYes?{END}\n" if turns[-1].role == "assistant" else ""
     text = rendered(process, REFUSES_SYSTEM, *turns)
-    assert text == (
-        f"{START}user\nBe brief.\n\nHi{END}\n{START}assistant\nYes?{END}\n{START}assistant\n"
-    )
-
-
-def test_a_refused_system_message_alone_becomes_the_users(process: TemplateProcess) -> None:
-    text = rendered(process, REFUSES_SYSTEM, Message("system", "Be brief."))
-    assert text == f"{START}user\nBe brief.{END}\n{START}assistant\n"
+    assert text == f"{START}user\n{first}{END}\n{rest}{START}assistant\n"
 
 
 FIRST_OR_REFUSED = (
@@ -205,21 +202,13 @@ def test_a_system_message_that_is_refused_in_its_place_moves_to_the_beginning(
     process: TemplateProcess,
 ) -> None:
     later = Message("system", "Be kind.")
-    turns = [Message("system", "Be brief."), *HELLO, Message("assistant", "Yes?"), later, *HELLO]
+    turns = [BRIEF, *HELLO, Message("assistant", "Yes?"), later, *HELLO]
     text = rendered(process, FIRST_OR_REFUSED, *turns)
     assert text == (
         f"{START}system\nBe brief.\n\nBe kind.{END}\n{START}user\nHi{END}\n"
         f"{START}assistant\nYes?{END}\n{START}user\nHi{END}\n{START}assistant\n"
     )
     assert rendered(process, CHATML, *turns).count(f"{START}system") == 2
-
-
-def test_a_template_that_refuses_every_system_message_gets_all_of_them_as_the_users(
-    process: TemplateProcess,
-) -> None:
-    turns = [Message("system", "Be brief."), Message("system", "Be kind."), *HELLO]
-    text = rendered(process, REFUSES_SYSTEM, *turns)
-    assert text == f"{START}user\nBe brief.\n\nBe kind.\n\nHi{END}\n{START}assistant\n"
 
 
 def test_a_model_without_a_template_gets_the_plain_form(process: TemplateProcess) -> None:

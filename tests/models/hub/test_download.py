@@ -5,7 +5,6 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import huggingface_hub
 import pytest
 
 from backends.base import DownloadError, HubUnreachableError, UsageError
@@ -29,27 +28,6 @@ def test_a_model_comes_whole(hub: LocalHub, settings: HubSettings, pull: Pull) -
     assert not list(settings.cache.rglob("*.incomplete"))
 
 
-def test_other_programs_find_it_in_the_cache(settings: HubSettings, pull: Pull) -> None:
-    done, _ = pull()
-    for revision in (None, COMMIT):
-        found = huggingface_hub.try_to_load_from_cache(
-            REPOSITORY, FILE, cache_dir=settings.cache, revision=revision
-        )
-        assert found == str(done.path)
-    scanned = huggingface_hub.scan_cache_dir(settings.cache)
-    assert [repository.repo_id for repository in scanned.repos] == [REPOSITORY]
-    assert not scanned.warnings
-    assert receipts.is_ours(settings.receipts, REPOSITORY, COMMIT, FILE)
-
-
-def test_what_is_there_is_not_downloaded_again(hub: LocalHub, pull: Pull) -> None:
-    first, _ = pull()
-    hub.asked.clear()
-    again, _ = pull("q4_k_m")
-    assert again == first
-    assert hub.ranges() == []
-
-
 def test_a_file_of_another_program_gets_no_receipt(settings: HubSettings, pull: Pull) -> None:
     blobs = settings.folder(REPOSITORY) / "blobs"
     blobs.mkdir(parents=True)
@@ -66,20 +44,6 @@ def test_all_parts_of_a_split_model_come(hub: LocalHub, pull: Pull) -> None:
     for name in names:
         assert (done.path.parent / Path(name).name).read_bytes() == name.encode() * 1000
     assert {one.total_bytes for one in seen} == {None, done.size_bytes}
-
-
-def test_a_folder_of_safetensors_comes_as_one(hub: LocalHub, pull: Pull) -> None:
-    wanted = {
-        "config.json": b"{}",
-        "generation_config.json": b"{}",  # the same content twice
-        "model.safetensors": b"weights" * 1000,
-        "tokenizer.json": b'{"model": 1}',
-        "chat_template.jinja": b"{{ messages }}",
-    }
-    other = {"README.md": b"no", "original/model.safetensors": b"no", "pytorch_model.bin": b"no"}
-    hub.repositories["maker/Small-4bit"] = wanted | other
-    done, _ = pull(None, "maker/Small-4bit")
-    assert {path.name: path.read_bytes() for path in done.path.iterdir()} == wanted
 
 
 def test_a_cut_connection_is_taken_up_again(hub: LocalHub, pull: Pull) -> None:

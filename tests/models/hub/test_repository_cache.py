@@ -19,6 +19,7 @@ FILES = {
     "generation_config.json": b'{"a": 1}',  # the same content twice
     "model.safetensors": b"weights" * 1000,
     "tokenizer.model": b"tokens",
+    "chat_template.jinja": b"{{ messages }}",
 }
 NESTED = "maker/Nested"
 PART = "Q8_0/Deep-Q8_0-0000{}-of-00002.gguf"
@@ -33,7 +34,8 @@ def links(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bo
 
 @pytest.fixture(autouse=True)
 def _repositories(hub: LocalHub) -> None:
-    hub.repositories[FOLDER] = FILES | {"tokenizer.py": b"import os"}
+    others = ("tokenizer.py", "README.md", "original/model.safetensors", "pytorch_model.bin")
+    hub.repositories[FOLDER] = FILES | dict.fromkeys(others, b"import os")
     hub.repositories[NESTED] = {PART.format(part): b"part %d" % part * 1000 for part in (1, 2)}
 
 
@@ -49,6 +51,7 @@ def test_the_client_finds_what_specchat_brought(
     hub: LocalHub, settings: HubSettings, pull: Pull, links: bool
 ) -> None:
     pulled = [pull(), pull(None, FOLDER), pull("Q8_0", NESTED)]
+    assert receipts.is_ours(settings.receipts, REPOSITORY, COMMIT, FILE)
     hub.asked.clear()
     expected = {
         (REPOSITORY, FILE): CONTENT,
@@ -64,7 +67,7 @@ def test_the_client_finds_what_specchat_brought(
     assert not scanned.warnings
     files = {(one.repo_id, one.nb_files) for one in scanned.repos}
     # A content that two files have is one file where there are links.
-    assert files == {(REPOSITORY, 1), (FOLDER, 3 if links else 4), (NESTED, 2)}
+    assert files == {(REPOSITORY, 1), (FOLDER, 4 if links else 5), (NESTED, 2)}
     assert [done.path.exists() for done, _ in pulled] == [True] * 3
     assert hub.asked == []
 
@@ -74,7 +77,7 @@ def test_what_is_there_is_checked_and_does_not_come_again(
 ) -> None:
     first = [pull()[0], pull(None, FOLDER)[0]]
     hub.asked.clear()
-    (again, seen), (folder, _) = pull(), pull(None, FOLDER)
+    (again, seen), (folder, _) = pull("q4_k_m"), pull(None, FOLDER)
     assert [again, folder] == first
     assert {one.path for one in hub.asked} == {
         f"/api/models/{name}" for name in (REPOSITORY, FOLDER)
@@ -118,7 +121,7 @@ def test_a_link_within_the_cache_is_a_content(
     assert blob.is_symlink()
 
 
-def test_program_code_is_not_downloaded(pull: Pull) -> None:
+def test_program_code_and_what_is_not_read_is_not_downloaded(pull: Pull) -> None:
     assert sorted(path.name for path in pull(None, FOLDER)[0].path.iterdir()) == sorted(FILES)
 
 

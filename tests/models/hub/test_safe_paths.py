@@ -18,17 +18,8 @@ SAFE = [
 UNSAFE = [
     *("", ".", "..", "/", "/a", "a/", "a//b", "../a", "a/..", "a/../b", "./a", "a/./b"),
     *("C:a", "C:/a", "\\a", "a\\b", "..\\a", "//host/a", "\\\\?\\C:\\a", "a:stream"),
-    *(
-        "con",
-        "CON.gguf",
-        "nul.tar.gz",
-        "a/aux/b",
-        "COM1",
-        "lpt9.txt",
-        "com¹",
-        "CONIN$",
-        "con .gguf",
-    ),
+    *("con", "CON.gguf", "nul.tar.gz", "a/aux/b", "COM1", "lpt9.txt", "com¹"),
+    *("CONIN$", "con .gguf"),
     *("a.", "a /b", "a ", "a*", "a?", 'a"', "<a", "a|b", "...", "a\0", "a\nb", "a\x7f", "a\x9b"),
     *("a\u202eb", "a\u200bb", "a\ud800", "x" * 201, "ä" * 101, "a/" * 600 + "a"),
 ]

@@ -18,28 +18,15 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_it_is_the_sha256_of_the_content(file: Path, tmp_path: Path) -> None:
-    assert (
-        content_hash(file, tmp_path / "memory.json")
-        == hashlib.sha256(file.read_bytes()).hexdigest()
-    )
-
-
-def test_it_is_computed_once(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    memory = tmp_path / "memory.json"
-    first = content_hash(file, memory)
-    monkeypatch.setattr(module.hashlib, "file_digest", lambda *_: pytest.fail("read again"))
-    assert content_hash(file, memory) == first
-
-
 def test_a_known_digest_is_found_without_reading(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory = tmp_path / "memory.json"
     assert known_hash(file, memory) is None
     first = content_hash(file, memory)
+    assert first == hashlib.sha256(file.read_bytes()).hexdigest()
     monkeypatch.setattr(module.hashlib, "file_digest", lambda *_: pytest.fail("read again"))
-    assert known_hash(file, memory) == first
+    assert known_hash(file, memory) == content_hash(file, memory) == first
     os.utime(file, (1, 1))
     assert known_hash(file, memory) is None
 

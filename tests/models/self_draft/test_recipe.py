@@ -38,6 +38,8 @@ def test_a_recipe_is_read(text: str, recipe: Recipe) -> None:
         ("q4_0,q8_0", "'q4_0,q8_0'"),
         ("experts=", "'experts='"),
         ("experts=1+experts=2", "two numbers of experts"),
+        ("q4_0+q8_0", "two quantizations"),
+        ("skip=1+skip=5-3", "3 comes before 5"),
     ],
 )
 def test_what_is_no_recipe_is_told(text: str, told: str) -> None:
@@ -49,16 +51,6 @@ def test_what_is_no_recipe_is_told(text: str, told: str) -> None:
 @pytest.mark.parametrize("text", ["q4_0", "skip=3", "q4_0+skip=0-2+skip=7+experts=1", "experts=3"])
 def test_a_recipe_is_spelled_as_it_is_read(text: str) -> None:
     assert Recipe.parse(text).text == text
-
-
-def test_two_quantizations_contradict_each_other() -> None:
-    with pytest.raises(UsageError):
-        Recipe.parse("q4_0+q8_0")
-
-
-def test_one_range_backwards_is_told_beside_a_good_one() -> None:
-    with pytest.raises(UsageError):
-        Recipe.parse("skip=1+skip=5-3")
 
 
 def test_every_recipe_has_a_file_name_of_its_own() -> None:
