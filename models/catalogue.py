@@ -76,8 +76,6 @@ class SizeSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Bytes of a file, and the source of the figure."""
-
     bytes: int
     source: SizeSource
 
@@ -183,7 +181,6 @@ def entry_of_file(file_name: str) -> Entry | None:
 
 
 def read_file(path: Path) -> tuple[Entry, ...]:
-    """Read a catalogue from a file."""
     try:
         return read(read_text(path, _MOST_BYTES))
     except (OSError, ValueError) as error:
@@ -210,7 +207,6 @@ def _damaged(why: str) -> SpecchatError:
 
 
 def _checked(entry: Entry) -> Entry:
-    """Check that every value of an entry has the right type."""
     layers = entry.attention.layers if entry.attention else ()
     numbers = (
         entry.parameters, entry.active, entry.context,
@@ -306,7 +302,6 @@ def _entry(model: dict[str, Any], family: dict[str, Any], data: dict[str, Any]) 
 def _drafters(
     drafters: dict[str, dict[str, str]], target: dict[str, Any], data: dict[str, Any]
 ) -> tuple[CatalogueDrafter, ...]:
-    """Drafters smaller than the target."""
     parameters = {model["name"]: model["parameters"] for model in data["model"]}
     return tuple(
         CatalogueDrafter(

@@ -41,7 +41,6 @@ def is_model_file(name: str) -> bool:
 
 
 def is_drafter_file(name: str) -> bool:
-    """Whether a file is a GGUF drafter trained for one model, by its name."""
     return name.lower().endswith(_GGUF) and is_trained_drafter(name)
 
 

@@ -103,7 +103,6 @@ def _downloaded_first(offers: Sequence[HubReference], folder: Path) -> Reference
 
 
 def _file(path: Path, folder: Path) -> Reference:
-    """A model's file, by its path or its name in the models folder."""
     named = folder / path
     file = named if named.is_file() and not path.is_file() else path
     if not file.exists():
@@ -126,7 +125,6 @@ def at_hand(reference: Reference | HubReference) -> Reference:
 
 
 def entry_of(reference: Reference | HubReference) -> Entry | None:
-    """Catalogue entry of a model, by its name or its file's."""
     if isinstance(reference, HubReference):
         return reference.entry
     name, path = reference.name, reference.path
@@ -155,7 +153,6 @@ def on_hub(name: str, folder: Path, forms: Sequence[Form] = (Form.GGUF,)) -> Hub
 
 
 def _path(name: str) -> Path | None:
-    """Path of a name, None if it is not a valid path on this system."""
     try:
         path = Path(name).expanduser()
         path.exists()
@@ -197,7 +194,6 @@ def _repository(name: str) -> HubReference | None:
 
 
 def _entry_of_repository(name: str) -> Entry | None:
-    """Entry whose repository, in either form, is ORG/NAME or ORG/NAME:CHOICE."""
     wanted = name.partition(":")[0]
     if not wanted:
         return None
@@ -282,7 +278,6 @@ def _unknown(
 
 
 def _described(names: Sequence[str], installed: Container[str]) -> list[str]:
-    """Names of models, the first with its size if it would have to be downloaded."""
     entry = None if names[0] in installed else catalogue.find(names[0])
     size = entry.size(entry.default_quantization) if entry else None
     if size is None:

@@ -9,8 +9,6 @@ from backends.chat.message import ControlMarks
 
 
 class ToolForm(StrEnum):
-    """A way to write tool calls in a reply."""
-
     HERMES = "hermes"
     """JSON objects between <tool_call> and </tool_call>: Hermes, Qwen; gpt-oss as spelled."""
     XML = "xml"
@@ -200,7 +198,6 @@ class ChannelSpeller:
         return b""
 
     def _opened(self) -> bytes:
-        """What a message begins with, by its header."""
         header, self._header = self._header or b"", None
         called = _CALLED.search(header)
         before, self._is_thinking = self._is_thinking, b"<|channel|>analysis" in header

@@ -141,20 +141,27 @@ def _after(target: Weights, accepted: mx.array, left: mx.array, number: mx.array
 
 
 class SampledContext(Protocol):
-    def growing(self, count: int) -> AbstractContextManager[None]:
-        """Guard passes over count more tokens; if one fails, the context is empty."""
-        ...
+    """Passes of a context whose logits stay on its device, as MlxContext describes them.
+
+    A head's prepares no pass, as its next draft reads what the model passes until then, and no head
+    reads a head.
+    """
+
+    def growing(self, count: int) -> AbstractContextManager[None]: ...
 
     def logits(self, tokens: mx.array, n_logits: int) -> mx.array: ...
 
-    def logits_of(self, token: int) -> mx.array: ...
+    def passed(self, tokens: Sequence[int]) -> None: ...
 
-    def foresee(self, token: mx.array) -> None: ...
+    def logits_of(self, token: int) -> mx.array:
+        return self.logits(mx.array([token]), 1)
+
+    def foresee(self, token: mx.array) -> None:
+        del token
 
     @property
-    def unread(self) -> Sequence[mx.array]: ...
-
-    def passed(self, tokens: Sequence[int]) -> None: ...
+    def unread(self) -> Sequence[mx.array]:
+        return ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -32,7 +32,6 @@ _PLACES = (".", ".cache/huggingface/download")
 
 
 def require_whole(folder: Path) -> int:
-    """Count the tensors of a folder, none of whose files may be missing."""
     if not (folder / "config.json").is_file():
         raise _missing(folder, "config.json")
     tensors = _indexed(folder)
@@ -106,7 +105,6 @@ def _no_weights(folder: Path) -> ModelError:
 
 
 def _begun(folder: Path) -> str:
-    """Name of an unfinished download, "" if there is none."""
     names = (
         file.name
         for place in _PLACES
@@ -170,7 +168,6 @@ def _head_in(path: Path) -> TrainedDrafter | None:
 
 
 def require_memory(path: Path, weight_bytes: int) -> None:
-    """Refuse weights that exceed free memory."""
     free = available_memory()
     if weight_bytes > free:
         raise OutOfMemoryError(
@@ -246,7 +243,6 @@ _ARGUMENTS = re.compile(r"missing \d+ required positional arguments?: (.+)", re.
 
 
 def load_error(path: Path, error: Exception) -> ModelError:
-    """Error to show for an exception while a model was loaded or first run."""
     if isinstance(error, ModelError):
         return error
     refusal = _wrapped(path, error)

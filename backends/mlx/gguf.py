@@ -39,7 +39,6 @@ _LLAMA = "llama-bpe"
 
 
 def read_engine(header: GgufHeader, texts: dict[str, Any]) -> Tokenizer:
-    """Tokenizer of a file, from its header and the lists mx.load returns."""
     tokens: list[str] = texts.get("tokenizer.ggml.tokens", [])
     listed = texts.get("tokenizer.ggml.token_type")
     kinds: list[int] = [] if listed is None else listed.tolist()
@@ -119,7 +118,6 @@ class StretchedRope(nn.Module):
 
 
 def checked_file(path: Path) -> MlxFolder:
-    """Settings of a file, in the form of an MLX folder's."""
     settings = read_settings(path)
     require_memory(path, settings.weight_bytes)
     return settings
@@ -138,7 +136,6 @@ def read_file(path: Path) -> tuple[dict[str, mx.array], dict[str, Any]]:
 
 
 def build(config: dict[str, Any], tensors: dict[str, mx.array]) -> nn.Module:
-    """Build mlx-lm's llama with the tensors of a GGUF file."""
     factors = tensors.pop(f"{ROPE_FACTORS}.weight", None)
     weights = renamed(config, tensors)
     module = llama.Model(llama.ModelArgs.from_dict(config))
@@ -191,7 +188,6 @@ def in_halves(rows: mx.array, heads: int) -> mx.array:
 
 
 def tokenizer(header: GgufHeader, texts: dict[str, Any]) -> MlxTokenizer:
-    """Tokenizer of a file, from its header and the lists mx.load returns."""
     names = ("bos", "eos", "eot", "eom")
     bos, *ids = [header.metadata.get(f"tokenizer.ggml.{name}_token_id") for name in names]
     template = header.metadata.get("tokenizer.chat_template")

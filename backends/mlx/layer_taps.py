@@ -201,7 +201,6 @@ class LayerTaps:
         self.cut(0)
 
     def begin(self, held: int) -> None:
-        """Follow a context that holds so many tokens, of which no rows are known."""
         for states in self._states:
             states.begin(held)
         self.drop()

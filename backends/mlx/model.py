@@ -178,7 +178,6 @@ def _describe(
 
 
 def _quantization(folder: MlxFolder, weights: list[tuple[str, mx.array]]) -> str:
-    """Quantization as bits per weight, or the number type of an unquantized model."""
     settings = folder.config.get("quantization")
     if isinstance(settings, dict) and "bits" in settings:
         return f"{settings['bits']}-bit"

@@ -208,7 +208,6 @@ class Checkpoints:
         self._brief: dict[int, HeldStates] = {}
 
     def latest(self, length: int) -> int:
-        """The longest checkpoint of at most length tokens; 0 if there is none."""
         return max((held for held in (*self._lasting, *self._brief) if held <= length), default=0)
 
     def hold(self, length: int, states: HeldStates, *, is_brief: bool) -> None:
@@ -320,7 +319,6 @@ class RunningState:
         self.read = length
 
     def checkpoint(self, *, is_brief: bool) -> None:
-        """Hold the present states, which have read all tokens of the context."""
         if self.read:
             states = HeldStates(self._caches)
             states.compute()

@@ -167,7 +167,6 @@ class _Pace:
 
     @contextmanager
     def guarded(self) -> Generator[None]:
-        """Report an abandoned response within the block."""
         from httpx2 import TransportError
 
         try:
@@ -238,7 +237,6 @@ def mapped_errors(repository: str, settings: HubSettings) -> Generator[None]:
 
 
 def shorten(text: str) -> str:
-    """Foreign text, shortened to fit a message."""
     return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
 
 

@@ -112,8 +112,6 @@ def _locked(
 
 
 class _Download:
-    """Files of one repository on their way into the cache."""
-
     def __init__(
         self,
         repository: Repository,

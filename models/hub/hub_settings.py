@@ -36,7 +36,6 @@ class HubSettings:
         return cls(endpoint, hub_cache(), receipts, offline or off)
 
     def folder(self, repository: str) -> Path:
-        """Folder of a repository in the cache, with blobs, snapshots and refs."""
         return self.cache / f"models--{repository.replace('/', '--')}"
 
 

@@ -38,7 +38,6 @@ class Progress:
 
 
 def describe(progress: Progress) -> str:
-    """Progress in one line: phase, share, bytes, rate, remaining time."""
     done, total = progress.done_bytes, progress.total_bytes
     if total is None:
         return f"{progress.phase} …"

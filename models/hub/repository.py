@@ -95,7 +95,6 @@ class Repository:
 def list_repository(
     name: str, connection: Connection, settings: HubSettings
 ) -> Generator[Progress, None, Repository]:
-    """List a repository's files with sizes and digests, in one request."""
     from huggingface_hub.utils import validate_repo_id
 
     validate_repo_id(name)
@@ -302,7 +301,6 @@ def _unclear(
 
 
 def _some(names: list[str]) -> str:
-    """List of names, shortened to fit a message."""
     lengths = itertools.accumulate(len(name) for name in names)
     shown = max(1, sum(length <= _LONGEST_LIST for length in lengths))
     more = len(names) - shown

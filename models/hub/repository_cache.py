@@ -68,8 +68,6 @@ _TAG = "Signature: 8a477f597d28d172789f06886806bc55\n"
 
 @dataclass(frozen=True, slots=True)
 class RepositoryCache:
-    """Folders of one repository at one commit."""
-
     root: Path
     blobs: Path
     refs: Path
@@ -81,7 +79,6 @@ class RepositoryCache:
 
     @classmethod
     def of(cls, repository: Repository, settings: HubSettings, writer: str) -> Self:
-        """Create the folders of a repository."""
         from huggingface_hub.file_download import are_symlinks_supported
 
         folder = settings.folder(repository.name).name
@@ -95,7 +92,6 @@ class RepositoryCache:
         )
 
     def blob(self, file: RepositoryFile) -> Path:
-        """Path of a file's content if entries are links."""
         return self.blobs / file.digest
 
     def part(self, file: RepositoryFile) -> Path:
@@ -106,7 +102,6 @@ class RepositoryCache:
         return self._part(file.digest)
 
     def entry(self, file: RepositoryFile) -> Path:
-        """Path of a file in the snapshot; missing folders are created."""
         *folders, name = file.path.split("/")
         return real_folder(self.snapshot, *folders) / name
 
@@ -125,7 +120,6 @@ class RepositoryCache:
         return path if path and path.resolve().is_relative_to(self.root.resolve()) else None
 
     def enter(self, file: RepositoryFile, content: Path) -> None:
-        """Enter checked content into the snapshot."""
         entry = self.entry(file)
         if content == entry:
             return
@@ -143,7 +137,6 @@ class RepositoryCache:
         put_in_place(part, entry)
 
     def update_main(self) -> None:
-        """Point the ref `main` to this commit."""
         part = self._part("main")
         with opened_part(part) as out:
             out.truncate(0)
@@ -209,7 +202,6 @@ def _is_plain(status: os.stat_result) -> bool:
 
 
 def _has_size_of(path: Path, file: RepositoryFile) -> bool:
-    """Whether a path, links followed, is a regular file of the right size."""
     try:
         status = path.stat()
     except OSError:

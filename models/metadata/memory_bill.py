@@ -53,7 +53,6 @@ def graph_size(header: GgufHeader, n_tensors: int) -> GraphSize:
 
 
 def mlx_settings(path: Path) -> MlxFolder:
-    """Settings and size of a model."""
     return read_mlx_folder(path) if path.is_dir() else read_settings(path)
 
 
@@ -160,7 +159,6 @@ def _of_file(path: Path) -> ModelFacts:
 
 
 def facts_of_entry(entry: Entry, quantization: str) -> ModelFacts | None:
-    """Facts from the catalogue, None if it lacks the figures."""
     size = entry.size(quantization)
     if size is None or entry.attention is None:
         return None
@@ -193,7 +191,6 @@ def _of_header(header: GgufHeader, weight_bytes: int, n_tensors: int) -> ModelFa
 
 
 def vocabulary_bytes(header: GgufHeader) -> int:
-    """What llama.cpp takes for the vocabulary of a file."""
     has_merges = header.metadata.get("tokenizer.ggml.model") == "gpt2"
     return header.n_vocab * (_BPE_TOKEN if has_merges else _TOKEN)
 

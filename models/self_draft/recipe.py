@@ -96,7 +96,6 @@ class Recipe:
 
     @property
     def text(self) -> str:
-        """Canonical text, as parse reads it."""
         spans = [f"{first}-{last}" if first < last else f"{first}" for first, last in self._runs]
         experts = f"experts={self.experts}" if self.experts else None
         parts = [self.quantization, *(f"skip={span}" for span in spans), experts]
@@ -243,7 +242,6 @@ def _kinds(header: GgufHeader) -> str:
 
 
 def _moved(header: GgufHeader, n_layers: int, skipped: Sequence[int]) -> str:
-    """Which remaining layer would change, in words; "" if none would."""
     gone = frozenset(skipped)
     leading = header.integer(_LEADING)
     if leading and min(gone) < leading:

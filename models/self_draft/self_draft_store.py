@@ -222,7 +222,6 @@ class CandidateFiles:
             yield place
 
     def close(self) -> None:
-        """Remove the kept file."""
         self._held.close()
         self._body, self._body_file = Recipe(), self._info.path
 

@@ -58,8 +58,6 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """Model that can be run from its present place."""
-
     name: str
     path: Path
     """A GGUF file, the first of its parts, or an MLX folder."""
@@ -129,7 +127,6 @@ def hub_models(cache: Path) -> Iterator[Installed]:
 
 
 def snapshots(cache: Path, repository: str) -> list[Path]:
-    """Folders of a repository's snapshots, the latest first."""
     return _latest_first(cache / (_PREFIX + repository.replace("/", "--")) / "snapshots")
 
 
@@ -174,7 +171,6 @@ _REGISTRY, _LIBRARY = "registry.ollama.ai", "library"
 
 
 def ollama_models(store: Path) -> Iterator[Installed]:
-    """Models whose blob is present; damaged manifests are skipped."""
     manifests = store / "manifests"
     for manifest in files_below(manifests):
         layers = read_object(manifest).get("layers")
@@ -186,7 +182,6 @@ def ollama_models(store: Path) -> Iterator[Installed]:
 
 
 def _blob(layer: object, store: Path) -> tuple[Path, int] | None:
-    """File and size of a layer that is a GGUF model, None for other layers."""
     known = cast("dict[str, Any]", layer) if isinstance(layer, dict) else {}
     digest = _DIGEST.fullmatch(str(known.get("digest")))
     if known.get("mediaType") != _MODEL or not digest:

@@ -21,7 +21,7 @@ from backends.files.mlx_folder import REMEDY
 from backends.heads.head import HeadContext
 from backends.heads.hidden_states import HiddenStates
 from backends.mlx.context import MlxContext
-from backends.mlx.device_sampling import MlxSampling
+from backends.mlx.device_sampling import MlxSampling, SampledContext
 from backends.mlx.heads.assistant_layers import (
     SLIDING,
     AssistantModule,
@@ -158,7 +158,7 @@ def _reasons(
 _FAILED = "the assistant could not draft"
 
 
-class AssistantContext(HeadContext):
+class AssistantContext(HeadContext, SampledContext):
     """Reads a token and the hidden state before it, with the model's own entries.
 
     What the model has passed need not be read, so that only later tokens take a pass, all of them
@@ -231,16 +231,6 @@ class AssistantContext(HeadContext):
         rows = [self._pass(tokens[place : place + 1]) for place in range(passed, tokens.size)]
         return mx.concatenate(rows[-n_logits:]) if n_logits else mx.zeros((0, self._n_vocab))
 
-    def logits_of(self, token: int) -> mx.array:
-        return self.logits(mx.array([token]), 1)
-
-    def foresee(self, token: mx.array) -> None:
-        """Nothing to prepare: the next draft reads what the model will have passed by then."""
-
-    @property
-    def unread(self) -> Sequence[mx.array]:
-        return ()
-
     def passed(self, tokens: Sequence[int]) -> None:
         self.tokens.extend(tokens)
 
@@ -278,7 +268,6 @@ class AssistantContext(HeadContext):
 
 
 def load_assistant(folder: HeadFolder, target: MlxModel) -> LoadedHead:
-    """Load the assistant of a folder for a model."""
     name = folder.path.name
     settings = read_assistant(folder.config)
     module = AssistantModule(settings)

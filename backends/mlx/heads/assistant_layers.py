@@ -54,7 +54,6 @@ class AssistantSettings:
 
 
 def read_assistant(config: Mapping[str, Any]) -> AssistantSettings:
-    """Settings of an assistant, given its config.json."""
     settings = Settings(config)
     layers = _layers(settings.part("text_config"))
     target_width = _positive(settings, "backbone_hidden_size", 1536)

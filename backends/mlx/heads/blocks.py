@@ -113,7 +113,6 @@ class BlockLayer(nn.Module):
 
 
 def _joined(cache: Any, own: Entries) -> Entries:
-    """Entries of a cache, and those of a block after them."""
     held = cache.keys_and_values()
     return mx.concatenate([held[0], own[0]], axis=2), mx.concatenate([held[1], own[1]], axis=2)
 
@@ -318,7 +317,6 @@ def _on_host(rows: mx.array) -> Rows:
 
 
 def load_dflash(folder: HeadFolder, target: MlxModel) -> LoadedHead:
-    """Load a head of blocks from a checked folder."""
     assert target.module is not None, "the model is closed"
     layout = folder.layout
     assert isinstance(layout, BlockLayout), "it was checked"
@@ -332,7 +330,6 @@ def load_dflash(folder: HeadFolder, target: MlxModel) -> LoadedHead:
 
 
 def open_dflash(drafter: BlockDrafter, layout: BlockLayout, context: MlxContext) -> BlockHead:
-    """A context of a head of blocks beside one of its model."""
     per_token = len(layout.layers) * layout.attention.numbers_per_token * dtype_of(drafter).size
     require_room(context.n_ctx, per_token)
     states = tapped_states(context, layout.taps, layout.target_width)

@@ -15,7 +15,7 @@ from backends.heads.head import ChainHead
 from backends.heads.hidden_states import HiddenStates
 from backends.mlx.caches import evaluate
 from backends.mlx.context import MAX_LOGITS
-from backends.mlx.device_sampling import MlxSampling
+from backends.mlx.device_sampling import MlxSampling, SampledContext
 
 
 class ChainModule(Protocol):
@@ -51,7 +51,7 @@ measured.
 """
 
 
-class MlxChainContext(ChainHead):
+class MlxChainContext(ChainHead, SampledContext):
     """Runs the layers of a head by MLX, as lines, perhaps with sampling on its device."""
 
     def __init__(
@@ -112,7 +112,6 @@ class MlxChainContext(ChainHead):
 
     @contextmanager
     def growing(self, count: int) -> Generator[None]:
-        """Guard passes over count more tokens; if one fails, the context is empty."""
         check_room(self, count)
         self._ahead = 0
         try:
@@ -179,16 +178,6 @@ class MlxChainContext(ChainHead):
         has_own = self._last is not None
         return self._states.known_before(start, count, otherwise=has_own)
 
-    def logits_of(self, token: int) -> mx.array:
-        return self.logits(mx.array([token]), 1)
-
-    def foresee(self, token: mx.array) -> None:
-        """Nothing to do: the next pass is over a token that the model has chosen."""
-
-    @property
-    def unread(self) -> Sequence[mx.array]:
-        return ()
-
     def passed(self, tokens: Sequence[int]) -> None:
         self.tokens.extend(tokens)
         self._ahead = 0
@@ -207,7 +196,6 @@ class MlxChainContext(ChainHead):
         self._last = None
 
     def _forget_all(self) -> None:
-        """Forget all tokens: caches may hold passes that failed."""
         assert self._module is not None, "the context is closed"
         self._caches = self._module.make_cache()
         self.tokens.clear()

@@ -39,8 +39,6 @@ from backends.mlx.model import MlxModel
 
 
 class Eagle3Layer(nn.Module):
-    """The one layer, over a token's embedding and the state before it."""
-
     def __init__(self, layout: Eagle3Layout) -> None:
         super().__init__()
         width, epsilon = layout.width, layout.epsilon
@@ -117,7 +115,6 @@ class Eagle3Layers(nn.Module):
 
 
 def load_eagle3(folder: HeadFolder, target: MlxModel) -> LoadedHead:
-    """Load an EAGLE-3 head from a checked folder."""
     assert target.module is not None, "the model is closed"
     layout = folder.layout
     assert isinstance(layout, Eagle3Layout), "it was checked"

@@ -100,7 +100,6 @@ class PredictionChain:
 
 
 def text_of(model: nn.Module) -> Any:
-    """The text part of a model whose next-token layers are known."""
     text = getattr(model, "language_model", model)
     if type(text) not in _TEXT_MODELS:
         name = type(model).__module__.rpartition(".")[2]
@@ -111,7 +110,6 @@ def text_of(model: nn.Module) -> Any:
 
 
 def empty_layers(text: Any, *, has_experts: bool) -> PredictionLayers:
-    """The next-token layer of a model's text part, with weights to be loaded."""
     changes: dict[str, Any] = {"full_attention_interval": 1}
     if not has_experts:
         changes["num_experts"] = 0
@@ -127,7 +125,6 @@ _SHOWN = 3
 
 
 def load_prediction(folder: HeadFolder, target: MlxModel) -> LoadedHead:
-    """Load next-token layers from a model's folder, or from one of their own."""
     assert target.module is not None, "the model is closed"
     text = text_of(target.module)
     stored = prediction_names(folder.weights, is_alone=folder.drafter.is_alone)

@@ -38,7 +38,6 @@ class LoadedHead:
 
 
 def require_room(n_ctx: int, bytes_per_token: int) -> None:
-    """Refuse a cache of n_ctx tokens that does not fit."""
     needed, free = n_ctx * bytes_per_token, available_memory()
     if needed > free:
         raise OutOfMemoryError(
@@ -166,14 +165,12 @@ def filled(layers: Layers, weights: Weights) -> Layers:
 
 
 def with_weights(layers: Layers, folder: HeadFolder) -> Layers:
-    """The layers of a checked folder with their weights, in memory."""
     assert folder.layout is not None, "it was checked"
     stored = {common: name for common, name in folder.layout.names.items() if common != MAP}
     return filled(layers, read_weights(folder, stored))
 
 
 def dtype_of(layers: nn.Module) -> mx.Dtype:
-    """Type of the numbers that layers with a final norm compute in."""
     return layers["norm"]["weight"].dtype
 
 
