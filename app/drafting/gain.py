@@ -1,6 +1,6 @@
 """What drafting with a drafter is expected to gain, and whether that pays."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
@@ -47,6 +47,17 @@ class Cost:
         source = CostSource.MEASURED if measured.is_steady else CostSource.BUSY
         draw, begin = measured.draw_seconds, measured.begin_seconds
         return cls(draw / plain_seconds, begin / plain_seconds, longest, source)
+
+
+@dataclass(frozen=True, slots=True)
+class CostCurve:
+    """Costs of verifying a draft by a function of its length, beyond a plain step."""
+
+    extra: Callable[[int], float]
+    largest: int = 1 + MOST_DRAFTED
+
+    def of_draft(self, drafted: int) -> float:
+        return self.extra(drafted)
 
 
 def expected_gain(costs: DraftCosts, cost: Cost, acceptance: float) -> float:

@@ -1,14 +1,13 @@
 """How long a pass takes with weights on disk or GPUs, and what memory is then worth most for."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
 from app.loading.placement import MemoryPlan
 from backends.base import OutOfMemoryError
 from backends.streaming.weight_plan import LockPlan, WeightLayout, lock_plan
-from decoding.draft import MOST_DRAFTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +109,6 @@ def _reads(planned: Callable[[int], MemoryPlan], drafter_bytes: int) -> SplitRea
         return None
 
 
-LONGEST = 1 + MOST_DRAFTED
-"""Tokens of a pass considered at most."""
-
-
 @dataclass(frozen=True, slots=True)
 class Contender:
     """A drafter that could be held in memory.
@@ -131,36 +126,7 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The best use of memory. drafter: None if weights alone are held; rate: tokens per second.
-
-    length: drafted tokens of a pass.
-    """
+    """The best use of memory. drafter: None if weights alone are held; rate: tokens per second."""
 
     drafter: Contender | None
-    length: int
     rate: float
-
-
-def best_split(
-    contenders: Iterable[Contender], seconds: Callable[[int, int], float], budget: int
-) -> Split:
-    """The drafter and draft length with the most tokens per second.
-
-    seconds: of a pass, by the bytes that a drafter takes from held weights, and by its tokens.
-    budget: bytes for held weights and a drafter together; larger drafters are left out. Expected
-    tokens of a pass are 1 + a + ... + a^length for an acceptance a (Leviathan et al. 2023, "Fast
-    inference from transformers via speculative decoding", eq. 1). Of equals the first one wins,
-    and no drafter at all before any.
-    """
-    best = Split(None, 0, 1.0 / seconds(0, 1))
-    for one in contenders:
-        if one.memory_bytes > budget:
-            continue
-        expected = joint = 1.0
-        for length in range(1, LONGEST):
-            joint *= one.acceptance
-            expected += joint
-            spent = seconds(one.memory_bytes, length + 1) + length * one.draw_seconds
-            if expected / spent > best.rate:
-                best = Split(one, length, expected / spent)
-    return best

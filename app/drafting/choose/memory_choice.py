@@ -1,16 +1,17 @@
 """Divides memory between a model that does not fit and its drafters, and tells its speed."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from app.drafting.choose.candidates import unopened, unseen
 from app.drafting.choose.drafter_info import DrafterInfo, Kind, Target
 from app.drafting.draft_spec import DraftSpec, head_beside
 from app.drafting.drafter_spec import SELF, DrafterSpec
-from app.drafting.gain import share_of
+from app.drafting.gain import Cost, CostCurve, expected_gain, share_of
 from app.drafting.model_source import drafter_backend, drafter_runner
 from app.learned.acceptance_memory import AcceptanceMemory
 from app.learned.calibrations import Calibrations
@@ -28,7 +29,6 @@ from app.loading.pass_time import (
     Split,
     SplitRates,
     SplitReads,
-    best_split,
     pass_seconds,
     split_seconds,
 )
@@ -286,6 +286,26 @@ def _read_rates(disk: DiskSpeed | None, options: SessionOptions, paths: Paths) -
     if disk is None or memory is None:
         return None
     return ReadRates(disk.bytes_per_second, memory.bytes_per_second)
+
+
+def best_split(
+    contenders: Iterable[Contender], seconds: Callable[[int, int], float], budget: int
+) -> Split:
+    """The drafter with the most tokens per second; of equals the first, and none before any.
+
+    seconds: of a pass, by the bytes that a drafter takes from held weights, and by its tokens.
+    budget: bytes for held weights and a drafter together; larger drafters are left out.
+    """
+    plain = seconds(0, 1)
+    best = Split(None, 1.0 / plain)
+    for one in contenders:
+        if one.memory_bytes <= budget:
+            passes = partial(seconds, one.memory_bytes)
+            curve = CostCurve(lambda drafted, passes=passes: passes(1 + drafted) / plain - 1.0)
+            gain = expected_gain(curve, Cost(one.draw_seconds / plain), one.acceptance)
+            if gain / plain > best.rate:
+                best = Split(one, gain / plain)
+    return best
 
 
 def best_room(contenders: StreamContenders, budget: int, costs: CostModel, held: int) -> int:

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from app.drafting.choose.drafter_info import DrafterInfo, Kind, Target
-from app.drafting.gain import Cost, CostSource, expected_gain, judged_of
+from app.drafting.gain import Cost, CostCurve, CostSource, expected_gain, judged_of
 from app.drafting.model_source import drafter_runner
 from app.learned.acceptance_memory import AcceptanceMemory, TrialResult, TrialResults
 from app.learned.calibrations import Calibrations
@@ -30,19 +30,9 @@ from models.metadata.identity import fingerprint
 from models.metadata.memory_bill import Fit, bill, fit
 
 
-@dataclass(frozen=True, slots=True)
-class CostsBeside:
-    """Costs of verifying beside a drafter; extra: what a step takes longer, in plain steps."""
-
-    costs: DraftCosts
-    extra: float
-
-    @property
-    def largest(self) -> int:
-        return self.costs.largest
-
-    def of_draft(self, drafted: int) -> float:
-        return self.costs.of_draft(drafted) + self.extra
+def costs_beside(costs: DraftCosts, extra: float) -> DraftCosts:
+    """Costs of verifying where each step takes so much longer, in plain steps."""
+    return CostCurve(lambda drafted: costs.of_draft(drafted) + extra, costs.largest)
 
 
 def displaced_seconds(
@@ -117,7 +107,7 @@ class Knowledge:
             return costs
         info, paths = self.model.info, self.calibrations.paths
         extra = displaced_seconds(info.path, info.threads, budget, drafter.memory_bytes, paths)
-        return None if extra is None else CostsBeside(costs, extra / self.costs.seconds(1))
+        return None if extra is None else costs_beside(costs, extra / self.costs.seconds(1))
 
     def trial(self, drafter: DrafterInfo) -> TrialResult | None:
         """Result of the last automatic attempt to use a drafter, with the present settings."""

@@ -41,7 +41,7 @@ def test_a_speed_that_was_not_measured_is_not_claimed() -> None:
 
 def test_drafted_speed_is_told_only_where_it_is_known() -> None:
     drafter = Contender("135m", 92_000_000, 0.006, 0.7)
-    told = Outlook(SHARE, DISK, 1.87, Split(drafter, 8, 3.44)).words
+    told = Outlook(SHARE, DISK, 1.87, Split(drafter, 3.44)).words
     assert told.endswith("about 1.9 tok/s, with 135m drafting about 3.4 tok/s")
     unknown = Outlook(SHARE, DISK, 1.87, None, "a draft takes 0.1 s").words
     assert unknown.endswith("about 1.9 tok/s; a draft takes 0.1 s")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from app.drafting.choose import pair_knowledge as displaced_weights
-from app.drafting.choose.pair_knowledge import CostsBeside, displaced_seconds
+from app.drafting.choose.pair_knowledge import costs_beside, displaced_seconds
 from app.paths import Paths
 from backends.hardware.bandwidth import Bandwidth
 from backends.streaming.disk_speed import DiskSpeed
@@ -37,5 +37,5 @@ def test_it_is_what_is_read_from_disk_instead(
 def test_a_speedup_counts_it() -> None:
     costs = CostModel({1: 1.0, 16: 1.1})
     alone = predicted_speedup(lambda _: 0.8, costs, 0.01)
-    beside = predicted_speedup(lambda _: 0.8, CostsBeside(costs, 1.0), 0.01)
+    beside = predicted_speedup(lambda _: 0.8, costs_beside(costs, 1.0), 0.01)
     assert alone > beside > 0.5 * alone
