@@ -66,7 +66,7 @@ class CudaBuild:
     architectures: tuple[str, ...]
     jobs: int
 
-    def problems(self, cards: NvidiaCards | None) -> list[str]:
+    def problems(self, cards: NvidiaCards | None, *, is_offline: bool = False) -> list[str]:
         """What stands in the way, each with what to do; empty if nothing does."""
         if not sys.platform.startswith("linux"):
             return [
@@ -83,6 +83,8 @@ class CudaBuild:
             found.append(f"CUDA 13 has no compiler for this card; it needs {_OLDEST_CARDS}")
         if cards and cards.cuda < _CUDA:
             found.append(f"the driver is too old for CUDA 13; install version {_DRIVER} or newer")
+        if is_offline and not (self._has_packages and self._source.exists()):
+            found.append("what it needs is not here yet, and offline nothing is downloaded")
         if not shutil.which("c++"):
             found.append("there is no C++ compiler; run: sudo apt install g++ (or dnf, gcc-c++)")
         if not os.access(libraries.parent, os.W_OK):
@@ -129,15 +131,14 @@ class CudaBuild:
 
     def _download(self, notify: Notify) -> None:
         """Packages and the binding's sources, unless they are here."""
-        python, stamp = self.folder / "kit" / "bin" / "python", self.folder / "kit" / "packages"
+        python = self.folder / "kit" / "bin" / "python"
         if not python.exists():
             self._call([sys.executable, "-m", "venv", self.folder / "kit"], notify)
         pip = [python, "-m", "pip", "--disable-pip-version-check", "--no-input"]
-        wanted = "\n".join(PACKAGES)
-        if not stamp.exists() or stamp.read_text() != wanted:
+        if not self._has_packages:
             notify(0, 0, f"downloading CUDA ({DOWNLOAD_BYTES / 1e6:.0f} MB)", None)
             self._call([*pip, "install", *PACKAGES], notify)
-            stamp.write_text(wanted)
+            self._stamp.write_text("\n".join(PACKAGES))
         if not self._source.exists():
             notify(0, 0, "downloading llama.cpp's sources", None)
             for earlier in self.folder.glob("llama_cpp_python-*/"):
@@ -150,6 +151,14 @@ class CudaBuild:
             with tarfile.open(archive) as opened:
                 opened.extractall(unpacked, filter="data")
             (unpacked / self._source.name).rename(self._source)
+
+    @property
+    def _stamp(self) -> Path:
+        return self.folder / "kit" / "packages"
+
+    @property
+    def _has_packages(self) -> bool:
+        return self._stamp.exists() and self._stamp.read_text() == "\n".join(PACKAGES)
 
     @property
     def _source(self) -> Path:

@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
+from app.cli import option_values
 from app.cli.command import Command, Group
+from app.cli.options import OFFLINE, with_options
 from app.cli.terminal import stderr, stdout
 from app.paths import Paths
 from app.tui.wording import seconds
@@ -35,7 +37,9 @@ build = typer.Typer(
 
 
 @build.command(cls=Command)
+@with_options(OFFLINE)
 def cuda(
+    context: typer.Context,
     architecture: Annotated[
         str | None,
         typer.Option(metavar="N", help="For a card that is elsewhere, such as 89 or 90."),
@@ -63,7 +67,7 @@ def cuda(
     cards = nvidia_cards()
     chosen = (architecture,) if architecture else cards.architectures if cards else ()
     plan = CudaBuild(Paths.of_this_user().cuda_build, chosen, jobs or usual_jobs())
-    problems = plan.problems(cards)
+    problems = plan.problems(cards, is_offline=option_values.is_offline(context))
     if dry_run:
         stdout.write("".join(f"{line}\n" for line in _lines(plan, cards, problems)))
     if problems:

@@ -66,6 +66,7 @@ def test_a_build_that_stopped_goes_on_where_it_was(build: CudaBuild) -> None:
         build.run(notify)
     (build.folder / "room").touch()
     made = build.run(notify)
+    assert not [one for one in build.problems(CARDS, is_offline=True) if "offline" in one]
     assert sorted(file.name for file in made.iterdir()) == [
         "libcublas.so.13", "libcublasLt.so.13", "libcudart.so.13", "libggml-cuda.so",
     ]  # fmt: skip
@@ -86,6 +87,7 @@ def test_what_is_missing_is_said_with_what_to_do(
     monkeypatch.setattr("shutil.which", lambda _: "/usr/bin/c++")
     ready = CudaBuild(tmp_path, ("90",), 1)
     assert ready.problems(CARDS) == ready.problems(None) == []
+    assert "offline" in ready.problems(CARDS, is_offline=True)[0]
     monkeypatch.setattr("shutil.which", lambda _: None)
     monkeypatch.setattr(cuda_build, "_free_bytes", lambda _: cuda_build.DISK_BYTES - 1)
     old = CudaBuild(tmp_path, ("61",), 1).problems(NvidiaCards(("Tesla P40",), ("61",), 12080))
