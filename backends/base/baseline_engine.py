@@ -1,8 +1,8 @@
-"""Contract of a baseline: another implementation that generates with the same weights."""
+"""Base of a baseline: another implementation that generates with the same weights."""
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
 
 from backends.base.errors import ModelError
 from backends.base.model import Warping
@@ -11,11 +11,17 @@ Reply = tuple[list[int], float]
 """Tokens, and seconds from the first of them to the last."""
 
 
-class BaselineEngine(Protocol):
+class BaselineEngine(ABC):
     """Another program that generates with a model."""
 
-    @property
-    def name(self) -> str: ...
+    name: str
+
+    @abstractmethod
+    def tokens(
+        self, prompt: Sequence[int], warping: Warping, seed: int, max_tokens: int
+    ) -> Iterable[int]:
+        """Generate tokens after a prompt, perhaps more than max_tokens."""
+
     def reply(
         self,
         prompt: Sequence[int],
@@ -25,31 +31,19 @@ class BaselineEngine(Protocol):
         max_tokens: int,
         ends: Callable[[int], bool],
     ) -> Reply:
-        """Continue a prompt. Raises ModelError: it failed."""
-        ...
+        """Continue a prompt up to a token that ends the reply. Raises ModelError: it failed."""
+        reply: list[int] = []
+        first_at = last_at = 0.0
+        try:
+            for token in self.tokens(prompt, warping, seed, max_tokens):
+                last_at = time.perf_counter()
+                first_at = first_at or last_at
+                reply.append(token)
+                if ends(token) or len(reply) >= max_tokens:
+                    break
+        except (RuntimeError, ValueError, IndexError) as error:
+            raise ModelError(f"{self.name} failed", str(error)) from error
+        return reply, last_at - first_at
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most hold nothing of their own
         """Free its memory."""
-        ...
-
-
-def timed_reply(
-    name: str, tokens: Iterable[int], max_tokens: int, ends: Callable[[int], bool]
-) -> Reply:
-    """Collect and time a baseline's tokens, up to one that ends the reply.
-
-    Raises:
-        ModelError: the baseline of this name failed.
-    """
-    reply: list[int] = []
-    first_at = last_at = 0.0
-    try:
-        for token in tokens:
-            last_at = time.perf_counter()
-            first_at = first_at or last_at
-            reply.append(token)
-            if ends(token) or len(reply) >= max_tokens:
-                break
-    except (RuntimeError, ValueError, IndexError) as error:
-        raise ModelError(f"{name} failed", str(error)) from error
-    return reply, last_at - first_at

@@ -1,23 +1,69 @@
-"""Contexts of heads, which draft beside the context of their model, whatever engine runs them."""
+"""Heads and their contexts, which draft beside that of a model: what those of engines share."""
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, MutableMapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
 from backends.base import (
     Block,
     CacheState,
+    Context,
     DeviceSampling,
     Logits,
+    Model,
     ModelError,
+    ModelInfo,
+    Rollback,
     SpecchatError,
+    Tokenizer,
     check_room,
     check_truncation,
 )
 from backends.heads.hidden_states import HiddenStates, Rows
 
 _LINES = "drafts lines only: the other branches of a tree would need states of their own"
+
+
+class LoadedLayers:
+    """Loaded layers of a head, and their open contexts. To be closed before its model."""
+
+    shortage = ""
+
+    def __init__(self, target: Model, context: Context, info: ModelInfo) -> None:
+        """For a context of a model, beside which contexts open."""
+        self._context = context
+        self._contexts: MutableMapping[object, Context] = {}
+        self.tokenizer: Tokenizer = target.tokenizer
+        self.info = info
+
+    def open(self, n_ctx: int, *, drafts: bool = True) -> Context:
+        """A context beside that of the model, and of its size: n_ctx is the least."""
+        assert drafts, "a head does nothing else"
+        assert n_ctx <= self._context.n_ctx
+        return self.open_beside(self._context)
+
+    def open_beside(self, context: Context) -> Context:
+        """A context that drafts for another one of the model."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        for context in list(self._contexts.values()):
+            context.close()
+
+
+def head_info(target: ModelInfo, **own: Any) -> ModelInfo:
+    """Facts of a head for a model: its own, and what it has of the model."""
+    return ModelInfo(
+        n_vocab=target.n_vocab,
+        context_limit=target.context_limit,
+        rollback=Rollback.ANY,
+        backend=target.backend,
+        engine=target.engine,
+        device=target.device,
+        threads=target.threads,
+        **own,
+    )
 
 
 class HeadContext:

@@ -1,18 +1,18 @@
 """Baseline of the bench: llama-cpp-python's own generation with its own prompt lookup."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from llama_cpp import Llama
 from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
 from backends.base import CacheType, ModelError, Warping
-from backends.base.baseline_engine import Reply, timed_reply
+from backends.base.baseline_engine import BaselineEngine
 from backends.llamacpp import library
 from backends.llamacpp.library import GGML_TYPES
 
 
-class LlamaBaseline:
+class LlamaBaseline(BaselineEngine):
     """A model run by llama-cpp-python with the settings its documentation recommends."""
 
     name = "llama-cpp-python lookup"
@@ -40,17 +40,12 @@ class LlamaBaseline:
         except (ValueError, RuntimeError, MemoryError) as error:
             raise ModelError(f"{self.name} cannot be compared", str(error)) from error
 
-    def reply(
-        self,
-        prompt: Sequence[int],
-        warping: Warping,
-        seed: int,
-        *,
-        max_tokens: int,
-        ends: Callable[[int], bool],
-    ) -> Reply:
+    def tokens(
+        self, prompt: Sequence[int], warping: Warping, seed: int, max_tokens: int
+    ) -> Iterable[int]:
+        del max_tokens
         self._llama.set_seed(seed)
-        tokens = self._llama.generate(
+        return self._llama.generate(
             list(prompt),
             temp=warping.temperature,
             top_k=warping.top_k,
@@ -58,7 +53,6 @@ class LlamaBaseline:
             min_p=warping.min_p,
             repeat_penalty=1.0,
         )
-        return timed_reply(self.name, tokens, max_tokens, ends)
 
     def close(self) -> None:
         self._llama.close()

@@ -1,6 +1,6 @@
 """Baselines of the bench: mlx-lm's own generation, plain and speculative."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,33 +10,27 @@ from mlx_lm.generate import generate_step, speculative_generate_step
 from mlx_lm.sample_utils import make_sampler
 
 from backends.base import Model, ModelError, Warping
-from backends.base.baseline_engine import Reply, timed_reply
+from backends.base.baseline_engine import BaselineEngine
 from backends.mlx.model import MlxModel
 
 
-@dataclass(frozen=True, slots=True)
-class MlxBaseline:
+@dataclass(frozen=True)
+class MlxBaseline(BaselineEngine):
     """A loaded model run by mlx-lm, with its settings and separate caches."""
 
     name: str
     module: nn.Module
     drafter: nn.Module | None = None
 
-    def reply(
-        self,
-        prompt: Sequence[int],
-        warping: Warping,
-        seed: int,
-        *,
-        max_tokens: int,
-        ends: Callable[[int], bool],
-    ) -> Reply:
+    def tokens(
+        self, prompt: Sequence[int], warping: Warping, seed: int, max_tokens: int
+    ) -> Iterable[int]:
         mx.random.seed(seed)
         sampler = make_sampler(
             warping.temperature, top_p=warping.top_p, min_p=warping.min_p, top_k=warping.top_k
         )
         steps = self._steps(mx.array(list(prompt)), sampler, max_tokens)
-        return timed_reply(self.name, (int(step[0]) for step in steps), max_tokens, ends)
+        return (int(step[0]) for step in steps)
 
     def _steps(self, prompt: mx.array, sampler: Any, max_tokens: int) -> Iterable[tuple[Any, ...]]:
         if self.drafter is None:
@@ -44,9 +38,6 @@ class MlxBaseline:
         return speculative_generate_step(
             prompt, self.module, self.drafter, max_tokens=max_tokens, sampler=sampler
         )
-
-    def close(self) -> None:
-        """Nothing to free: the weights are the model's."""
 
 
 def mlx_baselines(model: Model, drafter: Model | None) -> list[MlxBaseline]:

@@ -8,9 +8,10 @@ from typing import cast
 
 from llama_cpp import llama_cpp as api
 
-from backends.base import Context, DraftUnavailableError, ModelInfo, Rollback, Tokenizer
+from backends.base import Context, DraftUnavailableError
 from backends.files.gguf_drafter import TrainedDrafter, TrainedKind, drafter_in
 from backends.files.gguf_header import GgufHeader, parts, read_header
+from backends.heads.head import LoadedLayers, head_info
 from backends.heads.hidden_states import Rows
 from backends.llamacpp import library
 from backends.llamacpp.context import LlamaContext
@@ -117,10 +118,8 @@ def load_head(path: Path, target: LlamaModel, context: LlamaContext) -> "LlamaHe
     return LlamaHead(path, header, drafter, target, context, pointer)
 
 
-class LlamaHead:
-    """Loaded layers of a head, and their open contexts. To be closed before its model."""
-
-    shortage = ""
+class LlamaHead(LoadedLayers):
+    """Layers run by llama.cpp."""
 
     def __init__(
         self,
@@ -134,18 +133,21 @@ class LlamaHead:
         """Take over loaded weights; pointer: None for those of the target."""
         self._pointer = pointer
         self._target = target
-        self._context = context
-        self._contexts: dict[object, Context] = {}
         self._header = header
         self._kind = drafter.kind
-        self.tokenizer: Tokenizer = target.tokenizer
-        self.info = _describe(path, header, drafter, target.info, pointer)
-
-    def open(self, n_ctx: int, *, drafts: bool = True) -> Context:
-        """A context beside that of the model, and of its size: n_ctx is the least."""
-        assert drafts, "a head does nothing else"
-        assert n_ctx <= self._context.n_ctx
-        return self.open_beside(self._context)
+        info = head_info(
+            target.info,
+            path=path,
+            name=path.stem,
+            architecture=header.architecture,
+            quantization="" if pointer is None else "head",
+            parameters=api.llama_model_n_params(pointer) if pointer else 0,
+            weight_bytes=api.llama_model_size(pointer) if pointer else 0,
+            bytes_read_per_token=drafter.draw_bytes,
+            n_layers=drafter.layers,
+            variant=drafter.kind.variant,
+        )
+        super().__init__(target, context, info)
 
     def open_beside(self, context: Context) -> Context:
         """A context that drafts for another one of the model.
@@ -174,35 +176,7 @@ class LlamaHead:
 
     def close(self) -> None:
         """Close its contexts and free the weights, if they are its own."""
-        for context in list(self._contexts.values()):
-            context.close()
+        super().close()
         if self._pointer is not None:
             api.llama_model_free(self._pointer)
             self._pointer = None
-
-
-def _describe(
-    path: Path,
-    header: GgufHeader,
-    drafter: TrainedDrafter,
-    target: ModelInfo,
-    pointer: api.llama_model_p | None,
-) -> ModelInfo:
-    return ModelInfo(
-        path=path,
-        name=path.stem,
-        architecture=header.architecture,
-        quantization="" if pointer is None else "head",
-        parameters=api.llama_model_n_params(pointer) if pointer else 0,
-        weight_bytes=api.llama_model_size(pointer) if pointer else 0,
-        bytes_read_per_token=drafter.draw_bytes,
-        n_vocab=target.n_vocab,
-        n_layers=drafter.layers,
-        context_limit=target.context_limit,
-        rollback=Rollback.ANY,
-        backend=target.backend,
-        engine=target.engine,
-        device=target.device,
-        threads=target.threads,
-        variant=drafter.kind.variant,
-    )

@@ -7,7 +7,7 @@
 from collections.abc import Callable
 from pathlib import Path
 from traceback import clear_frames
-from weakref import WeakSet
+from weakref import WeakValueDictionary
 
 import mlx.core as mx
 from mlx_lm.utils import get_total_parameters
@@ -15,13 +15,11 @@ from mlx_lm.utils import get_total_parameters
 from backends.base import (
     Context,
     DraftUnavailableError,
-    ModelInfo,
-    Rollback,
     SpecchatError,
-    Tokenizer,
 )
 from backends.files.gguf_drafter import TrainedKind
 from backends.files.head_folders.head_folder import HeadFolder, checked_head_folder
+from backends.heads.head import LoadedLayers, head_info
 from backends.mlx.context import MlxContext
 from backends.mlx.folder_checks import load_error
 from backends.mlx.heads.assistant import load_assistant
@@ -70,25 +68,29 @@ def load_head(path: Path, target: MlxModel, context: MlxContext) -> "MlxHead":
     raise refusal
 
 
-class MlxHead:
-    """Loaded layers of a head, and their open contexts. To be closed before its model."""
-
-    shortage = ""
+class MlxHead(LoadedLayers):
+    """Layers run by MLX."""
 
     def __init__(
         self, folder: HeadFolder, loaded: LoadedHead, target: MlxModel, context: MlxContext
     ) -> None:
         self._loaded: LoadedHead | None = loaded
-        self._context = context
-        self._contexts = WeakSet[Context]()
-        self.tokenizer: Tokenizer = target.tokenizer
-        self.info = _describe(folder, loaded, target.info)
-
-    def open(self, n_ctx: int, *, drafts: bool = True) -> Context:
-        """A context beside that of the model, and of its size: n_ctx is the least."""
-        assert drafts, "a head does nothing else"
-        assert n_ctx <= self._context.n_ctx
-        return self.open_beside(self._context)
+        drafter = folder.drafter
+        shared_bytes = loaded.shared_bytes if drafter.is_alone else 0
+        info = head_info(
+            target.info,
+            path=folder.path,
+            name=folder.path.name,
+            architecture=str(folder.config.get("model_type", "unknown")),
+            quantization="head",
+            parameters=get_total_parameters(loaded.weights),
+            weight_bytes=sum(array.nbytes for _, array in weights_of(loaded.weights)),
+            bytes_read_per_token=drafter.draw_bytes + shared_bytes,
+            n_layers=drafter.layers,
+            variant=drafter.kind.variant,
+        )
+        super().__init__(target, context, info)
+        self._contexts = WeakValueDictionary()  # who drops one has closed it
 
     def open_beside(self, context: Context) -> Context:
         """A context that drafts for another one of the model.
@@ -106,35 +108,12 @@ class MlxHead:
             raise
         except Exception as error:  # finding out shapes runs the model's layers, as views
             raise load_error(self.info.path, error) from error
-        self._contexts.add(opened)
+        self._contexts[id(opened)] = opened
         context.close_with(opened)
         return opened
 
     def close(self) -> None:
-        for context in list(self._contexts):
-            context.close()
+        super().close()
         if self._loaded is not None:
             self._loaded = None
             mx.clear_cache()
-
-
-def _describe(folder: HeadFolder, loaded: LoadedHead, target: ModelInfo) -> ModelInfo:
-    drafter = folder.drafter
-    return ModelInfo(
-        path=folder.path,
-        name=folder.path.name,
-        architecture=str(folder.config.get("model_type", "unknown")),
-        quantization="head",
-        parameters=get_total_parameters(loaded.weights),
-        weight_bytes=sum(array.nbytes for _, array in weights_of(loaded.weights)),
-        bytes_read_per_token=drafter.draw_bytes + (loaded.shared_bytes if drafter.is_alone else 0),
-        n_vocab=target.n_vocab,
-        n_layers=drafter.layers,
-        context_limit=target.context_limit,
-        rollback=Rollback.ANY,
-        backend=target.backend,
-        engine=target.engine,
-        device=target.device,
-        threads=target.threads,
-        variant=folder.drafter.kind.variant,
-    )
