@@ -124,7 +124,6 @@ class CertainTokens:
         return self._opening[1]
 
     def _prompt(self, messages: Sequence[Message]) -> Prompt:
-        """The prompt of messages, the last of which changes."""
         frame = self._frame(tuple(messages[:-1]))
         if frame is None:
             return self._template.prompt(messages)

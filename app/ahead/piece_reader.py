@@ -101,7 +101,6 @@ class AheadTime:
         return AheadTime(self.used + other.used, self.wasted + other.wasted)
 
     def keep(self, paths: Paths) -> None:
-        """Add these seconds to the totals; a failure to write is ignored."""
         if self.used > 0.0 or self.wasted > 0.0:
             _totals(paths).change(lambda before: (before or AheadTime()) + self)
 

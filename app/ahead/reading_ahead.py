@@ -31,7 +31,6 @@ class RestedText:
         """Since when so many tokens stand; both grow."""
 
     def update(self, tokens: Sequence[int], since: float) -> None:
-        """Replace the tokens; what is new in them stands since then."""
         kept = common_prefix(self.tokens, tokens)
         self._marks = [(at, min(length, kept)) for at, length in self._marks if at <= since]
         if len(tokens) > kept or not self._marks:
@@ -89,7 +88,6 @@ class ReadingAhead:
         self._forget()
 
     def _forget(self) -> None:
-        """Begin with another message."""
         self._seen: Expected | None = None
         self._begun = _NOTHING
         self._rested = RestedText()
@@ -131,7 +129,6 @@ class ReadingAhead:
         return max(0.0, self._look_again_at - now)
 
     def _is_refused(self, now: float) -> bool:
-        """Ask whether nothing may be read now, and tell why."""
         reason = self._expectation.may_read()
         if reason:
             self._look_again_at = now + _LOOK_AGAIN_SECONDS

@@ -60,7 +60,6 @@ class Dialogue:
 
     @property
     def name(self) -> str:
-        """The name that the user gave the chat, empty for none."""
         return self._name
 
     @property
@@ -78,7 +77,6 @@ class Dialogue:
         return self._tree.versions(turn)
 
     def add(self, role: str, text: str, attachments: Attachments = ()) -> Turn:
-        """Add a turn below the last one shown, and save it."""
         parent = self.turns[-1] if self.turns else None
         if role == USER:
             self._leave_queue()
@@ -167,7 +165,6 @@ class Dialogue:
         self._save_fact("title", title)
 
     def set_system(self, text: str) -> None:
-        """Set the system prompt, from the next answer on."""
         self.system = text
         self._save_fact("system", text)
 
@@ -176,7 +173,6 @@ class Dialogue:
         self._save_fact("settings", stored(self.own))
 
     def set_model(self, name: str) -> None:
-        """Record which model answers."""
         if name != self.model:
             self.model = name
             self._save_fact("model", name)

@@ -170,5 +170,4 @@ def _writer(turn: Turn) -> str:
 
 
 def _is_empty(turn: Turn) -> bool:
-    """Whether an answer has nothing to be saved yet."""
     return turn.role == ASSISTANT and not (turn.text or turn.ending or turn.children)

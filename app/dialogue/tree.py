@@ -115,7 +115,6 @@ class Tree:
         return changed
 
     def remove(self, turn: Turn) -> None:
-        """Remove a turn with all below it; the newest other version is shown."""
         versions = self.versions(turn)
         versions.remove(turn)
         if self.shown_below(turn.parent) is turn:
@@ -131,7 +130,6 @@ class Tree:
         return self.root if parent is None else parent.shown
 
     def rebuild_path(self) -> None:
-        """Follow the turns shown from the first question on."""
         self.path = []
         turn = self.root
         while turn is not None:

@@ -96,7 +96,6 @@ class Engine:
         self._thread.start()
 
     def ask(self, request: Request) -> Answer:
-        """Queue a request; the answer fills in the background."""
         answer = Answer(request)
         self.begin(answer)
         return answer
@@ -158,7 +157,6 @@ class Engine:
         self._jobs.put(lambda: self._change_context(n_ctx))
 
     def retry(self) -> None:
-        """Load the model again, after that failed."""
         self._jobs.put(self._load)
 
     def stream(self, offer: "StreamOfferError") -> None:

@@ -387,7 +387,6 @@ class SessionSpeedup:
     """Whether any token was drafted."""
 
     def with_answer(self, metrics: ReplyMetrics) -> Self:
-        """Add an answer that has ended."""
         seconds, speedup = metrics.decode_seconds, metrics.speedup
         if not seconds or speedup is None:
             return self

@@ -310,7 +310,6 @@ class Session:
             self.plain_replies = self.plain_replies.with_reply(plain)
 
     def close(self) -> None:
-        """Free all memory and end the template's process."""
         self.drafting.close()
         self.resources.close()
 

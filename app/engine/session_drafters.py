@@ -102,7 +102,6 @@ class Drafting:
 
     @property
     def all_handles(self) -> Iterator[DrafterHandle]:
-        """Every drafter and, recursively, its parts."""
         for handle in self.handles:
             yield from handle.all
 

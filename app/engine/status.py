@@ -36,8 +36,6 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A loaded model with its drafters."""
-
     reference: "Reference"
     info: ModelInfo
     context_size: int

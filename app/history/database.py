@@ -53,8 +53,6 @@ class _DamageError(HistoryError):
 
 
 class Database:
-    """A connection to the file. One thread at a time may use it."""
-
     def __init__(self, path: Path, *, repairs: bool) -> None:
         """Open or create the file; repairs: whether a damaged one is rebuilt."""
         self._path = path

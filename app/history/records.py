@@ -119,8 +119,6 @@ class Queued:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The last question of a chat, and the beginning of its answer."""
-
     question: str
     answer: str
 

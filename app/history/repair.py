@@ -399,7 +399,6 @@ def _message_columns(chat: int, message: Saved) -> tuple[object, ...]:
 
 
 def _missing_chat(number: int, messages: list[Saved]) -> tuple[object, ...]:
-    """A chat of which only messages are left."""
     is_named = any(one.role == "user" for one in messages[:1])
     created = messages[0].created if messages else 0.0
     title = "" if is_named else f"{_RECOVERED} {number}"

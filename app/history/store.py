@@ -148,7 +148,6 @@ class History(Database):
         return dict(zip(_FACTS, map(as_text, rows[0]), strict=True)) if rows else {}
 
     def preview(self, chat: int) -> Preview:
-        """The last question shown in a chat, and the beginning of its answer."""
         question = answer = ""
         for message in self.path(chat):
             if message.role == "user":
@@ -182,7 +181,6 @@ class History(Database):
         return int(rows[0][0]) if rows else None
 
     def purge(self) -> None:
-        """Delete chats for good that were removed more than a day ago."""
         sql = "DELETE FROM chats WHERE removed < ?"
         deleted = self.run(sql, (time.time() - _KEPT_SECONDS,)).rowcount
         self.has_purged = self.has_purged or deleted > 0
@@ -278,7 +276,6 @@ class History(Database):
         self.run(_KEEP_TOKENS, (message, struct.pack(f"<{len(tokens)}I", *tokens)))
 
     def tokens(self, message: int) -> tuple[int, ...]:
-        """The tokens that were kept of an answer, none if none were."""
         rows = self.rows("SELECT tokens FROM tokens WHERE message = ?", (message,))
         data = rows[0][0] if rows else b""
         is_whole = isinstance(data, bytes) and len(data) % 4 == 0
@@ -306,7 +303,6 @@ class History(Database):
     # The queue
 
     def enqueue(self, chat: int, text: str, attachments: Sequence[Attachment] = ()) -> int:
-        """Append a question to a chat's queue; returns its number."""
         sql = "INSERT INTO queue (chat, text, attachments) VALUES (?, ?, ?)"
         return self.run(sql, (chat, text, as_json(attachments))).lastrowid or 0
 

@@ -59,7 +59,6 @@ def _brings_head(trial: CrashCheck) -> bool:
 
 
 def _files(path: Path) -> list[Path]:
-    """All files that an engine may read."""
     if not path.is_dir():
         return model_files(path)
     return sorted(file for file in path.iterdir() if file.is_file())
@@ -171,7 +170,6 @@ class CheckedLoader:
             yield loaded
 
     def _prove(self, trial: CrashCheck) -> bool:
-        """Run a model in a child process; False if a proof is recorded."""
         proofs, key = NameList(self.paths.proofs, "proven"), proof_key(trial)
         if key in proofs:
             return False

@@ -179,7 +179,6 @@ def _fault(error: SpecchatError) -> str:
 
 
 def _own(entry: Entry | None) -> tuple[CatalogueDrafter, ...]:
-    """Drafters of an entry that are not for any model."""
     known = entry.drafters if entry else ()
     return tuple(one for one in known if one.kind is not DrafterKind.CROSS_VOCABULARY)
 
@@ -233,13 +232,11 @@ def fit_here(facts: ModelFacts | None, path: Path | None = None) -> Fit | None:
 
 
 def _memory(facts: ModelFacts) -> tuple[int, int]:
-    """Tokens of context, and the bytes that a model needs with it."""
     n_ctx = min(facts.context_limit or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
     return n_ctx, bill(facts, n_ctx).total
 
 
 def licence_name(licence: str) -> str:
-    """Name of a licence as people write it, such as Apache-2.0."""
     return {"apache-2.0": "Apache-2.0", "mit": "MIT"}.get(licence, licence)
 
 

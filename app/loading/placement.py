@@ -363,13 +363,11 @@ def can_stream(facts: ModelFacts, free: int) -> bool:
 
 
 def reserve(free: int) -> int:
-    """Bytes of the free memory that stay free."""
     least = min(round(_LEAST_SHARE * free), _LEAST_RESERVED)
     return max(round(_RESERVED_SHARE * free), least, _FEWEST_RESERVED)
 
 
 def _beside_weights(facts: ModelFacts, n_ctx: int) -> MemoryBill:
-    """Bill of all but the weights."""
     return bill(replace(facts, weight_bytes=0, most_tokens=STREAMED_CHUNK), n_ctx)
 
 
@@ -440,7 +438,6 @@ class GpuPlanner:
         return [self._wanted] if self.asked else list(_halved(self._wanted))
 
     def _beside(self, split: GpuSplit, n_ctx: int) -> MemoryBill:
-        """What the processor's part takes of the machine's memory."""
         compute = compute_bytes(self.facts, n_ctx) + host_bytes(self.facts, n_ctx)
         return MemoryBill(split.beside.weight_bytes, split.beside_cache, compute)
 

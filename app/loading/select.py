@@ -145,7 +145,6 @@ def fetch_model(
 
 
 def stopped(job: DownloadJob) -> str:
-    """How a stopped download continues."""
     if job.progress.phase is Phase.ASKING:
         return "stopped before the download began"
     return "stopped; the downloaded part is kept, and the same command resumes it"

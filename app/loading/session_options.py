@@ -51,7 +51,6 @@ class SessionOptions:
 
     @property
     def cache_type(self) -> CacheType | None:
-        """Type of the model's KV cache; None for the engine's own."""
         return None if self.kv is None else CacheType(self.kv)
 
     @classmethod

@@ -272,7 +272,6 @@ class StateKeeper:
 
     @property
     def _held(self) -> int:
-        """Bytes of all copies in memory."""
         return sum(kept.size for kept in self._kept)
 
     @property
@@ -292,7 +291,6 @@ class StateKeeper:
             self.save(lambda: time.monotonic() < end)
 
     def save(self, is_wanted: Callable[[], bool]) -> None:
-        """Save the state if it is worth it; stops once is_wanted returns False."""
         if self._key is None or not self.is_unsaved or not is_wanted():
             return
         previous, self._saved = self._saved, list(self._context.tokens)
@@ -353,7 +351,6 @@ class StateKeeper:
 
 
 def _idle_seconds(size: int) -> float:
-    """Idle time before a save of so many bytes."""
     return _IDLE_SECONDS + size / _IDLE_BYTES_PER_SECOND
 
 
