@@ -302,11 +302,7 @@ class PieceReader:
     def read_along(
         self, tokens: Sequence[int], seconds: float, is_wanted: Callable[[], bool]
     ) -> None:
-        """Let drafters read the tokens that the context holds, in pieces of so many seconds.
-
-        Raises:
-            PassStoppedError: a piece was stopped.
-        """
+        """Let drafters read the tokens that the context holds, in pieces of so many seconds."""
         controller = self._controller()
         held = tokens[: common_prefix(self._context.tokens, tokens)]
         if controller is None or not held or (controller, held) == self._drafters_have:

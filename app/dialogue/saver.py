@@ -136,11 +136,7 @@ class Saver:
         return True
 
     def _add_lost(self, history: History, chat: int, turn: Turn) -> None:
-        """Add a turn, and again what other windows withdrew before it.
-
-        Raises:
-            HistoryError: it cannot be added.
-        """
+        """Add a turn, and again what other windows withdrew before it."""
         saved = {message.number for message in history.messages(chat)}
         for above in path_to(turn):
             if above.number not in saved:

@@ -35,7 +35,7 @@ class SettingsEditor:
     """Reads and changes settings. defaults, system: those of new chats. file: the settings file.
 
     presets: values by name of the preset. A value of None stands for the default, and a seed of
-    None for one that is drawn.
+    None for one that is drawn. One that cannot be used raises a SpecchatError, and changes nothing.
     """
 
     def __init__(
@@ -84,18 +84,11 @@ class SettingsEditor:
 
         Returns:
             Whether it changed.
-
-        Raises:
-            SpecchatError: the value cannot be used; nothing has changed.
         """
         return self.change(name, self.parsed(name, text))
 
     def parsed(self, name: str, text: str) -> Value | None:
-        """A typed value, None for the default.
-
-        Raises:
-            UsageError: it is no value of this setting.
-        """
+        """A typed value, None for the default."""
         key, text = BY_NAME[name], text.strip()
         if key.kind in (Kind.INTEGER, Kind.NUMBER):
             text = _number(text.removesuffix("tokens").strip())
@@ -103,11 +96,7 @@ class SettingsEditor:
         return catalogue.parsed(key, text) if is_set else None
 
     def change(self, name: str, value: Value | None) -> bool:
-        """Change a setting at once; returns whether it changed.
-
-        Raises:
-            SpecchatError: the value cannot be used; nothing has changed.
-        """
+        """Change a setting at once; returns whether it changed."""
         wanted = self.default(name) if value is None else value
         if wanted == self.value(name):
             return False
@@ -167,11 +156,7 @@ class SettingsEditor:
         self._do(f"changed {_label(name)}", lambda: step(wanted, value), lambda: step(before, kept))
 
     def make_default(self) -> None:
-        """Make the settings of this chat those of new chats, also after the next start.
-
-        Raises:
-            UsageError: the settings file cannot be written.
-        """
+        """Make the settings of this chat those of new chats, also after the next start."""
         dialogue = self._target.dialogue
         own = {name: value for name, value in dialogue.own.items() if name != PRESET}
         before = file.examined(self._file)[0]

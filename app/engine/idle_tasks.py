@@ -56,11 +56,7 @@ class Indexing:
 
     @classmethod
     def of(cls, session: Session) -> "Indexing":
-        """Index for a session's vocabulary; deletes all indexes if the user turned them off.
-
-        Raises:
-            SpecchatError: the settings cannot be read.
-        """
+        """Index for a session's vocabulary; deletes all indexes if the user turned them off."""
         paths = session.paths
         indexing = cls(open_corpus(paths, session.model), session.template, paths)
         if not may_index(paths):
@@ -239,11 +235,7 @@ class ActiveSession:
 
     @classmethod
     def of(cls, session: Session, expectation: Expectation) -> Self:
-        """Take over a session; it is closed if that fails.
-
-        Raises:
-            SpecchatError: the settings cannot be read.
-        """
+        """Take over a session; it is closed if that fails."""
         with ExitStack() as stack:
             stack.callback(session.close)
             context, paths = session.context, session.paths

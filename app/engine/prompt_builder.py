@@ -50,11 +50,7 @@ class PromptBuilder:
         return future
 
     def prompt(self, answer: Answer, session: "Session") -> "Prompt":
-        """The prompt of an answer, which is built once.
-
-        Raises:
-            UsageError: as of prompt_of.
-        """
+        """The prompt of an answer, which is built once."""
         prompt = self._built.get(answer)
         if prompt is None:
             prompt, answer.dropped = prompt_of(session, answer.request)

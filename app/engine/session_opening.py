@@ -96,11 +96,7 @@ class _Opening:
     every_form: bool
 
     def open(self, chosen: Reference | HubReference, notes: list[str]) -> Session:
-        """Open a session on a model; notes: those to add its own to.
-
-        Raises:
-            SpecchatError: an option cannot be met, or the model cannot be run.
-        """
+        """Open a session on a model; notes: those to add its own to."""
         started = time.perf_counter()
         options, paths, notify = self.options, self.paths, self.notify
         spec = draft_spec.parse(options.draft, paths, chosen, forms(options.backend))
@@ -218,11 +214,7 @@ class _Opening:
         )
 
     def _check_before_download(self, name: str, facts: ModelFacts, free: int | None) -> None:
-        """Refuse a model of the catalogue that neither fits nor is to stream.
-
-        Raises:
-            OutOfMemoryError: it does not fit.
-        """
+        """Refuse a model of the catalogue that neither fits nor is to stream."""
         try:
             plan(name, facts, self.options.ctx, self.usual_context, free)
         except OutOfMemoryError as refusal:

@@ -41,11 +41,7 @@ def unpinned(target: Model, lock_bytes: int) -> Generator[None]:
 def built(
     spec: DraftSpec, environment: DrafterEnvironment, budget: "WeightBudget | None"
 ) -> Drafting:
-    """The drafters of a spec, in memory of their own or shared with a model that streams.
-
-    Raises:
-        ContextInUseError, ModelError: as of build.
-    """
+    """The drafters of a spec, in memory of their own or shared with a model that streams."""
     if budget is None:
         return build(spec, environment)
     drafting = budget.build(spec, environment)
@@ -71,10 +67,7 @@ class WeightBudget:
     ) -> Drafting:
         """Build the drafters of a spec in memory that the weights give up. Not during a pass.
 
-        present: drafters in use, which keep their memory.
-
-        Raises:
-            ContextInUseError, ModelError: as of build; nothing has changed then.
+        present: drafters in use, which keep their memory, also after an error.
         """
         target = environment.target
         held = self._left(present.memory_bytes if present else 0)

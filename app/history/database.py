@@ -120,11 +120,7 @@ class Database:
     def execute(
         self, sql: str, values: Sequence[Value] = ()
     ) -> tuple[sqlite3.Cursor, list[tuple[Any, ...]]]:
-        """Execute a statement and fetch all rows, as damage may show only after the first.
-
-        Raises:
-            HistoryError: it cannot be executed.
-        """
+        """Execute a statement and fetch all rows, as damage may show only after the first."""
         self._check_file()
         try:
             cursor = self._connection.execute(sql, [_storable(value) for value in values])
@@ -166,11 +162,7 @@ class Database:
             raise kind(f"cannot open the chats in {self._path}", why) from error
 
     def _repair(self, error: "_DamageError") -> None:
-        """Rebuild the file from its readable rows, unless another program just did.
-
-        Raises:
-            HistoryError: error, or why it cannot be repaired.
-        """
+        """Rebuild the file from its readable rows, unless another program just did."""
         from filelock import FileLock, Timeout
 
         from app.history.repair import repair
@@ -220,9 +212,6 @@ def _private_file(path: Path) -> os.stat_result:
     Existing files are not opened: closing one would drop the locks that every other connection of
     this process holds on it (sqlite.org/howtocorrupt.html, section 2.2), and another process would
     then take the log away from under them.
-
-    Raises:
-        OSError: it cannot be created, or is something else.
     """
     make_private_folder(path.parent)
     with suppress(FileExistsError), open(path, "xb", opener=private_opener):

@@ -286,11 +286,7 @@ def _payload(page: bytes, offset: int, size: int, pages: _Pages) -> bytes:
 
 
 def _values(payload: bytes) -> tuple[Value, ...]:
-    """Columns of a row; the last one present may be incomplete.
-
-    Raises:
-        ValueError, IndexError, struct.error: the bytes are no row.
-    """
+    """Columns of a row; the last one present may be incomplete."""
     head_bytes, offset = _varint(payload, 0)
     kinds: list[int] = []
     while offset < head_bytes:

@@ -260,11 +260,7 @@ def connected(path: Path, wait_seconds: float) -> sqlite3.Connection:
 
 
 def _check(connection: sqlite3.Connection) -> None:
-    """Check for damage that queries do not report, such as missing index entries.
-
-    Raises:
-        DamagedFileError: the file is damaged.
-    """
+    """Check for damage that queries do not report, such as missing index entries."""
     for table in ("messages", "chats", "attachments", "queue", "retired"):
         ((result, *_), *_) = connection.execute(f"PRAGMA integrity_check({table})").fetchall()
         if result != "ok":

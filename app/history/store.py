@@ -339,9 +339,6 @@ def open_history(paths: Paths, *, repairs: bool = True) -> History:
 
     repairs: whether a damaged database is rebuilt; another program that has it open then loses it.
     A cache holds the tokens of a conversation without naming the chat.
-
-    Raises:
-        HistoryError: the database cannot be used.
     """
     history = History.open(paths.history, repairs=repairs)
     if history.has_purged:
@@ -352,11 +349,7 @@ def open_history(paths: Paths, *, repairs: bool = True) -> History:
 
 
 def remove_chat(history: History, number: int, paths: Paths) -> None:
-    """Remove a chat: from the retrieval index at once, from the database after a day.
-
-    Raises:
-        HistoryError: it cannot be removed.
-    """
+    """Remove a chat: from the retrieval index at once, from the database after a day."""
     from decoding.drafters.retrieval.corpus import forget
 
     history.remove(number)

@@ -79,9 +79,6 @@ def split_here(path: Path, backend: str) -> GpuSplit | None:
 
     All layers go to GPUs if they fit with the smallest context; otherwise as many as fit with the
     usual one.
-
-    Raises:
-        ModelError: the file is missing or damaged, or the engine cannot be started.
     """
     gpus = separate_gpus(backend, None)
     if not gpus:

@@ -35,9 +35,6 @@ class LoadedFiles:
         """Check that no file was cut: reading beyond its end would end the process.
 
         A file that was removed or replaced stays readable for the engine.
-
-        Raises:
-            ModelError: a file was cut.
         """
         for file, before in self.files:
             now = _stat(file)
@@ -50,11 +47,7 @@ class LoadedFiles:
                 )
 
     def check_present(self) -> None:
-        """Check that the model can be loaded again.
-
-        Raises:
-            ModelError: a file was removed or cut.
-        """
+        """Check that the model can be loaded again."""
         self.check_whole()
         if not all(_stat(file) for file, _ in self.files):
             raise ModelError(

@@ -22,11 +22,7 @@ _LONGEST_NAME = 1 << 14
 def choose_model(
     name: str | None, paths: Paths, forms: Sequence[Form] = (Form.GGUF,)
 ) -> Reference | HubReference:
-    """The first of `model_choices`.
-
-    Raises:
-        SpecchatError: there is no such model, or the bundled one is not installed.
-    """
+    """The first of `model_choices`."""
     return next(model_choices(name, paths, forms))
 
 

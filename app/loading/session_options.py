@@ -64,11 +64,7 @@ class SessionOptions:
 
 
 def check_ranges(options: SessionOptions) -> None:
-    """Check all numeric options, --stream and --kv.
-
-    Raises:
-        UsageError: one is out of range.
-    """
+    """Check all numeric options, --stream and --kv."""
     if options.stream not in STREAM_CHOICES:
         known = f"known: {', '.join(STREAM_CHOICES)}"
         raise UsageError(f"--stream cannot be {options.stream!r}", known)
@@ -81,11 +77,7 @@ def check_ranges(options: SessionOptions) -> None:
 
 
 def check_range(name: str, value: float) -> None:
-    """Check the value of one numeric option.
-
-    Raises:
-        UsageError: it is out of range.
-    """
+    """Check the value of one numeric option."""
     least, most = RANGES[name]
     if not least <= value <= most:
         bounds = f"it is at least {least}, at most {most:,}"

@@ -153,11 +153,7 @@ class TargetContext:
 
     @contextmanager
     def use(self) -> Generator[Context]:
-        """Exclusive use of the context within the block.
-
-        Raises:
-            ContextInUseError: it is in use.
-        """
+        """Exclusive use of the context within the block."""
         if self._is_in_use:
             raise ContextInUseError("only one can be generated at a time")
         self._is_in_use = True
