@@ -70,12 +70,6 @@ def test_what_one_session_says_the_next_drafts(model: str, settings: SamplingSet
         assert {step.drafter for step in drafted} == {"", "ngram"}
 
 
-@pytest.mark.slow
-def test_auto_has_it_beside_prompt_lookup(ask_json: AskJson, model: str) -> None:
-    found = ask_json("hi", "--model", model, *SHORT, "--draft", "auto")
-    assert found["draft"]["drafters"][:3] == ["lookup", "retrieval", "ngram"]
-
-
 def test_who_does_not_want_it_has_nothing_kept(
     ask_json: AskJson, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,13 +8,10 @@ from threading import Event
 import pytest
 
 from app.chat.conversation import Conversation
-from app.drafting import draft_spec
-from app.drafting.drafter_spec import NodeKind
 from app.engine import idle_tasks as indexing
 from app.engine.answer import Request
 from app.engine.engine import Engine
 from app.engine.idle_tasks import Indexing
-from app.engine.session_drafters import Drafting
 from app.history import History
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
@@ -39,10 +36,6 @@ def context(demo: Model) -> Iterator[Context]:
         yield found
 
 
-def built(spec: str, demo: Model, context: Context, paths: Paths) -> Drafting:
-    return drafters(spec, demo, context, paths)
-
-
 @pytest.mark.parametrize(
     ("spec", "names"),
     [
@@ -53,23 +46,18 @@ def built(spec: str, demo: Model, context: Context, paths: Paths) -> Drafting:
 def test_it_is_had_by_name(
     demo: Model, context: Context, paths: Paths, spec: str, names: list[str]
 ) -> None:
-    with closing(built(spec, demo, context, paths)) as drafting:
+    with closing(drafters(spec, demo, context, paths)) as drafting:
         assert (drafting.names, drafting.missing) == (names, "")
-
-
-def test_auto_has_it_beside_prompt_lookup(paths: Paths) -> None:
-    kinds = [node.kind for node in draft_spec.parse("auto", paths).nodes]
-    assert kinds[:2] == [NodeKind.LOOKUP, NodeKind.RETRIEVAL]
 
 
 def test_switched_off_it_is_left_out_and_says_why(
     demo: Model, context: Context, paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPECCHAT_RETRIEVAL", "false")
-    with closing(built("lookup,retrieval", demo, context, paths)) as drafting:
+    with closing(drafters("lookup,retrieval", demo, context, paths)) as drafting:
         assert drafting.names == ["lookup"]
         assert "switched off" in drafting.missing
-    with closing(built("auto", demo, context, paths)) as drafting:
+    with closing(drafters("auto", demo, context, paths)) as drafting:
         assert "retrieval" not in drafting.names
         assert drafting.missing == ""
 
@@ -86,7 +74,7 @@ def test_switched_off_the_index_is_deleted(paths: Paths, monkeypatch: pytest.Mon
 
 
 def test_the_chat_that_is_answered_is_left_out(demo: Model, context: Context, paths: Paths) -> None:
-    with closing(built("retrieval", demo, context, paths)) as drafting:
+    with closing(drafters("retrieval", demo, context, paths)) as drafting:
         (one,) = drafting.handles
         assert one.corpus is not None
         drafting.leave_out(7)

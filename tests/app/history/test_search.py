@@ -56,6 +56,8 @@ def test_found(history: History, query: str) -> None:
         "sky missing",
         "scatt sky",
         "sky OR missing",
+        "AND",
+        "100%",
         "NOT sky",
         "NEAR(sky blue)",
         "text:sky",

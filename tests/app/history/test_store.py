@@ -185,31 +185,6 @@ def test_a_preview(history: History) -> None:
     assert len(preview.answer) < 2000
 
 
-@pytest.mark.parametrize(
-    ("query", "found"),
-    [
-        ("sky", True),
-        ("SKY blu", True),
-        ("blue sky", True),
-        ("sky green", False),
-        ('"', False),
-        ("AND", False),
-        ("sky*", True),
-        ("sky OR green", False),
-        ("text:sky", False),
-        ("🌈", False),
-        ("a title", True),
-        ("100%", False),
-        ("-(", False),
-    ],
-)
-def test_search(history: History, query: str, found: bool) -> None:
-    chat = history.create("demo")
-    history.add(chat, "user", "the sky is blue")
-    history.rename(chat, "A title")
-    assert bool(history.chats(query)) is found
-
-
 def test_search_follows_changes(history: History) -> None:
     chat = history.create("demo")
     message = history.add(chat, "assistant", "before")
