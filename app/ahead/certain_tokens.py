@@ -87,8 +87,7 @@ class CertainTokens:
             prompt, dropped = conversation.fit(self._template.urgent_prompt, self._n_ctx)
         except UsageError:
             return BegunPrompt()
-        head = [Message("system", conversation.system)] if conversation.system else []
-        messages = (*head, *conversation.turns[dropped:-1])
+        messages = tuple(conversation.messages(dropped)[:-1])
         tokens = prompt.tokens[:-1]
         return BegunPrompt(tokens, len(tokens), len(prompt.tokens), True, messages)
 
@@ -97,16 +96,16 @@ class CertainTokens:
 
     def _found(self, before: Conversation, text: str, words: str) -> BegunPrompt:
         """The beginning of a prompt; words: those of the text that are finished."""
-        head = [Message("system", before.system)] if before.system else []
         # Without a frame, each word would cost a template's rendering for nothing.
-        if self._is_too_long(text) or self._frame((*head, *before.turns)) is None:
+        if self._is_too_long(text) or self._frame(tuple(before.messages())) is None:
             return BegunPrompt()
-        turns = [*before.turns, Message("user", text or _BEGINNINGS[0])]
+        message = Message("user", text or _BEGINNINGS[0])
+        whole = Conversation(before.system, [*before.turns, message])
         try:
-            prompt, dropped = Conversation(before.system, turns).fit(self._prompt, self._n_ctx)
+            prompt, dropped = whole.fit(self._prompt, self._n_ctx)
         except UsageError:
             return BegunPrompt()
-        messages = (*head, *turns[dropped:-1])
+        messages = tuple(whole.messages(dropped)[:-1])
         frame = self._frame(messages)
         if frame is None:
             return BegunPrompt()

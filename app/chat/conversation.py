@@ -31,6 +31,11 @@ class Conversation:
         """Remove all turns; the system message is kept."""
         self.turns.clear()
 
+    def messages(self, dropped: int = 0) -> list[Message]:
+        """The system message, if any, and the turns but for the oldest ones."""
+        head = [Message("system", self.system)] if self.system else []
+        return [*head, *self.turns[dropped:]]
+
     def drop_oldest(self, count: int) -> None:
         del self.turns[:count]
 
@@ -44,9 +49,8 @@ class Conversation:
             PromptTooLongError: the last message does not fit even alone.
         """
         room = n_ctx - min(n_ctx // 4, 512)
-        head = [Message("system", self.system)] if self.system else []
         dropped = 0
-        prompt = render([*head, *self.turns])
+        prompt = render(self.messages())
         if len(prompt.tokens) > room and len(self.turns) > 1:
             room -= room // 4
             # A question is dropped with its answer: chat templates expect the user's turn first.
@@ -54,11 +58,11 @@ class Conversation:
             choices = range(2, last, 2)
 
             def fits(choice: int) -> bool:
-                return len(render([*head, *self.turns[choice:]]).tokens) <= room
+                return len(render(self.messages(choice)).tokens) <= room
 
             first = bisect_left(choices, True, key=fits)
             dropped = choices[first] if first < len(choices) else last
-            prompt = render([*head, *self.turns[dropped:]])
+            prompt = render(self.messages(dropped))
         if len(prompt.tokens) >= n_ctx:
             raise PromptTooLongError(len(prompt.tokens), n_ctx)
         return prompt, dropped

@@ -20,7 +20,7 @@ from app.paths import Paths
 from app.structured_output import ReplyConstraints
 from backends.base import ContextFacts, Model, ModelInfo, UsageError
 from backends.chat.chat_template import ChatTemplate, Prompt, with_bos
-from backends.chat.message import Message, Tool, whole_characters
+from backends.chat.message import Tool, whole_characters
 from backends.chat.reply_form import ChannelSpeller, ThinkingSpeller
 from backends.engines.backend_selection import Form, forms
 from backends.hardware.bandwidth import Bandwidth
@@ -146,8 +146,7 @@ class Session:
         rendered = partial_of(self.template.urgent_prompt, tools=tools)
         if may_drop:
             return conversation.fit(rendered, self.context.n_ctx)
-        head = [Message("system", conversation.system)] if conversation.system else []
-        return rendered([*head, *conversation.turns]), 0
+        return rendered(conversation.messages()), 0
 
     def continued(self, prompt: Prompt, partial: str, tokens: Sequence[int] = ()) -> Prompt:
         """A prompt with the beginning of its answer: its own tokens, if they spell it here."""
