@@ -423,7 +423,7 @@ class Engine:
             self._redraft(session, request.draft, is_asked=True)
         session.drafting.compare(request.draft is not None)
         answer.stage = Stage.READING
-        prompt = self._prompts.prompt(answer, session)
+        prompt = self._prompts.take(answer, session)
         answer.note = "; ".join(filter(None, [prompt.note, active.indexing.news()]))
         reply = new_reply(max(answer.asked_at, self._free_at))
         loaded = session.plain_replies.replies, session.drafting

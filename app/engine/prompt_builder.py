@@ -58,6 +58,12 @@ class PromptBuilder:
             self._built[answer] = prompt
         return prompt
 
+    def take(self, answer: Answer, session: "Session") -> "Prompt":
+        """The prompt of an answer whose turn has come, which is then no longer kept."""
+        prompt = self.prompt(answer, session)
+        del self._built[answer]
+        return prompt
+
     def forget(self) -> None:
         """Forget what was built, as another model takes over."""
         self._built.clear()

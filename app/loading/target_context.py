@@ -162,16 +162,14 @@ class TargetContext:
         finally:
             self._is_in_use = False
 
-    @contextmanager
-    def second(self, n_tokens: int) -> Generator[Context]:
+    def second(self, n_tokens: int) -> closing[Context]:
         """An empty context of n_tokens at most beside this one, whatever this one holds.
 
         Raises:
             OutOfMemoryError: there is not enough memory for one.
             ModelError: the engine failed.
         """
-        with closing(self._model.open(min(n_tokens, self.n_ctx))) as second:
-            yield second
+        return closing(self._model.open(min(n_tokens, self.n_ctx)))
 
     @contextmanager
     def for_measuring(self, n_tokens: int) -> Generator[Context]:

@@ -84,8 +84,9 @@ def test_a_prompt_is_built_once_for_each_model() -> None:
     assert builder.prompt(answer, session.as_session) is prompt
     assert session.built == ["a"]
     builder.forget()
-    builder.prompt(answer, session.as_session)
+    assert builder.take(answer, session.as_session) is not prompt
     assert session.built == ["a", "a"]
+    assert not builder._built
 
 
 @pytest.mark.parametrize("is_read", [False, True])
