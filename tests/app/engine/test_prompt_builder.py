@@ -36,7 +36,7 @@ class Recorded:
 
     def raw_prompt(self, text: str) -> object:
         self.built.append(text)
-        return SimpleNamespace(tokens=[0] * len(text), form=None)
+        return SimpleNamespace(tokens=[0] * len(text), form=None, note="")
 
     def check(self, prompt: object, settings: object, options: ReplyOptions) -> None:
         self.grammars.append(options.grammar)
