@@ -1,10 +1,15 @@
 """What was acknowledged survives a power cut: the disk then has only what it was told to keep."""
 
+import _sqlite3
+import ctypes
+import os
+import shutil
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -16,7 +21,145 @@ from app.history.schema import prepare
 from app.paths import Paths
 from app.settings import file as settings
 from backends.base import UsageError
-from tests.fixtures.power_cut import Disk, power_cuts
+
+# A disk that keeps only what it was told to: everything else is gone after a power cut.
+#
+# A file has the bytes that it had at its last fsync, none before the first. A folder has the names
+# that it had at its last fsync. What the disk was told is heard from os.fsync and, as SQLite calls
+# the system itself, from the method by which it syncs a file.
+
+_POINTER = ctypes.c_void_p
+_OPEN = ctypes.CFUNCTYPE(ctypes.c_int, _POINTER, _POINTER, _POINTER, ctypes.c_int, _POINTER)
+_SYNC = ctypes.CFUNCTYPE(ctypes.c_int, _POINTER, ctypes.c_int)
+_METHODS = 19
+"""Words of sqlite3_io_methods in its third version; the first holds the version."""
+
+_SYNC_METHOD = 5
+
+
+class _Vfs(ctypes.Structure):
+    """The beginning of sqlite3_vfs."""
+
+    _fields_ = (
+        ("version", ctypes.c_int),
+        ("file_bytes", ctypes.c_int),
+        ("longest_name", ctypes.c_int),
+        ("next", _POINTER),
+        ("name", ctypes.c_char_p),
+        ("data", _POINTER),
+        ("open", _POINTER),
+    )
+
+
+class Disk:
+    """The files below a folder, and what a power cut would leave of them."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.synced: list[str] = []
+        """Names of the files and folders that were synced, in order."""
+        self._contents: dict[int, bytes] = {}
+        self._names: dict[Path, dict[str, int | None]] = {root: {}}
+        """By folder the inode of each name, None for a folder."""
+        self._open: list[int] = []
+        """Keeps the inodes from being used again. Closed files would drop SQLite's locks."""
+
+    def sync(self, path: Path) -> None:
+        """Keep a file or a folder as it is now."""
+        if not path.is_relative_to(self.root):
+            return
+        self.synced.append(path.name)
+        if path.is_dir():
+            entries = list(os.scandir(path))
+            self._names[path] = {
+                entry.name: None if entry.is_dir() else entry.inode() for entry in entries
+            }
+            return
+        descriptor = os.open(path, os.O_RDONLY)
+        self._open.append(descriptor)
+        status = os.fstat(descriptor)
+        self._contents[status.st_ino] = os.pread(descriptor, status.st_size, 0)
+
+    def after_power_cut(self, to: Path) -> Path:
+        """Write what is left into a new folder, and return it."""
+        shutil.rmtree(to, ignore_errors=True)
+        self._write(self.root, to)
+        return to
+
+    def _write(self, folder: Path, to: Path) -> None:
+        to.mkdir()
+        for name, inode in self._names.get(folder, {}).items():
+            if inode is None:
+                self._write(folder / name, to / name)
+            else:
+                (to / name).write_bytes(self._contents.get(inode, b""))
+
+    def close(self) -> None:
+        for descriptor in self._open:
+            os.close(descriptor)
+
+
+@contextmanager
+def power_cuts(root: Path, patch: pytest.MonkeyPatch) -> Generator[Disk]:
+    """A disk that hears every fsync below an empty folder."""
+    disk = Disk(root)
+    fsync = os.fsync
+
+    def heard(descriptor: int) -> None:
+        fsync(descriptor)
+        disk.sync(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+
+    patch.setattr(os, "fsync", heard)
+    with _heard_from_sqlite(disk.sync):
+        yield disk
+    disk.close()
+
+
+@contextmanager
+def _heard_from_sqlite(heard: Callable[[Path], None]) -> Generator[None]:
+    """Call heard with each file that SQLite syncs, of connections that are opened meanwhile."""
+    library = ctypes.CDLL(_sqlite3.__file__)
+    if not hasattr(library, "sqlite3_vfs_find"):
+        pytest.skip("SQLite is part of this Python, and cannot be listened to")
+    library.sqlite3_vfs_find.restype = ctypes.POINTER(_Vfs)
+    vfs = library.sqlite3_vfs_find(None).contents
+    original, kept = vfs.open, list[Any]()
+    is_new: set[Path] = set()
+
+    @_OPEN
+    def opened(vfs_address: int, name: int, file: int, flags: int, out: int) -> int:
+        path = Path(os.fsdecode(ctypes.string_at(name))) if name else None
+        if path and not path.exists():
+            is_new.add(path)
+        code = _OPEN(original)(vfs_address, name, file, flags, out)
+        if code or not path:
+            return code
+        place = ctypes.cast(file, ctypes.POINTER(_POINTER))
+        methods = (_POINTER * _METHODS).from_buffer_copy(
+            (_POINTER * _METHODS).from_address(place[0] or 0)
+        )
+        sync = _SYNC(methods[_SYNC_METHOD])
+
+        @_SYNC
+        def synced(address: int, how: int) -> int:
+            code = sync(address, how)
+            heard(path)
+            if path in is_new:  # SQLite syncs the folder of a log or journal with its first sync
+                is_new.discard(path)
+                heard(path.parent)
+            return code
+
+        methods[_SYNC_METHOD] = ctypes.cast(synced, _POINTER).value
+        place[0] = ctypes.addressof(methods)
+        kept.extend((methods, sync, synced))
+        return code
+
+    vfs.open = ctypes.cast(opened, _POINTER).value
+    try:
+        yield
+    finally:
+        vfs.open = original
+
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="finds names in /proc")
 

@@ -1,21 +1,104 @@
 """A GBNF grammar lets exactly those texts follow that llama.cpp lets follow."""
 
+import ctypes
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
+import gguf
+import numpy as np
 import pytest
-
-pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
+from llama_cpp import llama_cpp as api
 
 from backends.base import UsageError
+from backends.llamacpp.loading import vocabulary
 from decoding.constraint import gbnf_rules as gbnf
 from decoding.constraint.compiled_grammar import compiled
 from decoding.constraint.gbnf import Outline
 from decoding.constraint.grammar import ConstraintError, Grammar, GrammarKind
-from decoding.constraint.matcher import MatcherConstraint
-from tests.fixtures.engine_grammar import END, EngineGrammar, engine_grammar
+from decoding.constraint.matcher import GrammarVocabulary, MatcherConstraint
 from tests.fixtures.gbnf_rows import REFUSED, ROWS
+
+END, BYTES, _FIRST_PIECE = 1, 2, 258
+"""The tokens of a vocabulary file: the second ends a reply; all bytes; pieces."""
+
+
+class EngineGrammar:
+    """What llama.cpp lets follow; tokens: those of the pieces that it is asked about, and END."""
+
+    def __init__(self, pointer: Any, ours: GrammarVocabulary, pieces: Sequence[str]) -> None:
+        self.ours = ours
+        self.pieces = pieces
+        self.tokens = [END, *range(_FIRST_PIECE, _FIRST_PIECE + len(pieces))]
+        self._pointer = pointer
+        self._numbers = (api.llama_token_data * len(self.tokens))()
+        asked = api.llama_token_data_array(self._numbers, len(self.tokens), -1, False)
+        self._asked: Any = ctypes.byref(asked)
+
+    @contextmanager
+    def reader(self, grammar: str) -> Iterator[Any]:
+        """A sampler at the start of a grammar; false for a grammar that llama.cpp refuses."""
+        sampler = api.llama_sampler_init_grammar(self._pointer, grammar.encode(), b"root")
+        try:
+            yield sampler
+        finally:
+            if sampler:
+                api.llama_sampler_free(sampler)
+
+    def allowed(self, sampler: Any) -> set[int]:
+        """The tokens that may follow where a sampler is."""
+        for place, token in enumerate(self.tokens):
+            self._numbers[place] = api.llama_token_data(token, 0.0, 0.0)
+        api.llama_sampler_apply(sampler, self._asked)
+        return {one.id for one in self._numbers if np.isfinite(one.logit)}
+
+    @contextmanager
+    def after(self, sampler: Any, token: int) -> Iterator[Any]:
+        """A sampler further by a token, which must be allowed, or the process ends."""
+        further = api.llama_sampler_clone(sampler)
+        try:
+            api.llama_sampler_accept(further, token)
+            yield further
+        finally:
+            api.llama_sampler_free(further)
+
+    def spelled(self, tokens: Sequence[int]) -> list[int]:
+        """The same text in tokens of a byte each."""
+        text = "".join(self.pieces[token - _FIRST_PIECE] for token in tokens)
+        return [BYTES + byte for byte in text.encode()]
+
+
+@contextmanager
+def engine_grammar(path: Path, pieces: Sequence[str]) -> Iterator[EngineGrammar]:
+    """The sampler on a vocabulary of bytes and pieces, which is written to a file."""
+    _write_vocabulary(path, pieces)
+    with vocabulary(path) as read:
+        tokenizer: Any = read.tokenizer
+        ours = GrammarVocabulary(tokenizer, lambda text: [BYTES + byte for byte in text])
+        yield EngineGrammar(tokenizer._vocabulary, ours, pieces)
+
+
+def _write_vocabulary(path: Path, pieces: Sequence[str]) -> None:
+    raw = [f"<0x{byte:02X}>" for byte in range(256)]
+    tokens = ["<unk>", "</s>", *raw, *(piece.replace(" ", "\u2581") for piece in pieces)]
+    kinds = [gguf.TokenType.CONTROL] * 2 + [gguf.TokenType.BYTE] * len(raw)
+    kinds += [gguf.TokenType.NORMAL] * len(pieces)
+    with closing(gguf.GGUFWriter(path, "llama")) as writer:
+        writer.add_tokenizer_model("llama")
+        writer.add_token_list(tokens)
+        writer.add_token_scores([0.0] * len(tokens))
+        writer.add_token_types(kinds)
+        writer.add_unk_token_id(0)
+        writer.add_eos_token_id(END)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+
+
+pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
+
 
 PIECES = ["a", "b", "c", "ab", "é", "è", "ê", "\n", "&", "~", "[", " ", "😀", "en", "d"]
 PLAIN = ['"a"', '"b"', '"ab"', '"ba"', '""']
