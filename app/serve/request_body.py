@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, ClassVar, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError, from_json
@@ -73,6 +73,9 @@ _MOST_FIELDS = {"most": MOST_FIELDS}
 
 
 class _Part(BaseModel):
+    ignored: ClassVar[frozenset[str]] = frozenset()
+    """Harmless fields that change no answer."""
+
     @model_validator(mode="before")
     @classmethod
     def _without_nulls(cls, value: object) -> object:
@@ -84,13 +87,17 @@ class _Part(BaseModel):
             raise PydanticCustomError(
                 "too_many_fields", "must have at most {most} fields", _MOST_FIELDS
             )
-        return {name: item for name, item in fields.items() if item is not None}
+        return {
+            name: item
+            for name, item in fields.items()
+            if item is not None and name not in cls.ignored
+        }
 
 
 class Fields(_Part):
     """Base of what comes in: types are exact, numbers finite, and unknown fields refused by name.
 
-    A dialect declares the harmless fields that it ignores.
+    A dialect names the harmless fields that it ignores.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)

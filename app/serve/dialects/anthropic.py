@@ -165,6 +165,11 @@ class OutputConfig(Lenient):
 class CountRequest(Fields):
     """The body of a request to count tokens, and what a request for a reply has as well."""
 
+    ignored = frozenset((
+        "thinking", "cache_control", "context_management", "inference_geo", "speed", "diagnostics",
+        "user_profile_id",
+    ))  # fmt: skip
+
     model: Annotated[str, Field(max_length=1024)] = ""
     messages: Annotated[Items[InputMessage], Field(min_length=1)]
     system: str | Items[TextPart] = ""
@@ -173,14 +178,6 @@ class CountRequest(Fields):
     output_config: OutputConfig = OutputConfig()
     output_format: OutputFormat | None = None
     """Where the beta of structured outputs had it."""
-
-    thinking: object = None
-    cache_control: object = None
-    context_management: object = None
-    inference_geo: object = None
-    speed: object = None
-    diagnostics: object = None
-    user_profile_id: object = None
 
     @property
     def offered(self) -> OfferedTools:
@@ -215,6 +212,8 @@ class CountRequest(Fields):
 
 
 class MessagesRequest(CountRequest):
+    ignored = CountRequest.ignored | {"metadata", "service_tier"}
+
     max_tokens: Annotated[int, Field(ge=1, le=1 << 31)]
     stream: bool = False
     stop_sequences: Annotated[Items[_Stop], Field(max_length=MOST_STOPS)] = Field(
@@ -223,9 +222,6 @@ class MessagesRequest(CountRequest):
     temperature: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
     top_k: Annotated[int, Field(ge=0, le=1 << 31)] | None = None
-
-    metadata: object = None
-    service_tier: object = None
 
 
 _STOP_REASONS = {

@@ -59,21 +59,18 @@ class Call(Lenient):
 class ChatMessage(Fields):
     """One message; reasoning of earlier turns is not given to the model again."""
 
+    ignored = frozenset((
+        "name", "refusal", "annotations", "audio", "reasoning", "reasoning_content",
+        "reasoning_details", "cache_control",
+    ))  # fmt: skip
+
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Content | None = None
     """Only an assistant's message that calls tools may lack it."""
     tool_calls: Items[Call] = Field(default_factory=list[Call])
     tool_call_id: str = ""
 
-    name: object = None
-    refusal: object = None
-    annotations: object = None
-    audio: object = None
-    reasoning: object = None
-    reasoning_content: object = None
-    reasoning_details: object = None
     function_call: object = None
-    cache_control: object = None
 
 
 def conversation_of(messages: Sequence[ChatMessage]) -> Conversation:
@@ -105,10 +102,10 @@ class FunctionTool(Lenient):
 
 
 class ChatTool(Fields):
+    ignored = frozenset({"cache_control"})
+
     type: Literal["function"] = "function"
     function: FunctionTool
-
-    cache_control: object = None
 
 
 class FunctionName(Fields):
@@ -128,6 +125,8 @@ class Prediction(Fields):
 
 
 class ChatRequest(CommonFields):
+    ignored = CommonFields.ignored | {"reasoning_effort", "verbosity"}
+
     messages: Annotated[Items[ChatMessage], Field(min_length=1)]
     max_tokens: Count | None = None
     max_completion_tokens: Count | None = None
@@ -138,9 +137,6 @@ class ChatRequest(CommonFields):
     tools: Items[ChatTool] = Field(default_factory=list[ChatTool])
     tool_choice: Literal["auto", "none", "required"] | NamedTool = "auto"
     parallel_tool_calls: bool = True
-
-    reasoning_effort: object = None
-    verbosity: object = None
 
     @property
     def offered(self) -> OfferedTools:

@@ -92,9 +92,8 @@ class StreamOptions(Lenient):
 class JsonSchema(Fields):
     """A schema by name; every schema is kept to exactly, whether strict or not."""
 
-    name: object = None
-    description: object = None
-    strict: object = None
+    ignored = frozenset({"name", "description", "strict"})
+
     schema_: Annotated[dict[str, object], Field(alias="schema")] = Field(
         default_factory=dict[str, object]
     )
@@ -124,6 +123,11 @@ class ResponseFormat(Fields):
 class CommonFields(Fields):
     """What both ask for; fields of llama-server and vLLM that OpenAI does not have come last."""
 
+    ignored = frozenset((
+        "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
+        "prompt_cache_options", "prompt_cache_retention", "cache_prompt", "timings_per_token",
+    ))  # fmt: skip
+
     model: Annotated[str, Field(max_length=1024)] = ""
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
@@ -150,17 +154,6 @@ class CommonFields(Fields):
     repetition_penalty: Annotated[float, Field(ge=0.01, le=100.0)] | None = None
     grammar: Annotated[str, Field(min_length=1, max_length=1 << 20)] | None = None
     response_format: ResponseFormat | None = None
-
-    user: object = None
-    metadata: object = None
-    store: object = None
-    service_tier: object = None
-    safety_identifier: object = None
-    prompt_cache_key: object = None
-    prompt_cache_options: object = None
-    prompt_cache_retention: object = None
-    cache_prompt: object = None
-    timings_per_token: object = None
 
     @property
     def form_field(self) -> str:

@@ -136,6 +136,12 @@ class TextConfig(Lenient):
 class ResponsesRequest(Fields):
     """The body of a request to /v1/responses; nothing of it is stored."""
 
+    ignored = frozenset((
+        "include", "max_tool_calls", "metadata", "prompt_cache_key", "prompt_cache_options",
+        "prompt_cache_retention", "reasoning", "safety_identifier", "service_tier", "store",
+        "stream_options", "client_metadata", "user",
+    ))  # fmt: skip
+
     model: Annotated[str, Field(max_length=1024)] = ""
     input: str | Items[Item]
     instructions: str = ""
@@ -150,20 +156,6 @@ class ResponsesRequest(Fields):
     truncation: Literal["auto", "disabled"] = "disabled"
     background: Literal[False] = False
     top_logprobs: Literal[0] = 0
-
-    include: object = None
-    max_tool_calls: object = None
-    metadata: object = None
-    prompt_cache_key: object = None
-    prompt_cache_options: object = None
-    prompt_cache_retention: object = None
-    reasoning: object = None
-    safety_identifier: object = None
-    service_tier: object = None
-    store: object = None
-    stream_options: object = None
-    client_metadata: object = None
-    user: object = None
 
     @property
     def offered(self) -> OfferedTools:
