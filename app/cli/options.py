@@ -47,6 +47,11 @@ def option(
     )
 
 
+def argument(metavar: str, text: str, complete: Callable[[str], Any]) -> Any:
+    """An argument of a command that a shell completes."""
+    return typer.Argument(metavar=metavar, help=text, autocompletion=complete)
+
+
 def _layers(value: Any) -> int | str:
     """A number of layers, or auto."""
     if value == AUTO_LAYERS:

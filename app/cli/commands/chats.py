@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli import completion
+from app.cli import completion, options
 from app.cli.command import Command, Group
 from app.cli.output import Json, Output, write_result
 from app.cli.terminal import stderr, stdout
@@ -29,12 +29,7 @@ chats = typer.Typer(
     rich_markup_mode=None,
 )
 Number = Annotated[
-    int,
-    typer.Argument(
-        metavar="NUMBER",
-        help="As `specchat chats list` shows it.",
-        autocompletion=completion.chats,
-    ),
+    int, options.argument("NUMBER", "As `specchat chats list` shows it.", completion.chats)
 ]
 
 

@@ -68,19 +68,11 @@ models = typer.Typer(
 )
 NameOrPath = Annotated[
     str,
-    typer.Argument(
-        metavar="NAME",
-        help="As `specchat models list` shows it, or a path.",
-        autocompletion=completion.models,
-    ),
+    options.argument("NAME", "As `specchat models list` shows it, or a path.", completion.models),
 ]
 Name = Annotated[
     str,
-    typer.Argument(
-        metavar="NAME",
-        help="As `specchat models list` shows it.",
-        autocompletion=completion.installed_models,
-    ),
+    options.argument("NAME", "As `specchat models list` shows it.", completion.installed_models),
 ]
 _LEGEND = (
     "memory: for the model and a context of 8,192 tokens; tight: over 90 % of the free memory;",
@@ -137,10 +129,8 @@ def pull(
     context: typer.Context,
     model: Annotated[
         str,
-        typer.Argument(
-            metavar="REF",
-            help="A name of the catalogue, or ORG/NAME[:CHOICE].",
-            autocompletion=completion.catalogue_models,
+        options.argument(
+            "REF", "A name of the catalogue, or ORG/NAME[:CHOICE].", completion.catalogue_models
         ),
     ],
     json: Json = False,

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from app.cli import completion, option_values
-from app.cli.options import BACKEND, CTX, GPU_LAYERS, STREAM, THREADS, with_options
+from app.cli.options import BACKEND, CTX, GPU_LAYERS, STREAM, THREADS, argument, with_options
 from app.cli.output import Json, Output, write_result
 from app.cli.session import phases
 from app.drafting.choose.drafter_info import DrafterInfo, Ranking
@@ -24,12 +24,7 @@ _COLUMNS = 100
 @with_options(BACKEND, CTX, THREADS, GPU_LAYERS, STREAM)
 def pair(
     context: typer.Context,
-    target: Annotated[
-        str,
-        typer.Argument(
-            metavar="TARGET", help="The model to draft for.", autocompletion=completion.models
-        ),
-    ],
+    target: Annotated[str, argument("TARGET", "The model to draft for.", completion.models)],
     json: Json = False,
     output: Output = None,
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from app.cli import completion, option_values
-from app.cli.options import GPU_LAYERS, KV, STREAM, THREADS, with_options
+from app.cli.options import GPU_LAYERS, KV, STREAM, THREADS, argument, with_options
 from app.cli.output import Json, Output, write_result
 from app.cli.session import phases
 from app.cli.terminal import stderr
@@ -37,12 +37,7 @@ _WIDEST = 40
 def tune(
     context: typer.Context,
     model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL",
-            help="The model to draft for.",
-            autocompletion=completion.installed_models,
-        ),
+        str, argument("MODEL", "The model to draft for.", completion.installed_models)
     ],
     json: Json = False,
     output: Output = None,
