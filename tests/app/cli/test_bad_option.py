@@ -37,16 +37,12 @@ OUT_OF_RANGE = [
 ]
 
 
+@pytest.mark.parametrize("command", [("ask", "hi"), ("chat",)])
 @pytest.mark.parametrize(("option", "value"), OUT_OF_RANGE)
-def test_ask_refuses_what_is_out_of_range(specchat: Specchat, option: str, value: str) -> None:
-    ended = specchat("ask", "hi", option, value)
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert option.lstrip("-") in ended.stderr
-
-
-@pytest.mark.parametrize(("option", "value"), OUT_OF_RANGE)
-def test_chat_refuses_what_is_out_of_range(specchat: Specchat, option: str, value: str) -> None:
-    ended = specchat("chat", option, value)
+def test_what_is_out_of_range_is_refused(
+    specchat: Specchat, command: tuple[str, ...], option: str, value: str
+) -> None:
+    ended = specchat(*command, option, value)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert option.lstrip("-") in ended.stderr
 
@@ -63,8 +59,9 @@ def test_more_threads_than_the_engine_can_start_are_refused(
     assert process.returncode == 2, err
 
 
+@pytest.mark.usefixtures("llamacpp")
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("options", "told"),
     [
         (("--raw", "--system", "Be brief."), "--raw and --system"),
         (("--draft", "off,lookup"), "off cannot be part of a chain"),
@@ -74,32 +71,18 @@ def test_more_threads_than_the_engine_can_start_are_refused(
         (("--draft", ""), "gap"),
         (("--draft", "self:bogus"), "'bogus'"),
         (("--draft", "self:skip=5-3"), "3 comes before 5"),
+        (("--draft", "self:skip=99"), "layers 0 to 29"),
+        (("--draft", "self:skip=0-29"), "every layer"),
+        (("--draft", "self:q4_0+skip=30"), "layer 30"),
         (("--draft", "dmo"), "there is no drafter dmo. Nearest: demo"),
         (("--backend", "cuda"), "known: auto, llamacpp, mlx"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_before_the_model_is_loaded(
-    specchat: Specchat,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: tuple[str, ...],
-    told: str,
+    specchat: Specchat, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], told: str
 ) -> None:
     monkeypatch.setattr(LOAD, lambda *_: pytest.fail("the model was loaded"))
-    ended = specchat("ask", "hi", *arguments)
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert told in ended.stderr
-
-
-@pytest.mark.usefixtures("llamacpp")
-@pytest.mark.parametrize(
-    ("recipe", "told"),
-    [("skip=99", "layers 0 to 29"), ("skip=0-29", "every layer"), ("q4_0+skip=30", "layer 30")],
-)
-def test_layers_the_model_does_not_have_cannot_be_skipped(
-    specchat: Specchat, monkeypatch: pytest.MonkeyPatch, recipe: str, told: str
-) -> None:
-    monkeypatch.setattr(LOAD, lambda *_: pytest.fail("the model was loaded"))
-    ended = specchat("ask", "hi", "--draft", f"self:{recipe}")
+    ended = specchat("ask", "hi", *options)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert told in ended.stderr
 
