@@ -23,11 +23,17 @@ def screen(written: str) -> str:
 
 
 @pytest.mark.slow
-def test_an_answer_stays_on_the_screen(specchat: Specchat, on_terminal: OnTerminal) -> None:
+def test_an_answer_and_its_figures_stay_on_the_screen_and_a_status_goes(
+    specchat: Specchat, on_terminal: OnTerminal
+) -> None:
     answer = specchat("ask", "Say hello to the world", *GREEDY).stdout
     code, written = on_terminal("ask", "Say hello to the world", *GREEDY).end()
     assert code == 0
     assert answer in screen(written)
+    assert "loading demo" in written
+    assert "loading demo" not in screen(written)
+    assert "reading" not in screen(written)
+    assert re.search(r"\[24 tokens · .* cut at --max-tokens\]", screen(written))
 
 
 @pytest.mark.slow
@@ -40,18 +46,3 @@ def test_an_answer_in_a_conversation_stays_on_the_screen(
     terminal.type("Say hello to the world\n")
     terminal.read_until("\n")
     assert answer in screen(terminal.read_until("> "))
-
-
-@pytest.mark.slow
-def test_a_status_goes_before_the_answer_comes(on_terminal: OnTerminal) -> None:
-    code, written = on_terminal("ask", "Say hello to the world", *GREEDY).end()
-    assert code == 0
-    assert "loading demo" in written
-    assert "loading demo" not in screen(written)
-    assert "reading" not in screen(written)
-
-
-@pytest.mark.slow
-def test_figures_follow_the_answer(on_terminal: OnTerminal) -> None:
-    _, written = on_terminal("ask", "Say hello to the world", *GREEDY).end()
-    assert re.search(r"\[24 tokens · .* cut at --max-tokens\]", screen(written))
