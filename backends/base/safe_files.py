@@ -164,7 +164,6 @@ def text_of(data: bytes) -> str:
 
 
 # Replacing files whole: written under a temporary name beside them, then renamed.
-#
 # The disk has the content before the name changes: a power cut would otherwise leave an empty file.
 # A temporary name ends in the number of the writing process, so that files left by killed processes
 # can be told from those still being written.
@@ -266,7 +265,6 @@ def _may_be_writing(process: int, modified: float) -> bool:
 
 
 # Layout and integrity checks of our binary files.
-#
 # Every file starts with a magic of eight bytes, whose last character is the version of its format.
 # Sealed files are read whole: magic, CRC-32 of the rest (little-endian), the rest. Tabled files can
 # be large: magic and fixed fields, a table, a digest of both, then data that is read where needed;

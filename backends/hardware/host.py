@@ -12,8 +12,110 @@ from pathlib import Path, PurePosixPath
 
 import psutil
 
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU and its memory in bytes, None where the engine does not tell.
+
+    is_unified: whether it shares the memory of the machine.
+    """
+
+    name: str
+    free_bytes: int | None
+    total_bytes: int | None
+    is_unified: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Kind of processor, and the installed backends, whether they start or not."""
+
+    is_apple_silicon: bool
+    has_llamacpp: bool
+    has_mlx: bool
+
+
+def this_machine() -> Machine:
+    """Facts of the present machine, without importing an engine."""
+    return Machine(
+        is_apple_silicon=sys.platform == "darwin" and platform.machine() == "arm64",
+        has_llamacpp=_is_installed("llama_cpp"),
+        has_mlx=_is_installed("mlx") and _is_installed("mlx_lm"),
+    )
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ValueError:  # a module blocked in sys.modules has no spec
+        return False
+
+
+def physical_cores() -> int:
+    count = psutil.cpu_count(logical=False) or os.cpu_count() or 1
+    if sys.platform == "linux":
+        count = min(count, len(os.sched_getaffinity(0)))
+    return max(count, 1)
+
+
+def available_memory() -> int:
+    """Bytes this process can still allocate: free on the machine, or in its container if less.
+
+    File cache that can be dropped counts as free.
+    """
+    free, room = psutil.virtual_memory().available, cgroup_room()
+    return free if room is None else min(free, room)
+
+
+def total_memory() -> int:
+    """Bytes of memory of the machine."""
+    return psutil.virtual_memory().total
+
+
+def memory_limit() -> int:
+    """Bytes this process may hold at all: those of the machine, or of its container if fewer."""
+    total, limit = total_memory(), cgroup_limit()
+    return total if limit is None else min(total, limit)
+
+
+def peak_memory_bytes() -> int | None:
+    if sys.platform == "win32":
+        return psutil.Process().memory_info().peak_wset
+    if sys.platform == "darwin":
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Linux inherits ru_maxrss from the program that started this one.
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+@functools.cache
+def processor_name() -> str:
+    if sys.platform == "darwin":
+        return _name_on_a_mac() or platform.machine()
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _name_on_a_mac() -> str:
+    """Name such as "Apple M4 Pro", by which speeds can be compared; empty if it is not told."""
+    command = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return told.stdout.strip()
+
+
 # Memory that the control groups of this process leave it (Linux: containers, services, slices).
-#
 # Sources: the kernel's admin guide, cgroup-v1/memory and cgroup-v2. Clean file cache can be dropped
 # at any time, so it counts as free, though the groups charge it as used.
 
@@ -122,105 +224,3 @@ def _number(path: Path) -> int | None:
         return int(path.read_text())
     except (OSError, ValueError):  # "max"
         return None
-
-
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    """A GPU and its memory in bytes, None where the engine does not tell.
-
-    is_unified: whether it shares the memory of the machine.
-    """
-
-    name: str
-    free_bytes: int | None
-    total_bytes: int | None
-    is_unified: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """Kind of processor, and the installed backends, whether they start or not."""
-
-    is_apple_silicon: bool
-    has_llamacpp: bool
-    has_mlx: bool
-
-
-def this_machine() -> Machine:
-    """Facts of the present machine, without importing an engine."""
-    return Machine(
-        is_apple_silicon=sys.platform == "darwin" and platform.machine() == "arm64",
-        has_llamacpp=_is_installed("llama_cpp"),
-        has_mlx=_is_installed("mlx") and _is_installed("mlx_lm"),
-    )
-
-
-def _is_installed(package: str) -> bool:
-    try:
-        return find_spec(package) is not None
-    except ValueError:  # a module blocked in sys.modules has no spec
-        return False
-
-
-def physical_cores() -> int:
-    count = psutil.cpu_count(logical=False) or os.cpu_count() or 1
-    if sys.platform == "linux":
-        count = min(count, len(os.sched_getaffinity(0)))
-    return max(count, 1)
-
-
-def available_memory() -> int:
-    """Bytes this process can still allocate: free on the machine, or in its container if less.
-
-    File cache that can be dropped counts as free.
-    """
-    free, room = psutil.virtual_memory().available, cgroup_room()
-    return free if room is None else min(free, room)
-
-
-def total_memory() -> int:
-    """Bytes of memory of the machine."""
-    return psutil.virtual_memory().total
-
-
-def memory_limit() -> int:
-    """Bytes this process may hold at all: those of the machine, or of its container if fewer."""
-    total, limit = total_memory(), cgroup_limit()
-    return total if limit is None else min(total, limit)
-
-
-def peak_memory_bytes() -> int | None:
-    if sys.platform == "win32":
-        return psutil.Process().memory_info().peak_wset
-    if sys.platform == "darwin":
-        import resource
-
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    # Linux inherits ru_maxrss from the program that started this one.
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return None
-
-
-@functools.cache
-def processor_name() -> str:
-    if sys.platform == "darwin":
-        return _name_on_a_mac() or platform.machine()
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
-
-
-def _name_on_a_mac() -> str:
-    """Name such as "Apple M4 Pro", by which speeds can be compared; empty if it is not told."""
-    command = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
-    try:
-        told = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return told.stdout.strip()

@@ -263,7 +263,6 @@ def unsupported(drafter: TrainedDrafter, architecture: str) -> str:
 
 
 # Heads as they are published for other programs: a folder with safetensors.
-#
 # What llama.cpp's converter reads of them, and what it leaves out: conversion/llama.py and
 # conversion/qwen.py of llama-cpp-python 0.3.36.
 

@@ -89,7 +89,6 @@ def _libc() -> ctypes.CDLL:
 
 
 # Keeps a page of a mapped file that cannot be read from ending the process (Linux).
-#
 # The system answers a read of such a page, of a disk that fails or a file that was cut short, with
 # the signal SIGBUS, whose usual effect is the end. Here zeros take the place of the whole mapping,
 # the read goes on with them, and who runs the pass asks afterwards whether its results mean

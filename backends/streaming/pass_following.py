@@ -52,7 +52,6 @@ class PassPosition:
 
 
 # Reading streamed weights ahead of a pass, by a thread that stays within a window.
-#
 # While a layer that is held is computed, the disk already reads the next that is not. A reader that
 # ran further would displace what is still needed. Padded 1.1B body in Q8_0 under 900 MB, 600 of
 # them held, least of six passes: over 1 token 0.57 s without and 0.51 with it, 16 tokens 0.67 and
@@ -168,7 +167,6 @@ def _bytes_before(pieces: Sequence[_Piece], n_layers: int) -> list[int]:
 
 
 # Dropping streamed weights from memory once a pass has used them, so that they displace nothing.
-#
 # Otherwise the system drops, of all weights, those that were used least recently: of a file that is
 # read round and round and does not fit, it then keeps nothing. Weights to be held stay in memory
 # even where locks are refused, other programs keep theirs, and a pass spends no time on making
@@ -176,7 +174,6 @@ def _bytes_before(pieces: Sequence[_Piece], n_layers: int) -> list[int]:
 # token took 0.83 s without either, 0.50 with locks, 0.55 with this, 0.49 with both; processor time
 # fell from 0.60 s with locks alone to 0.30. Dropping takes 0.1 s of processor time in a pass, so a
 # thread of its own does it while the engine computes.
-#
 # Experts are dropped as well, though some are chosen again soon. With the file and limit of
 # expert_reader, passes over 1, 4 and 16 tokens took (least of 15, two busy cores, load 12 to 14):
 # dropped 0.12, 0.22, 0.76 s, left to the system 0.12, 0.97, 1.02, and marked cold (MADV_COLD) 0.20,
@@ -232,7 +229,6 @@ class DropBehind:
 
 
 # Reading the experts that a layer's router chose, all at once.
-#
 # Left alone, the engine waits for one page after another, and what the system reads beside each
 # page belongs mostly to experts that nobody chose. A body of 846 MB with 2 of 16 experts under a
 # limit of 450 MB, 200 of them held, least of nine passes on two busy cores (load 11 to 16): over 1

@@ -206,7 +206,6 @@ def _in_pages(extent: Extent) -> int:
 
 
 # What of a model's weights goes to GPUs and what stays with the processor.
-#
 # As llama.cpp divides them (load_tensors in src/llama-model.cpp, n_gpu_layers): the output head
 # with its norms goes first, then the last layers, and the input embedding always stays. An
 # embedding that is the head too is copied to the GPU.
