@@ -27,18 +27,6 @@ _OPEN = "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}"
 _CLOSE = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}"
 
 
-class VersionsLabel(Static):
-    """Place and number of versions; nothing where there is one version."""
-
-    DEFAULT_CSS: ClassVar[str] = """
-    VersionsLabel { width: auto; height: 1; margin: 0 0 0 2; color: $text-muted; display: none; }
-    """
-
-    def show(self, place: int, count: int) -> None:
-        self.update(Content(f"{_OPEN}{place}/{count}{_CLOSE}"))
-        self.display = count > 1
-
-
 class MessageView(LaidOutOnce, Vertical, can_focus=True):
     """A question or an answer, of which one version is shown; the focus selects it."""
 
@@ -50,6 +38,9 @@ class MessageView(LaidOutOnce, Vertical, can_focus=True):
     MessageView { height: auto; max-width: 120; margin: 0 0 1 1; }
     MessageView.-outside, MessageView.-after-edited { opacity: 55%; }
     MessageView Horizontal { height: auto; }
+    MessageView .versions {
+        width: auto; height: 1; margin: 0 0 0 2; color: $text-muted; display: none;
+    }
     """
 
     class VersionWanted(Message):
@@ -64,7 +55,7 @@ class MessageView(LaidOutOnce, Vertical, can_focus=True):
         super().__init__()
         self.turn = turn
         self._versions = 1
-        self._label = VersionsLabel()
+        self._label = Static(classes="versions")
 
     @property
     def has_versions(self) -> bool:
@@ -72,7 +63,8 @@ class MessageView(LaidOutOnce, Vertical, can_focus=True):
 
     def show_versions(self, place: int, count: int) -> None:
         self._versions = count
-        self._label.show(place, count)
+        self._label.update(Content(f"{_OPEN}{place}/{count}{_CLOSE}"))
+        self._label.display = count > 1
         self.set_class(count == 1, "-only")
 
     def action_version(self, step: int) -> None:

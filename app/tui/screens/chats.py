@@ -9,8 +9,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.content import Content
-from textual.screen import ModalScreen
-from textual.widgets import Input, OptionList, Static
+from textual.widgets import Input, OptionList
 
 from app.dialogue.changes import Change, Changes, OwnChanges
 from app.history import History, HistoryError
@@ -18,9 +17,15 @@ from app.history.records import Chat, Preview
 from app.history.store import remove_chat
 from app.paths import Paths
 from app.printable import one_line
-from app.tui.screens.lists import CURSOR, Dialog, Row, RowList, columns, right, text_row
+from app.tui.screens.lists import (
+    CURSOR,
+    Row,
+    SearchScreen,
+    columns,
+    right,
+    text_row,
+)
 from app.tui.text_fields import PrintableInput
-from app.tui.widgets import typed_app
 from app.tui.wording import quoted_title
 from app.wording import relative_time
 
@@ -121,69 +126,46 @@ _LIST_TOP = 2
 """Rows above the list: the search field and a blank."""
 
 
-class ChatsScreen(ModalScreen[int | None]):
+class ChatsScreen(SearchScreen[int | None]):
     """Returns the number of the chat to open, None if none was chosen.
 
     touched: called with the number of each chat that was renamed, removed or restored, also later
     by an undo.
     """
 
-    app = typed_app
     BINDINGS: ClassVar = [
-        Binding("escape", "leave", "Back"),
-        Binding("up", "move('cursor_up')", show=False, priority=True),
-        Binding("down", "move('cursor_down')", show=False, priority=True),
-        Binding("pageup", "move('page_up')", show=False, priority=True),
-        Binding("pagedown", "move('page_down')", show=False, priority=True),
         Binding("f2", "rename", "Rename", priority=True),
         Binding("delete", "remove", "Remove", priority=True),
         Binding("ctrl+z", "undo", "Undo", priority=True),
         Binding("ctrl+y", "redo", "Redo", priority=True),
     ]
     DEFAULT_CSS: ClassVar[str] = """
-    ChatsScreen { align: center middle; }
     ChatsScreen Dialog { layers: below above; }
     ChatsScreen.-wide Dialog { height: 45%; min-height: 16; }
-    ChatsScreen Input, ChatsScreen Input:focus { padding: 0 1; background-tint: $surface 0%; }
-    ChatsScreen #gap { height: 1; }
     ChatsScreen #title, ChatsScreen #title:focus {
-        layer: above; display: none; padding: 0; background: $panel;
+        layer: above; display: none; padding: 0; background: $panel; background-tint: $surface 0%;
     }
-    ChatsScreen #preview { height: auto; max-height: 4; }
+    ChatsScreen #details { max-height: 4; padding: 0; color: $foreground; }
     """
 
     def __init__(
         self, history: History, paths: Paths, changes: Changes, touched: Callable[[int], None]
     ) -> None:
-        super().__init__()
+        super().__init__("Chats", *_KEYS)
         self._history = history
         self._paths = paths
         self._changes = OwnChanges(changes)
         self._touched = touched
         self._chats: dict[str, Chat] = {}
         self._renamed: Chat | None = None
-        self._dialog = Dialog("Chats", *_KEYS)
-        self._rows = RowList()
-        self._query = PrintableInput(
-            placeholder="Search titles and messages",
-            compact=True,
-            select_on_focus=False,
-            id="query",
-        )
+        self._query.placeholder = "Search titles and messages"
         self._title = PrintableInput(compact=True, select_on_focus=False, id="title")
-        self._preview = Static(id="preview")
 
-    def compose(self) -> ComposeResult:
-        with self._dialog:
-            yield self._query
-            yield Static(id="gap")
-            yield self._rows
-            yield self._preview
-            yield self._title
+    def _parts(self) -> ComposeResult:
+        yield from super()._parts()
+        yield self._title
 
     def on_mount(self) -> None:
-        self._rows.can_focus = False
-        self._query.focus()
         self._show()
 
     def on_resize(self) -> None:
@@ -223,8 +205,8 @@ class ChatsScreen(ModalScreen[int | None]):
             if shown is None:
                 return
             text = preview_lines(shown, width)
-        self._preview.styles.min_height = 1 if is_narrow(width) else 2
-        self._preview.update(text)
+        self._details.styles.min_height = 1 if is_narrow(width) else 2
+        self._details.update(text)
 
     @property
     def _chosen(self) -> Chat | None:
@@ -241,7 +223,7 @@ class ChatsScreen(ModalScreen[int | None]):
 
     def action_move(self, how: str) -> None:
         self._say()
-        getattr(self._rows, f"action_{how}")()
+        super().action_move(how)
 
     # Renaming
 
@@ -360,7 +342,7 @@ class ChatsScreen(ModalScreen[int | None]):
             return None
 
     def _tell(self, error: HistoryError) -> None:
-        self._preview.update(
+        self._details.update(
             Content.styled(f" ✕ {one_line(error.what)}: {one_line(error.why)}", "$error")
         )
 

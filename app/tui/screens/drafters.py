@@ -6,11 +6,9 @@ from functools import partial
 from typing import ClassVar
 
 from textual import on, work
-from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.content import Content
-from textual.screen import ModalScreen
-from textual.widgets import OptionList, Static
+from textual.widgets import OptionList
 
 from app.drafting.choose import drafter_words
 from app.drafting.choose.drafter_info import DrafterInfo, Kind, Ranking
@@ -19,10 +17,16 @@ from app.engine.engine import Engine
 from app.printable import one_line
 from app.tui.look import kind_of
 from app.tui.panel.figures import bar
-from app.tui.screens.lists import CURSOR, Dialog, Row, RowList, columns, is_narrow, text_row
+from app.tui.screens.lists import (
+    CURSOR,
+    ListScreen,
+    Row,
+    columns,
+    is_narrow,
+    text_row,
+)
 from app.tui.screens.models import lead_of
 from app.tui.store import Store
-from app.tui.widgets import typed_app
 from app.tui.wording import rate
 from backends.base import SpecchatError
 
@@ -128,40 +132,22 @@ class DrafterChoice:
     races: bool = False
 
 
-class DraftersScreen(ModalScreen[DrafterChoice | None]):
+class DraftersScreen(ListScreen[DrafterChoice | None]):
     """Returns the drafters that were chosen, None if none were.
 
     is_measured: whether what is missing may be measured now, which the next answer waits for.
     """
 
-    app = typed_app
-    BINDINGS: ClassVar = [
-        Binding("escape", "dismiss(None)", "Back"),
-        Binding("f5", "race", "Race"),
-    ]
-    DEFAULT_CSS: ClassVar[str] = """
-    DraftersScreen { align: center middle; }
-    DraftersScreen #details {
-        height: auto; min-height: 2; max-height: 5; padding: 0 1; color: $secondary;
-    }
-    """
+    BINDINGS: ClassVar = [Binding("f5", "race", "Race")]
 
     def __init__(self, store: Store, engine: Engine, *, is_measured: bool = True) -> None:
-        super().__init__()
+        super().__init__("Drafters", _LEAVE)
         self._store = store
         self._engine = engine
         self._measuring = engine.rank() if is_measured else None
         self._ranking: Ranking | None = None
         self._fault = ""
         self._expanded: set[str] = set()
-        self._dialog = Dialog("Drafters", _LEAVE)
-        self._rows = RowList()
-        self._details = Static(id="details")
-
-    def compose(self) -> ComposeResult:
-        with self._dialog:
-            yield self._rows
-            yield self._details
 
     def on_mount(self) -> None:
         self._rows.focus()

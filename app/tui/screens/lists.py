@@ -5,12 +5,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rich.cells import cell_len
+from textual.app import ComposeResult
+from textual.binding import Binding
 from textual.containers import Vertical
 from textual.content import Content
-from textual.widgets import OptionList
+from textual.screen import ModalScreen, ScreenResultType
+from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from app.printable import one_line
+from app.tui.text_fields import PrintableInput
 from app.tui.widgets import typed_app
 from app.tui.wording import longest_fitting
 
@@ -184,3 +188,62 @@ def columns(*cells: tuple[Content, int]) -> Content:
 
 def right(text: str, width: int, style: str = "") -> tuple[Content, int]:
     return Content.styled(text.rjust(width), style), width
+
+
+class ListScreen(ModalScreen[ScreenResultType]):
+    """A dialog with a list, and below it what there is to say of the highlighted row."""
+
+    app = typed_app
+    BINDINGS: ClassVar = [Binding("escape", "leave", "Back")]
+    DEFAULT_CSS: ClassVar[str] = """
+    ListScreen { align: center middle; }
+    ListScreen #details {
+        height: auto; min-height: 2; max-height: 5; padding: 0 1; color: $secondary;
+    }
+    ListScreen #query, ListScreen #query:focus { padding: 0 1; background-tint: $surface 0%; }
+    ListScreen #gap { height: 1; }
+    """
+
+    def __init__(self, title: str, *keys: str) -> None:
+        super().__init__()
+        self._dialog = Dialog(title, *keys)
+        self._rows = RowList()
+        self._details = Static(id="details")
+
+    def compose(self) -> ComposeResult:
+        with self._dialog:
+            yield from self._parts()
+
+    def _parts(self) -> ComposeResult:
+        yield self._rows
+        yield self._details
+
+    def action_leave(self) -> None:
+        self.dismiss(None)
+
+
+class SearchScreen(ListScreen[ScreenResultType]):
+    """A list below a search field, which keeps the focus."""
+
+    BINDINGS: ClassVar = [
+        Binding("up", "move('cursor_up')", show=False, priority=True),
+        Binding("down", "move('cursor_down')", show=False, priority=True),
+        Binding("pageup", "move('page_up')", show=False, priority=True),
+        Binding("pagedown", "move('page_down')", show=False, priority=True),
+    ]
+
+    def __init__(self, title: str, *keys: str) -> None:
+        super().__init__(title, *keys)
+        self._query = PrintableInput(compact=True, select_on_focus=False, id="query")
+        self._rows.can_focus = False
+
+    def _parts(self) -> ComposeResult:
+        yield self._query
+        yield Static(id="gap")
+        yield from super()._parts()
+
+    def on_mount(self) -> None:
+        self._query.focus()
+
+    def action_move(self, how: str) -> None:
+        getattr(self._rows, f"action_{how}")()

@@ -6,20 +6,24 @@ from typing import ClassVar
 
 from textual import on, work
 from textual.actions import SkipAction
-from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.content import Content
-from textual.screen import ModalScreen
-from textual.widgets import Input, OptionList, Static
+from textual.widgets import Input, OptionList
 
 from app.loading.model_list import ListedModel, ModelList, Speed, about, drafters_in_sentences
 from app.loading.streaming import streaming_rate
 from app.printable import one_line
 from app.tui import wording
-from app.tui.screens.lists import CURSOR, Dialog, Row, RowList, columns, is_narrow, right, text_row
+from app.tui.screens.lists import (
+    CURSOR,
+    Row,
+    SearchScreen,
+    columns,
+    is_narrow,
+    right,
+    text_row,
+)
 from app.tui.store import Store
-from app.tui.text_fields import PrintableInput
-from app.tui.widgets import typed_app
 from models.byte_sizes import short_size
 from models.metadata.memory_bill import Fit
 from models.stores.available_models import DEMO
@@ -161,60 +165,32 @@ _STREAMS = "Larger than memory: a part of its weights is read from disk for each
 _ESTIMATE = "“about” is estimated from the size and this machine's memory speed."
 
 
-class ModelsScreen(ModalScreen[str | None]):
+class ModelsScreen(SearchScreen[str | None]):
     """Returns the name of the model to use or download, None if none was chosen.
 
     list_models: called on a thread, as it reads the files' headers. stop: stops the download of a
     model, and tells whether there was one.
     """
 
-    app = typed_app
-    BINDINGS: ClassVar = [
-        Binding("escape", "dismiss(None)", "Back"),
-        Binding("up", "move('cursor_up')", show=False, priority=True),
-        Binding("down", "move('cursor_down')", show=False, priority=True),
-        Binding("pageup", "move('page_up')", show=False, priority=True),
-        Binding("pagedown", "move('page_down')", show=False, priority=True),
-        Binding("delete", "stop", "Stop", priority=True),
-    ]
-    DEFAULT_CSS: ClassVar[str] = """
-    ModelsScreen { align: center middle; }
-    ModelsScreen Input, ModelsScreen Input:focus { padding: 0 1; background-tint: $surface 0%; }
-    ModelsScreen #gap { height: 1; }
-    ModelsScreen #details {
-        height: auto; min-height: 2; max-height: 5; padding: 0 1; color: $secondary;
-    }
-    """
+    BINDINGS: ClassVar = [Binding("delete", "stop", "Stop", priority=True)]
 
     def __init__(
         self, store: Store, list_models: Callable[[], ModelList], stop: Callable[[str], bool]
     ) -> None:
-        super().__init__()
+        super().__init__("Models", _LEAVE)
         self._store = store
         self._list_models = list_models
         self._stop = stop
         self._found: ModelList | None = None
         self._is_expanded = False
-        self._dialog = Dialog("Models", _LEAVE)
-        self._rows = RowList()
-        self._details = Static(id="details")
-
-    def compose(self) -> ComposeResult:
-        with self._dialog:
-            yield PrintableInput(compact=True, select_on_focus=False, id="query")
-            yield Static(id="gap")
-            yield self._rows
-            yield self._details
 
     def on_mount(self) -> None:
-        self._rows.can_focus = False
-        self.query_one(Input).focus()
         self.watch(self._store, "downloads", self._show, init=False)
         self._look()
 
     def on_resize(self) -> None:
         is_short = self.app.size.width < 50
-        self.query_one(Input).placeholder = _SEARCHES[is_short]
+        self._query.placeholder = _SEARCHES[is_short]
         self._show()
 
     @work(thread=True)
@@ -240,7 +216,7 @@ class ModelsScreen(ModalScreen[str | None]):
         self._explain()
 
     def _all_rows(self, found: ModelList) -> list[Row]:
-        words = self.query_one(Input).value.lower().split()
+        words = self._query.value.lower().split()
         models = [
             model for model in found.models if all(word in model.name.lower() for word in words)
         ]
@@ -285,7 +261,7 @@ class ModelsScreen(ModalScreen[str | None]):
         if model is None:
             if self._rows.focused_id == _TOO_BIG:
                 return "Enter shows them"
-            is_typed = bool(self.query_one(Input).value.strip())
+            is_typed = bool(self._query.value.strip())
             return "Enter tries it" if is_typed and self._found else ""
         if model.name in self._store.downloads:
             return "Del stop"
@@ -323,9 +299,6 @@ class ModelsScreen(ModalScreen[str | None]):
             if model is None or model.is_usable:
                 is_in_use = self._found is not None and chosen == self._found.loaded
                 self.dismiss(None if is_in_use else chosen)
-
-    def action_move(self, how: str) -> None:
-        getattr(self._rows, f"action_{how}")()
 
     def action_stop(self) -> None:
         """Stop the download of the highlighted model; else the key edits the search."""

@@ -10,8 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.content import Content
 from textual.message import Message
-from textual.screen import ModalScreen
-from textual.widgets import Input, OptionList, Static, TextArea
+from textual.widgets import Input, OptionList, TextArea
 
 from app.dialogue.changes import Changes, OwnChanges
 from app.dialogue.settings_editor import SettingsEditor
@@ -22,9 +21,8 @@ from app.settings.answering import PRESET
 from app.settings.catalogue import Value
 from app.settings.values import AHEAD_AUTO, AHEAD_OFF, AHEAD_ON, MOST_AHEAD_WASTE
 from app.tui.keymap import THEMES
-from app.tui.screens.lists import CURSOR, Dialog, Row, RowList, columns, text_row
+from app.tui.screens.lists import CURSOR, ListScreen, Row, columns, text_row
 from app.tui.text_fields import PrintableInput, PrintableTextArea, typed
-from app.tui.widgets import typed_app
 from backends.base import SpecchatError
 
 
@@ -183,12 +181,10 @@ class _LinesArea(PrintableTextArea):
             self.insert("\n")
 
 
-class SettingsScreen(ModalScreen[str | None]):
+class SettingsScreen(ListScreen[str | None]):
     """Returns the list to open next: "model" or "drafters"; None for none."""
 
-    app = typed_app
     BINDINGS: ClassVar = [
-        Binding("escape", "leave", "Back"),
         Binding("left", "cycle(-1)", show=False),
         Binding("right", "cycle(1)", show=False),
         Binding("ctrl+z", "undo", "Undo", priority=True),
@@ -196,7 +192,6 @@ class SettingsScreen(ModalScreen[str | None]):
         Binding("ctrl+s", "make_default", "Default for new chats", priority=True),
     ]
     DEFAULT_CSS: ClassVar[str] = """
-    SettingsScreen { align: center middle; }
     SettingsScreen Dialog { layers: below above; }
     SettingsScreen.-wide Dialog { width: 84; height: 24; }
     SettingsScreen #value, SettingsScreen #lines,
@@ -206,28 +201,23 @@ class SettingsScreen(ModalScreen[str | None]):
     SettingsScreen #lines, SettingsScreen #lines:focus {
         border: round $primary; background: $surface;
     }
-    SettingsScreen #explanation { height: auto; max-height: 6; padding: 0 1; color: $secondary; }
+    SettingsScreen #details { min-height: 0; max-height: 6; }
     """
 
     def __init__(self, editor: SettingsEditor, changes: Changes) -> None:
-        super().__init__()
+        super().__init__("Settings")
         self._editor = editor
         self._changes = OwnChanges(changes)
         self._edited: SettingField | None = None
         self._fields: dict[str, SettingField] = {}
         self._is_expanded = any(editor.differs(field.name) for field in MORE)
-        self._dialog = Dialog("Settings")
-        self._rows = RowList()
         self._value = PrintableInput(compact=True, select_on_focus=False, id="value")
         self._lines = _LinesArea(highlight_cursor_line=False, id="lines")
-        self._explanation = Static(id="explanation")
 
-    def compose(self) -> ComposeResult:
-        with self._dialog:
-            yield self._rows
-            yield self._explanation
-            yield self._value
-            yield self._lines
+    def _parts(self) -> ComposeResult:
+        yield from super()._parts()
+        yield self._value
+        yield self._lines
 
     def on_mount(self) -> None:
         self._rows.focus()
@@ -306,7 +296,7 @@ class SettingsScreen(ModalScreen[str | None]):
     def _explain(self) -> None:
         field = self._chosen
         text = "" if field is None else self._explained(field)
-        self._explanation.update(Content(text))
+        self._details.update(Content(text))
         self._show_keys()
 
     def _show_keys(self) -> None:
@@ -401,7 +391,7 @@ class SettingsScreen(ModalScreen[str | None]):
     def _typed(self) -> None:
         """A new text may be usable: the error about the old one goes."""
         if self._edited is not None:
-            self._explanation.update(Content(self._explained(self._edited)))
+            self._details.update(Content(self._explained(self._edited)))
 
     def _close_field(self) -> None:
         if self._edited is not None:
@@ -431,7 +421,7 @@ class SettingsScreen(ModalScreen[str | None]):
         return True
 
     def _tell(self, label: str, why: str) -> None:
-        self._explanation.update(Content.styled(f"✕ {label}: {one_line(why)}", "$error"))
+        self._details.update(Content.styled(f"✕ {label}: {one_line(why)}", "$error"))
 
     def action_make_default(self) -> None:
         try:

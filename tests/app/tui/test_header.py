@@ -1,4 +1,4 @@
-"""The header: one row that says less as it narrows."""
+"""Header and keys bar: one row each that says less as it narrows; keys can be clicked."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -7,6 +7,7 @@ from typing import cast
 import pytest
 
 from app.engine.metrics import ReplyMetrics
+from app.tui.keys_bar import KeysBar, shown_key
 from app.tui.store import Live
 from tests.fixtures.prompt_app import prompting
 
@@ -55,3 +56,15 @@ async def test_a_program_that_is_answered_is_named_where_there_is_room() -> None
     async with prompting((40, 12)) as prompt:
         prompt.store.status = replace(prompt.store.status, program="editor")
         assert "editor" not in (await prompt.lines())[0]
+
+
+async def test_a_click_runs_the_action() -> None:
+    async with prompting() as prompt:
+        (row,) = [line for line in await prompt.lines() if "F1 help" in line]
+        await prompt.pilot.click(KeysBar, offset=(row.index("F1"), 0))
+        await prompt.until(lambda: prompt.app.actions == ["help"])
+
+
+def test_keys_as_they_are_written() -> None:
+    keys = ["escape", "ctrl+l,f10", "f1", "alt+o", "ctrl+shift+f5"]
+    assert [shown_key(key) for key in keys] == ["Esc", "Ctrl+L", "F1", "Alt+O", "Ctrl+Shift+F5"]

@@ -52,15 +52,6 @@ async def test_two_actions_may_change_keys(chatting: Chatting) -> None:
         assert "F1" in line
 
 
-async def test_help_says_which_key_sends(chatting: Chatting) -> None:
-    write("enter_sends = false\n")
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.pilot.press("f1")
-        await chat.until(lambda: isinstance(chat.app.screen, HelpScreen))
-        (line,) = [one for one in chat.shown.splitlines() if "send" in one and "Enter" in one]
-        assert "Shift+Enter" in line
-
-
 @pytest.mark.parametrize(
     ("keys", "told"),
     [

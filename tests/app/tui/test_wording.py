@@ -7,7 +7,8 @@ import pytest
 from app.ahead.expected import AheadState
 from app.engine.metrics import Comparison, Standing
 from app.tui import wording
-from backends.base import UsageError
+from app.tui.wording import remedy_here, sets_context
+from backends.base import PromptTooLongError, UsageError
 from decoding.events import FinishReason
 from decoding.planning.parking import Shortfall, State
 from decoding.sampling.settings import parse_lossy
@@ -146,3 +147,17 @@ def test_an_error_in_the_frame_has_no_full_stop() -> None:
 )
 def test_what_is_read_ahead(state: AheadState | None, is_typing: bool, told: list[str]) -> None:
     assert wording.read_ahead(state, is_typing=is_typing) == told
+
+
+def test_the_context_is_set_inside_the_app() -> None:
+    error = PromptTooLongError(33, 10)
+    assert sets_context(error)
+    assert "--ctx" not in remedy_here(error)
+    assert "/context" in remedy_here(error)
+    assert "F8" in remedy_here(error)
+
+
+def test_other_remedies_stay_as_they_are() -> None:
+    error = UsageError("no", "", "Free some memory.")
+    assert not sets_context(error)
+    assert remedy_here(error) == "Free some memory."
