@@ -124,8 +124,7 @@ class Calibrations:
         return self._measured(model, context, lambda: context.for_measuring(CONTEXT), name)
 
     def known_target(self, info: ModelInfo) -> Measured | None:
-        kept = _store(self.file(info)).read()
-        return kept.measured if kept else None
+        return self._known(info.path, info.variant, Runner.of(info))
 
     def drafter(self, model: Model, context: Context, name: str) -> DraftCost:
         """Cost of a drafter to draw one token, and to read one in a batch.
@@ -216,8 +215,7 @@ class Calibrations:
             PassStoppedError: is_wanted, asked before each pass, returned False.
             ModelError: memory for another context is short, or the engine failed.
         """
-        info = model.info
-        path = self.file(info)
+        info, path = model.info, self.file(model.info)
         kept = _store(path).read()
         is_due = kept is None or _is_to_improve(kept, path, context, info)
         if is_due:
@@ -240,10 +238,13 @@ class Calibrations:
         )
         measured = replace(measured, load=before.load_until(ProcessorTimes.now()))
 
-        kept = _store(self.file(info), info).change(  # others may have measured meanwhile
-            lambda stored: _with(stored, measured)
-        )
-        return kept.measured
+        def added(stored: _Kept | None) -> _Kept:
+            if stored is None:
+                return _Kept(measured, 1)
+            return _Kept(combined(stored.measured, measured), stored.times + 1)
+
+        # others may have measured meanwhile
+        return _store(self.file(info), info).change(added).measured
 
     def file(self, info: ModelInfo) -> Path:
         return self._file(info.path, info.variant, Runner.of(info))
@@ -279,12 +280,6 @@ def _age(path: Path) -> float:
         return time.time() - path.stat().st_mtime
     except OSError:
         return 0.0
-
-
-def _with(kept: _Kept | None, measured: Measured) -> _Kept:
-    if kept is None:
-        return _Kept(measured, 1)
-    return _Kept(combined(kept.measured, measured), kept.times + 1)
 
 
 def _store(path: Path, info: ModelInfo | None = None) -> Store[_Kept]:
