@@ -5,7 +5,14 @@ from pathlib import Path
 import pytest
 
 from app.drafting.draft_spec import parse
-from app.drafting.drafter_spec import Children, NodeKind, PathsSettings, TreeSettings
+from app.drafting.drafter_spec import (
+    Children,
+    Composition,
+    NodeKind,
+    PathsSettings,
+    TreeSettings,
+    composed,
+)
 from app.paths import Paths
 from backends.base import UsageError
 from models.reference import HubReference, Reference
@@ -220,3 +227,15 @@ def test_settings_left_out_are_the_usual_ones() -> None:
     assert TreeSettings.parse("") == TreeSettings()
     assert TreeSettings.parse("children=drawn,nodes=4").children is Children.DRAWN
     assert PathsSettings.parse("k=4") == PathsSettings(4)
+
+
+def test_an_id_is_made_of_the_ids_of_the_parts_and_the_settings() -> None:
+    assert composed(NodeKind.VOTE, ["lookup", "1f2e"]) == "vote(lookup,1f2e)"
+    assert composed(NodeKind.TREE, ["1f2e"], "depth=2") == "tree(1f2e):depth=2"
+
+
+def test_the_parts_of_a_composition_do_not_change_its_kind() -> None:
+    """A model may be called as a kind of drafter is."""
+    composition = Composition(NodeKind.CASCADE, ("lookup",))
+    assert composition.of("self") == "cascade(lookup,self)"
+    assert composition.of("cascade") == "cascade(lookup,cascade)"

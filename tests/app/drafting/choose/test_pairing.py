@@ -14,7 +14,8 @@ import pytest
 
 from app.drafting.choose import pair_knowledge as displaced_weights
 from app.drafting.choose.drafter_info import CostSource, DrafterInfo, Kind, Ranking
-from app.drafting.choose.drafter_words import facts_in_words
+from app.drafting.choose.drafter_words import facts_in_words, nature
+from app.drafting.drafter_spec import JACOBI, LOOKAHEAD
 from app.engine.reply import new_reply
 from app.engine.session_opening import open_session
 from app.engine.session_ranking import rank
@@ -391,3 +392,12 @@ def test_the_settings_count(specchat: Specchat) -> None:
     settings.parent.mkdir(parents=True, exist_ok=True)
     settings.write_text("ctx = 64\n")
     assert memory() < usual
+
+
+def test_similar_drafters_differ_in_their_first_words() -> None:
+    first = [
+        nature(DrafterInfo(name, Kind.LOOKUP, is_compatible=True, why=""))
+        for name in (JACOBI, LOOKAHEAD)
+    ]
+    assert first[0].split()[0] != first[1].split()[0]
+    assert all(len(words) <= 31 for words in first)
