@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
 
-from app.bench.methods import Method, Methods, Ours
+from app.bench.methods import Method, Methods, ours
 from app.bench.results import PLAIN, Bench
 from app.bench.runner import Runner
 from app.bench.suite import SUITES, Task, tasks
@@ -110,13 +110,13 @@ def main() -> None:
         stack.callback(session.close)
         asked = same_questions() if given.asked_before else other_questions()
         print(f"learned from {learn(session, asked, given.tokens):,} tokens")
-        ways: list[Method] = [Ours(PLAIN, session, None)]
+        ways: list[Method] = [ours(PLAIN, session, None)]
         for spec in given.drafts:
             drafting = build(session.spec(spec), session.environment(print))
             stack.enter_context(closing(drafting))
             drafting.compare(True)
             print(f"{spec}: {', '.join(drafting.names)}")
-            ways.append(Ours(spec, session, drafting.controller))
+            ways.append(ours(spec, session, drafting.controller))
         runner = Runner(session, Methods(ExitStack(), ways), suite)
         for progress in runner.run():
             print(f"{progress.done} of {progress.planned}", end="\r", flush=True)

@@ -48,7 +48,7 @@ class Method:
     reply: Callable[[Sequence[int], SamplingSettings, int], Outcome]
 
 
-def _ours(name: str, session: Session, drafter: Drafter | None) -> Method:
+def ours(name: str, session: Session, drafter: Drafter | None) -> Method:
     """Generation by specchat, with a drafter or none."""
 
     def reply(prompt: Sequence[int], settings: SamplingSettings, max_tokens: int) -> Outcome:
@@ -112,7 +112,7 @@ def methods(
     paths = environment.paths
     environment = replace(environment, paths=Paths(paths.config, scratch, paths.cache))
     with ExitStack() as stack:
-        result = Methods(ExitStack(), [_ours(PLAIN, session, None)])
+        result = Methods(ExitStack(), [ours(PLAIN, session, None)])
         handles: list[DrafterHandle] = []
         for text in _specs(given, session):
             drafting = built(session.spec(text), environment, session.budget)
@@ -124,7 +124,7 @@ def methods(
                 continue
             handles += drafting.handles
             result.plain_seconds = drafting.controller.costs.seconds(1)
-            result.chosen.append(_ours(text, session, drafting.controller))
+            result.chosen.append(ours(text, session, drafting.controller))
             if (cost := _draft_seconds(drafting)) is not None:
                 result.drafts[text] = cost
             if text == draft_spec.AUTO:
@@ -159,7 +159,7 @@ def _fixed(text: str, session: Session, drafting: Drafting) -> list[Method]:
     if text == LOOKUP:
         lookups = [PromptLookup(min_match=_FIXED_MATCH, max_draft=one) for one in FIXED_LENGTHS]
         return [
-            _ours(f"{LOOKUP}{ALWAYS}{length}", session, lookup)
+            ours(f"{LOOKUP}{ALWAYS}{length}", session, lookup)
             for length, lookup in zip(FIXED_LENGTHS, lookups, strict=True)
         ]
     members = [handle.member for handle in drafting.handles if handle.model]
@@ -167,7 +167,7 @@ def _fixed(text: str, session: Session, drafting: Drafting) -> list[Method]:
         return []
     length = FIXED_LENGTHS[0]
     controller = Controller(members, drafting.controller.costs, session.model.info.n_vocab)
-    return [_ours(f"{text}{ALWAYS}{length}", session, TakingTurns(controller, (length,)))]
+    return [ours(f"{text}{ALWAYS}{length}", session, TakingTurns(controller, (length,)))]
 
 
 def _add_baselines(
