@@ -257,16 +257,14 @@ def _acceptance(bench: Bench) -> Figure:
     ]
     if not shares:
         return Figure(heading, header=header, rows=rows)
-    return Figure(
-        heading,
-        "Share of the tokens drafted at a position that were accepted, all temperatures together. "
-        "Late positions are drafted rarely, and only where a draft looks promising.",
-        header,
-        rows,
-        _share_lines(shares, "position in the draft"),
-        "Acceptance by position in the draft. All positions together: "
-        + ", ".join(f"{method} {percent(bench.acceptance(method))}" for method in shares),
+    caption = "Share of the tokens drafted at a position that were accepted, all temperatures "
+    caption += (
+        "together. Late positions are drafted rarely, and only where a draft looks promising."
     )
+    listed = ", ".join(f"{method} {percent(bench.acceptance(method))}" for method in shares)
+    told = f"Acceptance by position in the draft. All positions together: {listed}"
+    lines = _share_lines(shares, "position in the draft")
+    return Figure(heading, caption, header, rows, lines, told)
 
 
 def _lengths(bench: Bench) -> Figure:
@@ -289,15 +287,11 @@ def _lengths(bench: Bench) -> Figure:
     if not shares:
         return Figure(heading, header=header, rows=rows)
     caption = "Share of the drafts by how many of their tokens were accepted, all temperatures "
-    return Figure(
-        heading,
-        " ".join([f"{caption}together.", *map(sentence, shape_sentences(bench))]),
-        header,
-        rows,
-        _share_lines(shares, "accepted tokens of a draft"),
-        "Drafts by accepted length. Mean: "
-        + ", ".join(f"{method} {_mean_length(counts[method])}" for method in shares),
-    )
+    caption = " ".join([f"{caption}together.", *map(sentence, shape_sentences(bench))])
+    listed = ", ".join(f"{method} {_mean_length(counts[method])}" for method in shares)
+    told = f"Drafts by accepted length. Mean: {listed}"
+    lines = _share_lines(shares, "accepted tokens of a draft")
+    return Figure(heading, caption, header, rows, lines, told)
 
 
 def _share_lines(shares: Mapping[str, Mapping[int, float]], axis: str) -> Lines:

@@ -24,31 +24,15 @@ def member(
     Raises:
         DraftUnavailableError: the target cannot run trees.
     """
+    known, cost = memory.recall(node.name), DraftCost(_SECONDS, 0.0)
     if node.kind is NodeKind.JACOBI:
-        return _jacobi(memory)
-    return _lookahead(node, info, context, memory)
-
-
-def _jacobi(memory: AcceptanceMemory) -> ManagedDrafter:
-    known = memory.recall(NodeKind.JACOBI)
-    return ManagedDrafter(Jacobi(), known, DraftCost(_SECONDS, 0.0), prior=_JACOBI)
-
-
-def _lookahead(
-    node: DrafterSpec, info: ModelInfo, context: ContextFacts, memory: AcceptanceMemory
-) -> ManagedDrafter:
-    shape = LookaheadShape.parse(node.settings)
+        return ManagedDrafter(Jacobi(), known, cost, prior=_JACOBI)
     if not context.can_verify_tree:
-        raise DraftUnavailableError(
-            f"{node.name} cannot draft", f"{info.name} {context.tree_refusal}"
-        )
-    return ManagedDrafter(
-        Lookahead(shape, node.name),
-        memory.recall(node.name),
-        DraftCost(_SECONDS, 0.0),
-        tree=tree_size(shape),
-        prior=_LOOKAHEAD,
-    )
+        why = f"{info.name} {context.tree_refusal}"
+        raise DraftUnavailableError(f"{node.name} cannot draft", why)
+    shape = LookaheadShape.parse(node.settings)
+    drafter = Lookahead(shape, node.name)
+    return ManagedDrafter(drafter, known, cost, tree=tree_size(shape), prior=_LOOKAHEAD)
 
 
 def worthwhile(costs: CostModel, least: float) -> list[DrafterSpec]:
