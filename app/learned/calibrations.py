@@ -78,7 +78,7 @@ _WAITS = (60.0, 3600.0, 24 * 3600.0)
 
 On a simulated machine whose passes are interrupted four times in five, a curve is within 15 % after
 one measurement in 27 of 60 cases, after two in 48, after three in 57, and never in more
-(tests/decoding/estimation/test_noisy_calibration.py).
+(tests/decoding/estimation/test_calibration.py).
 """
 
 

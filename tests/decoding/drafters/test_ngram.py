@@ -1,6 +1,7 @@
 """The drafter that learns: from what the model said alone, to its end, and without changing it."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +12,18 @@ from numpy.typing import NDArray
 
 from decoding.checks.greedy_check import greedy_reply
 from decoding.draft import HostLine
-from decoding.drafters.ngram import LONGEST, Ngram, NgramStatistics, Passage
+from decoding.drafters.ngram import (
+    LONGEST,
+    N_BYTES,
+    ORDERS,
+    SLOTS,
+    Ngram,
+    NgramStatistics,
+    NgramTable,
+    Passage,
+    state_of,
+    token_of,
+)
 from decoding.events import Step
 from decoding.generation import Limits, always, generate
 from decoding.sampling.distribution import SamplingSettings
@@ -182,3 +194,261 @@ def test_the_test_sees_a_wrong_rule(
 
     monkeypatch.setattr(target_pass, "verify", twice)
     assert not all(same_replies(fake_context(table(3, scale=1.0))))
+
+
+common = settings(max_examples=60)
+texts = st.lists(st.integers(0, 5), max_size=40)
+
+
+def taught(*texts: list[int]) -> NgramStatistics:
+    statistics = NgramStatistics()
+    for text in texts:
+        statistics.learn(Passage(text, 0))
+    return statistics
+
+
+@common
+@given(texts)
+def test_nothing_learned_means_nothing_to_say(text: list[int]) -> None:
+    assert NgramStatistics().guess(text) is None
+
+
+@common
+@given(texts, texts)
+def test_a_guess_followed_the_longest_end_that_was_said_before(
+    said: list[int], text: list[int]
+) -> None:
+    guess = taught(said).guess(text)
+    followers = {
+        order: {
+            said[i]
+            for i in range(order, len(said))
+            if len(text) >= order and said[i - order : i] == text[len(text) - order :]
+        }
+        for order in ORDERS
+    }
+    known = [order for order in ORDERS if followers[order]]
+    if guess is None:
+        assert not known
+    else:
+        assert guess.order == known[-1]
+        assert guess.token in followers[guess.order]
+        assert 0.0 < guess.confidence < 1.0
+
+
+def test_a_longer_context_decides_and_a_shorter_one_helps_out() -> None:
+    statistics = taught([1, 2, 3, 4] * 3, [9, 9, 3, 7])
+    by_four = statistics.guess([9, 1, 2, 3])
+    assert by_four is not None
+    assert (by_four.token, by_four.order) == (4, 2)
+    by_two = statistics.guess([9, 3])
+    assert by_two is not None
+    assert (by_two.token, by_two.order) == (7, 2)
+    by_one = statistics.guess([8, 3])
+    assert by_one is not None
+    assert (by_one.token, by_one.order) == (4, 1)
+    assert statistics.guess([8]) is None
+
+
+def test_only_what_the_model_said_itself_is_learned() -> None:
+    statistics = NgramStatistics()
+    statistics.learn(Passage([1, 2, 3, 4], 3))
+    assert statistics.guess([1]) is None
+    guess = statistics.guess([1, 2, 3])
+    assert guess is not None
+    assert guess.token == 4
+
+
+@common
+@given(texts, texts)
+def test_the_order_of_passages_of_their_own_words_does_not_matter(
+    first: list[int], second: list[int]
+) -> None:
+    """Two programs that save one after the other: where they speak of other things, either way."""
+    other = [token + 10 for token in second]
+    ours, theirs = taught(first, other).table.contents, taught(other, first).table.contents
+    assert ours.slots.tolist() == theirs.slots.tolist()
+    assert ours.entries["word"].tolist() == theirs.entries["word"].tolist()
+
+
+def test_whichever_passage_came_last_guesses_are_right_as_often() -> None:
+    passages = [speech(seed, 3000) for seed in (1, 2)]
+    text = speech(3, 2000)
+    ours, theirs = (_right(taught(*order), text) for order in (passages, passages[::-1]))
+    assert ours > 0.15
+    assert ours == pytest.approx(theirs, abs=0.03)
+
+
+def _right(statistics: NgramStatistics, text: list[int]) -> float:
+    """The share of tokens that are guessed."""
+    guesses = (statistics.guess(text[:end]) for end in range(1, len(text)))
+    pairs = zip(guesses, text[1:], strict=True)
+    return float(np.mean([guess is not None and guess.token == token for guess, token in pairs]))
+
+
+def speech(seed: int, count: int, n_vocab: int = 300) -> list[int]:
+    """Draws of one law: each token depends on the two before it, some ends are nearly certain."""
+    habits = np.random.default_rng(0)
+    sharpness = habits.gamma(0.7, 1.2, size=(n_vocab, 16))
+    rng = np.random.default_rng(seed)
+    text = [1, 2]
+    for _ in range(count):
+        before, last = text[-2:]
+        shares = sharpness[(before * 31 + last * 17) % n_vocab] ** 3
+        chosen = rng.choice(16, p=shares / shares.sum())
+        text.append(int((before * 13 + last * 7 + chosen * chosen * 5) % n_vocab))
+    return text
+
+
+def reliability(
+    statistics: NgramStatistics, text: list[int]
+) -> dict[int, list[tuple[float, bool]]]:
+    """Confidence and whether it was right, by tenths of confidence, on a text not learned yet."""
+    found: dict[int, list[tuple[float, bool]]] = {}
+    for end in range(LONGEST, len(text)):
+        guess = statistics.guess(text[end - LONGEST : end])
+        if guess is not None:
+            judged = (guess.confidence, guess.token == text[end])
+            found.setdefault(int(guess.confidence * 10), []).append(judged)
+    return found
+
+
+def worst_error(found: dict[int, list[tuple[float, bool]]]) -> float:
+    """The largest gap between confidence and share of right guesses, of tenths seen often."""
+    often = [np.array(judged) for judged in found.values() if len(judged) >= 150]
+    assert len(often) >= 4, "too few kinds to tell anything"
+    return max(abs(judged[:, 0].mean() - judged[:, 1].mean()) for judged in often)
+
+
+def test_confidence_holds_on_text_it_has_not_seen() -> None:
+    """150 guesses or more in a tenth: 0.1 is more than two standard errors; the seeds are fixed."""
+    statistics = taught(speech(1, 8000))
+    assert worst_error(reliability(statistics, speech(2, 4000))) < 0.1
+
+
+def test_the_share_of_right_guesses_of_an_entry_would_not_hold(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Negative control: counts of a context alone promise too much."""
+
+    def share(self: NgramStatistics, kind: int) -> float:
+        right, wrong = kind >> 3 & 7, kind & 7
+        return min(right / (right + wrong), 0.999)
+
+    statistics = taught(speech(1, 8000))
+    monkeypatch.setattr(NgramStatistics, "_confidence", share)
+    assert worst_error(reliability(statistics, speech(2, 4000))) > 0.2
+
+
+@common
+@given(texts, texts)
+def test_what_is_copied_guesses_as_the_original(said: list[int], text: list[int]) -> None:
+    statistics = taught(said)
+    copy = NgramStatistics.of(statistics.table.contents, statistics.counts)
+    assert copy.guess(text) == statistics.guess(text)
+    assert all(state_of(int(word)) > 7 for word in copy.table.contents.entries["word"])
+
+
+WAYS = 4
+EPOCH = 1 << 15
+fewer = settings(max_examples=50)
+keys = st.integers(0, 2**64 - 1)
+tokens = st.integers(0, 300_000)
+pairs = st.lists(st.tuples(keys, tokens), max_size=60)
+apart = st.dictionaries(st.integers(0, 10_000).map(lambda number: number << 20), tokens)
+"""Tokens by keys of different sets."""
+
+
+def learned(found: Sequence[tuple[int, int]]) -> NgramTable:
+    table = NgramTable()
+    for key, token in found:
+        table.learn(key, token)
+    return table
+
+
+def in_one_set(number: int) -> int:
+    """A key of the first set, one of 65,535 that are told apart."""
+    return number + 1
+
+
+@fewer
+@given(keys)
+def test_nothing_is_found_before_something_is_learned(key: int) -> None:
+    assert NgramTable().find(key) == 0
+
+
+@fewer
+@given(apart)
+def test_the_token_of_a_context_is_found(found: dict[int, int]) -> None:
+    table = learned(list(found.items()))
+    assert all(token_of(table.find(key)) == token for key, token in found.items())
+
+
+def test_it_takes_16_megabytes_at_most() -> None:
+    table = NgramTable()
+    assert table._all.nbytes == N_BYTES <= 16_000_000
+
+
+def test_a_set_holds_no_more_than_it_has_room_for() -> None:
+    table = learned([(in_one_set(number), number) for number in range(100)])
+    assert table.contents.slots.tolist() == list(range(WAYS))
+    kept = [number for number in range(100) if table.find(in_one_set(number))]
+    assert len(kept) == WAYS
+    assert 99 in kept
+
+
+def test_what_is_said_often_outlives_what_is_said_once() -> None:
+    table = learned([(in_one_set(0), 7)] * 5)
+    for number in range(1, 100):
+        table.learn(in_one_set(number), number)
+    assert token_of(table.find(in_one_set(0))) == 7
+
+
+def test_what_was_said_often_long_ago_gives_way() -> None:
+    table = learned([(in_one_set(0), 7)] * 5)
+    table.learned = 4 * EPOCH
+    for number in range(1, WAYS + 1):
+        table.learn(in_one_set(number), number)
+    assert table.find(in_one_set(0)) == 0
+
+
+@pytest.mark.parametrize("times", [1, 10, 10_000])
+def test_a_new_habit_replaces_an_old_one_however_long_it_lasted(times: int) -> None:
+    table = learned([(5, 1)] * times)
+    assert token_of(table.find(5)) == 1
+    for _ in range(8):
+        table.learn(5, 2)
+    assert token_of(table.find(5)) == 2
+
+
+def test_one_slip_does_not_replace_a_habit() -> None:
+    table = learned([(5, 1)] * 3 + [(5, 2)])
+    assert token_of(table.find(5)) == 1
+    assert state_of(table.find(5)) == 2 << 3 | 1
+
+
+@fewer
+@given(pairs, pairs)
+def test_what_is_copied_goes_on_as_the_original(
+    before: list[tuple[int, int]], after: list[tuple[int, int]]
+) -> None:
+    table = learned(before)
+    copy = NgramTable.of(table.contents)
+    for key, token in after:
+        table.learn(key, token)
+        copy.learn(key, token)
+    ours, theirs = table.contents, copy.contents
+    assert ours.slots.tolist() == theirs.slots.tolist()
+    assert ours.entries.tolist() == theirs.entries.tolist()
+    assert ours.is_sound(300_001)
+
+
+def test_contents_that_cannot_be_are_told() -> None:
+    contents = learned([(5, 1), (1 << 40, 9)]).contents
+    assert contents.is_sound(10)
+    assert not contents.is_sound(9)
+    assert not replace(contents, slots=contents.slots[::-1].copy()).is_sound(10)
+    assert not replace(contents, slots=contents.slots + np.uint32(SLOTS)).is_sound(10)
+    never_right = contents.entries.copy()
+    never_right["word"] &= ~np.uint32(63)
+    assert not replace(contents, entries=never_right).is_sound(10)

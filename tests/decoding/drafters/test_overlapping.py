@@ -1,6 +1,9 @@
-"""A drafter that drafts ahead: what it uses, what it reads, and what it does when all ends."""
+"""Which outcomes of a verification are drafted for, and in which order."""
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from threading import Event, current_thread, main_thread
 from typing import Any
 
 import numpy as np
@@ -9,7 +12,15 @@ from numpy.typing import NDArray
 
 from decoding.drafters import overlapping
 from decoding.drafters.draft_model import DraftModel
-from decoding.drafters.overlapping import Overlapping
+from decoding.drafters.overlapping import (
+    MOST_CANDIDATES,
+    MOST_OUTCOMES,
+    DrafterThread,
+    Outcome,
+    Overlapping,
+    kept_distribution,
+    likeliest_outcomes,
+)
 from decoding.drafters.vote import Vote
 from decoding.events import Ahead
 from decoding.planning.managed_drafter import ManagedDrafter
@@ -17,6 +28,136 @@ from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.sampler import Sampler
 from tests.fixtures.drafters import IdleDrafter
 from tests.fixtures.workers import StepwiseWorker
+
+
+def test_the_numbers_of_kept_tokens_have_the_chances_of_a_chain() -> None:
+    chances = kept_distribution([0.9, 0.5])
+    assert chances == pytest.approx([0.1, 0.45, 0.45])
+    assert sum(kept_distribution([0.3, 0.8, 1.0, 0.0])) == pytest.approx(1.0)
+
+
+def test_the_likeliest_outcome_comes_first() -> None:
+    assert next(likeliest_outcomes([0.9, 0.9])) == Outcome(2, 0)
+    assert next(likeliest_outcomes([0.2, 0.9])) == Outcome(0, 0)
+    assert next(likeliest_outcomes([0.95, 0.1])) == Outcome(1, 0)
+
+
+def test_every_outcome_comes_once_and_candidates_in_order() -> None:
+    outcomes = list(likeliest_outcomes([0.8, 0.7, 0.6, 0.5, 0.4]))
+    assert len(set(outcomes)) == len(outcomes) == MOST_OUTCOMES
+    for kept in range(6):
+        ranks = [outcome.rank for outcome in outcomes if outcome.kept == kept]
+        assert ranks == list(range(len(ranks)))
+        assert len(ranks) <= MOST_CANDIDATES
+
+
+@pytest.mark.parametrize("exponent", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("count", [10, 20])
+def test_the_fan_out_is_that_of_the_power_law(exponent: float, count: int) -> None:
+    """F_k in proportion to P(k)^(1/(1+r)), but for rounding and the most candidates."""
+    acceptance = [0.7, 0.6, 0.8]
+    chances = kept_distribution(acceptance)
+    taken = Counter(one.kept for one in islice(likeliest_outcomes(acceptance, exponent), count))
+    shares = [chance ** (1.0 / (1.0 + exponent)) for chance in chances]
+    for kept, share in enumerate(shares):
+        wanted = min(count * share / sum(shares), MOST_CANDIDATES)
+        assert abs(taken[kept] - wanted) <= 1.5
+
+
+def test_a_chain_that_is_accepted_alike_has_a_capped_geometric_fan_out() -> None:
+    """F_k = F_0 a^(k/(1+r)), and F_K = F_0 a^(K/(1+r)) (1-a)^(-1/(1+r))."""
+    share, length, exponent = 0.6, 4, 1.0
+    chances = kept_distribution([share] * length)
+    roots = [chance ** (1.0 / (1.0 + exponent)) for chance in chances]
+    for kept in range(length):
+        assert roots[kept] == pytest.approx(roots[0] * share ** (kept / 2))
+    assert roots[length] == pytest.approx(roots[0] * share ** (length / 2) * (1 - share) ** -0.5)
+
+
+SECONDS = 60.0
+"""Until a test that hangs is ended."""
+
+
+@pytest.fixture
+def thread() -> Iterator[DrafterThread]:
+    thread = DrafterThread()
+    yield thread
+    thread.close()
+
+
+def test_passes_run_on_a_thread_of_their_own_until_the_last(thread: DrafterThread) -> None:
+    names, ended = set[str](), Event()
+
+    def passes() -> Iterator[None]:
+        for _ in range(3):
+            names.add(current_thread().name)
+            yield
+        ended.set()
+
+    for _ in range(2):
+        thread.start(passes())
+        assert ended.wait(SECONDS)
+        thread.stop()
+        ended.clear()
+    assert len(names) == 1, "a thread that is kept, as engines keep others for it"
+    assert main_thread().name not in names
+
+
+def test_stop_waits_for_the_present_pass_and_starts_no_other(thread: DrafterThread) -> None:
+    began, may_end, done = Event(), Event(), list[int]()
+
+    def passes() -> Iterator[None]:
+        for number in range(1000):
+            began.set()
+            assert may_end.wait(SECONDS)
+            done.append(number)
+            if number == 0:
+                thread._is_stopped = True  # as stop does, which the test could not call in time
+            yield
+
+    thread.start(passes())
+    assert began.wait(SECONDS)
+    assert not done
+    may_end.set()
+    thread.stop()
+    assert done == [0]
+
+
+def test_what_a_pass_raised_is_raised_once_by_stop(thread: DrafterThread) -> None:
+    began = Event()
+
+    def passes() -> Iterator[None]:
+        began.set()
+        raise RuntimeError("the engine failed")
+        yield
+
+    thread.start(passes())
+    assert began.wait(SECONDS)
+    with pytest.raises(RuntimeError, match="the engine failed"):
+        thread.stop()
+    thread.stop()
+    thread.start(iter([None]))
+    thread.stop()
+
+
+def test_a_round_must_have_been_stopped_before_the_next(thread: DrafterThread) -> None:
+    thread.start(iter([None]))
+    with pytest.raises(AssertionError, match="not stopped"):
+        thread.start(iter([None]))
+
+
+def test_closing_ends_it_whatever_a_pass_raised() -> None:
+    def passes() -> Iterator[None]:
+        raise RuntimeError("the engine failed")
+        yield
+
+    thread = DrafterThread()
+    thread.start(passes())
+    thread.close()
+    thread.close()
+    with pytest.raises(RuntimeError):
+        thread.start(iter([None]))
+
 
 N_VOCAB = 12
 PROMPT = [3, 1, 4, 1, 5]

@@ -1,7 +1,4 @@
-"""Replies drafted by jacobi and lookahead on a backend of numbers: exact at every temperature.
-
-The chi-square tests have fixed seeds, and each would reject a right program with probability ALARM.
-"""
+"""jacobi: the model's words after a pass are the next guesses, and they move with the text."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from backends.base import ModelError
+from backends.base import ModelError, UsageError
 from decoding.draft import Drafter
 from decoding.drafters.jacobi import Jacobi
-from decoding.drafters.lookahead import Lookahead, LookaheadShape
+from decoding.drafters.lookahead import Lookahead, LookaheadShape, NgramPool, TokenTree
 from decoding.estimation.cost import CostModel, DraftCost, TreeSize
 from decoding.events import Origin, Step
 from decoding.generation import Limits
@@ -26,12 +23,163 @@ from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.planning.parking import State
 from decoding.sampling.distribution import SamplingSettings, warp
+from decoding.sampling.sampler import Sampler
 from decoding.telemetry import Statistics
+from tests.fixtures.forms import parents_in
 from tests.fixtures.replied import replied, said
 from tests.fixtures.retimed import Retimed
 
 if TYPE_CHECKING:
     from tests.decoding.conftest import FakeContext
+
+HISTORY = [5, 6, 7]
+
+
+def begun(max_draft: int = 4) -> Jacobi:
+    drafter = Jacobi(max_draft=max_draft)
+    drafter.begin(HISTORY, Sampler(SamplingSettings(temperature=0.0)))
+    return drafter
+
+
+def hear(drafter: Jacobi, history: list[int], said: list[int]) -> tuple[int, ...]:
+    """Send its draft, and let the model say this after each token of the pass."""
+    draft = drafter.propose(history, 4)
+    assert draft.listener is not None
+    draft.listener(np.array(said))
+    return draft.tokens
+
+
+def test_what_the_model_said_at_a_place_is_the_guess_for_it():
+    drafter = begun()
+    hear(drafter, HISTORY, [10, 11, 12, 13, 14])
+    drafter.commit([*HISTORY, 10])
+    assert drafter.propose([*HISTORY, 10], 4).tokens == (11, 12, 13, 14)
+
+
+def test_guesses_of_what_was_said_meanwhile_are_dropped():
+    drafter = begun()
+    hear(drafter, HISTORY, [10, 11, 12, 13, 14])
+    assert drafter.propose([*HISTORY, 10, 11, 40], 4).tokens[:2] == (13, 14)
+    assert len(drafter.propose([*HISTORY, *range(20, 40)], 4)) == 4
+
+
+def test_a_guess_that_stays_is_surer_than_one_that_changes():
+    drafter = begun()
+    hear(drafter, HISTORY, [10, 11, 12, 13, 14])
+    text = [*HISTORY, 10]
+    hear(drafter, text, [11, 12, 30, 14, 15])
+    draft = drafter.propose([*text, 11], 4)
+    assert draft.tokens == (12, 30, 14, 15)
+    assert draft.evidence == (2, 1, 2, 1)
+    assert draft.confidence[0] > draft.confidence[1]
+
+
+def test_it_stops_where_one_more_would_not_pay_and_at_the_limit():
+    drafter = begun()
+    assert len(drafter.propose(HISTORY, 4, lambda confidence, evidence: False)) == 1
+    assert len(drafter.propose(HISTORY, 2)) == 2
+    assert not drafter.propose(HISTORY, 0).tokens
+
+
+def test_a_reply_begins_without_the_guesses_of_the_last():
+    drafter = begun()
+    hear(drafter, HISTORY, [10, 11, 12, 13, 14])
+    drafter.begin(HISTORY, Sampler(SamplingSettings()))
+    assert drafter.propose(HISTORY, 1).evidence == (0,)
+
+
+def looking_ahead(shape: LookaheadShape) -> Lookahead:
+    drafter = Lookahead(shape)
+    drafter.begin(HISTORY, Sampler(SamplingSettings(temperature=0.0)))
+    return drafter
+
+
+def test_without_an_n_gram_the_window_goes_along_alone():
+    draft = looking_ahead(LookaheadShape(window=3, ngram=4, pool=2)).propose(HISTORY, 9)
+    assert draft.drafted == 0
+    assert draft.form.window_tokens == 8
+    # Columns begin at the last token and at the nodes of the line 2, 5; each goes on by two.
+    assert parents_in(draft) == (-1, 0, -1, 2, 3, 2, 5, 6)
+
+
+def test_a_column_and_the_word_after_it_are_an_n_gram_of_the_pool():
+    drafter = looking_ahead(LookaheadShape(window=1, ngram=3, pool=2))
+    draft = drafter.propose(HISTORY, 9)
+    (guess,) = draft.tokens
+    assert draft.listener is not None
+    draft.listener(np.array([20, 21]))
+    found = drafter.propose([*HISTORY, 20, 7], 9)
+    assert found.tokens[: found.drafted] == (guess, 21)
+    assert parents_in(found)[: found.drafted] == (-1, 0)
+    assert drafter.propose([*HISTORY, 20, 7], 1).drafted == 1, "no deeper than the limit"
+
+
+def test_columns_keep_their_places_when_several_tokens_are_said():
+    """Column 2 begins two places after the last token: it is column 0 two tokens later."""
+    drafter = looking_ahead(LookaheadShape(window=3, ngram=2, pool=2))
+    draft = drafter.propose(HISTORY, 9)
+    assert parents_in(draft) == (-1, 0)
+    assert draft.listener is not None
+    draft.listener(np.array([20, 21, 22]))
+    # Of the places 3, 4 and 5 the model said 20, 21 and 22; 3 and 4 are said now.
+    after = drafter.propose([*HISTORY, 20, 40], 9)
+    assert after.tokens[after.drafted] == 22
+
+
+def test_the_pool_outlives_a_reply_and_the_window_does_not():
+    drafter = looking_ahead(LookaheadShape(window=1, ngram=2, pool=1))
+    draft = drafter.propose(HISTORY, 9)
+    assert not draft.tokens, "one column of one token is the last token itself"
+    drafter = looking_ahead(LookaheadShape(window=2, ngram=2, pool=1))
+    draft = drafter.propose(HISTORY, 9)
+    assert draft.listener is not None
+    draft.listener(np.array([20, 21]))
+    drafter.begin(HISTORY, Sampler(SamplingSettings()))
+    found = drafter.propose(HISTORY, 9)
+    assert found.tokens[: found.drafted] == (20,)
+
+
+def test_a_pass_takes_no_more_tokens_than_its_shape_says():
+    generator = np.random.default_rng(0)
+    shape = LookaheadShape(window=4, ngram=3, pool=3)
+    drafter, text, most = looking_ahead(shape), list(HISTORY), 0
+    for _ in range(300):
+        draft = drafter.propose(text, 9)
+        most = max(most, len(draft))
+        assert draft.listener is not None
+        draft.listener(generator.integers(0, 5, 1 + len(draft)))
+        text += generator.integers(0, 5, int(generator.integers(1, 4))).tolist()
+    assert most <= shape.nodes
+    assert most > shape.nodes - 3
+
+
+def test_branches_share_the_tokens_they_begin_with():
+    tree = TokenTree()
+    for branch in ((1, 2, 3), (1, 2, 4), (2, 2)):
+        tree.add(branch)
+    assert tree.tokens == [1, 2, 3, 4, 2, 2]
+    assert tree.parents == [-1, 0, 1, 1, -1, 4]
+
+
+def test_a_pool_keeps_the_latest_of_each_token():
+    pool = NgramPool(2)
+    for continuation in ((1,), (2,), (1,), (3,)):
+        pool.add(9, continuation)
+    assert pool.after(9) == [(3,), (1,)]
+    assert pool.after(8) == []
+
+
+def test_settings_are_read_and_nonsense_is_refused():
+    assert LookaheadShape.parse("") == LookaheadShape()
+    assert LookaheadShape.parse("g=2, w=7,n=4") == LookaheadShape(7, 4, 2)
+    for text in ("w", "w=0", "n=1", "g=0", "w=3,w=4", "x=3", "w=-1", "w=1e9"):
+        with pytest.raises(UsageError):
+            LookaheadShape.parse(text)
+
+
+# Replies drafted by jacobi and lookahead on a backend of numbers: exact at every temperature.
+#
+# The chi-square tests have fixed seeds; each rejects a right program with probability ALARM.
 
 N_VOCAB = 6
 ALARM = 1e-6
