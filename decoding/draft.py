@@ -6,7 +6,7 @@ from typing import ClassVar, Protocol
 
 from backends.base import DeviceRow, Listener
 from backends.base.parent_array import count_leaves
-from decoding.events import Ahead, Rule, Shape, Silence, Step
+from decoding.events import Ahead, EmptyDraft, Rule, Shape, Step
 from decoding.sampling.distribution import Distribution, from_row
 from decoding.sampling.sampler import Sampler
 
@@ -152,7 +152,7 @@ class Draft:
     sources: the drafter of each token, where a draft combines several drafters'.
     listener: receives the model's likeliest token after each drafted one, accepted or not, before
         the drafter commits.
-    silences: drafters that were asked first and proposed nothing.
+    empty_drafts: drafters that were asked first and proposed nothing.
     ahead: what drafting ahead did for it; None where it was not done.
     padding: tokens that its pass is filled up with, whose logits nobody looks at.
     """
@@ -163,7 +163,7 @@ class Draft:
     evidence: tuple[int, ...] = ()
     sources: tuple[str, ...] = ()
     listener: Listener | None = None
-    silences: tuple[Silence, ...] = ()
+    empty_drafts: tuple[EmptyDraft, ...] = ()
     ahead: Ahead | None = None
     padding: int = 0
 

@@ -54,16 +54,16 @@ def in_words(shape: Shape, drafted: int, width: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Silence:
+class EmptyDraft:
     """A drafter that proposed nothing when asked, and the seconds that this took."""
 
     drafter: str
     seconds: float
 
 
-def total_seconds(silences: Iterable[Silence]) -> float:
+def total_seconds(empty_drafts: Iterable[EmptyDraft]) -> float:
     """Seconds spent on requests without an answer."""
-    return sum(silence.seconds for silence in silences)
+    return sum(empty.seconds for empty in empty_drafts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ class Step:
     """Drafter of each accepted token, if the draft combined several drafters' tokens."""
     drafted_sources: tuple[str, ...] = ()
     """Drafter of each drafted token, if the draft combined several drafters' tokens."""
-    silences: tuple[Silence, ...] = ()
+    empty_drafts: tuple[EmptyDraft, ...] = ()
     """Drafters that proposed nothing; their time is part of draft_seconds."""
     rule: Rule = Rule.NONE
     """Rule that verified the draft."""
@@ -212,8 +212,8 @@ class Step:
     def own_draft_seconds(self) -> float:
         """Drafting time without that of drafters that proposed nothing."""
         return (
-            self.draft_seconds - total_seconds(self.silences)
-            if self.silences
+            self.draft_seconds - total_seconds(self.empty_drafts)
+            if self.empty_drafts
             else self.draft_seconds
         )
 

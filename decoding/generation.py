@@ -252,7 +252,7 @@ class _Reply:
             draft.form.width,
             _sources(draft, judged, accepted),
             draft.sources[: draft.drafted],
-            draft.silences,
+            draft.empty_drafts,
             judged.rule,
             judged.on_device,
             draft.ahead,
@@ -271,7 +271,7 @@ class _Reply:
         if draft.padding > context.n_ctx - len(history) - len(draft):
             draft = replace(draft, padding=0)
         fitting = fits(context, len(history), draft)
-        return draft if fitting else replace(NO_DRAFT, silences=draft.silences)
+        return draft if fitting else replace(NO_DRAFT, empty_drafts=draft.empty_drafts)
 
 
 def _check_context(context: Context, history: Sequence[int]) -> None:

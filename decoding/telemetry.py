@@ -125,8 +125,8 @@ class Statistics:
             self.predrafted_rounds += 1
             self.predraft_hits += step.ahead.is_hit
             self.hidden_draft_seconds += step.ahead.hidden_seconds
-        for silence in step.silences:
-            self._drafter(silence.drafter).draft_seconds += silence.seconds
+        for empty in step.empty_drafts:
+            self._drafter(empty.drafter).draft_seconds += empty.seconds
         before, self.last_step = self.last_step, step
         if step.passed > 1 and step.drafter:
             self._add_draft(step)

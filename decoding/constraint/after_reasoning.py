@@ -7,7 +7,7 @@ from enum import Enum, auto
 import numpy as np
 from numpy.typing import NDArray
 
-from decoding.constraint.constraint import NOTHING_FORCED, Constraint, Forced, Grounds, Mask
+from decoding.constraint.constraint import NOTHING_FORCED, Constraint, Evidence, Forced, Mask
 from decoding.constraint.grammar import NotAllowedError
 
 
@@ -100,11 +100,11 @@ class AfterReasoning:
             return NOTHING_FORCED
         return self._answer.forced(place.answer, limit)
 
-    def grounds(self, drafted: Sequence[int], tokens: Sequence[int]) -> Sequence[Grounds]:
+    def evidence(self, drafted: Sequence[int], tokens: Sequence[int]) -> Sequence[Evidence]:
         before, after = self._after(drafted), self._after([*drafted, *tokens])
         answer = after.answer[len(before.answer) :]
-        free = (Grounds.FURTHER,) * (len(tokens) - len(answer))
-        return (*free, *self._answer.grounds(before.answer, answer))
+        free = (Evidence.FURTHER,) * (len(tokens) - len(answer))
+        return (*free, *self._answer.evidence(before.answer, answer))
 
     def accept(self, tokens: Sequence[int]) -> None:
         """Advance by emitted tokens.

@@ -11,7 +11,7 @@ Mask = NDArray[np.bool_]
 """Which tokens may follow, shape (n_vocab,)."""
 
 
-class Grounds(IntEnum):
+class Evidence(IntEnum):
     """What speaks for a token at a place of a reply.
 
     Where only one text may follow: KNOWN, the model always divided such a text so. LIKELY, it did
@@ -33,7 +33,7 @@ class Forced(NamedTuple):
     """Tokens of the only text that may follow, in the division that the model may well make."""
 
     tokens: tuple[int, ...]
-    grounds: tuple[Grounds, ...]
+    evidence: tuple[Evidence, ...]
 
 
 NOTHING_FORCED = Forced((), ())
@@ -73,7 +73,7 @@ class Constraint(Protocol):
         """
         ...
 
-    def grounds(self, drafted: Sequence[int], tokens: Sequence[int]) -> Sequence[Grounds]:
+    def evidence(self, drafted: Sequence[int], tokens: Sequence[int]) -> Sequence[Evidence]:
         """What speaks for each of tokens after the reply so far and drafted, all of them legal."""
         ...
 

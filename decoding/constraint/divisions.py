@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
-from decoding.constraint.constraint import Grounds
+from decoding.constraint.constraint import Evidence
 
 _MOST_KEPT = 20_000
 """Beginnings of texts that are remembered, in about 4 MB; beyond that the oldest are forgotten."""
@@ -89,7 +89,7 @@ class Divider:
 
     def divided(
         self, text: bytes, settle: Callable[[], Sequence[int]]
-    ) -> Iterator[tuple[int, Grounds]]:
+    ) -> Iterator[tuple[int, Evidence]]:
         """Tokens of a text, each with what speaks for it.
 
         settle: gives the first tokens of the tokenizer's division, whatever follows the text; those
@@ -101,23 +101,23 @@ class Divider:
         while rest := text[start:]:
             seen = self.divisions.seen(rest)
             if seen is not None:
-                token, grounds = seen.token, _grounds(seen)
+                token, evidence = seen.token, _grounds(seen)
             else:
                 usual = self._places(text, settle()) if usual is None else usual
                 is_settled = start in usual
                 token = usual[start] if is_settled else self.spell(rest)[0]
-                grounds = self._usual(text, start, token) if is_settled else Grounds.GUESSED
+                evidence = self._usual(text, start, token) if is_settled else Evidence.GUESSED
             if not (piece := self.texts[token]) or not rest.startswith(piece):
                 return  # no tokens make up this text
-            yield token, grounds
+            yield token, evidence
             start += len(piece)
 
-    def grounds(self, text: bytes, token: int) -> Grounds:
+    def evidence(self, text: bytes, token: int) -> Evidence:
         """What speaks for a token, proposed by whomever, where a text is certain."""
         seen = self.divisions.seen(text)
         if seen is None:
-            return Grounds.GUESSED
-        return _grounds(seen) if seen.token == token else Grounds.DIFFERENT
+            return Evidence.GUESSED
+        return _grounds(seen) if seen.token == token else Evidence.DIFFERENT
 
     def learn(self, text: bytes, token: int) -> None:
         piece = self.texts[token]
@@ -136,12 +136,12 @@ class Divider:
             return {}
         return dict(zip(accumulate(map(len, pieces), initial=0), tokens, strict=False))
 
-    def _usual(self, text: bytes, start: int, token: int) -> Grounds:
+    def _usual(self, text: bytes, start: int, token: int) -> Evidence:
         """What speaks for the tokenizer's own token at a place of a text."""
         is_within = start > 0 and _WITHIN_WORD.match(text, start - 1)
         begins = _BEGINS_WORD.match(self.texts[token]) and not is_within
-        return Grounds.GUESSED if begins else Grounds.LIKELY
+        return Evidence.GUESSED if begins else Evidence.LIKELY
 
 
-def _grounds(seen: Seen) -> Grounds:
-    return Grounds.KNOWN if seen.is_steady else Grounds.LIKELY
+def _grounds(seen: Seen) -> Evidence:
+    return Evidence.KNOWN if seen.is_steady else Evidence.LIKELY

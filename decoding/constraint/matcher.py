@@ -11,7 +11,7 @@ import numpy as np
 
 from backends.base import ModelError, Tokenizer
 from decoding.constraint.compiled_grammar import CompiledGrammar, limits
-from decoding.constraint.constraint import NOTHING_FORCED, Forced, Grounds, Mask
+from decoding.constraint.constraint import NOTHING_FORCED, Evidence, Forced, Mask
 from decoding.constraint.divisions import Divider, Divisions, Spell
 from decoding.constraint.grammar import ConstraintError, NotAllowedError
 
@@ -118,7 +118,7 @@ class Walker:
         self._masked, self._parted = 0, None
 
 
-_FREE = (Grounds.FIRST, Grounds.SECOND, Grounds.FURTHER)
+_FREE = (Evidence.FIRST, Evidence.SECOND, Evidence.FURTHER)
 """By the number of tokens since the last certain text."""
 
 _LAST = len(_FREE) - 1
@@ -146,7 +146,7 @@ class ForcedText:
         self._is_followed = True
         return self._unless_lost(lambda: self._after(drafted, limit)) or NOTHING_FORCED
 
-    def grounds(self, drafted: Sequence[int], tokens: Sequence[int]) -> Sequence[Grounds]:
+    def evidence(self, drafted: Sequence[int], tokens: Sequence[int]) -> Sequence[Evidence]:
         """What speaks for each of tokens after the accepted ones and drafted, all of them legal."""
         self._is_followed = True
         try:
@@ -174,11 +174,11 @@ class ForcedText:
         text = self._certain(drafted)
         divided = list(islice(self.divider.divided(text, self._settled), limit))
         tokens = [token for token, _ in divided]
-        grounds = [one for _, one in divided]
+        evidence = [one for _, one in divided]
         if self.end is not None and len(tokens) < limit and self._is_complete([*drafted, *tokens]):
             tokens.append(self.end)
-            grounds.append(Grounds.LIKELY)
-        return Forced(tuple(tokens), tuple(grounds))
+            evidence.append(Evidence.LIKELY)
+        return Forced(tuple(tokens), tuple(evidence))
 
     def _certain(self, tokens: Sequence[int]) -> bytes:
         """The certain text after the accepted tokens and these; the walker is there then."""
@@ -193,13 +193,13 @@ class ForcedText:
         """The first tokens of the certain text where the walker is, whatever follows it."""
         return self.walker.matcher.compute_ff_tokens()
 
-    def _along(self, line: Sequence[int]) -> list[Grounds]:
+    def _along(self, line: Sequence[int]) -> list[Evidence]:
         """What speaks for each token of a line after the accepted ones."""
-        found: list[Grounds] = []
+        found: list[Evidence] = []
         text, free = b"", self._free
         for count, token in enumerate(line):
             text = text or self._certain(line[:count])
-            found.append(self.divider.grounds(text, token) if text else _FREE[min(free, _LAST)])
+            found.append(self.divider.evidence(text, token) if text else _FREE[min(free, _LAST)])
             free = 0 if text else free + 1
             text = self.divider.after(text, token)
         return found
@@ -262,14 +262,14 @@ class MatcherConstraint:
         with self._lock:
             return NOTHING_FORCED if self._ended(drafted) else self._forcing.after(drafted, limit)
 
-    def grounds(self, drafted: Sequence[int], tokens: Sequence[int]) -> Sequence[Grounds]:
+    def evidence(self, drafted: Sequence[int], tokens: Sequence[int]) -> Sequence[Evidence]:
         with self._lock:
             if self._ended(drafted):
-                found: Sequence[Grounds] = ()
+                found: Sequence[Evidence] = ()
             else:
                 end = next((at for at, one in enumerate(tokens) if one in self._end_tokens), None)
-                found = self._forcing.grounds(drafted, tokens[:end])
-        return (*found, *(Grounds.FURTHER,) * (len(tokens) - len(found)))
+                found = self._forcing.evidence(drafted, tokens[:end])
+        return (*found, *(Evidence.FURTHER,) * (len(tokens) - len(found)))
 
     def accept(self, tokens: Sequence[int]) -> None:
         """Advance by emitted tokens.

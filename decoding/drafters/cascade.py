@@ -150,7 +150,7 @@ class Cascade(ReadsBacklog[Reader]):
                 verify_seconds,
                 draft_seconds + verify_seconds,
                 ended,
-                silences=draft.silences,
+                empty_drafts=draft.empty_drafts,
             )
         )
         return list(zip(tokens, q_draft.requested, strict=True))

@@ -13,7 +13,7 @@ from itertools import accumulate, starmap, zip_longest
 from decoding.draft import NO_DRAFT, Draft, KeepOn, refusal_of_all
 from decoding.estimation.cost import CostModel
 from decoding.estimation.text_kind import TextKindReader
-from decoding.events import Cause, Decision, Silence, Step, total_seconds
+from decoding.events import Cause, Decision, EmptyDraft, Step, total_seconds
 from decoding.planning.free_drafting import FreeDrafting, Offer, Proposed, expected_tokens
 from decoding.planning.kept_width import KeptWidth
 from decoding.planning.managed_drafter import ManagedDrafter
@@ -316,29 +316,33 @@ class Controller:
         rate, budget = self.rate, self._budget
         planned = [self._planner.plan(managed, history, limit, rate, budget) for managed in able]
         plans = [plan for plan in planned if isinstance(plan, DraftPlan)]
-        silences: list[Silence] = []
+        empty_drafts: list[EmptyDraft] = []
         for plan in sorted(plans, key=lambda plan: plan.gain, reverse=True):
             if plan.gain <= offer.gain:
                 break
             made = self._planner.make(plan, history)
             if made.draft.tokens:
-                return self._paying(made.draft, plan.gain, silences, made)
-            silences.append(made.silence)
+                return self._paying(made.draft, plan.gain, empty_drafts, made)
+            empty_drafts.append(made.empty_draft)
         if offer.gain > 0.0:
-            return self._paying(offer.draft, offer.gain, silences)
-        if silences:
-            return _silent(*silences)
+            return self._paying(offer.draft, offer.gain, empty_drafts)
+        if empty_drafts:
+            return _silent(*empty_drafts)
         is_risky = offer.refused is not None or Cause.TOO_RISKY in planned
         plain = _Selection(Cause.TOO_RISKY) if is_risky else _NO_DRAFT_PAYS
         return self._probe(able, history, limit) or plain
 
     def _paying(
-        self, draft: Draft, gain: float, silences: Sequence[Silence], made: ModelDraft | None = None
+        self,
+        draft: Draft,
+        gain: float,
+        empty_drafts: Sequence[EmptyDraft],
+        made: ModelDraft | None = None,
     ) -> _Selection:
         of_pass = self._costs.of_tree if draft.is_tree else self._costs.of_draft
         self._budget.admit(of_pass(len(draft)))
-        if silences:
-            draft = replace(draft, silences=tuple(silences))
+        if empty_drafts:
+            draft = replace(draft, empty_drafts=tuple(empty_drafts))
         return _Selection(Cause.PAYS, draft, gain, made)
 
     def _probe(
@@ -351,7 +355,7 @@ class Controller:
         made = self._planner.make(plan, history)
         if not made.draft.tokens:  # charge for it, else it would be retried at every step
             self._probing.settle(0, plan.cost.seconds(1, 0) / self._costs.seconds(1))
-            return replace(_silent(made.silence), is_probe=True)
+            return replace(_silent(made.empty_draft), is_probe=True)
         return _Selection(Cause.ASKED_AGAIN, made.draft, model_draft=made, is_probe=True)
 
     def observe(self, step: Step) -> None:
@@ -398,7 +402,7 @@ class Controller:
         verifying_cost = of_pass(step.passed - 1)
         if self._costs.changes:
             verifying_cost += self._width.ran(step.passed)
-        silence_cost = total_seconds(step.silences) / plain
+        silence_cost = total_seconds(step.empty_drafts) / plain
         cost = 1.0 + verifying_cost + silence_cost + drafting_cost
         saved = len(step.tokens) - cost
         self._free.learn(step.tokens, sent, saved + silence_cost, self._clock() - started)
@@ -422,6 +426,6 @@ def _highest(first: Sequence[float], second: Sequence[float]) -> list[float]:
     return list(accumulate(starmap(max, pairs), max))
 
 
-def _silent(*silences: Silence) -> _Selection:
+def _silent(*empty_drafts: EmptyDraft) -> _Selection:
     """A plain step, as the drafters that were asked proposed nothing."""
-    return _Selection(Cause.SILENT, replace(NO_DRAFT, silences=silences))
+    return _Selection(Cause.SILENT, replace(NO_DRAFT, empty_drafts=empty_drafts))

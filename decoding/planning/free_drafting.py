@@ -8,7 +8,7 @@ from itertools import accumulate
 
 from decoding.constraint.grammar import ConstraintError
 from decoding.draft import NO_DRAFT, Draft, PointMassLine
-from decoding.drafters.forced_tokens import with_grounds
+from decoding.drafters.forced_tokens import with_evidence
 from decoding.estimation.cost import CostModel
 from decoding.planning.draft_length import NOTHING, Option, best_affordable, options
 from decoding.planning.managed_drafter import ManagedDrafter
@@ -208,7 +208,7 @@ class FreeDrafting:
         draft = draft.first(count) if count < len(draft) else draft
         if managed in self._of_reply or not draft.tokens:
             return draft
-        return with_grounds(draft, self._sampler.grounds(history, draft.tokens))
+        return with_evidence(draft, self._sampler.evidence(history, draft.tokens))
 
     def best(
         self, proposals: Sequence[Proposed], limit: int, rate: float, affordable: float

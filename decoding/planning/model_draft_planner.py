@@ -9,7 +9,7 @@ from decoding.drafters.trees import Growth, PlannedDrafter, TreeShape
 from decoding.estimation.acceptance import GREEDY
 from decoding.estimation.cost import CostModel, DraftCost, TreePasses
 from decoding.estimation.draft_cost import BlockCost, LevelCost
-from decoding.events import Cause, Silence
+from decoding.events import Cause, EmptyDraft
 from decoding.planning.branching_gain import is_flat
 from decoding.planning.draft_length import (
     best_affordable,
@@ -78,9 +78,9 @@ class ModelDraft:
     seconds: float
 
     @property
-    def silence(self) -> Silence:
+    def empty_draft(self) -> EmptyDraft:
         """Record of a request without an answer."""
-        return Silence(self.plan.managed.name, self.seconds)
+        return EmptyDraft(self.plan.managed.name, self.seconds)
 
 
 class ModelDraftPlanner:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backends.base import Logits, ModelError, Warping
-from decoding.constraint.constraint import NOTHING_FORCED, Constraint, Forced, Grounds, Mask
+from decoding.constraint.constraint import NOTHING_FORCED, Constraint, Evidence, Forced, Mask
 from decoding.constraint.grammar import ConstraintError
 from decoding.events import TokenLogprob
 from decoding.sampling.distribution import (
@@ -134,11 +134,11 @@ class Sampler:
             return NOTHING_FORCED
         return self.constraint.forced(self._after_accepted(history), limit)
 
-    def grounds(self, history: Sequence[int], tokens: Sequence[int]) -> Sequence[Grounds]:
+    def evidence(self, history: Sequence[int], tokens: Sequence[int]) -> Sequence[Evidence]:
         """What speaks for each of tokens after history; nothing is known without a constraint."""
         if self.constraint is None:
-            return (Grounds.FURTHER,) * len(tokens)
-        return self.constraint.grounds(self._after_accepted(history), tokens)
+            return (Evidence.FURTHER,) * len(tokens)
+        return self.constraint.evidence(self._after_accepted(history), tokens)
 
     def follow(self, history: Sequence[int]) -> None:
         """Advance the constraint to the end of history, all of which was emitted.

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from decoding.constraint.after_reasoning import AfterReasoning, Reasoning
-from decoding.constraint.constraint import NOTHING_FORCED, Grounds
+from decoding.constraint.constraint import NOTHING_FORCED, Evidence
 from decoding.constraint.grammar import NotAllowedError
 from tests.fixtures.pieces import END, PADDING, Pieces, constraint_on
 
@@ -82,10 +82,10 @@ def test_nothing_is_forced_while_it_reasons() -> None:
 
 def test_the_grammar_tells_nothing_of_the_reasoning() -> None:
     """Its answer is certain but for its last letter."""
-    assert list(reasoning().grounds([B], [B, CLOSE, A, B])) == [
-        Grounds.FURTHER, Grounds.FURTHER, Grounds.GUESSED, Grounds.FIRST,
+    assert list(reasoning().evidence([B], [B, CLOSE, A, B])) == [
+        Evidence.FURTHER, Evidence.FURTHER, Evidence.GUESSED, Evidence.FIRST,
     ]  # fmt: skip
-    assert list(reasoning().grounds([CLOSE, A], [B])) == [Grounds.FIRST]
+    assert list(reasoning().evidence([CLOSE, A], [B])) == [Evidence.FIRST]
 
 
 def test_a_reply_that_ends_within_its_reasoning_is_an_error() -> None:

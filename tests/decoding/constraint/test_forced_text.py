@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from decoding.constraint import divisions as module
-from decoding.constraint.constraint import Grounds
+from decoding.constraint.constraint import Evidence
 from decoding.constraint.divisions import Divisions, Seen
 from decoding.constraint.matcher import MatcherConstraint
 from tests.fixtures.pieces import END, Pieces, constraint_on
@@ -56,9 +56,9 @@ def test_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 A, B, AB, C, COMMA, COMMA_A, STOP = range(7)
 PIECES = Pieces([b"a", b"b", b"ab", b"c", b",", b",a", END])
 KNOWN, LIKELY, GUESSED, DIFFERENT = (
-    Grounds.KNOWN, Grounds.LIKELY, Grounds.GUESSED, Grounds.DIFFERENT,
+    Evidence.KNOWN, Evidence.LIKELY, Evidence.GUESSED, Evidence.DIFFERENT,
 )  # fmt: skip
-FIRST, SECOND, FURTHER = Grounds.FIRST, Grounds.SECOND, Grounds.FURTHER
+FIRST, SECOND, FURTHER = Evidence.FIRST, Evidence.SECOND, Evidence.FURTHER
 
 
 def follow(constraint: MatcherConstraint, tokens: Sequence[int]) -> MatcherConstraint:
@@ -88,7 +88,7 @@ def test_a_division_is_the_models_own_in_the_same_reply_and_the_next(said: list[
     own = said[1:]
     known = constraint.forced((), 9)
     assert known.tokens[: len(own)] == tuple(own)
-    assert set(known.grounds[: len(own)]) == {KNOWN}
+    assert set(known.evidence[: len(own)]) == {KNOWN}
     following = constraint_on(PIECES, WORDS, divisions=divisions).forced((), 9)
     assert following.tokens[: len(said)] == tuple(said)
     assert constraint_on(PIECES, WORDS).forced((), 2).tokens == (C, AB)
@@ -109,17 +109,17 @@ def test_a_token_that_reaches_beyond_a_certain_text_teaches_nothing() -> None:
 def test_what_the_grammar_tells_of_a_line() -> None:
     constraint = constraint_on(PIECES, "cab,[ab]*,cab,c")
     line = [C, A, B, COMMA, A, B, A, COMMA, C]
-    assert list(constraint.grounds([], line)) == [
+    assert list(constraint.evidence([], line)) == [
         GUESSED, GUESSED, GUESSED, GUESSED, FIRST, SECOND, FURTHER, FURTHER, GUESSED,
     ]  # fmt: skip
-    assert list(constraint.grounds(line[:5], line[5:7])) == [SECOND, FURTHER]
+    assert list(constraint.evidence(line[:5], line[5:7])) == [SECOND, FURTHER]
     follow(constraint, line[:5])
-    assert list(constraint.grounds([], [B, A])) == [SECOND, FURTHER]
-    assert list(constraint.grounds([], [COMMA, C, A, B])) == [SECOND, KNOWN, KNOWN, KNOWN]
-    assert list(constraint.grounds([], [COMMA, C, AB])) == [SECOND, KNOWN, DIFFERENT]
+    assert list(constraint.evidence([], [B, A])) == [SECOND, FURTHER]
+    assert list(constraint.evidence([], [COMMA, C, A, B])) == [SECOND, KNOWN, KNOWN, KNOWN]
+    assert list(constraint.evidence([], [COMMA, C, AB])) == [SECOND, KNOWN, DIFFERENT]
 
 
 def test_of_the_end_and_what_follows_it_nothing_is_told() -> None:
     constraint = constraint_on(PIECES, "ca?")
-    assert list(constraint.grounds([], [C, STOP, A])) == [GUESSED, FURTHER, FURTHER]
-    assert list(constraint.grounds([C, STOP], [A])) == [FURTHER]
+    assert list(constraint.evidence([], [C, STOP, A])) == [GUESSED, FURTHER, FURTHER]
+    assert list(constraint.evidence([C, STOP], [A])) == [FURTHER]

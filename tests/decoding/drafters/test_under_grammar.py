@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from decoding.constraint.constraint import Grounds
+from decoding.constraint.constraint import Evidence
 from decoding.draft import Draft, KeepOn
-from decoding.drafters.forced_tokens import with_grounds
+from decoding.drafters.forced_tokens import with_evidence
 from decoding.estimation.cost import CostModel
 from decoding.events import Step
 from decoding.planning.controller import Controller
@@ -39,9 +39,9 @@ class Repeats(IdleDrafter):
 
 def test_only_what_the_grammar_tells_nothing_of_keeps_its_own_evidence() -> None:
     draft = certain((A,) * 4, "lookup", 0.9, CLASS)
-    assert with_grounds(draft, [Grounds.FURTHER] * 4) is draft
-    grounds = [Grounds.FURTHER, Grounds.KNOWN, Grounds.FIRST, Grounds.DIFFERENT]
-    judged = with_grounds(draft, grounds)
+    assert with_evidence(draft, [Evidence.FURTHER] * 4) is draft
+    evidence = [Evidence.FURTHER, Evidence.KNOWN, Evidence.FIRST, Evidence.DIFFERENT]
+    judged = with_evidence(draft, evidence)
     assert judged.tokens == draft.tokens
     assert judged.evidence[0] == CLASS
     assert CLASS not in judged.evidence[1:]
@@ -52,7 +52,7 @@ def test_only_what_the_grammar_tells_nothing_of_keeps_its_own_evidence() -> None
 
 def test_an_unsure_token_is_no_surer_than_its_drafter_says() -> None:
     draft = certain((A,), "lookup", 0.1, CLASS)
-    assert with_grounds(draft, [Grounds.SECOND]).confidence == (0.1,)
+    assert with_evidence(draft, [Evidence.SECOND]).confidence == (0.1,)
 
 
 def drafted(*, of_reply: bool) -> list[int]:

@@ -12,7 +12,7 @@ from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.lookup import PromptLookup
 from decoding.drafters.vote import Vote
 from decoding.estimation.cost import CostModel, DraftCost
-from decoding.events import Cause, Silence, Step
+from decoding.events import Cause, EmptyDraft, Step
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.planning.parking import DrafterStatus, State, drafter_status, is_promising
@@ -163,8 +163,8 @@ def test_the_next_best_is_drawn_and_what_the_silent_one_took_is_told() -> None:
     one = TwoStages(0.95, 0.8)
     draft = one.propose()
     assert draft.drafter == "model 1"
-    assert [silence.drafter for silence in draft.silences] == ["model 0"]
-    assert draft.silences[0].seconds == pytest.approx(0.5 * PLAIN_SECONDS)
+    assert [empty.drafter for empty in draft.empty_drafts] == ["model 0"]
+    assert draft.empty_drafts[0].seconds == pytest.approx(0.5 * PLAIN_SECONDS)
     assert one.controller.decision.cause is Cause.PAYS
 
 
@@ -172,13 +172,13 @@ def test_the_free_offer_comes_after_what_is_drawn() -> None:
     one = TwoStages(0.95, free=True)
     draft = one.propose()
     assert draft.drafter == "free"
-    assert [silence.drafter for silence in draft.silences] == ["model 0"]
+    assert [empty.drafter for empty in draft.empty_drafts] == ["model 0"]
 
 
 def test_where_nobody_else_drafts_the_step_is_plain() -> None:
     one = TwoStages(0.95)
     draft = one.propose()
-    assert (draft.tokens, draft.drafter, len(draft.silences)) == ((), "", 1)
+    assert (draft.tokens, draft.drafter, len(draft.empty_drafts)) == ((), "", 1)
     assert str(one.controller.decision) == "plain, no drafter proposed anything"
 
 
@@ -191,7 +191,7 @@ def test_a_silent_probe_leaves_a_plain_step_and_costs_the_budget_of_probes() -> 
     spent = 0.5 * PLAIN_SECONDS
     said = tuple(one.machine.text.tokens[5:6])
     one.controller.observe(
-        Step(said, "", 0, 0, spent, PLAIN_SECONDS, seconds, 0.0, silences=draft.silences)
+        Step(said, "", 0, 0, spent, PLAIN_SECONDS, seconds, 0.0, empty_drafts=draft.empty_drafts)
     )
     assert one.controller._probing.budget == pytest.approx(budget - 0.5 - DRAW + 0.01, abs=1e-2)
     assert one.controller._budget.affordable == risk
@@ -207,7 +207,7 @@ def test_asking_in_vain_is_taken_off_the_account_and_held_against_the_drafter() 
     one.controller.observe(
         Step(
             said, "", 0, 0, spent, PLAIN_SECONDS, spent + PLAIN_SECONDS, 0.0,
-            silences=draft.silences,
+            empty_drafts=draft.empty_drafts,
         )
     )  # fmt: skip
     assert one.controller._budget.affordable == pytest.approx(before - 0.5 + 0.005)
@@ -227,8 +227,10 @@ def test_silence_at_once_does_not_make_a_drafter_look_cheap() -> None:
 
 def test_seconds_in_vain_are_told_of_who_took_them() -> None:
     found = Statistics(0.0)
-    step = Step((1, 2), "lookup", 1, 1, 0.3, 0.1, 0.4, 1.0, silences=(Silence("model", 0.2),))
-    found.add(replace(step, seconds=0.0, drafter="", drafted=0, accepted=0, silences=()))
+    step = Step(
+        (1, 2), "lookup", 1, 1, 0.3, 0.1, 0.4, 1.0, empty_drafts=(EmptyDraft("model", 0.2),)
+    )
+    found.add(replace(step, seconds=0.0, drafter="", drafted=0, accepted=0, empty_drafts=()))
     found.add(step)
     lookup, model = found.by_drafter["lookup"], found.by_drafter["model"]
     assert (lookup.steps, model.steps, model.drafted) == (1, 0, 0)
