@@ -373,24 +373,17 @@ class Controller:
         if self._unlearned:
             steps, self._unlearned = self._unlearned, []
             for step in steps:
-                self._learn(step, _NOTHING_PENDING)
+                self._settle(step, 1.0 + self._of_pass(step))
 
     def _learn(self, step: Step, pending: _Pending) -> None:
         started = self._clock()
-        asked = pending.selection.model_draft
-        made = asked if asked is not None and step.drafter == asked.plan.managed.name else None
-        self._costs.observe(
-            step.passed,
-            step.seconds - step.draft_seconds,
-            after_draft=self._since_plain > 0,
-            is_tree=step.branch is not None,
-        )
+        verifying = self._of_pass(step)
         if pending.refused is not None:
             self._budget.record_refusal(would_be_accepted=step.tokens[0] == pending.refused)
-        sent = pending.selection.sent
-        plain = self._costs.seconds(1)
-        drafting_cost = step.own_draft_seconds / plain if made is not None else 0.0
-        if made is not None:
+        sent, plain, drafting = pending.selection.sent, self._costs.seconds(1), 0.0
+        made = pending.selection.model_draft
+        if made is not None and step.drafter == made.plan.managed.name:
+            drafting = step.own_draft_seconds / plain
             drafted = min(step.drafted, made.proposal.body)
             made.plan.cost.observe(drafted, made.backlog, step.own_draft_seconds)
         for managed in pending.learners:
@@ -398,19 +391,23 @@ class Controller:
             if proposal.tokens:
                 managed.unsent = 0 if managed.name in sent else managed.unsent + 1
             managed.learn(proposal, step)
-        of_pass = self._costs.of_draft if step.branch is None else self._costs.of_tree
-        verifying_cost = of_pass(step.passed - 1)
-        if self._costs.changes:
-            verifying_cost += self._width.ran(step.passed)
-        silence_cost = total_seconds(step.empty_drafts) / plain
-        cost = 1.0 + verifying_cost + silence_cost + drafting_cost
+        in_vain = total_seconds(step.empty_drafts) / plain
+        cost = 1.0 + verifying + in_vain + drafting
         saved = len(step.tokens) - cost
-        self._free.learn(step.tokens, sent, saved + silence_cost, self._clock() - started)
-        self._settle(len(step.tokens), cost, is_probe=pending.selection.is_probe)
-        self._since_plain = self._since_plain + 1 if step.passed > 1 else 0
+        self._free.learn(step.tokens, sent, saved + in_vain, self._clock() - started)
+        self._settle(step, cost, is_probe=pending.selection.is_probe)
 
-    def _settle(self, tokens: int, cost: float, *, is_probe: bool) -> None:
+    def _of_pass(self, step: Step) -> float:
+        """Correct the cost of passes; returns that of this one beyond a plain step."""
+        costs, is_tree = self._costs, step.branch is not None
+        seconds, after_draft = step.seconds - step.draft_seconds, self._since_plain > 0
+        costs.observe(step.passed, seconds, after_draft=after_draft, is_tree=is_tree)
+        cost = (costs.of_tree if is_tree else costs.of_draft)(step.passed - 1)
+        return cost + self._width.ran(step.passed) if costs.changes else cost
+
+    def _settle(self, step: Step, cost: float, *, is_probe: bool = False) -> None:
         """Charge a step to the budget that it was allowed by, and update the present rate."""
+        tokens = len(step.tokens)
         lost = max(cost - tokens, 0.0) if is_probe else 0.0
         if lost == 0.0:
             self._budget.settle(tokens, cost)
@@ -418,6 +415,7 @@ class Controller:
         kept = 0.5 ** (cost / _RATE_MEMORY)
         self._recent_tokens = kept * self._recent_tokens + tokens
         self._recent_cost = kept * self._recent_cost + cost
+        self._since_plain = self._since_plain + 1 if step.passed > 1 else 0
 
 
 def _highest(first: Sequence[float], second: Sequence[float]) -> list[float]:

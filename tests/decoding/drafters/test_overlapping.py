@@ -455,7 +455,7 @@ def test_it_drafts_ahead_while_rounds_are_quicker_for_it(ahead: float, *, pays: 
     worth, rounds = overlapping._Worth(), list[bool]()
     for number in range(4 * overlapping._PERIOD):
         rounds.append(worth.is_next_ahead())
-        quicker = 2.0 if number > 2 * overlapping._PERIOD else 1.0  # both, by another load
+        quicker = 2.0 if number >= 2 * overlapping._PERIOD else 1.0  # both, by another load
         worth.add(4, (ahead if rounds[-1] else 1.0) / quicker, is_ahead=rounds[-1])
     tried = 4 * overlapping._TRIED
     assert (len(rounds) - tried == sum(rounds)) if pays else (0 < sum(rounds) <= tried // 2)

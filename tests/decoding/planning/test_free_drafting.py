@@ -178,17 +178,9 @@ def test_what_it_takes_to_learn_is_part_of_the_price() -> None:
         managed = controller.drafters[0]
         learn, clock = managed.learn, echo._clock
 
-        def slowly(
-            draft: Draft,
-            step: Step,
-            *,
-            is_taught: bool = False,
-            learn=learn,
-            clock=clock,
-            seconds=learning,
-        ) -> None:
+        def slowly(draft: Draft, step: Step, learn=learn, clock=clock, seconds=learning) -> None:
             clock.now += seconds
-            learn(draft, step, is_taught=is_taught)
+            learn(draft, step)
 
         managed.learn = slowly
         run(controller, 300)
