@@ -10,7 +10,7 @@ from app.drafting.drafter_handle import DrafterEnvironment
 from app.drafting.drafter_spec import HEADS, DrafterSpec, NodeKind
 from app.learned.tuned_recipe import own_recipe, set_aside_unusable
 from app.loading.checked_loader import CheckedLoader
-from app.loading.placement import drafter_context, head_context
+from app.loading.placement import drafter_context
 from app.loading.select import facts_before
 from backends.base import Context, DraftUnavailableError, Head, Model, UsageError
 from backends.engines.backend_selection import LLAMACPP, MLX, backend_for
@@ -85,8 +85,7 @@ class ModelSource:
         Raises:
             DraftUnavailableError: it does not fit.
         """
-        fitting = head_context if self.is_head else drafter_context
-        return fitting(name, self.facts, n_ctx, room)
+        return drafter_context(name, self.facts, n_ctx, room, is_head=self.is_head)
 
 
 def source_of(node: DrafterSpec, environment: DrafterEnvironment, room: int | None) -> ModelSource:

@@ -259,45 +259,30 @@ def check_new_context(n_ctx: int, info: ModelInfo | None, present: int, layers: 
 
 
 def drafter_context(
-    name: str, facts: ModelFacts, n_ctx: int, room: int | None
+    name: str, facts: ModelFacts, n_ctx: int, room: int | None, *, is_head: bool = False
 ) -> tuple[int, list[str]]:
     """Choose a drafter's context beside a target's n_ctx; returns it with notes on reductions.
 
-    Past its own context a drafter proposes nothing, and the target continues alone.
+    Past its own context a drafter proposes nothing, and the target continues alone. That of a head
+    is as large as its model's; nothing is ever reduced.
 
     Raises:
         DraftUnavailableError: the drafter does not fit at all.
     """
-    wanted = min(n_ctx, facts.context_limit or n_ctx)
+    wanted = n_ctx if is_head else min(n_ctx, facts.context_limit or n_ctx)
     if room is None:
         return wanted, []
-    fitting = largest_context(facts, wanted, min(wanted, SMALLEST_CONTEXT), room)
+    least = wanted if is_head else min(wanted, SMALLEST_CONTEXT)
+    fitting = largest_context(facts, wanted, least, room)
     if fitting is None:
-        raise _too_big(name, bill(facts, min(wanted, SMALLEST_CONTEXT)), room)
+        needed = bill(facts, least)
+        raise DraftUnavailableError(
+            f"{name} is not used: memory is short",
+            f"it needs {gigabytes(needed.total)} ({needed.words}), and {gigabytes(max(room, 0))} "
+            "are free beside the model",
+        )
     shrunk = f"memory is short: {name} drafts up to {fitting:,} tokens of context, not {wanted:,}"
     return fitting, [shrunk] if fitting < wanted else []
-
-
-def head_context(
-    name: str, facts: ModelFacts, n_ctx: int, room: int | None
-) -> tuple[int, list[str]]:
-    """The context of a head, which is as large as its model's; nothing is ever reduced.
-
-    Raises:
-        DraftUnavailableError: it does not fit in room bytes.
-    """
-    needed = bill(facts, n_ctx)
-    if room is not None and needed.total > room:
-        raise _too_big(name, needed, room)
-    return n_ctx, []
-
-
-def _too_big(name: str, needed: MemoryBill, room: int) -> DraftUnavailableError:
-    return DraftUnavailableError(
-        f"{name} is not used: memory is short",
-        f"it needs {gigabytes(needed.total)} ({needed.words}), and {gigabytes(max(room, 0))} "
-        "are free beside the model",
-    )
 
 
 def _remedy(facts: ModelFacts, asked: int | None, free: int) -> str:

@@ -15,7 +15,7 @@ from app.engine.reply import Reply, new_reply
 from app.engine.session import Session
 from app.engine.session_drafters import Drafting
 from app.engine.session_ranking import list_for
-from app.loading.placement import head_context
+from app.loading.placement import drafter_context
 from decoding.events import Prefill
 from tests.fixtures.heard import hurry
 from tests.fixtures.sessions import GREEDY, opened_on, replied
@@ -198,17 +198,16 @@ def test_a_head_that_is_damaged_or_missing(
 def test_a_head_for_which_memory_is_short_is_left_out(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.drafting.model_source.head_context", _too_big)
+    def little(name: str, facts: Any, n_ctx: int, _: int | None, *, is_head: bool) -> object:
+        return drafter_context(name, facts, n_ctx, 1000, is_head=is_head)
+
+    monkeypatch.setattr("app.drafting.model_source.drafter_context", little)
     with closing(opened(pair("eagle3")[0], "eagle3")) as session:
         assert "memory is short" in session.drafting.missing
 
 
 def _no_self_drafter(*_: object) -> DrafterInfo:
     return DrafterInfo("self", Kind.SELF, False, "left out here")
-
-
-def _too_big(name: str, facts: Any, n_ctx: int, _room: int | None) -> tuple[int, list[str]]:
-    return head_context(name, facts, n_ctx, 1000)
 
 
 def test_what_drafts_is_told_where_nothing_is_loaded(specchat: Specchat, pair: Pair) -> None:
