@@ -20,6 +20,7 @@ from backends.base import (
     DeviceSampling,
     Logits,
     ModelError,
+    ModelInfo,
     OutOfMemoryError,
     Rollback,
     RollbackRefusedError,
@@ -88,20 +89,18 @@ class MlxContext:
     def __init__(
         self,
         model: nn.Module,
+        info: ModelInfo,
         *,
-        n_vocab: int,
         n_ctx: int,
         n_chunk: int,
         kv_bytes_per_token: int,
-        rollback: Rollback,
-        rollback_refusal: str,
         state_bytes: int,
         drafts: bool,
         on_close: Callable[["MlxContext"], None],
     ) -> None:
         self._model: nn.Module | None = model
         self._caches: list[Any] = []
-        self._log = CallLog() if rollback is Rollback.BOUNDED else None
+        self._log = CallLog() if info.rollback is Rollback.BOUNDED else None
         self._recorded = model if self._log is None else recording_view(model, self._log)
         """The model as passes over several tokens run it."""
         self._state: RunningState | None = None
@@ -109,17 +108,17 @@ class MlxContext:
         self._readers = WeakSet[Context]()
         """Contexts of heads, which read what this one leaves."""
         self._on_close = on_close
-        self._n_vocab = n_vocab
+        self._n_vocab = info.n_vocab
         self.n_ctx = n_ctx
         self.n_chunk = n_chunk
         self.max_logits = self.max_branches = min(MAX_LOGITS, n_chunk)
         self._most_taken_back = self.max_logits if drafts else 0
         """Tokens of the longest pass before which the running state is kept."""
         self.kv_bytes_per_token = kv_bytes_per_token
-        self.can_roll_back = rollback is Rollback.ANY
-        self.draft_refusal = rollback_refusal
+        self.can_roll_back = info.rollback is Rollback.ANY
+        self.draft_refusal = info.rollback_refusal
         self.state_bytes = 0
-        if rollback is Rollback.BOUNDED:
+        if self._log is not None:
             self.draft_refusal = "" if drafts else NO_COPIES
             self.state_bytes = (COPIES if drafts else 1) * state_bytes
         self.saved_state_bytes = state_bytes

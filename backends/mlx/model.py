@@ -105,12 +105,10 @@ class MlxModel:
             raise ContextTooLargeError(n_ctx, needed, free, fitting)
         context = MlxContext(
             self.module,
-            n_vocab=info.n_vocab,
+            info,
             n_ctx=n_ctx,
             n_chunk=min(_CHUNK, n_ctx),
             kv_bytes_per_token=self._kv_bytes_per_token,
-            rollback=info.rollback,
-            rollback_refusal=info.rollback_refusal,
             state_bytes=self._state_bytes,
             drafts=drafts,
             on_close=self._contexts.discard,
