@@ -15,8 +15,8 @@ from backends.base import CacheType, Context, Head, Model, ModelError, Vocabular
 from backends.engines.backend_selection import AUTO, LLAMACPP, MLX, backend_for
 from backends.engines.engine_facts import expected_runner, quantized, separate_gpus
 from backends.engines.model_loading import load, load_head, vocabulary
+from backends.engines.proof_process import CrashCheck, ProofProcess
 from backends.hardware.host import available_memory
-from backends.proof.proof_process import CrashCheck, ProofProcess
 from backends.streaming.weight_plan import weight_layout
 from models.bounded_files import NameList
 from models.metadata.identity import model_files, stamp, stored_bytes

@@ -1,7 +1,7 @@
 """What llama.cpp would abort on, or hang over, in a file's header: refused before it sees it.
 
 Taken from load_hparams and src/models of llama-cpp-python 0.3.36. What other files end the process
-shows when a model runs in a child first (backends/proof/proof_process.py).
+shows when a model runs in a child first (backends/engines/proof_process.py).
 """
 
 import re

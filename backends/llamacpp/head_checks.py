@@ -1,7 +1,7 @@
 """Checks of draft heads against the models they are to draft for, from the headers alone.
 
 Widths and vocabularies, and what llama.cpp (llama-cpp-python 0.3.36) aborts or hangs on; what else
-does not fit, it refuses itself, or a child process shows (backends/proof/proof_process.py).
+does not fit, it refuses itself, or a child process shows (backends/engines/proof_process.py).
 """
 
 import re

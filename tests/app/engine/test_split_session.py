@@ -17,10 +17,10 @@ from app.loading.session_options import STREAM_OFF, STREAM_ON, SessionOptions
 from app.loading.streaming import StreamOfferError
 from app.paths import Paths
 from backends.base import Model, OutOfMemoryError
+from backends.engines.proof_process import ProofProcess
 from backends.hardware.bandwidth import Bandwidth
 from backends.llamacpp import library
 from backends.llamacpp.library import Device
-from backends.proof.proof_process import ProofProcess
 from backends.streaming.disk_speed import DiskSpeed
 from backends.streaming.weight_plan import STREAMED_CHUNK
 from models.metadata.memory_bill import compute_bytes, facts_of

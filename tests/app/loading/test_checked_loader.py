@@ -22,12 +22,12 @@ from app.loading.checked_loader import (
 from app.loading.placement import GPU_RESERVE
 from app.paths import Paths
 from backends.base import Model, ModelError
+from backends.engines import proof_process
 from backends.engines.backend_selection import LLAMACPP
 from backends.engines.engine_facts import expected_runner
+from backends.engines.proof_process import CrashCheck, ProofProcess
 from backends.llamacpp import library
 from backends.llamacpp.library import Device
-from backends.proof import proof_process
-from backends.proof.proof_process import CrashCheck, ProofProcess
 from models.bounded_files import MOST_NAMES, NameList
 from scripts.fuzzing.gguf import GgufParts
 from tests.fixtures.damaged_gguf import good_parts, repeat_token, set_number, written
@@ -124,7 +124,7 @@ def test_a_crash_is_told_with_what_the_engine_said_last(
 def proving() -> list[psutil.Process]:
     """Children that prove; other tests in this process may have children of their own."""
     children = psutil.Process().children()
-    return [child for child in children if "backends.proof.proof_worker" in child.cmdline()]
+    return [child for child in children if "backends.engines.proof_worker" in child.cmdline()]
 
 
 @pytest.mark.slow
@@ -224,7 +224,7 @@ _PROVES = """
 import sys
 import psutil
 from pathlib import Path
-from backends.proof.proof_process import ProofProcess, CrashCheck
+from backends.engines.proof_process import ProofProcess, CrashCheck
 
 def tick():
     for child in psutil.Process().children():

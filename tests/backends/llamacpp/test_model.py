@@ -23,10 +23,10 @@ from app.loading.checked_loader import proof_key
 from backends import llamacpp
 from backends.base import CacheType, Logits, Model, UsageError
 from backends.engines.backend_selection import LLAMACPP
+from backends.engines.proof_process import CrashCheck, ProofProcess
 from backends.llamacpp import library
 from backends.llamacpp.context import LlamaContext
 from backends.llamacpp.loading import mapping_only
-from backends.proof.proof_process import CrashCheck, ProofProcess
 from models.metadata.identity import fingerprint
 from models.metadata.memory_bill import facts_of
 from tests.fixtures.tiny.kinds import Tiny

@@ -15,9 +15,9 @@ pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
 from backends import llamacpp
 from backends.base import BlockContext, CacheType, Logits
 from backends.engines.backend_selection import LLAMACPP
+from backends.engines.proof_process import CrashCheck, ProofProcess
 from backends.files import attention as rollback_depth
 from backends.files.gguf_header import read_header
-from backends.proof.proof_process import CrashCheck, ProofProcess
 from decoding.checks.greedy_check import divergences
 from decoding.draft import Drafter
 from decoding.drafters.block_draft import BlockDraft, drafter_of_head

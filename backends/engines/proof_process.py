@@ -139,7 +139,7 @@ class _Child:
         log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
         try:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "backends.proof.proof_worker"],
+                [sys.executable, "-P", "-m", "backends.engines.proof_worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
