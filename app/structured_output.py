@@ -8,9 +8,8 @@ from backends.base import Tokenizer, UsageError
 from backends.base.safe_files import NotTextError, read_text
 from backends.chat.chat_template import Prompt
 from backends.chat.reply_form import OWN_MARKS
-from decoding.constraint.after_reasoning import AfterReasoning, Reasoning
 from decoding.constraint.compiled_grammar import compiled
-from decoding.constraint.constraint import Constraint
+from decoding.constraint.constraint import AfterReasoning, Constraint, Reasoning
 from decoding.constraint.divisions import Divisions
 from decoding.constraint.grammar import Grammar, GrammarError, GrammarKind
 from decoding.constraint.matcher import GrammarVocabulary

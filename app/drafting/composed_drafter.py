@@ -30,15 +30,10 @@ from decoding.estimation.acceptance import Acceptance
 from decoding.estimation.calibration import MOST_TOKENS
 from decoding.estimation.cost import CostModel, DraftCost, TreeSize
 from decoding.estimation.draft_cost import LevelCost
-from decoding.planning.branching_gain import (
-    is_flat,
-    largest_tree,
-    paths_may_gain,
-    trees_may_gain,
-)
 from decoding.planning.controller import Controller
 from decoding.planning.draft_length import likeliest
 from decoding.planning.managed_drafter import ManagedDrafter
+from decoding.planning.parking import is_flat, largest_tree, paths_may_gain, trees_may_gain
 
 BY_RANK = (0.6, 0.15, 0.06, 0.03)
 """Prior acceptance of a node's children by rank."""

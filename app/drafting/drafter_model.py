@@ -10,10 +10,11 @@ from app.loading.target_context import TargetContext
 from backends.base import Context, DraftUnavailableError, Model, Rollback, Tokenizer
 from decoding.draft import Drafter
 from decoding.drafters.block_draft import BlockDraft, drafter_of_head
-from decoding.drafters.cross_vocabulary.follower import Follower, Retokenizer
 from decoding.drafters.cross_vocabulary.shared_tokens import AcrossVocabularies
 from decoding.drafters.cross_vocabulary.text_level import TextLevel
 from decoding.drafters.cross_vocabulary.vocabularies import (
+    Follower,
+    Retokenizer,
     SharedVocabulary,
     Speller,
     TokenBytes,

@@ -10,7 +10,6 @@ from decoding.estimation.acceptance import GREEDY
 from decoding.estimation.cost import CostModel, DraftCost, TreePasses
 from decoding.estimation.draft_cost import BlockCost, LevelCost
 from decoding.events import Cause, EmptyDraft
-from decoding.planning.branching_gain import is_flat
 from decoding.planning.draft_length import (
     best_affordable,
     best_length,
@@ -21,7 +20,7 @@ from decoding.planning.draft_length import (
     predicted_speedup,
 )
 from decoding.planning.managed_drafter import ManagedDrafter
-from decoding.planning.parking import hopeful_speedup
+from decoding.planning.parking import hopeful_speedup, is_flat
 from decoding.planning.risk_budget import RiskBudget
 
 _START_STEPS = 32

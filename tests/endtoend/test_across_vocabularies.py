@@ -24,10 +24,14 @@ from backends.base import Context, Model
 from decoding.checks.distribution_check import exact_distribution, p_value
 from decoding.checks.greedy_check import greedy_reply
 from decoding.draft import Drafter
-from decoding.drafters.cross_vocabulary.follower import Retokenizer
 from decoding.drafters.cross_vocabulary.shared_tokens import AcrossVocabularies
 from decoding.drafters.cross_vocabulary.text_level import TextLevel
-from decoding.drafters.cross_vocabulary.vocabularies import SharedVocabulary, Speller, TokenBytes
+from decoding.drafters.cross_vocabulary.vocabularies import (
+    Retokenizer,
+    SharedVocabulary,
+    Speller,
+    TokenBytes,
+)
 from decoding.generation import Limits
 from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.sampler import Sampler

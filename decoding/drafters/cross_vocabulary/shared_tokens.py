@@ -9,8 +9,12 @@ from collections.abc import Callable, Sequence
 from backends.base import Logits
 from decoding.draft import MOST_DRAFTED, NO_DRAFT, Draft, KeepOn, evidence_class
 from decoding.drafters.base import GrowingDraft, ReadsBacklog
-from decoding.drafters.cross_vocabulary.follower import Follower
-from decoding.drafters.cross_vocabulary.vocabularies import SharedVocabulary, Speller, TokenBytes
+from decoding.drafters.cross_vocabulary.vocabularies import (
+    Follower,
+    SharedVocabulary,
+    Speller,
+    TokenBytes,
+)
 from decoding.sampling.distribution import Distribution, point_mass, uniform, warp
 from decoding.sampling.settings import SamplingSettings
 

@@ -20,8 +20,12 @@ from decoding.draft import (
     with_confidence,
 )
 from decoding.drafters.base import ReadsBacklog
-from decoding.drafters.cross_vocabulary.follower import Follower
-from decoding.drafters.cross_vocabulary.vocabularies import SharedVocabulary, Speller, TokenBytes
+from decoding.drafters.cross_vocabulary.vocabularies import (
+    Follower,
+    SharedVocabulary,
+    Speller,
+    TokenBytes,
+)
 from decoding.sampling.distribution import Distribution, point_mass
 from decoding.sampling.settings import SamplingSettings
 

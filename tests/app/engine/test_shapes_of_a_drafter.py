@@ -21,9 +21,9 @@ from decoding.estimation.acceptance import ANY_POSITION, Acceptance, temperature
 from decoding.estimation.cost import CostModel, DraftCost, Measured, TreeSize
 from decoding.events import Shape, Step
 from decoding.generation import Limits
-from decoding.planning.branching_gain import paths_may_gain, trees_may_gain
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
+from decoding.planning.parking import paths_may_gain, trees_may_gain
 from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.replied import replied, said
 from tests.fixtures.retimed import Retimed

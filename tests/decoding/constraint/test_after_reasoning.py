@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from decoding.constraint.after_reasoning import AfterReasoning, Reasoning
-from decoding.constraint.constraint import NOTHING_FORCED, Evidence
+from decoding.constraint.constraint import NOTHING_FORCED, AfterReasoning, Evidence, Reasoning
 from decoding.constraint.grammar import NotAllowedError
 from tests.fixtures.pieces import END, PADDING, Pieces, constraint_on
 

@@ -13,10 +13,15 @@ from numpy.typing import NDArray
 
 from decoding.draft import Drafter, HostLine, SampledLine
 from decoding.drafters.cross_vocabulary import shared_tokens
-from decoding.drafters.cross_vocabulary.follower import Follower, Retokenizer
 from decoding.drafters.cross_vocabulary.shared_tokens import AcrossVocabularies
 from decoding.drafters.cross_vocabulary.text_level import TextLevel
-from decoding.drafters.cross_vocabulary.vocabularies import SharedVocabulary, Speller, TokenBytes
+from decoding.drafters.cross_vocabulary.vocabularies import (
+    Follower,
+    Retokenizer,
+    SharedVocabulary,
+    Speller,
+    TokenBytes,
+)
 from decoding.sampling.distribution import Distribution, SamplingSettings, warp
 from decoding.sampling.sampler import Sampler
 from tests.fixtures import enumeration as exact

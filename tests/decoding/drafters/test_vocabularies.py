@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decoding.drafters.cross_vocabulary.follower import Retokenizer
 from decoding.drafters.cross_vocabulary.vocabularies import (
+    Retokenizer,
     SharedVocabulary,
     Speller,
     TokenBytes,

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from decoding.estimation.cost import CostModel
-from decoding.planning.branching_gain import largest_tree
 from decoding.planning.model_draft_planner import DraftPlan, ModelDraftPlanner
+from decoding.planning.parking import largest_tree
 from decoding.planning.risk_budget import RiskBudget
 from tests.fixtures.simulated_text import N_VOCAB, bursts, collapse, constant
 from tests.fixtures.simulator import CURVES, STREAMED, Curve, Machine, curve
