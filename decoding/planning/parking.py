@@ -1,4 +1,4 @@
-"""Which drafters pay: the state of each with a reason, and whether trees or several lines may gain."""
+"""Which drafters pay: the state of each with a reason, and whether trees or paths may gain."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
