@@ -167,11 +167,7 @@ class DeviceSampling(Protocol):
     """
 
     def draft(
-        self,
-        tokens: Sequence[int],
-        warping: Warping,
-        uniforms: "NDArray[np.float64]",
-        n_vocab: int,
+        self, tokens: Sequence[int], warping: Warping, uniforms: "NDArray[np.float64]", n_vocab: int
     ) -> Drawn:
         """Append tokens, draw one token for each uniform, and append all drawn but the last.
 

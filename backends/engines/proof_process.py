@@ -85,10 +85,7 @@ class ProofProcess:
         self._child: _Child | None = None
 
     def prove(
-        self,
-        trial: CrashCheck,
-        file_bytes: int,
-        tick: Callable[[], None] = lambda: None,
+        self, trial: CrashCheck, file_bytes: int, tick: Callable[[], None] = lambda: None
     ) -> None:
         """Load a model and generate a token in the child.
 

@@ -59,11 +59,7 @@ class ContextSizes:
 
     @classmethod
     def of(
-        cls,
-        header: GgufHeader,
-        tensors: Sequence[Tensor],
-        cache_type: CacheType,
-        n_vocab: int,
+        cls, header: GgufHeader, tensors: Sequence[Tensor], cache_type: CacheType, n_vocab: int
     ) -> Self:
         width, wide = header.integer("embedding_length"), header.integer("feed_forward_length")
         return cls(

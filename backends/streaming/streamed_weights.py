@@ -53,10 +53,7 @@ class LockedWeights:
     """
 
     def __init__(
-        self,
-        files: Sequence[MappedFile],
-        plan: LockPlan,
-        clock: Callable[[], float] = monotonic,
+        self, files: Sequence[MappedFile], plan: LockPlan, clock: Callable[[], float] = monotonic
     ) -> None:
         self._files = files
         self._clock = clock
