@@ -36,51 +36,32 @@ _HALF_SECONDS = 10.0
 """When the first bar is half full while nothing tells how long the answer takes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """A clock at one moment. seconds: of decoding; None before the first token."""
+def _seconds(answer: Answer | None) -> float:
+    """Seconds of decoding; 0 before the first token."""
+    metrics = answer.metrics if answer is not None else None
+    return (metrics.decode_seconds if metrics is not None else None) or 0.0
 
-    title: str
-    seconds: float | None
-    rate: float | None
-    note: str = ""
-    """What happens in place of decoding."""
-    is_done: bool = False
 
-    @classmethod
-    def of(cls, title: str, answer: Answer | None) -> "Clock":
-        if answer is None or answer.stage is Stage.QUEUED:
-            return cls(title, None, None, "waiting")
-        metrics = answer.metrics
-        if metrics is None or not metrics.decode_seconds:
-            done, total = answer.read
-            note = f"reading {100 * done // total} %" if total else "reading"
-            return cls(title, None, None, "" if answer.is_done else note, answer.is_done)
-        seconds, rate = metrics.decode_seconds, metrics.decode_tokens_per_second
-        return cls(title, seconds, rate, is_done=answer.is_done)
-
-    def line(self, width: int, longest: float | None, hue: str) -> Content:
-        """The clock in one line; longest: seconds of a full bar, None while nobody knows."""
-        is_small = is_narrow(width)
-        room = max(width - 2 - _TITLE - _SECONDS - (0 if is_small else _RATE), 0)
-        filled = round(room * self._share(longest))
-        time = "" if self.seconds is None else f"{self.seconds:.1f} s"
-        shown = Content.assemble(
-            f" {self.title:<{_TITLE}}", ("█" * filled, hue), " " * (room - filled)
-        )
-        if self.note:
-            return Content.assemble(f" {self.title:<{_TITLE}}", (self.note, "$secondary"))
-        text = f"{time:>{_SECONDS}}"
-        if not is_small and self.rate is not None:
-            text += f"  {wording.rate(self.rate)}"
-        return Content.assemble(shown, text).truncate(width)
-
-    def _share(self, longest: float | None) -> float:
-        if self.seconds is None:
-            return 0.0
-        if longest is None:
-            return 1.0 - math.exp2(-self.seconds / _HALF_SECONDS)
-        return min(self.seconds / longest, 1.0) if longest else 0.0
+def _clock(
+    title: str, answer: Answer | None, width: int, longest: float | None, hue: str
+) -> Content:
+    """A bar that grows with the time, and the speed; longest: seconds of a full bar, if known."""
+    head, seconds = f" {title:<{_TITLE}}", _seconds(answer)
+    if answer is None or answer.stage is Stage.QUEUED:
+        return Content.assemble(head, ("waiting", "$secondary"))
+    if not seconds and not answer.is_done:
+        done, total = answer.read
+        note = f"reading {100 * done // total} %" if total else "reading"
+        return Content.assemble(head, (note, "$secondary"))
+    is_small = is_narrow(width)
+    room = max(width - 2 - _TITLE - _SECONDS - (0 if is_small else _RATE), 0)
+    half = 1.0 - math.exp2(-seconds / _HALF_SECONDS)
+    filled = round(room * (min(seconds / longest, 1.0) if longest else half))
+    time = f"{seconds:.1f} s" if seconds else ""
+    rate = answer.metrics.decode_tokens_per_second if answer.metrics and seconds else None
+    speed = f"  {wording.rate(rate)}" if rate is not None and not is_small else ""
+    bar = ("█" * filled, hue), " " * (room - filled)
+    return Content.assemble(head, *bar, f"{time:>{_SECONDS}}{speed}").truncate(width)
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,14 +319,10 @@ class RaceScreen(Screen[None]):
         self._show_texts(self._plain, self._drafted)
 
     def _show_clocks(self) -> None:
-        clocks = Clock.of("plain", self._plain), Clock.of("drafted", self._drafted)
-        known = [clock.seconds for clock in clocks if clock.seconds]
-        longest = max(known) if known and clocks[0].is_done else None
-        hues = "$secondary", self._hue
-        lines = [
-            clock.line(self.size.width, longest, hue)
-            for clock, hue in zip(clocks, hues, strict=True)
-        ]
+        both = (("plain", self._plain, "$secondary"), ("drafted", self._drafted, self._hue))
+        is_known = self._plain is not None and self._plain.is_done
+        longest = max(_seconds(answer) for _, answer, _ in both) if is_known else None
+        lines = [_clock(name, one, self.size.width, longest, hue) for name, one, hue in both]
         self.query_one("#clocks", Static).update(Content("\n").join(lines))
 
     @property
