@@ -226,9 +226,13 @@ class CodeLine(TextLine):
 
 @dataclass(eq=False)
 class RuleLine(TextLine):
+    def rows(self, width: int, *, has_cursor: bool) -> Iterator[Row]:
+        del has_cursor
+        yield Row(0, max(1, width - self.head.cell_length), self.head)
+
     def content(self, row: Row, hues: Hues, *, has_cursor: bool) -> Content:
-        del row, hues, has_cursor
-        return Content.styled("─" * 500, _RULES)
+        del hues, has_cursor
+        return Content.styled("─" * row.end, _RULES)
 
 
 class _Table:
@@ -331,8 +335,8 @@ def _end_of_row(line: str, start: int, width: int) -> int:
     end = start + max(1, width)
     if end >= len(line) and line.isascii():
         return len(line)
-    while end > start + 1 and cell_len(line[start:end]) > width:
-        end -= 1
+    while end > start + 1 and (over := cell_len(line[start:end]) - max(1, width)) > 0:
+        end = max(start + 1, end - (over + 1) // 2)  # no character is wider than two cells
     if end >= len(line):
         return len(line)
     indented = len(line) - len(line.lstrip())

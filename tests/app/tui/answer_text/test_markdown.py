@@ -239,6 +239,21 @@ async def test_the_cursor_may_need_a_row_which_goes_with_it() -> None:
         assert app.lines[1:] == ["• twelvechar", "• full width"]
 
 
+async def test_a_rule_is_as_wide_as_the_text() -> None:
+    app = Showing(lambda: GrowingMarkdown("a\n\n---\n\nb"))
+    async with app.run_test(size=(12, 9)) as pilot:
+        await pilot.pause()
+        assert app.lines == ["a", "", "─" * 12, "", "b"]
+        copied = app.query_one(GrowingMarkdown).get_selection(SELECT_ALL)[0]
+        assert copied == f"a\n\n{'─' * 12}\n\nb"
+
+
+async def test_wide_characters_in_text_fill_their_rows() -> None:
+    assert await shown("漢字 " * 3 + "漢" * 12 + "ab", (9, 20)) == [
+        "漢字 漢字", "漢字", "漢漢漢漢", "漢漢漢漢", "漢漢漢漢a", "b",
+    ]  # fmt: skip
+
+
 async def test_lists_and_code_within_lists() -> None:
     text = "- one and\n- **two**\n  1. three\n\n  ```\n  code\n  ```\n- four\n\n> quoted\n\nend"
     assert await shown(text) == [
