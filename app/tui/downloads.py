@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.engine.engine import Engine
-from app.settings import file
 from app.tui.store import Store
 from backends.base import DownloadStoppedError, SpecchatError
 
@@ -106,16 +105,6 @@ def _left(seconds: float) -> str:
         return f"{10 * max(1, math.ceil(seconds / 10))} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 90 else f"{round(minutes / 60)} h"
-
-
-def take_over(engine: Engine, name: str) -> None:
-    """Load a model, also at later starts; an answer in progress would be stopped.
-
-    Raises:
-        UsageError: the settings file cannot be used or written; the model is loaded all the same.
-    """
-    engine.load(name)
-    file.save(engine.paths.settings, {"model": name})
 
 
 def models_here(engine: Engine) -> "ModelList":

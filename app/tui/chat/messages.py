@@ -160,18 +160,14 @@ class QuestionView(MessageView):
             if isinstance(piece, Attachment):
                 yield AttachmentRow(piece, self._count_tokens)
             elif piece.strip() or piece == text:
-                yield Static(Content(printable(_trimmed(piece, text))), classes="text")
+                shown = piece if piece == text else piece.strip()  # spaces set it off from a paste
+                yield Static(Content(printable(shown)), classes="text")
         for attachment in attachments:
             if attachment.kind is AttachmentKind.FILE:
                 yield AttachmentRow(attachment, self._count_tokens)
 
     def action_edit(self) -> None:
         self.post_message(self.EditWanted(self.turn))
-
-
-def _trimmed(piece: str, text: str) -> str:
-    """A piece of a text without the spaces and line breaks that set it off from a paste."""
-    return piece if piece == text else piece.strip()
 
 
 class AnswerView(MessageView):

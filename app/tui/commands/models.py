@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from app.dialogue.changes import Change
 from app.printable import one_line
+from app.settings import file
 from app.tui.commands.app import Commands
-from app.tui.downloads import take_over
 from backends.base import SpecchatError, UsageError
 
 if TYPE_CHECKING:
@@ -122,8 +122,9 @@ class ModelCommands(Commands):
         """
         while self.engine.is_answering_user or not self.view.is_idle:
             await asyncio.sleep(_LOOK_SECONDS)
+        self.engine.load(name)
         try:
-            take_over(self.engine, name)
+            file.save(self.engine.paths.settings, {"model": name})
         except SpecchatError as error:
             self.view.call_later(self.view.show_fault, str(error))
 

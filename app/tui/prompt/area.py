@@ -437,17 +437,14 @@ class PromptArea(FoldingArea):
         elif not self.text.strip():
             self.post_message(Wanted("send_next"))
         elif self.edited_version is not None:
-            self._send_edit()
+            if not self._is_doubtful():
+                self._send(self._leave_edit(), is_edit=True)
         elif (command := parse(self.text.strip())) is not None:
             written = self.take()
             self.remember(written)
             self.post_message(CommandPicked(*command, written.text))
         elif not self._is_doubtful():
             self._send(self.take())
-
-    def _send_edit(self) -> None:
-        if not self._is_doubtful():
-            self._send(self._leave_edit(), is_edit=True)
 
     def _send(self, written: PromptText, *, is_edit: bool = False) -> None:
         self.remember(written)
