@@ -2,7 +2,7 @@
 
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
@@ -30,7 +30,6 @@ from backends.hardware.host import (
     this_machine,
     total_memory,
 )
-from backends.streaming.disk_speed import DiskSpeed
 from models.stores.available_models import demo_path, installed, readable_names
 from models.stores.scan import Installed
 
@@ -69,9 +68,12 @@ def doctor(json: Json = False, output: Output = None, report: ReportFile = None)
 def _facts(
     faults: Sequence[Fault], engines: Engines, bandwidth: Bandwidth | None
 ) -> dict[str, Any]:
-    chosen = engines.chosen
-    largest = _largest_file()
-    disk = _disk_of(largest)
+    paths, chosen = Paths.of_this_user(), engines.chosen
+    models = installed(paths.models)
+    largest = _largest(model for model in models if model.path.is_file())
+    folder = _largest(model for model in models if model.path.is_dir())
+    disk = disk_speed(largest.path, paths) if largest else None
+    spent = AheadTime.kept(paths)
     return {
         "backend": chosen.backend,
         "backend_reason": engines.reason,
@@ -81,7 +83,7 @@ def _facts(
         "gpu_split": _split_of(largest),
         "engines": [asdict(chosen), asdict(engines.other)],
         "advice": engines.advice,
-        "memory_advice": _memory_advice(engines),
+        "memory_advice": _memory_advice(folder, engines),
         "device": {
             "processor": processor_name(),
             "physical_cores": physical_cores(),
@@ -96,20 +98,14 @@ def _facts(
         "python": sys.version.split()[0],
         "versions": {name: version(name) for name in _PACKAGES},
         "demo_model": str(demo_path()) if demo_path() else None,
-        "models": sorted(readable_names(Paths.of_this_user().models)),
-        "reading_ahead": _ahead_time(),
+        "models": sorted(readable_names(paths.models)),
+        "reading_ahead": {"used_seconds": spent.used, "wasted_seconds": spent.wasted},
         "settings": {
-            "file": str(Paths.of_this_user().settings),
-            "exists": Paths.of_this_user().settings.exists(),
+            "file": str(paths.settings),
+            "exists": paths.settings.exists(),
             "faults": [fault.as_json() for fault in faults],
         },
     }
-
-
-def _ahead_time() -> dict[str, float]:
-    """Processor seconds that reading ahead took so far, and those of them that were in vain."""
-    spent = AheadTime.kept(Paths.of_this_user())
-    return {"used_seconds": spent.used, "wasted_seconds": spent.wasted}
 
 
 def _measured(chosen: EngineFacts) -> Bandwidth | None:
@@ -120,14 +116,8 @@ def _measured(chosen: EngineFacts) -> Bandwidth | None:
     return of_device or processor_bandwidth(physical_cores(), paths, again=True)
 
 
-def _largest_file() -> Installed | None:
-    files = [model for model in installed(Paths.of_this_user().models) if model.path.is_file()]
-    return max(files, key=lambda model: model.size_bytes, default=None)
-
-
-def _disk_of(model: Installed | None) -> DiskSpeed | None:
-    """Speed of reading a model's file; None without one, and where it is unknown."""
-    return disk_speed(model.path, Paths.of_this_user()) if model else None
+def _largest(models: Iterable[Installed]) -> Installed | None:
+    return max(models, key=lambda model: model.size_bytes, default=None)
 
 
 def _split_of(model: Installed | None) -> dict[str, Any] | None:
@@ -141,25 +131,17 @@ def _split_of(model: Installed | None) -> dict[str, Any] | None:
     return {"model": model.name, **figures, "words": split.words}
 
 
-def _memory_advice(engines: Engines) -> str | None:
+def _memory_advice(largest: Installed | None, engines: Engines) -> str | None:
     """Advice for the largest MLX model, if it nearly exceeds the memory that the GPU may use."""
-    folders = [model for model in installed(Paths.of_this_user().models) if model.path.is_dir()]
     limit = engines.chosen.working_set or engines.other.working_set
-    largest = max(folders, key=lambda model: model.size_bytes, default=None)
     if largest is None or limit is None:
         return None
     return wired_limit_advice(largest.name, largest.size_bytes, limit, total_memory()) or None
 
 
-def _bandwidth(device: dict[str, Any]) -> str:
-    rate, source = device["bandwidth_bytes_per_second"], device["bandwidth_source"]
-    return f"{rate / 1e9:.1f} GB/s ({source})" if rate else "not measured"
-
-
-def _disk(device: dict[str, Any]) -> str:
-    """What decides the speed of models larger than memory; empty if it was not measured."""
-    rate, source = device["disk_bytes_per_second"], device["disk_source"]
-    return f"{rate / 1e9:.1f} GB/s ({source}), for models larger than memory" if rate else ""
+def _rate(device: dict[str, Any], of: str) -> str:
+    rate, source = device[f"{of}_bytes_per_second"], device[f"{of}_source"]
+    return f"{rate / 1e9:.1f} GB/s ({source})" if rate else ""
 
 
 def _gpu_memory(gpu: dict[str, Any]) -> str:
@@ -167,11 +149,6 @@ def _gpu_memory(gpu: dict[str, Any]) -> str:
         return gpu["name"]
     free, total = gpu["free_bytes"] / 1e9, gpu["total_bytes"] / 1e9
     return f"{gpu['name']}, {free:.1f} GB available of {total:.1f} GB"
-
-
-def _split(facts: dict[str, Any]) -> str:
-    split = facts["gpu_split"]
-    return f"{split['model']}: {split['words']}" if split else ""
 
 
 def _reading_ahead(spent: dict[str, float]) -> str:
@@ -214,7 +191,8 @@ def _versions(versions: dict[str, str | None]) -> str:
 
 
 def _lines(facts: dict[str, Any]) -> list[str]:
-    device = facts["device"]
+    device, split = facts["device"], facts["gpu_split"]
+    disk = _rate(device, "disk")
     rows = {
         "backend": f"{facts['backend']} ({facts['backend_reason']})",
         **{_TITLES[engine["backend"]]: _engine(engine) for engine in facts["engines"]},
@@ -222,9 +200,9 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         "memory": f"{device['available_memory_bytes'] / 1e9:.1f} GB available "
         f"of {device['memory_bytes'] / 1e9:.1f} GB",
         "GPU": "; ".join(map(_gpu_memory, facts["gpus"])),
-        "largest model": _split(facts),
-        "bandwidth": _bandwidth(device),
-        "disk": _disk(device),
+        "largest model": f"{split['model']}: {split['words']}" if split else "",
+        "bandwidth": _rate(device, "bandwidth") or "not measured",
+        "disk": f"{disk}, for models larger than memory" if disk else "",
         "system": facts["system"],
         "Python": facts["python"],
         "versions": _versions(facts["versions"]),

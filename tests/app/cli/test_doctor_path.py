@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.ahead.piece_reader import AheadTime
-from app.cli.commands.doctor import _ahead_time, _build, _reading_ahead, _versions
+from app.cli.commands.doctor import _build, _reading_ahead, _versions
 from app.paths import Paths
 from backends.engines.engine_facts import describe_engines
 from backends.hardware.host import Machine
@@ -47,13 +47,14 @@ def test_doctor_json_says_the_same(specchat: Specchat, home: Path, demo_file: Pa
     assert facts["device"]["bandwidth_source"].startswith("measured: ")
 
 
-def test_doctor_tells_what_reading_ahead_cost(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert _ahead_time() == {"used_seconds": 0.0, "wasted_seconds": 0.0}
-    assert _reading_ahead(_ahead_time()) == ""
+@pytest.mark.usefixtures("llamacpp")
+def test_doctor_tells_what_reading_ahead_cost(specchat: Specchat) -> None:
+    assert _reading_ahead({"used_seconds": 0.0, "wasted_seconds": 0.0}) == ""
     AheadTime(95.0, 0.25).keep(Paths.of_this_user())
     AheadTime(30.0, 1.0).keep(Paths.of_this_user())
-    assert _ahead_time() == {"used_seconds": 125.0, "wasted_seconds": 1.25}
-    assert _reading_ahead(_ahead_time()) == "2 min 5 s of processor time used, 1.2 s wasted"
+    spent = json.loads(specchat("doctor", "--json").stdout)["reading_ahead"]
+    assert spent == {"used_seconds": 125.0, "wasted_seconds": 1.25}
+    assert _reading_ahead(spent) == "2 min 5 s of processor time used, 1.2 s wasted"
 
 
 @pytest.mark.parametrize(
