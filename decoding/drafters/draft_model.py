@@ -47,18 +47,6 @@ class DraftModel(ReadsBacklog[Reader]):
         self.end_tokens = end_tokens
         self._max_draft = max_draft
 
-    def anew(self) -> "DraftModel":
-        """Another one on the same context, which it reads for itself."""
-        drafter = DraftModel(
-            self.name,
-            self._context,
-            n_vocab=self._n_vocab,
-            end_tokens=self.end_tokens,
-            max_draft=self._max_draft,
-        )
-        drafter.read_singly(self._reader.single_reads)
-        return drafter
-
     def read_singly(self, count: int) -> None:
         """Read up to so many tokens one by one from now on, where that costs less."""
         self._reader.single_reads = count
