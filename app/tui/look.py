@@ -1,7 +1,6 @@
 """The look of the app: themes, breakpoints, and the hue of each drafter."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
@@ -257,12 +256,6 @@ _SIXTEEN = (
 
 
 def themes(depth: ColourDepth) -> Iterable[Theme]:
-    """Every theme that can be chosen, with the hues of drafters."""
-    for theme in _plain_themes(depth):
-        yield replace(theme, variables={**hue_variables(theme, depth), **theme.variables})
-
-
-def _plain_themes(depth: ColourDepth) -> Iterable[Theme]:
     own = _SIXTEEN if depth is ColourDepth.SIXTEEN else _FULL
     return (*own, *BUILTIN_THEMES.values())
 
@@ -287,6 +280,6 @@ class _Unused(Theme):
 def register_themes(app: App[Any]) -> None:
     """Make the themes available, and use the dark one until another is chosen."""
     depth = ColourDepth.of(app)
-    for theme in _plain_themes(depth):
+    for theme in themes(depth):
         app.register_theme(_Unused(theme, depth))
     app.theme = DARK

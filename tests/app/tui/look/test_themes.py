@@ -1,5 +1,6 @@
 """Hues that everybody can read and tell apart."""
 
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -27,7 +28,12 @@ from app.tui.look import (
 from app.tui.panel.figures import legend
 from tests.fixtures.screen_text import screen_text
 
-ALL = {theme.name: theme for theme in themes(ColourDepth.FULL)}
+ALL = {
+    theme.name: replace(
+        theme, variables={**hue_variables(theme, ColourDepth.FULL), **theme.variables}
+    )
+    for theme in themes(ColourDepth.FULL)
+}
 IN_RGB = [name for name, theme in ALL.items() if not theme.ansi]
 WITH_HUE = [kind for kind in Kind if kind is not Kind.LOOKAHEAD]
 
