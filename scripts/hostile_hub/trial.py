@@ -140,7 +140,7 @@ def _not_found_by_others(path: Path) -> Iterator[str]:
 
 def _outside_faults(before: dict[str, str], after: dict[str, str]) -> Iterator[str]:
     for path in sorted(before.keys() | after.keys()):
-        inside = path == "receipts.json" or path.split("/")[0] == "cache"
+        inside = path in ("receipts.json", "receipts.lock") or path.split("/")[0] == "cache"
         if not inside and before.get(path) != after.get(path):
             yield f"{path} was changed"
 

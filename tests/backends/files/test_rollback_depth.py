@@ -98,7 +98,7 @@ _RUN = """
 import sys
 from pathlib import Path
 from backends import llamacpp
-from backends.files import rollback_depth
+from backends.files import attention as rollback_depth
 rollback_depth._SHARE = 1
 context = llamacpp.load(Path(sys.argv[1]), threads=1).open(512)
 context.forward(list(range(3, 259)), 0)
