@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
+
 from app.engine.engine import Engine
 from app.engine.session import Session
 from app.engine.session_opening import open_session
@@ -20,8 +22,6 @@ from backends.llamacpp import library
 from models.metadata.memory_bill import bill, facts_of
 from tests.fixtures.greedy import greedy_ids
 from tests.fixtures.sessions import opened_on, replied
-
-pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 Opened = Callable[..., Session]
 

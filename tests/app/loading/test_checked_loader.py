@@ -12,6 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
+
 from app.loading import checked_loader
 from app.loading.checked_loader import (
     CheckedLoader,

@@ -10,6 +10,9 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
+
+pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
+
 from llama_cpp import llama_cpp as api
 
 from backends.base import UsageError
@@ -95,9 +98,6 @@ def _write_vocabulary(path: Path, pieces: Sequence[str]) -> None:
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
-
-
-pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 
 PIECES = ["a", "b", "c", "ab", "é", "è", "ê", "\n", "&", "~", "[", " ", "😀", "en", "d"]
