@@ -69,6 +69,7 @@ def stateful(request: pytest.FixtureRequest) -> Iterator[Loaded]:
             file = KINDS[kind](folders.mktemp("hybrid") / f"{kind}.gguf")
             model = _llamacpp(request).load(file, threads=1)
         else:
+            pytest.importorskip("mlx_lm", reason="MLX is not installed")
             if way:
                 patch.setattr("backends.mlx.running_state.is_mixer", lambda module: False)
             model = _mlx(request, kind)
