@@ -196,7 +196,7 @@ def test_a_lossy_rule_is_measured_and_is_no_fault(
 ):
     monkeypatch.setattr(lossless_check, "built_in_prompts", lambda: ())
     monkeypatch.setattr(lossless_check, "_rounding", lambda session, context: 0.0)
-    code, said = verify_tiny("--lossy", "lenient:100")
+    code, said = verify_tiny("--lossy", "lenient:100", noise=0.1)
     assert code == 0
     assert "Verdict: lossy as asked: distance 0." in said
     assert "chance alone" not in said, said
@@ -218,7 +218,7 @@ def test_the_verdict_in_json(verify_tiny: Verify, monkeypatch: pytest.MonkeyPatc
 def test_what_is_set_for_answers_does_not_change_what_is_verified(
     verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setenv("SPECCHAT_LOSSY", "lenient:100")
+    monkeypatch.setenv("SPECCHAT_LOSSY", "lenient:100", noise=0.1)
     monkeypatch.setattr(lossless_check, "built_in_prompts", lambda: ())
     monkeypatch.setattr(lossless_check, "_rounding", lambda session, context: 0.0)
     monkeypatch.setattr(lossless_check, "REPLIES", 50)
