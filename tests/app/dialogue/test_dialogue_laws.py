@@ -262,7 +262,7 @@ def test_two_windows_lose_nothing(tmp_path: Path, part: int) -> None:
     work_through(tmp_path, range(part * 25, part * 25 + 25))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_windows_lose_nothing_in_thousands_of_sequences(tmp_path: Path) -> None:
     work_through(tmp_path, range(1000, 4000))
 

@@ -123,9 +123,19 @@ def test_a_crash_is_told_with_what_the_engine_said_last(
         load(models, crashing)  # nothing was kept of it
 
 
+_OTHERS: set[int] = set()
+"""Processes of other tests, which may have children of their own that prove."""
+
+
+@pytest.fixture(autouse=True)
+def _of_other_tests() -> None:
+    _OTHERS.clear()
+    _OTHERS.update(child.pid for child in proving())
+
+
 def proving() -> list[psutil.Process]:
-    """Children that prove; other tests in this process may have children of their own."""
-    children = psutil.Process().children()
+    """Children of this test that prove."""
+    children = [child for child in psutil.Process().children() if child.pid not in _OTHERS]
     return [child for child in children if "backends.engines.proof_worker" in child.cmdline()]
 
 
