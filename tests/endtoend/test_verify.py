@@ -218,7 +218,7 @@ def test_the_verdict_in_json(verify_tiny: Verify, monkeypatch: pytest.MonkeyPatc
 def test_what_is_set_for_answers_does_not_change_what_is_verified(
     verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setenv("SPECCHAT_LOSSY", "lenient:100", noise=0.1)
+    monkeypatch.setenv("SPECCHAT_LOSSY", "lenient:100")
     monkeypatch.setattr(lossless_check, "built_in_prompts", lambda: ())
     monkeypatch.setattr(lossless_check, "_rounding", lambda session, context: 0.0)
     monkeypatch.setattr(lossless_check, "REPLIES", 50)
