@@ -65,7 +65,7 @@ def open_session(
 
     Raises:
         SpecchatError: an option cannot be met, or no model can be run.
-        PassStoppedError: loading was stopped (see base.pass_stop).
+        PassStoppedError: loading was stopped.
     """
     return_large_blocks()
     for entry in own_entries(paths):

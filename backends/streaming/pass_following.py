@@ -174,8 +174,8 @@ def _bytes_before(pieces: Sequence[_Piece], n_layers: int) -> list[int]:
 # token took 0.83 s without either, 0.50 with locks, 0.55 with this, 0.49 with both; processor time
 # fell from 0.60 s with locks alone to 0.30. Dropping takes 0.1 s of processor time in a pass, so a
 # thread of its own does it while the engine computes.
-# Experts are dropped as well, though some are chosen again soon. With the file and limit of
-# expert_reader, passes over 1, 4 and 16 tokens took (least of 15, two busy cores, load 12 to 14):
+# Experts are dropped as well, though some are chosen again soon. With the file and limit given
+# below for experts, passes over 1, 4 and 16 tokens took (least of 15, two cores, load 12 to 14):
 # dropped 0.12, 0.22, 0.76 s, left to the system 0.12, 0.97, 1.02, and marked cold (MADV_COLD) 0.20,
 # 0.97, 1.41, though these read 42 and 48 MB for a token instead of 81: making room in the middle of
 # a pass takes longer than reading again. A cache of those chosen last, of 102 MB, read 56 MB for a

@@ -285,10 +285,6 @@ class HeadLayout:
     def n_taps(self) -> int:
         return len(self.taps) or DEFAULT_TAPS
 
-    @property
-    def borrows_output(self) -> bool:
-        return not (self.has_output or self.ties_output)
-
 
 def vocabularies(
     tensors: Tensors,
