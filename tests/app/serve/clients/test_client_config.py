@@ -150,7 +150,7 @@ def test_a_posix_shell_stops_without_the_key() -> None:
     line = Posix().copied("OPENAI_API_KEY", KEY_VARIABLE)
 
     ran = subprocess.run(
-        ["bash", "-c", f"{line}echo reached"], env={}, capture_output=True, check=False
+        ["bash", "-c", f"{line}\necho reached"], env={}, capture_output=True, check=False
     )
 
     assert ran.returncode != 0
