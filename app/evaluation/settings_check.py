@@ -1,20 +1,19 @@
 """Checks the settings file and the variables, as commands would when they use them."""
 
-import os
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 from app.drafting import draft_spec
-from app.loading.placement import can_stream, plan
+from app.loading.placement import plan
 from app.loading.select import choose_model, expected_backend, facts_before, fetch_model
-from app.loading.session_options import DEFAULT_CONTEXT, STREAM_OFF, SessionOptions
-from app.paths import HOME_VARIABLE, Paths
-from app.settings import catalogue, file
-from app.settings.catalogue import BY_NAME, PREFIX, nearest, variable_of
-from app.settings.values import KEY_VARIABLE
+from app.loading.session_options import DEFAULT_CONTEXT, SessionOptions
+from app.loading.streaming import may_stream
+from app.paths import Paths
+from app.settings import file
+from app.settings.catalogue import BY_NAME, PREFIX, Value, nearest, variable_of
+from app.settings.in_effect import unknown_variables, variables
 from backends.base import ModelError, OutOfMemoryError, SpecchatError, UsageError, check_context
-from backends.engines.backend_selection import AUTO, LLAMACPP, forms
+from backends.engines.backend_selection import AUTO, forms
 from backends.engines.engine_facts import check_cache_type, check_gpu_layers, free_memory
 from models.metadata.memory_bill import ModelFacts, facts_of
 from models.reference import HubReference, Reference
@@ -34,9 +33,6 @@ class Fault:
     why: str
     remedy: str
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
     def __str__(self) -> str:
         reason = f": {self.why}" if self.why else ""
         return f"{self.what}{reason}. {self.remedy}"
@@ -52,51 +48,25 @@ def check_settings(paths: Paths) -> list[Fault]:
 
         _, unusable = usable_keys(keys, paths.settings)
         faults += [_fault(file.KEYS_TABLE, source, error) for error in unusable]
-    given = _Given({name: settings[name] for name in BY_NAME.keys() & settings.keys()}, {})
-    faults += _read_variables(given)
-    for key, error in _rejected(given, paths):
-        where = given.variables.get(key, f"{key} in {source}")
-        why = error.summary
-        fault = UsageError(f"{where} cannot be {given.values[key]!r}", why, error.remedy)
-        faults.append(_fault(key, given.variables.get(key, source), fault))
+    values = {name: settings[name] for name in BY_NAME.keys() & settings.keys()}
+    of_variables: dict[str, str] = {}
+    for variable in unknown_variables():
+        # All begin alike, which is no likeness.
+        near = nearest(variable.removeprefix(PREFIX).lower(), BY_NAME)
+        why = f"nearest: {', '.join(map(variable_of, near))}" if near else ""
+        what, remedy = f"unknown variable {variable}", f"Unset {variable}."
+        faults.append(Fault("", variable, what, why, remedy))
+    for name, value in variables():
+        if isinstance(value, UsageError):
+            values.pop(name, None)
+            faults.append(_fault(name, variable_of(name), value))
+        else:
+            values[name], of_variables[name] = value, variable_of(name)
+    for key, error in _rejected(values, paths):
+        what = f"{of_variables.get(key, f'{key} in {source}')} cannot be {values[key]!r}"
+        fault = UsageError(what, error.summary, error.remedy)
+        faults.append(_fault(key, of_variables.get(key, source), fault))
     return faults
-
-
-def _read_variables(given: "_Given") -> Iterator[Fault]:
-    """Add the values of variables to those of the file, and report those that cannot be used."""
-    variables = {variable_of(name): name for name in BY_NAME}
-    for variable in os.environ:
-        if variable.startswith(PREFIX) and variable not in (
-            *variables,
-            HOME_VARIABLE,
-            KEY_VARIABLE,
-        ):
-            # All begin alike, which is no likeness.
-            near = nearest(variable.removeprefix(PREFIX).lower(), BY_NAME)
-            why = f"nearest: {', '.join(map(variable_of, near))}" if near else ""
-            yield Fault("", variable, f"unknown variable {variable}", why, f"Unset {variable}.")
-    for variable, name in variables.items():
-        try:
-            value = catalogue.from_variable(name)
-        except UsageError as error:
-            given.values.pop(name, None)
-            yield _fault(name, variable, error)
-            continue
-        if value is not None:
-            given.values[name] = value
-            given.variables[name] = variable
-
-
-@dataclass(frozen=True, slots=True)
-class _Given:
-    """Values by key. variables: of those values that a variable sets."""
-
-    values: dict[str, catalogue.Value]
-    variables: dict[str, str]
-
-    @property
-    def options(self) -> SessionOptions:
-        return SessionOptions.of(self.values)
 
 
 def _fault(key: str, source: str, error: SpecchatError) -> Fault:
@@ -105,107 +75,79 @@ def _fault(key: str, source: str, error: SpecchatError) -> Fault:
     return Fault(key, source, error.what, error.why, error.remedy or change)
 
 
-@dataclass(frozen=True, slots=True)
-class _Target:
-    """The model that a session would run. facts: None where they are unknown before a download."""
+_Rejected = Iterator[tuple[str, SpecchatError]]
 
-    reference: Reference | HubReference
-    backend: str
-    facts: ModelFacts | None
 
-    @classmethod
-    def of(cls, options: SessionOptions, paths: Paths) -> Self:
-        """Find the model without loading it.
+def _rejected(values: Mapping[str, Value], paths: Paths) -> _Rejected:
+    """Keys whose values the app or a session would reject before it loads a model."""
+    if theme := values.get("theme"):
+        # It needs Textual, which only the app loads.
+        from app.tui.keymap import check_theme
 
-        Raises:
-            SpecchatError: there is no such model, or it cannot run here.
-        """
+        yield from _refused("theme", lambda: check_theme(str(theme)))
+    options = SessionOptions.of(values)
+    try:
         chosen = choose_model(options.model, paths, forms(options.backend))
         backend = expected_backend(chosen, options.backend)
         if options.offline:
             chosen = fetch_model(chosen, paths, lambda _: None, offline=True)
-        if isinstance(chosen, Reference):
-            facts = facts_of(chosen.path, backend)
-        else:
-            facts = facts_before(chosen)
-        return cls(chosen, backend, facts.with_cache(options.cache_type) if facts else None)
-
-
-def _rejected(given: _Given, paths: Paths) -> Iterator[tuple[str, SpecchatError]]:
-    """Keys whose values the app or a session would reject before it loads a model."""
-    yield from _rejected_theme(given)
-    options = given.options
-    try:
-        target = _Target.of(options, paths)
+        is_here = isinstance(chosen, Reference)
+        facts = facts_of(chosen.path, backend) if is_here else facts_before(chosen)
     except SpecchatError as error:
         # If the user chose no model, the machine lacks something, and no setting is wrong.
         if options.model or options.backend != AUTO:
             yield ("model" if options.model else "backend"), error
         return
-    if "draft" in given.values:
-        yield from _rejected_draft(options, target, paths)
-    yield from _rejected_cache(options, target)
-    yield from _rejected_sizes(given, target)
+
+    if "draft" in values:
+        yield from _refused("draft", lambda: _check_draft(options, paths, chosen, facts))
+    yield from _refused("kv", lambda: check_cache_type(backend, options.cache_type))
+    blamed = next((key for key in ("ctx", "model") if key in values), None)
+    yield from _rejected_sizes(chosen, backend, facts, options, blamed)
 
 
-def _rejected_theme(given: _Given) -> Iterator[tuple[str, SpecchatError]]:
-    if theme := given.values.get("theme"):
-        # It needs Textual, which only the app loads.
-        from app.tui.keymap import check_theme
-
-        try:
-            check_theme(str(theme))
-        except UsageError as error:
-            yield "theme", error
-
-
-def _rejected_draft(
-    options: SessionOptions, target: _Target, paths: Paths
-) -> Iterator[tuple[str, SpecchatError]]:
-    try:
-        spec = draft_spec.parse(options.draft, paths, target.reference, forms(options.backend))
-        if target.facts is not None:
-            facts = target.facts
-            spec.check(target.reference.name, facts.n_layers, facts.active_experts)
-    except UsageError as error:
-        yield "draft", error
+def _check_draft(
+    options: SessionOptions,
+    paths: Paths,
+    chosen: Reference | HubReference,
+    facts: ModelFacts | None,
+) -> None:
+    spec = draft_spec.parse(options.draft, paths, chosen, forms(options.backend))
+    if facts is not None:
+        spec.check(chosen.name, facts.n_layers, facts.active_experts)
 
 
-def _rejected_cache(
-    options: SessionOptions, target: _Target
-) -> Iterator[tuple[str, SpecchatError]]:
-    try:
-        check_cache_type(target.backend, options.cache_type)
-    except UsageError as error:
-        yield "kv", error
-
-
-def _rejected_sizes(given: _Given, target: _Target) -> Iterator[tuple[str, SpecchatError]]:
+def _rejected_sizes(
+    chosen: Reference | HubReference,
+    backend: str,
+    facts: ModelFacts | None,
+    options: SessionOptions,
+    blamed: str | None,
+) -> _Rejected:
     """Settings whose sizes the device, its memory or the model does not allow."""
-    options, facts, name = given.options, target.facts, target.reference.name
     try:
-        check_gpu_layers(target.backend, options.gpu_layers)
-        free = free_memory(target.backend, options.gpu_layers)
+        check_gpu_layers(backend, options.gpu_layers)
+        free = free_memory(backend, options.gpu_layers)
     except UsageError as error:
         yield "gpu_layers", error
         return
     except ModelError:
         return  # the engine does not start, which the report on engines shows
-    blamed = next((key for key in ("ctx", "model") if key in given.values), None)
     if blamed is None or facts is None:
         return
+    name, facts = chosen.name, facts.with_cache(options.cache_type)
     try:
         planned = plan(name, facts, options.ctx, DEFAULT_CONTEXT, free)
         check_context(name, planned.n_ctx, facts.context_limit or planned.n_ctx)
     except OutOfMemoryError as error:
-        if not _may_stream(options, target, free):
+        if not may_stream(chosen, facts, options, free):
             yield blamed, error
     except SpecchatError as error:
         yield blamed, error
 
 
-def _may_stream(options: SessionOptions, target: _Target, free: int | None) -> bool:
-    """Whether a model that does not fit streams, or is offered to."""
-    if options.stream == STREAM_OFF or target.backend != LLAMACPP or target.facts is None:
-        return False
-    return free is not None and can_stream(target.facts, free)
+def _refused(key: str, check: Callable[[], object]) -> _Rejected:
+    try:
+        check()
+    except UsageError as error:
+        yield key, error

@@ -14,7 +14,7 @@ from backends.engines.backend_selection import LLAMACPP
 from models.bounded_files import NameList
 from models.byte_sizes import gigabytes
 from models.metadata.memory_bill import ModelFacts
-from models.reference import Reference
+from models.reference import HubReference, Reference
 
 if TYPE_CHECKING:
     from app.loading.pass_time import Split
@@ -137,7 +137,10 @@ class AgreedModels:
 
 
 def may_stream(
-    reference: Reference, facts: ModelFacts, options: SessionOptions, free: int | None
+    reference: Reference | HubReference,
+    facts: ModelFacts,
+    options: SessionOptions,
+    free: int | None,
 ) -> bool:
     """Whether a model that does not fit could stream, and that is not switched off.
 

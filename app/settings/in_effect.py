@@ -39,13 +39,15 @@ def settings_in_effect(paths: Paths) -> InEffect:
     values |= {name: CAUTIOUS[name] for name in CAUTIOUS if is_unreadable or name in faults}
     told = {file.WHOLE_FILE: faults[file.WHOLE_FILE]} if is_unreadable else faults
     notices = [notice(error, faulty) for faulty, error in told.items()]
-    for name, value in _variables():
+    for name, value in variables():
         if isinstance(value, UsageError):
             notices.append(notice(value, name))
             values |= {name: CAUTIOUS[name]} if name in CAUTIOUS else {}
         else:
             values[name] = value
-    notices += [f"There is no setting for {variable}: it is ignored." for variable in _unknown()]
+    notices += [
+        f"There is no setting for {variable}: it is ignored." for variable in unknown_variables()
+    ]
     keys: dict[str, str] = settings.get(file.KEYS_TABLE, {})
     presets: dict[str, dict[str, Value]] = settings.get(file.PRESETS_TABLE, {})
     return InEffect(values, keys, presets, tuple(notices))
@@ -61,7 +63,7 @@ def notice(error: UsageError, name: str) -> str:
     return f"{cause}. It is ignored."
 
 
-def _variables() -> Iterator[tuple[str, Any]]:
+def variables() -> Iterator[tuple[str, Any]]:
     """Yield the key of each variable that is set, and its value or the UsageError about it."""
     for name in BY_NAME:
         try:
@@ -73,7 +75,7 @@ def _variables() -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _unknown() -> list[str]:
+def unknown_variables() -> list[str]:
     known = {HOME_VARIABLE, KEY_VARIABLE, *map(variable_of, BY_NAME)}
     return sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
 

@@ -103,7 +103,7 @@ def _facts(
         "settings": {
             "file": str(paths.settings),
             "exists": paths.settings.exists(),
-            "faults": [fault.as_json() for fault in faults],
+            "faults": [asdict(fault) for fault in faults],
         },
     }
 
