@@ -10,7 +10,7 @@ from backends.base.safe_files import make_private_folder, read_bounded, write_wh
 from backends.engines.backend_selection import Form, backend_for, backend_for_form
 from backends.hardware.host import available_memory
 from models.hub import Downloaded, DownloadJob, DownloadRequest, HubSettings
-from models.hub.progress import Phase, Progress, describe
+from models.hub.progress import Phase, describe
 from models.metadata.memory_bill import ModelFacts, facts_of_entry
 from models.reference import HubReference, Reference, at_hand, resolve
 from models.stores.available_models import DEMO, best_installed
@@ -127,11 +127,9 @@ def fetch_model(
         return reference
     settings = HubSettings.of_environment(paths.downloads, offline)
 
-    def report(progress: Progress) -> None:
-        notify(f"{reference.name}: {describe(progress)}")
-
     try:
-        done = _downloaded(request_for(reference), settings, report)
+        request = request_for(reference)
+        done = downloaded(request, settings, lambda text: notify(f"{reference.name}: {text}"))
     except DownloadError as error:
         # Offline, it is no news that the repository is not here.
         why = (settings.offline and error.why) or error.summary
@@ -157,15 +155,18 @@ def facts_before(reference: Reference | HubReference) -> ModelFacts | None:
     return facts_of_entry(reference.entry, reference.quantization)
 
 
-def _downloaded(
-    request: DownloadRequest, settings: HubSettings, report: Callable[[Progress], None]
-) -> Downloaded:
-    """Download on another thread, so that an exception of report stops it at any time."""
+def downloaded(request: DownloadRequest, settings: HubSettings, notify: Notify) -> Downloaded:
+    """Download on another thread, so that an exception of notify stops it at any time.
+
+    Raises:
+        DownloadError: the download failed.
+        UsageError: the repository has no such file.
+    """
     job = DownloadJob(request, settings)
     try:
-        report(job.progress)
+        notify(describe(job.progress))
         while not job.wait(_REPORT_SECONDS):
-            report(job.progress)
+            notify(describe(job.progress))
     except KeyboardInterrupt as interrupt:
         interrupt.add_note(stopped(job))
         raise

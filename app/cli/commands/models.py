@@ -12,22 +12,20 @@ from app.cli.commands.model_info import as_json, as_rows, model_info, named
 from app.cli.commands.pair import pair
 from app.cli.commands.tune import tune
 from app.cli.output import Json, Output, write_result
+from app.cli.session import phases
 from app.cli.terminal import stderr
-from app.cli.terminal.interrupt import interruptible
-from app.cli.terminal.process import EXIT_INTERRUPTED
 from app.drafting.choose.memory_choice import expected_streaming_rate
 from app.learned.speeds import processor_bandwidth
 from app.loading.model_list import ListedModel, drafters_in_short, offered, recommended
-from app.loading.select import request_for, stopped
+from app.loading.select import downloaded, request_for
 from app.loading.streaming import streaming_rate
 from app.paths import Paths
 from backends.base import HubUnreachableError, SpecchatError, UsageError
 from backends.engines.backend_selection import LLAMACPP, forms
 from backends.hardware.host import available_memory, physical_cores, total_memory
 from models.byte_sizes import size_text
-from models.hub import Downloaded, DownloadJob, DownloadRequest, HubSettings
+from models.hub import HubSettings
 from models.hub.hub_settings import hub_cache
-from models.hub.progress import describe
 from models.hub.repository_cache import discard, unfinished
 from models.metadata.memory_bill import Fit
 from models.names import nearest
@@ -35,30 +33,6 @@ from models.reference import on_hub
 from models.stores.available_models import installed
 from models.stores.removal import remove as remove_model
 from models.stores.scan import Installed
-
-_SHOWN_EVERY_SECONDS = 0.1
-_STOPS_WITHIN_SECONDS = 0.5
-
-
-def pull_model(request: DownloadRequest, settings: HubSettings) -> Downloaded:
-    """Download a model.
-
-    Raises:
-        SpecchatError: the download failed.
-        Exit: it was interrupted.
-    """
-    with interruptible() as interrupted:
-        job = DownloadJob(request, settings)
-        while not job.wait(_SHOWN_EVERY_SECONDS) and not interrupted.is_set():
-            stderr.status(describe(job.progress))
-        job.stop()
-        ended = job.wait(_STOPS_WITHIN_SECONDS) if interrupted.is_set() else True
-    stderr.clear_status()
-    if interrupted.is_set() and not (ended and job.succeeded):
-        stderr.note(stopped(job))
-        raise typer.Exit(EXIT_INTERRUPTED)
-    return job.result()
-
 
 models = typer.Typer(
     cls=Group,
@@ -143,8 +117,10 @@ def pull(
     paths = Paths.of_this_user()
     settings = HubSettings.of_environment(paths.downloads, option_values.is_offline(context))
     preferred = forms(option_values.session_options(context).backend)
+    request = request_for(on_hub(model, paths.models, preferred))
     try:
-        done = pull_model(request_for(on_hub(model, paths.models, preferred)), settings)
+        with phases() as (notify, _):
+            done = downloaded(request, settings, notify)
     except HubUnreachableError as error:
         names = ", ".join(model.name for model in _installed())
         at_hand = f"On this machine: {names}" if names else ""
