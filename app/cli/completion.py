@@ -3,40 +3,22 @@
 Each imports what it lists: the options of every command are declared with them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing
+from importlib import import_module
 
 from backends.base import SpecchatError
 
 
-def backends(incomplete: str) -> list[str]:
-    from backends.engines.backend_selection import BACKENDS
-
-    return _starting(incomplete, BACKENDS)
+def _named(module: str, names: str) -> Callable[[str], list[str]]:
+    return lambda incomplete: _starting(incomplete, getattr(import_module(module), names))
 
 
-def clients(incomplete: str) -> list[str]:
-    from app.serve.clients import CLIENTS
-
-    return _starting(incomplete, CLIENTS)
-
-
-def stream_choices(incomplete: str) -> list[str]:
-    from app.loading.session_options import STREAM_CHOICES
-
-    return _starting(incomplete, STREAM_CHOICES)
-
-
-def kv_choices(incomplete: str) -> list[str]:
-    from app.loading.session_options import KV_CHOICES
-
-    return _starting(incomplete, KV_CHOICES)
-
-
-def suites(incomplete: str) -> list[str]:
-    from app.bench.suite import SUITES
-
-    return _starting(incomplete, SUITES)
+backends = _named("backends.engines.backend_selection", "BACKENDS")
+clients = _named("app.serve.clients", "CLIENTS")
+stream_choices = _named("app.loading.session_options", "STREAM_CHOICES")
+kv_choices = _named("app.loading.session_options", "KV_CHOICES")
+suites = _named("app.bench.suite", "SUITES")
 
 
 def models(incomplete: str) -> list[str]:
