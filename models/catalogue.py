@@ -11,6 +11,7 @@ from backends.base import SpecchatError
 from backends.base.safe_files import read_text
 from backends.engines.backend_selection import MLX
 from backends.files.attention import Attention, Layers
+from backends.files.gguf_drafter import TrainedKind
 from models.bounded_files import parse_toml
 from models.names import model_called, simplified
 
@@ -51,18 +52,9 @@ class DrafterKind(StrEnum):
     @property
     def words(self) -> str:
         """What it is, in a few words; empty for a model with the target's tokens."""
-        return _KINDS[self]
-
-
-_KINDS = {
-    DrafterKind.SAME_VOCABULARY: "",
-    DrafterKind.CROSS_VOCABULARY: "across vocabularies",
-    DrafterKind.NEXT_TOKEN_LAYERS: "next-token layers",
-    DrafterKind.ASSISTANT: "assistant",
-    DrafterKind.EAGLE3: "EAGLE-3 head",
-    DrafterKind.DFLASH: "DFlash drafter",
-    DrafterKind.DSPARK: "DSpark drafter",
-}
+        if self.is_trained:
+            return TrainedKind[self.name].value
+        return "across vocabularies" if self is DrafterKind.CROSS_VOCABULARY else ""
 
 
 class SizeSource(StrEnum):

@@ -61,6 +61,18 @@ class TrainedDrafter:
     read_bytes: int = 0
     fault: str = ""
 
+    def misfit(self, architecture: str, width: int, n_vocab: int) -> str:
+        """Why it cannot draft for a target of these dimensions, 0 if unknown; empty if it may."""
+        if self.fault:
+            return self.fault
+        if self.architecture not in ("", architecture):
+            return f"it drafts for {self.architecture}, not for {architecture}"
+        if self.width and self.width != width:
+            return f"it reads hidden states of {self.width:,} numbers; the model's have {width:,}"
+        if self.n_vocab and n_vocab and self.n_vocab != n_vocab:
+            return f"it knows {self.n_vocab:,} tokens, the model {n_vocab:,}"
+        return ""
+
 
 _ASSISTANT, _EAGLE3, _DFLASH = "gemma4-assistant", "eagle3", "dflash"
 
@@ -84,20 +96,11 @@ def drafter_in(header: GgufHeader, tensors: Sequence[Tensor]) -> TrainedDrafter 
 
 def misfit(drafter: TrainedDrafter, target: GgufHeader) -> str:
     """Why a drafter cannot draft for a target, as far as headers tell; empty if it may."""
-    if drafter.fault:
-        return drafter.fault
-    architecture, layers = target.architecture, trunk_layers(target)
-    width = target.integer("embedding_length")
-    if drafter.architecture not in ("", architecture):
-        return f"it drafts for {drafter.architecture}, not for {architecture}"
-    if drafter.width and drafter.width != width:
-        return f"it reads hidden states of {drafter.width:,} numbers; the model's have {width:,}"
-    if drafter.n_vocab and target.n_vocab and drafter.n_vocab != target.n_vocab:
-        return f"it knows {drafter.n_vocab:,} tokens, the model {target.n_vocab:,}"
+    width, layers = target.integer("embedding_length"), trunk_layers(target)
+    if why := drafter.misfit(target.architecture, width, target.n_vocab):
+        return why
     beyond = [layer for layer in drafter.target_layers if not 0 <= layer <= layers]
-    if beyond:
-        return f"it reads layer {beyond[0]:,} of a model that has {layers:,}"
-    return ""
+    return f"it reads layer {beyond[0]:,} of a model that has {layers:,}" if beyond else ""
 
 
 def trunk_layers(header: GgufHeader) -> int:

@@ -97,16 +97,9 @@ def misfit(drafter: TrainedDrafter, target: MlxFolder) -> str:
     Raises:
         ModelError: the model's settings are damaged.
     """
-    if drafter.fault:
-        return drafter.fault
     kind = family(str(target.config.get("model_type", "")))
-    if drafter.architecture not in ("", kind):
-        return f"it drafts for {drafter.architecture}, not for {kind}"
-    width, n_vocab = target.count("hidden_size"), target.count("vocab_size")
-    if drafter.width and drafter.width != width:
-        return f"it reads hidden states of {drafter.width:,} numbers; the model's have {width:,}"
-    if drafter.n_vocab and n_vocab and drafter.n_vocab != n_vocab:
-        return f"it knows {drafter.n_vocab:,} tokens, the model {n_vocab:,}"
+    if why := drafter.misfit(kind, target.count("hidden_size"), target.count("vocab_size")):
+        return why
     layers = target.count("num_hidden_layers")
     if beyond := [layer for layer in drafter.target_layers if not 0 <= layer < layers]:
         return f"it reads layer {beyond[0]:,} of a model whose last one is {layers - 1:,}"
