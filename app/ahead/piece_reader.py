@@ -258,7 +258,7 @@ class PieceReader:
     def _blocks_end(self, held: int, total: int) -> int:
         """Where the blocks of a prompt end, of which so many tokens are held."""
         anchor = held if self._anchor is None else min(self._anchor, held)
-        return anchor + in_blocks(total - anchor, self._context.exact_batch)
+        return anchor + in_blocks(total - anchor, self._context.facts.exact_batch)
 
     def _start(self, held: int, end: int, blocks_end: int) -> int:
         """Where to read on from, if so many tokens are held of the first end tokens of a prompt.
@@ -268,15 +268,15 @@ class PieceReader:
         if the prompt has no block there.
         """
         context, anchor = self._context, self._anchor
-        if anchor is None or held <= anchor or context.state_bytes:
+        if anchor is None or held <= anchor or context.facts.state_bytes:
             return held
-        if not context.exact_batch:
-            return held if held == context.length else held - (held - anchor) % GROUP
-        begun = (held - anchor) % context.exact_batch
+        if not context.facts.exact_batch:
+            return held if held == context.facts.length else held - (held - anchor) % GROUP
+        begun = (held - anchor) % context.facts.exact_batch
         blocks = min(held - begun, self._whole)
         if blocks > blocks_end:
             return blocks_end
-        is_next_known = blocks + context.exact_batch <= min(end, blocks_end)
+        is_next_known = blocks + context.facts.exact_batch <= min(end, blocks_end)
         return blocks if held < self._whole or is_next_known else held - begun % GROUP
 
     def _go_back(self, context: Context, start: int) -> int:
@@ -294,17 +294,18 @@ class PieceReader:
 
     def rest(self) -> None:
         """Prepare to come back to where the certain text ends, as nothing more is to be read."""
-        if self._context.state_bytes and self._context.length - self._checkpointed >= _WORTHWHILE:
+        facts = self._context.facts
+        if facts.state_bytes and facts.length - self._checkpointed >= _WORTHWHILE:
             with self._context.use() as context:
                 context.checkpoint()
-            self._checkpointed = self._context.length
+            self._checkpointed = self._context.facts.length
 
     def read_along(
         self, tokens: Sequence[int], seconds: float, is_wanted: Callable[[], bool]
     ) -> None:
         """Let drafters read the tokens that the context holds, in pieces of so many seconds."""
         controller = self._controller()
-        held = tokens[: common_prefix(self._context.tokens, tokens)]
+        held = tokens[: common_prefix(self._context.facts.tokens, tokens)]
         if controller is None or not held or (controller, held) == self._drafters_have:
             return
         reading = controller.read_ahead(held, seconds)
@@ -321,26 +322,26 @@ class PieceReader:
         Returns how many tokens of the prompt were read ahead, and what became of the time.
         """
         context = self._context
-        kept = min(common_prefix(context.tokens, prompt), len(prompt) - 1)
+        kept = min(common_prefix(context.facts.tokens, prompt), len(prompt) - 1)
         start = self._start(kept, len(prompt), self._blocks_end(kept, len(prompt)))
         anchor = start if self._anchor is None else self._anchor
-        if context.exact_batch and len(prompt) - start == 1 and start - anchor >= GROUP:
+        if context.facts.exact_batch and len(prompt) - start == 1 and start - anchor >= GROUP:
             start -= GROUP  # as kernels for a single token may round otherwise
         self._pieces.cut(kept)
-        if start < kept and context.rollback_to(start) == start:
+        if start < kept and context.facts.rollback_to(start) == start:
             kept = start
             self._pieces.read_again(start)
             with self._context.use() as used:
                 used.truncate(start)
         self._anchor, self._drafters_have = None, (None, ())
-        return self._pieces.settle(context.rollback_to(kept))
+        return self._pieces.settle(context.facts.rollback_to(kept))
 
     def change_message(self, tokens: Sequence[int]) -> AheadTime:
         """Begin with another message instead; returns the time that was wasted on this one.
 
         tokens: what the other one begins with. What they share was not in vain.
         """
-        self._pieces.cut(common_prefix(self._context.tokens, tokens))
+        self._pieces.cut(common_prefix(self._context.facts.tokens, tokens))
         return self._pieces.take_wasted()
 
     def abandon(self) -> AheadTime:

@@ -188,7 +188,7 @@ class ReadingAhead:
         if not self._as_sent:
             self._as_sent = self._tokens_as_sent(latest)
         is_read = self._reader.read(self._as_sent, time.monotonic() - latest.typed_at)
-        is_over = not is_read or bool(self._context.state_bytes)
+        is_over = not is_read or bool(self._context.facts.state_bytes)
         if is_over:
             self._pause_ends = None
         return is_read and not is_over
@@ -197,7 +197,7 @@ class ReadingAhead:
         """The prompt if it were sent now but for its last token; nothing if it begins otherwise."""
         tokens, certain = self._certain.as_sent(latest).tokens, self._begun.tokens
         is_continued = common_prefix(tokens, certain) == len(certain)
-        return tokens if is_continued and len(tokens) < self._context.n_ctx else ()
+        return tokens if is_continued and len(tokens) < self._context.facts.n_ctx else ()
 
     def _examine(self, latest: Expected | None) -> None:
         """Find out what is certain of what is expected now."""
@@ -226,18 +226,18 @@ class ReadingAhead:
         reason = ""
         if length > untyped and self._reader.wasted >= self._expectation.most_waste():
             length, reason = untyped, _ENOUGH_WASTED
-        return tokens[: min(length, self._context.n_ctx - 1)], reason
+        return tokens[: min(length, self._context.facts.n_ctx - 1)], reason
 
     def _end(self, length: int) -> None:
         """Note that nothing is left to read of what has rested."""
         self._done = length
         is_conversation = bool(self._begun.messages) and not self._begun.has_text
-        if is_conversation and self._context.length <= len(self._begun.tokens):
+        if is_conversation and self._context.facts.length <= len(self._begun.tokens):
             self._keeper.answered()
 
     def _tell(self, paused: str) -> None:
         """Publish how much of the prompt is ready, and why no more is read."""
-        read = common_prefix(self._context.tokens, self._begun.tokens)
+        read = common_prefix(self._context.facts.tokens, self._begun.tokens)
         self._expectation.publish(AheadState(read, self._begun.total, paused))
 
     def hand_over(self, prompt: Sequence[int]) -> int:

@@ -187,7 +187,7 @@ def _add_baselines(
         and isinstance(handle.member.drafter, DraftModel)
     )
     try:
-        baselines = baseline_engines(session.model, session.context.n_ctx, next(usable, None))
+        baselines = baseline_engines(session.model, session.context.facts.n_ctx, next(usable, None))
     except SpecchatError as error:
         methods.notes.append(str(error).splitlines()[0])
         return

@@ -37,7 +37,7 @@ class Runner:
 
     def _fits(self, task: Task) -> bool:
         needed = len(self._prompt(task)) + self._suite.max_tokens
-        if needed <= self._session.context.n_ctx:
+        if needed <= self._session.context.facts.n_ctx:
             return True
         self._notes.append(
             f"{task.kind} {task.number + 1} was left out: it needs a context of {needed:,} tokens"
@@ -165,7 +165,7 @@ class Runner:
             rounds=rounds,
             max_tokens=self._suite.max_tokens,
             cost_seconds=dict(auto.costs.points) if auto else {},
-            bytes_per_token=bytes_per_token(info, session.context),
+            bytes_per_token=bytes_per_token(info, session.context.facts),
             bandwidth_bytes_per_second=bandwidth.bytes_per_second if bandwidth else None,
             bandwidth_source=bandwidth.source if bandwidth else None,
             streamed_bytes_per_token=info.streamed_bytes_per_token,

@@ -17,7 +17,7 @@ from app.drafting.drafter_spec import (
 from app.learned.acceptance_memory import AcceptanceMemory
 from app.learned.calibrations import Calibrations
 from app.loading.target_context import TargetContext
-from backends.base import Context, ContextFacts, DraftUnavailableError, Model
+from backends.base import Context, DraftUnavailableError, Model
 from decoding.draft import Drafter
 from decoding.drafters.cascade import Cascade
 from decoding.drafters.draft_model import DraftModel
@@ -44,7 +44,7 @@ class Composer:
     """Composes drafters for one target and its context. The result owns its parts."""
 
     target: Model
-    context: ContextFacts
+    context: TargetContext
     calibrations: Calibrations
     memory: AcceptanceMemory
 
@@ -122,8 +122,8 @@ class Composer:
         self, name: str, key: str, part: DrafterHandle, settings: TreeSettings
     ) -> DrafterHandle:
         context = self._branching(name, part)
-        if not self.context.can_verify_tree:
-            raise _unavailable(name, f"{self.target.info.name} {self.context.tree_refusal}")
+        if not self.context.facts.can_verify_tree:
+            raise _unavailable(name, f"{self.target.info.name} {self.context.facts.tree_refusal}")
         _check(name, "nodes", settings.nodes, self._most_nodes(context))
         shape = likeliest(BY_RANK, settings.nodes, settings.depth)
         size = TreeSize(shape.depth, shape.nodes)
@@ -137,7 +137,7 @@ class Composer:
 
     def _most_nodes(self, drafting: Context) -> int:
         """Largest tree that the target can verify and the drafter's context can grow."""
-        target = self.context
+        target = self.context.facts
         verified = min(target.max_branches, target.max_logits - 1)
         return min(MOST_TOKENS - 1, verified, drafting.max_branches)
 

@@ -102,7 +102,7 @@ class Builder:
             case NodeKind.JACOBI | NodeKind.LOOKAHEAD:
                 info, context = self._environment.target.info, self._environment.context
                 return DrafterHandle(
-                    node.name, self_speculation.member(node, info, context, self._memory)
+                    node.name, self_speculation.member(node, info, context.facts, self._memory)
                 )
             case NodeKind.CASCADE | NodeKind.VOTE | NodeKind.TREE | NodeKind.PATHS:
                 return self._composed(node)
@@ -164,7 +164,7 @@ class Builder:
         is_elsewhere = node.on_processor and self._has_own_memory
         room = available_memory() if is_elsewhere else self._room
         source = source_of(node, environment, room)
-        n_ctx, reductions = source.context(node.name, environment.context.n_ctx, room)
+        n_ctx, reductions = source.context(node.name, environment.context.facts.n_ctx, room)
         with ExitStack() as stack:
             model, beside = source.load()
             stack.enter_context(closing(model))

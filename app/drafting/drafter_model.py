@@ -141,7 +141,7 @@ def tried(
         ModelError: an engine failed.
     """
     text = target.tokenizer.encode(prompt, special=False)
-    if not text or len(text) + MOST_SAID > min(context.n_ctx, opened.context.n_ctx):
+    if not text or len(text) + MOST_SAID > min(context.facts.n_ctx, opened.context.n_ctx):
         return Acceptance()
     with context.for_measuring(len(text) + MOST_SAID) as own:
         if opened.guess is not None:

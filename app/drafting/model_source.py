@@ -102,7 +102,7 @@ def source_of(node: DrafterSpec, environment: DrafterEnvironment, room: int | No
         return _own(node, environment)
     expected = facts_before(node.reference)
     if expected is not None:  # what cannot fit is not downloaded
-        drafter_context(node.name, expected, environment.context.n_ctx, room)
+        drafter_context(node.name, expected, environment.context.facts.n_ctx, room)
     path = environment.obtain(node.reference).path
     found = drafter_alone(path)
     if found is not None and node.on_processor:

@@ -242,7 +242,7 @@ class ActiveSession:
             states = SavedStates(paths.saved_states)
             keeper = StateKeeper(session.model.info, context, states, memory_bound(paths))
             reader = PieceReader(context, lambda: session.drafting.controller)
-            certain = CertainTokens(session.template, context.n_ctx)
+            certain = CertainTokens(session.template, context.facts.n_ctx)
             active = cls(
                 session,
                 ReadingAhead(expectation, context, certain, reader, keeper, paths),

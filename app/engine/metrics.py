@@ -258,7 +258,7 @@ def reply_metrics(session: "Session", reply: Reply, *, is_final: bool = True) ->
     from backends.hardware.host import peak_memory_bytes
 
     statistics = reply.statistics
-    drafting, context, info = session.drafting, session.context, session.model.info
+    drafting, context, info = session.drafting, session.context.facts, session.model.info
     status = drafting.status_with(reply.own_statuses)
     reserve = drafting.reserve if reply.own_drafters else None
     controller, bandwidth = drafting.controller or reserve, session.bandwidth

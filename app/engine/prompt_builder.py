@@ -126,7 +126,7 @@ def prompt_of(session: "Session", request: Request) -> "tuple[Prompt, int]":
             these may be left out.
         UsageError: the model was not trained to fill gaps.
     """
-    size, n_ctx, text = _least_size(request), session.context.n_ctx, request.text
+    size, n_ctx, text = _least_size(request), session.context.facts.n_ctx, request.text
     if size > _MOST_PER_TOKEN * n_ctx:  # else others would wait for seconds while it is read
         raise PromptTooLargeError(size, n_ctx)
     dropped = 0

@@ -54,7 +54,7 @@ def reply_report(
             "streamed_bytes_per_token": info.streamed_bytes_per_token or None,
             "kv": info.cache_type,
             "gpu_layers": info.gpu_layers,
-            "context": session.context.n_ctx,
+            "context": session.context.facts.n_ctx,
         },
         "draft": {
             "requested": drafting.requested,

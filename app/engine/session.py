@@ -145,7 +145,7 @@ class Session:
         """
         rendered = partial_of(self.template.urgent_prompt, tools=tools)
         if may_drop:
-            return conversation.fit(rendered, self.context.n_ctx)
+            return conversation.fit(rendered, self.context.facts.n_ctx)
         return rendered(conversation.messages()), 0
 
     def continued(self, prompt: Prompt, partial: str, tokens: Sequence[int] = ()) -> Prompt:
@@ -216,7 +216,8 @@ class Session:
         reply.rule = settings.lossy_in_effect
         reply.grammar = options.grammar.kind if options.grammar else None
         reply.begun = prompt.tokens[len(prompt.tokens) - prompt.begun :]
-        own = ReplyDrafters(drafters_of(options, self.model.tokenizer, prompt, self.context.n_ctx))
+        n_ctx = self.context.facts.n_ctx
+        own = ReplyDrafters(drafters_of(options, self.model.tokenizer, prompt, n_ctx))
         reply.own_drafters, reply.is_predicted = own.names, bool(options.prediction)
         stops = (*prompt.stops, *options.stops)
         text = TextStream(
@@ -303,7 +304,8 @@ class Session:
 
     def _keep_speed(self, reply: Reply) -> None:
         """Keep the speed of a reply's plain steps: it tells how much speeds vary here."""
-        steps, count = reply.statistics.plain_steps, bytes_per_token(self.model.info, self.context)
+        steps = reply.statistics.plain_steps
+        count = bytes_per_token(self.model.info, self.context.facts)
         if steps.count >= ENOUGH_PLAIN_STEPS and steps.noise is not None:
             plain = PlainReply(steps.count / steps.total, count, steps.noise)
             self.plain_replies = self.plain_replies.with_reply(plain)

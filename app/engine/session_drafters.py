@@ -222,7 +222,7 @@ def build(spec: DraftSpec, environment: DrafterEnvironment) -> Drafting:
     info = environment.target.info
     if not spec.nodes:
         return Drafting(spec.requested, "switched off")
-    if why := environment.context.draft_refusal:
+    if why := environment.context.facts.draft_refusal:
         return Drafting(spec.requested, f"{info.name} {why}")
     calibrations = Calibrations(environment.paths, environment.notify)
     costs = calibrations.target(environment.target, environment.context)
@@ -256,7 +256,7 @@ class _Building:
             self.costs,
             target.info.n_vocab,
             reader=TextKindReader(target.tokenizer.piece),
-            max_branches=context.max_branches if context.can_verify_tree else 1,
+            max_branches=context.facts.max_branches if context.facts.can_verify_tree else 1,
         )
         return Drafting(
             requested=self.spec.requested,
@@ -309,7 +309,7 @@ class _Building:
 
     def _automatic(self, known: Knowledge) -> Iterator[DrafterHandle]:
         """The installed drafter model that pays most, if any does."""
-        n_ctx, room = self.environment.context.n_ctx, self.environment.room
+        n_ctx, room = self.environment.context.facts.n_ctx, self.environment.room
         planned = MemoryPlan(n_ctx, n_ctx, available_memory() if room is None else room)
         drafter = automatic.drafter(known, self.builder, self.environment.paths, planned)
         return iter(()) if drafter is None else self._with_forms(drafter)

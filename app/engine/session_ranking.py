@@ -106,14 +106,14 @@ def list_for(session: Session) -> Ranking:
     target, planned = _of_session(session)
     measured = Calibrations(session.paths, models.notify).known_target(session.model.info)
     if session.drafting.controller is not None:  # it has asked: the first answer takes passes
-        target = replace(target, tree_refusal=session.context.tree_refusal)
+        target = replace(target, tree_refusal=session.context.facts.tree_refusal)
     return _ranking(target, measured, planned, session.options, models, opens=False)
 
 
 def _of_session(session: Session) -> tuple[Target, MemoryPlan]:
     reference, model = session.reference, session.model
     facts = facts_of(reference.path, model.info.backend).with_cache(model.info.cache_type)
-    n_ctx = session.context.n_ctx
+    n_ctx = session.context.facts.n_ctx
     target = Target(reference, facts, model, session.options.backend)
     return target, MemoryPlan(n_ctx, n_ctx, session.room)
 
@@ -126,7 +126,7 @@ def _measured(
     if model is None or model.info.rollback is Rollback.NONE:
         return target, None
     measured = Calibrations(models.paths, models.notify).measured_target(model, context)
-    return replace(target, tree_refusal=context.tree_refusal), measured
+    return replace(target, tree_refusal=context.facts.tree_refusal), measured
 
 
 def _ranking(

@@ -55,7 +55,7 @@ class Loaded:
         return cls(
             session.reference,
             session.model.info,
-            session.context.n_ctx,
+            session.context.facts.n_ctx,
             tuple(drafting.names),
             drafting.missing,
             (*session.notes, *drafting.notes),

@@ -134,7 +134,7 @@ class WeightBudget:
         recipe = node.recipe or own_recipe(info, paths)
         if not _is_made(info, recipe, paths):
             facts = self_drafter.facts(info, recipe)
-            drafter_context(node.name, facts, environment.context.n_ctx, self.bytes)
+            drafter_context(node.name, facts, environment.context.facts.n_ctx, self.bytes)
             environment.notify(f"making the self-drafter {recipe.slug}")
             with environment.with_room():  # llama.cpp holds a tensor at a time
                 self_drafter.own_file(info, recipe, paths, environment.notify)
@@ -151,7 +151,7 @@ class WeightBudget:
                 gpu_layers=environment.gpu_layers,
             ),
             environment.paths,
-            environment.context.n_ctx,
+            environment.context.facts.n_ctx,
             own_recipe(info, environment.paths),
         )
         if not spec.is_automatic:

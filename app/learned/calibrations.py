@@ -121,7 +121,7 @@ class Calibrations:
             ContextInUseError, ModelError: as of target.
         """
         name = model.info.name
-        return self._measured(model, context, lambda: context.for_measuring(CONTEXT), name)
+        return self._measured(model, context.facts, lambda: context.for_measuring(CONTEXT), name)
 
     def known_target(self, info: ModelInfo) -> Measured | None:
         return self._known(info.path, info.variant, Runner.of(info))
@@ -217,7 +217,7 @@ class Calibrations:
         """
         info, path = model.info, self.file(model.info)
         kept = _store(path).read()
-        is_due = kept is None or _is_to_improve(kept, path, context, info)
+        is_due = kept is None or _is_to_improve(kept, path, context.facts, info)
         if is_due:
             with context.second(CONTEXT) as own:
                 self._measured_now(model, info, own, is_wanted)

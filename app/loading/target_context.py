@@ -1,10 +1,18 @@
 """Exclusive access to the context of a session's model."""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager, suppress
 from typing import TypeVar
 
-from backends.base import Context, Model, ModelError, OutOfMemoryError, Rollback, SpecchatError
+from backends.base import (
+    Context,
+    ContextFacts,
+    Model,
+    ModelError,
+    OutOfMemoryError,
+    Rollback,
+    SpecchatError,
+)
 
 OpenedT = TypeVar("OpenedT")
 
@@ -27,7 +35,7 @@ class ContextInUseError(SpecchatError):
 
 
 class TargetContext:
-    """Facts about a model's context, and exclusive access to it.
+    """Exclusive access to a model's context, and facts about it.
 
     Anything that ran the context during a reply would change what the model generates next, so a
     context in use cannot be reached.
@@ -42,71 +50,9 @@ class TargetContext:
         self._lacks_copies = is_bare and model.info.rollback is Rollback.BOUNDED
 
     @property
-    def n_ctx(self) -> int:
-        return self._context.n_ctx
-
-    @property
-    def n_chunk(self) -> int:
-        return self._context.n_chunk
-
-    @property
-    def max_logits(self) -> int:
-        return self._context.max_logits
-
-    @property
-    def tokens(self) -> Sequence[int]:
-        return self._context.tokens
-
-    @property
-    def length(self) -> int:
-        return self._context.length
-
-    @property
-    def can_roll_back(self) -> bool:
-        return self._context.can_roll_back
-
-    @property
-    def max_rollback(self) -> int:
-        return self._context.max_rollback
-
-    @property
-    def exact_batch(self) -> int:
-        return self._context.exact_batch
-
-    @property
-    def stops_passes(self) -> bool:
-        return self._context.stops_passes
-
-    @property
-    def draft_refusal(self) -> str:
-        return self._context.draft_refusal
-
-    def rollback_to(self, length: int) -> int:
-        return self._context.rollback_to(length)
-
-    @property
-    def can_verify_tree(self) -> bool:
-        return self._context.can_verify_tree
-
-    @property
-    def tree_refusal(self) -> str:
-        return self._context.tree_refusal
-
-    @property
-    def max_branches(self) -> int:
-        return self._context.max_branches
-
-    @property
-    def kv_bytes_per_token(self) -> int:
-        return self._context.kv_bytes_per_token
-
-    @property
-    def state_bytes(self) -> int:
-        return self._context.state_bytes
-
-    @property
-    def saved_state_bytes(self) -> int:
-        return self._context.saved_state_bytes
+    def facts(self) -> ContextFacts:
+        """What there is to know of it at present, also during a reply."""
+        return self._context
 
     def beside(self, opened: Callable[[Context], OpenedT]) -> OpenedT:
         """Open something that reads what passes of the context leave; allowed during a reply.
@@ -121,7 +67,7 @@ class TargetContext:
         Raises:
             ContextInUseError: a reply needs what it holds.
         """
-        if self._is_in_use and self.length:
+        if self._is_in_use and self._context.length:
             raise ContextInUseError(reason)
         self._context.truncate(0)
 
@@ -169,7 +115,7 @@ class TargetContext:
             OutOfMemoryError: there is not enough memory for one.
             ModelError: the engine failed.
         """
-        return closing(self._model.open(min(n_tokens, self.n_ctx)))
+        return closing(self._model.open(min(n_tokens, self._context.n_ctx)))
 
     @contextmanager
     def for_measuring(self, n_tokens: int) -> Generator[Context]:
@@ -184,9 +130,9 @@ class TargetContext:
             OutOfMemoryError: the first would have to be opened anew, and memory is short for that.
             ModelError: the engine failed.
         """
-        if self._is_in_use or self.length or self._lacks_copies:
+        if self._is_in_use or self._context.length or self._lacks_copies:
             try:
-                second = self._model.open(min(n_tokens, self.n_ctx))
+                second = self._model.open(min(n_tokens, self._context.n_ctx))
             except OutOfMemoryError as error:
                 if self._is_in_use:
                     raise ContextInUseError(_NO_SECOND) from error

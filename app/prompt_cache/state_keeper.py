@@ -90,7 +90,7 @@ class StateKeeper:
         """The least recently used copy first, which goes first."""
         self._key: bytes | None = None
         with suppress(OSError):
-            self._key = state_key(info, context)
+            self._key = state_key(info, context.facts)
         self._answered: list[int] = []
         self._saved: Sequence[int] = ()
         self._prompt_tokens = 0
@@ -115,7 +115,7 @@ class StateKeeper:
 
     def answered(self) -> None:
         """Note the context's tokens at the end of a conversation, which are worth keeping."""
-        self._answered = list(self._context.tokens)
+        self._answered = list(self._context.facts.tokens)
 
     @property
     def is_unsaved(self) -> bool:
@@ -130,8 +130,8 @@ class StateKeeper:
     @property
     def _holds_answered(self) -> bool:
         """Whether what was answered is still in the context, and can be restored from it."""
-        held = list(self._context.tokens)
-        if self._context.can_roll_back:
+        held = list(self._context.facts.tokens)
+        if self._context.facts.can_roll_back:
             held = held[: len(self._answered)]
         return bool(self._answered) and self._answered == held
 
@@ -148,7 +148,7 @@ class StateKeeper:
         Returns whether a state was restored, or the context emptied by one that is unusable, or cut
         to keep it as it was at its prompt's end.
         """
-        context = self._context
+        context = self._context.facts
         length = context.length
         shared = common_prefix(list(context.tokens), list(prompt))
         held = context.rollback_to(min(shared, len(prompt) - 1))
@@ -195,12 +195,12 @@ class StateKeeper:
         room = self._room
         with suppress(ModelError, MemoryError):
             if self._state_bytes > room:
-                if held < self._context.length / 2:
+                if held < self._context.facts.length / 2:
                     self._save_within(_CHANGE_SECONDS)
                 self._copy_beginning(room, held)
                 return
             self._copy(is_saved=not self.is_unsaved)
-            if not self._context.can_roll_back:
+            if not self._context.facts.can_roll_back:
                 self._copy_prompt(held)
 
     def _drop_unanswered(self, held: int) -> None:
@@ -208,7 +208,7 @@ class StateKeeper:
 
         That is so where there is no going back in a copy, as of a context with a running state.
         """
-        context = self._context
+        context = self._context.facts
         count = len(self._answered)
         if context.can_roll_back or common_prefix(list(context.tokens), self._answered) < count:
             return
@@ -227,7 +227,7 @@ class StateKeeper:
         It spares a part of a prompt that is too long for all of it to be kept, unless that is on
         disk.
         """
-        context = self._context
+        context = self._context.facts
         tokens = room // context.kv_bytes_per_token if context.kv_bytes_per_token else 0
         is_on_disk = list(self._saved) == list(context.tokens)
         if is_on_disk or not context.can_roll_back or tokens < held + WORTHWHILE:
@@ -241,14 +241,15 @@ class StateKeeper:
         A copy with the answer is of no use if its text is written otherwise the next time, as there
         is no going back in it.
         """
-        place = self._context.rollback_to(min(self._prompt_tokens, self._context.length) - 1)
+        facts = self._context.facts
+        place = facts.rollback_to(min(self._prompt_tokens, facts.length) - 1)
         if place >= max(held, WORTHWHILE):
             self._cut(place)
             self._copy(is_saved=True)  # on disk there is that of the whole
 
     def _copy(self, *, is_saved: bool) -> None:
         """Keep a copy of the context in memory, in place of those that it nearly contains."""
-        tokens = tuple(self._context.tokens)
+        tokens = tuple(self._context.facts.tokens)
         for kept in list(self._kept):
             if self._spares_all(kept.tokens, tokens):
                 self._use(kept)
@@ -293,7 +294,7 @@ class StateKeeper:
     def save(self, is_wanted: Callable[[], bool]) -> None:
         if self._key is None or not self.is_unsaved or not is_wanted():
             return
-        previous, self._saved = self._saved, list(self._context.tokens)
+        previous, self._saved = self._saved, list(self._context.facts.tokens)
         with suppress(ModelError, MemoryError):
             with self._context.use() as context:
                 state = context.save()
@@ -304,7 +305,7 @@ class StateKeeper:
 
     @property
     def _state_bytes(self) -> int:
-        context = self._context
+        context = self._context.facts
         return context.length * context.kv_bytes_per_token + context.saved_state_bytes
 
     def _save_kept(self, kept: KeptState, is_wanted: Callable[[], bool]) -> None:
@@ -343,7 +344,7 @@ class StateKeeper:
     def _spared(self, held: Sequence[int], prompt: Sequence[int]) -> int:
         """Number of prompt tokens that need not be computed once a state of these is restored."""
         spared = min(common_prefix(list(held), list(prompt)), len(prompt) - 1)
-        return spared if spared == len(held) or self._context.can_roll_back else 0
+        return spared if spared == len(held) or self._context.facts.can_roll_back else 0
 
     def _spares_all(self, held: Sequence[int], prompt: Sequence[int]) -> bool:
         """Whether a state of these spares nearly all of a prompt."""

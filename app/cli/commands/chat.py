@@ -69,7 +69,7 @@ class _Talk:
         reason = f" ({drafting.missing})" if drafting.missing else ""
         lines = [
             f"{info.path.stem} · {where_it_runs(info)} · "
-            f"context {self._session.context.n_ctx:,} · drafting {draft}{reason}",
+            f"context {self._session.context.facts.n_ctx:,} · drafting {draft}{reason}",
             *self._session.notes,
             *drafting.notes,
             "Type a message and press Enter. Ctrl-C stops an answer; /help lists commands.",

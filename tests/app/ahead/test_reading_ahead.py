@@ -37,7 +37,7 @@ class Bench:
             change_message=self.change_message,
         )
         certain: Any = SimpleNamespace(of=self.of)
-        context: Any = SimpleNamespace(tokens=[], length=0, n_ctx=4096)
+        context: Any = SimpleNamespace(facts=SimpleNamespace(tokens=[], length=0, n_ctx=4096))
         keeper: Any = SimpleNamespace(prepare=lambda _: False, answered=lambda: None)
         paths = Paths.of_this_user()
         self.reading = ReadingAhead(self.expectation, context, certain, reader, keeper, paths)

@@ -66,7 +66,7 @@ def test_costs_that_have_drifted_are_measured_again_and_kept(
     assert (work.due_in(LONG_IDLE) or 0.0) < 0.0
     work.run(lambda: True)
     assert file.exists()
-    assert session.context.tokens == [5, 6, 7]
+    assert session.context.facts.tokens == [5, 6, 7]
     session.drafting.remember()
     work.changed()
     assert file.exists(), "replies differ from what was measured before, not from this"

@@ -42,28 +42,28 @@ def undrafted(model: Path) -> Iterator[Session]:
 
 
 def test_none_are_kept_while_nothing_drafts(undrafted: Session, model: Path) -> None:
-    assert undrafted.context.max_rollback == 0
+    assert undrafted.context.facts.max_rollback == 0
     with closing(opened_on(model, "lookup", ctx=512)) as drafted:
-        assert drafted.context.max_rollback > 0
-        copies = drafted.context.state_bytes / undrafted.context.state_bytes
+        assert drafted.context.facts.max_rollback > 0
+        copies = drafted.context.facts.state_bytes / undrafted.context.facts.state_bytes
         assert copies == (
-            2 if undrafted.model.info.backend == "mlx" else 1 + drafted.context.max_rollback
+            2 if undrafted.model.info.backend == "mlx" else 1 + drafted.context.facts.max_rollback
         )
         assert replied(drafted, PROMPT).token_ids == replied(undrafted, PROMPT).token_ids
 
 
 def test_with_a_drafter_they_come_and_what_was_read_stays(undrafted: Session, model: Path) -> None:
     plain = replied(undrafted, PROMPT)
-    held = list(undrafted.context.tokens)
+    held = list(undrafted.context.facts.tokens)
     undrafted.redraft("lookup", lambda _: None)
-    assert undrafted.context.max_rollback > 0
+    assert undrafted.context.facts.max_rollback > 0
     with closing(opened_on(model, "lookup", ctx=512)) as drafted:
-        assert undrafted.context.state_bytes == drafted.context.state_bytes
-    assert list(undrafted.context.tokens) == held
+        assert undrafted.context.facts.state_bytes == drafted.context.facts.state_bytes
+    assert list(undrafted.context.facts.tokens) == held
     assert replied(undrafted, PROMPT).token_ids == plain.token_ids
     assert undrafted.drafting.missing == ""
     undrafted.redraft("off", lambda _: None)
-    assert undrafted.context.max_rollback > 0, "they stay for the next drafter"
+    assert undrafted.context.facts.max_rollback > 0, "they stay for the next drafter"
 
 
 def test_what_continues_is_as_if_nothing_had_changed(undrafted: Session) -> None:
@@ -92,7 +92,7 @@ def test_during_an_answer_they_wait_for_its_end(undrafted: Session) -> None:
     replied(undrafted, PROMPT, 2, redraft)
     undrafted.redraft("off", lambda _: None)
     undrafted.redraft("lookup", lambda _: None)
-    assert undrafted.context.max_rollback > 0
+    assert undrafted.context.facts.max_rollback > 0
 
 
 @of_llamacpp
@@ -100,14 +100,14 @@ def test_during_an_answer_they_wait_for_its_end(undrafted: Session) -> None:
 def test_costs_are_measured_where_there_are_copies(undrafted: Session, is_read: bool) -> None:
     if is_read:
         replied(undrafted, PROMPT, 4)
-    held = list(undrafted.context.tokens)
+    held = list(undrafted.context.facts.tokens)
     with undrafted.context.for_measuring(64) as measured:
         assert measured.max_rollback > 0
         measured.forward([*range(40, 60)], 0)
         measured.forward([60, 61, 62], 1)
         measured.truncate(21)
-    assert undrafted.context.max_rollback == 0, "no answer needs them"
-    assert list(undrafted.context.tokens) == held
+    assert undrafted.context.facts.max_rollback == 0, "no answer needs them"
+    assert list(undrafted.context.facts.tokens) == held
 
 
 @of_llamacpp
@@ -117,14 +117,14 @@ def test_without_memory_for_a_second_context_the_first_gets_copies(
     open_any = undrafted.model.open
 
     def open_whole(n_ctx: int, *, drafts: bool = True) -> Context:
-        if n_ctx < undrafted.context.n_ctx:
+        if n_ctx < undrafted.context.facts.n_ctx:
             raise OutOfMemoryError("cannot open a context", "memory is short")
         return open_any(n_ctx, drafts=drafts)
 
     monkeypatch.setattr(undrafted.model, "open", open_whole)
     with undrafted.context.for_measuring(64) as measured:
-        assert measured.n_ctx == undrafted.context.n_ctx
-        assert measured.max_rollback == undrafted.context.max_rollback > 0
+        assert measured.n_ctx == undrafted.context.facts.n_ctx
+        assert measured.max_rollback == undrafted.context.facts.max_rollback > 0
     with (
         undrafted.context.use(),
         pytest.raises(ContextInUseError, match="not enough memory for a second one"),
@@ -148,7 +148,7 @@ def test_drafters_are_ranked_by_passes_that_can_be_taken_back(
     monkeypatch.setattr(calibrations, "calibrate", calibrate)
     ranking = rank_for(undrafted)
     shutil.rmtree(stored)
-    assert depths == [undrafted.context.max_rollback]
+    assert depths == [undrafted.context.facts.max_rollback]
     assert depths[0] > 0
     assert ranking.plain_seconds == CURVE.seconds[1]
 

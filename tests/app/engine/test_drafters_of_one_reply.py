@@ -105,7 +105,7 @@ def test_what_was_drafted_after_a_stop_text_is_not_counted(
         accepted = sum(one.accepted for one in reply.statistics.by_drafter.values())
         assert accepted == sum(origin not in set(Origin) for origin in reply.provenance)
     held = [*session.raw_prompt(PROMPT).tokens, *plain.token_ids]
-    assert list(session.context.tokens) == held[: session.context.length]
+    assert list(session.context.facts.tokens) == held[: session.context.facts.length]
 
 
 @pytest.mark.slow

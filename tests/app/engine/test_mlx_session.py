@@ -254,4 +254,4 @@ def test_whoever_lists_drafters_runs_no_pass(
             listed = another.submit(list_for, session).result().drafters
         assert not passes
         assert next(pair for pair in listed if pair.name == "lookup").break_even
-        assert session.context.tree_refusal == ""
+        assert session.context.facts.tree_refusal == ""

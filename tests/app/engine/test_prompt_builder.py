@@ -31,7 +31,7 @@ class Recorded:
     has_grammar_vocabulary: bool = False
     built: list[str] = field(default_factory=list[str])
     grammars: list[object] = field(default_factory=list[object])
-    context: Any = field(default_factory=lambda: SimpleNamespace(n_ctx=10))
+    context: Any = field(default_factory=lambda: SimpleNamespace(facts=SimpleNamespace(n_ctx=10)))
     now: float = 0.0
 
     def raw_prompt(self, text: str) -> object:

@@ -122,8 +122,8 @@ def test_what_was_read_as_if_it_were_sent_is_taken_back_when_a_key_comes(start: 
     active = engine._active
     assert active is not None
     tokens = active.session.prompt(conversation(text))[0].tokens
-    assert active.session.context.tokens == tokens[: active.session.context.length]
-    assert len(tokens) - active.session.context.length <= GROUP
+    assert active.session.context.facts.tokens == tokens[: active.session.context.facts.length]
+    assert len(tokens) - active.session.context.facts.length <= GROUP
     assert answered(engine, text).text == "".join(WORDS[:8])
 
 
@@ -137,10 +137,12 @@ def test_before_it_pauses_a_text_is_not_read_on(
     while active is None or not 0.0 < (active.reading.due_in(0.0) or 0.0) < 100.0:
         Event().wait(0.001)
         active = engine._active
-    assert is_about(active.session.context.length, f"User: {LONG} and what")
+    assert is_about(active.session.context.facts.length, f"User: {LONG} and what")
     engine.expect(typed(f"{LONG} and what then?"))  # which ends a sentence
     settle(engine)
-    assert is_about(active.session.context.length, f"User: {LONG} and what then?\n\nAssistant")
+    assert is_about(
+        active.session.context.facts.length, f"User: {LONG} and what then?\n\nAssistant"
+    )
 
 
 def test_a_message_that_is_certain_is_read_to_its_end(start: Start) -> None:
@@ -197,10 +199,10 @@ def test_what_an_answer_left_is_not_taken_back_by_what_was_expected_before(start
     assert engine.status.ahead is None
     active = engine._active
     assert active is not None
-    left = list(active.session.context.tokens)
+    left = list(active.session.context.facts.tokens)
     engine.expect(typed("many words "))  # nothing of it is missing
     settle(engine)
-    assert list(active.session.context.tokens) == left
+    assert list(active.session.context.facts.tokens) == left
 
 
 def test_after_an_answer_the_opening_of_the_next_turn_is_read_and_the_state_still_saved(
@@ -269,7 +271,7 @@ def test_once_enough_is_wasted_nothing_typed_is_read_until_it_is_sent(start: Sta
     assert is_about(ahead.read, f"System: {LONG}\n\nUser: ")
     assert "in vain" in ahead.paused
     assert engine._active is not None
-    assert engine._active.session.context.length == ahead.read
+    assert engine._active.session.context.facts.length == ahead.read
     assert is_about(ahead_tokens(answered(engine, LONG, system=LONG)), f"System: {LONG}\n\nUser: ")
 
 

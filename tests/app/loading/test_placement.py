@@ -141,7 +141,7 @@ def test_a_session_gives_up_the_drafter_and_keeps_its_context(
     options = SessionOptions(model=str(target), draft=f"lookup,{drafter}")
     free = bill(facts_of(target), 512).total + 100_000
     with closing(opened(free, options)) as session:
-        assert session.context.n_ctx == 512
+        assert session.context.facts.n_ctx == 512
         assert session.drafting.names == ["lookup"]
         assert "is not used: memory is short" in session.drafting.missing
     with closing(opened(10 * free, options)) as session:

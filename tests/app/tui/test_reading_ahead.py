@@ -181,8 +181,8 @@ async def test_a_question_is_expected_as_it_is_asked_before_it_is_painted(
         assert active is not None
         tokens = active.session.prompt(answer.request.conversation)[0].tokens
         context = active.session.context
-        await chat.until(lambda: len(tokens) - context.length <= GROUP)
-        held = list(context.tokens)  # it may grow meanwhile
+        await chat.until(lambda: len(tokens) - context.facts.length <= GROUP)
+        held = list(context.facts.tokens)  # it may grow meanwhile
         assert held == tokens[: len(held)]
         begin(engine, answer)
         await chat.idle()

@@ -36,7 +36,7 @@ def test_the_text_after_the_gap_is_read_before_the_answer(server: Server) -> Non
     context = active.session.context
     for suffix in ("\nprint(half(4))", ""):
         usage = fill(server, suffix=suffix)["usage"]
-        tokens = list(context.tokens[: usage["prompt_tokens"]])
+        tokens = list(context.facts.tokens[: usage["prompt_tokens"]])
         piece = active.session.model.tokenizer.piece
         after = tokens[tokens.index(SUFFIX) + 1 : -1]
         assert (tokens[0], tokens[-1]) == (PREFIX, MIDDLE)
