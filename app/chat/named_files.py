@@ -12,6 +12,7 @@ from backends.chat.message import whole_characters
 _MOST_BYTES = 1 << 20
 _NAMED = re.compile(r'@(?:"([^"\n]+)"|"?(\S{1,1000}))')
 _BEGUN = re.compile(r'(?<![0-9A-Za-z_.%+-])@("[^"\n]*|[^\s@]*)$')
+_UNCLOSED = re.compile(r'(?<!\S)@("[\w~./][^"\n]{0,60})')
 _OF_ADDRESS = re.compile(r"[\w.%+-]", re.ASCII)
 """What stands before the @ of an e-mail address."""
 
@@ -46,7 +47,8 @@ def _named_at(text: str, at: int, known: Callable[[str], bool]) -> tuple[str, in
     """The name that follows an @, empty for none, and where it ends.
 
     Without quotes the longest file's that it may be, so that "(@a(1).md)" is a(1).md if there is
-    one. An e-mail address is text, unless there is such a file.
+    one. An e-mail address is text, unless there is such a file. Where a quote is not closed, nobody
+    can tell where the name ends: it is the rest of the line with the quote, which is no file's.
     """
     found = _NAMED.match(text, at)
     if found is None:
@@ -61,6 +63,8 @@ def _named_at(text: str, at: int, known: Callable[[str], bool]) -> tuple[str, in
     if not name and not _OF_ADDRESS.match(text[at - 1 : at]):
         name = next((name for name in names if exists(name)), "")
         name = name or next((name for name in reversed(names) if _is_path_like(name)), "")
+    if not name and (unclosed := _UNCLOSED.match(text, at)):
+        return unclosed[1].rstrip(), unclosed.end()
     return name, start + len(name)
 
 
@@ -154,7 +158,8 @@ def _why_not(name: str, error: Exception) -> str:
     if isinstance(error, NotTextError):
         return f"{name} {error.fault}"
     if not exists(name):
-        return f"no file {name}"
+        is_unclosed = name.startswith('"')
+        return f"@{name} has no closing quote" if is_unclosed else f"no file {name}"
     path = Path(name).expanduser()
     return next((f"{name} is {kind}" for is_kind, kind in _KINDS if is_kind(path)), "") or (
         f"{name} cannot be read"

@@ -173,6 +173,10 @@ class ChatScreen(Screen[None]):
             return unsent[0].text, unsent[0].attachments
         return "\n\n".join(with_pastes(one.text, one.attachments) for one in unsent), ()
 
+    def on_screen_suspend(self) -> None:
+        """What was just done here is no news on another screen, whose rows it would cover."""
+        self.app.clear_notifications()
+
     def on_resize(self) -> None:
         self._show_panel()
 

@@ -5,14 +5,15 @@ from collections.abc import Sequence
 from app.engine.status import Phase, Status
 from app.loading.streaming import StreamOfferError
 from app.tui.chat.view import ChatView
+from app.tui.keymap import sending_key
 from app.tui.wording import remedy_here, sets_context
 
 _MOST_NOTICES, _LONGEST_NOTICE = 4, 140
 """Settings that cannot be used are told above the prompt, and must leave room for the rest."""
 
 _UNSAVED = "It is saved as soon as that is mended; quitting before loses it."
-_STREAM = "Enter on an empty prompt reads it from disk, from now on · Ctrl+L chooses another"
-_AGAIN = "Enter tries again · Ctrl+L chooses another"
+_STREAM = "on an empty prompt reads it from disk, from now on · Ctrl+L chooses another"
+_AGAIN = "tries again · Ctrl+L chooses another"
 
 
 class FaultReports:
@@ -44,13 +45,14 @@ class FaultReports:
         if error is None:
             await self._view.clear_fault()
             return
+        key = sending_key(self._view.store.preferences)
         if isinstance(error, StreamOfferError):
             await self._view.show_notice(
-                f"{error.summary}.", f"{error.outlook.question}\n{_STREAM}"
+                f"{error.summary}.", f"{error.outlook.question}\n{key} {_STREAM}"
             )
             return
         is_usable = status.loaded is not None or sets_context(error)
-        remedy = remedy_here(error) if is_usable else _AGAIN
+        remedy = remedy_here(error) if is_usable else f"{key} {_AGAIN}"
         await self._view.show_fault(error.summary, remedy)
 
     async def _report_unsaved(self) -> None:

@@ -32,6 +32,10 @@ def keys_of(action: Action, keys: Mapping[str, str]) -> str:
     return ",".join(_split(keys.get(action.name, action.keys)))
 
 
+def sending_key(preferences: Preferences) -> str:
+    return "Enter" if preferences.enter_sends else "Ctrl+J"
+
+
 def _split(keys: str) -> list[str]:
     return [key.strip().lower() for key in keys.split(",")]
 

@@ -12,7 +12,7 @@ from textual.widgets import Static
 from app.actions import BY_NAME
 from app.engine.status import Phase
 from app.loading.streaming import StreamOfferError
-from app.tui.keymap import keys_of
+from app.tui.keymap import keys_of, sending_key
 from app.tui.store import Store
 
 _GAP, _NARROW_GAP = 3, 2
@@ -55,7 +55,8 @@ _QUEUE = Keys(
     "send=sends next  ↑=take back  help=help",
 )
 _EDITING = Keys(
-    "send=send  Esc=back  @=files  editor=editor  help=help", "send=send  Esc=back  help=help"
+    "send=adds a version  Esc=back  @=files  editor=editor  help=help",
+    "send=adds it  Esc=back  help=help",
 )
 _NO_MODEL_WITH_TEXT = Keys("send=queues  model=models  help=help", "send=queues  model=models")
 _NO_MODEL = Keys("send=try again  model=models  help=help", "send=again  model=models")
@@ -177,7 +178,7 @@ class KeysBar(Static):
         for key in keys.split("  "):
             name, _, label = key.partition("=")
             if name == _SEND:
-                texts.append(("", "Enter" if preferences.enter_sends else "Ctrl+J", label))
+                texts.append(("", sending_key(preferences), label))
             elif name not in BY_NAME and (name != _VERSIONS or self._store.has_versions):
                 texts.append(("", name, label))
             elif name in BY_NAME and (shown := shown_key(keys_of(BY_NAME[name], preferences.keys))):

@@ -30,8 +30,6 @@ class Live:
     stage: Stage | None = None
     read: tuple[int, int] = (0, 0)
     """Prompt tokens read so far, and in all."""
-    rate: float | None = None
-    """Tokens a second: over the last seconds while answering, then over the whole answer."""
     plain: float | None = None
     """Tokens a second of plain decoding, the last that is known of this model."""
     comparison: Comparison = PLAIN
@@ -41,6 +39,11 @@ class Live:
     """All answers of this session together."""
     answers: int = 0
     """Answers that the session's comparison covers."""
+
+    @property
+    def rate(self) -> float | None:
+        """Tokens a second of the whole answer so far, of which the comparison is too."""
+        return self.metrics.decode_tokens_per_second if self.metrics else None
 
 
 class Store(DOMNode):

@@ -1,7 +1,6 @@
 """Writes into the store what the engine and the chat are doing."""
 
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -17,10 +16,6 @@ from decoding.telemetry import DrafterStatistics
 _READING_SECONDS, _DECODING_SECONDS = 0.5, 1.0
 """Between two snapshots while answering: each is painted, which takes time from the model."""
 
-_RATE_SECONDS = 3.0
-"""Window of the current rate: tokens arrive in bursts."""
-
-_MIN_RATE_SECONDS = 0.2
 _SECONDS = 60
 _NO_ANSWERS = SessionSpeedup()
 
@@ -36,7 +31,6 @@ class LiveClock:
         """The answer whose final figures were taken."""
         self._answer: Answer | None = None
         self._seconds = _Seconds()
-        self._counts: deque[tuple[float, int]] = deque()
 
     def tick(
         self,
@@ -67,7 +61,6 @@ class LiveClock:
             metrics,
             answer.stage,
             answer.read,
-            self._rate(now, metrics, is_done=is_done),
             (metrics.plain_tokens_per_second if metrics else None) or self._live.plain,
             metrics.comparison if metrics else PLAIN,
             self._seconds.minute,
@@ -91,22 +84,7 @@ class LiveClock:
     def _begin(self, answer: Answer) -> None:
         self._answer = answer
         self._taken_at = float("-inf")
-        self._counts.clear()
         self._seconds.restart()
-
-    def _rate(self, now: float, metrics: ReplyMetrics | None, *, is_done: bool) -> float | None:
-        """The current rate; over the whole answer at first and once it is done."""
-        if metrics is None:
-            return None
-        if is_done:
-            return metrics.decode_tokens_per_second
-        self._counts.append((now, metrics.completion_tokens))
-        while now - self._counts[0][0] > _RATE_SECONDS:
-            self._counts.popleft()
-        then, before = self._counts[0]
-        if now - then < _MIN_RATE_SECONDS:
-            return metrics.decode_tokens_per_second
-        return (metrics.completion_tokens - before) / (now - then)
 
 
 class _Seconds:

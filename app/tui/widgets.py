@@ -73,26 +73,28 @@ class Wanted(Message):
         self.arguments = arguments
 
 
-class FoldedLine(Visual):
-    """Parts with " · " between them; none stands at the end of a row."""
+class ByWidth(Visual):
+    """Content that is made for the columns that there are."""
 
-    def __init__(self, text: str) -> None:
-        self._parts = [Content(part) for part in text.split(SEPARATOR)]
+    def __init__(self, content: Callable[[int], Content]) -> None:
+        self._content = content
 
     def render_strips(
         self, width: int, height: int | None, style: Style, options: RenderOptions
     ) -> list[Strip]:
-        return self._folded(width).render_strips(width, height, style, options)
+        return self._content(width).render_strips(width, height, style, options)
 
     def get_optimal_width(self, rules: Any, container_width: int) -> int:
-        whole = Content(SEPARATOR).join(self._parts)
-        return whole.get_optimal_width(rules, container_width)
+        return self._content(container_width).get_optimal_width(rules, container_width)
 
     def get_height(self, rules: Any, width: int) -> int:
-        return self._folded(width).get_height(rules, width)
+        return self._content(width).get_height(rules, width)
 
-    def _folded(self, width: int) -> Content:
-        return Content("\n").join(_rows(self._parts, width))
+
+def folded(text: str) -> ByWidth:
+    """Parts with " · " between them; none stands at the end of a row."""
+    parts = [Content(part) for part in text.split(SEPARATOR)]
+    return ByWidth(lambda width: Content("\n").join(_rows(parts, width)))
 
 
 def _rows(parts: Sequence[Content], width: int) -> list[Content]:

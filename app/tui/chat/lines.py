@@ -13,7 +13,7 @@ from textual.widgets import Static
 from app.history.records import Queued
 from app.printable import one_line, printable
 from app.settings.catalogue import Value
-from app.tui.widgets import FoldedLine, Wanted, typed_app
+from app.tui.widgets import Wanted, folded, typed_app
 
 ERROR, WARNING = "✕", "▲"
 
@@ -41,7 +41,7 @@ class Card(Vertical):
             yield Static(self._mark, classes="mark")
             yield Static(Content(printable(self.text)), classes="what")
         if self._remedy:
-            yield Static(FoldedLine(printable(self._remedy)), classes="remedy")
+            yield Static(folded(printable(self._remedy)), classes="remedy")
 
 
 class InstructionsLine(Static, can_focus=True):

@@ -20,7 +20,7 @@ from app.printable import one_line, printable
 from app.tui.chat.answer import AnswerText, GrowingMarkdown
 from app.tui.store import Store
 from app.tui.terminal import copy
-from app.tui.widgets import FoldedLine, LaidOutOnce, typed_app
+from app.tui.widgets import LaidOutOnce, folded, typed_app
 from app.tui.wording import SEPARATOR, tokens_in_words
 
 _OPEN = "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}"
@@ -203,7 +203,7 @@ class AnswerView(MessageView):
             return
         self._shown_line = line
         self.set_class(not line, "-no-line")
-        self._line.update(FoldedLine(printable(line)))
+        self._line.update(folded(printable(line)))
 
     def action_copy(self) -> None:
         self.notify(copy(self.app, self.turn.text, "the answer"))

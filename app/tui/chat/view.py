@@ -438,6 +438,9 @@ class ChatView(ShownChat):
             await self._withdraw(pending)
         if answer.error is not None:
             await self._report(answer.error, pending)
+        elif ended_by_itself and pending.is_unbegun and pending.continued is not None:
+            matches = "it matches the schema, and " if answer.request.options.grammar else ""
+            self.app.notify(f"Nothing was added: {matches}the model takes it for complete.")
         elif ended_by_itself and answer.note and answer.note != self._reported_note:
             self._reported_note = answer.note
             await self._show_card(Card(answer.note, mark=WARNING))

@@ -15,6 +15,7 @@ from app.printable import one_line
 from app.structured_output import read_grammar
 from app.tui.chat.pending import PendingAnswer
 from app.tui.commands.app import Commands
+from app.tui.keymap import sending_key
 from app.tui.terminal import copy
 from app.tui.welcome import Welcome
 from app.tui.wording import quoted_title
@@ -104,7 +105,8 @@ class ChatCommands(Commands):
         if not (old.turns or old.queue or old.own or old.system != old.default_system):
             return
         new = old.fresh()
-        queue = " Enter there sends what is queued." if old.queue else ""
+        key = sending_key(self.store.preferences)
+        queue = f" {key} there sends what is queued." if old.queue else ""
         await self.view.open(new, f"Ctrl+Z shows it.{queue}")
         self.changes.add(
             Change(

@@ -15,7 +15,7 @@ from app.chat.named_files import quoted
 from app.dialogue.next_request import Typed
 from app.dialogue.tree import USER
 from app.printable import one_line
-from app.tui.keymap import keys_of
+from app.tui.keymap import keys_of, sending_key
 from app.tui.prompt.completion import COMMAND, Completion
 from app.tui.prompt.folding import FoldingArea, PromptText
 from app.tui.store import Store
@@ -117,8 +117,6 @@ _COMPLETION_KEYS = frozenset({"up", "down", "tab", "enter", "escape"})
 
 _TEXT_ACTIONS = frozenset({"stop", "undo", "redo"})
 
-AGAIN = f"{SEPARATOR}Enter again sends it anyway"
-
 
 class PromptArea(FoldingArea):
     """Enter sends and Ctrl+J or Shift+Enter starts a new line, or the other way round."""
@@ -131,7 +129,6 @@ class PromptArea(FoldingArea):
 
     def __init__(self, store: Store, completion: Completion) -> None:
         super().__init__("Ask anything")
-        self.enter_sends = True
         self._store = store
         self._completion = completion
         self._past = InputHistory()
@@ -338,7 +335,7 @@ class PromptArea(FoldingArea):
             return True
         match key:
             case "enter" | "ctrl+j" | "shift+enter":
-                self._send_or_break(sends=(key == "enter") == self.enter_sends)
+                self._send_or_break(sends=(key == "enter") == self._store.preferences.enter_sends)
             case "space" if self._filled == (self.text, self.cursor_location):
                 self._filled = None  # the completion has put one there already
             case "up" | "down":
@@ -461,13 +458,14 @@ class PromptArea(FoldingArea):
 
     def _doubt(self) -> str:
         text = self.text.strip()
+        again = f"{SEPARATOR}{sending_key(self._store.preferences)} again sends it anyway"
         is_command = self.edited_version is None
         if is_command and (word := unknown_command(text)) is not None:
             nearest = nearest_command(word)
             hint = f"did you mean {nearest}?" if nearest else "F1 lists all commands"
-            return f"no {word}; {hint}{AGAIN}"
+            return f"no {word}; {hint}{again}"
         faults = self.attached.faults(text)
-        return f"{one_line(SEPARATOR.join(faults))}{AGAIN}" if faults else ""
+        return f"{one_line(SEPARATOR.join(faults))}{again}" if faults else ""
 
     # Earlier texts
 

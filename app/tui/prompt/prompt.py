@@ -19,8 +19,8 @@ from app.chat.named_files import read_files, without_begun_name
 from app.dialogue.next_request import Typed
 from app.engine.prompt_builder import CountTokens
 from app.printable import one_line
-from app.settings.start import Preferences
 from app.tui import wording
+from app.tui.keymap import sending_key
 from app.tui.prompt.area import PromptArea, TextFollowed
 from app.tui.prompt.completion import Completion
 from app.tui.prompt.folding import PromptText
@@ -222,7 +222,7 @@ class Prompt(Vertical):
         self.watch(self._store, "ahead", self._show_drafting, init=False)
         self.watch(self._store, "has_text", self._show_drafting, init=False)
         self.watch(self._store, "is_answering", self._follow_answer)
-        self.watch(self._store, "preferences", self._apply_preferences)
+        self.watch(self._store, "preferences", self._set_blinking)
 
     def on_resize(self) -> None:
         self._show_title()
@@ -287,7 +287,7 @@ class Prompt(Vertical):
         if fault := self.area.fault:
             return [f"✕ {one_line(fault)}"]
         if (version := self.area.edited_version) is not None:
-            adds = f"editing: Enter adds version {version}"
+            adds = f"editing: {sending_key(self._store.preferences)} adds version {version}"
             return [f"{adds}, Esc changes nothing", adds]
         if action := awaiting_argument(self.area.text):
             command = f"/{action.slash} {action.argument}"
@@ -327,7 +327,3 @@ class Prompt(Vertical):
         """Let the cursor blink, but not while that takes time from the model."""
         preferences = self._store.preferences
         self.area.cursor_blink = preferences.animations and not self._store.is_answering
-
-    def _apply_preferences(self, preferences: Preferences) -> None:
-        self.area.enter_sends = preferences.enter_sends
-        self._set_blinking()

@@ -19,7 +19,7 @@ from app.tui.keys_bar import shown_key
 from app.tui.panel.panel import Panel
 from app.tui.panel.terms import TERMS, Helpable
 from app.tui.screens.lists import Dialog
-from app.tui.widgets import typed_app
+from app.tui.widgets import ByWidth, typed_app
 
 _NARROW = 60
 """Columns below which a description is below what it describes."""
@@ -86,8 +86,8 @@ class HelpScreen(ModalScreen[None]):
         self._served_at = served_at
         self._preferences = preferences
         self._focused = focused
-        self._page = Static()
-        self._scroll = VerticalScroll(self._page)
+        page = Static(ByWidth(lambda width: Content("\n").join(self._lines(width))))
+        self._scroll = VerticalScroll(page)
 
     def compose(self) -> ComposeResult:
         with Dialog("Help", "↑ ↓ Page Up Page Down scroll · Esc back", "↑ ↓ scroll · Esc"):
@@ -95,13 +95,6 @@ class HelpScreen(ModalScreen[None]):
 
     def on_mount(self) -> None:
         self._scroll.focus()
-
-    def on_resize(self) -> None:
-        self.call_after_refresh(self._lay_out)
-
-    def _lay_out(self) -> None:
-        width = max(self._scroll.scrollable_content_region.width, 1)
-        self._page.update(Content("\n").join(self._lines(width)))
 
     def _lines(self, width: int) -> Iterator[Content]:
         is_first = True

@@ -122,15 +122,19 @@ def _speed_words(compared: Comparison) -> str:
 
 
 def _text_words(plain: Answer, drafted: Answer) -> str:
-    if drafted.metrics is not None and drafted.metrics.lossy:
-        return drafted.metrics.lossy
+    lossy = drafted.metrics.lossy if drafted.metrics is not None else ""
+    counts = f"{len(plain.token_ids):,} and {len(drafted.token_ids):,} tokens"
+    temperature = plain.request.settings.temperature
     place = first_difference(plain.text, drafted.text)
     if place is None:
-        return f"word for word the same, {len(plain.token_ids):,} tokens"
-    if plain.request.settings.temperature > 0.0:
-        return "same distribution, other samples"
-    words = len(plain.text[:place].split())
-    return f"same up to word {words:,}, then a tie; `specchat verify` checks"
+        same = f"word for word the same, {len(plain.token_ids):,} tokens"
+    elif temperature > 0.0 or lossy:
+        drawn = f", drawn at temperature {temperature:g}" if temperature > 0.0 else ""
+        same = f"unequal texts{drawn}: {counts}"
+    else:
+        words = len(plain.text[:place].split())
+        same = f"same up to word {words:,}, then a tie; `specchat verify` checks"
+    return wording.joined([lossy, same])
 
 
 _UPDATE_SECONDS = 0.25

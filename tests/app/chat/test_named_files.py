@@ -70,7 +70,11 @@ def _in_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("(@missing.md), @missing(2).md.", ["missing.md", "missing(2).md"]),
         ("「@没有.md」", ["没有.md"]),
         ("@notes.md.bak @notes.md/x", ["notes.md.bak", "notes.md/x"]),
+        ('see @"my notes.md', ['"my notes.md']),  # who can tell where it ends?
+        ('@"my notes\nand more', ['"my notes']),
         # text
+        ('"@" in name, split("@")', []),
+        ('me@"x" @"Hello %@"', []),
         ("a@b.md me@example.org git@github.com:x/y.git", []),
         ("@anna @ home @... @Override @\"", []),
         ("x@notes.md", ["notes.md"]),  # as there is one
@@ -94,6 +98,11 @@ def test_no_punctuation_hides_a_file(before: str, name: str, after: str) -> None
 def test_any_text_has_names_that_stand_in_it(text: str) -> None:
     assert all(name and f"{name}" in text for name in names_in(text))
     assert len(read_files(text)[1]) <= text.count("@")
+
+
+def test_a_quote_that_is_not_closed_adds_no_file_and_says_so() -> None:
+    assert read_files('see @"notes.md and more')[1] == []
+    assert read_files('see @"my notes and more')[1] == ['@"my notes and more has no closing quote']
 
 
 def test_what_was_read_before_is_named_though_it_is_gone() -> None:

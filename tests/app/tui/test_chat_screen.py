@@ -32,6 +32,19 @@ async def test_a_question_is_answered_whole(chatting: Chatting) -> None:
         assert chat.prompt.text == ""
 
 
+async def test_what_was_told_in_the_chat_covers_no_row_of_another_screen(
+    chatting: Chatting,
+) -> None:
+    async with chatting(ScriptedModel(WORDS), (60, 20), toasts=True) as chat:
+        await chat.ready()
+        await chat.pilot.press("f4")
+        await chat.until(lambda: "Drafted text stays coloured." in chat.shown)
+        await chat.pilot.press("f3")
+        await chat.until(lambda: "Drafters" in chat.shown and chat.app.screen is not chat.screen)
+        await chat.until(lambda: "Drafted text stays coloured." not in chat.shown)
+        assert "the free ones, others if they pay" in chat.shown
+
+
 async def test_a_key_that_the_screen_got_is_meant_for_the_prompt(chatting: Chatting) -> None:
     """As of keys that were typed before the first picture."""
     async with chatting(ScriptedModel(WORDS)) as chat:

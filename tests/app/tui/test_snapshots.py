@@ -98,8 +98,7 @@ def status(name: str = "qwen3-4b") -> Status:
 
 def live(metrics: ReplyMetrics, rate: float, comparison: Comparison = LIVE.comparison) -> Live:
     return Live(
-        metrics,
-        rate=rate,
+        replace(metrics, decode_tokens_per_second=rate),
         plain=10.1,
         comparison=comparison,
         minute=MINUTE,

@@ -204,6 +204,24 @@ async def test_answers_match_a_schema_until_it_is_off(
         assert chat.view.grammar is None
 
 
+@pytest.mark.parametrize("has_schema", [False, True])
+async def test_what_cannot_grow_says_so(
+    chatting: Chatting, has_schema: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A complete answer is continued with nothing: Ctrl+T did nothing, without a word."""
+    async with chatting(ScriptedModel(WORDS), toasts=True) as chat:
+        await chat.ready()
+        await chat.ask("hello")
+        ending = chat.view.dialogue.turns[1].ending
+        if has_schema:
+            chat.view.grammar = Grammar(GrammarKind.JSON_SCHEMA, "{}")
+            monkeypatch.setattr(chat.app.engine, "begin", lambda answer: answer.finish())
+        await chat.pilot.press("ctrl+t")
+        await chat.until(lambda: "Nothing was added: " in chat.toasts)
+        assert ("it matches the schema" in chat.toasts) is has_schema
+        assert chat.view.dialogue.turns[1].ending == ending
+
+
 async def test_a_schema_is_taken_back_before_what_was_done_earlier(
     chatting: Chatting, tmp_path: Path
 ) -> None:

@@ -18,6 +18,7 @@ from tests.fixtures.metrics import LIVE
 
 METRICS = replace(
     LIVE,
+    decode_tokens_per_second=14.2,
     by_drafter={
         "lookup": DrafterStatistics(12, 74, 62, 0.01),
         "retrieval": DrafterStatistics(1, 2, 0, 0.01),
@@ -37,7 +38,6 @@ def live(metrics: ReplyMetrics = METRICS, comparison: Comparison = METRICS.compa
     """Figures of an answer at 14 tok/s."""
     return Live(
         metrics,
-        rate=14.2,
         plain=10.1,
         comparison=comparison,
         minute=MINUTE,

@@ -98,11 +98,12 @@ async def test_odd_sizes_and_figures_do_no_harm(size: tuple[int, int]) -> None:
     }
     odd = replace(METRICS, by_drafter=drafters, verify_seconds=0.0, draft_seconds=0.0)
     odd = replace(odd, overhead_seconds=None, wall_tokens_per_second=None)
+    odd = replace(odd, decode_tokens_per_second=inf)
     minute = (Second(nan), Second(inf, "lookup"), Second(-1.0), Second(1e12, "ngram"))
     app = PanelApp()
     async with app.run_test(size=size) as pilot:
         for plain in (None, nan, 0.0, 1e-9, 1e15):
-            app.store.live = Live(odd, rate=inf, plain=plain, minute=minute)
+            app.store.live = Live(odd, plain=plain, minute=minute)
             await pilot.pause()
             app.store.shows_details = not app.store.shows_details
             await pilot.pause()
@@ -124,11 +125,11 @@ async def test_the_unit_of_speed_stands_once() -> None:
 async def test_figures_stay_in_their_columns() -> None:
     app = PanelApp()
     async with app.run_test(size=(120, 36)) as pilot:
-        app.store.live = replace(live(), rate=114.0)
+        app.store.live = live(replace(METRICS, decode_tokens_per_second=114.0))
         await pilot.pause()
         at = app.panel.text.index("tok/s")
         for rate in (9.9, 4.2, 99.0):
-            app.store.live = replace(live(), rate=rate)
+            app.store.live = live(replace(METRICS, decode_tokens_per_second=rate))
             await pilot.pause()
             assert app.panel.text.index("tok/s") == at
 
@@ -139,9 +140,7 @@ async def test_a_new_answer_without_figures_moves_nothing() -> None:
         app.store.live = live()
         await pilot.pause()
         rows = app.panel.text.split("\n")
-        app.store.live = replace(
-            live(), metrics=None, rate=None, comparison=Comparison(Standing.PLAIN)
-        )
+        app.store.live = replace(live(), metrics=None, comparison=Comparison(Standing.PLAIN))
         await pilot.pause()
         waiting = app.panel.text.split("\n")
         assert waiting.index("this session  1.12× plain ± 0.03") == rows.index(

@@ -38,13 +38,27 @@ async def test_enter_on_an_empty_prompt_is_told() -> None:
         assert prompt.wanted == ("send_next",)
 
 
-@pytest.mark.parametrize("typed", ["see @nots.md", "/foo is a folder"])
+@pytest.mark.parametrize(("enter_sends", "key"), [(True, "Enter"), (False, "Ctrl+J")])
+async def test_title_and_keys_tell_alike_what_sends_an_edit(enter_sends: bool, key: str) -> None:
+    async with prompting() as prompt:
+        prompt.store.preferences = Preferences(NO_PREFERENCES, enter_sends=enter_sends)
+        prompt.store.is_editing = True
+        prompt.area.begin_edit(PromptText("see @nots.md"), 2)
+        shown = "".join(await prompt.lines())
+        assert f"editing: {key} adds version 2" in shown
+        assert f"{key} adds a version" in shown
+        assert "send" not in shown
+        await prompt.press(key.lower())
+        assert f"{key} again sends it anyway" in prompt.title
+
+
+@pytest.mark.parametrize("typed", ["see @nots.md", '@"my notes', "/foo is a folder"])
 async def test_what_is_doubtful_is_sent_at_the_second_time(typed: str) -> None:
     async with prompting() as prompt:
         prompt.area.write(typed)
         await prompt.press("enter")
         assert (prompt.text, prompt.submitted) == (typed, [])
-        assert prompt.title.startswith("✕ no ")
+        assert prompt.title.startswith(("✕ no ", '✕ @"my notes has no closing quote'))
         await prompt.press("enter")
         assert (prompt.text, prompt.submitted) == ("", [typed])
 

@@ -1,8 +1,10 @@
 """Help at every width: keys of the focused widget first, then all of them, then the words."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Static, TextArea
 
@@ -49,6 +51,22 @@ async def test_every_action_and_term_is_listed() -> None:
     text = await shown()
     assert [action.title for action in ACTIONS if action.title not in text] == []
     assert [term.name for term in TERMS if term.name not in text] == []
+
+
+async def test_its_first_picture_is_the_whole_page() -> None:
+    pictures: list[str] = []
+
+    class Painted(SmallApp):
+        def _display(self, screen: Screen[Any], renderable: Any) -> None:
+            super()._display(screen, renderable)
+            if isinstance(screen, HelpScreen):
+                pictures.append(screen_text(self))
+
+    app = Painted()
+    async with app.run_test() as pilot:
+        await app.push_screen(HelpScreen(PREFERENCES))
+        await pilot.pause()
+        assert "In the prompt" in next(one for one in pictures if "╭─ Help" in one)
 
 
 @pytest.mark.slow

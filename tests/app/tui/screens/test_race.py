@@ -144,7 +144,7 @@ async def test_bars_grow_while_it_runs() -> None:
     ("temperature", "words"),
     [
         (0.0, "same up to word 24, then a tie; `specchat verify` checks"),
-        (0.8, "same distribution, other samples"),
+        (0.8, "unequal texts, drawn at temperature 0.8: 214 and 214 tokens"),
     ],
 )
 async def test_texts_that_differ_are_both_shown_from_there_on(
