@@ -10,23 +10,29 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from app.learned.store import Store, latest, loaded_key, number, parsed, run_key
+from app.loading.model_list import Reach
 from app.paths import Paths
-from backends.base import ModelInfo, OutOfMemoryError
+from backends.base import ModelInfo, OutOfMemoryError, SpecchatError
 from backends.engines.backend_selection import LLAMACPP, MLX
-from backends.engines.engine_facts import Runner, bandwidth_of_mlx, gpus
+from backends.engines.engine_facts import Runner, bandwidth_of_mlx, expected_runner, gpus
 from backends.hardware.bandwidth import Bandwidth, measured_on_cpu, of_gpu
 from backends.hardware.host import processor_name
 from backends.streaming.disk_speed import DiskSpeed, measured_disk_speed
 from models.metadata.identity import stamp
+from models.metadata.memory_bill import facts_of
+from models.metadata.trained_drafters import expected_backend
+from models.stores.available_models import installed
 
 
 def memory_bandwidth(info: ModelInfo, paths: Paths) -> Bandwidth | None:
     """Bandwidth of the device that runs a model; None if it cannot be measured, or for several."""
-    if info.gpu_layers is not None:
-        return None
-    if info.device.startswith("GPU"):
-        return mlx_bandwidth(paths) if info.backend == MLX else gpu_bandwidth()
-    return processor_bandwidth(info.threads, paths)
+    return None if info.gpu_layers is not None else _of_runner(Runner.of(info), info.backend, paths)
+
+
+def _of_runner(runner: Runner, backend: str, paths: Paths) -> Bandwidth | None:
+    if runner.device.startswith("GPU"):
+        return mlx_bandwidth(paths) if backend == MLX else gpu_bandwidth()
+    return processor_bandwidth(runner.threads, paths)
 
 
 def processor_bandwidth(threads: int, paths: Paths, *, again: bool = False) -> Bandwidth | None:
@@ -243,6 +249,27 @@ def rate_beside(path: Path, info: ModelInfo, paths: Paths) -> float | None:
     except OSError:
         return None
     return PlainReplies.at(paths.plain_replies / f"{key}.json").rate
+
+
+def reach_here(paths: Paths) -> Reach | None:
+    """What the largest model that has answered here tells of others; None before one has."""
+    if not paths.plain_replies.is_dir():  # else the engines would be looked at for nothing
+        return None
+    largest_first = sorted(installed(paths.models), key=lambda one: one.size_bytes, reverse=True)
+    return next(filter(None, (_reach_of(one.path, paths) for one in largest_first)), None)
+
+
+def _reach_of(model: Path, paths: Paths) -> Reach | None:
+    backend = expected_backend(model)
+    try:
+        runner = expected_runner(backend, None, None)
+        key = run_key(model, "", runner)
+        rate = PlainReplies.at(paths.plain_replies / f"{key}.json").rate
+        read = facts_of(model).read_bytes
+    except (OSError, SpecchatError):
+        return None
+    bandwidth = _of_runner(runner, backend, paths) if rate else None
+    return Reach.measured(bandwidth.bytes_per_second if bandwidth else None, rate, read)
 
 
 _Kept = tuple[tuple[PlainReply, ...], float]

@@ -16,11 +16,8 @@ from models.catalogue import CatalogueDrafter, DrafterKind, Entry
 from models.metadata.memory_bill import Fit, ModelFacts, bill, facts_of, facts_of_entry, fit
 from models.metadata.trained_drafters import drafter_alone, expected_backend
 from models.reference import Reference, entry_of
-from models.stores.available_models import installed
+from models.stores.available_models import DEMO, installed
 from models.stores.scan import Installed
-
-_RECOMMENDED_SHARE = 0.25
-"""Of all memory: leaves room for a context, a drafter and other programs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +123,6 @@ def list_models(folder: Path, speeds: Speeds, loaded: str = "", loaded_bytes: in
     models = offered(folder, free + loaded_bytes)
     shown = tuple(replace(model, speed=speeds.of(model, free + loaded_bytes)) for model in models)
     return ModelList(shown, free, folder, loaded)
-
-
-def recommended(memory: int) -> Entry | None:
-    """The largest chat model that takes up to a quarter of the memory and needs no login."""
-    chat_models = (entry for entry in catalogue.entries() if entry.chats and not entry.is_gated)
-    sized = ((size, entry) for entry in chat_models if (size := _file_size(entry)))
-    fitting = [pair for pair in sized if pair[0] <= _RECOMMENDED_SHARE * memory]
-    return max(fitting, key=lambda pair: pair[0])[1] if fitting else None
 
 
 def _installed(local: Sequence[Installed], room: int) -> Iterator[ListedModel]:
@@ -284,12 +273,7 @@ def suggested(offered: Sequence[ListedModel], reach: Reach | None) -> list[Sugge
 
     Each is the largest one that fits this machine and needs no login; none where no speed is known.
     """
-    rated = [
-        Suggestion(model, rate)
-        for model in offered
-        if _can_be_suggested(model) and reach and (rate := reach.rate(model.read_bytes))
-    ]
-    rated.sort(key=lambda suggestion: suggestion.model.size_bytes or 0, reverse=True)
+    rated = [one for one in _rated(offered, reach) if not one.model.is_installed]
     chosen: list[Suggestion] = []
     for least in SUGGESTED_RATES:
         quick = (one for one in rated if one.rate >= least and one not in chosen)
@@ -297,10 +281,26 @@ def suggested(offered: Sequence[ListedModel], reach: Reach | None) -> list[Sugge
     return chosen
 
 
+def recommended(offered: Sequence[ListedModel], reach: Reach | None) -> Suggestion | None:
+    """The first one that is suggested, also if it is here already."""
+    return next((one for one in _rated(offered, reach) if one.rate >= SUGGESTED_RATES[0]), None)
+
+
+def _rated(offered: Sequence[ListedModel], reach: Reach | None) -> list[Suggestion]:
+    """Models of the catalogue that fit and need no login, with their rates, largest first."""
+    rated = [
+        Suggestion(model, rate)
+        for model in offered
+        if _can_be_suggested(model) and reach and (rate := reach.rate(model.read_bytes))
+    ]
+    return sorted(rated, key=lambda suggestion: -(suggestion.model.size_bytes or 0))
+
+
 def _can_be_suggested(model: ListedModel) -> bool:
     entry = catalogue.find(model.name)
-    is_open = entry is not None and not entry.is_gated
-    return is_open and not model.is_installed and model.fit is Fit.FITS
+    if model.path is not None:
+        entry = entry_of(Reference(model.name, model.path)) if model.name != DEMO else None
+    return entry is not None and not entry.is_gated and model.fit is Fit.FITS
 
 
 def about(rate: float | None, *, is_narrow: bool = False) -> str:

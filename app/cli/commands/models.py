@@ -15,14 +15,22 @@ from app.cli.output import Json, Output, write_result
 from app.cli.session import phases
 from app.cli.terminal import stderr
 from app.drafting.choose.memory_choice import expected_streaming_rate
-from app.learned.speeds import processor_bandwidth
-from app.loading.model_list import ListedModel, drafters_in_short, offered, recommended
+from app.learned.speeds import processor_bandwidth, reach_here
+from app.loading.model_list import (
+    ListedModel,
+    Reach,
+    Suggestion,
+    about,
+    drafters_in_short,
+    offered,
+    recommended,
+)
 from app.loading.select import downloaded, request_for
 from app.loading.streaming import streaming_rate
 from app.paths import Paths
 from backends.base import HubUnreachableError, SpecchatError, UsageError
 from backends.engines.backend_selection import LLAMACPP, forms
-from backends.hardware.host import available_memory, physical_cores, total_memory
+from backends.hardware.host import available_memory, physical_cores
 from models.byte_sizes import size_text
 from models.hub import HubSettings
 from models.hub.hub_settings import hub_cache
@@ -57,19 +65,17 @@ _LEGEND = (
 @models.command("list", cls=Command)
 def list_models(json: Json = False, output: Output = None) -> None:
     """List installed models and available downloads, with size and whether they fit."""
-    listed, parts = offered(Paths.of_this_user().models), unfinished(hub_cache())
-    memory = total_memory()
-    best = recommended(memory)
+    paths = Paths.of_this_user()
+    listed, parts = offered(paths.models), unfinished(hub_cache())
+    reach = reach_here(paths)
+    best = recommended(listed, reach)
     facts = {
         "models": [_offered_here(model) for model in listed if model.is_installed],
         "catalogue": [_offered_there(model) for model in listed if not model.is_installed],
         "unfinished_bytes": parts,
-        "recommended": best.name if best else None,
+        "recommended": best.model.name if best else None,
     }
-    lines = [*_listing(listed)]
-    if best is not None:
-        here = f"specchat models pull {best.name}"
-        lines.append(f"recommended for {memory / 1e9:.0f} GB of memory: {here}")
+    lines = [*_listing(listed), f"recommended: {_recommendation(best, reach)}"]
     write_result(facts, lines, json, output)
     if json:
         return
@@ -77,14 +83,24 @@ def list_models(json: Json = False, output: Output = None) -> None:
         stderr.note(f"unfinished: {repository}, {size_text(size)}")
 
 
+def _recommendation(best: Suggestion | None, reach: Reach | None) -> str:
+    if reach is None:
+        return "known once specchat has answered here, which measures the speed"
+    if best is None:
+        return "none; each that fits would answer slower here than people read"
+    name = best.model.name
+    get = "which is here" if best.model.is_installed else f"specchat models pull {name}"
+    return f"{name} ({about(best.rate)}; larger ones do not fit, or are slow here): {get}"
+
+
 def _listing(listed: Sequence[ListedModel]) -> Iterator[str]:
     width = max(len(model.name) for model in listed)
     sections = ((True, "on this machine", "origin"), (False, "to download", "variant, licence"))
-    for is_installed, title, about in sections:
+    for is_installed, title, origin in sections:
         models_in = [model for model in listed if model.is_installed is is_installed]
         if not models_in:
             continue
-        yield f"{title:<{width + 2}}  {'size':>10}  memory   {about}"
+        yield f"{title:<{width + 2}}  {'size':>10}  memory   {origin}"
         for model in models_in:
             size = size_text(model.size_bytes) if model.size_bytes else "?"
             trained = f"{model.trained}: no model, but for --draft" if model.trained else ""

@@ -14,6 +14,7 @@ from app.loading.model_list import (
     about,
     list_models,
     offered,
+    recommended,
     suggested,
 )
 from app.paths import Paths
@@ -135,6 +136,21 @@ def test_one_that_is_large_and_quick_is_suggested_once() -> None:
     models = [model("qwen3-30b-a3b", 18e9, read=1.2e9), model("qwen3-4b", 1.6e9)]
     names = [one.model.name for one in suggested(models, REACH)]
     assert names == ["qwen3-30b-a3b", "qwen3-4b"]
+
+
+def test_what_is_recommended_is_suggested_first_or_here() -> None:
+    models = [model("qwen3-14b", 9.0e9), model("qwen3-4b", 2.5e9), model("qwen3-1.7b", 1.5e9)]
+    best = recommended(models, REACH)
+    assert best == suggested(models, REACH)[0]
+    assert best is not None
+    here = [
+        replace(one, path=Path("qwen3-4b.gguf")) if one == best.model else one for one in models
+    ]
+    again = recommended(here, REACH)
+    assert again is not None
+    assert (again.model.name, again.model.is_installed) == ("qwen3-4b", True)
+    assert suggested(here, REACH)[0].model.name == "qwen3-1.7b"
+    assert recommended(models[:1], REACH) is None
 
 
 def test_what_does_not_fit_or_needs_a_login_is_not_suggested(
