@@ -1,5 +1,6 @@
 """Schema of the chat database: tables, migrations, checks and the SQL of a search."""
 
+import re
 import sqlite3
 import time
 import unicodedata
@@ -32,9 +33,11 @@ def condition(query: str) -> tuple[str, list[str]]:
     conditions: list[str] = []
     values: list[str] = []
     for place, word in enumerate(words):
-        part = f"%{_literal(word)}%"
+        literal = re.sub(r"([%_\\])", r"\\\1", word)
+        part = f"%{literal}%"
         if _indexed(word):
-            phrase = _phrase(word, is_prefix=place == len(words) - 1)
+            quoted, is_prefix = word.replace('"', '""'), place == len(words) - 1
+            phrase = f'"{quoted}"' + "*" * is_prefix
             select, found = _IN_INDEX, [phrase, part, phrase]
         else:
             select, found = _IN_TEXT, [part, part]
@@ -67,136 +70,14 @@ def _folded(text: str) -> str:
     return "".join(part for part in parts if not unicodedata.combining(part))
 
 
-def _phrase(word: str, is_prefix: bool) -> str:
-    quoted = word.replace('"', '""')
-    return f'"{quoted}"' + "*" * is_prefix
-
-
-def _literal(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-
-
 _PAUSE_SECONDS = 0.01
-
-_TABLES = """
-CREATE TABLE chats (
-    number INTEGER PRIMARY KEY,
-    title TEXT NOT NULL DEFAULT '',
-    model TEXT NOT NULL,
-    system TEXT NOT NULL,
-    created REAL NOT NULL,
-    updated REAL NOT NULL,
-    removed REAL
-);
-CREATE TABLE messages (
-    number INTEGER PRIMARY KEY,
-    chat INTEGER NOT NULL REFERENCES chats ON DELETE CASCADE,
-    role TEXT NOT NULL,
-    text TEXT NOT NULL,
-    ending TEXT NOT NULL,
-    created REAL NOT NULL
-);
-CREATE INDEX messages_by_chat ON messages (chat, number);
-CREATE VIRTUAL TABLE words USING fts5 (text, content='messages', content_rowid='number');
-CREATE TRIGGER message_added AFTER INSERT ON messages BEGIN
-    INSERT INTO words (rowid, text) VALUES (new.number, new.text);
-END;
-CREATE TRIGGER message_gone AFTER DELETE ON messages BEGIN
-    INSERT INTO words (words, rowid, text) VALUES ('delete', old.number, old.text);
-END;
-CREATE TRIGGER message_changed AFTER UPDATE OF text ON messages BEGIN
-    INSERT INTO words (words, rowid, text) VALUES ('delete', old.number, old.text);
-    INSERT INTO words (rowid, text) VALUES (new.number, new.text);
-END;
-"""
-
-
-_SETTINGS = """
-ALTER TABLE chats ADD COLUMN settings TEXT NOT NULL DEFAULT '{}';
-"""
-
 
 UNNAMED = """UPDATE chats SET title = '' WHERE title = (SELECT title_of(CAST(text AS BLOB))
     FROM messages WHERE number = chats.shown AND role = 'user')"""
 """Leaves a title empty that is the first question shown: it then changes with that question."""
 
-_TREE = f"""
-ALTER TABLE chats ADD COLUMN shown INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE messages ADD COLUMN parent INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE messages ADD COLUMN shown INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE messages ADD COLUMN lossy TEXT NOT NULL DEFAULT '';
-ALTER TABLE messages ADD COLUMN writer TEXT NOT NULL DEFAULT '';
-UPDATE messages SET
-    parent = coalesce((SELECT max(number) FROM messages AS other
-        WHERE other.chat = messages.chat AND other.number < messages.number), 0),
-    shown = coalesce((SELECT min(number) FROM messages AS other
-        WHERE other.chat = messages.chat AND other.number > messages.number), 0);
-UPDATE chats SET shown = coalesce((SELECT min(number) FROM messages WHERE chat = chats.number), 0);
-{UNNAMED};
-DROP INDEX messages_by_chat;
-CREATE INDEX messages_by_chat ON messages (chat, number, shown);
-DROP TRIGGER message_added;
-DROP TRIGGER message_gone;
-DROP TRIGGER message_changed;
-CREATE TRIGGER message_added AFTER INSERT ON messages WHEN new.writer = '' BEGIN
-    INSERT INTO words (rowid, text) VALUES (new.number, new.text);
-END;
-CREATE TRIGGER message_gone AFTER DELETE ON messages WHEN old.writer = '' BEGIN
-    INSERT INTO words (words, rowid, text) VALUES ('delete', old.number, old.text);
-END;
-CREATE TRIGGER message_changed AFTER UPDATE OF text, writer ON messages
-WHEN '' IN (old.writer, new.writer) BEGIN
-    INSERT INTO words (words, rowid, text)
-        SELECT 'delete', old.number, old.text WHERE old.writer = '';
-    INSERT INTO words (rowid, text) SELECT new.number, new.text WHERE new.writer = '';
-END;
-CREATE INDEX growing_messages ON messages (number) WHERE writer <> '';
-CREATE TABLE attachments (
-    number INTEGER PRIMARY KEY,
-    message INTEGER NOT NULL REFERENCES messages ON DELETE CASCADE,
-    kind TEXT NOT NULL,
-    name TEXT NOT NULL,
-    text TEXT NOT NULL
-);
-CREATE INDEX attachments_by_message ON attachments (message, number);
-CREATE VIRTUAL TABLE attached_words
-    USING fts5 (text, content='attachments', content_rowid='number');
-CREATE TRIGGER attachment_added AFTER INSERT ON attachments BEGIN
-    INSERT INTO attached_words (rowid, text) VALUES (new.number, new.text);
-END;
-CREATE TRIGGER attachment_gone AFTER DELETE ON attachments BEGIN
-    INSERT INTO attached_words (attached_words, rowid, text)
-        VALUES ('delete', old.number, old.text);
-END;
-CREATE TABLE queue (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,
-    chat INTEGER NOT NULL REFERENCES chats ON DELETE CASCADE,
-    text TEXT NOT NULL,
-    attachments TEXT NOT NULL
-);
-CREATE INDEX queue_by_chat ON queue (chat, number);
-CREATE TABLE retired (name TEXT PRIMARY KEY, number INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TRIGGER message_number_retired AFTER DELETE ON messages BEGIN
-    INSERT INTO retired VALUES ('messages', old.number)
-        ON CONFLICT (name) DO UPDATE SET number = max(number, excluded.number);
-END;
-CREATE TRIGGER chat_number_retired AFTER DELETE ON chats BEGIN
-    INSERT INTO retired VALUES ('chats', old.number)
-        ON CONFLICT (name) DO UPDATE SET number = max(number, excluded.number);
-END;
-"""
-"""The numbers of what was deleted are retired: another window may still hold them. The words of an
-answer are indexed when it has ended: saving it at each paint then costs a tenth."""
-
-_TOKENS = """
-CREATE TABLE tokens (
-    message INTEGER PRIMARY KEY REFERENCES messages ON DELETE CASCADE,
-    tokens BLOB NOT NULL
-);
-"""
-"""Those of answers that may be continued; a text alone does not tell them."""
-
-_STEPS = (_TABLES, _SETTINGS, _TREE, _TOKENS)
+_FOLDER = Path(__file__).with_name("migrations")
+_STEPS = tuple(file.read_text(encoding="utf-8") for file in sorted(_FOLDER.glob("*.sql")))
 """Migrations from each schema version to the next, from an empty file on."""
 
 VERSION = len(_STEPS)
