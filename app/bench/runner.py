@@ -55,7 +55,9 @@ class Runner:
         suite = self._suite
         if not self._tasks:
             raise UsageError("no prompt fits the context", "", "Use a larger --ctx.")
-        self._warm_up()
+        prompt, greedy = self._prompt(self._tasks[0]), SamplingSettings(temperature=0.0)
+        for method in list(self._methods.chosen):  # each is warm before any is measured
+            self._reply(method, prompt, greedy, WARM_UP_TOKENS)
         each = len(self._tasks) * len(suite.temperatures) * len(self._methods.chosen)
         for number in range(suite.rounds):
             read = None
@@ -82,11 +84,6 @@ class Runner:
             for temperature in self._suite.temperatures:
                 for place in range(len(methods)):
                     yield task, temperature, methods[(place + number) % len(methods)]
-
-    def _warm_up(self) -> None:
-        prompt = self._prompt(self._tasks[0])
-        for method in list(self._methods.chosen):
-            self._reply(method, prompt, SamplingSettings(temperature=0.0), WARM_UP_TOKENS)
 
     def _read(self, task: Task) -> None:
         """Cache the prompt, so that every method starts from the same keys and values."""

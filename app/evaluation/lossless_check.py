@@ -165,15 +165,12 @@ class _Tested:
         return {member.name for member in self.controller.drafters}
 
 
-@dataclass(frozen=True, slots=True)
-class Doing:
-    text: str
-
-
 def verify_session(
     session: Session, controller: Controller, rule: LossyRule | None = None
-) -> Iterator[Finding | Doing | Distance]:
+) -> Iterator[Finding | Distance | str]:
     """Check a loaded pair, from rounding over greedy replies to the distribution.
+
+    A text that is yielded tells what is done next.
 
     The controller's drafters draft at every step, in turns, at any cost. rule: a lossy rule, whose
     distance from the model's distribution is measured; it has no effect at temperature 0.
@@ -182,7 +179,7 @@ def verify_session(
         yield from _findings(_Tested(session, context, TakingTurns(controller)), rule)
 
 
-def _findings(pair: _Tested, rule: LossyRule | None) -> Iterator[Finding | Doing | Distance]:
+def _findings(pair: _Tested, rule: LossyRule | None) -> Iterator[Finding | Distance | str]:
     rounding = _rounding(pair.session, pair.context)
     yield Finding(
         "Passes over several tokens give the same bits as over one."
@@ -209,14 +206,14 @@ def _rounding(session: Session, context: Context) -> float:
     return kernel_difference(context, tokens[:room], most)
 
 
-def _greedy(pair: _Tested, rounding: float) -> Iterator[Finding | Doing]:
+def _greedy(pair: _Tested, rounding: float) -> Iterator[Finding | str]:
     session, context = pair.session, pair.context
     limits = Limits(TOKENS, session.model.tokenizer.end_tokens)
     prompts = built_in_prompts()
     every: list[Step] = []
     replies = different = 0
     for number, prompt in enumerate(prompts, start=1):
-        yield Doing(f"temperature 0: prompt {number} of {len(prompts)}")
+        yield f"temperature 0: prompt {number} of {len(prompts)}"
         tokens = session.template.prompt([Message("user", prompt.text)]).tokens
         if len(tokens) + TOKENS >= context.n_ctx:
             yield Finding(f"Prompt {number} ({prompt.kind}) does not fit the context: left out.")
@@ -308,10 +305,10 @@ class _Drawn:
 
 def _draw(
     pair: _Tested, settings: SamplingSettings, seconds: float, rounding: float
-) -> Generator[Doing, None, _Drawn]:
+) -> Generator[str, None, _Drawn]:
     context, turns, where = pair.context, pair.controller.turns, _where(settings).lower()
     assert turns is not None
-    yield Doing(f"{where}: the model's own distribution")
+    yield f"{where}: the model's own distribution"
     prompt = _repetitive_prompt(pair, settings)
     forms = possible(pair.controller, context, settings)
     if any(form.shape is Shape.TREE for form in forms):
@@ -321,7 +318,7 @@ def _draw(
     started = time.perf_counter()
     for number in range(REPLIES):
         if number % 10 == 0:
-            yield Doing(f"{where}: reply {number} of {REPLIES}")
+            yield f"{where}: reply {number} of {REPLIES}"
         turns.start(number)
         outcome, steps = reply(context, prompt, replace(settings, seed=number), pair.controller)
         drawn.replies[number % turns.count][compared(exact, outcome)] += 1
@@ -345,7 +342,7 @@ def _repetitive_prompt(pair: _Tested, settings: SamplingSettings) -> list[int]:
 
 def _distribution(
     pair: _Tested, settings: SamplingSettings, rounding: float
-) -> Iterator[Finding | Doing]:
+) -> Iterator[Finding | str]:
     drawn = yield from _draw(pair, settings, _SECONDS / 2, rounding)
     chance = p_value(drawn.exact, *drawn.replies)
     lossless = chance >= FALSE_ALARM
@@ -365,7 +362,7 @@ def _distribution(
 
 def _distance(
     pair: _Tested, rule: LossyRule, rounding: float
-) -> Iterator[Finding | Doing | Distance]:
+) -> Iterator[Finding | Distance | str]:
     settings = replace(_PENALISED, lossy=rule)
     drawn = yield from _draw(pair, settings, _SECONDS, rounding)
     noise = plain_distances(drawn.exact, drawn.every.total())

@@ -123,7 +123,9 @@ class Database:
         """Execute a statement and fetch all rows, as damage may show only after the first."""
         self._check_file()
         try:
-            cursor = self._connection.execute(sql, [_storable(value) for value in values])
+            # SQLite cannot store unpaired surrogates, as in undecodable file names.
+            storable = [whole_characters(one) if isinstance(one, str) else one for one in values]
+            cursor = self._connection.execute(sql, storable)
             rows = cursor.fetchall()
             self._wait(_WAIT_SECONDS, has_waited=False)
         except (OverflowError, UnicodeDecodeError, sqlite3.Error) as error:
@@ -158,7 +160,7 @@ class Database:
             raise HistoryError(f"cannot open the chats in {self._path}", str(error)) from error
         except (DamagedFileError, OSError, sqlite3.Error, UnicodeDecodeError) as error:
             kind = _DamageError if is_damage(error) or is_odd(error) else HistoryError
-            why = _open_reason(error)
+            why = (isinstance(error, OSError) and error.strerror) or _reason(error)
             raise kind(f"cannot open the chats in {self._path}", why) from error
 
     def _repair(self, error: "_DamageError") -> None:
@@ -198,12 +200,12 @@ class Database:
         try:
             same = os.path.samestat(self._file, self._path.stat())
         except OSError as error:
-            raise self._error(_file_reason(error)) from error
+            is_gone = isinstance(error, FileNotFoundError)
+            why = "the file was deleted" if is_gone else error.strerror or str(error)
+            raise HistoryError(f"cannot use the chats in {self._path}", why) from error
         if not same:
-            raise self._error("another file has taken its place")
-
-    def _error(self, why: str) -> HistoryError:
-        return HistoryError(f"cannot use the chats in {self._path}", why)
+            why = "another file has taken its place"
+            raise HistoryError(f"cannot use the chats in {self._path}", why)
 
 
 def _private_file(path: Path) -> os.stat_result:
@@ -233,26 +235,9 @@ def _regular(path: Path) -> os.stat_result:
     return status
 
 
-def _storable(value: Value) -> Value:
-    """Replace unpaired surrogates, as in undecodable file names, which SQLite cannot store."""
-    return whole_characters(value) if isinstance(value, str) else value
-
-
 def _code(error: BaseException) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 def _reason(error: BaseException) -> str:
     return _REASONS.get(_code(error), str(error))
-
-
-def _open_reason(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return _reason(error)
-
-
-def _file_reason(error: OSError) -> str:
-    if isinstance(error, FileNotFoundError):
-        return "the file was deleted"
-    return error.strerror or str(error)

@@ -11,7 +11,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 from app.history.records import Saved, as_number, as_seconds, as_text, linked
@@ -341,7 +341,8 @@ def _write(fresh: Path, recovered: _Rows, wait_seconds: float) -> None:
         _insert(connection, "chats", list(chats.values()))
         for chat, saved in messages.items():
             rows = linked(sorted(saved, key=lambda one: one.number))
-            _insert(connection, "messages", [_message_columns(chat, one) for one in rows])
+            columns = [(one.number, chat, *astuple(one)[1:-1]) for one in rows]
+            _insert(connection, "messages", columns)
         attachments = _columns(recovered["attachments"], as_number, as_text, as_text, as_text)
         _insert(connection, "attachments", attachments)
         queue = _columns(recovered["queue"], as_number, as_text, as_text)
@@ -385,13 +386,6 @@ def _message(row: _Row) -> Saved:
         columns += [_UNKNOWN, 0, "", ""]
     saved = Saved.of((row.number, *columns))
     return replace(saved, ending=_CUT) if row.missing else saved
-
-
-def _message_columns(chat: int, message: Saved) -> tuple[object, ...]:
-    return (
-        message.number, chat, message.role, message.text, message.ending, message.created,
-        message.parent, message.shown, message.lossy, message.writer,
-    )  # fmt: skip
 
 
 def _missing_chat(number: int, messages: list[Saved]) -> tuple[object, ...]:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.loading.placement import SMALLEST_CONTEXT, GpuRoom, GpuSplit, fullest_split
+from app.loading.placement import SMALLEST_CONTEXT, GpuSplit, fullest_split
 from app.loading.session_options import DEFAULT_CONTEXT
 from app.paths import Paths
 from backends.base import CacheType, Context, Head, Model, ModelError, Vocabulary
@@ -84,7 +84,7 @@ def split_here(path: Path, backend: str) -> GpuSplit | None:
     if not gpus:
         return None
     facts, layout = facts_of(path, backend), weight_layout(path)
-    room = GpuRoom(tuple(gpu.free_bytes or 0 for gpu in gpus))
+    room = [gpu.free_bytes or 0 for gpu in gpus]
     limit = facts.context_limit or DEFAULT_CONTEXT
     split = fullest_split(layout, facts, min(SMALLEST_CONTEXT, limit), room)
     if split.is_whole:

@@ -29,7 +29,12 @@ class LoadedFiles:
     def are_those_of(self, path: Path) -> bool:
         """Whether they are the files of the model at a path, unchanged since; false if unknown."""
         is_same = bool(self.files) and self.path.resolve() == path.resolve()
-        return is_same and all(_is_unchanged(file, before) for file, before in self.files)
+        return is_same and all(
+            (now := _stat(file)) is not None
+            and os.path.samestat(now, before)
+            and (now.st_size, now.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+            for file, before in self.files
+        )
 
     def check_whole(self) -> None:
         """Check that no file was cut: reading beyond its end would end the process.
@@ -61,12 +66,3 @@ def _stat(file: Path) -> os.stat_result | None:
     with suppress(OSError):
         return file.stat()
     return None
-
-
-def _is_unchanged(file: Path, before: os.stat_result) -> bool:
-    now = _stat(file)
-    return (
-        now is not None
-        and os.path.samestat(now, before)
-        and (now.st_size, now.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
-    )

@@ -180,12 +180,13 @@ def _downloadable(present: Sequence[Entry | None], room: int) -> Iterator[Listed
         read = round(count * entry.active / entry.parameters) if count else None
         facts = facts_of_entry(entry, entry.default_quantization)
         n_ctx, needed = _memory(facts) if facts else (DEFAULT_CONTEXT, None)
+        gated = ", asks you to accept its licence" if entry.is_gated else ""
         yield ListedModel(
             entry.name,
             count,
             read,
             fit(needed, room) if needed else None,
-            _licence(entry),
+            f"{entry.default_quantization}, {entry.licence}{gated}",
             memory_bytes=needed,
             n_ctx=n_ctx,
             licence=licence_name(entry.licence),
@@ -197,11 +198,6 @@ def _downloadable(present: Sequence[Entry | None], room: int) -> Iterator[Listed
 def _file_size(entry: Entry) -> int | None:
     size = entry.size(entry.default_quantization)
     return size.bytes if size else None
-
-
-def _licence(entry: Entry) -> str:
-    gated = ", asks you to accept its licence" if entry.is_gated else ""
-    return f"{entry.default_quantization}, {entry.licence}{gated}"
 
 
 def facts_for_bill(path: Path) -> ModelFacts | None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self
 
@@ -94,19 +95,13 @@ def split_seconds(
 
     def seconds(drafter_bytes: int, n_tokens: int) -> float:
         if drafter_bytes not in known:
-            known[drafter_bytes] = _reads(planned, drafter_bytes)
+            known[drafter_bytes] = None  # where what it displaces on GPUs fits nowhere else
+            with suppress(OutOfMemoryError):
+                known[drafter_bytes] = SplitReads.of(planned(drafter_bytes))
         reads = known[drafter_bytes]
         return math.inf if reads is None else rates.seconds(reads, n_tokens)
 
     return seconds
-
-
-def _reads(planned: Callable[[int], MemoryPlan], drafter_bytes: int) -> SplitReads | None:
-    """Reads beside a drafter; None if what it displaces on GPUs fits nowhere else."""
-    try:
-        return SplitReads.of(planned(drafter_bytes))
-    except OutOfMemoryError:
-        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,21 +40,10 @@ GPU_RESERVE = 1 << 30
 its common/common.h). Not measured here."""
 
 
-@dataclass(frozen=True, slots=True)
-class GpuRoom:
-    """Memory of GPUs in bytes.
-
-    free: of each, in the engine's order. reserved: of all together, for drafters.
-    """
-
-    free: tuple[int, ...]
-    reserved: int = 0
-
-    @property
-    def usable(self) -> tuple[int, ...]:
-        """What each has for a model; drafters take theirs from each in proportion."""
-        total = max(sum(self.free), 1)
-        return tuple(one - GPU_RESERVE - self.reserved * one // total for one in self.free)
+def usable(gpus: Sequence[int], reserved: int = 0) -> list[int]:
+    """Bytes that each GPU has for a model; drafters take theirs from each in proportion."""
+    total = max(sum(gpus), 1)
+    return [one - GPU_RESERVE - reserved * one // total for one in gpus]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +74,12 @@ class GpuSplit:
         return f"{max(self.gpu_layers - 1, 0)} of {self.n_layers} layers on the GPU"
 
 
-def fullest_split(layout: WeightLayout, facts: ModelFacts, n_ctx: int, room: GpuRoom) -> GpuSplit:
+def fullest_split(
+    layout: WeightLayout, facts: ModelFacts, n_ctx: int, gpus: Sequence[int], reserved: int = 0
+) -> GpuSplit:
     """The division with the most layers on GPUs that fit there.
+
+    gpus: free bytes of each, in the engine's order. reserved: of all together, for drafters.
 
     A layer takes its weights, keys and values, or a running state with its copies. Each GPU needs
     working memory, too, and while layers are left to the processor, room for its largest tensor:
@@ -95,13 +88,13 @@ def fullest_split(layout: WeightLayout, facts: ModelFacts, n_ctx: int, room: Gpu
     """
     parts, kept = layer_bytes(layout), facts.layer_bytes(n_ctx)
     working = compute_bytes(facts, n_ctx, STREAMED_CHUNK)
-    usable = [one - working for one in room.usable]
-    if _fits(parts, kept, len(parts), room.free, usable):
+    room = [one - working for one in usable(gpus, reserved)]
+    if _fits(parts, kept, len(parts), gpus, room):
         return split_at(layout, facts, n_ctx, len(parts))
     largest = max((one.extent.size for one in layout.tensors if one.role != Role.ROWS), default=0)
-    usable = [one - largest for one in usable]
+    room = [one - largest for one in room]
     counts = range(len(parts) - 1, 0, -1)
-    fitting = (count for count in counts if _fits(parts, kept, count, room.free, usable))
+    fitting = (count for count in counts if _fits(parts, kept, count, gpus, room))
     return split_at(layout, facts, n_ctx, next(fitting, 0))
 
 
@@ -411,7 +404,7 @@ class GpuPlanner:
     def split(self, n_ctx: int, reserved: int = 0) -> GpuSplit:
         if self.gpu_layers is not None:
             return split_at(self.layout, self.facts, n_ctx, self.gpu_layers)
-        return fullest_split(self.layout, self.facts, n_ctx, GpuRoom(self.gpus, reserved))
+        return fullest_split(self.layout, self.facts, n_ctx, self.gpus, reserved)
 
     @property
     def _wanted(self) -> int:

@@ -75,12 +75,10 @@ class Outlook:
 
     @property
     def _shares(self) -> str:
-        held, read = gigabytes(self.share.held), gigabytes(self.share.streamed)
         on_gpu = f"{self.split.words}; " if self.split else ""
         if not self.streams:
-            return f"{on_gpu}{held} of its weights stay with the processor"
-        kept = f"{held} of its weights are held in memory"
-        return f"{on_gpu}{kept}, {read} are read from disk for each token"
+            return f"{on_gpu}{gigabytes(self.share.held)} of its weights stay with the processor"
+        return f"{on_gpu}{self.share.words}"
 
     @property
     def question(self) -> str:

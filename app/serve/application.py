@@ -84,7 +84,7 @@ class Application:
             if refusal is not None and not status:
                 await self._error(path, refusal)(scope, receive, counted)
         except ClientDisconnect:
-            self._served.metrics.count_gone()
+            self._served.metrics.gone.inc()
         finally:
             if status:
                 known = path if path in self._paths else "other"
@@ -192,7 +192,8 @@ class _Replies:
             async for choice, batch in replies:
                 frames = [frame for event in batch for frame in writer.frames(choice, event)]
                 if frames or not batch:
-                    await tell(_encoded(frames) if batch else _beat(writer))
+                    beat = writer.heartbeat() if not batch else None
+                    await tell(_encoded([beat] if beat else frames) or _COMMENT)
             await tell(_encoded(writer.end()))
         except RefusedError as refusal:
             await tell(_encoded(writer.failure(refusal)))
@@ -225,11 +226,6 @@ def _named(refusal: RefusedError, asked: AskedReply) -> RefusedError:
     }
     param = refusal.param or fields.get(refusal.kind, "")
     return RefusedError(refusal.kind, refusal.message, param)
-
-
-def _beat(writer: ReplyWriter) -> bytes:
-    frame = writer.heartbeat()
-    return _COMMENT if frame is None else _encoded([frame])
 
 
 def _encoded(frames: Iterable[Frame]) -> bytes:

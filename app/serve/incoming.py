@@ -38,7 +38,9 @@ class Guard:
             RefusedError: it comes from a web page, under a foreign name, or without the key.
         """
         host = headers.get("host", "")
-        if not self._is_own(_name_of(host)):
+        found = _HOST.fullmatch(host)
+        name = (found["address"] or found["name"] or "").lower() if found else ""
+        if not self._is_own(name):
             what = "this server is not reached under that name; see --allow-host"
             raise RefusedError(RefusalKind.FORBIDDEN, what)
         origin = headers.get("origin")
@@ -63,12 +65,6 @@ class Guard:
         scheme, _, token = headers.get("authorization", "").partition(" ")
         given = token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
         return hmac.compare_digest(given.encode(errors="replace"), self.key.encode())
-
-
-def _name_of(host: str) -> str:
-    """The name or address of a Host header, without its port; "" if it is malformed."""
-    found = _HOST.fullmatch(host)
-    return (found["address"] or found["name"] or "").lower() if found else ""
 
 
 _Result = TypeVar("_Result")

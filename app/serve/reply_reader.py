@@ -124,17 +124,14 @@ class ReplyReader:
             reason, stop_text = EndReason.STOP_SEQUENCE, reply.stop_text
         yield Ended(reason, self._usage(reply), stop_text)
 
-    def _reasoning_tokens(self, reply: Reply) -> int:
-        length = self._splitter.reasoning_length if self._splitter else 0
-        return sum(0 < end <= length for end in reply.token_ends)
-
     def _usage(self, reply: Reply) -> Usage:
         statistics, predicted = reply.statistics, reply.predicted
+        reasoning = self._splitter.reasoning_length if self._splitter else 0
         return Usage(
             statistics.prompt_tokens,
             statistics.cached_prompt_tokens,
             statistics.completion_tokens,
-            self._reasoning_tokens(reply),
+            sum(0 < end <= reasoning for end in reply.token_ends),
             accepted_prediction_tokens=predicted.accepted if predicted else 0,
             rejected_prediction_tokens=predicted.rejected if predicted else 0,
             prefill_seconds=statistics.prefill_seconds,

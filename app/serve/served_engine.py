@@ -126,7 +126,7 @@ class Metrics:
             return Gauge(f"specchat_{name}", what, registry=registry)
 
         self._responses = counter("responses", "Responses by path and status", "path", "status")
-        self._gone = counter("disconnects", "Requests whose client went away before the end")
+        self.gone = counter("disconnects", "Requests whose client went away before the end")
         self._prompt = counter("prompt_tokens", "Tokens of prompts, cached ones included")
         self._cached = counter("cached_prompt_tokens", "Tokens of prompts that were cached")
         self._completion = counter("completion_tokens", "Tokens of replies")
@@ -149,9 +149,6 @@ class Metrics:
     def count_response(self, path: str, status: int) -> None:
         """Count a response; path: one that is served, so that programs cannot make up labels."""
         self._responses.labels(path, str(status)).inc()
-
-    def count_gone(self) -> None:
-        self._gone.inc()
 
     def count_when_done(self, answer: Answer) -> None:
         """Count an answer once its figures are final: one that was stopped ends a step later."""

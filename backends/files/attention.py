@@ -105,7 +105,8 @@ def _numbers(header: GgufHeader) -> tuple[int, int]:
     if length := header.integer("shortconv.l_cache"):
         return width * (length - 1), 0
     if head := header.integer("kda.head_dim"):
-        heads = max([header.integer("attention.head_count"), *_heads(header)])
+        key = "attention.head_count"
+        heads = max([header.integer(key), *header.integers(key)])
         return 3 * (kernel - 1 if kernel else 3) * heads * head, head * head * heads
     if header.architecture == "minimax-01":
         heads = header.by_layer("attention.head_count", 1)[0]
@@ -118,10 +119,6 @@ def _numbers(header: GgufHeader) -> tuple[int, int]:
 def _convolved(header: GgufHeader) -> int:
     groups = header.integer("ssm.group_count") * header.integer("ssm.state_size")
     return header.integer("ssm.inner_size") + 2 * groups
-
-
-def _heads(header: GgufHeader) -> tuple[int, ...]:
-    return header.integers("attention.head_count")
 
 
 _MOST_LAYERS = 1 << 12

@@ -160,7 +160,12 @@ def lock_plan(layout: WeightLayout, budget_bytes: int) -> LockPlan:
             left -= size
     names = {tensor.name for tensor in held}
     streamed = [one for one in layout.tensors if one.name not in names and one.role != Role.ROWS]
-    streamed.sort(key=lambda one: (_layer_in_pass(one, layout), one.extent.file, one.extent.offset))
+    end = layout.n_layers  # the head comes after all layers
+    streamed.sort(
+        key=lambda one: (
+            end if one.layer is None else one.layer, one.extent.file, one.extent.offset
+        )
+    )  # fmt: skip
     return LockPlan(
         tuple(tensor.extent for tensor in held),
         tuple(streamed),
@@ -189,11 +194,6 @@ def _evenly(count: int) -> list[int]:
     bits = max(count - 1, 1).bit_length()
     reversed_bits = (int(f"{index:0{bits}b}"[::-1], 2) for index in range(1 << bits))
     return [index for index in reversed_bits if index < count]
-
-
-def _layer_in_pass(tensor: PlacedTensor, layout: WeightLayout) -> int:
-    """Layer before which a tensor is needed; the head comes after all."""
-    return layout.n_layers if tensor.layer is None else tensor.layer
 
 
 def _bytes(tensors: Iterable[PlacedTensor]) -> int:

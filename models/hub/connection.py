@@ -21,7 +21,7 @@ from models.byte_sizes import size_text
 from models.hub.hub_settings import HubSettings
 
 if TYPE_CHECKING:
-    from httpx2 import URL, Request, Response
+    from httpx2 import Request, Response
 
 _QUIET = {
     "HF_HUB_DISABLE_TELEMETRY": "1",
@@ -105,7 +105,11 @@ class Connection:
                 return response
             response.close()
             following = response.next_request
-            if following is None or not _may_follow(request.url, following.url):
+            scheme = following.url.scheme if following else ""
+            # It stays on HTTP(S), and does not go back from HTTPS.
+            if following is None or not (
+                scheme == "https" or scheme == request.url.scheme == "http"
+            ):
                 raise ValueError("it redirects to an address that cannot be used")
             request = following
         raise ValueError(f"it redirects more than {_MOST_REDIRECTS} times")
@@ -192,11 +196,6 @@ class _Pace:
                     # Not the method of a TLS socket, which would also change state the reader uses.
                     socket.socket.shutdown(opened, socket.SHUT_RDWR)
             return
-
-
-def _may_follow(url: "URL", following: "URL") -> bool:
-    """Whether a redirect stays on HTTP(S) and does not downgrade from HTTPS."""
-    return following.scheme == "https" or following.scheme == url.scheme == "http"
 
 
 _RESUMES = "Try again later; a partial download is resumed."

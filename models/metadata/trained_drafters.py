@@ -4,6 +4,7 @@ import contextlib
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from backends.base import ModelError
@@ -112,18 +113,13 @@ def found_for(path: Path, backend: str | None = None) -> list[FoundDrafter]:
         ModelError: the model itself is missing or damaged.
     """
     backend = backend or expected_backend(path)
-    own = _brought(path)
+    own = None
+    with contextlib.suppress(ModelError) if path.is_dir() else contextlib.nullcontext():
+        own = drafter_of(path)  # files of other programs in a folder may be damaged
     if own is not None and own.is_alone:
         return []
     mine = [FoundDrafter(path, own, own.fault)] if own else []
     return [*mine, *_beside(path, backend)]
-
-
-def _brought(path: Path) -> TrainedDrafter | None:
-    """What a model brings; files of other programs in its folder may be damaged."""
-    with contextlib.suppress(ModelError) if path.is_dir() else contextlib.nullcontext():
-        return drafter_of(path)
-    return None
 
 
 def _beside(path: Path, backend: str) -> Iterator[FoundDrafter]:
@@ -140,17 +136,14 @@ def _places(path: Path, backend: str) -> Iterator[Path]:
     if backend == MLX:
         inside = [path] if path.is_dir() else []
         for folder in (*inside, path.parent):
-            near = [each for each in _listed(folder) if each != path and _may_be_head(each)]
-            yield from near[:_MOST_FILES]
+            near = (each for each in _listed(folder) if each != path and is_mlx_folder(each))
+            small = (one for one in near if len(list(one.glob("*.safetensors"))) <= _MOST_PARTS)
+            yield from islice(small, _MOST_FILES)
         return
     own = set(parts(path))
     for folder in _FOLDERS:
         files = sorted((path.parent / folder).glob("*.gguf"))
         yield from [file for file in files if file not in own][:_MOST_FILES]
-
-
-def _may_be_head(folder: Path) -> bool:
-    return is_mlx_folder(folder) and len(list(folder.glob("*.safetensors"))) <= _MOST_PARTS
 
 
 def _listed(folder: Path) -> list[Path]:

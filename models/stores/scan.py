@@ -239,7 +239,11 @@ def _all(places: Places) -> Iterator[Installed]:
     yield from _plain(places.models, Origin.MODELS_FOLDER, _OWN_DEPTH)
     yield from hub_models(places.hub_cache)
     for folder in places.lm_studio:
-        yield from _lm_studio(folder)
+        for path, size in gguf_models(folder, depth=3):
+            owner = path.parent.relative_to(folder).as_posix()
+            name = f"{owner}:{quantization_of(path.name) or path.name}"
+            yield Installed(name, path, size, Origin.LM_STUDIO)
+        yield from _mlx(folder, "*/*", Origin.LM_STUDIO)
     for folder in places.llama_cpp:
         yield from _plain(folder, Origin.LLAMA_CPP)
     for folder in places.ollama:
@@ -251,14 +255,6 @@ def _plain(folder: Path, origin: Origin, depth: int = 1) -> Iterator[Installed]:
     for path, size in gguf_models(folder, depth):
         yield Installed(stem(path.name), path, size, origin)
     yield from _mlx(folder, "*", origin)
-
-
-def _lm_studio(folder: Path) -> Iterator[Installed]:
-    for path, size in gguf_models(folder, depth=3):
-        owner = path.parent.relative_to(folder).as_posix()
-        label = quantization_of(path.name) or path.name
-        yield Installed(f"{owner}:{label}", path, size, Origin.LM_STUDIO)
-    yield from _mlx(folder, "*/*", Origin.LM_STUDIO)
 
 
 def _mlx(folder: Path, form: str, origin: Origin) -> Iterator[Installed]:

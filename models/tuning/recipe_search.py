@@ -169,7 +169,7 @@ class RecipeSearch:
         bodies = sorted(self._tried, key=self._speedup_of, reverse=True)
         if self._together:
             quickest = min(
-                filter(self._is_representative, bodies),
+                (one for one in bodies if self._tried[one].acceptance >= _REPRESENTATIVE),
                 key=lambda body: self._tried[body].draw_cost,
             )
             yield from (replace(quickest, skipped_layers=layers) for layers in self._first_looks())
@@ -205,9 +205,6 @@ class RecipeSearch:
         fewer_experts = next((body for body in bodies if body.experts), None)
         if fewer_bits and fewer_experts:
             yield replace(fewer_bits, experts=fewer_experts.experts)
-
-    def _is_representative(self, body: Recipe) -> bool:
-        return self._tried[body].acceptance >= _REPRESENTATIVE
 
     def _first_looks(self) -> Iterator[Skipped]:
         """Each layer alone, and half of the layers in two ways, which shows the cost of a layer.

@@ -144,7 +144,8 @@ def as_rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         words = {drafter["alias"] for drafter in here}
         named = [one for one in facts["drafters"] if one["alias"] not in words]
         is_folder = facts["format"] == "MLX"
-        used = (drafter for drafter in named if _can_be_used(drafter, is_folder))
+        # MLX reads no heads in files.
+        used = (one for one in named if one["mlx"] or one["model"] or not is_folder)
         shown["drafters"] += [_drafter_text(drafter, is_folder) for drafter in used]
         shown["trained_drafters"] = None
         useless = [_found_text(drafter) for drafter in at_hand if drafter["misfit"]]
@@ -169,11 +170,6 @@ def _shown(value: Any) -> str:
             return ", ".join(cast("list[str]", value)) or "none"
         case _:
             return str(value)
-
-
-def _can_be_used(drafter: dict[str, Any], is_folder: bool) -> bool:
-    """Whether a drafter of the catalogue can draft for a model: MLX reads no heads in files."""
-    return bool(drafter["mlx"] or drafter["model"] or not is_folder)
 
 
 def _drafter_text(drafter: dict[str, Any], is_folder: bool) -> str:

@@ -105,7 +105,8 @@ def _listing(listed: Sequence[ListedModel]) -> Iterator[str]:
             size = size_text(model.size_bytes) if model.size_bytes else "?"
             trained = f"{model.trained}: no model, but for --draft" if model.trained else ""
             drafters = drafters_in_short(model.drafters)
-            parts = [model.about, trained, _streaming_words(model), drafters]
+            rate = _streaming_rate(model)
+            parts = [model.about, trained, streaming_rate(rate) if rate else "", drafters]
             words = ", ".join(filter(None, parts))
             yield f"  {model.name:<{width}}  {size:>10}  {model.fit or '?':7}  {words}"
         yield ""
@@ -197,11 +198,6 @@ def _named(name: str) -> Installed:
     if near:
         raise UsageError(f"{what}. Nearest: {', '.join(near)}.")
     raise UsageError(f"{what}. `specchat models list` names all.")
-
-
-def _streaming_words(model: ListedModel) -> str:
-    rate = _streaming_rate(model)
-    return streaming_rate(rate) if rate else ""
 
 
 def _streaming_rate(model: ListedModel) -> float | None:

@@ -40,7 +40,13 @@ class _Verdict:
     def text(self) -> str:
         verdict = "lossless" if self.lossless else "NOT lossless"
         if self.distance is not None and self.lossless:
-            verdict = _as_asked(self.distance)
+            # Beside the effect of chance.
+            by_chance = ", which chance alone may explain" * (not self.distance.is_beyond_chance)
+            verdict = (
+                f"lossy as asked: distance {self.distance.measured:.3f} from the model's "
+                f"distribution{by_chance} (total variation; as many plain replies have "
+                f"{self.distance.plain_mean:.3f} on average, up to {self.distance.plain_most:.3f})"
+            )
         return f"Verdict: {verdict} on this machine, {self.target} drafted by {self.drafter}."
 
     def as_json(self) -> dict[str, Any]:
@@ -99,16 +105,6 @@ def _verified(
                     if shown:
                         stdout.write_line(event.text)
                 case _:
-                    stderr.status(event.text)
+                    stderr.status(event)
     stderr.clear_status()
     return _Verdict(session.reference.name, controller.name, tuple(findings), distance)
-
-
-def _as_asked(distance: Distance) -> str:
-    """How far lossy replies are from the model's distribution, beside the effect of chance."""
-    chance = "" if distance.is_beyond_chance else ", which chance alone may explain"
-    return (
-        f"lossy as asked: distance {distance.measured:.3f} from the model's distribution{chance} "
-        f"(total variation; as many plain replies have {distance.plain_mean:.3f} on average, up to "
-        f"{distance.plain_most:.3f})"
-    )

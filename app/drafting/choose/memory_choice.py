@@ -34,10 +34,10 @@ from app.loading.pass_time import (
 )
 from app.loading.placement import (
     GpuPlanner,
-    GpuRoom,
     GpuSplit,
     MemoryPlan,
     stream_plan,
+    usable,
     with_drafter,
 )
 from app.loading.select import facts_before
@@ -377,7 +377,7 @@ class SplitChoice:
         disk = disk_speed(self.reference.path, self.paths) if self.streams else None
         rates, best = self._rates(disk), None
         if rates is not None:
-            room = sum(max(one, 0) for one in GpuRoom(self.planner.gpus).usable)
+            room = sum(max(one, 0) for one in usable(self.planner.gpus))
             seconds = split_seconds(lambda taken: self._beside(first, taken), rates)
             best = best_split(contenders.all(rates.gpu), seconds, room)
         chosen = first

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
 from typing import cast
 
 from app.serve.events import Delta
@@ -22,14 +21,6 @@ _FIRST_KEY = re.compile(rf"\s*\{{\s*({_STRING})", re.DOTALL)
 _MAY_BEGIN = re.compile(r'\s*(\{\s*("|$)|$)')
 _KEYS = {f'"{key}"' for key in ("name", "arguments", "parameters", "function", "type", "id")}
 """What the object of a call begins with, in the forms that models are seen to write."""
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A call that was read as a whole; arguments: None if it has none."""
-
-    name: str
-    arguments: str | None
 
 
 def json_calls(text: GrowingText, calls: OpenCalls, *, any_name: bool) -> Splitting:
@@ -172,16 +163,22 @@ def _may_be_call(text: str) -> bool:
 
 def _whole_call(text: GrowingText, end: int, calls: OpenCalls, *, any_name: bool) -> Splitting:
     call = _call_of(_loaded(text.rest[:end]))
-    if call is None or not (any_name or (calls.knows(call.name) and call.arguments is not None)):
+    if call is None:
+        return False
+    name, arguments = call
+    if not (any_name or (calls.knows(name) and arguments is not None)):
         return False
     text.take(end)
-    yield calls.begin(call.name)
-    yield calls.arguments("{}" if call.arguments is None else call.arguments)
+    yield calls.begin(name)
+    yield calls.arguments("{}" if arguments is None else arguments)
     return True
 
 
-def _call_of(value: object) -> Call | None:
-    """The call that an object means, in whichever order and nesting its keys are."""
+def _call_of(value: object) -> tuple[str, str | None] | None:
+    """Name and arguments of the call that an object means, however its keys are ordered or nested.
+
+    Arguments: None if it has none.
+    """
     if not isinstance(value, dict):
         return None
     fields = cast("Mapping[str, object]", value)
@@ -193,10 +190,10 @@ def _call_of(value: object) -> Call | None:
         return None
     arguments = fields.get("arguments", fields.get("parameters"))
     if arguments in (None, ""):
-        return Call(name, None)
+        return name, None
     if isinstance(arguments, str):
-        return Call(name, arguments) if isinstance(_loaded(arguments), dict) else None
-    return Call(name, json.dumps(arguments)) if isinstance(arguments, dict) else None
+        return (name, arguments) if isinstance(_loaded(arguments), dict) else None
+    return (name, json.dumps(arguments)) if isinstance(arguments, dict) else None
 
 
 def _loaded(text: str) -> object:

@@ -19,7 +19,9 @@ def loads_finite(text: str) -> object:
         ValueError: it is no JSON.
         RecursionError: it is nested too deeply.
     """
-    return json.loads(text, parse_float=_finite_number, parse_constant=_null)
+    return json.loads(
+        text, parse_float=lambda one: finite(float(one)), parse_constant=lambda _: None
+    )
 
 
 def finite(value: object) -> object:
@@ -39,14 +41,6 @@ def check_strictly(text: str) -> None:
         RecursionError: it is nested too deeply.
     """
     json.loads(text, parse_constant=_refuse)
-
-
-def _finite_number(text: str) -> object:
-    return finite(float(text))
-
-
-def _null(_name: str) -> None:
-    """Of NaN and Infinity, which only Python writes."""
 
 
 def _refuse(name: str) -> NoReturn:

@@ -4,6 +4,7 @@ import json
 import re
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
 
 from app.serve.events import Delta, ReasoningDelta, TextDelta, TokenLogprob
 from app.serve.tools.growing_text import Found, GrowingText, Reading
@@ -56,7 +57,10 @@ def _value(
     text: GrowingText, calls: OpenCalls, name: str, key: str
 ) -> Generator[Delta | None, None, None]:
     """Yield the value that follows as JSON, a text as it comes."""
-    yield from _line_break(text)
+    while not text.rest and not text.has_ended:
+        yield
+    if text.rest.startswith("\n"):
+        text.take(1)
     ends = (_PARAMETER_END, _PARAMETER, FUNCTION_END)
     pieces = text.until(ends, held="\n")
     argument, is_text, whole = calls.argument(name, key), False, ""
@@ -77,13 +81,6 @@ def _value(
     yield calls.arguments('"' if is_text else argument.value(whole))
     if found.text not in ("", _PARAMETER_END):
         text.give_back(found.taken)  # the end of the parameter was left out
-
-
-def _line_break(text: GrowingText) -> Reading[None]:
-    while not text.rest and not text.has_ended:
-        yield
-    if text.rest.startswith("\n"):
-        text.take(1)
 
 
 _TAG_END = "</tool_call>"
@@ -111,17 +108,12 @@ def contents(
         if found.text == FUNCTION:
             text.give_back(found.taken.lstrip())
         if not (yield from read(text, calls)):
-            yield TextDelta(_taken_again(text, found))
+            if found.text == FUNCTION:
+                text.take(len(FUNCTION))
+            yield TextDelta(found.taken)  # it is no call: content after all
         else:
             yield from text.skip_space()
     yield from _remainder(text, is_dropped=calls.are_full)
-
-
-def _taken_again(text: GrowingText, found: Found) -> str:
-    """What was read for a call that is none: content after all."""
-    if found.text == FUNCTION:
-        text.take(len(FUNCTION))
-    return found.taken
 
 
 def _content(text: GrowingText, marks: tuple[str, ...]) -> Generator[Delta | None, None, Found]:
@@ -176,10 +168,6 @@ def _tag_end(text: GrowingText) -> Reading[None]:
         text.take_opening(_TAG_END)
 
 
-def _python(text: GrowingText, calls: OpenCalls) -> Splitting:
-    return (yield from json_calls(text, calls, any_name=True))
-
-
 def _mistral(text: GrowingText, calls: OpenCalls) -> Splitting:
     if (yield from text.opening(("[", "{"))):
         return (yield from json_calls(text, calls, any_name=True))
@@ -196,7 +184,7 @@ def _mistral(text: GrowingText, calls: OpenCalls) -> Splitting:
 _MARKED: dict[ToolForm, Callable[[GrowingText, OpenCalls], Splitting]] = {
     ToolForm.HERMES: _tagged,
     ToolForm.XML: _xml,
-    ToolForm.LLAMA: _python,
+    ToolForm.LLAMA: partial(json_calls, any_name=True),
     ToolForm.MISTRAL: _mistral,
 }
 """What reads a call after its mark."""

@@ -15,7 +15,6 @@ from app.loading.pass_time import ReadRates, SplitRates, SplitReads, pass_second
 from app.loading.placement import (
     GPU_RESERVE,
     GpuPlanner,
-    GpuRoom,
     MemoryPlan,
     can_stream,
     check_new_context,
@@ -187,7 +186,7 @@ def needed(count: int) -> int:
 
 @pytest.mark.parametrize("free", range(0, 48 * GB, 3 * GB))
 def test_one_more_layer_would_not_fit(free: int) -> None:
-    split = fullest_split(LAYOUT, FACTS, N_CTX, GpuRoom((free,)))
+    split = fullest_split(LAYOUT, FACTS, N_CTX, (free,))
     fitting = [count for count in range(LAYERS + 2) if needed(count) <= free]
     assert split.gpu_layers == max(fitting)
     assert split.weights + split.beside.weight_bytes == LAYOUT.weight_bytes
@@ -204,17 +203,17 @@ def test_no_division_that_fits_is_faster(free: int, disk: float | None) -> None:
         split = split_at(LAYOUT, FACTS, N_CTX, count)
         return rates.seconds(SplitReads.of(MemoryPlan(N_CTX, N_CTX, 0, lock_bytes, split)))
 
-    chosen = fullest_split(LAYOUT, FACTS, N_CTX, GpuRoom((free,))).gpu_layers
+    chosen = fullest_split(LAYOUT, FACTS, N_CTX, (free,)).gpu_layers
     every = {count: seconds(count) for count in range(LAYERS + 2) if needed(count) <= free}
     assert every[chosen] == pytest.approx(min(every.values()))
 
 
 @pytest.mark.parametrize("free", [(24 * GB, 24 * GB), (24 * GB, 8 * GB), (3 * GB, 30 * GB)])
 def test_every_one_of_several_gpus_has_room_for_its_layers(free: tuple[int, int]) -> None:
-    split = fullest_split(LAYOUT, FACTS, N_CTX, GpuRoom(free))
+    split = fullest_split(LAYOUT, FACTS, N_CTX, free)
     usable = [one - GPU_RESERVE - WORKING for one in free]
     assert split.weights + split.cache <= sum(usable)
-    alone = fullest_split(LAYOUT, FACTS, N_CTX, GpuRoom((max(free),)))
+    alone = fullest_split(LAYOUT, FACTS, N_CTX, (max(free),))
     smallest = min(free) / sum(free)
     held = split.gpu_layers * LAYER_BYTES
     assert held * smallest <= min(usable) + LAYER_BYTES
@@ -223,8 +222,8 @@ def test_every_one_of_several_gpus_has_room_for_its_layers(free: tuple[int, int]
 
 
 def test_drafters_take_layers() -> None:
-    without = fullest_split(LAYOUT, FACTS, N_CTX, GpuRoom((24 * GB,)))
-    beside = fullest_split(LAYOUT, FACTS, N_CTX, GpuRoom((24 * GB,), 2 * GB))
+    without = fullest_split(LAYOUT, FACTS, N_CTX, (24 * GB,))
+    beside = fullest_split(LAYOUT, FACTS, N_CTX, (24 * GB,), 2 * GB)
     assert without.gpu_layers - beside.gpu_layers == pytest.approx(
         2 * GB / (LAYER_BYTES + CACHE), abs=1
     )
@@ -248,7 +247,7 @@ def test_a_running_state_and_its_copies_leave_the_reserve_alone(gpus: int) -> No
     facts = replace(FACTS, attention=Attention(layers), state_bytes=LAYERS * 30_000_000)
     working = compute_bytes(facts, N_CTX, STREAMED_CHUNK)
     for free in range(4 * GB, 48 * GB, GB):
-        split = fullest_split(LAYOUT, facts, N_CTX, GpuRoom((free,) * gpus))
+        split = fullest_split(LAYOUT, facts, N_CTX, (free,) * gpus)
         taken = split.weights + split.cache + gpus * (working + GPU_RESERVE)
         assert taken <= gpus * free or not split.gpu_layers
         assert split.cache == max(split.gpu_layers - 1, 0) * 30_000_000
