@@ -7,24 +7,18 @@ from functools import cache
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
+from app.bench import wording
 from app.bench.results import AUTO, PLAIN, Bench, Speedup
 from app.bench.wording import (
     MISSING,
-    SLOWER,
     comparable_rate,
     decimals,
     drafting_methods,
-    idle_sentences,
-    is_slower,
     main_method,
-    parameters,
     percent,
-    round_sentences,
-    same_token_sentences,
     sentence,
     shape_sentences,
     shape_shares,
-    spread_sentences,
     wall_sentence,
 )
 from app.printable import one_line
@@ -97,14 +91,6 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
-    speedup: str
-    slower: bool
-    where: str
-    acceptance: str
-
-
-@dataclass(frozen=True, slots=True)
 class Look:
     """Colour and dashes of a method, the same in every chart, and its name without its middle."""
 
@@ -116,13 +102,12 @@ class Look:
 def page(bench: Bench) -> str:
     return _template().render(
         bench=bench,
-        facts=_facts(bench),
-        cards=[_card(bench, temperature) for temperature in bench.temperatures],
-        warnings=map(sentence, round_sentences(bench)),
+        method=main_method(bench),
+        prompts=len({(run.kind, run.prompt) for run in bench.runs}),
+        words=wording,
         speedups=[_speedups(bench, temperature) for temperature in bench.temperatures],
         gains=[_acceptance(bench), _lengths(bench), _costs(bench)],
         rates=_rates(bench),
-        measured=_measured(bench),
         looks=_looks(bench.methods),
     )
 
@@ -154,37 +139,6 @@ def _looks(methods: Sequence[str]) -> dict[str, Look]:
 def _shortened(name: str) -> str:
     name, half = one_line(name), _LONGEST_NAME // 2
     return name if len(name) <= _LONGEST_NAME else f"{name[:half]}…{name[1 - half :]}"
-
-
-def _facts(bench: Bench) -> list[tuple[str, str]]:
-    facts = [
-        ("device", bench.device),
-        ("quantization", bench.quantization),
-        ("size", parameters(bench.parameters)),
-        ("engine", f"{bench.backend}, {bench.threads} {_plural('thread', bench.threads)}"),
-        ("suite", bench.suite),
-        ("date", bench.date),
-    ]
-    return [(name, fact) for name, fact in facts if fact]
-
-
-def _card(bench: Bench, temperature: float) -> Card:
-    method = main_method(bench)
-    mean = bench.mean_speedup(method, temperature)
-    runs = bench.select(method, temperature=temperature)
-    accepted, drafted = sum(run.accepted for run in runs), sum(run.drafted for run in runs)
-    kinds = f"{len(bench.kinds)} {_plural('kind', len(bench.kinds))} of prompts"
-    return Card(
-        decimals(mean, 2),
-        any(is_slower(bench, method, temperature, kind) for kind in bench.kinds)
-        and mean is not None
-        and mean < SLOWER,
-        f"{method} at temperature {temperature:g}, mean of {kinds}",
-        f"acceptance {percent(bench.acceptance(method, temperature))} "
-        f"(accepted {accepted:,} of {drafted:,} drafted)"
-        if drafted
-        else "nothing was drafted",
-    )
 
 
 def _speedups(bench: Bench, temperature: float) -> Figure:
@@ -380,29 +334,3 @@ def _rates(bench: Bench) -> Figure:
         Bars(groups, axis, bench.wall, max(fastest, bench.wall or 0.0)),
         "Decode rate of each method, in tokens per second.",
     )
-
-
-def _measured(bench: Bench) -> list[tuple[str, str]]:
-    """Term and explanation of how the figures came about."""
-    prompts = len({(run.kind, run.prompt) for run in bench.runs})
-    rounds = f"{bench.rounds}, interleaved: every method takes its turn in each round, so a "
-    rounds += "machine that grows warm or busy affects all of them alike."
-    temperatures = " and ".join(f"{temperature:g}" for temperature in bench.temperatures)
-    return [
-        ("rounds", rounds),
-        *(("spread", sentence(text)) for text in spread_sentences(bench)),
-        *(("idle", sentence(text)) for text in idle_sentences(bench)),
-        ("replies", f"{prompts} {_plural('prompt', prompts)}, up to {bench.max_tokens} tokens per "
-         f"reply, at temperature {temperatures}."),
-        ("speedup", "Decode rate over that of plain decoding (off) in the same round, median over "
-         "the rounds. The decode rate is the number of tokens after the first over the seconds "
-         "they took. Means over kinds are geometric."),
-        ("acceptance", "Accepted over drafted tokens."),
-        ("wall", "Memory bandwidth over the bytes that plain decoding reads per token: the highest "
-         "rate that memory allows plain decoding; lower where a part of them comes from disk."),
-        *(("same tokens", sentence(text)) for text in same_token_sentences(bench)),
-    ]  # fmt: skip
-
-
-def _plural(word: str, count: int) -> str:
-    return word if count == 1 else f"{word}s"

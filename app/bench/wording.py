@@ -94,6 +94,10 @@ def spread_sentences(bench: Bench) -> list[str]:
     return [f"rounds deviate by at most {percent(largest)} from their median ({where})"]
 
 
+def counted(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
 def idle_sentences(bench: Bench) -> list[str]:
     """Names the methods that drafted nothing, whose difference from plain decoding is noise."""
     return [
@@ -199,7 +203,7 @@ def _speedups(bench: Bench, method: str, temperature: float) -> list[str]:
     speedups = [bench.speedup(method, kind, temperature) for kind in bench.kinds]
     mean = bench.mean_speedup(method, temperature)
     values = [*(speedup.median if speedup else None for speedup in speedups), mean]
-    marks = [*slower, any(slower) and mean is not None and mean < SLOWER]
+    marks = [*slower, is_slower_in_all(bench, method, temperature)]
     return [
         decimals(value, 2) + (_MARK if mark else " ")
         for value, mark in zip(values, marks, strict=True)
@@ -212,6 +216,13 @@ def is_slower(bench: Bench, method: str, temperature: float, kind: str) -> bool:
     if speedup is None or bench.rounds == 1 or _is_idle(bench, method, temperature):
         return False
     return speedup.median < SLOWER and speedup.most < 1.0
+
+
+def is_slower_in_all(bench: Bench, method: str, temperature: float) -> bool:
+    """Whether a method is slower over all kinds, and in one of them beyond noise."""
+    mean = bench.mean_speedup(method, temperature)
+    slower = any(is_slower(bench, method, temperature, kind) for kind in bench.kinds)
+    return slower and mean is not None and mean < SLOWER
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
