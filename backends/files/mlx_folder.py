@@ -22,7 +22,6 @@ _MAX_SETTINGS = 16 << 20
 """The longest are indexes of thousands of experts and lists of added tokens."""
 
 _MAX_COUNT = 1 << 32
-_MAX_LAYERS = 1 << 12
 _SHAPING = re.compile(r"embed|wte|norm|proj|qkv")
 """Parts of names of tensors whose number type determines what the model computes in."""
 
@@ -96,16 +95,6 @@ class MlxFolder:
             are_experts = active > 0 and len(shape) >= 3 and shape[0] == experts
             read += size * active // experts if are_experts else size
         return read
-
-    @property
-    def layer_kinds(self) -> tuple[str, ...]:
-        """Kinds of attention by layer, empty if all are alike."""
-        if self.count("num_hidden_layers") > _MAX_LAYERS:
-            raise ModelError(f"its {_CONFIG} is damaged", "it has too many layers")
-        kinds: object = self.config.get("layer_types") or []
-        if not isinstance(kinds, list) or len(cast("list[object]", kinds)) > _MAX_LAYERS:
-            raise ModelError(f"its {_CONFIG} is damaged", "layer_types is no list of layers")
-        return tuple(map(str, cast("list[object]", kinds)))
 
 
 def experts_of(count: Callable[[str], int]) -> tuple[int, int]:
@@ -230,33 +219,30 @@ def state_bytes(folder: MlxFolder) -> int:
 
 
 def _kinds(folder: MlxFolder, count: int) -> tuple[str, ...]:
+    if count > _MOST_LAYERS:
+        raise ModelError(f"its {_CONFIG} is damaged", "it has too many layers")
     if folder.config.get("model_type") in ("mamba2", "rwkv7"):
         return ("mamba",) * count
-    if listed := folder.layer_kinds or _listed(folder, "layers_block_type"):
-        return listed
-    if pattern := _listed(folder, "hybrid_override_pattern"):
-        return pattern
+    for key in ("layer_types", "layers_block_type", "hybrid_override_pattern"):
+        if listed := _listed(folder, key):
+            return listed
     if folder.count("linear_num_value_heads"):
         interval = max(folder.count("full_attention_interval", _USUAL_INTERVAL), 1)
         attends = [(layer + 1) % interval == 0 for layer in range(count)]
     else:
-        with_attention = folder.config.get("full_attn_idxs")
-        attends = [_is_named(layer, with_attention) for layer in range(count)]
+        named: object = folder.config.get("full_attn_idxs")  # where there is no list, all are
+        with_attention = cast("list[object]", named) if isinstance(named, list) else range(count)
+        attends = [layer in with_attention for layer in range(count)]
     return tuple("full_attention" if attending else "conv" for attending in attends)
 
 
-def _is_named(layer: int, layers: object) -> bool:
-    """Whether a layer is in a list; all are where there is none."""
-    return not isinstance(layers, list) or layer in cast("list[object]", layers)
-
-
 def _listed(folder: MlxFolder, key: str) -> tuple[str, ...]:
-    value: object = folder.config.get(key) or ()
+    value: object = folder.config.get(key) or []
     if not isinstance(value, str | list):
-        return ()
-    listed = [*cast("str | list[object]", value)]
+        raise ModelError(f"its {_CONFIG} is damaged", f"{key} is no list of layers")
+    listed = cast("str | list[object]", value)
     if len(listed) > _MOST_LAYERS:
-        raise ModelError("its config.json is damaged", "it has too many layers")
+        raise ModelError(f"its {_CONFIG} is damaged", "it has too many layers")
     return tuple(map(str, listed))
 
 

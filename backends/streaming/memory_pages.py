@@ -85,6 +85,10 @@ def _libc() -> ctypes.CDLL:
     for call in (libc.mlock, libc.munlock):
         call.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    libc.sigaction.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
+    number, size = ctypes.c_int, ctypes.c_size_t
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, size, number, number, number, ctypes.c_long]
     return libc
 
 
@@ -136,7 +140,7 @@ class PageGuard:
             if len(_guards) == 1:
                 action = _Action(ctypes.cast(_on_bus_error, ctypes.c_void_p).value)
                 action.flags = _SIGINFO
-                _signal_libc().sigaction(_SIGBUS, ctypes.byref(action), ctypes.byref(_before))
+                _libc().sigaction(_SIGBUS, ctypes.byref(action), ctypes.byref(_before))
 
     def replace(self, address: int) -> bool:
         """Replace the mapping of an address by zeros; False if it is none of those guarded."""
@@ -144,7 +148,7 @@ class PageGuard:
             if start <= address < start + size:
                 self.has_lost = True
                 flags = _PRIVATE_FIXED_ANONYMOUS
-                return _signal_libc().mmap(start, size, _READ, flags, -1, 0) == start
+                return _libc().mmap(start, size, _READ, flags, -1, 0) == start
         return False
 
     def close(self) -> None:
@@ -165,20 +169,4 @@ def _on_bus_error(_number: int, information: int, _context: int) -> None:
 
 
 def _restore() -> None:
-    _signal_libc().sigaction(_SIGBUS, ctypes.byref(_before), None)
-
-
-@functools.cache
-def _signal_libc() -> ctypes.CDLL:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.sigaction.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
-    libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = [
-        ctypes.c_void_p,
-        ctypes.c_size_t,
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.c_long,
-    ]
-    return libc
+    _libc().sigaction(_SIGBUS, ctypes.byref(_before), None)
