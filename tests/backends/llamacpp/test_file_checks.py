@@ -184,20 +184,12 @@ DAMAGED_HEADS: list[tuple[str, Damage, str]] = [
     ("dspark", fewer_tokens, "353 tokens"),
     ("dspark", stored("conf_proj.bias", 1), "conf_proj.bias is not of 32-bit floats"),
     ("qwen35-sidecar", number(OUT, 512), "hidden states of width 512"),
-    (
-        "gemma4-assistant",
-        number("rope.dimension_count_swa", 64),
-        "heads that have 32",
-    ),
+    ("gemma4-assistant", number("rope.dimension_count_swa", 64), "heads that have 32"),
     ("qwen35-sidecar", number("rope.dimension_count", 0), "in sections of [4, 2, 2, 0]"),
     ("eagle3", stored("fc.weight", 9), "fc.weight has a type without multiplication"),
     ("gemma4-assistant", number(OUT, 32), "for models of width 32"),
     ("gemma4-assistant", number(NEXTN, 1), "wrong number of tensors"),
-    (
-        "gemma4-assistant",
-        number("attention.key_length_swa", 16),
-        "n_embd_head_k == n_embd_head_v",
-    ),
+    ("gemma4-assistant", number("attention.key_length_swa", 16), "n_embd_head_k == n_embd_head_v"),
     ("gemma4-assistant", number("attention.head_count", 0), "wrong shape"),
     ("gemma4-assistant", without_key(HEADS_KV), "reads 2 heads of a cache that has 1"),
     ("gemma4-assistant", numbers(SWA, 1), "which of its layers see a window"),
@@ -207,7 +199,7 @@ DAMAGED_HEADS: list[tuple[str, Damage, str]] = [
     ("qwen35-sidecar", number("block_count", 7), "prediction layer 6 is missing"),
     ("qwen35-sidecar", without_key(f".{NEXTN}"), "no prediction layers"),
     ("qwen35-sidecar", renamed("glm5-next"), "cannot draft with layers of a glm5-next"),
-]
+]  # fmt: skip
 OTHER_MODELS: list[tuple[str, str, Damage, str]] = [
     ("eagle3", "llama", renamed("smollm3"), "does not hand out the layers of smollm3"),
     ("eagle3", "lfm2", fewer_tokens, "and the model 353"),

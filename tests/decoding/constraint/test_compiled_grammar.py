@@ -71,26 +71,17 @@ def test_what_is_wrong_is_named(kind: GrammarKind, text: str, reason: str) -> No
 @pytest.mark.parametrize(
     ("kind", "text", "why"),
     [
-        (
-            SCHEMA,
-            '{"type": "array", "uniqueItems": true}',
-            "it uses keywords that specchat cannot guarantee: uniqueItems",
-        ),
-        (
-            SCHEMA,
-            '{"type": "string", "pattern": "[0-9"}',
-            "a pattern in it cannot be read: unclosed character class",
-        ),
+        (SCHEMA, '{"type": "array", "uniqueItems": true}',
+         "it uses keywords that specchat cannot guarantee: uniqueItems"),
+        (SCHEMA, '{"type": "string", "pattern": "[0-9"}',
+         "a pattern in it cannot be read: unclosed character class"),
         (GrammarKind.REGEX, "[0-9", "unclosed character class"),
         (GrammarKind.REGEX, "a/[\n|b", "unclosed character class"),
-        (
-            GrammarKind.LARK,
-            "start: digits\ndigits: /[0-9/\n",
-            "line 2, column 9: unclosed character class",
-        ),
+        (GrammarKind.LARK, "start: digits\ndigits: /[0-9/\n",
+         "line 2, column 9: unclosed character class"),
         (GrammarKind.LARK, "start: missing", 'line 1, column 8: unknown name: "missing"'),
     ],
-)
+)  # fmt: skip
 def test_a_reason_shows_nothing_that_the_user_did_not_write(
     kind: GrammarKind, text: str, why: str
 ) -> None:
