@@ -16,7 +16,8 @@ from backends.base.parent_array import path_to
 from backends.files import attention as rollback_depth
 from backends.llamacpp.heads.chain import ChainContext, SeveralLayers
 from backends.llamacpp.model import LlamaModel
-from tests.fixtures.tiny.beside import N_CTX, anew, beside, difference, line, read
+from tests.fixtures.tiny.beside import N_CTX, anew, beside
+from tests.fixtures.tiny.head_rows import difference, line, read
 from tests.fixtures.tiny.head_run import PROMPT
 from tests.fixtures.tiny.kinds import Tiny, target_of
 from tests.fixtures.trees import grown

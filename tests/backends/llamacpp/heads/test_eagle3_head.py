@@ -18,10 +18,11 @@ from backends.files.gguf_header import read_header
 from backends.llamacpp.heads.chain import ChainContext
 from backends.llamacpp.heads.head import load_head
 from backends.llamacpp.model import LlamaModel
-from tests.fixtures.tiny.beside import N_CTX, anew, beside, difference, open_context, read
+from tests.fixtures.tiny.beside import N_CTX, anew, beside, open_context
 from tests.fixtures.tiny.dense import write_dense
 from tests.fixtures.tiny.eagle3 import TAPS, write_eagle3
 from tests.fixtures.tiny.engine_pass import EnginePass, loaded
+from tests.fixtures.tiny.head_rows import difference, read
 from tests.fixtures.tiny.head_run import PROMPT
 from tests.fixtures.tiny.kinds import Tiny
 

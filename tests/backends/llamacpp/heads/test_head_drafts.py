@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,14 +18,12 @@ from backends.engines.proof_process import CrashCheck, ProofProcess
 from backends.files import attention as rollback_depth
 from backends.files.gguf_header import read_header
 from decoding.checks.greedy_check import divergences
-from decoding.draft import Drafter
-from decoding.drafters.block_draft import BlockDraft, drafter_of_head
-from decoding.drafters.draft_model import DraftModel
 from decoding.generation import Limits
 from decoding.sampling.settings import SamplingSettings
-from tests.fixtures.replied import replied, said
+from tests.fixtures.replied import prompts, replied, said
 from tests.fixtures.tiny.dflash import BLOCK, write_dflash
 from tests.fixtures.tiny.head_pair import N_CTX, Pair, opened
+from tests.fixtures.tiny.head_rows import drafter_of, likeliest
 from tests.fixtures.tiny.head_run import PROMPT, drafted
 from tests.fixtures.tiny.kinds import HEADS, MODELS, PREDICTING, Tiny, target_of
 
@@ -41,35 +38,10 @@ ROUNDING = 1e-3
 token that was less likely by 0.00007."""
 
 
-def likeliest(pair: Pair, count: int) -> list[int]:
+def drafted_by(pair: Pair, count: int) -> list[int]:
     """The likeliest tokens that a head drafts after the prompt and a last token."""
     pair.context.forward(PROMPT, 1)
-    tokens: list[int] = []
-    if isinstance(pair.drafts, BlockContext):
-        pair.drafts.forward([*PROMPT, LAST], 0)
-        after = pair.drafts.draft(count)
-        while (row := after(tokens)) is not None:
-            tokens.append(int(row.argmax()))
-        return tokens
-    rows = pair.drafts.forward([*PROMPT, LAST], 1)
-    while len(tokens) < count:
-        tokens.append(int(rows[-1].argmax()))
-        rows = pair.drafts.forward(tokens[-1:], 1)
-    return tokens
-
-
-def drafter_of(pair: Pair) -> Drafter:
-    drafter = drafter_of_head("head", pair.drafts, n_vocab=pair.model.info.n_vocab)
-    if isinstance(drafter, BlockDraft):
-        return drafter
-    return DraftModel("head", pair.drafts, n_vocab=pair.model.info.n_vocab, max_draft=4)
-
-
-def prompts(count: int) -> Iterator[list[int]]:
-    """Random prompts of a few words that repeat."""
-    random = np.random.default_rng(0)
-    for _ in range(count):
-        yield random.choice(random.integers(3, 300, 12), 40).tolist()
+    return likeliest(pair.drafts, [*PROMPT, LAST], count).argmax(axis=1).tolist()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -77,7 +49,7 @@ def test_a_head_drafts_what_the_engine_alone_does(tiny: Tiny, kind: str) -> None
     target, head = tiny(target_of(kind)), tiny(kind)
     expected = drafted(target, head)
     with opened(target, head) as pair:
-        assert likeliest(pair, len(expected)) == expected
+        assert drafted_by(pair, len(expected)) == expected
 
 
 def test_the_last_tokens_row_may_be_left_out(tiny: Tiny, tmp_path: Path) -> None:
@@ -85,7 +57,7 @@ def test_the_last_tokens_row_may_be_left_out(tiny: Tiny, tmp_path: Path) -> None
     head = write_dflash(tmp_path / "head.gguf", is_dspark=True, from_last=False)
     expected = drafted(tiny("qwen3"), head)
     with opened(tiny("qwen3"), head) as pair:
-        assert likeliest(pair, len(expected)) == expected
+        assert drafted_by(pair, len(expected)) == expected
         assert isinstance(pair.drafts, BlockContext)
         assert pair.drafts.longest == BLOCK - 1
 
@@ -98,7 +70,8 @@ def test_a_block_head_drafts_for_a_model_with_a_running_state(
     head = write_dflash(tmp_path / "head.gguf", taps=(1, 3), sections=(16, 0, 0, 0))
     with opened(tiny("qwen35"), head) as pair:
         assert 0 < pair.context.max_rollback < N_CTX
-        limits, drafter = Limits(64, frozenset()), drafter_of(pair)
+        limits = Limits(64, frozenset())
+        drafter = drafter_of(pair.drafts, pair.model.info.n_vocab)
         for prompt in prompts(2):
             found = replied(pair.context, prompt, GREEDY, limits, drafter)
             assert sum(step.drafted for step in found) > 64

@@ -17,10 +17,10 @@ from backends.mlx.heads.chain import MlxChainContext
 from backends.mlx.heads.head import load_head
 from backends.mlx.heads.taps import add_final_states, remove_states
 from backends.mlx.model import MlxModel
-from decoding.drafters.base import Reader
 from tests.backends.mlx.heads.whole_text import rows_after
 from tests.fixtures.mlx_models import N_VOCAB
 from tests.fixtures.mlx_prediction import SmallPrediction
+from tests.fixtures.tiny.head_rows import read
 
 N_CTX = 256
 TEXT = list(range(40, 70))
@@ -79,12 +79,6 @@ def chain(model: MlxModel) -> Iterator[Chain]:
 def on_device(context: Context) -> DeviceSampling:
     assert context.device_sampling is not None
     return context.device_sampling
-
-
-def read(context: MlxChainContext, history: Sequence[int]) -> Logits:
-    """The row after a history, as a drafter reads it."""
-    *_, (_, rows) = Reader(context).rows(history)
-    return rows.copy()
 
 
 def expected(

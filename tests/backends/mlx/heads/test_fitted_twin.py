@@ -17,7 +17,7 @@ from decoding.sampling.settings import SamplingSettings
 from scripts.heads import fit_eagle3
 from scripts.heads.fit_eagle3 import prompts
 from tests.fixtures.replied import replied, said
-from tests.fixtures.tiny.beside import read
+from tests.fixtures.tiny.head_rows import read
 from tests.fixtures.tiny.twins import twin
 
 GREEDY = SamplingSettings(temperature=0.0)

@@ -9,13 +9,13 @@ import pytest
 
 mx: Any = pytest.importorskip("mlx.core", reason="MLX is not installed")
 
-from backends.base import Context, Logits, ModelError
+from backends.base import Logits, ModelError
 from backends.files.head_folders.head_folder import checked_head_folder
 from backends.mlx.heads.head import load_head
-from decoding.drafters.base import Reader
 from tests.fixtures.tiny.eagle3 import DRAFTED, OWN_WIDTH, TAPS
 from tests.fixtures.tiny.eagle3_reference import Eagle3Reference
 from tests.fixtures.tiny.head_folder import HeadFolderParts, parts_of_folder
+from tests.fixtures.tiny.head_rows import difference, read
 from tests.fixtures.tiny.tiny_file import HEAD, WIDTH
 from tests.fixtures.tiny.twin_pair import N_CTX, Twin, opened, opened_kind
 
@@ -79,18 +79,6 @@ def test_logits_are_those_of_the_definition(twin_of: Twin, tmp_path: Path, name:
 def _plain(twin_of: Twin) -> tuple[dict[str, Any], dict[str, Any]]:
     parts = parts_of_folder(twin_of("eagle3"))
     return parts.settings, parts.tensors
-
-
-def read(context: Context, history: list[int]) -> Logits:
-    """The row after a history, as a drafter reads it."""
-    *_, (_, rows) = Reader(context).rows(history)
-    return rows.copy()
-
-
-def difference(ours: Logits, theirs: Logits) -> float:
-    known = np.isfinite(theirs)
-    assert np.array_equal(np.isfinite(ours), known)
-    return float(np.abs(ours[known] - theirs[known]).max())
 
 
 def test_quantized_heads_draft_about_the_same(twin_of: Twin, tmp_path: Path) -> None:

@@ -8,11 +8,15 @@ pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
 
 from pathlib import Path
 
-from backends.base import BlockContext, Context, Logits
+from backends.base import Context, Logits
 from backends.files import attention as rollback_depth
+from decoding.generation import Limits
+from decoding.sampling.settings import SamplingSettings
+from tests.fixtures.replied import replied, said
 from tests.fixtures.tiny import head_pair, twin_pair
 from tests.fixtures.tiny.assisted_pair import Assisted
 from tests.fixtures.tiny.dflash import write_dflash
+from tests.fixtures.tiny.head_rows import drafter_of, likeliest
 from tests.fixtures.tiny.kinds import HEADS, Tiny
 from tests.fixtures.tiny.qwen35 import write_qwen35
 from tests.fixtures.tiny.qwen35_twin import write_qwen35_twin
@@ -23,6 +27,7 @@ BLOCKS = ("dflash", "dflash2", "dspark")
 CHAINS = ("eagle3", "eagle3-borrowing")
 PROMPTS = ([1, 75, 300, 299, 310, 75], list(range(40, 90)), [5], [9, 9, 9, 200, 17, 64, 250, 3])
 LAST, COUNT = 305, 3
+GREEDY = SamplingSettings(temperature=0.0)
 
 HALF_FLOATS = 0.05
 """Of logits of 6: llama.cpp keeps keys and values as half floats, of the model and of the head."""
@@ -36,19 +41,7 @@ def rows_of(target: Context, drafts: Context, prompt: list[int]) -> Logits:
     for context in (target, drafts):
         context.truncate(0)
     target.forward(prompt, 1)
-    rows: list[Logits] = []
-    tokens: list[int] = []
-    if isinstance(drafts, BlockContext):
-        drafts.forward([*prompt, LAST], 0)
-        after = drafts.draft(COUNT)
-        while (row := after(tokens)) is not None:
-            rows.append(row.copy())
-            tokens.append(int(row.argmax()))
-        return np.array(rows)
-    rows.append(drafts.forward([*prompt, LAST], 1)[-1].copy())
-    while len(rows) < COUNT:
-        rows.append(drafts.forward([int(rows[-1].argmax())], 1)[-1].copy())
-    return np.array(rows)
+    return likeliest(drafts, [*prompt, LAST], COUNT)
 
 
 def compared(
@@ -98,8 +91,28 @@ def test_assistants_draft_alike(tiny: Tiny, assisted: Assisted) -> None:
     assert found > len(PROMPTS) * COUNT * 3 // 4
 
 
-def test_next_token_layers_draft_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_next_token_layers_draft_alike_and_replies_are_the_same_but_for_near_ties(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(rollback_depth, "_SHARE", 1)  # of tiny weights, which no state fits into
     file = write_qwen35(tmp_path / "tiny.gguf")
     folder = write_qwen35_twin(file, tmp_path / "twin")
     assert compared((file, file), (folder, folder), CLOSER) > len(PROMPTS) * COUNT * 3 // 4
+    random, limits, same = np.random.default_rng(0), Limits(24, frozenset()), 0
+    with head_pair.opened(file, file) as theirs, twin_pair.opened(folder, folder) as ours:
+        for prompt in (random.integers(3, 350, 40).tolist() for _ in range(6)):
+            replies: list[list[int]] = []
+            for pair in (theirs, ours):
+                drafter = drafter_of(pair.drafts, pair.model.info.n_vocab)
+                steps = replied(pair.context, prompt, GREEDY, limits, drafter)
+                assert sum(step.drafted for step in steps) > 24
+                replies.append(said(steps))
+            turned = next(
+                (at for at, two in enumerate(zip(*replies, strict=True)) if len({*two}) > 1), None
+            )
+            same += turned is None
+            if turned is not None:
+                ours.context.truncate(0)
+                row = np.sort(ours.context.forward([*prompt, *replies[1][:turned]], 1)[-1])
+                assert row[-1] - row[-2] < CLOSER
+    assert same > 0
