@@ -2,6 +2,7 @@
 
 import getpass
 import json
+import math
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -22,15 +23,17 @@ from app.bench.report import (
     public_methods,
     public_model,
 )
-from app.bench.results import DraftSeconds
+from app.bench.results import Bench, DraftSeconds, Run
 from app.bench.suite import SUITES, Suite, tasks
+from app.bench.wording import table
 from app.cli.report_file import machine
 from app.drafting.draft_spec import DraftSpec, parse
 from app.paths import Paths
 from backends.hardware.bandwidth import Bandwidth
 from backends.hardware.host import Gpu
+from decoding.events import Shape
 from models.reference import HubReference, Reference
-from tests.fixtures.benches import KINDS, METHODS, synthetic_bench
+from tests.fixtures.benches import KINDS, METHODS, SPEEDS, synthetic_bench
 from tests.fixtures.published import Published, outcomes
 from tests.fixtures.simulator import curve
 
@@ -255,3 +258,261 @@ def test_what_somebody_called_a_kernel_is_not_told(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(platform, "mac_ver", lambda: ("", ("", "", ""), ""))
     found = machine(Bandwidth(1e9, "measured"))
     assert found.system.split()[1] == "6.1.0"
+
+
+LEGEND = "! slower than plain in every round"
+
+
+def row(text: str, method: str) -> list[str]:
+    """The cells of a method at the first temperature."""
+    return next(
+        line.removeprefix(method).split() for line in text.splitlines() if line.startswith(method)
+    )
+
+
+def test_a_row_has_every_figure() -> None:
+    cells = row(table(synthetic_bench()), "auto")
+    assert cells == ["1.00", "1.12", "2.64", "1.41", "1.05", "1.88", "1.42", "106.7", "52", "%"]
+
+
+def test_every_temperature_has_a_block_with_every_method() -> None:
+    blocks = table(synthetic_bench()).split("\n\n")
+    assert len(blocks) == 3
+    for block, temperature in zip(blocks, ("0", "0.8"), strict=False):
+        title, header, *rows = block.splitlines()
+        assert title.startswith(f"Temperature {temperature}: speedup against plain decoding")
+        assert header.split() == [*KINDS, "mean", "tok/s", "acceptance"]
+        assert [line[:23].strip() for line in rows] == list(METHODS)
+
+
+def test_digits_stand_below_each_other() -> None:
+    _, _, *rows = table(synthetic_bench()).split("\n\n")[0].splitlines()
+    for position, letter in enumerate(rows[0]):
+        if letter == ".":
+            assert {line[position] for line in rows} == {"."}
+
+
+def test_what_is_slower_is_marked_and_explained() -> None:
+    text = table(synthetic_bench())
+    assert row(text, "self")[0] == "0.61!"
+    assert row(text, "lookup")[1] == "1.08"
+    assert text.count(LEGEND) == 1
+
+
+def test_what_noise_explains_is_not_called_slower() -> None:
+    bench = synthetic_bench()
+    fast = replace(bench.select("off", "code", 0.0)[0], method="self", round=0, tokens=10_000)
+    bench = replace(bench, runs=(*bench.runs, *(replace(fast, kind=kind) for kind in bench.kinds)))
+    assert "!" not in row(table(bench), "self")[0]
+
+
+def test_without_anything_slower_there_is_no_legend() -> None:
+    assert "!" not in table(replace(synthetic_bench(("off", "auto")), temperatures=(0.0,)))
+
+
+def test_missing_figures_are_dashes() -> None:
+    bench = synthetic_bench()
+    runs = (run for run in bench.runs if (run.method, run.kind) != ("lookup", "maths"))
+    cells = row(table(replace(bench, runs=tuple(runs))), "lookup")
+    assert cells == ["0.96!", "1.08", "2.31", "1.33", "-", "1.71", "-", "-", "51", "%"]
+    assert row(table(replace(bench, runs=())), "auto") == ["-"] * 9
+
+
+def test_a_long_name_is_written_in_full_within_the_columns() -> None:
+    long = "smollm2-135m-instruct-q4_0-requantized-x"
+    text = table(synthetic_bench((*METHODS, long)))
+    assert long in text.splitlines()
+    assert max(map(len, text.splitlines())) <= 92
+
+
+def test_the_spread_is_the_furthest_round() -> None:
+    text = table(replace(synthetic_bench(("off", "auto")), temperatures=(0.0,)))
+    assert "rounds deviate by at most 9 % from their median (auto, document, temperature 0)" in text
+
+
+def test_one_round_is_reported_first_and_has_no_spread() -> None:
+    text = table(replace(synthetic_bench(), rounds=1))
+    assert text.startswith("one round: ")
+    assert "median" not in text
+
+
+def test_the_wall_is_told_with_its_source() -> None:
+    text = " ".join(table(synthetic_bench()).split())
+    assert (
+        "plain decoding reads 0.085 GB a token; memory gives 14.2 GB/s (measured: reading memory "
+        "on 2 threads): at most 167.1 tok/s; plain ran at 80.0"
+    ) in text
+
+
+def test_what_is_read_from_disk_is_told() -> None:
+    bench = replace(synthetic_bench(), streamed_bytes_per_token=40_000_000)
+    assert "0.040 GB of them from disk; the disk's speed was not measured" in _flat(bench)
+    told = _flat(replace(bench, disk_bytes_per_second=1e9))
+    assert "the disk 1.00 GB/s: at most 25.0 tok/s" in told
+
+
+def _flat(bench: Bench) -> str:
+    return " ".join(table(bench).split())
+
+
+def test_an_unknown_wall_is_said_to_be() -> None:
+    bench = replace(synthetic_bench(), bandwidth_bytes_per_second=None, bandwidth_source=None)
+    text = " ".join(table(bench).split())
+    assert "memory bandwidth was not measured; plain ran at 80.0 tok/s" in text
+
+
+def test_the_shapes_of_the_default_method_are_told() -> None:
+    text = table(synthetic_bench())
+    assert "steps of auto by shape: line 50 %, tree 7 %, none 43 %" in text.splitlines()
+    assert "steps of lookup by shape" in table(synthetic_bench(("off", "lookup")))
+    assert "by shape" not in table(synthetic_bench(("off", "llama-cpp-python lookup")))
+
+
+@pytest.mark.parametrize("note", ["The document prompts were left out: the context is short."])
+def test_notes_come_last(note: str) -> None:
+    assert table(replace(synthetic_bench(), notes=("First.", note))).endswith(f"First.\n{note}")
+
+
+def test_a_method_that_drafted_nothing_is_named() -> None:
+    bench = synthetic_bench()
+    idle = tuple(
+        replace(run, drafted=0, accepted=0) if run.method == "self" else run for run in bench.runs
+    )
+    text = " ".join(table(replace(bench, runs=idle)).split())
+    assert "drafted nothing at temperature 0.8, so the" in text
+    assert "difference from plain is noise: self" in text
+    assert "drafted nothing" not in table(bench)
+
+
+def test_neither_one_round_nor_a_method_that_drafted_nothing_is_called_slower() -> None:
+    """A bench stopped early said "slower than plain in every round", then that it was noise."""
+    bench = synthetic_bench()
+    first = tuple(run for run in bench.runs if run.round == 0)
+    assert "!" not in table(replace(bench, runs=first, rounds=1))
+    idle = tuple(
+        replace(run, drafted=0, accepted=0) if run.method in ("self", "lookup") else run
+        for run in bench.runs
+    )
+    bench = replace(bench, runs=idle, temperatures=(0.0,))
+    assert row(table(bench), "self")[0] == "0.61"
+    assert LEGEND in table(bench), "llama-cpp-python tells no steps, and may have drafted"
+
+
+def without(bench: Bench, method: str, kind: str | None = None) -> Bench:
+    left = (run for run in bench.runs if run.method != method or kind not in (None, run.kind))
+    return replace(bench, runs=tuple(left))
+
+
+def test_a_speedup_is_the_median_of_the_rounds() -> None:
+    bench = synthetic_bench()
+    found = bench.speedup("auto", "copy", 0.0)
+    assert found is not None
+    assert found.median == pytest.approx(2.64)
+    assert found.least == pytest.approx(2.64 * (1 - 0.04 * 1.5))
+    assert found.most == pytest.approx(2.64 * (1 + 0.03 * 1.5))
+
+
+def test_each_round_is_compared_with_its_own_plain_run() -> None:
+    """A round in which the whole machine ran at half its rate must not count as a slow method."""
+    bench = synthetic_bench()
+    slowed = tuple(
+        replace(run, seconds=2 * run.seconds) if run.round == 1 else run for run in bench.runs
+    )
+    found = replace(bench, runs=slowed).speedup("lookup", "code", 0.0)
+    expected = bench.speedup("lookup", "code", 0.0)
+    assert found is not None
+    assert expected is not None
+    assert (found.median, found.least, found.most) == pytest.approx(
+        (expected.median, expected.least, expected.most)
+    )
+
+
+def test_the_rate_of_a_kind_is_over_all_its_prompts() -> None:
+    """Tokens over seconds, so that a short reply counts for little."""
+    bench = replace(
+        synthetic_bench(("off",)),
+        runs=(
+            Run("chat", 0, 0.0, "off", 0, tokens=90, seconds=1.0),
+            Run("chat", 1, 0.0, "off", 0, tokens=10, seconds=1.0),
+        ),
+    )
+    assert bench.rate("off", "chat", 0.0) == 50.0
+
+
+def test_plain_against_itself_is_one() -> None:
+    bench = synthetic_bench()
+    assert bench.mean_speedup("off", 0.0) == 1.0
+
+
+def test_the_mean_is_geometric() -> None:
+    bench = synthetic_bench()
+    expected = math.prod(SPEEDS["auto"]) ** (1 / len(KINDS))
+    assert bench.mean_speedup("auto", 0.0) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("missing", ["auto", "off"])
+def test_a_method_without_runs_has_no_figures(missing: str) -> None:
+    bench = without(synthetic_bench(), missing)
+    assert bench.speedup("auto", "chat", 0.0) is None
+    assert bench.mean_speedup("auto", 0.0) is None
+    assert bench.rate(missing) is None
+    assert bench.acceptance(missing) is None
+    assert bench.acceptance_by_position(missing) == []
+    assert bench.lengths(missing) == []
+    assert (bench.accepted_lengths(missing), bench.steps_by_shape(missing)) == ([], {})
+
+
+def test_a_mean_over_fewer_kinds_is_no_mean() -> None:
+    bench = without(synthetic_bench(), "lookup", "maths")
+    assert bench.mean_speedup("lookup", 0.0) is None
+
+
+def test_acceptance_is_accepted_of_drafted() -> None:
+    bench = replace(
+        synthetic_bench(("off", "auto")),
+        runs=(
+            Run("chat", 0, 0.0, "auto", 0, 10, 1.0, 9, 4, 1, (3, 1), (1, 0), (6, 2, 1)),
+            Run("chat", 0, 0.8, "auto", 0, 10, 1.0, 5, 6, 6, (2, 2, 2), (2, 2, 2), (3, 0, 0, 2)),
+        ),
+    )
+    assert bench.acceptance("auto") == 0.7
+    assert bench.acceptance("auto", 0.0) == 0.25
+    assert bench.acceptance("auto", 0.8) == 1.0
+    assert bench.acceptance_by_position("auto") == pytest.approx([3 / 5, 2 / 3, 1.0])
+    assert bench.lengths("auto") == [9, 2, 1, 2]
+
+
+def test_accepted_lengths_and_shapes_are_added_up_over_runs() -> None:
+    one = Run("chat", 0, 0.0, "auto", 0, 10, 1.0, accepted_lengths=(1, 0, 2))
+    other = Run("code", 0, 0.8, "auto", 0, 10, 1.0, accepted_lengths=(3,))
+    runs = (
+        replace(one, steps_by_shape={Shape.LINE: 2, Shape.TREE: 1}),
+        replace(other, steps_by_shape={Shape.LINE: 3, Shape.NONE: 7}),
+    )
+    bench = replace(synthetic_bench(("off", "auto")), runs=runs)
+    assert bench.accepted_lengths("auto") == [4, 0, 2]
+    assert bench.accepted_lengths("auto", 0.8) == [3]
+    assert bench.steps_by_shape("auto") == {"line": 5, "tree": 1, "none": 7}
+    summary = json.loads(json.dumps(bench.as_json()))["summary"]
+    warm = next(row for row in summary if (row["method"], row["temperature"]) == ("auto", 0.8))
+    assert (warm["accepted_lengths"], warm["steps_by_shape"]) == ([3], {"line": 3, "none": 7})
+
+
+def test_the_wall_is_bandwidth_over_bytes() -> None:
+    bench = replace(synthetic_bench(), bytes_per_token=50_000_000, bandwidth_bytes_per_second=10e9)
+    assert bench.wall == 200.0
+    assert replace(bench, bandwidth_bytes_per_second=None).wall is None
+
+
+def test_json_has_the_summary_first() -> None:
+    bench = without(synthetic_bench(), "self", "maths")
+    written = json.loads(json.dumps(bench.as_json()))
+    assert list(written)[:2] == ["schema", "summary"]
+    assert len(written["summary"]) == len(METHODS) * len(bench.temperatures)
+    row = next(
+        row for row in written["summary"] if row["method"] == "self" and row["temperature"] == 0.0
+    )
+    assert row["speedup"]["maths"] is None
+    assert row["speedup"]["chat"]["median"] == pytest.approx(0.61)
+    assert row["mean_speedup"] is None
+    assert row["acceptance"] == bench.acceptance("self", 0.0)

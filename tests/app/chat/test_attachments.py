@@ -1,20 +1,29 @@
 """Files and pastes of a message: what the model reads, and how they are stored."""
 
+import io
+import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app.chat.attachments import (
     Attachment,
     AttachmentKind,
     as_json,
+    block,
     from_json,
     in_full,
     pieces,
     with_pastes,
     without_files,
 )
-from app.chat.named_files import read_files
+from app.chat.named_files import names_in, read_file, read_files, without_begun_name
+from app.cli.terminal import text_input
+from app.structured_output import read_schema
+from backends.base import UsageError
+from backends.base.safe_files import read_text
 
 
 def paste(text: str, name: str = "[pasted 6 lines]") -> Attachment:
@@ -67,3 +76,158 @@ def test_attachments_are_stored_whole() -> None:
 @pytest.mark.parametrize("text", ["", "{", "7", "{}", "[7]", "[" * 100_000, "null"])
 def test_damaged_attachments_are_left_out(text: str) -> None:
     assert from_json(text) == ()
+
+
+# ruff: noqa: RUF001 - punctuation of other scripts is what is tested
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("named")
+    for name in (
+        "notes.md",
+        "a,b.md",
+        "report(1).md",
+        "报告.md",
+        "мой файл.md",
+        "v1.2.md",
+        "LICENSE",
+    ):
+        (folder / name).write_text(name, encoding="utf-8")
+    (folder / "src").mkdir()
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _in_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))  # nothing is piped in
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("请总结@notes.md", ["notes.md"]),
+        ("请总结@notes.md并翻译", ["notes.md"]),
+        ("@notes.mdを要約して", ["notes.md"]),
+        ("(@notes.md)", ["notes.md"]),
+        ("@notes.md。", ["notes.md"]),
+        ("@notes.md，再说", ["notes.md"]),
+        ("「@notes.md」", ["notes.md"]),
+        ("“@notes.md”", ["notes.md"]),
+        ('"@notes.md"', ["notes.md"]),
+        ("**@notes.md**, `@notes.md`", ["notes.md"]),
+        ("look:@notes.md", ["notes.md"]),
+        ("см@notes.md", ["notes.md"]),
+        ("@notes.md's end", ["notes.md"]),
+        ("@notes.md:12 and @notes.md...", ["notes.md"]),
+        ("¿@notes.md?¡@LICENSE!", ["notes.md", "LICENSE"]),
+        ("@notes.md,@v1.2.md;@a,b.md", ["notes.md", "v1.2.md", "a,b.md"]),
+        ("@报告.md，@notes.md、", ["报告.md", "notes.md"]),
+        ("(@report(1).md)", ["report(1).md"]),
+        ('和@"мой файл.md"吧', ["мой файл.md"]),
+        ("👩‍👩‍👧@notes.md👍", ["notes.md"]),
+        ("@src，", ["src"]),
+        ("@./notes.md\n@notes.md\t@../no", ["./notes.md", "notes.md", "../no"]),
+        # not there: named, so that it is told
+        ("请总结@missing.md", ["missing.md"]),
+        ("(@missing.md), @missing(2).md.", ["missing.md", "missing(2).md"]),
+        ("「@没有.md」", ["没有.md"]),
+        ("@notes.md.bak @notes.md/x", ["notes.md.bak", "notes.md/x"]),
+        ('see @"my notes.md', ['"my notes.md']),  # who can tell where it ends?
+        ('@"my notes\nand more', ['"my notes']),
+        # text
+        ('"@" in name, split("@")', []),
+        ('me@"x" @"Hello %@"', []),
+        ("a@b.md me@example.org git@github.com:x/y.git", []),
+        ("@anna @ home @... @Override @\"", []),
+        ("x@notes.md", ["notes.md"]),  # as there is one
+    ],
+)  # fmt: skip
+def test_a_name_ends_where_a_reader_would_end_it(text: str, names: list[str]) -> None:
+    assert names_in(text) == names
+
+
+@given(
+    st.text(st.sampled_from("（(「『【《“\"'‹¡¿:：;、。—…*`[{<|>是はу🙂\n\t "), max_size=3),
+    st.sampled_from(["notes.md", "报告.md", "report(1).md", "v1.2.md", "LICENSE"]),
+    st.text(st.sampled_from(")）」』】》”\"'›!！?？.。,，:：;；、—…*`]}>|🙂\n\t "), max_size=4),
+)
+def test_no_punctuation_hides_a_file(before: str, name: str, after: str) -> None:
+    assert names_in(f"{before}@{name}{after}") == [name]
+    assert names_in(f"{before}@{name}{after} и @missing.md{after}") == [name, "missing.md"]
+
+
+@given(st.text(st.sampled_from('@"a.m/ d。并\n'), max_size=12))
+def test_any_text_has_names_that_stand_in_it(text: str) -> None:
+    assert all(name and f"{name}" in text for name in names_in(text))
+    assert len(read_files(text)[1]) <= text.count("@")
+
+
+def test_a_quote_that_is_not_closed_adds_no_file_and_says_so() -> None:
+    assert read_files('see @"notes.md and more')[1] == []
+    assert read_files('see @"my notes and more')[1] == ['@"my notes and more has no closing quote']
+
+
+def test_what_was_read_before_is_named_though_it_is_gone() -> None:
+    assert names_in("看@gone并且", {"gone"}.__contains__) == ["gone"]
+    assert read_files("看@gone并且", {"gone"}.__contains__) == ((), [])
+
+
+def test_a_name_that_may_still_be_typed_is_no_part_of_the_text() -> None:
+    assert without_begun_name("请总结@not") == "请总结"
+    assert without_begun_name("请总结@notes.md") == "请总结@notes.md"
+    assert without_begun_name("(@notes.md)") == "(@notes.md)"
+    assert without_begun_name("me@not") == "me@not"
+
+
+_MARK = b"\xef\xbb\xbf"
+
+
+@pytest.mark.parametrize("data", [b"{}\n\n", _MARK + b"{}\n\n", _MARK + b"{}\r\n\r\n"])
+def test_a_file_is_read_alike_however_it_comes_in(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    path.write_bytes(data)
+    assert read_text(path, 100) == text_input.decode(data, "standard input") == "{}\n\n"
+    assert text_input.predicted(path) == read_schema(path).text == "{}\n\n"
+    (file,), _ = read_files(f'@"{path}"')
+    assert block(file) == text_input.gather(None, [path]) == "file.json:\n```\n{}\n```"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *("{}".encode(encoding) for encoding in ("utf-16", "utf-16-le", "utf-16-be", "utf-32")),
+        b"\xfe\xff\0{\0}", b"{}\0", b"caf\xe9",
+    ],
+)  # fmt: skip
+def test_a_file_that_is_no_text_is_refused_however_it_comes_in(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    path.write_bytes(data)
+    ways = [
+        lambda: read_file(str(path)),
+        lambda: read_schema(path),
+        lambda: text_input.gather(None, [path]),
+        lambda: text_input.decode(data, str(path)),
+    ]
+    told: set[str] = set()
+    for way in ways:
+        with pytest.raises(UsageError) as caught:
+            way()
+        told.add(caught.value.what)
+    assert len(told) == 1
+    assert read_files(f'@"{path}"')[1] == [*told]
+
+
+def test_a_fence_in_a_file_does_not_end_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.md"
+    path.write_text("```\ncode\n```\n\n")
+    expected = "a.md:\n````\n```\ncode\n```\n````"
+    assert block(read_file(str(path))) == text_input.gather(None, [path]) == expected
+
+
+def test_a_prompt_that_a_script_may_have_written_adds_no_file_but_says_so(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert text_input.gather("@notes.md me@example.org @missing.md", []).startswith("@notes.md me@")
+    assert capfd.readouterr().err == "note: @notes.md stays text; --file adds the file\n"

@@ -1,12 +1,17 @@
-"""Speeds of plain replies: kept across starts, and how much they vary."""
+"""What is learned of a machine: speeds of plain replies and disks, and the load of others."""
 
 import math
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from app.learned.speeds import PlainReplies, PlainReply
+from app.learned import speeds as disk_speeds
+from app.learned.calibrations import ProcessorTimes
+from app.learned.speeds import PlainReplies, PlainReply, disk_speed, known_disk_speed
+from app.paths import Paths
+from backends.streaming.disk_speed import DiskSpeed
 
 
 def kept(rates: list[float], folder: Path) -> PlainReplies:
@@ -90,3 +95,91 @@ def test_a_longer_context_is_no_spread() -> None:
 def test_a_damaged_file_is_read_as_empty(tmp_path: Path, text: str) -> None:
     (tmp_path / "replies.json").write_text(text)
     assert PlainReplies.at(tmp_path / "replies.json") == PlainReplies(tmp_path / "replies.json")
+
+
+@pytest.mark.parametrize(
+    ("later", "load"),
+    [
+        (ProcessorTimes(wall=2.0, idle=0.0, own=4.0), 0.0),
+        (ProcessorTimes(wall=2.0, idle=2.0, own=2.0), 0.0),
+        (ProcessorTimes(wall=2.0, idle=1.8, own=2.0), 0.0),  # negligible
+        (ProcessorTimes(wall=2.0, idle=0.0, own=2.0), 0.5),
+        (ProcessorTimes(wall=0.1, idle=0.0, own=0.0), 0.0),  # too short to tell
+    ],
+)
+def test_load_is_neither_idle_nor_our_own(
+    monkeypatch: pytest.MonkeyPatch, later: ProcessorTimes, load: float
+) -> None:
+    monkeypatch.setattr("psutil.cpu_count", lambda: 2)
+    assert ProcessorTimes(0.0, 0.0, 0.0).load_until(later) == pytest.approx(load)
+
+
+def test_the_clocks_of_this_machine_never_run_backwards() -> None:
+    before = ProcessorTimes.now()
+    after = ProcessorTimes.now()
+    assert (after.wall >= before.wall, after.own >= before.own) == (True, True)
+
+
+@pytest.fixture
+def measuring(monkeypatch: pytest.MonkeyPatch) -> Callable[[float | None], list[Path]]:
+    """Let measurements yield a rate; returns the files that are measured."""
+
+    def measure(rate: float | None) -> list[Path]:
+        measured: list[Path] = []
+
+        def of(path: Path) -> DiskSpeed | None:
+            measured.append(path)
+            return DiskSpeed(rate, "measured") if rate else None
+
+        monkeypatch.setattr(disk_speeds, "measured_disk_speed", of)
+        return measured
+
+    return measure
+
+
+def test_a_file_is_measured_once_until_it_changes(
+    measuring: Callable[[float | None], list[Path]], tmp_path: Path
+) -> None:
+    model, paths = tmp_path / "model.gguf", Paths.of_this_user()
+    model.write_bytes(b"1")
+    measured = measuring(1e9)
+    assert disk_speed(model, paths) == disk_speed(model, paths) == DiskSpeed(1e9, "measured")
+    assert measured == [model]
+    model.write_bytes(b"22")
+    disk_speed(model, paths)
+    assert measured == [model, model]
+
+
+def test_a_file_beside_a_measured_one_is_expected_to_be_as_fast(
+    measuring: Callable[[float | None], list[Path]], tmp_path: Path
+) -> None:
+    one, other, paths = tmp_path / "one", tmp_path / "other", Paths.of_this_user()
+    for file in (one, other):
+        file.write_bytes(b"1")
+    assert known_disk_speed(other, paths) is None
+    measuring(2e9)
+    disk_speed(one, paths)
+    assert known_disk_speed(other, paths) == DiskSpeed(2e9, "measured")
+    assert known_disk_speed(tmp_path / "missing", paths) is None
+
+
+@pytest.mark.parametrize("content", ["[]", '{"a": 1}', '{"a": {"device": "x"}}', "{"])
+def test_a_damaged_record_is_measured_again(
+    measuring: Callable[[float | None], list[Path]], tmp_path: Path, content: str
+) -> None:
+    model, paths = tmp_path / "model.gguf", Paths.of_this_user()
+    model.write_bytes(b"1")
+    paths.disk_speeds.parent.mkdir(parents=True, exist_ok=True)
+    paths.disk_speeds.write_text(content)
+    measuring(1e9)
+    assert disk_speed(model, paths) is not None
+
+
+def test_what_cannot_be_measured_is_not_known(
+    measuring: Callable[[float | None], list[Path]], tmp_path: Path
+) -> None:
+    model, paths = tmp_path / "model.gguf", Paths.of_this_user()
+    model.write_bytes(b"1")
+    measuring(None)
+    assert disk_speed(model, paths) is None
+    assert known_disk_speed(model, paths) is None

@@ -12,6 +12,7 @@ from models.hub import HubSettings, Phase
 from models.hub import repository_cache as receipts
 from models.hub.connection import mapped_errors
 from models.hub.hub_settings import hub_cache
+from models.hub.progress import Meter
 from tests.fixtures.local_hub import COMMIT, LocalHub
 from tests.models.hub.conftest import CONTENT, FILE, REPOSITORY, Pull, part_of
 
@@ -195,3 +196,97 @@ def test_damaged_receipts_count_as_none(settings: HubSettings, pull: Pull) -> No
         assert not receipts.is_ours(settings.receipts, REPOSITORY, COMMIT, FILE)
     pull()
     assert receipts.is_ours(settings.receipts, REPOSITORY, COMMIT, FILE)
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_the_rate_is_that_of_the_last_seconds() -> None:
+    clock = Clock()
+    meter = Meter(Phase.RECEIVING, 10_000, done=1_000, clock=clock)
+    first = meter.add(0)
+    assert (first.done_bytes, first.bytes_per_second, first.remaining_seconds) == (
+        1_000,
+        None,
+        None,
+    )
+    for _ in range(100):
+        clock.now += 1.0
+        meter.add(10)
+    progress = meter.add(0)
+    assert (progress.done_bytes, progress.total_bytes) == (2_000, 10_000)
+    assert progress.bytes_per_second == 10.0
+    assert progress.remaining_seconds == 800.0
+    for _ in range(1_000):
+        clock.now += 0.01
+        progress = meter.add(5)
+    assert progress.bytes_per_second is not None
+    assert abs(progress.bytes_per_second - 500.0) < 1.0
+
+
+def test_waiting_is_not_counted_into_the_rate() -> None:
+    clock = Clock()
+    meter = Meter(Phase.RECEIVING, 10_000, clock=clock)
+    clock.now += 1.0
+    meter.add(1_000)
+    waiting = meter.waiting()
+    assert (waiting.phase, waiting.done_bytes) == (Phase.WAITING, 1_000)
+    clock.now += 60.0
+    meter.waiting()
+    clock.now += 1.0
+    assert meter.add(500).bytes_per_second == 500.0
+
+
+def test_bytes_that_are_taken_back_leave_no_negative_rate() -> None:
+    clock = Clock()
+    meter = Meter(Phase.RECEIVING, 10_000, clock=clock)
+    clock.now += 1.0
+    meter.add(4_000)
+    clock.now += 1.0
+    back = meter.add(-4_000)
+    assert (back.done_bytes, back.bytes_per_second) == (0, None)
+    clock.now += 1.0
+    assert meter.add(100).bytes_per_second == 100.0
+
+
+REFUSALS = {
+    "gated": (403, {"X-Error-Code": "GatedRepo"}, ["is gated", "HF_TOKEN", f"/{REPOSITORY}"]),
+    "unauthorized": (401, {}, ["private", "HF_TOKEN", f"/{REPOSITORY}"]),
+    "stale token": (
+        401,
+        {"X-Error-Message": "Invalid credentials in Authorization header"},
+        ["does not know your token", "HF_TOKEN"],
+    ),
+    "forbidden": (403, {}, ["private", "HF_TOKEN"]),
+    "missing": (404, {}, [f"has no {REPOSITORY}"]),
+    "busy": (429, {"Retry-After": "37"}, ["too many requests", "in 37 seconds"]),
+    "broken": (500, {}, ["500", "is resumed"]),
+    "teapot": (418, {}, ["418"]),
+}
+
+
+@pytest.mark.parametrize("place", ["/api/models/", "/resolve/"])
+@pytest.mark.parametrize("case", REFUSALS)
+def test_refusals_are_explained(hub: LocalHub, pull: Pull, case: str, place: str) -> None:
+    status, headers, words = REFUSALS[case]
+    hub.refusals[place] = (status, headers)
+    with pytest.raises(DownloadError) as refused:
+        pull()
+    for word in words:
+        assert word in str(refused.value)
+
+
+def test_a_repository_that_does_not_exist(pull: Pull) -> None:
+    with pytest.raises(DownloadError, match="nobody/nothing cannot be read"):
+        pull(None, "nobody/nothing")
+    with pytest.raises(DownloadError, match="organization/name"):
+        pull(None, "../../etc")
+
+
+def test_names_that_steer_a_terminal_are_passed_over(hub: LocalHub, pull: Pull) -> None:
+    hub.repositories["maker/Odd"] = {"\x1b[2J-Q8_0.gguf": b"odd", "Odd-Q4_0.gguf": b"weights"}
+    assert pull(None, "maker/Odd")[0].path.name == "Odd-Q4_0.gguf"

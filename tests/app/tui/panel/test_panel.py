@@ -9,7 +9,8 @@ from textual.geometry import Region
 
 from app.engine.metrics import Comparison, Standing
 from app.tui.panel.figures import start
-from app.tui.panel.terms import Helpable
+from app.tui.panel.graph import Scale, graph
+from app.tui.panel.terms import SPEED, TERMS, Helpable, drafter_term
 from app.tui.store import Live, Second
 from decoding.planning.parking import State
 from decoding.telemetry import DrafterStatistics
@@ -217,3 +218,63 @@ def test_what_is_ready_is_all_that_is_not_computed_again() -> None:
     """As in the prompt's frame, and whoever read it: a stopped answer to the same question too."""
     metrics = replace(METRICS, cached_prompt_tokens=1203, ahead_tokens=288, ttft_seconds=0.4)
     assert start(metrics).content.plain == "first token 0.4 s, 1,203 tokens ready"
+
+
+def drawn(rates: list[float], plain: float | None = 10.0, height: int = 3) -> list[str]:
+    """The cells that are not blank, and the labels."""
+    minute = tuple(Second(rate, "lookup") for rate in rates)
+    return [line.content.plain.strip() for line in graph(minute, plain, height)]
+
+
+def test_the_scale_begins_at_0_and_plain_speed_ends_a_row() -> None:
+    assert drawn([12.5, 12.5, 10.0, 10.0]) == ["⣤   15", "░░  10 plain", "░░   0"]
+
+
+@pytest.mark.parametrize(("peak", "top"), [(0.0, 15.0), (15.0, 15.0), (16.0, 30.0), (70.0, 120.0)])
+def test_the_scale_doubles_until_the_peak_fits(peak: float, top: float) -> None:
+    assert Scale.of((Second(peak),), 10.0).top == top
+
+
+def test_without_a_plain_rate_all_is_grey() -> None:
+    lines = graph((Second(7.0, "lookup"), Second(8.0, "ngram")), None)
+    assert {str(span.style) for line in lines for span in line.content.spans} == {"$text-muted"}
+    assert drawn([7.0, 8.0], None)[0] == "⢠  10"
+
+
+def test_what_is_above_plain_has_the_hue_of_its_drafter() -> None:
+    top, middle, _ = graph((Second(15.0, "ngram"), Second(15.0, "ngram")), 10.0)
+    assert "ngram" in str(top.content.spans[0].style)
+    assert str(middle.content.spans[0].style) == "$text-muted"
+
+
+def test_rates_that_are_no_number_are_blank() -> None:
+    assert drawn([float("nan"), float("inf")])[0] == "15"
+
+
+def test_large_rates_and_one_row() -> None:
+    assert drawn([25_000.0, 25_000.0], None, 1) == ["⣤ 50k"]
+    assert drawn([], 10.0) == ["", "", ""]
+
+
+def test_the_linux_console_has_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "linux")
+    graph.cache_clear()
+    assert drawn([12.5, 12.5])[0] == "▄  15"
+    graph.cache_clear()
+
+
+def test_sentences() -> None:
+    assert SPEED.sentence.startswith("speed: tokens a second")
+    assert drafter_term("lookup").sentence == (
+        "lookup copies from what was said in this chat. It is free."
+    )
+    assert drafter_term("cascade/ngram:3").name == "ngram"
+    assert drafter_term("jacobi").text == drafter_term("lookahead:w=5").text
+    assert drafter_term("prediction").sentence == (
+        "prediction copies from the text that was predicted for this answer. It is free."
+    )
+    assert drafter_term("smollm2\x1b").sentence == "smollm2␛: a smaller model that guesses ahead."
+
+
+def test_each_term_is_explained_once() -> None:
+    assert len({term.name for term in TERMS}) == len(TERMS)

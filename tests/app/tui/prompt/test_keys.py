@@ -1,15 +1,18 @@
 """The prompt's keys: what they send, what they ask for, and what they bring back."""
 
+import random
+import re
 from pathlib import Path
 
 import pytest
+from textual import events
 
 from app.chat.attachments import Attachment, AttachmentKind
 from app.settings.start import Preferences
 from app.tui.prompt import area as messages
 from app.tui.prompt.folding import PromptText
 from app.tui.widgets import Wanted
-from tests.fixtures.prompt_app import prompting
+from tests.fixtures.prompt_app import Prompting, prompting
 
 NO_PREFERENCES = Path("config.toml")
 
@@ -306,3 +309,128 @@ async def test_a_text_put_back_stands_before_what_is_typed() -> None:
         await prompt.pilot.pause()
         assert prompt.text == "came back\n\ntyped"
         assert prompt.title == "✕ the disk is full"
+
+
+_KEYS = {"\r": "enter", "/": "slash", " ": "space", "\x03": "ctrl+c"}
+
+
+def hurry(prompt: Prompting, text: str) -> None:
+    """Have keys wait for the prompt all at once, as on a busy machine."""
+    for letter in text:
+        character = letter if letter.isprintable() else None
+        prompt.area.post_message(events.Key(_KEYS.get(letter, letter), character))
+
+
+async def test_what_is_typed_behind_a_question_stays() -> None:
+    async with prompting() as prompt:
+        hurry(prompt, "one\rtwo")
+        await prompt.until(lambda: prompt.text == "two")
+        assert prompt.submitted == ["one"]
+
+
+async def test_two_questions_at_once_are_two() -> None:
+    async with prompting() as prompt:
+        hurry(prompt, "one\rtwo\r")
+        await prompt.until(lambda: prompt.submitted == ["one", "two"])
+
+
+async def test_a_whole_command_is_not_cut_to_what_is_offered_for_its_beginning() -> None:
+    async with prompting() as prompt:
+        await prompt.type("/set")
+        hurry(prompt, " temperature 0.5\r")
+        await prompt.until(lambda: prompt.text == "")
+        assert prompt.submitted == []
+
+
+async def test_a_command_that_is_picked_goes_on_with_what_is_typed() -> None:
+    async with prompting() as prompt:
+        await prompt.type("/set")
+        hurry(prompt, "\rtop")
+        await prompt.until(lambda: prompt.text == "/set top")
+
+
+async def test_a_wrong_command_stays_in_front_of_what_was_typed_since() -> None:
+    async with prompting() as prompt:
+        hurry(prompt, "/wrong\rtwo")
+        await prompt.until(lambda: prompt.text == "/wrongtwo")
+
+
+async def test_what_is_typed_behind_a_cleared_text_stays() -> None:
+    async with prompting() as prompt:
+        hurry(prompt, "one\x03two")
+        await prompt.until(lambda: prompt.text == "two")
+
+
+LINES = "a line\n" * 42
+KEYS = (
+    "ctrl+c", "escape", "up", "down", "enter", "ctrl+j", "tab", "left", "right", "space",
+    "ctrl+z", "ctrl+y", "ctrl+d", "home", "end", "slash", "at",
+)  # fmt: skip
+
+
+async def act(prompt: Prompting, dice: random.Random, number: int) -> str:
+    """Do something that a user, or the screen for the user, can do; returns the key, if any."""
+    match dice.randrange(12):
+        case 0:
+            await prompt.paste(f"{number} {LINES}")
+        case 1:
+            prompt.area.write(f"written{number}")
+        case 2:
+            prompt.area.put_before(PromptText(f"before{number}"))
+        case 3:
+            prompt.area.begin_edit(PromptText(f"question{number}"), 2)
+        case 4:
+            prompt.area.end_edit()
+        case 5:
+            prompt.store.is_answering = not prompt.store.is_answering
+        case 6 | 7 | 8:
+            await prompt.type(f"w{number}")
+        case _:
+            key = dice.choice(KEYS)
+            await prompt.press(key)
+            return key
+    return ""
+
+
+def is_within(before: str, after: str) -> bool:
+    """Whether a text is still there, perhaps with more typed into it."""
+    letters = iter(after)
+    return all(letter in letters for letter in before)
+
+
+def findable(prompt: Prompting) -> list[PromptText]:
+    """All that is in the prompt, sent, or among the earlier texts."""
+    texts = [*prompt.area.unsent, *prompt.area.earlier]
+    for event in prompt.app.messages:
+        if isinstance(event, messages.Submitted):
+            texts.append(event.written)
+        elif isinstance(event, messages.CommandPicked):
+            texts.append(PromptText(event.text))
+    return texts
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+async def test_random_keys_lose_nothing(seed: int) -> None:
+    dice = random.Random(seed)
+    async with prompting(dice.choice([(80, 24), (40, 20), (10, 3)])) as prompt:
+        seen: list[PromptText] = []
+        for number in range(60):
+            before = prompt.area.written
+            undoable = len(prompt.area.history.undo_stack)
+            key = await act(prompt, dice, number)
+            after = prompt.area.written
+            if re.fullmatch(r"question\d+", before.text) or before.text.startswith("/"):
+                continue  # an edit without a change, or a command
+            is_taken = not is_within(before.text.strip(), after.text)
+            is_own = key in ("ctrl+z", "ctrl+y")
+            if is_taken and not is_own and len(prompt.area.history.undo_stack) <= undoable:
+                seen.append(before)
+        found = findable(prompt)
+        for one in seen:
+            assert any(
+                is_within(one.text.strip(), other.text)
+                and {paste.text for paste in one.attachments}
+                <= {paste.text for paste in other.attachments}
+                for other in found
+            ), one

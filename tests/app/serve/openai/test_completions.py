@@ -1,13 +1,15 @@
-"""Log probabilities of a text completion: where tokens stand in its text, and none is lost."""
+"""Text completions: log probabilities, and figures of several choices."""
 
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.serve.dialects.completions import CompletionsRequest, CompletionsWriter
-from app.serve.events import Alternative, TextDelta, TokenLogprob
+from app.serve.dialects.openai import timings_of
+from app.serve.events import Alternative, Ended, EndReason, TextDelta, TokenLogprob, Usage
 
 
 def test_a_character_in_two_tokens_shifts_nothing_behind_it() -> None:
@@ -42,3 +44,31 @@ def test_parts_of_characters_are_told_by_their_bytes() -> None:
 def test_no_alternative_is_lost_whatever_its_bytes(pieces: list[bytes]) -> None:
     told = top_of(*(Alternative(n, piece, -float(n)) for n, piece in enumerate(pieces)))
     assert list(told[0].values()) == [-float(n) for n in range(len(pieces))]
+
+
+FIRST = Usage(10, 4, 12, 0, 0, 0, 0.5, 1.0, 11.0, 6, 3)
+SECOND = Usage(10, 9, 8, 0, 0, 0, 0.25, 3.0, 2.0, 2, 1)
+UNMEASURED = Usage(10, 9, 1)
+
+
+def timings(*usages: Usage) -> dict[str, object]:
+    return timings_of([Ended(EndReason.STOP, usage) for usage in usages])
+
+
+def test_timings_are_those_of_all_choices() -> None:
+    assert timings(FIRST, SECOND, UNMEASURED) == {
+        "cache_n": 22,
+        "prompt_n": 8,
+        "prompt_ms": 750.0,
+        "predicted_n": 21,
+        "predicted_ms": 4000.0,
+        "predicted_per_second": pytest.approx(17 / 4),
+        "draft_n": 8,
+        "draft_n_accepted": 4,
+    }
+
+
+def test_what_was_not_measured_is_null() -> None:
+    told = timings(UNMEASURED)
+    assert (told["prompt_ms"], told["predicted_ms"], told["predicted_per_second"]) == (None,) * 3
+    assert timings()["predicted_n"] == 0
