@@ -201,26 +201,27 @@ def test_a_figure_stands_once(terminal: Open, panel: str) -> None:
     assert QUEUES in one.shown
 
 
-def test_noise_is_no_figure(terminal: Open) -> None:
-    """The prompts of the bench, answered shortly and at length."""
-    for tokens in (40, 120):
-        one = terminal(tokens=tokens, size=(120, 36))
-        started(one)
-        for task in tasks(SUITES["quick"]):
-            count = len(answers(ended=True))
-            one.press("C-n")
-            one.until(lambda shown: "New chat" in shown)
-            one.paste(task.text)
-            one.until(lambda shown: READY not in shown)
-            one.press("Enter")
-            is_over = False
-            while not is_over:
-                is_over = len(answers(ended=True)) > count
-                shown = one.shown
-                assert re.search(r"\b0\.[0-9]+×", shown) is None, shown
-                said = [line for line in shown.splitlines() if "this session" not in line]
-                if tokens < 64:
-                    assert not _COMPARED.search("\n".join(said)), shown
+@pytest.mark.parametrize("tokens", [40, 120])
+@pytest.mark.parametrize("of", [5, pytest.param(1, marks=pytest.mark.nightly)])
+def test_noise_is_no_figure(terminal: Open, tokens: int, of: int) -> None:
+    """One of so many prompts of the bench, answered shortly and at length."""
+    one = terminal(tokens=tokens, size=(120, 36))
+    started(one)
+    for task in tasks(SUITES["quick"])[::of]:
+        count = len(answers(ended=True))
+        one.press("C-n")
+        one.until(lambda shown: "New chat" in shown)
+        one.paste(task.text)
+        one.until(lambda shown: READY not in shown)
+        one.press("Enter")
+        is_over = False
+        while not is_over:
+            is_over = len(answers(ended=True)) > count
+            shown = one.shown
+            assert re.search(r"\b0\.[0-9]+×", shown) is None, shown
+            said = [line for line in shown.splitlines() if "this session" not in line]
+            if tokens < 64:
+                assert not _COMPARED.search("\n".join(said)), shown
 
 
 def test_queue(terminal: Open) -> None:

@@ -105,10 +105,11 @@ def test_the_test_sees_a_rule_that_is_wrong_from_the_second_token_on(
 
 
 @pytest.mark.slow
-def test_the_stack_is_exact_on_the_bundled_model(demo: Model, tmp_path: Path):
+@pytest.mark.parametrize("count", [150, pytest.param(1000, marks=pytest.mark.nightly)])
+def test_the_stack_is_exact_on_the_bundled_model(demo: Model, tmp_path: Path, count: int):
     prompt = demo.tokenizer.encode("My favourite season of the year is the", special=False)
     store = SelfDrafts(tmp_path)
     own = store.get(demo.info, Recipe("q4_0"), lambda done, total: None)
     with closing(llamacpp.load(own)) as drafter, closing(demo.open(64)) as context:
         model = DraftModel("self", drafter.open(64), n_vocab=demo.info.n_vocab, max_draft=4)
-        assert _chance(context, prompt, model, 1000) > FALSE_ALARM
+        assert _chance(context, prompt, model, count) > FALSE_ALARM

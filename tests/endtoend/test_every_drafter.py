@@ -45,7 +45,7 @@ from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.corpora import corpus_of, document
 from tests.fixtures.first_hit import FirstHit
 from tests.fixtures.hybrids import disturbed
-from tests.fixtures.replied import replied, said
+from tests.fixtures.replied import prompts, replied, said
 from tests.fixtures.retimed import Retimed
 from tests.fixtures.tiny.head_pair import N_CTX, Pair, files_saying_few, opened
 from tests.fixtures.tiny.kinds import Tiny
@@ -58,7 +58,7 @@ three layers draft in turn."""
 AS_LARGE = ("nemotron_h_moe", "gemma4-assistant")
 """Heads that are about as large as their tiny models, so that `auto` expects no gain of them."""
 
-PROMPTS, TOKENS = 12, 128
+PROMPTS, OF_NIGHTLY, TOKENS = 6, 12, 128
 GREEDY = SamplingSettings(temperature=0.0)
 LIMITS = Limits(TOKENS, frozenset())
 NEAR_TIE = 0.03
@@ -87,12 +87,6 @@ class Case:
     plain: Sequence[list[int]]
 
 
-def prompts(count: int) -> list[list[int]]:
-    """Random prompts of a few words that repeat."""
-    random = np.random.default_rng(0)
-    return [random.choice(random.integers(3, 300, 12), 40).tolist() for _ in range(count)]
-
-
 @contextmanager
 def case(kind: str, tiny: Tiny, folder: Path, count: int) -> Iterator[Case]:
     target, head = files_saying_few(kind, tiny, folder)
@@ -101,7 +95,7 @@ def case(kind: str, tiny: Tiny, folder: Path, count: int) -> Iterator[Case]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rollback_depth, "_SHARE", 1)  # of tiny weights, which no state fits into
         with opened(target, head) as pair:
-            asked = prompts(count)
+            asked = prompts(OF_NIGHTLY)[-count:]
             plain = [said(replied(pair.context, one, GREEDY, LIMITS, None)) for one in asked]
             yield Case(kind, folder, target, pair, asked, plain)
 
@@ -110,8 +104,8 @@ def case(kind: str, tiny: Tiny, folder: Path, count: int) -> Iterator[Case]:
 def every(
     request: pytest.FixtureRequest, tiny: Tiny, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Case]:
-    kind: str = request.param
-    with case(kind, tiny, tmp_path_factory.mktemp(kind), PROMPTS) as found:
+    kind, _, count = request.param.partition("/")
+    with case(kind, tiny, tmp_path_factory.mktemp(kind), int(count or PROMPTS)) as found:
         yield found
 
 
@@ -192,6 +186,10 @@ WAYS = [
 ]
 """Every kind with every drafter; without a head, those of one model are the same."""
 
+WHOLE = [
+    pytest.param(f"{kind}/{OF_NIGHTLY}", name, marks=pytest.mark.nightly) for kind, name in WAYS
+]
+
 
 def said_by(drafts: Context, text: Sequence[int]) -> Logits:
     """The first row that a head drafts from after a text."""
@@ -237,7 +235,7 @@ def check(found: Case, drafter: Drafter, *, is_of_head: bool) -> tuple[int, int]
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("drafting_pays", "heads_are_trusted")
-@pytest.mark.parametrize(("every", "name"), WAYS, indirect=["every"])
+@pytest.mark.parametrize(("every", "name"), [*WAYS, *WHOLE], indirect=["every"])
 def test_greedy_replies_are_plain_ones(every: Case, name: str) -> None:
     with ExitStack() as stack:
         drafter = DRAFTERS[name](every, stack)

@@ -19,10 +19,7 @@ GREEDY = SamplingSettings(temperature=0.0)
 CONTEXT = 2048
 
 
-@pytest.fixture(
-    scope="module",
-    params=[CacheType.Q8_0, pytest.param(CacheType.Q4_0, marks=pytest.mark.slow)],
-)
+@pytest.fixture(scope="module", params=[CacheType.Q8_0, CacheType.Q4_0])
 def model(llamacpp: ModuleType, demo_file: Path, request: pytest.FixtureRequest) -> Iterator[Model]:
     with closing(llamacpp.load(demo_file, threads=1, cache_type=request.param)) as loaded:
         yield loaded
@@ -35,12 +32,7 @@ def _said(model: Model, prompt: list[int], tokens: int, drafter: Drafter | None)
 
 
 @pytest.mark.slow
-def test_lookup_gives_plain_decodings_tokens(model: Model) -> None:
-    prompt = tokenized(model)[0][1]
-    assert _said(model, prompt, 24, PromptLookup()) == _said(model, prompt, 24, None)
-
-
-@pytest.mark.slow
-def test_lookup_gives_plain_decodings_tokens_on_other_prompts(model: Model) -> None:
+@pytest.mark.parametrize("tokens", [32, pytest.param(96, marks=pytest.mark.nightly)])
+def test_lookup_gives_plain_decodings_tokens(model: Model, tokens: int) -> None:
     for _, prompt in tokenized(model)[::4]:
-        assert _said(model, prompt, 96, PromptLookup()) == _said(model, prompt, 96, None)
+        assert _said(model, prompt, tokens, PromptLookup()) == _said(model, prompt, tokens, None)

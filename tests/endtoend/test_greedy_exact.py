@@ -13,7 +13,6 @@ from app.loading.target_context import TargetContext
 from app.paths import Paths
 from backends.base import Context, Model
 from decoding.checks.greedy_check import branch_difference, divergences
-from decoding.draft import Drafter
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.lookup import PromptLookup
 from decoding.drafters.retrieval.retrieval import Retrieval
@@ -27,7 +26,6 @@ from tests.fixtures.corpora import corpus_of, document
 from tests.fixtures.first_hit import first_hit_of
 from tests.fixtures.replied import replied, said
 
-TOKENS = 96
 GREEDY = SamplingSettings(temperature=0.0)
 
 
@@ -45,16 +43,14 @@ def prompts(demo: Model) -> list[list[int]]:
     return [prompt for _, prompt in found]
 
 
+@pytest.fixture(scope="module", params=[40, pytest.param(96, marks=pytest.mark.nightly)])
+def limits(demo: Model, request: pytest.FixtureRequest) -> Limits:
+    return Limits(request.param, demo.tokenizer.end_tokens)
+
+
 @pytest.fixture(scope="module")
-def plain(demo: Model, context: Context, prompts: list[list[int]]) -> list[list[int]]:
-    return [said(_steps(demo, context, prompt, None)) for prompt in prompts]
-
-
-def _steps(
-    model: Model, context: Context, prompt: list[int], drafter: Drafter | None
-) -> list[Step]:
-    limits = Limits(TOKENS, model.tokenizer.end_tokens)
-    return replied(context, prompt, GREEDY, limits, drafter)
+def plain(context: Context, prompts: list[list[int]], limits: Limits) -> list[list[int]]:
+    return [said(replied(context, prompt, GREEDY, limits, None)) for prompt in prompts]
 
 
 def _assert_plain(
@@ -105,13 +101,14 @@ def test_same_token_ids_as_plain_decoding(
     paths: Paths,
     prompts: list[list[int]],
     plain: list[list[int]],
+    limits: Limits,
 ):
     spec = draft_spec.parse(_spec(kind, demo, paths), paths)
     accepted = 0
     with closing(build(spec, _place(demo, context, paths))) as drafting:
         assert drafting.missing == ""
         for prompt, expected in zip(prompts, plain, strict=True):
-            steps = _steps(demo, context, prompt, first_hit_of(drafting))
+            steps = replied(context, prompt, GREEDY, limits, first_hit_of(drafting))
             _assert_plain(context, prompt, steps, expected)
             accepted += sum(step.accepted for step in steps)
     assert accepted > 0, "nothing was accepted: the test proved nothing"
@@ -131,6 +128,7 @@ def test_the_controller_gives_the_same_token_ids(
     context: Context,
     prompts: list[list[int]],
     plain: list[list[int]],
+    limits: Limits,
     tmp_path: Path,
 ):
     paths = Paths(tmp_path / "config", tmp_path / "data", tmp_path / "cache")
@@ -138,7 +136,7 @@ def test_the_controller_gives_the_same_token_ids(
     drafted = 0
     with closing(build(spec, _place(demo, context, paths))) as drafting:
         for prompt, expected in zip(prompts, plain, strict=True):
-            steps = _steps(demo, context, prompt, drafting.controller)
+            steps = replied(context, prompt, GREEDY, limits, drafting.controller)
             _assert_plain(context, prompt, steps, expected)
             drafted += sum(step.drafted for step in steps)
     assert drafted > 0
@@ -151,6 +149,7 @@ def test_passes_that_are_filled_up_give_the_same_token_ids(
     context: Context,
     prompts: list[list[int]],
     plain: list[list[int]],
+    limits: Limits,
     tmp_path: Path,
 ):
     paths = Paths(tmp_path / "config", tmp_path / "data", tmp_path / "cache")
@@ -158,7 +157,7 @@ def test_passes_that_are_filled_up_give_the_same_token_ids(
     found: list[Step] = []
     with closing(build(spec, _place(demo, context, paths))) as drafting:
         for prompt, expected in zip(prompts, plain, strict=True):
-            steps = _steps(demo, context, prompt, drafting.controller)
+            steps = replied(context, prompt, GREEDY, limits, drafting.controller)
             _assert_plain(context, prompt, steps, expected)
             found += steps[1:]
     assert {step.passed for step in found} <= {1, 2, 4, 8, 16}
@@ -168,10 +167,10 @@ def test_passes_that_are_filled_up_give_the_same_token_ids(
 
 @pytest.mark.slow
 def test_retrieval_of_the_same_answers_gives_the_same_token_ids_in_few_steps(
-    demo: Model,
     context: Context,
     prompts: list[list[int]],
     plain: list[list[int]],
+    limits: Limits,
     tmp_path: Path,
 ):
     answered = list(zip(prompts, plain, strict=True))[:4]
@@ -179,7 +178,7 @@ def test_retrieval_of_the_same_answers_gives_the_same_token_ids_in_few_steps(
     corpus = corpus_of(tmp_path, texts)
     steps_taken = 0
     for prompt, expected in answered:
-        steps = _steps(demo, context, prompt, Retrieval(corpus))
+        steps = replied(context, prompt, GREEDY, limits, Retrieval(corpus))
         assert said(steps) == expected
         steps_taken += len(steps)
     assert steps_taken < sum(len(answer) for _, answer in answered) / 4
@@ -188,12 +187,16 @@ def test_retrieval_of_the_same_answers_gives_the_same_token_ids_in_few_steps(
 
 @pytest.mark.slow
 def test_a_drafter_equal_to_the_target_is_always_accepted(
-    demo: Model, context: Context, prompts: list[list[int]], plain: list[list[int]]
+    demo: Model,
+    context: Context,
+    prompts: list[list[int]],
+    plain: list[list[int]],
+    limits: Limits,
 ):
     """The target drafts for itself: everything is accepted, and the caches never drift apart."""
     own = demo.open(1024)
     drafter = DraftModel("itself", own, n_vocab=demo.info.n_vocab, max_draft=5)
-    steps = _steps(demo, context, prompts[0], drafter)
+    steps = replied(context, prompts[0], GREEDY, limits, drafter)
     own.close()
     assert said(steps) == plain[0]
     assert all(step.accepted == step.drafted for step in steps[:-1])

@@ -27,7 +27,7 @@ from tests.fixtures.replied import said
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("llamacpp", "drafting_never_pays")]
 
-TOKENS = 96
+TOKENS = 64
 PROMPTS = (0, 2, 4, 10)  # chat, code, copy, translation
 SPECS = ("tree(self:q4_0)", "tree(self:q4_0):nodes=8,depth=4")
 

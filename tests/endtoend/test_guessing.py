@@ -25,6 +25,7 @@ from tests.fixtures.replied import replied, said
 
 GREEDY = SamplingSettings(temperature=0.0)
 PROMPTS, TOKENS = (1, 6), 32
+NIGHTLY, SLOW = pytest.mark.nightly, pytest.mark.slow
 
 
 @pytest.fixture
@@ -47,19 +48,27 @@ def steps(context: Context, prompt: list[int], tokens: int, drafter: Drafter | N
 
 @pytest.mark.usefixtures("drafting_never_pays")
 @pytest.mark.parametrize(
-    ("spec", "count"),
+    ("spec", "asked", "count"),
     [
-        ("lookahead:w=3,n=3,g=2,lookup", TOKENS),
-        pytest.param("lookahead", TOKENS, marks=pytest.mark.slow),
-        pytest.param("jacobi", 4 * TOKENS, marks=pytest.mark.slow),  # one guess in twenty stands
+        pytest.param("lookahead:w=3,n=3,g=2,lookup", PROMPTS[1:], TOKENS, marks=SLOW),
+        pytest.param("lookahead:w=3,n=3,g=2,lookup", PROMPTS, TOKENS, marks=NIGHTLY),
+        pytest.param("lookahead", PROMPTS[:1], TOKENS, marks=SLOW),
+        pytest.param("lookahead", PROMPTS, TOKENS, marks=NIGHTLY),
+        pytest.param("jacobi", PROMPTS, 2 * TOKENS, marks=SLOW),  # one guess in twenty stands
+        pytest.param("jacobi", PROMPTS, 4 * TOKENS, marks=NIGHTLY),
     ],
 )
 def test_greedy_replies_of_the_bundled_model_are_plain_ones_but_for_near_ties(
-    spec: str, count: int, demo: Model, paths: Paths, capsys: pytest.CaptureFixture[str]
+    spec: str,
+    asked: tuple[int, ...],
+    count: int,
+    demo: Model,
+    paths: Paths,
+    capsys: pytest.CaptureFixture[str],
 ):
     """A line leaves the cache as plain decoding does, a branch in another order."""
     context, accepted = demo.open(1024), 0
-    prompts = [tokenized(demo)[number][1] for number in PROMPTS]
+    prompts = [tokenized(demo)[number][1] for number in asked]
     with drafting_by(spec, demo, context, paths) as drafting:
         assert drafting.missing == ""
         for prompt in prompts:

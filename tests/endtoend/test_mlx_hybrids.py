@@ -36,7 +36,7 @@ def drafter_model(folder: Path, small_mlx: Callable[..., Path]) -> Iterator[Mode
 
 
 class TestMlx(HybridContract):
-    greedy, greedy_at_length = (1, 48), (4, 96)
+    greedy, greedy_at_length = (1, 48), (2, 96)
     sampled, sampled_often = 25, 100
 
     @pytest.mark.usefixtures("drafting_pays")

@@ -35,12 +35,11 @@ def test_a_suite_takes_the_first_prompts_of_six_kinds() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("small")
-def test_the_bundled_model_by_every_method(specchat: Specchat, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("small", "llamacpp")
+def test_every_method(specchat: Specchat, tiny_llama: Callable[..., Path], tmp_path: Path) -> None:
     json_file, html_file = tmp_path / "bench.json", tmp_path / "bench.html"
-    ended = specchat(
-        "bench", "--draft", "self:q8_0", "--json", str(json_file), "--html", str(html_file)
-    )
+    options = ("--model", str(tiny_llama()), "--draft", "self:q8_0")
+    ended = specchat("bench", *options, "--json", str(json_file), "--html", str(html_file))
     assert ended.returncode == 0, ended.stderr
     found = json.loads(json_file.read_text())
     expected = ["off", "lookup", "lookup, always 3", "lookup, always 7", "lookup, always 15"]

@@ -40,7 +40,12 @@ def test_ours_start(start: list[str], project: Path) -> None:
 
 
 @pytest.mark.slow
-@STARTS
+@pytest.mark.parametrize(
+    ("start", "project"),
+    [([COMMAND], "the whole path"), ([sys.executable, "-m", "specchat"], ".")],
+    indirect=["project"],
+    ids=["specchat", "-m specchat"],
+)
 @pytest.mark.usefixtures("llamacpp")
 def test_ours_answer_with_every_process_they_start(
     start: list[str], project: Path, home: Path, demo_file: Path

@@ -32,7 +32,7 @@ from tests.fixtures.tiny.folder_pairs import FOLDER_WORDS, FolderPair
 from tests.fixtures.tiny.pairs import Pair
 
 MOST_TOKENS = 32
-_ENOUGH = 1000
+_ENOUGH = 250
 """Actions among which is each drafter, and each kind of action."""
 
 SPECS = (
@@ -208,20 +208,22 @@ def _watch(player: Player, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Answer, "finish", finishing)
 
 
-FEW_AND_MANY = [40, pytest.param(1000, marks=pytest.mark.slow)]
-"""Actions: the few show at once that something is wrong, the many meet everything."""
+MANY = [
+    pytest.param(250, marks=pytest.mark.slow),
+    pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.nightly]),
+]
+"""Actions: among so many is each. Few show at once that something is wrong."""
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("llamacpp")
-@pytest.mark.parametrize("actions", FEW_AND_MANY)
+@pytest.mark.parametrize("actions", MANY)
 def test_llamacpp(play: Play, tiny_llama: Callable[..., Path], actions: int) -> None:
     path = tiny_llama(seed=3)
     others = [str(tiny_llama(seed=3, noise=0.1)), str(tiny_llama(seed=4, form="gpt2"))]
     assert_plain(play(path, [*SPECS, *others], actions).said, path)
 
 
-@pytest.mark.parametrize("actions", FEW_AND_MANY)
+@pytest.mark.parametrize("actions", [40, *MANY])
 def test_mlx(play: Play, small_mlx: Callable[..., Path], actions: int) -> None:
     path = small_mlx("plain")
     specs = [*SPECS, str(small_mlx("plain", noise=0.1))]
@@ -233,7 +235,7 @@ def test_mlx(play: Play, small_mlx: Callable[..., Path], actions: int) -> None:
     ("kind", "actions"),
     [
         ("gemma4-assistant", 20),
-        *(pytest.param(kind, 100, marks=pytest.mark.slow) for kind in [*HEADS][:3]),
+        *(pytest.param(kind, 60, marks=pytest.mark.slow) for kind in [*HEADS][:3]),
     ],
 )
 def test_heads(
@@ -260,8 +262,8 @@ def specs_of_head(word: str, head: Path) -> list[str]:
     [
         ("own", 20),
         *(
-            pytest.param(kind, 100, marks=pytest.mark.slow)
-            for kind in ("own", "beside", "eagle3", "dflash", "assistant")
+            pytest.param(kind, 60, marks=pytest.mark.slow)
+            for kind in ("beside", "eagle3", "dflash", "assistant")
         ),
     ],
 )

@@ -36,13 +36,12 @@ IGNORING_HANGUP = "signal.signal(signal.SIGHUP, signal.SIG_IGN)"
 """As nohup does."""
 
 NUMBERS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-asked_to_end = pytest.mark.parametrize("number", NUMBERS, ids=lambda one: one.name)
-in_one_way = pytest.mark.parametrize(
+asked_to_end = pytest.mark.parametrize(
     "number",
-    [NUMBERS[0], *(pytest.param(one, marks=pytest.mark.slow) for one in NUMBERS[1:])],
+    [NUMBERS[0], *(pytest.param(one, marks=pytest.mark.nightly) for one in NUMBERS[1:])],
     ids=lambda one: one.name,
 )
-"""By one signal in the quick tests: all do the same there."""
+"""By one signal but at night: all do the same there."""
 
 
 @pytest.fixture
@@ -193,7 +192,7 @@ def begun(process: Popen[bytes], count: int = 12) -> bytes:
 
 
 @pytest.mark.slow
-@in_one_way
+@asked_to_end
 @pytest.mark.parametrize("options", [(), ("--json",)], ids=["text", "json"])
 def test_ask_ends_soon_and_prints_what_it_has(
     launch: Launch, counting: str, number: signal.Signals, options: tuple[str, ...]
@@ -248,7 +247,7 @@ def test_chat_at_a_prompt_ends(
 
 
 @pytest.mark.slow
-@in_one_way
+@asked_to_end
 def test_tuning_ends_and_leaves_no_file_half_written(
     launch: Launch, counting: str, number: signal.Signals
 ) -> None:
@@ -265,7 +264,7 @@ def test_tuning_ends_and_leaves_no_file_half_written(
 
 
 @pytest.mark.slow
-@in_one_way
+@asked_to_end
 def test_a_download_ends_and_goes_on_the_next_time(
     launch: Launch, local_hub: LocalHub, number: signal.Signals
 ) -> None:

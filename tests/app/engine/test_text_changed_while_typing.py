@@ -42,7 +42,11 @@ _LONGEST = 250
 _ENOUGH = 200
 """Actions among which is each kind of them."""
 
-FEW_AND_MANY = [30, pytest.param(400, marks=pytest.mark.slow)]
+FEW_AND_MANY = [
+    30,
+    pytest.param(_ENOUGH, marks=pytest.mark.slow),
+    pytest.param(400, marks=pytest.mark.nightly),
+]
 
 
 class Typist:
@@ -178,7 +182,7 @@ def test_llamacpp(play: Play, tiny_llama: Callable[..., Path], actions: int) -> 
     [
         ("", 40),
         ("gemma4-assistant", 20),
-        *(pytest.param(kind, 200, marks=pytest.mark.slow) for kind in ("", "qwen35", "eagle3")),
+        *(pytest.param(kind, _ENOUGH, marks=pytest.mark.slow) for kind in ("", "qwen35", "eagle3")),
     ],
 )
 def test_drafters_that_read_along(
@@ -220,7 +224,7 @@ def test_mlx(play: Play, small_mlx: Callable[..., Path], actions: int) -> None:
 
 @pytest.mark.usefixtures("short_passes")
 @pytest.mark.parametrize(
-    ("kind", "actions"), [("qwen35", 30), pytest.param("lfm2", 400, marks=pytest.mark.slow)]
+    ("kind", "actions"), [("qwen35", 30), pytest.param("lfm2", _ENOUGH, marks=pytest.mark.slow)]
 )
 def test_a_running_state(play: Play, tiny: Tiny, kind: str, actions: int) -> None:
     path = tiny(kind)

@@ -183,18 +183,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(
+    ("seed", "moments"),
+    [
+        (0, 20),
+        pytest.param(1, 100, marks=pytest.mark.slow),
+        pytest.param(100, 300, marks=pytest.mark.nightly),
+    ],
+)
 async def test_nothing_typed_or_said_is_lost(
-    chatting: Chatting, monkeypatch: pytest.MonkeyPatch, seed: int
+    chatting: Chatting, monkeypatch: pytest.MonkeyPatch, seed: int, moments: int
 ) -> None:
-    assert await lost(chatting, seed, 20, monkeypatch) == []
-
-
-@pytest.mark.slow
-async def test_nothing_is_lost_at_many_moments(
-    chatting: Chatting, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert await lost(chatting, 100, 300, monkeypatch) == []
+    assert await lost(chatting, seed, moments, monkeypatch) == []
 
 
 @pytest.mark.parametrize("kind", ["typed", "said"])
@@ -209,8 +209,9 @@ async def test_a_loss_is_found(
     assert await lost(chatting, 1, 20, monkeypatch) != []
 
 
-@pytest.mark.parametrize("way", ["new", "edit", "queued"])
-@pytest.mark.parametrize("is_kept", [True, False])
+@pytest.mark.parametrize(
+    ("way", "is_kept"), [("new", True), ("edit", True), ("queued", True), ("new", False)]
+)
 async def test_a_question_on_its_way_back_to_the_prompt_is_on_the_disk(
     chatting: Chatting, monkeypatch: pytest.MonkeyPatch, way: str, is_kept: bool
 ) -> None:

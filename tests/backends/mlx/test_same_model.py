@@ -16,10 +16,8 @@ from tests.fixtures.replied import said
 
 PROMPTS = (
     "The capital of France is",
-    "Once upon a time there was",
     "def add(a, b):\n    return",
     "One, two, three,",
-    "Water boils when",
     "Dear Sir or Madam,",
 )
 LIMITS = Limits(10, frozenset())

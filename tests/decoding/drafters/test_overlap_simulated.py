@@ -104,7 +104,14 @@ def speedups(
 
 
 @pytest.mark.parametrize(
-    "name", [*AUTO, *(pytest.param(name, marks=pytest.mark.slow) for name in MORE)]
+    "name",
+    [
+        *AUTO,
+        *(
+            pytest.param(name, marks=pytest.mark.nightly if place % 5 else pytest.mark.slow)
+            for place, name in enumerate(MORE)
+        ),
+    ],
 )
 def test_auto_is_never_slower_for_the_choice(name: str) -> None:
     overlapped, in_turn = speedups((AUTO | MORE)[name], texts=3 if name in AUTO else 6)

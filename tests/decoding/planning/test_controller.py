@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -44,10 +45,16 @@ PROCESSES: dict[str, Process] = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("shape", CURVES)
-@pytest.mark.parametrize("process", PROCESSES)
-@pytest.mark.parametrize("draw_cost", [None, 0.02, 0.1])
+MACHINES = list(product(CURVES, PROCESSES, [None, 0.02, 0.1]))
+
+
+@pytest.mark.parametrize(
+    ("shape", "process", "draw_cost"),
+    [
+        pytest.param(*one, marks=pytest.mark.nightly if place % 4 else pytest.mark.slow)
+        for place, one in enumerate(MACHINES)
+    ],
+)
 def test_regret_against_the_best_fixed_length_is_small(
     shape: str, process: str, draw_cost: float | None
 ) -> None:

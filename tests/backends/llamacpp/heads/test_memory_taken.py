@@ -59,7 +59,13 @@ def written(kind: str, folder: Path) -> tuple[Path, Path | None]:
             return write_dense(model, shape=SHAPE), None
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen35", "eagle3", "dflash", "assistant"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("qwen35", "eagle3", "assistant"),
+        *(pytest.param(kind, marks=pytest.mark.nightly) for kind in ("llama", "dflash")),
+    ],
+)
 def test_a_bill_is_within_three_percent(kind: str, tmp_path: Path) -> None:
     model, head = written(kind, tmp_path)
     command = [sys.executable, "-m", "scripts.measure_memory", str(model)]

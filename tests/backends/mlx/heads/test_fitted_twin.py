@@ -26,7 +26,7 @@ SLACK = 0.1
 """Of the first drafted tokens: the engines round otherwise."""
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_fitted_head_of_the_bundled_model_is_accepted_as_often(
     demo: LlamaModel, demo_mlx_folder: Path, tmp_path: Path
 ) -> None:

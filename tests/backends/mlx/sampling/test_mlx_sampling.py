@@ -30,7 +30,7 @@ from decoding.sampling.sampler import Sampler
 from tests.fixtures.chance import SHORT, replies
 
 FALSE_ALARM = 1e-4
-REPLIES = 1000
+REPLIES = 500
 PROMPT = [7, 40, 8, 40, 7]
 SETTINGS = SamplingSettings(1.0, top_k=6, top_p=0.97, min_p=0.02)
 FEW = SamplingSettings(1.0, top_k=4, top_p=0.97, min_p=0.02)

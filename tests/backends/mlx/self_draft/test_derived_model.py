@@ -154,7 +154,9 @@ def held_memory() -> int:
     return mx.get_active_memory()
 
 
-@pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
+@pytest.mark.parametrize(
+    "bits", [3, 4, *(pytest.param(bits, marks=pytest.mark.nightly) for bits in (2, 5, 6, 8))]
+)
 def test_a_copy_has_the_weights_in_fewer_bits(bits: int, loaded: Callable[..., MlxModel]):
     target = loaded("experts")
     growths: list[int] = []
