@@ -9,6 +9,7 @@ import psutil
 import pytest
 from hypothesis import settings
 
+from app.paths import Paths
 from backends.base import Model
 from models.stores.available_models import demo_path
 
@@ -71,6 +72,12 @@ def home(tmp_path: Path, proofs: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     yield folder
     if kept.exists():
         shutil.copyfile(kept, proofs)
+
+
+@pytest.fixture
+def paths(home: Path) -> Paths:
+    """Of this test's user."""
+    return Paths.of_this_user()
 
 
 @pytest.fixture(scope="session")

@@ -47,6 +47,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 _TAKE_TERMINAL = "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)"
 
 Specchat = Callable[..., CompletedProcess[str]]
+AskJson = Callable[..., dict[str, Any]]
 Launch = Callable[..., Popen[bytes]]
 
 

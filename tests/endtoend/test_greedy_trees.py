@@ -7,7 +7,6 @@ apart cannot have been turned by it.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 
@@ -42,11 +41,6 @@ class Watched(FirstHit):
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         self.drafts.append(super().propose(history, limit, keep_on))
         return self.drafts[-1]
-
-
-@pytest.fixture
-def paths(home: Path) -> Paths:
-    return Paths.of_this_user()
 
 
 @pytest.fixture(scope="module")

@@ -28,11 +28,6 @@ PROMPTS, TOKENS = (1, 6), 32
 NIGHTLY, SLOW = pytest.mark.nightly, pytest.mark.slow
 
 
-@pytest.fixture
-def paths(home: Path) -> Paths:
-    return Paths.of_this_user()
-
-
 @contextmanager
 def drafting_by(spec: str, model: Model, context: Context, paths: Paths) -> Iterator[Drafting]:
     place = DrafterEnvironment(

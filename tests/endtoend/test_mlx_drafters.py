@@ -69,11 +69,6 @@ TARGETS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.fixture
-def paths(home: Path) -> Paths:
-    return Paths.of_this_user()
-
-
 def other_vocabulary(folder: Path, place: Path) -> Path:
     """The same model with its tokens numbered otherwise."""
     shutil.copytree(folder, place)

@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -12,10 +11,10 @@ import pytest
 from app.bench.methods import Method, Methods, Outcome, methods
 from app.bench.suite import SUITES, Suite, Task, round_seconds, slow_suite, tasks
 from backends.base import ModelError, UsageError
+from tests.app.conftest import Specchat
 
 KINDS = ["chat", "code", "copy", "summary", "maths", "document"]
 SMALL = Suite("quick", 1, 1, 8, 300.0, temperatures=(0.0,), with_fixed=True)
-Specchat = Callable[..., CompletedProcess[str]]
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import platform
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -33,6 +32,7 @@ from backends.hardware.bandwidth import Bandwidth
 from backends.hardware.host import Gpu
 from decoding.events import Shape
 from models.reference import HubReference, Reference
+from tests.app.conftest import Specchat
 from tests.fixtures.benches import KINDS, METHODS, SPEEDS, synthetic_bench
 from tests.fixtures.published import Published, outcomes
 from tests.fixtures.simulator import curve
@@ -85,8 +85,6 @@ def _share(series: Series) -> float:
     judged = sum(map(min, series.drafted_at, before))
     return sum(series.accepted_at) / judged
 
-
-Specchat = Callable[..., CompletedProcess[str]]
 
 MACHINE = Machine(
     "macOS 26.1 arm64", "Apple M5 Max", 18, 128_000_000_000,

@@ -1,20 +1,17 @@
 """`specchat ask`: the answer on standard output, made of exactly what was asked."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from app.cli.terminal import stdout
 from backends.base import Model
 from backends.chat.message import Message
-from tests.app.conftest import Specchat
+from tests.app.conftest import AskJson, Specchat
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 
-AskJson = Callable[..., dict[str, Any]]
 
 GREEDY = ("--temperature", "0", "--max-tokens", "8")
 

@@ -1,19 +1,15 @@
 """`ask --json`: one object with every key of the fixed schema, figures that agree, no guesses."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from app.cli.session import open_session
 from app.engine.reply import Reply, new_reply
 from app.engine.session import Session
 from app.loading.session_options import SessionOptions
-from tests.app.conftest import Specchat
+from tests.app.conftest import AskJson, Specchat
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 
-AskJson = Callable[..., dict[str, Any]]
 
 GREEDY = ("--temperature", "0", "--max-tokens", "8")
 

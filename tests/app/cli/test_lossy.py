@@ -1,9 +1,7 @@
 """`--lossy` on every command that answers: warned of once, and told with each answer."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,9 +13,7 @@ from backends.base import UsageError
 from decoding.estimation.acceptance import is_lossless
 from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.settings import LossyRule
-from tests.app.conftest import Specchat
-
-AskJson = Callable[..., dict[str, Any]]
+from tests.app.conftest import AskJson, Specchat
 
 REPEAT = "Repeat this: " + "one two three four five six seven eight nine ten, " * 8
 SAMPLED = ("--temperature", "0.2", "--seed", "3", "--max-tokens", "40")

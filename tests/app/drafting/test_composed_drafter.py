@@ -45,11 +45,6 @@ SPECS = {
 
 
 @pytest.fixture
-def paths(home: Path) -> Paths:
-    return Paths.of_this_user()
-
-
-@pytest.fixture
 def target(tiny_llama: Callable[..., Path]) -> Iterator[Model]:
     with closing(llamacpp.load(tiny_llama(seed=1))) as model:
         yield model

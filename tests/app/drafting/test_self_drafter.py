@@ -33,11 +33,6 @@ LIMITS = Limits(24, frozenset())
 
 
 @pytest.fixture
-def paths(home: Path) -> Paths:
-    return Paths.of_this_user()
-
-
-@pytest.fixture
 def target(small_mlx: Callable[..., Path]) -> Iterator[Model]:
     with closing(mlx.load(small_mlx("plain"))) as model:
         yield model

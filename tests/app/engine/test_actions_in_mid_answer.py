@@ -13,7 +13,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
-from subprocess import CompletedProcess
 from threading import Event
 
 import pytest
@@ -27,6 +26,7 @@ from app.paths import Paths
 from backends.chat.message import Message
 from decoding.events import Finish, Prefill, Step
 from decoding.sampling.distribution import SamplingSettings
+from tests.app.conftest import Specchat
 from tests.fixtures.heard import Heard, assert_plain, hear, hurry
 from tests.fixtures.tiny.folder_pairs import FOLDER_WORDS, FolderPair
 from tests.fixtures.tiny.pairs import Pair
@@ -50,7 +50,6 @@ COMMANDS = (("models", "pair"), ("models", "tune"), ("models", "info"), ("verify
 GREEDY = SamplingSettings(temperature=0.0)
 SETTINGS = (GREEDY, replace(GREEDY, repeat_penalty=1.3), replace(GREEDY, top_k=5, seed=7))
 QUESTIONS = ("hi", "the the the the", "say on and on and on", "ab" * 50)
-Specchat = Callable[..., CompletedProcess[str]]
 Play = Callable[..., "Player"]
 
 

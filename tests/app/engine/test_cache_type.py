@@ -1,14 +1,11 @@
 """--kv from the command line to the engine and into the report."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
+from tests.app.conftest import AskJson
 from tests.fixtures.tiny.kinds import Tiny
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
-AskJson = Callable[..., dict[str, Any]]
 GREEDY = ("--temperature", "0", "--max-tokens", "24", "--raw")
 PROMPT = "abc abc abc abc"
 

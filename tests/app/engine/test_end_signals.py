@@ -18,12 +18,11 @@ from app.history import History
 from app.paths import Paths
 from app.tui.terminal import ExitSignals
 from scripts.models.counting_model import numbers
-from tests.app.conftest import PATIENCE_SECONDS, Terminal
+from tests.app.conftest import PATIENCE_SECONDS, Launch, Terminal
 from tests.fixtures.local_hub import LocalHub
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 
-Launch = Callable[..., Popen[bytes]]
 OnTerminal = Callable[..., Terminal]
 
 ENDLESS = ("--draft", "off", "--temperature", "0", "--max-tokens", "8000")

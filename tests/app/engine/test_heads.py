@@ -5,7 +5,6 @@ from collections.abc import Callable
 from contextlib import closing
 from itertools import count
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from app.engine.session_drafters import Drafting
 from app.engine.session_ranking import list_for
 from app.loading.placement import drafter_context
 from decoding.events import Prefill
+from tests.app.conftest import AskJson, Specchat
 from tests.fixtures.heard import hurry
 from tests.fixtures.sessions import GREEDY, opened_on, replied
 from tests.fixtures.tiny.pairs import Pair
@@ -40,9 +40,6 @@ WORDS = {
     "mimo2": "mtp",
 }
 """Words of --draft by kind of file."""
-
-AskJson = Callable[..., dict[str, Any]]
-Specchat = Callable[..., CompletedProcess[str]]
 
 
 @pytest.fixture(autouse=True)

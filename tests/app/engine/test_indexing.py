@@ -25,11 +25,6 @@ ANSWER = "Forty-two is the answer to everything."
 
 
 @pytest.fixture
-def paths() -> Paths:
-    return Paths.of_this_user()
-
-
-@pytest.fixture
 def history(paths: Paths) -> Iterator[History]:
     with closing(History.open(paths.history)) as found:
         yield found

@@ -5,8 +5,6 @@ import shutil
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from subprocess import CompletedProcess
-from typing import Any
 
 import pytest
 
@@ -28,6 +26,7 @@ from models.metadata.head_facts import head_facts
 from models.metadata.memory_bill import bill
 from models.metadata.trained_drafters import found_for
 from models.reference import HubReference, Reference, entry_of
+from tests.app.conftest import AskJson, Specchat
 from tests.fixtures.heard import hurry
 from tests.fixtures.tiny.folder_pairs import FOLDER_WORDS, FolderPair
 from tests.fixtures.tiny.kinds import Tiny
@@ -37,9 +36,6 @@ SLOW = pytest.mark.slow
 FULL = ("abc abc abc abc", "--temperature", "0", "--max-tokens", "400", "--raw", "--ctx", "48")
 QUICK = ("beside", "eagle3")
 KINDS = [*QUICK, *(pytest.param(one, marks=SLOW) for one in FOLDER_WORDS if one not in QUICK)]
-
-AskJson = Callable[..., dict[str, Any]]
-Specchat = Callable[..., CompletedProcess[str]]
 
 
 @pytest.fixture(autouse=True)

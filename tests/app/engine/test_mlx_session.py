@@ -6,8 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from subprocess import CompletedProcess
-from typing import Any
 
 import pytest
 
@@ -29,13 +27,12 @@ from backends.hardware.host import Machine
 from backends.mlx import context as mlx_context
 from decoding.events import FinishReason
 from decoding.sampling.distribution import SamplingSettings
+from tests.app.conftest import AskJson, Specchat
 from tests.app.engine.conftest import Start
 from tests.fixtures.sessions import answered, conversation
 
 SmallMlx = Callable[..., Path]
 TinyLlama = Callable[..., Path]
-Specchat = Callable[..., CompletedProcess[str]]
-AskJson = Callable[..., dict[str, Any]]
 MAC = Machine(is_apple_silicon=True, has_llamacpp=True, has_mlx=True)
 GREEDY = ("--temperature", "0", "--max-tokens", "24")
 

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -22,6 +21,7 @@ from decoding.draft import Drafter
 from decoding.events import Step
 from decoding.generation import Limits
 from decoding.sampling.distribution import SamplingSettings
+from tests.app.conftest import AskJson, Specchat
 from tests.fixtures.first_hit import first_hit_of
 from tests.fixtures.replied import replied, said
 from tests.fixtures.sessions import GREEDY, opened_on
@@ -29,8 +29,6 @@ from tests.fixtures.sessions import replied as session_replied
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 
-Specchat = Callable[..., CompletedProcess[str]]
-AskJson = Callable[..., dict[str, Any]]
 TinyLlama = Callable[..., Path]
 SHORT = ("--temperature", "0", "--max-tokens", "32")
 

@@ -26,11 +26,6 @@ PATIENCE_SECONDS = 60
 
 
 @pytest.fixture
-def paths() -> Paths:
-    return Paths.of_this_user()
-
-
-@pytest.fixture
 def context(demo: Model) -> Iterator[Context]:
     with closing(demo.open(64)) as found:
         yield found

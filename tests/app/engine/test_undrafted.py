@@ -3,14 +3,14 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess, Popen
+from subprocess import CompletedProcess
 
 import pytest
 
+from tests.app.conftest import Launch, Specchat
+
 pytestmark = pytest.mark.usefixtures("llamacpp")
 
-Specchat = Callable[..., CompletedProcess[str]]
-Launch = Callable[..., Popen[bytes]]
 
 ASK = ("ask", "hi", "--max-tokens", "2", "--temperature", "0")
 

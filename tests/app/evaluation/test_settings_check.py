@@ -3,14 +3,13 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
 
 from app.evaluation.settings_check import check_settings
 from app.paths import Paths
+from tests.app.conftest import Specchat
 
-Specchat = Callable[..., CompletedProcess[str]]
 Write = Callable[[str], Path]
 
 

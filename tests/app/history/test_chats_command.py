@@ -1,17 +1,14 @@
 """`specchat chats` from the shell, and chats as files."""
 
 import json
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
 
 from app.history import History
 from app.paths import Paths
-
-Specchat = Callable[..., CompletedProcess[str]]
+from tests.app.conftest import Specchat
 
 
 @pytest.fixture

@@ -34,11 +34,6 @@ def info(demo_file: Path) -> ModelInfo:
 
 
 @pytest.fixture
-def paths(home: Path) -> Paths:
-    return Paths.of_this_user()
-
-
-@pytest.fixture
 def kept(info: ModelInfo, paths: Paths) -> TuningResults:
     results = opened(info, paths, [])
     results.add_replies(REPLIES)

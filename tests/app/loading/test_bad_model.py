@@ -4,14 +4,13 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.usefixtures("llamacpp")
+from tests.app.conftest import Specchat
 
-Specchat = Callable[..., CompletedProcess[str]]
+pytestmark = pytest.mark.usefixtures("llamacpp")
 
 
 def test_a_missing_file(specchat: Specchat) -> None:

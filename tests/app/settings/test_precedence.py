@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 
-Specchat = Callable[..., CompletedProcess[str]]
-AskJson = Callable[..., dict[str, Any]]
+from tests.app.conftest import AskJson, Specchat
+
 OnTerminal = Callable[..., Any]
 Write = Callable[[str], Path]
 

@@ -42,11 +42,6 @@ STEEP = CostModel({1: 0.02, 2: 0.04, 16: 0.32})
 
 
 @pytest.fixture
-def paths(home: Path) -> Paths:
-    return Paths.of_this_user()
-
-
-@pytest.fixture
 def models(paths: Paths, tiny_llama: TinyLlama) -> Path:
     """A target, two smaller models with its tokens, one with others and one that is no model."""
     folder = paths.models

@@ -48,11 +48,6 @@ LAYERS = 3
 
 
 @pytest.fixture
-def paths(home: Path) -> Paths:
-    return Paths.of_this_user()
-
-
-@pytest.fixture
 def target(small_mlx: Callable[..., Path]) -> Iterator[Model]:
     with closing(mlx.load(small_mlx("plain", num_hidden_layers=LAYERS))) as model:
         yield model

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -31,13 +30,13 @@ from decoding.sampling.distribution import SamplingSettings
 from models.metadata.identity import fingerprint
 from models.metadata.memory_bill import Fit
 from scripts.models.change_vocabulary import Change, change_vocabulary
+from tests.app.conftest import Specchat
 from tests.fixtures.drafter_files import EAGLE3, EAGLE3_KEYS, written
 from tests.fixtures.local_hub import LocalHub
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 
 GREEDY = SamplingSettings(temperature=0.0)
-Specchat = Callable[..., CompletedProcess[str]]
 TinyLlama = Callable[..., Path]
 
 

@@ -32,11 +32,6 @@ TinyLlama = Callable[..., Path]
 
 
 @pytest.fixture
-def paths(home: Path) -> Paths:
-    return Paths.of_this_user()
-
-
-@pytest.fixture
 def target(tiny_llama: TinyLlama) -> Iterator[Model]:
     with closing(llamacpp.load(tiny_llama(layers=1), threads=1)) as model:
         yield model
