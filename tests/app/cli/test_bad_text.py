@@ -18,23 +18,16 @@ NOT_TEXT = [
 
 
 @pytest.mark.parametrize(("data", "told"), NOT_TEXT)
-def test_standard_input_that_is_not_text(specchat: Specchat, data: bytes, told: str) -> None:
-    ended = specchat("ask", stdin=data)
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert "standard input" in ended.stderr
-    assert told in ended.stderr
-
-
-@pytest.mark.parametrize(("data", "told"), NOT_TEXT)
-def test_a_file_that_is_not_text(
+def test_standard_input_and_a_file_that_are_not_text(
     specchat: Specchat, tmp_path: Path, data: bytes, told: str
 ) -> None:
     path = tmp_path / "data.bin"
     path.write_bytes(data)
-    ended = specchat("ask", "Sum up:", "--file", str(path))
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert str(path) in ended.stderr
-    assert told in ended.stderr
+    asked = specchat("ask", stdin=data), specchat("ask", "Sum up:", "--file", str(path))
+    for ended, source in zip(asked, ("standard input", str(path)), strict=True):
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert source in ended.stderr
+        assert told in ended.stderr
 
 
 def test_a_folder_as_file(specchat: Specchat, tmp_path: Path) -> None:
@@ -97,21 +90,6 @@ def test_a_prompt_longer_than_the_context_says_by_how_much(specchat: Specchat) -
     tokens = int(sentence[sentence.index("tokens") - 1])
     excess = int(sentence[sentence.index("too") - 1])
     assert tokens > 90
-    assert (
-        specchat(
-            "ask",
-            "count",
-            "--ctx",
-            str(60 + excess),
-            "--max-tokens",
-            "1",
-            stdin=b"one two three " * 30,
-        ).returncode
-        == 0
-    )
-    assert (
-        specchat(
-            "ask", "count", "--ctx", str(60 + excess - 1), stdin=b"one two three " * 30
-        ).returncode
-        == 2
-    )
+    asked = ("ask", "count", "--max-tokens", "1", "--ctx")
+    for n_ctx, code in ((60 + excess, 0), (60 + excess - 1, 2)):
+        assert specchat(*asked, str(n_ctx), stdin=b"one two three " * 30).returncode == code

@@ -36,6 +36,14 @@ def _no_other_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def folder() -> Path:
+    """The user's folder of models."""
+    folder = Paths.of_this_user().models
+    folder.mkdir(parents=True)
+    return folder
+
+
+@pytest.fixture
 def hub(local_hub: LocalHub, tiny_gguf: TinyGguf) -> LocalHub:
     content = tiny_gguf("tiny.gguf").read_bytes()
     files = {"Tiny-Q4_K_M.gguf": content, "Tiny-Q8_0.gguf": content + bytes(1 << 20)}
@@ -77,9 +85,7 @@ def test_pull_in_json(specchat: Specchat, hub: LocalHub) -> None:
     assert removed["removed"]["path"] == pulled["path"]
 
 
-def test_info(specchat: Specchat, tiny_gguf: TinyGguf) -> None:
-    folder = Paths.of_this_user().models
-    folder.mkdir(parents=True)
+def test_info(specchat: Specchat, tiny_gguf: TinyGguf, folder: Path) -> None:
     tiny_gguf("any.gguf").rename(folder / "Tiny-Q4_0.gguf")
     facts = json.loads(specchat("models", "info", "tiny-q4_0", "--json").stdout)
     expected = {
@@ -146,9 +152,7 @@ def test_info_names_trained_drafters_and_what_was_published(specchat: Specchat) 
 
 
 @pytest.mark.usefixtures("llamacpp")
-def test_info_of_a_file_names_what_it_brings(specchat: Specchat) -> None:
-    folder = Paths.of_this_user().models
-    folder.mkdir(parents=True)
+def test_info_of_a_file_names_what_it_brings(specchat: Specchat, folder: Path) -> None:
     keys = {**TARGET_KEYS, "nextn_predict_layers": 1}
     written(folder / "Hybrid-Q8_0.gguf", "qwen35", keys, OWN)
     written(folder / "eagle3-Hybrid.gguf", "eagle3", EAGLE3_KEYS, EAGLE3)
@@ -185,10 +189,8 @@ def test_every_offered_model_can_be_asked_about(specchat: Specchat) -> None:
 
 
 def test_info_of_an_alias_is_of_the_file_that_is_here(
-    specchat: Specchat, tiny_gguf: TinyGguf
+    specchat: Specchat, tiny_gguf: TinyGguf, folder: Path
 ) -> None:
-    folder = Paths.of_this_user().models
-    folder.mkdir(parents=True)
     file = folder / "Qwen_Qwen3-4B-Q4_K_M.gguf"
     tiny_gguf("any.gguf").rename(file)
     facts = json.loads(specchat("models", "info", "qwen3-4b", "--json").stdout)
@@ -235,9 +237,7 @@ def _safetensors(tensors: dict[str, tuple[str, list[int], int]]) -> bytes:
     return struct.pack("<Q", len(text)) + text + bytes(end)
 
 
-def test_names_that_are_not_there(specchat: Specchat) -> None:
-    folder = Paths.of_this_user().models
-    folder.mkdir(parents=True)
+def test_names_that_are_not_there(specchat: Specchat, folder: Path) -> None:
     (folder / "Small-Q4_0.gguf").write_bytes(b"GGUF")
     for command in ("info", "remove"):
         ended = specchat("models", command, "small-q4")
@@ -263,10 +263,8 @@ def test_exit_codes_of_failed_downloads(specchat: Specchat, hub: LocalHub) -> No
 
 
 def test_an_unreachable_hub_offers_what_is_installed(
-    specchat: Specchat, monkeypatch: pytest.MonkeyPatch
+    specchat: Specchat, monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
-    folder = Paths.of_this_user().models
-    folder.mkdir(parents=True)
     (folder / "Small-Q4_0.gguf").write_bytes(b"GGUF")
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     ended = specchat("models", "pull", REPOSITORY)

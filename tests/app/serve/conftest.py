@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,6 +14,9 @@ from app.serve.server_options import Limits
 from tests.fixtures.scripted import ScriptedModel, opened
 from tests.fixtures.served_engine import serving
 from tests.fixtures.speaker import HERMES, Speaker
+
+if TYPE_CHECKING:
+    import openai
 
 Serve = Callable[..., Server]
 
@@ -36,6 +40,19 @@ class Spoken:
     def prompt(self) -> str:
         """The prompt of the latest reply."""
         return self.model.prompts[-1]
+
+
+@pytest.fixture
+def client(spoken: Spoken) -> "Iterator[openai.OpenAI]":
+    """OpenAI's own client of that server."""
+    with asking(spoken.server) as made:
+        yield made
+
+
+def asking(server: Server) -> "openai.OpenAI":
+    import openai
+
+    return openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0)
 
 
 _NUMBERS = count()

@@ -1,13 +1,12 @@
 """Tools in OpenAI's chat, asked by OpenAI's own client."""
 
-from collections.abc import Iterator
 from typing import Any, cast
 
 import openai
 import pytest
 from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
 
-from tests.app.serve.conftest import Serve, Spoken, question
+from tests.app.serve.conftest import Serve, Spoken, asking, question
 from tests.fixtures.channels import CALLING, CHANNELS, FINAL, REPLY
 from tests.fixtures.scripted import ScriptedModel
 from tests.fixtures.speaker import Speaker
@@ -21,14 +20,6 @@ TOOL: ChatCompletionToolParam = {
 }
 CALL = '<tool_call>\n{"name": "look_up", "arguments": {"word": "ox"}}\n</tool_call>'
 HI: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Hi"}]
-
-
-@pytest.fixture
-def client(spoken: Spoken) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(
-        base_url=f"{spoken.server.address}/v1", api_key="none", max_retries=0
-    ) as client:
-        yield client
 
 
 def ask(client: openai.OpenAI, **more: Any) -> Any:
@@ -127,9 +118,8 @@ def test_what_cannot_be_done_is_refused_by_name(
 def test_a_question_that_the_template_does_not_ask_is_refused(
     serve: Serve, template: str, words: str
 ) -> None:
-    server = serve(Speaker(template))
     with (
-        openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0) as client,
+        asking(serve(Speaker(template))) as client,
         pytest.raises(openai.BadRequestError, match=words),
     ):
         ask(client)
@@ -140,9 +130,7 @@ def test_a_reply_in_channels_is_reasoning_and_content(serve: Serve, more: dict[s
     """Also at the second turn, where the template refuses marks of channels."""
     model = ScriptedModel(REPLY)
     cast("Any", model.tokenizer).chat_template = CHANNELS
-    with openai.OpenAI(
-        base_url=f"{serve(model).address}/v1", api_key="none", max_retries=0
-    ) as client:
+    with asking(serve(model)) as client:
         history: list[Any] = [*HI]
         for _ in range(2):
             message = ask(client, messages=history, **more).choices[0].message
@@ -154,9 +142,7 @@ def test_a_reply_in_channels_is_reasoning_and_content(serve: Serve, more: dict[s
 def test_a_call_in_channels_is_one(serve: Serve) -> None:
     model = ScriptedModel(CALLING)
     cast("Any", model.tokenizer).chat_template = CHANNELS
-    with openai.OpenAI(
-        base_url=f"{serve(model).address}/v1", api_key="none", max_retries=0
-    ) as client:
+    with asking(serve(model)) as client:
         choice = ask(client, messages=HI, tools=[TOOL]).choices[0]
     message = cast("Any", choice.message)
     assert (choice.finish_reason, message.content) == ("tool_calls", None)

@@ -6,10 +6,11 @@ from types import ModuleType
 from typing import Any
 
 import anthropic
-import openai
 import pytest
 
 from app.loading.session_options import SessionOptions
+from app.serve.server import Server
+from tests.app.serve.conftest import asking
 from tests.fixtures.served_engine import serving
 
 SCHEMA = {
@@ -25,15 +26,15 @@ HI = [{"role": "user", "content": "Look the word ox up, at most 3 meanings."}]
 
 
 @pytest.fixture(scope="module")
-def address(llamacpp: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def server(llamacpp: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     options = SessionOptions("demo", "lookup", ctx=1024, threads=1)
-    with serving(tmp_path_factory.mktemp("served"), None, options) as server:
-        yield server.address
+    with serving(tmp_path_factory.mktemp("served"), None, options) as served:
+        yield served
 
 
 @pytest.mark.slow
-def test_a_model_without_tools_answers_in_words_or_calls(address: str) -> None:
-    with openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
+def test_a_model_without_tools_answers_in_words_or_calls(server: Server) -> None:
+    with asking(server) as client:
         asked: Any = {"model": "any", "messages": HI, "max_tokens": 12, "tools": [TOOL]}
         choice = client.chat.completions.create(**asked).choices[0]
     assert choice.message.content or choice.message.tool_calls
@@ -44,9 +45,9 @@ def test_a_model_without_tools_answers_in_words_or_calls(address: str) -> None:
     "choice", ["required", {"type": "function", "function": {"name": "look_up"}}]
 )
 def test_a_call_that_is_required_comes_with_arguments_of_its_schema(
-    address: str, choice: Any
+    server: Server, choice: Any
 ) -> None:
-    with openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
+    with asking(server) as client:
         asked: Any = {"model": "any", "messages": HI, "max_tokens": 60, "tool_choice": choice}
         asked["stop"] = ["}", '"']
         tools: Any = [TOOL] if choice == "required" else [OTHER, TOOL]
@@ -61,12 +62,12 @@ def test_a_call_that_is_required_comes_with_arguments_of_its_schema(
 
 
 @pytest.mark.slow
-def test_a_required_call_streams_to_anthropics_client(address: str) -> None:
+def test_a_required_call_streams_to_anthropics_client(server: Server) -> None:
     tool: Any = {"name": "look_up", "input_schema": SCHEMA}
     asked: Any = {"model": "any", "messages": HI, "max_tokens": 60, "tools": [tool]}
     asked["stop_sequences"] = ["}", '"']
     with (
-        anthropic.Anthropic(base_url=address, api_key="none", max_retries=0) as client,
+        anthropic.Anthropic(base_url=server.address, api_key="none", max_retries=0) as client,
         client.messages.stream(**asked, tool_choice={"type": "any"}) as stream,
     ):
         message = stream.get_final_message()
@@ -77,8 +78,8 @@ def test_a_required_call_streams_to_anthropics_client(address: str) -> None:
 
 
 @pytest.mark.parametrize("longest", [3, 9])
-def test_a_required_call_that_is_cut_is_no_content(address: str, longest: int) -> None:
-    with openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
+def test_a_required_call_that_is_cut_is_no_content(server: Server, longest: int) -> None:
+    with asking(server) as client:
         asked: Any = {"model": "any", "messages": HI, "max_tokens": longest, "tools": [TOOL]}
         reply = client.chat.completions.create(**asked, tool_choice="required").choices[0]
         parts = client.chat.completions.create(**asked, tool_choice="required", stream=True)

@@ -1,6 +1,5 @@
 """OpenAI's responses, asked by OpenAI's own client."""
 
-from collections.abc import Iterator
 from typing import Any, cast
 
 import openai
@@ -17,14 +16,6 @@ TOOL: FunctionToolParam = {
     "strict": False,
 }
 CALL = '<tool_call>\n{"name": "look_up", "arguments": {"word": "ox"}}\n</tool_call>'
-
-
-@pytest.fixture
-def client(spoken: Spoken) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(
-        base_url=f"{spoken.server.address}/v1", api_key="none", max_retries=0
-    ) as client:
-        yield client
 
 
 def ask(client: openai.OpenAI, **more: Any) -> Any:
