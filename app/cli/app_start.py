@@ -2,8 +2,9 @@
 
 import gc
 import os
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from typer import Context
 
@@ -22,9 +23,6 @@ from app.settings.in_effect import notice, settings_in_effect
 from app.settings.start import AppStart, preferences_of
 from backends.base import SpecchatError, UsageError
 from backends.engines.backend_selection import check_backend
-
-if TYPE_CHECKING:
-    from models.reference import HubReference, Reference
 
 # Reads what the app starts with: typed options, then variables, then the settings file.
 #
@@ -87,8 +85,11 @@ def _with_known_names(
     """Replace an unknown model or drafter of the settings by specchat's own choice."""
     notices: list[str] = []
     if session.model:
+        from backends.engines.backend_selection import forms
+        from models.reference import resolve
+
         try:
-            _check_model(session.model, session.backend, paths)
+            resolve(session.model, paths.models, forms=forms(session.backend))
         except SpecchatError as error:
             if "model" in typed:
                 raise
@@ -108,32 +109,19 @@ def _notice(name: str, error: SpecchatError) -> str:
     return notice(UsageError(f"{name} of the settings cannot be used", error.summary), name)
 
 
-def _check_model(name: str, backend: str, paths: Paths) -> None:
-    from backends.engines.backend_selection import forms
-    from models.reference import resolve
-
-    resolve(name, paths.models, forms=forms(backend))
-
-
 def _check_draft(session: SessionOptions, paths: Paths) -> None:
     """Raises UsageError if a drafter is unknown; some are known only beside their model."""
     if session.draft.lower() in (OFF_DRAFT, AUTO_DRAFT):
         return
     from app.drafting import draft_spec
-    from backends.engines.backend_selection import forms
-
-    wanted = forms(session.backend)
-    draft_spec.parse(session.draft, paths, _target(session, paths), wanted)
-
-
-def _target(session: SessionOptions, paths: Paths) -> "Reference | HubReference | None":
     from app.loading.select import choose_model
     from backends.engines.backend_selection import forms
 
-    try:
-        return choose_model(session.model, paths, forms(session.backend))
-    except SpecchatError:
-        return None  # the app reports it, and can load another
+    wanted = forms(session.backend)
+    target = None
+    with suppress(SpecchatError):  # the app reports it, and can load another
+        target = choose_model(session.model, paths, wanted)
+    draft_spec.parse(session.draft, paths, target, wanted)
 
 
 _PLAIN_TERMINALS = ("dumb", "unknown", "")

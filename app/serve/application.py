@@ -87,8 +87,8 @@ class Application:
             self._served.metrics.gone.inc()
         finally:
             if status:
-                known = path if path in self._paths else "other"
-                self._served.metrics.count_response(known, status)
+                known = path if path in self._paths else "other"  # none that programs make up
+                self._served.metrics.responses.labels(known, str(status)).inc()
 
     async def _answered(self, scope: Scope, receive: Receive, send: Send) -> RefusedError | None:
         """Answer one request, or return why not."""

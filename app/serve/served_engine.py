@@ -125,7 +125,7 @@ class Metrics:
         def gauge(name: str, what: str) -> Gauge:
             return Gauge(f"specchat_{name}", what, registry=registry)
 
-        self._responses = counter("responses", "Responses by path and status", "path", "status")
+        self.responses = counter("responses", "Responses by path and status", "path", "status")
         self.gone = counter("disconnects", "Requests whose client went away before the end")
         self._prompt = counter("prompt_tokens", "Tokens of prompts, cached ones included")
         self._cached = counter("cached_prompt_tokens", "Tokens of prompts that were cached")
@@ -145,10 +145,6 @@ class Metrics:
             buckets=_TTFT_BUCKETS,
             registry=registry,
         )
-
-    def count_response(self, path: str, status: int) -> None:
-        """Count a response; path: one that is served, so that programs cannot make up labels."""
-        self._responses.labels(path, str(status)).inc()
 
     def count_when_done(self, answer: Answer) -> None:
         """Count an answer once its figures are final: one that was stopped ends a step later."""

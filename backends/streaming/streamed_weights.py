@@ -107,7 +107,9 @@ class LockedWeights:
         Takes as long as reading it. Not during a pass.
         """
         now = self._clock()
-        if self._may_retake and now - self._short >= _SECONDS_OF_CALM:
+        # Not where the system itself refuses more.
+        may_lock = self.refusal in ("", _NO_MEMORY) and len(self._locks) < len(self._wanted)
+        if may_lock and now - self._short >= _SECONDS_OF_CALM:
             self._short = now  # not sooner again than after such a while
             self.refusal = self._lock_missing(2 * self._reserve)
             self.has_let_go = self.has_let_go and self.refusal != ""
@@ -117,12 +119,6 @@ class LockedWeights:
         for pages in tuple(self._locks):
             self._unlock(pages)
         self._wanted = []
-
-    @property
-    def _may_retake(self) -> bool:
-        """Whether more was locked, or could be: not where the system itself refuses it."""
-        is_refused = self.refusal not in ("", _NO_MEMORY)
-        return not is_refused and len(self._locks) < len(self._wanted)
 
     def _lock_missing(self, least_free: int) -> str:
         """Lock what is wanted as long as so many bytes stay free; why not all of it, "" if all."""

@@ -154,7 +154,8 @@ def lock_plan(layout: WeightLayout, budget_bytes: int) -> LockPlan:
     held: list[PlacedTensor] = []
     left = budget_bytes
     for tensor in _by_importance(layout):
-        size = _in_pages(tensor.extent)
+        extent = tensor.extent
+        size = (-(-extent.end // PAGESIZE) - extent.offset // PAGESIZE) * PAGESIZE  # whole pages
         if size <= left:
             held.append(tensor)
             left -= size
@@ -198,11 +199,6 @@ def _evenly(count: int) -> list[int]:
 
 def _bytes(tensors: Iterable[PlacedTensor]) -> int:
     return sum(tensor.extent.size for tensor in tensors)
-
-
-def _in_pages(extent: Extent) -> int:
-    first, last = extent.offset // PAGESIZE, -(-extent.end // PAGESIZE)
-    return (last - first) * PAGESIZE
 
 
 # What of a model's weights goes to GPUs and what stays with the processor.

@@ -199,17 +199,12 @@ def _opened(options: SessionOptions) -> Session:
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise
         stderr.note(f"{offer.summary}.\n{offer.outlook.question}")
-        if not _agrees():
+        stderr.note("y = yes, for this model from now on; anything else = no")
+        answer = next(iter(TypedLines()), "")  # the end of the input is a no
+        if answer.strip().lower() not in ("y", "yes"):
             raise
         AgreedModels(Paths.of_this_user().agreed_models).add(offer.path)
         return open_session(options)
-
-
-def _agrees() -> bool:
-    """Ask yes or no; anything but yes, and the end of the input, is a no."""
-    stderr.note("y = yes, for this model from now on; anything else = no")
-    answer = next(iter(TypedLines()), "")
-    return answer.strip().lower() in ("y", "yes")
 
 
 def _must_end() -> bool:

@@ -33,16 +33,6 @@ def finite(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def check_strictly(text: str) -> None:
-    """Check that a text is JSON, in which there is no NaN.
-
-    Raises:
-        ValueError: it is not.
-        RecursionError: it is nested too deeply.
-    """
-    json.loads(text, parse_constant=_refuse)
-
-
 def _refuse(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON")
 
@@ -112,7 +102,7 @@ class Argument:
         is_null = self._may_be_null and text == "null"
         if self._schema.allows(text) is not True or is_null:
             try:
-                check_strictly(text)
+                json.loads(text, parse_constant=_refuse)
             except (ValueError, RecursionError):
                 if word := _PYTHON.get(text.strip()):
                     return word
