@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,9 @@ _BITS_PER_WEIGHT = {
     "Q5_K_M": 5.7, "Q6_K": 6.6, "Q8_0": 8.5, "MXFP4": 4.6,
 }  # fmt: skip
 """Bits per weight of a file, embeddings included: averages of 3B to 70B files."""
+
+_FIELDS = {"gated": "is_gated", "file": "file_pattern"}
+"""Fields of an entry whose keys in the file have other names."""
 
 _KEYS = ("model", "repository", "file", "published", "mlx", "licence")
 """Keys of a drafter beside its kind, in the order of CatalogueDrafter."""
@@ -106,7 +109,7 @@ class CatalogueDrafter:
         return self.kind is DrafterKind.NEXT_TOKEN_LAYERS and not self.file
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """Model of the catalogue. context: in tokens; active: parameters used per token."""
 
@@ -117,20 +120,20 @@ class Entry:
     active: int
     context: int
     licence: str
-    is_gated: bool
-    chats: bool
     attention: Attention | None
     """None if unknown."""
     repository: str
     file_pattern: str
     quantizations: tuple[str, ...]
     """Available quantizations, the default first."""
-    sizes: Mapping[str, int | float]
-    mlx: str
-    template: str
-    evidence: str
-    checked: str
     drafters: tuple[CatalogueDrafter, ...]
+    is_gated: bool = False
+    chats: bool = True
+    sizes: Mapping[str, int | float] = field(default_factory=dict[str, int | float])
+    mlx: str = ""
+    template: str = ""
+    evidence: str = ""
+    checked: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -268,27 +271,18 @@ def _entry(model: dict[str, Any], family: dict[str, Any], data: dict[str, Any]) 
     }
     given = {"quantizations": data["quantizations"]} | family | model
     base = given["repository"].rpartition("/")[2].removesuffix("-GGUF")
-    return Entry(
-        name=given["name"],
-        also=tuple(given.get("also", ())),
-        family=given["family"],
-        parameters=int(given["parameters"]),
-        active=int(given.get("active", given["parameters"])),
-        context=given["context"],
-        licence=given["licence"],
-        is_gated=given.get("gated", False),
-        chats=given.get("chats", True),
-        attention=_attention(given),
-        repository=given["repository"],
-        file_pattern=given.get("file", f"{base}-{{quantization}}.gguf"),
-        quantizations=tuple(given["quantizations"]),
-        sizes=given.get("sizes", {}),
-        mlx=given.get("mlx", ""),
-        template=given.get("template", ""),
-        evidence=given.get("evidence", ""),
-        checked=given.get("checked", ""),
-        drafters=_drafters(drafters, given, data),
-    )
+    facts = {_FIELDS.get(key, key): value for key, value in given.items() if key != "window"}
+    facts.setdefault("file_pattern", f"{base}-{{quantization}}.gguf")
+    entry: dict[str, Any] = {
+        **facts,
+        "also": tuple(given.get("also", ())),
+        "parameters": int(given["parameters"]),
+        "active": int(given.get("active", given["parameters"])),
+        "attention": _attention(given),
+        "quantizations": tuple(given["quantizations"]),
+        "drafters": _drafters(drafters, given, data),
+    }
+    return Entry(**entry)
 
 
 def _drafters(
