@@ -1,7 +1,6 @@
 """A chat on the screen: questions go to the engine, answers are shown and saved as they grow."""
 
 import asyncio
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -10,7 +9,6 @@ from textual import on
 from textual.message import Message
 from textual.widget import Widget
 
-from app.ahead.expected import Expected
 from app.chat.attachments import Attachment
 from app.chat.conversation import Conversation, ReplyOptions
 from app.dialogue.changes import Change, Changes
@@ -352,9 +350,8 @@ class ChatView(ShownChat):
             options=options,
         )
         ending, turn.ending, turn.is_growing = turn.ending, "", True
-        answer = Answer(request)
         self.pending = PendingAnswer(
-            answer,
+            self.engine.ask(request),
             turn,
             continued=ending if turn.text else None,
             question=question,
@@ -362,10 +359,6 @@ class ChatView(ShownChat):
             previous=previous,
             begun=len(turn.text),
         )
-        # The question is painted first: the engine's thread would make the screen wait. Meanwhile
-        # the rest of its prompt is read.
-        self.engine.expect(Expected(conversation, time.monotonic(), is_typing=False))
-        self.call_after_refresh(self.engine.begin, answer)
 
     def _remember(self, name: str, old: Turn, new: Turn) -> None:
         """Let the user go back from a new version to an old one, and forward again."""
