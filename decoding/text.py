@@ -32,6 +32,7 @@ class TextStream:
         self._stops = stops
         self._calls = calls
         self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
+        self.begun = begun
         for token in begun:
             self._decode(self._piece(token))  # the last may be part of a character
         self._held: str = ""

@@ -24,8 +24,8 @@ from app.bench.suite import SUITES, Task, tasks
 from app.bench.wording import table
 from app.chat.conversation import Conversation
 from app.drafting import draft_spec
+from app.engine.answer import Reply, Request
 from app.engine.idle_tasks import Indexing
-from app.engine.reply import new_reply
 from app.engine.session import Session
 from app.engine.session_drafters import build
 from app.engine.session_opening import open_session
@@ -41,9 +41,10 @@ def learn(session: Session, asked: Iterable[tuple[Task, SamplingSettings]], toke
     count = 0
     with closing(History.open(session.paths.history)) as history:
         for task, settings in asked:
-            prompt, _ = session.prompt(Conversation("", [Message("user", task.text)]))
-            reply = new_reply()
-            for _ in session.stream(prompt, settings, tokens, reply, lambda: False):
+            conversation = Conversation("", [Message("user", task.text)])
+            reply = Reply(Request(conversation, settings, tokens))
+            prompt, _ = session.prompt(reply.request)
+            for _ in session.stream(prompt, reply, lambda: False):
                 pass
             count += len(reply.token_ids)
             chat = history.create(session.reference.name)

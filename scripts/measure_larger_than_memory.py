@@ -31,7 +31,8 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from app.engine.reply import new_reply
+from app.chat.conversation import Conversation
+from app.engine.answer import Reply, Request
 from app.engine.session_opening import open_session
 from app.loading.session_options import STREAM_ON, SessionOptions
 from app.paths import HOME_VARIABLE, Paths
@@ -118,8 +119,8 @@ def _answer(arguments: argparse.Namespace) -> dict[str, Any]:
     rates, ids, steps = list[float](), list[list[int]](), 0
     shapes: dict[str, int] = {}
     for _, prompt in _of_round(tokenized(session.model), arguments):
-        reply = new_reply()
-        for _ in session.stream(Prompt(prompt, ()), settings, tokens, reply, lambda: False):
+        reply = Reply(Request(Conversation(), settings, tokens))
+        for _ in session.stream(Prompt(prompt, ()), reply, lambda: False):
             pass
         ids.append(reply.token_ids)
         rates.append(reply.statistics.decode_tokens_per_second or 0.0)

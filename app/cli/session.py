@@ -4,12 +4,11 @@ from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
 from threading import Event
 
-from app.chat.conversation import USUAL, ReplyOptions
 from app.cli.terminal import stderr, stdout
 from app.cli.terminal.interrupt import deferred, interruptible
 from app.engine import session_opening
+from app.engine.answer import Reply
 from app.engine.metrics import reply_metrics
-from app.engine.reply import Reply
 from app.engine.session import Session
 from app.loading.session_options import DEFAULT_CONTEXT, SessionOptions
 from app.paths import Paths
@@ -18,7 +17,6 @@ from backends.base import PassStoppedError
 from backends.base.model import stopping_passes
 from backends.chat.chat_template import Prompt
 from decoding.events import FinishReason, Prefill
-from decoding.sampling.settings import SamplingSettings
 
 
 def open_session(
@@ -85,30 +83,19 @@ def stats_line(session: Session, reply: Reply) -> str:
     return f"[{wording.SEPARATOR.join(filter(None, [figures, end]))}]"
 
 
-def stream_answer(
-    session: Session,
-    prompt: Prompt,
-    settings: SamplingSettings,
-    max_tokens: int,
-    reply: Reply,
-    options: ReplyOptions = USUAL,
-    *,
-    shown: bool = True,
-) -> None:
+def stream_answer(session: Session, prompt: Prompt, reply: Reply, *, shown: bool = True) -> None:
     """Generate a reply, printing its text as it comes if shown; the first Ctrl-C stops it.
 
     Raises:
         ModelError: the engine failed; reply holds what was generated before.
     """
-    with (
-        interruptible() as stop,
-        closing(
-            session.stream(prompt, settings, max_tokens, reply, stop.is_set, options)
-        ) as stream,
-    ):
-        for event, added in stream:
+    printed = 0
+    with interruptible() as stop, closing(session.stream(prompt, reply, stop.is_set)) as stream:
+        for event in stream:
+            added = reply.text[printed:]
             if isinstance(event, Prefill):
                 stderr.status(f"reading the prompt: {event.done:,} of {event.total:,} tokens")
             elif added and shown:
+                printed = len(reply.text)
                 stderr.clear_status()
                 stdout.write(added)

@@ -1,29 +1,28 @@
-"""A request, and its answer on the way from the engine's thread to the thread that asked."""
+"""A request, the reply to it as it is generated, and what two threads share of both."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from threading import Event as Flag
 from threading import Lock
 from typing import TYPE_CHECKING
 
 from app.chat.conversation import USUAL, Conversation, Infill, RawText, ReplyOptions
-from app.engine.reply import START, Piece, Reply
 from backends.chat.message import Tool
 from backends.chat.reply_form import PLAIN
-from decoding.events import Event, FinishReason, Prefill, Step
-from decoding.sampling.settings import SamplingSettings
+from decoding.constraint.grammar import GrammarKind
+from decoding.events import Event, FinishReason, Prefill, Step, TokenLogprob
+from decoding.sampling.settings import LossyRule, SamplingSettings
+from decoding.telemetry import Statistics
 
 if TYPE_CHECKING:
     from app.engine.metrics import ReplyMetrics
     from backends.base import SpecchatError
+    from decoding.planning.parking import DrafterStatus
 
-
-class Stage(StrEnum):
-    QUEUED = "queued"
-    READING = "reading"
-    ANSWERING = "answering"
-    DONE = "done"
+_PREDICTION = "prediction"
+"""Name of the drafter of predicted texts, whose code is not needed to show a reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +50,132 @@ class Request:
     may_drop: bool = True
     program: str = ""
 
+    @property
+    def least_size(self) -> int:
+        """Characters of the part that is never left out of its prompt."""
+        if isinstance(self.text, RawText):
+            return len(self.text.text)
+        if self.text is not None:
+            return len(self.text.before) + len(self.text.after)
+        turns = self.conversation.turns[-1:] if self.may_drop else self.conversation.turns
+        calls = [call.arguments for turn in turns for call in turn.calls]
+        told = [self.conversation.system, self.partial, *(turn.content for turn in turns), *calls]
+        tools = [text for tool in self.tools for text in (tool.description, tool.parameters)]
+        return sum(map(len, [*told, *tools]))
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Consecutive text of one source: a drafter's name or an Origin."""
+
+    text: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in the text of a reply: characters before it, and the token it is in."""
+
+    characters: int
+    token: int
+
+
+START = Place(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedTokens:
+    """Tokens of a predicted text that were verified: accepted ones, and the others."""
+
+    accepted: int
+    rejected: int
+
+
+@dataclass(slots=True)
+class Reply:
+    """The reply to a request as it is generated; complete once finish_reason is set.
+
+    Its clock starts when it was asked for: now, unless its statistics are given.
+    """
+
+    request: Request
+    statistics: Statistics = field(default_factory=lambda: Statistics(time.perf_counter()))
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list[int])
+    provenance: list[str] = field(default_factory=list[str])
+    """Source of each token: a drafter's name or an Origin."""
+    token_ends: list[int] = field(default_factory=list[int])
+    """Characters of the text up to the end of each token, perhaps also of those of the next step; a
+    character of several tokens belongs to the last one."""
+    logprobs: list[TokenLogprob] = field(default_factory=list[TokenLogprob])
+    """Log probabilities of each token, if they were asked for."""
+    token_bytes: dict[int, bytes] = field(default_factory=dict[int, bytes])
+    """What the tokens stand for that log probabilities are told of, those of control tokens too."""
+    finish_reason: FinishReason | None = None
+    """Why generation ended; None while it runs, and after an error."""
+    stop_text: str = ""
+    """The stop text that ended it, which is not part of its text."""
+    joules: float | None = None
+    """Energy used for decoding, where the machine can measure it."""
+    ahead_tokens: int = 0
+    """Prompt tokens that were read before the request came."""
+    own_drafters: tuple[str, ...] = ()
+    """Names of the drafters that draft for this reply alone."""
+    own_statuses: "tuple[DrafterStatus, ...]" = ()
+    """Their last states; empty until it has ended."""
+    begun: Sequence[int] = ()
+    """Tokens of the beginning that it continues, once its prompt is known."""
+
+    @property
+    def grammar(self) -> GrammarKind | None:
+        """Kind of the grammar that its text must match, None if it may be anything."""
+        grammar = self.request.options.grammar
+        return grammar.kind if grammar else None
+
+    @property
+    def predicted(self) -> PredictedTokens | None:
+        """What became of its predicted tokens; None if no text was predicted."""
+        if not self.request.options.prediction:
+            return None
+        drafter = self.statistics.by_drafter.get(_PREDICTION)
+        if drafter is None:
+            return PredictedTokens(0, 0)
+        return PredictedTokens(drafter.accepted, drafter.drafted - drafter.accepted)
+
+    @property
+    def lossy(self) -> LossyRule | None:
+        """The lossy rule if tokens may depend on it; a reply with nothing drafted is lossless."""
+        return self.request.settings.lossy_in_effect if self.statistics.drafted else None
+
+    def pieces_after(self, place: Place) -> tuple[list[Piece], Place]:
+        """Text after a place, one piece for equal neighbours, and the place where it ends.
+
+        Any thread may call it while another one adds to the reply.
+        """
+        text = self.text  # first: the tokens of this text are then known
+        done, token = place.characters, place.token
+        pieces: list[Piece] = []
+        while done < len(text):
+            end = min(self.token_ends[token], len(text))
+            _append(pieces, text[done:end], self.provenance[token])
+            done = end
+            token += end == self.token_ends[token]
+        return pieces, Place(done, token)
+
+
+def _append(pieces: list[Piece], text: str, origin: str) -> None:
+    if pieces and pieces[-1].origin == origin:
+        pieces[-1] = Piece(pieces[-1].text + text, origin)
+    elif text:
+        pieces.append(Piece(text, origin))
+
+
+class Stage(StrEnum):
+    QUEUED = "queued"
+    READING = "reading"
+    ANSWERING = "answering"
+    DONE = "done"
+
 
 class Answer:
     """An answer that the engine's thread writes and another thread reads, and may stop.
@@ -61,8 +186,6 @@ class Answer:
     def __init__(self, request: Request) -> None:
         self.request = request
         self.stage = Stage.QUEUED
-        self.asked_at = 0.0
-        """When it was asked for, by time.perf_counter()."""
         self.read: tuple[int, int] = (0, 0)
         """Prompt tokens read so far, and in all."""
         self.dropped = 0
@@ -74,8 +197,8 @@ class Answer:
         """What the reply may be made of, known once its prompt is read."""
         self.metrics: ReplyMetrics | None = None
         self.error: SpecchatError | None = None
-        self.reply: Reply | None = None
-        """What the engine's thread goes on to fill; None before its prompt is known."""
+        self.reply = Reply(request)
+        """What the engine's thread fills; its clock starts anew when its turn comes."""
         self._taken = START
         self._claim = Lock()
         """Acquired once and never released: by the engine's thread when its turn comes, or by
@@ -120,24 +243,22 @@ class Answer:
 
     @property
     def text(self) -> str:
-        return self.reply.text if self.reply else ""
+        return self.reply.text
 
     def take_pieces(self) -> list[Piece]:
         """Text added since the last call, one piece for equal neighbours; for one reader."""
-        if self.reply is None:
-            return []
         added, self._taken = self.reply.pieces_after(self._taken)
         return added
 
     @property
     def token_ids(self) -> tuple[int, ...]:
         """Tokens of the whole answer so far, with those of the beginning that it continues."""
-        return (*self.reply.begun, *self.reply.token_ids) if self.reply else self.request.begun
+        return *(self.reply.begun or self.request.begun), *self.reply.token_ids
 
     @property
     def finish_reason(self) -> FinishReason | None:
         """Why generation ended; None while it runs, and after an error."""
-        return self.reply.finish_reason if self.reply else None
+        return self.reply.finish_reason
 
     def on_event(self, event: Event) -> None:
         if isinstance(event, Prefill):

@@ -17,7 +17,6 @@ from app.ahead.expected import Expectation, Expected
 from app.engine.answer import Answer, Request, Stage
 from app.engine.jobs import JobQueue
 from app.engine.prompt_builder import PromptBuilder
-from app.engine.reply import Reply, new_reply
 from app.engine.status import Loaded, Phase, Status, crash_report
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from app.engine.idle_tasks import ActiveSession
     from app.engine.session import Session
     from app.loading.streaming import StreamOfferError
-    from backends.chat.chat_template import Prompt
 
 _PUBLISH_SECONDS = 0.1
 """Interval at which metrics are published: computing them for every token would slow it down."""
@@ -79,6 +77,7 @@ class Engine:
         self._deferred_draft: str = ""
         """The spec whose drafters cannot be built before the current reply ends."""
         self._current: Answer | None = None
+        self._published_at = 0.0
         self._unfinished: set[Answer] = set()
         """The current answer, and those that wait for their turn."""
         self._loading_stopped = Event()
@@ -105,7 +104,7 @@ class Engine:
 
         A pass that reads its prompt already goes on, as it is a part of the answer, until stopped.
         """
-        answer.asked_at = time.perf_counter()
+        answer.reply.statistics.started_at = time.perf_counter()
         self._unfinished.add(answer)
         is_begun = self._expectation.led_to(answer.request.conversation)
         is_urgent = (lambda: answer.is_stopped) if is_begun else True
@@ -425,12 +424,17 @@ class Engine:
         answer.stage = Stage.READING
         prompt = self._prompts.take(answer, session)
         answer.note = "; ".join(filter(None, [prompt.note, active.indexing.news()]))
-        reply = new_reply(max(answer.asked_at, self._free_at))
+        reply = answer.reply
+        reply.statistics.started_at = max(reply.statistics.started_at, self._free_at)
         loaded = session.plain_replies.replies, session.drafting
-        answer.reply = reply
         try:
             reply.ahead_tokens = active.reading.hand_over(prompt.tokens)
-            self._stream(session, answer, prompt, reply)
+            with contextlib.closing(
+                session.stream(prompt, reply, lambda: answer.is_stopped)
+            ) as stream:
+                for event in stream:
+                    answer.on_event(event)
+                    self._work_beside(answer, session)
         finally:
             active.answered()
             answer.note = "; ".join(filter(None, [answer.note, session.model.shortage]))
@@ -438,26 +442,14 @@ class Engine:
             if (session.plain_replies.replies, session.drafting) != loaded:
                 self._status = replace(self._status, loaded=Loaded.of(session))
 
-    def _stream(self, session: "Session", answer: Answer, prompt: "Prompt", reply: Reply) -> None:
+    def _work_beside(self, answer: Answer, session: "Session") -> None:
+        """Publish the figures of an answer between two of its steps, and do what is asked then."""
         from app.engine.metrics import reply_metrics
 
-        request = answer.request
-        published = 0.0
-        stream = session.stream(
-            prompt,
-            request.settings,
-            request.max_tokens,
-            reply,
-            lambda: answer.is_stopped,
-            request.options,
-        )
-        with contextlib.closing(stream):
-            for event, _ in stream:
-                answer.on_event(event)
-                now = time.perf_counter()
-                if now - published >= _PUBLISH_SECONDS:
-                    published = now
-                    answer.metrics = reply_metrics(session, reply, is_final=False)
-                    self._prompts.work_beside(session)
-                    if request.draft is None:
-                        self._follow_draft()
+        now = time.perf_counter()
+        if now - self._published_at >= _PUBLISH_SECONDS:
+            self._published_at = now
+            answer.metrics = reply_metrics(session, answer.reply, is_final=False)
+            self._prompts.work_beside(session)
+            if answer.request.draft is None:
+                self._follow_draft()

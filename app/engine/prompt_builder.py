@@ -7,9 +7,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from app.chat.conversation import Infill, RawText
-from app.engine.answer import Answer, Request
-from backends.base import PromptTooLargeError, PromptTooLongError
+from app.engine.answer import Answer
 
 if TYPE_CHECKING:
     from app.engine.session import Session
@@ -20,10 +18,6 @@ CountTokens = Callable[[str], Future[int]]
 
 _SHARE = 0.02
 """Most of an answer's time that it may take."""
-
-_MOST_PER_TOKEN = 16
-"""Characters for each token of the context that are still turned into tokens; a guess, not
-measured. Prose has 4 or 5; only long runs of spaces could have as many and fit after all."""
 
 
 class PromptBuilder:
@@ -53,7 +47,7 @@ class PromptBuilder:
         """The prompt of an answer, which is built once."""
         prompt = self._built.get(answer)
         if prompt is None:
-            prompt, answer.dropped = prompt_of(session, answer.request)
+            prompt, answer.dropped = session.prompt(answer.request)
             answer.form, answer.note = prompt.form, prompt.note
             self._built[answer] = prompt
         return prompt
@@ -111,47 +105,7 @@ class PromptBuilder:
         try:
             prompt = self.prompt(wanted, session)
             if not is_quick or request.options.grammar is None or session.has_grammar_vocabulary:
-                session.check(prompt, request.settings, request.options)
+                session.constraint(prompt, request)
             future.set_result(len(prompt.tokens))
         except Exception as error:
             future.set_exception(error)
-
-
-def prompt_of(session: "Session", request: Request) -> "tuple[Prompt, int]":
-    """The prompt of a request, and how many of its oldest turns were left out.
-
-    Raises:
-        PromptTooLargeError: it is far too long, so that its tokens were not even counted.
-        PromptTooLongError: it leaves no room for an answer, also without the oldest turns where
-            these may be left out.
-        UsageError: the model was not trained to fill gaps.
-    """
-    size, n_ctx, text = _least_size(request), session.context.facts.n_ctx, request.text
-    if size > _MOST_PER_TOKEN * n_ctx:  # else others would wait for seconds while it is read
-        raise PromptTooLargeError(size, n_ctx)
-    dropped = 0
-    if isinstance(text, Infill):
-        prompt = session.infill_prompt(text.before, text.after)
-    elif text is not None:
-        prompt = session.raw_prompt(text.text)
-    else:
-        may_drop = request.may_drop
-        prompt, dropped = session.prompt(request.conversation, request.tools, may_drop=may_drop)
-        prompt = session.continued(prompt, request.partial, request.begun)
-    if not (text is None and request.may_drop) and len(prompt.tokens) >= n_ctx:
-        raise PromptTooLongError(len(prompt.tokens), n_ctx)
-    return prompt, dropped
-
-
-def _least_size(request: Request) -> int:
-    """Characters of the part of a request that is never left out."""
-    text, conversation = request.text, request.conversation
-    if isinstance(text, RawText):
-        return len(text.text)
-    if text is not None:
-        return len(text.before) + len(text.after)
-    turns = conversation.turns[-1:] if request.may_drop else conversation.turns
-    calls = [call.arguments for turn in turns for call in turn.calls]
-    told = [conversation.system, request.partial, *(turn.content for turn in turns), *calls]
-    tools = [text for tool in request.tools for text in (tool.description, tool.parameters)]
-    return sum(map(len, [*told, *tools]))

@@ -4,10 +4,9 @@ import math
 from dataclasses import asdict
 from typing import Any
 
+from app.engine.answer import Reply
 from app.engine.metrics import reply_metrics
-from app.engine.reply import Reply
 from app.engine.session import Session
-from decoding.sampling.settings import SamplingSettings
 
 SCHEMA = 1
 
@@ -25,10 +24,9 @@ _STATISTICS = (
 """Figures under `stats`, in order."""
 
 
-def reply_report(
-    session: Session, reply: Reply, settings: SamplingSettings, max_tokens: int
-) -> dict[str, Any]:
+def reply_report(session: Session, reply: Reply) -> dict[str, Any]:
     """Report of a reply that ended; figures that were not measured are None."""
+    settings = reply.request.settings
     info = session.model.info
     drafting = session.drafting
     metrics = reply_metrics(session, reply)
@@ -71,7 +69,7 @@ def reply_report(
             "min_p": settings.min_p,
             "repeat_penalty": settings.repeat_penalty,
             "seed": settings.seed,
-            "max_tokens": max_tokens,
+            "max_tokens": reply.request.max_tokens,
         },
         "stats": {name: _finite(figures[name]) for name in _STATISTICS},
     }

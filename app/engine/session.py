@@ -1,15 +1,15 @@
 """A loaded model with its context and drafters, which answers one prompt after another."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial as partial_of
+from functools import partial
 
-from app.chat.conversation import USUAL, Conversation, ReplyOptions
+from app.chat.conversation import Infill
 from app.drafting import draft_spec
 from app.drafting.drafter_building import DrafterEnvironment
 from app.drafting.reply_drafters import ReplyDrafters, drafters_of
-from app.engine.reply import Reply
+from app.engine.answer import Reply, Request
 from app.engine.session_drafters import Drafting, build
 from app.engine.weight_budget import WeightBudget
 from app.learned.speeds import ENOUGH_PLAIN_STEPS, PlainReplies, PlainReply
@@ -18,9 +18,16 @@ from app.loading.session_options import SessionOptions
 from app.loading.target_context import TargetContext
 from app.paths import Paths
 from app.structured_output import ReplyConstraints
-from backends.base import ContextFacts, Model, ModelInfo, UsageError
+from backends.base import (
+    ContextFacts,
+    Model,
+    ModelInfo,
+    PromptTooLargeError,
+    PromptTooLongError,
+    UsageError,
+)
 from backends.chat.chat_template import ChatTemplate, Prompt, with_bos
-from backends.chat.message import Tool, whole_characters
+from backends.chat.message import whole_characters
 from backends.chat.reply_form import ChannelSpeller, ThinkingSpeller
 from backends.engines.backend_selection import Form, forms
 from backends.hardware.bandwidth import Bandwidth
@@ -30,9 +37,12 @@ from decoding.constraint.constraint import Constraint
 from decoding.events import Event, Finish, Prefill, Step, TokenLogprob
 from decoding.generation import Limits, generate
 from decoding.planning.controller import Controller
-from decoding.sampling.settings import SamplingSettings
 from decoding.text import TextStream, spelling
 from models.reference import HubReference, Reference
+
+_MOST_PER_TOKEN = 16
+"""Characters for each token of the context that are still turned into tokens; a guess, not
+measured. Prose has 4 or 5; only long runs of spaces could have as many and fit after all."""
 
 
 @dataclass(slots=True)
@@ -132,45 +142,43 @@ class Session:
         self._chat = chat
         self.drafting.leave_out(chat)
 
-    def prompt(
-        self, conversation: Conversation, tools: Sequence[Tool] = (), *, may_drop: bool = True
-    ) -> tuple[Prompt, int]:
-        """The prompt of a conversation, and how many of its oldest turns were left out.
-
-        tools: those that the model may call. may_drop: whether any may be; if not, the prompt may
-        be too long.
+    def prompt(self, request: Request) -> tuple[Prompt, int]:
+        """The prompt of a request, and how many of its oldest turns were left out.
 
         Raises:
-            PromptTooLongError: the last turn does not fit even alone.
+            PromptTooLargeError: it is far too long, so that its tokens were not even counted.
+            PromptTooLongError: it leaves no room for an answer, also without the oldest turns where
+                these may be left out.
+            UsageError: the model was not trained to fill gaps, or there is nothing to continue.
         """
-        rendered = partial_of(self.template.urgent_prompt, tools=tools)
-        if may_drop:
-            return conversation.fit(rendered, self.context.facts.n_ctx)
-        return rendered(conversation.messages()), 0
+        size, n_ctx, text = request.least_size, self.context.facts.n_ctx, request.text
+        if size > _MOST_PER_TOKEN * n_ctx:  # else others would wait for seconds while it is read
+            raise PromptTooLargeError(size, n_ctx)
+        if text is None:
+            rendered = partial(self.template.urgent_prompt, tools=request.tools)
+            if request.may_drop:
+                prompt, dropped = request.conversation.fit(rendered, n_ctx)
+                return self._continued(prompt, request), dropped
+            prompt = self._continued(rendered(request.conversation.messages()), request)
+        elif isinstance(text, Infill):
+            prompt = self._infill_prompt(text)
+        else:
+            prompt = self.template.raw(text.text)
+        if len(prompt.tokens) >= n_ctx:
+            raise PromptTooLongError(len(prompt.tokens), n_ctx)
+        return prompt, 0
 
-    def continued(self, prompt: Prompt, partial: str, tokens: Sequence[int] = ()) -> Prompt:
+    def _continued(self, prompt: Prompt, request: Request) -> Prompt:
         """A prompt with the beginning of its answer: its own tokens, if they spell it here."""
-        if not (tokens or partial):
+        tokens, text = request.begun, request.partial
+        if not (tokens or text):
             return prompt
-        known = spelling(self.model.tokenizer, tokens, partial, self._speller(prompt))
-        more = known or self.template.spoken(partial, prompt.form)
+        known = spelling(self.model.tokenizer, tokens, text, self._speller(prompt))
+        more = known or self.template.spoken(text, prompt.form)
         return replace(prompt, tokens=[*prompt.tokens, *more], begun=len(more))
 
-    def _speller(self, prompt: Prompt) -> Callable[[int], bytes | None] | None:
-        """What spells the reply to a prompt where its tokens' pieces do not."""
-        if not prompt.is_conversation:
-            return None
-        return (ChannelSpeller if prompt.form.channels else ThinkingSpeller)(self.model.tokenizer)
-
-    def raw_prompt(self, text: str) -> Prompt:
-        return self.template.raw(text)
-
-    def infill_prompt(self, before: str, after: str) -> Prompt:
-        """The prompt of a gap between two texts, of which the reply is the filling.
-
-        Raises:
-            UsageError: the model was not trained to fill gaps.
-        """
+    def _infill_prompt(self, gap: Infill) -> Prompt:
+        """The prompt of a gap between two texts, of which the reply is the filling."""
         tokenizer = self.model.tokenizer
         marks = tokenizer.infill
         if marks is None:
@@ -179,31 +187,35 @@ class Session:
                 "it has no tokens that mark one, as models of code have",
             )
         ahead, behind = (
-            tokenizer.encode(whole_characters(text), special=False) for text in (before, after)
+            tokenizer.encode(whole_characters(text), special=False)
+            for text in (gap.before, gap.after)
         )
         tokens = [marks.prefix, *ahead, marks.suffix, *behind, marks.middle]
         return Prompt(with_bos(tokens, tokenizer), is_conversation=False)
 
-    def check(self, prompt: Prompt, settings: SamplingSettings, options: ReplyOptions) -> None:
-        """Check what a reply is asked to be, without beginning it.
+    def _speller(self, prompt: Prompt) -> Callable[[int], bytes | None] | None:
+        """What spells the reply to a prompt where its tokens' pieces do not."""
+        if not prompt.is_conversation:
+            return None
+        return (ChannelSpeller if prompt.form.channels else ThinkingSpeller)(self.model.tokenizer)
+
+    def constraint(self, prompt: Prompt, request: Request) -> Constraint | None:
+        """What limits the tokens of a reply, None if nothing does.
 
         Raises:
             UsageError: a setting names a token that the model does not have, or the grammar cannot
                 be used.
         """
-        settings.check_vocabulary(self.model.info.n_vocab)
-        self._constraint(options, prompt)
+        request.settings.check_vocabulary(self.model.info.n_vocab)
+        if request.options.grammar is None:
+            return None
+        self._constraints = self._constraints or ReplyConstraints(self.model.tokenizer)
+        return self._constraints.of(request.options.grammar, prompt)
 
     def stream(
-        self,
-        prompt: Prompt,
-        settings: SamplingSettings,
-        max_tokens: int,
-        reply: Reply,
-        is_cancelled: Callable[[], bool],
-        options: ReplyOptions = USUAL,
-    ) -> Generator[tuple[Event, str], None, None]:
-        """Answer a prompt into reply; yields each event with the text it added.
+        self, prompt: Prompt, reply: Reply, is_cancelled: Callable[[], bool]
+    ) -> Generator[Event, None, None]:
+        """Fill a reply, whose prompt this is; yields each event once the reply has taken it in.
 
         Raises:
             PromptTooLongError: the prompt leaves no room for an answer.
@@ -211,37 +223,40 @@ class Session:
                 the model does not have.
             ModelError: the engine failed; reply holds what was generated before.
         """
-        settings.check_vocabulary(self.model.info.n_vocab)
-        constraint = self._constraint(options, prompt)
-        reply.rule = settings.lossy_in_effect
-        reply.grammar = options.grammar.kind if options.grammar else None
-        reply.begun = prompt.tokens[len(prompt.tokens) - prompt.begun :]
-        n_ctx = self.context.facts.n_ctx
-        own = ReplyDrafters(drafters_of(options, self.model.tokenizer, prompt, n_ctx))
-        reply.own_drafters, reply.is_predicted = own.names, bool(options.prediction)
-        stops = (*prompt.stops, *options.stops)
+        request, tokenizer, n_ctx = reply.request, self.model.tokenizer, self.context.facts.n_ctx
+        options = request.options
+        constraint = self.constraint(prompt, request)
+        own = ReplyDrafters(drafters_of(options, tokenizer, prompt, n_ctx))
         text = TextStream(
-            self.model.tokenizer,
-            stops,
-            begun=reply.begun,
+            tokenizer,
+            (*prompt.stops, *options.stops),
+            begun=prompt.tokens[len(prompt.tokens) - prompt.begun :],
             spell=self._speller(prompt),
             shows_control=options.shows_control,
             calls=prompt.form.call_marks,
         )
+        reply.begun, reply.token_ends, reply.own_drafters = text.begun, text.ends, own.names
+        energy = Energy(self.meter)
         try:
             with self.context.use() as context:
-                events = generate(
+                for event in generate(
                     context,
                     prompt.tokens,
-                    settings,
-                    Limits(max_tokens, self.model.tokenizer.end_tokens, text),
+                    request.settings,
+                    Limits(request.max_tokens, tokenizer.end_tokens, text),
                     drafters=lambda: self._drafter(own),
                     is_cancelled=is_cancelled,
                     top_logprobs=options.top_logprobs,
                     constraint=constraint,
                     begun=prompt.begun,
-                )
-                yield from self._filled(reply, text, events)
+                ):
+                    if isinstance(event, Finish):
+                        text.finish()
+                        reply.joules = energy.joules
+                    self._take_in(event, reply, text)
+                    yield event
+                    if isinstance(event, Prefill):
+                        energy.start()
         finally:
             reply.own_statuses = own.end(self.drafting.memory)
             self.template.get_ready()
@@ -250,16 +265,22 @@ class Session:
             if self.options.model and reply.token_ids:
                 remember_model(self.reference, self.paths)
 
+    def _take_in(self, event: Event, reply: Reply, text: TextStream) -> None:
+        """Add an event to a reply; its text comes last: whoever reads it knows whose it is."""
+        reply.statistics.add(event)
+        if isinstance(event, Step):
+            reply.token_bytes |= self._bytes_of(event.logprobs)
+            reply.logprobs += event.logprobs
+            reply.token_ids += event.tokens
+            reply.provenance += event.provenance
+        elif isinstance(event, Finish):
+            reply.finish_reason, reply.stop_text = event.reason, text.stop_text
+        reply.text = text.text
+
     @property
     def has_grammar_vocabulary(self) -> bool:
         """Whether the vocabulary was read for grammars, which takes up to a second."""
         return self._constraints is not None and self._constraints.is_ready
-
-    def _constraint(self, options: ReplyOptions, prompt: Prompt) -> Constraint | None:
-        if options.grammar is None:
-            return None
-        self._constraints = self._constraints or ReplyConstraints(self.model.tokenizer)
-        return self._constraints.of(options.grammar, prompt)
 
     def _drafter(self, own: ReplyDrafters) -> Controller | None:
         """The drafter of the next step; models that are not worth their memory are freed first.
@@ -274,28 +295,6 @@ class Session:
         drafting = self.drafting
         controller = drafting.controller or (drafting.reserve if own.names else None)
         return own.join(controller, drafting.memory)
-
-    def _filled(
-        self, reply: Reply, text: TextStream, events: Iterator[Event]
-    ) -> Iterator[tuple[Event, str]]:
-        energy = Energy(self.meter)
-        for event in events:
-            reply.statistics.add(event)
-            if isinstance(event, Step):
-                reply.token_bytes |= self._bytes_of(event.logprobs)
-                reply.logprobs += event.logprobs
-                reply.token_ids += event.tokens
-                reply.provenance += event.provenance
-                reply.token_ends += text.ends[len(reply.token_ends) :]
-            elif isinstance(event, Finish):
-                text.finish()
-                reply.finish_reason, reply.stop_text = event.reason, text.stop_text
-                reply.joules = energy.joules
-            added = text.text[len(reply.text) :]
-            reply.text += added
-            yield event, added
-            if isinstance(event, Prefill):
-                energy.start()
 
     def _bytes_of(self, told: Iterable[TokenLogprob]) -> dict[int, bytes]:
         """What tokens stand for: those of some log probabilities, and the alternatives to them."""

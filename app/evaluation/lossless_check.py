@@ -330,7 +330,7 @@ def _draw(
 
 def _repetitive_prompt(pair: _Tested, settings: SamplingSettings) -> list[int]:
     """A prompt whose suffix occurs several times before, each time continued by the model."""
-    prompt = list(pair.session.raw_prompt(_OPENING).tokens)
+    prompt = list(pair.session.template.raw(_OPENING).tokens)
     end = prompt[-_END:]
     for seed in range(_BEFORE):
         continuation, _ = reply(pair.context, prompt, replace(settings, seed=seed), None)

@@ -6,9 +6,8 @@ import time
 from collections.abc import AsyncGenerator, Iterator
 from typing import TYPE_CHECKING
 
-from app.engine.answer import Answer, Stage
+from app.engine.answer import Answer, Reply, Stage
 from app.engine.engine import Engine
-from app.engine.reply import Reply
 from app.serve.dialect import MakeSplitter
 from app.serve.events import (
     Alternative,
@@ -74,9 +73,9 @@ class ReplyReader:
         if is_done and answer.error is not None:
             raise refusal_of(answer.error)
         reply = answer.reply
-        if is_done and (reply is None or reply.finish_reason in (None, FinishReason.CANCELLED)):
+        if is_done and reply.finish_reason in (None, FinishReason.CANCELLED):
             raise stopped()
-        if reply is None or (answer.stage is not Stage.ANSWERING and not is_done):
+        if answer.stage is not Stage.ANSWERING and not is_done:
             return
         if not self._has_begun:
             self._has_begun = True

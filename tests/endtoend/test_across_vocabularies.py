@@ -15,7 +15,6 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 from app.drafting import drafter_model
 from app.drafting.drafter_model import open_drafter
-from app.engine.reply import new_reply
 from app.engine.session_opening import open_session
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
@@ -39,6 +38,7 @@ from scripts.models.change_vocabulary import Change, change_vocabulary
 from scripts.prompts import tokenized
 from tests.fixtures.chance import SHORT, replies
 from tests.fixtures.replied import said
+from tests.fixtures.sessions import new_reply
 from tests.fixtures.wrong_rules import forget_residual
 
 FALSE_ALARM = 1e-4
@@ -264,9 +264,8 @@ def test_a_session_drafts_across_vocabularies_and_says_so(
     for draft in ("off", str(other)):
         options = SessionOptions(model=str(target), draft=draft, ctx=128)
         session = open_session(options, Paths.of_this_user(), lambda text: None)
-        reply = new_reply()
-        settings = SamplingSettings(temperature=0.0)
-        for _ in session.stream(session.raw_prompt("the"), settings, 48, reply, lambda: False):
+        reply = new_reply(most=48)
+        for _ in session.stream(session.template.raw("the"), reply, lambda: False):
             pass
         replied[draft] = reply.token_ids
         if draft != "off":

@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from app.engine.reply import new_reply
 from app.engine.session import Session
 from app.engine.session_opening import open_session
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from backends.chat.message import Message
 from decoding.events import FinishReason
-from decoding.sampling.distribution import SamplingSettings
+from tests.fixtures.sessions import new_reply
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 
@@ -22,8 +21,7 @@ def _answer(model: Path, draft: str) -> tuple[Session, list[int], str]:
     session = open_session(options, Paths.of_this_user(), lambda text: None)
     prompt = session.template.prompt([Message("user", "Hello!")])
     reply = new_reply()
-    settings = SamplingSettings(temperature=0.0)
-    for _ in session.stream(prompt, settings, 24, reply, lambda: False):
+    for _ in session.stream(prompt, reply, lambda: False):
         pass
     session.close()
     assert reply.finish_reason in (FinishReason.LENGTH, FinishReason.STOP)

@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from app.chat.conversation import Conversation, ReplyOptions
+from app.chat.conversation import Conversation, RawText, ReplyOptions
 from app.cli import option_values, options
 from app.cli.output import Json, Output, write_object
 from app.cli.session import open_session, stats_line, stream_answer
 from app.cli.terminal import stderr, stdout, text_input
 from app.cli.terminal.process import EXIT_INTERRUPTED
 from app.drafting import draft_spec
-from app.engine.reply import new_reply
+from app.engine.answer import Reply, Request
 from app.engine.report import reply_report
 from app.engine.session import Session
 from app.structured_output import read_grammar, read_schema
@@ -76,21 +76,26 @@ def ask(
     known = ReplyOptions(
         grammar=must_match, prediction=text_input.predicted(predict) if predict else ""
     )
-    conversation = Conversation(given.system, [Message("user", text)])
+    request = Request(
+        Conversation(given.system, [Message("user", text)]),
+        given.answering.sampling,
+        given.answering.max_tokens,
+        options=known,
+        text=RawText(text) if raw else None,
+    )
     streaming, failure = not (json or no_stream), None
     session = open_session(session_options)
-    reply = new_reply()
+    reply = Reply(request)
     try:
-        question = session.raw_prompt(text) if raw else session.prompt(conversation)[0]
-        sampling, max_tokens = given.answering.sampling, given.answering.max_tokens
-        _note_limits(session, question, sampling)
+        question, _ = session.prompt(request)
+        _note_limits(session, question, request.settings)
         try:
-            stream_answer(session, question, sampling, max_tokens, reply, known, shown=streaming)
+            stream_answer(session, question, reply, shown=streaming)
         except ModelError as error:
             failure = error  # raised once the part before it is printed
         stderr.clear_status()
         if json:
-            write_object(reply_report(session, reply, sampling, max_tokens), output)
+            write_object(reply_report(session, reply), output)
         else:
             rest = "" if streaming else reply.text
             stdout.write(rest if reply.text.endswith("\n") else f"{rest}\n")

@@ -13,7 +13,7 @@ from app.cli.terminal import stderr, stdout
 from app.cli.terminal.interrupt import ended_by
 from app.cli.terminal.process import EXIT_DONE, EXIT_INTERRUPTED, exit_code
 from app.cli.terminal.text_input import LineDroppedError, TypedLines, piped_lines, read_messages
-from app.engine.reply import new_reply
+from app.engine.answer import Reply, Request
 from app.engine.session import Session
 from app.engine.status import where_it_runs
 from app.loading.session_options import SessionOptions
@@ -149,14 +149,14 @@ class _Talk:
 
     def _exchange(self, message: str) -> None:
         """Answer one message; if that fails, the conversation is unchanged."""
-        session, conversation = self._session, self._conversation
-        reply = new_reply()
+        session, conversation, answering = self._session, self._conversation, self._answering
+        reply = Reply(Request(conversation, answering.sampling, answering.max_tokens))
         files, faults = read_files(message)
         for fault in faults:
             stderr.note(f"note: {fault}: the message goes without it")
         conversation.add("user", in_full(message, files))
         try:
-            prompt, dropped = session.prompt(conversation)
+            prompt, dropped = session.prompt(reply.request)
         except SpecchatError:
             conversation.turns.pop()
             raise
@@ -166,8 +166,7 @@ class _Talk:
         if prompt.note:
             stderr.note(f"note: {prompt.note}")
         try:
-            answering = self._answering
-            stream_answer(session, prompt, answering.sampling, answering.max_tokens, reply)
+            stream_answer(session, prompt, reply)
         finally:
             # A partial answer stays in the conversation; a question without an answer does not.
             stderr.clear_status()

@@ -21,7 +21,7 @@ from textual.widget import Widget
 from textual.widgets import Collapsible, Static
 
 from app.dialogue.tree import Turn
-from app.engine.reply import Piece
+from app.engine.answer import Piece
 from app.printable import printable
 from app.tui.chat.colours import DraftedRuns, hues_over
 from app.tui.chat.markdown import Document, Hues, Line, Row, TableLine

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.tree import Turn
-from app.engine.answer import Answer, Stage
-from app.engine.reply import Piece
+from app.engine.answer import Answer, Piece, Stage
 from app.tui import wording
 from app.tui.store import Live
 from app.tui.wording import SEPARATOR, joined

@@ -3,7 +3,7 @@
 import pytest
 
 from app.cli.session import open_session
-from app.engine.reply import Reply, new_reply
+from app.engine.answer import Reply, Request
 from app.engine.session import Session
 from app.loading.session_options import SessionOptions
 from tests.app.conftest import AskJson, Specchat
@@ -78,12 +78,12 @@ def test_the_first_token_is_timed_from_the_request_and_not_from_loading(
         order.append("loaded")
         return session
 
-    def begun() -> Reply:
+    def begun(request: Request) -> Reply:
         order.append("asked")
-        return new_reply()
+        return Reply(request)
 
     monkeypatch.setattr("app.cli.commands.ask.open_session", opened)
-    monkeypatch.setattr("app.cli.commands.ask.new_reply", begun)
+    monkeypatch.setattr("app.cli.commands.ask.Reply", begun)
     stats = ask_json("Say hello.", *GREEDY, "--draft", "off")["stats"]
     assert order == ["loaded", "asked"]
     assert stats["ttft_seconds"] > stats["prefill_seconds"] > 0

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from app.chat.conversation import ReplyOptions
+from app.engine.answer import PredictedTokens, Reply
 from app.engine.metrics import reply_metrics
-from app.engine.reply import PredictedTokens, Reply, new_reply
 from app.engine.report import reply_report
 from app.engine.session import Session
 from backends.base import Model
 from backends.chat.chat_template import Prompt
 from decoding.constraint.grammar import Grammar, GrammarKind
 from decoding.events import Origin, State
-from tests.fixtures.sessions import GREEDY, opened_on
+from tests.fixtures.sessions import new_reply, opened_on
 from tests.fixtures.sessions import replied as replied_to
 
 pytestmark = pytest.mark.usefixtures("llamacpp", "drafting_pays")
@@ -70,14 +70,14 @@ def test_it_drafts_for_one_reply_and_is_gone(
     assert predicted.statistics.steps < plain.statistics.steps
     metrics = reply_metrics(session, predicted)
     assert (metrics.state, metrics.drafters) == (State.ON, (*names, "prediction"))
-    report = reply_report(session, predicted, GREEDY, TOKENS)["draft"]
+    report = reply_report(session, predicted)["draft"]
     assert report["predicted"] == {"accepted": counted.accepted, "rejected": 0}
 
     after = replied(session)
     assert after.predicted is None
     assert "prediction" not in after.statistics.by_drafter
     assert reply_metrics(session, after).drafters == tuple(names) == tuple(session.drafting.names)
-    assert reply_report(session, after, GREEDY, TOKENS)["draft"]["predicted"] is None
+    assert reply_report(session, after)["draft"]["predicted"] is None
 
 
 @pytest.mark.slow
@@ -99,12 +99,12 @@ def test_what_was_drafted_after_a_stop_text_is_not_counted(
     assert drafted.token_ends == plain.token_ends
     assert len(drafted.provenance) == len(drafted.token_ids)
     for reply in (plain, drafted):
-        report = reply_report(session, reply, GREEDY, TOKENS)
+        report = reply_report(session, reply)
         assert reply.statistics.completion_tokens == len(plain.token_ids)
         assert report["stats"]["completion_tokens"] == len(plain.token_ids)
         accepted = sum(one.accepted for one in reply.statistics.by_drafter.values())
         assert accepted == sum(origin not in set(Origin) for origin in reply.provenance)
-    held = [*session.raw_prompt(PROMPT).tokens, *plain.token_ids]
+    held = [*session.template.raw(PROMPT).tokens, *plain.token_ids]
     assert list(session.context.facts.tokens) == held[: session.context.facts.length]
 
 
@@ -199,10 +199,10 @@ def test_a_reply_that_is_continued_is_where_its_beginning_ends(
 ) -> None:
     session = opened("lookup")
     plain = replied(session)
-    prompt, begun = session.raw_prompt(PROMPT), plain.token_ids[: TOKENS // 2]
-    reply, options = new_reply(), ReplyOptions(prediction=plain.text)
+    prompt, begun = session.template.raw(PROMPT), plain.token_ids[: TOKENS // 2]
+    reply = new_reply(most=TOKENS // 2, options=ReplyOptions(prediction=plain.text))
     continued = Prompt([*prompt.tokens, *begun], begun=len(begun))
-    for _ in session.stream(continued, GREEDY, TOKENS // 2, reply, lambda: False, options):
+    for _ in session.stream(continued, reply, lambda: False):
         pass
     assert begun + reply.token_ids == plain.token_ids
     first = reply.provenance.index("prediction")

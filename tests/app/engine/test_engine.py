@@ -9,9 +9,8 @@ from typing import Any, NoReturn
 import pytest
 
 from app.chat.conversation import ReplyOptions
-from app.engine.answer import Answer, Request, Stage
+from app.engine.answer import Answer, Piece, Request, Stage
 from app.engine.engine import Engine, LoadingStoppedError, OpenSession
-from app.engine.reply import Piece
 from app.engine.session import Session
 from app.engine.status import Phase
 from app.loading.session_options import SessionOptions
@@ -138,7 +137,7 @@ def test_an_answer_stopped_before_its_turn_ends_at_once_and_is_never_answered(
     text_of(engine.ask(request(max_tokens=1)))  # the turn of the stopped one was before
     waiting.stop()
     assert ends == [Stage.DONE]
-    assert waiting.reply is None
+    assert (waiting.text, waiting.reply.statistics.prompt_tokens) == ("", 0)
     assert waiting.error is None
     assert not engine.is_answering
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from app.drafting.choose.drafter_info import CostSource, DrafterInfo, Kind
-from app.engine.reply import Reply, new_reply
+from app.engine.answer import Reply
 from app.engine.session import Session
 from app.engine.session_drafters import Drafting
 from app.engine.session_ranking import list_for
@@ -18,7 +18,7 @@ from app.loading.placement import drafter_context
 from decoding.events import Prefill
 from tests.app.conftest import AskJson, Specchat
 from tests.fixtures.heard import hurry
-from tests.fixtures.sessions import GREEDY, opened_on, replied
+from tests.fixtures.sessions import new_reply, opened_on, replied
 from tests.fixtures.tiny.pairs import Pair
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
@@ -127,9 +127,9 @@ def test_the_drafter_changes_while_a_head_reads_the_prompt(pair: Pair, then: str
     """The head is closed with its first piece read, and must not go on in freed memory."""
     model, head = pair("eagle3")
     with closing(opened(model, f"eagle3:{head}")) as session:
-        prompt, changed = session.raw_prompt("abc " * 40), new_reply()
+        prompt, changed = session.template.raw("abc " * 40), new_reply(most=8)
         pieces = 0
-        for event, _ in session.stream(prompt, GREEDY, 8, changed, lambda: False):
+        for event in session.stream(prompt, changed, lambda: False):
             if isinstance(event, Prefill) and event.done == event.total:
                 pieces += 1
                 if pieces == 2:  # the first is the model's own last one

@@ -5,6 +5,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
+from app.engine.answer import START, Piece, Reply
 from app.engine.metrics import (
     PLAIN,
     Comparison,
@@ -16,7 +17,6 @@ from app.engine.metrics import (
     reply_metrics,
     wall,
 )
-from app.engine.reply import START, Piece, Reply, new_reply
 from app.engine.report import reply_report
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
@@ -26,6 +26,7 @@ from decoding.sampling.distribution import SamplingSettings
 from decoding.telemetry import Statistics
 from tests.fixtures.metrics import LIVE
 from tests.fixtures.scripted import ScriptedModel, opened
+from tests.fixtures.sessions import new_reply
 
 
 @pytest.mark.parametrize(
@@ -172,11 +173,11 @@ def test_a_snapshot_stays_as_it_was_while_the_reply_goes_on() -> None:
     open_session = opened(ScriptedModel(WORDS))
     options, paths = SessionOptions(draft="off"), Paths.of_this_user()
     with closing(open_session(options, paths, lambda _: None)) as session:
-        reply = new_reply()
-        stream = session.stream(session.raw_prompt("hi"), SETTINGS, 100, reply, lambda: False)
+        reply = new_reply(SETTINGS, 100)
+        stream = session.stream(session.template.raw("hi"), reply, lambda: False)
         snapshots = [(reply_metrics(session, reply), len(reply.token_ids)) for _ in stream]
         last = reply_metrics(session, reply)
-        report = reply_report(session, reply, SETTINGS, 100)
+        report = reply_report(session, reply)
     assert [metrics.completion_tokens for metrics, _ in snapshots] == [
         tokens for _, tokens in snapshots
     ]
@@ -192,7 +193,10 @@ def test_a_snapshot_stays_as_it_was_while_the_reply_goes_on() -> None:
 def reply(text: str, *tokens: tuple[int, str]) -> Reply:
     """A reply with tokens given by the end of their text and their origin."""
     ends, origins = [end for end, _ in tokens], [origin for _, origin in tokens]
-    return Reply(Statistics(0.0), text, list(range(len(tokens))), origins, ends)
+    made = new_reply()
+    made.text, made.token_ids = text, list(range(len(tokens)))
+    made.provenance, made.token_ends = origins, ends
+    return made
 
 
 def test_neighbours_of_one_origin_are_one_piece() -> None:

@@ -158,7 +158,7 @@ def test_the_bench_compares_with_mlx_lm(small_mlx: SmallMlx, tmp_path: Path) -> 
     try:
         names = [method.name for method in found.chosen]
         assert names[-2:] == ["mlx-lm", "mlx-lm speculative"]
-        prompt = session.raw_prompt("one two one two").tokens
+        prompt = session.template.raw("one two one two").tokens
         replies = [
             method.reply(prompt, SamplingSettings(temperature=0.0), 16).tokens
             for method in found.chosen

@@ -44,7 +44,7 @@ def files() -> list[Path]:
 
 def reply_of(session: Session, drafter: Drafter | None, settings: SamplingSettings) -> list[Step]:
     """A reply of 32 tokens, with every draft sent that there is."""
-    prompt = session.raw_prompt("Say hello.").tokens
+    prompt = session.template.raw("Say hello.").tokens
     with session.context.use() as context:
         return replied(context, prompt, settings, Limits(32, frozenset()), drafter)
 

@@ -16,7 +16,6 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 from app.drafting import composed_drafter as branching
 from app.drafting import overlap
 from app.drafting.overlap import share_device
-from app.engine.reply import new_reply
 from app.engine.report import reply_report
 from app.engine.session import Session
 from app.engine.session_drafters import Drafting, build
@@ -30,7 +29,7 @@ from decoding.events import FinishReason
 from decoding.planning.risk_budget import RiskBudget
 from tests.fixtures.heard import assert_plain, hear
 from tests.fixtures.scripted import ScriptedModel
-from tests.fixtures.sessions import GREEDY, opened_on, replied
+from tests.fixtures.sessions import new_reply, opened_on, replied
 from tests.fixtures.workers import ThoroughThread, few
 
 Open = Callable[..., Session]
@@ -76,7 +75,7 @@ def test_an_answer_is_drafted_ahead_and_the_model_s_own(
     (overlapped,) = (one.member.name for one in session.drafting.handles if one.overlapping)
     reply = replied(session, "hi", 48)
     assert_plain(heard, path)
-    stats = reply_report(session, reply, GREEDY, 48)["stats"]
+    stats = reply_report(session, reply)["stats"]
     assert 0 < stats["predraft_hits"] <= stats["predrafted_rounds"]
     assert stats["hidden_draft_seconds"] > 0.0
     assert stats["by_drafter"][overlapped]["accepted"] > 0
@@ -90,12 +89,12 @@ def test_random_stops_and_changes_of_the_drafter_in_mid_answer(
     heard, session, chosen = hear(monkeypatch), opened(), random.Random(1)
     rounds = hits = 0
     for number in range(24):
-        reply = new_reply()
-        prompt = session.raw_prompt("ab" * (1 + number % 5))
+        reply = new_reply(most=32)
+        prompt = session.template.raw("ab" * (1 + number % 5))
         acts_at = chosen.randrange(1, 24)
         act = chosen.choice(("stop", "leave", "redraft", "nothing"))
         stopped = Event()
-        with closing(session.stream(prompt, GREEDY, 32, reply, stopped.is_set)) as events:
+        with closing(session.stream(prompt, reply, stopped.is_set)) as events:
             for step, _ in enumerate(events):
                 if step != acts_at or act == "nothing":
                     continue
@@ -146,8 +145,8 @@ def test_a_crash_of_the_drafter_s_thread_costs_the_drafter_and_not_the_answer(
 @pytest.mark.parametrize("end", ["close", "without_models"])
 def test_freeing_the_model_while_it_drafts_ahead_ends_that_first(opened: Open, end: str) -> None:
     session = opened()
-    reply = new_reply()
-    events = session.stream(session.raw_prompt("hi"), GREEDY, 48, reply, lambda: False)
+    reply = new_reply(most=48)
+    events = session.stream(session.template.raw("hi"), reply, lambda: False)
     for _ in events:
         if reply.statistics.predrafted_rounds:
             break
@@ -163,7 +162,7 @@ def test_nothing_is_drafted_ahead_while_other_drafters_are_built_and_measured(
     opened: Open, drafter: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = opened()
-    reply = new_reply()
+    reply = new_reply(most=48)
     (overlapped,) = (one.overlapping for one in session.drafting.handles if one.overlapping)
     worker: Any = overlapped._worker
     rounds: list[object] = []
@@ -173,9 +172,7 @@ def test_nothing_is_drafted_ahead_while_other_drafters_are_built_and_measured(
         return build(*given)
 
     monkeypatch.setattr("app.engine.session.build", built)
-    with closing(
-        session.stream(session.raw_prompt("hi"), GREEDY, 48, reply, lambda: False)
-    ) as events:
+    with closing(session.stream(session.template.raw("hi"), reply, lambda: False)) as events:
         for _ in events:
             if worker._round is not None and not rounds:
                 session.redraft(f"lookup,{drafter}", print)
@@ -184,10 +181,8 @@ def test_nothing_is_drafted_ahead_while_other_drafters_are_built_and_measured(
 
 def test_a_reply_that_is_left_early_leaves_no_work_behind(opened: Open) -> None:
     session = opened()
-    reply = new_reply()
-    with closing(
-        session.stream(session.raw_prompt("hi"), GREEDY, 48, reply, lambda: False)
-    ) as events:
+    reply = new_reply(most=48)
+    with closing(session.stream(session.template.raw("hi"), reply, lambda: False)) as events:
         for _ in events:
             if reply.statistics.predrafted_rounds:
                 break

@@ -9,9 +9,7 @@ import pytest
 
 from app.chat.conversation import Conversation, RawText, ReplyOptions
 from app.engine.answer import Answer, Request
-from app.engine.prompt_builder import PromptBuilder, prompt_of
-from backends.base import PromptTooLargeError
-from backends.chat.message import Message
+from app.engine.prompt_builder import PromptBuilder
 from decoding.constraint.grammar import Grammar, GrammarKind
 from decoding.sampling.settings import SamplingSettings
 
@@ -31,15 +29,15 @@ class Recorded:
     has_grammar_vocabulary: bool = False
     built: list[str] = field(default_factory=list[str])
     grammars: list[object] = field(default_factory=list[object])
-    context: Any = field(default_factory=lambda: SimpleNamespace(facts=SimpleNamespace(n_ctx=10)))
     now: float = 0.0
 
-    def raw_prompt(self, text: str) -> object:
-        self.built.append(text)
-        return SimpleNamespace(tokens=[0] * len(text), form=None, note="")
+    def prompt(self, request: Request) -> tuple[object, int]:
+        assert isinstance(request.text, RawText)
+        self.built.append(request.text.text)
+        return SimpleNamespace(tokens=[0] * len(self.built[-1]), form=None, note=""), 0
 
-    def check(self, prompt: object, settings: object, options: ReplyOptions) -> None:
-        self.grammars.append(options.grammar)
+    def constraint(self, prompt: object, request: Request) -> None:
+        self.grammars.append(request.options.grammar)
 
     @property
     def model(self) -> Any:
@@ -54,9 +52,8 @@ class Recorded:
         return cast("Session", self)
 
 
-def request(text: RawText | None, turns: list[Message] | None = None, **fields: Any) -> Request:
-    conversation = Conversation("", turns or [])
-    return Request(conversation, SamplingSettings(), 1, text=text, may_drop=False, **fields)
+def request(text: RawText, **fields: Any) -> Request:
+    return Request(Conversation(), SamplingSettings(), 1, text=text, may_drop=False, **fields)
 
 
 def test_one_that_is_asked_later_does_not_overtake_what_was_asked_between() -> None:
@@ -98,20 +95,6 @@ def test_the_vocabulary_is_not_read_between_two_steps(is_read: bool) -> None:
     wanted = builder.ask(Answer(request(RawText("b"), options=GRAMMAR)))
     builder.work(wanted, session.as_session)
     assert session.grammars[-1:] == [GRAMMAR.grammar]
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [
-        request(RawText("x" * 161)),
-        request(None, [Message("user", "x" * 80), Message("assistant", "x" * 81)]),
-    ],
-)
-def test_what_is_far_too_long_is_refused_before_it_is_turned_into_tokens(asked: Request) -> None:
-    session = Recorded()
-    with pytest.raises(PromptTooLargeError):
-        prompt_of(session.as_session, asked)
-    assert not session.built
 
 
 def counting(texts: Sequence[str]) -> tuple[Recorded, PromptBuilder, list[int]]:

@@ -2,26 +2,25 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from app.chat.conversation import Conversation, Infill
+from app.chat.conversation import Conversation, Infill, RawText
 from app.engine import session as session_module
-from app.engine.answer import Answer, Request
+from app.engine.answer import Answer, Reply, Request
 from app.engine.engine import Engine
-from app.engine.reply import new_reply
 from app.engine.session import Session
 from app.engine.session_opening import open_session
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
-from backends.base import UsageError
-from backends.chat.message import Message
+from backends.base import PromptTooLargeError, UsageError
 from decoding.events import Event
 from decoding.generation import generate
-from decoding.sampling.settings import SamplingSettings
 from tests.fixtures.scripted import ScriptedModel, opened
+from tests.fixtures.sessions import GREEDY, conversation
 
 
 @pytest.fixture
@@ -32,9 +31,9 @@ def session() -> Iterator[Session]:
 
 
 def test_a_text_is_no_conversation(session: Session) -> None:
-    conversation = Conversation("", [Message("user", "hello")])
-    assert session.prompt(conversation)[0].is_conversation
-    assert not session.raw_prompt("hello").is_conversation
+    asked = Request(conversation("hello"), GREEDY, 2)
+    assert session.prompt(asked)[0].is_conversation
+    assert not session.prompt(replace(asked, text=RawText("hello")))[0].is_conversation
 
 
 def test_the_loop_is_told_what_of_a_prompt_begins_the_reply(
@@ -47,10 +46,23 @@ def test_the_loop_is_told_what_of_a_prompt_begins_the_reply(
         return generate(*given, begun=begun, **more)
 
     monkeypatch.setattr(session_module, "generate", told_to)
-    prompt = session.continued(session.raw_prompt("hello"), "begun")
-    for _ in session.stream(prompt, SamplingSettings(0.0), 2, new_reply(), lambda: False):
+    reply = Reply(Request(conversation("hello"), GREEDY, 2, "begun"))
+    prompt, _ = session.prompt(reply.request)
+    for _ in session.stream(prompt, reply, lambda: False):
         pass
     assert told == [prompt.begun] == [len("begun")]
+
+
+@pytest.mark.parametrize("is_text", [False, True])
+def test_what_is_far_too_long_is_refused_before_it_is_turned_into_tokens(
+    session: Session, is_text: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most, begun = 16 * session.context.facts.n_ctx, "x" * 80
+    monkeypatch.setattr(session, "template", None)
+    told = conversation(begun, "x" * (most - len(begun) + 1))
+    text = RawText("x" * (most + 1)) if is_text else None
+    with pytest.raises(PromptTooLargeError):
+        session.prompt(Request(told, GREEDY, 1, text=text, may_drop=False))
 
 
 TinyLlama = Callable[..., Path]
@@ -66,7 +78,7 @@ def options(path: Path) -> SessionOptions:
 def asked(path: Path) -> Answer:
     engine = Engine(options(path), Paths.of_this_user())
     engine.start()
-    request = Request(Conversation("", []), SamplingSettings(temperature=0.0), 8, text=GAP)
+    request = Request(Conversation(), GREEDY, 8, text=GAP)
     try:
         answer = engine.ask(request)
         assert answer.wait(60)
@@ -81,7 +93,7 @@ def test_the_prompt_is_the_text_before_then_after_and_control_texts_in_them_are_
 ) -> None:
     file = tiny_llama(form="infill")
     with closing(open_session(options(file), Paths.of_this_user(), lambda _: None)) as session:
-        prompt = session.infill_prompt(GAP.before, GAP.after)
+        prompt, _ = session.prompt(Request(Conversation(), GREEDY, 8, text=GAP))
         tokens = prompt.tokens
         pieces = [session.model.tokenizer.piece(token) for token in tokens]
     assert not prompt.is_conversation

@@ -121,7 +121,7 @@ def test_what_was_read_as_if_it_were_sent_is_taken_back_when_a_key_comes(start: 
     settle(engine)
     active = engine._active
     assert active is not None
-    tokens = active.session.prompt(conversation(text))[0].tokens
+    tokens = active.session.prompt(Request(conversation(text), GREEDY, 8))[0].tokens
     assert active.session.context.facts.tokens == tokens[: active.session.context.facts.length]
     assert len(tokens) - active.session.context.facts.length <= GROUP
     assert answered(engine, text).text == "".join(WORDS[:8])
@@ -181,12 +181,12 @@ def test_an_answer_begins_with_the_piece_that_is_read_and_counts_from_its_reques
     while not model.passes:  # it reads the first piece
         Event().wait(0.001)
     answer = engine.ask(Request(conversation(LONG), GREEDY, 8))
+    asked_at = answer.reply.statistics.started_at
     gate.set()
     assert answer.wait(30)
     assert answer.text == "".join(WORDS[:8])
     assert ahead_tokens(answer) == GROUP
-    assert answer.reply is not None
-    assert answer.reply.statistics.started_at == answer.asked_at
+    assert answer.reply.statistics.started_at == asked_at
 
 
 def test_what_an_answer_left_is_not_taken_back_by_what_was_expected_before(start: Start) -> None:

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from app.engine.reply import new_reply
 from app.engine.session import Session
 from app.engine.session_drafters import Drafting
 from backends.base import UsageError
 from decoding.drafters.ngram import Ngram
-from tests.fixtures.sessions import GREEDY, opened_on, replied
+from tests.fixtures.sessions import new_reply, opened_on, replied
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 
@@ -45,9 +44,9 @@ def test_what_a_reply_taught_is_known_to_the_drafters_that_take_over(
     session: Session, is_over: bool
 ) -> None:
     replied(session, "hi", 40)
-    prompt = session.raw_prompt("hi")
-    reply, before = new_reply(), session.drafting
-    with closing(session.stream(prompt, GREEDY, 60, reply, lambda: False)) as stream:
+    prompt = session.template.raw("hi")
+    reply, before = new_reply(most=60), session.drafting
+    with closing(session.stream(prompt, reply, lambda: False)) as stream:
         for _ in stream:
             if len(reply.token_ids) >= 28 and not is_over:
                 break

@@ -15,7 +15,6 @@ from app.drafting.choose import pair_knowledge as displaced_weights
 from app.drafting.choose.drafter_info import CostSource, DrafterInfo, Kind, Ranking
 from app.drafting.choose.drafter_words import facts_in_words, nature
 from app.drafting.drafter_spec import JACOBI, LOOKAHEAD
-from app.engine.reply import new_reply
 from app.engine.session_opening import open_session
 from app.engine.session_ranking import rank
 from app.learned.acceptance_memory import AcceptanceMemory
@@ -33,6 +32,7 @@ from scripts.models.change_vocabulary import Change, change_vocabulary
 from tests.app.conftest import Specchat
 from tests.fixtures.drafter_files import EAGLE3, EAGLE3_KEYS, written
 from tests.fixtures.local_hub import LocalHub
+from tests.fixtures.sessions import new_reply
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 
@@ -197,8 +197,8 @@ def test_what_a_cascade_was_heard_to_reach_is_shown() -> None:
     spec = "cascade(lookup,self)"
     options = SessionOptions(model="big", draft=spec, threads=1)
     with closing(open_session(options, Paths.of_this_user(), lambda _: None)) as session:
-        prompt = session.raw_prompt("the other")
-        for _ in session.stream(prompt, GREEDY, 24, new_reply(), lambda: False):
+        prompt = session.template.raw("the other")
+        for _ in session.stream(prompt, new_reply(), lambda: False):
             pass
     assert by_name(ranked("big"))[spec].acceptance is not None
 
@@ -223,8 +223,8 @@ def test_a_speedup_needs_an_acceptance_that_was_measured(tiny_llama: TinyLlama) 
         options = SessionOptions(model="big", draft=drafter, threads=1)
         session = open_session(options, Paths.of_this_user(), lambda _: None)
         with closing(session):
-            prompt = session.raw_prompt("the other")
-            for _ in session.stream(prompt, GREEDY, 24, new_reply(), lambda: False):
+            prompt = session.template.raw("the other")
+            for _ in session.stream(prompt, new_reply(), lambda: False):
                 pass
     pairs = by_name(ranked("big"))
     for name in ("same", str(outside)):

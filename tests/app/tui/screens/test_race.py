@@ -11,7 +11,6 @@ from app.chat.conversation import Conversation
 from app.drafting.choose.drafter_info import Ranking
 from app.engine.answer import Answer, Request, Stage
 from app.engine.engine import Engine
-from app.engine.reply import new_reply
 from app.engine.status import Loaded, Phase, Status
 from app.paths import Paths
 from app.tui.screens.drafters import DraftersScreen
@@ -20,6 +19,7 @@ from backends.base import ModelError
 from decoding.sampling.distribution import SamplingSettings
 from models.reference import Reference
 from tests.fixtures.metrics import LIVE
+from tests.fixtures.sessions import new_reply
 from tests.fixtures.small_app import Shown, compare_screen, small_app
 
 TEXT = (
