@@ -32,8 +32,11 @@ if TYPE_CHECKING:
     from app.engine.session import Session
     from app.loading.streaming import StreamOfferError
 
-_PUBLISH_SECONDS = 0.1
-"""Interval at which metrics are published: computing them for every token would slow it down."""
+_LOOK_SECONDS = 0.1
+"""Between two looks, in mid-answer, at what else is asked: at every token they would slow it."""
+
+_FIGURES_SECONDS = 1.0
+"""Between two sets of figures of an answer: each is painted, which takes time from the model."""
 
 
 class LoadingStoppedError(SpecchatError):
@@ -77,7 +80,7 @@ class Engine:
         self._deferred_draft: str = ""
         """The spec whose drafters cannot be built before the current reply ends."""
         self._current: Answer | None = None
-        self._published_at = 0.0
+        self._looked_at = self._figures_at = 0.0
         self._unfinished: set[Answer] = set()
         """The current answer, and those that wait for their turn."""
         self._loading_stopped = Event()
@@ -446,10 +449,13 @@ class Engine:
         """Publish the figures of an answer between two of its steps, and do what is asked then."""
         from app.engine.metrics import reply_metrics
 
-        now = time.perf_counter()
-        if now - self._published_at >= _PUBLISH_SECONDS:
-            self._published_at = now
+        now, known = time.perf_counter(), answer.metrics
+        is_first = known is None or (known.steps == 0 and answer.stage is Stage.ANSWERING)
+        if is_first or now - self._figures_at >= _FIGURES_SECONDS:
+            self._figures_at = now
             answer.metrics = reply_metrics(session, answer.reply, is_final=False)
+        if now - self._looked_at >= _LOOK_SECONDS:
+            self._looked_at = now
             self._prompts.work_beside(session)
             if answer.request.draft is None:
                 self._follow_draft()

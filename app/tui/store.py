@@ -8,7 +8,6 @@ from textual.dom import DOMNode
 from textual.reactive import reactive
 
 from app.ahead.expected import AheadState
-from app.engine.answer import Stage
 from app.engine.metrics import PLAIN, Comparison, ReplyMetrics
 from app.engine.status import Phase, Status
 from app.settings.start import Preferences, ServedAt
@@ -27,9 +26,6 @@ class Live:
     """Figures of an answer; metrics: None before the first one has any."""
 
     metrics: ReplyMetrics | None = None
-    stage: Stage | None = None
-    read: tuple[int, int] = (0, 0)
-    """Prompt tokens read so far, and in all."""
     plain: float | None = None
     """Tokens a second of plain decoding, the last that is known of this model."""
     comparison: Comparison = PLAIN

@@ -1,7 +1,6 @@
 """Writes into the store what the engine and the chat are doing."""
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from app.engine.answer import Answer
@@ -13,54 +12,45 @@ from app.tui.chat.view import ChatView
 from app.tui.store import Live, Second, Store
 from decoding.telemetry import DrafterStatistics
 
-_READING_SECONDS, _DECODING_SECONDS = 0.5, 1.0
-"""Between two snapshots while answering: each is painted, which takes time from the model."""
-
 _SECONDS = 60
 _NO_ANSWERS = SessionSpeedup()
 
 
-class LiveClock:
-    """Makes a snapshot of an answer when one is due, and returns the last one in between."""
+class LiveFigures:
+    """What the screen shows of an answer's figures, as often as the engine publishes them."""
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self._now = now
+    def __init__(self) -> None:
         self._live = Live()
-        self._taken_at = float("-inf")
-        self._final: Answer | None = None
-        """The answer whose final figures were taken."""
+        self._made_of: tuple[object, ...] = ()
         self._answer: Answer | None = None
         self._seconds = _Seconds()
 
-    def tick(
+    def of(
         self,
         answer: Answer | None,
         loaded: Loaded | None,
         session: SessionSpeedup = _NO_ANSWERS,
     ) -> Live:
-        """The figures of the newest answer, for the store; call it on a timer.
+        """The figures of the newest answer; the same record as before if none are new.
 
         loaded: the model in use; the figures of another one are left out. session: all answers so
         far.
         """
-        if answer is None or loaded is None or _is_of_another_model(answer, loaded):
-            return self._other(answer, session)
-        now = self._now()
-        if answer is not self._answer:
-            self._begin(answer)
-        is_done = answer.is_done  # before its metrics, which are final then
-        is_settled = self._final is answer and self._live.answers == session.answers
-        if is_settled if is_done else now - self._taken_at < self._pause:
+        is_done = answer is not None and answer.is_done  # before its metrics, which are final then
+        metrics = answer.metrics if answer is not None else None
+        if answer is None or loaded is None or (metrics and metrics.model != loaded.info):
+            return self._other(metrics, session)
+        made_of = answer, is_done, metrics, session.answers
+        if made_of == self._made_of:
             return self._live
-        self._taken_at = now
-        self._final = answer if is_done else None
-        metrics = answer.metrics
-        if not is_done:
-            self._seconds.follow(now, metrics)
+        self._made_of = made_of
+        if answer is not self._answer:
+            self._answer = answer
+            self._seconds.restart()
+        if metrics is not None and not is_done:
+            self._seconds.follow(metrics)
         self._live = Live(
             metrics,
-            answer.stage,
-            answer.read,
             (metrics.plain_tokens_per_second if metrics else None) or self._live.plain,
             metrics.comparison if metrics else PLAIN,
             self._seconds.minute,
@@ -69,60 +59,45 @@ class LiveClock:
         )
         return self._live
 
-    @property
-    def _pause(self) -> float:
-        return _READING_SECONDS if self._live.metrics is None else _DECODING_SECONDS
-
-    def _other(self, answer: Answer | None, session: SessionSpeedup) -> Live:
+    def _other(self, metrics: ReplyMetrics | None, session: SessionSpeedup) -> Live:
         """No figures of an answer; the last minute is forgotten once another model answers."""
-        if answer is not None and answer.metrics is not None:
+        if metrics is not None:
             self._seconds = _Seconds()
-        self._final = None
+        self._made_of = ()
         self._live = Live(session=session.comparison, answers=session.answers)
         return self._live
 
-    def _begin(self, answer: Answer) -> None:
-        self._answer = answer
-        self._taken_at = float("-inf")
-        self._seconds.restart()
-
 
 class _Seconds:
+    """The last minute, by an answer's own clock: time that it was read or decoded."""
+
     def __init__(self) -> None:
         self.minute: tuple[Second, ...] = ()
         self.restart()
 
     def restart(self) -> None:
-        self._begun_at: float | None = None
-        self._tokens = 0
+        self._at, self._tokens = 0.0, 0
         self._accepted: dict[str, int] = {}
 
-    def follow(self, now: float, metrics: ReplyMetrics | None) -> None:
-        if self._begun_at is None:
-            self._begun_at = now
-        if now - self._begun_at < 1.0:
+    def follow(self, metrics: ReplyMetrics) -> None:
+        now = (metrics.prefill_seconds or 0.0) + (metrics.decode_seconds or 0.0)
+        passed = round(now - self._at)
+        if not passed:
             return
-        tokens = metrics.completion_tokens if metrics else 0
-        by_drafter = metrics.by_drafter if metrics else dict[str, DrafterStatistics]()
-        rate = (tokens - self._tokens) / (now - self._begun_at)
-        second = Second(rate, self._main_drafter(by_drafter))
-        self.minute = (*self.minute, second)[-_SECONDS:]
-        self._begun_at, self._tokens = now, tokens
-        self._accepted = {name: figures.accepted for name, figures in by_drafter.items()}
+        rate = (metrics.completion_tokens - self._tokens) / (now - self._at)
+        second = Second(rate, self._main_drafter(metrics.by_drafter))
+        self.minute = (*self.minute, *[second] * passed)[-_SECONDS:]
+        self._at, self._tokens = now, metrics.completion_tokens
+        self._accepted = {name: one.accepted for name, one in metrics.by_drafter.items()}
 
     def _main_drafter(self, by_drafter: Mapping[str, DrafterStatistics]) -> str:
-        """The drafter with the most tokens accepted in this second; empty if none was."""
+        """The drafter with the most tokens accepted since the last second; empty if none was."""
         gained = {
             name: figures.accepted - self._accepted.get(name, 0)
             for name, figures in by_drafter.items()
         }
         main = max(gained, key=lambda name: gained[name], default="")
         return main if gained.get(main) else ""
-
-
-def _is_of_another_model(answer: Answer, loaded: Loaded) -> bool:
-    metrics = answer.metrics
-    return metrics is not None and metrics.model != loaded.info
 
 
 class StoreWriter:
@@ -132,7 +107,7 @@ class StoreWriter:
         self._store = store
         self._engine = engine
         self._view = view
-        self._clock = LiveClock()
+        self._figures = LiveFigures()
         self._session = SessionSpeedup()
 
     def add_answer(self, metrics: ReplyMetrics) -> None:
@@ -160,7 +135,7 @@ class StoreWriter:
 
     def _write_figures(self) -> None:
         loaded = self._engine.status.loaded
-        live = self._clock.tick(self._view.answer, loaded, self._session)
+        live = self._figures.of(self._view.answer, loaded, self._session)
         if live is not self._store.live:
             self._store.live = live
         rule = self._view.answering.sampling.lossy_in_effect

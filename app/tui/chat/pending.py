@@ -97,9 +97,8 @@ class PendingAnswer:
 
     def _note_lossy(self) -> None:
         """Keep in the turn that a lossy rule was used: the app may be killed before the end."""
-        metrics = self.answer.metrics
-        if metrics is not None and metrics.lossy:
-            self.turn.lossy = metrics.lossy
+        if rule := self.answer.reply.lossy:
+            self.turn.lossy = rule.words
 
     def ending(self) -> str:
         """The line below the answer, at its end; empty for an answer that an error broke off."""

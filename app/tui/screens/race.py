@@ -38,8 +38,7 @@ _HALF_SECONDS = 10.0
 
 def _seconds(answer: Answer | None) -> float:
     """Seconds of decoding; 0 before the first token."""
-    metrics = answer.metrics if answer is not None else None
-    return (metrics.decode_seconds if metrics is not None else None) or 0.0
+    return (answer.reply.statistics.decode_seconds if answer is not None else None) or 0.0
 
 
 def _clock(
@@ -58,7 +57,7 @@ def _clock(
     half = 1.0 - math.exp2(-seconds / _HALF_SECONDS)
     filled = round(room * (min(seconds / longest, 1.0) if longest else half))
     time = f"{seconds:.1f} s" if seconds else ""
-    rate = answer.metrics.decode_tokens_per_second if answer.metrics and seconds else None
+    rate = answer.reply.statistics.decode_tokens_per_second if seconds else None
     speed = f"  {wording.rate(rate)}" if rate is not None and not is_small else ""
     bar = ("█" * filled, hue), " " * (room - filled)
     return Content.assemble(head, *bar, f"{time:>{_SECONDS}}{speed}").truncate(width)

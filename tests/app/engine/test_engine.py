@@ -11,6 +11,7 @@ import pytest
 from app.chat.conversation import ReplyOptions
 from app.engine.answer import Answer, Piece, Request, Stage
 from app.engine.engine import Engine, LoadingStoppedError, OpenSession
+from app.engine.metrics import ReplyMetrics
 from app.engine.session import Session
 from app.engine.status import Phase
 from app.loading.session_options import SessionOptions
@@ -114,6 +115,18 @@ def test_stopping_keeps_what_was_said_and_lets_the_next_one_begin(start: Start) 
     assert first.is_done
     assert first.finish_reason in (None, FinishReason.CANCELLED)
     assert model.most_at_once == 1
+
+
+def test_figures_are_published_when_reading_and_answering_begin_then_each_second_and_at_the_end(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.engine.engine._FIGURES_SECONDS", 3600.0)
+    engine, answer, seen = start(ScriptedModel(WORDS)), Answer(request()), list[object]()
+    answer.listen(lambda: seen.append(answer.metrics))
+    engine.begin(answer)
+    assert text_of(answer) == "".join(WORDS)
+    steps = [one.steps if isinstance(one, ReplyMetrics) else None for one in seen]
+    assert list(dict.fromkeys(steps)) == [None, 0, 1, answer.reply.statistics.steps]
 
 
 @pytest.mark.parametrize("is_begun", [False, True])
@@ -255,7 +268,7 @@ def drafters(engine: Engine) -> tuple[str, ...]:
 def test_a_drafter_that_has_to_be_measured_has_a_context_for_it_or_waits_for_the_end(
     start: Start, monkeypatch: pytest.MonkeyPatch, has_memory: bool
 ) -> None:
-    monkeypatch.setattr("app.engine.engine._PUBLISH_SECONDS", 0.0)
+    monkeypatch.setattr("app.engine.engine._LOOK_SECONDS", 0.0)
     shutil.rmtree(Paths.of_this_user().calibrations, ignore_errors=True)
     kind = ScriptedModel if has_memory else Narrow
     engine = start(kind(WORDS * 1000, rate=200.0, n_ctx=50_000))
@@ -288,7 +301,7 @@ def test_a_drafter_that_has_to_be_measured_has_a_context_for_it_or_waits_for_the
 def test_a_drafter_that_cannot_be_had_leaves_the_answer_and_the_drafters_as_they_are(
     start: Start, monkeypatch: pytest.MonkeyPatch, wrong: str
 ) -> None:
-    monkeypatch.setattr("app.engine.engine._PUBLISH_SECONDS", 0.0)
+    monkeypatch.setattr("app.engine.engine._LOOK_SECONDS", 0.0)
     gate, held = Event(), Event()
     gate.set()
     engine = start(ScriptedModel(WORDS, gate=gate))

@@ -16,6 +16,7 @@ from app.paths import Paths
 from app.tui.screens.drafters import DraftersScreen
 from app.tui.screens.race import RaceQuestion, RaceScreen, first_difference
 from backends.base import ModelError
+from decoding.events import Step
 from decoding.sampling.distribution import SamplingSettings
 from models.reference import Reference
 from tests.fixtures.metrics import LIVE
@@ -60,6 +61,8 @@ def grow(answer: Answer, text: str, seconds: float, *, tokens: int = 0, accepted
     reply = new_reply()
     tokens = tokens or len(text.split())
     reply.text, reply.token_ids = text, list(range(tokens))
+    for count, at in ((1, 0.0), (tokens - 1, seconds)):
+        reply.statistics.add(Step((0,) * count, "", 0, 0, 0.0, 0.0, 0.0, at))
     answer.reply = reply
     answer.stage = Stage.ANSWERING
     by_drafter = LIVE.by_drafter if accepted else {}
