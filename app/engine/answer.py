@@ -199,7 +199,6 @@ class Answer:
         self.error: SpecchatError | None = None
         self.reply = Reply(request)
         """What the engine's thread fills; its clock starts anew when its turn comes."""
-        self._taken = START
         self._claim = Lock()
         """Acquired once and never released: by the engine's thread when its turn comes, or by
         whoever stops it before that. The one who has it finishes the answer."""
@@ -244,11 +243,6 @@ class Answer:
     @property
     def text(self) -> str:
         return self.reply.text
-
-    def take_pieces(self) -> list[Piece]:
-        """Text added since the last call, one piece for equal neighbours; for one reader."""
-        added, self._taken = self.reply.pieces_after(self._taken)
-        return added
 
     @property
     def token_ids(self) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ from textual.widget import Widget
 from textual.widgets import Collapsible, Static
 
 from app.dialogue.tree import Turn
-from app.engine.answer import Piece
+from app.engine.answer import START, Reply
 from app.printable import printable
 from app.tui.chat.colours import DraftedRuns, hues_over
 from app.tui.chat.markdown import Document, Hues, Line, Row, TableLine
@@ -257,10 +257,10 @@ class AnswerText(LaidOutOnce, Vertical):
         self._thoughts = Static(Content(printable(parts.thinking)), classes="thoughts")
         self._folded = Collapsible(self._thoughts, title="Thinking", collapsed=True)
         self._folded.display = bool(parts.thinking)
-        self._new: list[Piece] = []
-        """The newest pieces of the text, which are not on the screen yet."""
+        self._reply: Reply | None = None
+        """What the text comes from while it grows, and where the painted part of it ends."""
+        self._place = START
         self._drafted = DraftedRuns()
-        self._is_growing = False
         self._painted_at = 0.0
         self._cpu_at_paint = 0.0
 
@@ -271,13 +271,13 @@ class AnswerText(LaidOutOnce, Vertical):
     def on_mount(self) -> None:
         self.watch(self._store, "keeps_colours", self._fade, init=False)
 
-    def grow(self, pieces: Sequence[Piece] = (), *, is_last: bool = False) -> None:
-        """Show the pieces that were added to the turn, if that is due, and all after the last one.
+    def grow(self, reply: Reply, *, is_last: bool = False) -> None:
+        """Show what a reply has added to the turn, if that is due, and all of it once it has ended.
 
-        Call it at each tick of an answer, without pieces too: colours age only here.
+        Call it at each tick of an answer, also if it has added nothing: colours age only here.
         """
-        self._is_growing = True
-        self._new += pieces
+        if not self._is_growing:
+            self._reply, self._place = reply, START
         if is_last:
             self.follow()
         elif self.is_attached and self._is_due:
@@ -288,12 +288,16 @@ class AnswerText(LaidOutOnce, Vertical):
         if not self.is_attached:
             return
         if self._is_growing:
-            self._is_growing = False
             self.paint()
+            self._reply = None
             self._markdown.settle()
             self._fade()
         else:
             self._show_text()
+
+    @property
+    def _is_growing(self) -> bool:
+        return self._reply is not None
 
     @property
     def _is_due(self) -> bool:
@@ -306,9 +310,10 @@ class AnswerText(LaidOutOnce, Vertical):
 
     def paint(self) -> None:
         self._painted_at, self._cpu_at_paint = time.monotonic(), time.thread_time()
-        start = len(self._turn.text) - sum(len(piece.text) for piece in self._new)
-        self._drafted.add(self._new, start, self._painted_at)
-        self._new.clear()
+        if self._reply is not None:
+            start = len(self._reply.request.partial) + self._place.characters
+            pieces, self._place = self._reply.pieces_after(self._place)
+            self._drafted.add(pieces, start, self._painted_at)
         self._show_text()
         self._markdown.set_cursor(self._is_growing)
         self._age()

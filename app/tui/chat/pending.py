@@ -1,12 +1,11 @@
 """The answer in progress: its text, the turn that it belongs to, and the line below it."""
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.tree import Turn
-from app.engine.answer import Answer, Piece, Stage
+from app.engine.answer import Answer, Stage
 from app.tui import wording
 from app.tui.store import Live
 from app.tui.wording import SEPARATOR, joined
@@ -39,15 +38,13 @@ _LONG_SECONDS = 0.5
 class PendingAnswer:
     """An answer in progress.
 
-    begun: characters that it begins with, as it is continued. continued: the ending that it had,
-    None for a new answer. question: the question that was sent for it, and returns to the prompt
-    if there is no answer. instead: the version that is shown again then. previous: the chat that
-    is shown again then.
+    continued: the ending that it had before it was continued, None for a new answer. question: the
+    question that was sent for it, and returns to the prompt if there is no answer. instead: the
+    version that is shown again then. previous: the chat that is shown again then.
     """
 
     answer: Answer
     turn: Turn
-    begun: int
     continued: str | None = None
     question: Turn | None = None
     instead: Turn | None = None
@@ -59,16 +56,14 @@ class PendingAnswer:
     """How many of the oldest messages have been marked as outside the context."""
     started_at: float = field(default_factory=time.monotonic)
 
-    def take(self) -> Sequence[Piece]:
-        """Move what the engine has produced since the last call to the turn, and return it."""
-        pieces = self.answer.take_pieces()
-        self.turn.text += "".join(piece.text for piece in pieces)
-        return pieces
+    def follow(self) -> None:
+        """Let the turn have the text that the answer has by now."""
+        self.turn.text = self.answer.request.partial + self.answer.text
 
     @property
     def is_unbegun(self) -> bool:
-        """Whether the engine has produced no text yet."""
-        return len(self.turn.text) == self.begun
+        """Whether there was no text of the answer yet when it was followed last."""
+        return self.turn.text == self.answer.request.partial
 
     @property
     def reading(self) -> str:

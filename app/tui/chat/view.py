@@ -357,7 +357,6 @@ class ChatView(ShownChat):
             question=question,
             instead=instead,
             previous=previous,
-            begun=len(turn.text),
         )
 
     def _remember(self, name: str, old: Turn, new: Turn) -> None:
@@ -409,7 +408,7 @@ class ChatView(ShownChat):
         """Show and save the text that the engine has produced since the last update."""
         answer = pending.answer
         is_done = answer.is_done  # before the text: nothing can come after it
-        pieces = pending.take()
+        pending.follow()
         if answer.dropped > pending.dropped and pending.turn in self.dialogue.turns:
             self.dialogue.drop_oldest(answer.dropped - pending.dropped)
             pending.dropped = answer.dropped
@@ -417,7 +416,7 @@ class ChatView(ShownChat):
         pending.save(self.dialogue)  # before it is painted: what was on the screen is never lost
         view = self.transcript.view_of(pending.turn)
         if isinstance(view, AnswerView):
-            view.text.grow(pieces, is_last=is_done)
+            view.text.grow(answer.reply, is_last=is_done)
             view.show_line(self._line_of(pending.turn))
         if is_done:
             await self._finish(pending)
@@ -447,7 +446,7 @@ class ChatView(ShownChat):
         if pending is None:
             return
         pending.answer.stop()
-        pending.take()
+        pending.follow()
         self._close(pending)
         if pending.is_unbegun and pending.instead is not None and pending.question is None:
             self._drop(pending.turn, pending.instead)

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import pytest
 
 from app.chat.conversation import ReplyOptions
-from app.engine.answer import Answer, Piece, Request, Stage
+from app.engine.answer import START, Answer, Piece, Request, Stage
 from app.engine.engine import Engine, LoadingStoppedError, OpenSession
 from app.engine.metrics import ReplyMetrics
 from app.engine.session import Session
@@ -51,8 +51,9 @@ def test_an_answer_comes_whole_with_where_its_tokens_came_from(start: Start) -> 
     answer = start(ScriptedModel(WORDS)).ask(request())
     assert text_of(answer) == "".join(WORDS)
     assert answer.finish_reason is FinishReason.STOP
-    assert answer.take_pieces() == [Piece("".join(WORDS), Origin.MODEL)]
-    assert answer.take_pieces() == []
+    pieces, end = answer.reply.pieces_after(START)
+    assert pieces == [Piece("".join(WORDS), Origin.MODEL)]
+    assert answer.reply.pieces_after(end) == ([], end)
     assert answer.metrics is not None
     assert answer.metrics.completion_tokens == len(WORDS) + 1
 

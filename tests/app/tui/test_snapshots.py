@@ -15,7 +15,7 @@ from app.chat.attachments import Attachment, AttachmentKind
 from app.chat.conversation import Conversation
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.tree import ASSISTANT, USER, Turn
-from app.engine.answer import Answer, Piece, Request, Stage
+from app.engine.answer import Answer, Request, Stage
 from app.engine.metrics import Comparison, ReplyMetrics, Standing
 from app.engine.status import Loaded, Phase, Status
 from app.loading.model_list import ListedModel, ModelList
@@ -33,6 +33,7 @@ from tests.app.tui.conftest import Chat, Chatting
 from tests.fixtures.metrics import LIVE
 from tests.fixtures.screen_text import settled_text
 from tests.fixtures.scripted import ScriptedModel
+from tests.fixtures.sessions import give
 from tests.fixtures.snapshots import FOLDER, compare_snapshot
 
 SIZES = ((120, 36), (80, 24), (40, 20))
@@ -135,12 +136,14 @@ class Still:
         turn.is_growing = True
         view = self.view.transcript.view_of(turn)
         assert isinstance(view, AnswerView)
+        answer = Answer(replace(_REQUEST, partial=turn.text))
+        give(answer.reply, (drafted, "lookup"))
         turn.text += drafted
-        view.text.grow([Piece(drafted, "lookup")])
+        view.text.grow(answer.reply)
         view.text.paint()
-        self.view.pending = PendingAnswer(Answer(_REQUEST), turn, begun=0)
-        self.view.pending.answer.stage = Stage.ANSWERING  # else it soon says that it reads
-        self.view.pending.answer.metrics = figures.metrics
+        answer.stage = Stage.ANSWERING  # else it soon says that it reads
+        answer.metrics = figures.metrics
+        self.view.pending = PendingAnswer(answer, turn)
         await self.figures(figures)
 
     async def figures(self, figures: Live, newest: Turn | None = None) -> None:

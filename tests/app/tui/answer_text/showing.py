@@ -8,13 +8,15 @@ from textual.app import App, ComposeResult
 from textual.containers import VerticalScroll
 from textual.widget import Widget
 
+from app.chat.conversation import Conversation
 from app.dialogue.tree import ASSISTANT, Turn
-from app.engine.answer import Piece
+from app.engine.answer import Reply, Request
 from app.settings.start import Preferences
 from app.tui.chat.answer import AnswerText, GrowingMarkdown
 from app.tui.look import register_themes
 from app.tui.store import Store
 from app.tui.terminal import show_stand_ins
+from tests.fixtures.sessions import GREEDY, give
 
 
 class Showing(App[None]):
@@ -67,10 +69,12 @@ class ShowingAnswer(Showing):
     def __init__(self, text: str = "") -> None:
         super().__init__(lambda: self.answer)
         self.turn = Turn(ASSISTANT, text)
+        self.reply = Reply(Request(Conversation(), GREEDY, 100, partial=text))
         self.answer = AnswerText(self.store, self.turn)
 
     def grow(self, *pieces: tuple[str, str]) -> None:
         """Append pieces, of a text and an origin, and paint them."""
-        self.turn.text += "".join(text for text, _ in pieces)
-        self.answer.grow([Piece(*piece) for piece in pieces])
+        give(self.reply, *pieces)
+        self.turn.text = self.reply.request.partial + self.reply.text
+        self.answer.grow(self.reply)
         self.answer.paint()
