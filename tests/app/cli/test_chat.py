@@ -43,10 +43,10 @@ def test_a_second_message_reads_only_what_is_new(
     stream = Session.stream
 
     def record(self: Session, *arguments: object, **options: object) -> object:
-        for event, added in stream(self, *arguments, **options):  # pyright: ignore[reportArgumentType]
+        for event in stream(self, *arguments, **options):  # pyright: ignore[reportArgumentType]
             if isinstance(event, Prefill):
                 cached.append(event.cached)
-            yield event, added
+            yield event
 
     monkeypatch.setattr(Session, "stream", record)
     specchat(*CHAT, stdin=b"Say one.\nSay two.\n")
