@@ -24,8 +24,8 @@ from app.bench.suite import SUITES, Task, tasks
 from app.bench.wording import table
 from app.chat.conversation import Conversation
 from app.drafting import draft_spec
-from app.engine.answer import Reply, Request
 from app.engine.idle_tasks import Indexing
+from app.engine.reply import Reply, Request
 from app.engine.session import Session
 from app.engine.session_drafters import build
 from app.engine.session_opening import open_session

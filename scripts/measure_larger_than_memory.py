@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from app.chat.conversation import Conversation
-from app.engine.answer import Reply, Request
+from app.engine.reply import Reply, Request
 from app.engine.session_opening import open_session
 from app.loading.session_options import STREAM_ON, SessionOptions
 from app.paths import HOME_VARIABLE, Paths

@@ -7,8 +7,8 @@ from threading import Event
 from app.cli.terminal import stderr, stdout
 from app.cli.terminal.interrupt import deferred, interruptible
 from app.engine import session_opening
-from app.engine.answer import Reply
 from app.engine.metrics import reply_metrics
+from app.engine.reply import Reply
 from app.engine.session import Session
 from app.loading.session_options import DEFAULT_CONTEXT, SessionOptions
 from app.paths import Paths

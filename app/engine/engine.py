@@ -14,9 +14,10 @@ from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING
 
 from app.ahead.expected import Expectation, Expected
-from app.engine.answer import Answer, Request, Stage
+from app.engine.answer import Answer, Stage
 from app.engine.jobs import JobQueue
 from app.engine.prompt_builder import PromptBuilder
+from app.engine.reply import Request
 from app.engine.status import Loaded, Phase, Status, crash_report
 from app.loading.session_options import SessionOptions
 from app.paths import Paths

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from app.engine.answer import Reply
+from app.engine.reply import Reply
 from app.loading.pass_time import ReadRates
 from backends.base import ModelInfo
 from decoding.estimation.cost import CostModel

@@ -4,8 +4,8 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from app.engine.answer import Reply
 from app.engine.metrics import reply_metrics
+from app.engine.reply import Reply
 from app.engine.session import Session
 
 SCHEMA = 1

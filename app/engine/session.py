@@ -9,7 +9,7 @@ from app.chat.conversation import Infill
 from app.drafting import draft_spec
 from app.drafting.drafter_building import DrafterEnvironment
 from app.drafting.reply_drafters import ReplyDrafters, drafters_of
-from app.engine.answer import Reply, Request
+from app.engine.reply import Reply, Request
 from app.engine.session_drafters import Drafting, build
 from app.engine.weight_budget import WeightBudget
 from app.learned.speeds import ENOUGH_PLAIN_STEPS, PlainReplies, PlainReply

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from app.engine.answer import Request
+from app.engine.reply import Request
 from app.engine.status import Loaded
 from app.serve.events import ReplyEvent
 from app.serve.refusal import RefusedError

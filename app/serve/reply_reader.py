@@ -6,8 +6,9 @@ import time
 from collections.abc import AsyncGenerator, Iterator
 from typing import TYPE_CHECKING
 
-from app.engine.answer import Answer, Reply, Stage
+from app.engine.answer import Answer, Stage
 from app.engine.engine import Engine
+from app.engine.reply import Reply
 from app.serve.dialect import MakeSplitter
 from app.serve.events import (
     Alternative,

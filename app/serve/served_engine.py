@@ -10,8 +10,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from app.chat.conversation import Conversation
-from app.engine.answer import Answer, Request
+from app.engine.answer import Answer
 from app.engine.engine import Engine
+from app.engine.reply import Request
 from app.engine.status import Loaded, Phase
 from app.serve.refusal import RefusalKind, RefusedError, stopped
 from app.serve.reply_reader import refusal_of

@@ -29,8 +29,9 @@ from typing import Self
 import psutil
 
 from app.chat.conversation import Conversation
-from app.engine.answer import Answer, Request
+from app.engine.answer import Answer
 from app.engine.engine import Engine
+from app.engine.reply import Request
 from app.engine.status import Phase
 from app.loading.session_options import SessionOptions
 from app.paths import HOME_VARIABLE, Paths

@@ -13,7 +13,7 @@ from app.cli.session import open_session, stats_line, stream_answer
 from app.cli.terminal import stderr, stdout, text_input
 from app.cli.terminal.process import EXIT_INTERRUPTED
 from app.drafting import draft_spec
-from app.engine.answer import Reply, Request
+from app.engine.reply import Reply, Request
 from app.engine.report import reply_report
 from app.engine.session import Session
 from app.structured_output import read_grammar, read_schema

@@ -13,7 +13,7 @@ from app.cli.terminal import stderr, stdout
 from app.cli.terminal.interrupt import ended_by
 from app.cli.terminal.process import EXIT_DONE, EXIT_INTERRUPTED, exit_code
 from app.cli.terminal.text_input import LineDroppedError, TypedLines, piped_lines, read_messages
-from app.engine.answer import Reply, Request
+from app.engine.reply import Reply, Request
 from app.engine.session import Session
 from app.engine.status import where_it_runs
 from app.loading.session_options import SessionOptions

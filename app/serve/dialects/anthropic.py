@@ -15,7 +15,8 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from app.chat.conversation import Conversation, ReplyOptions
-from app.engine.answer import Answer, Request
+from app.engine.answer import Answer
+from app.engine.reply import Request
 from app.engine.status import Loaded
 from app.serve.dialect import AskedReply, Dialect, Frame, JsonObject, ReplyWriter
 from app.serve.events import (

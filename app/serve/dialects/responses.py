@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from app.chat.conversation import Conversation, ReplyOptions
-from app.engine.answer import Request
+from app.engine.reply import Request
 from app.engine.status import Loaded
 from app.serve.dialect import AskedReply, Dialect, Frame, JsonObject, ReplyWriter
 from app.serve.dialects.openai import error_body

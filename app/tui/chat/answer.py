@@ -21,7 +21,7 @@ from textual.widget import Widget
 from textual.widgets import Collapsible, Static
 
 from app.dialogue.tree import Turn
-from app.engine.answer import START, Reply
+from app.engine.reply import START, Reply
 from app.printable import printable
 from app.tui.chat.colours import DraftedRuns, hues_over
 from app.tui.chat.markdown import Document, Hues, Line, Row, TableLine

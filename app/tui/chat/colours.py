@@ -9,7 +9,7 @@ from operator import attrgetter
 
 from textual.content import Span
 
-from app.engine.answer import Piece
+from app.engine.reply import Piece
 from app.tui.look import Kind, kind_of
 from decoding.events import Origin
 

@@ -14,8 +14,9 @@ from app.chat.conversation import Conversation, ReplyOptions
 from app.dialogue.changes import Change, Changes
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.tree import ASSISTANT, USER, Turn
-from app.engine.answer import Answer, Request
+from app.engine.answer import Answer
 from app.engine.engine import Engine
+from app.engine.reply import Request
 from app.engine.status import Phase
 from app.history import HistoryError
 from app.history.records import Queued, title_of

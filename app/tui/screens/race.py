@@ -14,9 +14,10 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from app.chat.conversation import Conversation
-from app.engine.answer import Answer, Request, Stage
+from app.engine.answer import Answer, Stage
 from app.engine.engine import Engine
 from app.engine.metrics import PLAIN, Comparison, Standing, compare_replies
+from app.engine.reply import Request
 from app.learned.speeds import PlainReplies
 from app.paths import Paths
 from app.printable import one_line, printable

@@ -3,7 +3,7 @@
 import pytest
 
 from app.cli.session import open_session
-from app.engine.answer import Reply, Request
+from app.engine.reply import Reply, Request
 from app.engine.session import Session
 from app.loading.session_options import SessionOptions
 from tests.app.conftest import AskJson, Specchat

@@ -18,8 +18,9 @@ from threading import Event
 import pytest
 
 from app.chat.conversation import Conversation
-from app.engine.answer import Answer, Request
+from app.engine.answer import Answer
 from app.engine.engine import Engine
+from app.engine.reply import Request
 from app.engine.status import Phase
 from app.loading.session_options import SessionOptions
 from app.paths import Paths

@@ -13,9 +13,9 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 from app.chat.conversation import Conversation
 from app.engine import idle_tasks as module
-from app.engine.answer import Request
 from app.engine.engine import Engine
 from app.engine.idle_tasks import Calibrating
+from app.engine.reply import Request
 from app.engine.session import Session
 from app.engine.session_opening import open_session
 from app.loading.session_options import SessionOptions

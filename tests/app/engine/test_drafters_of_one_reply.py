@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from app.chat.conversation import ReplyOptions
-from app.engine.answer import PredictedTokens, Reply
 from app.engine.metrics import reply_metrics
+from app.engine.reply import PredictedTokens, Reply
 from app.engine.report import reply_report
 from app.engine.session import Session
 from backends.base import Model

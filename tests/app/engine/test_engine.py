@@ -9,9 +9,10 @@ from typing import Any, NoReturn
 import pytest
 
 from app.chat.conversation import ReplyOptions
-from app.engine.answer import START, Answer, Piece, Request, Stage
+from app.engine.answer import Answer, Stage
 from app.engine.engine import Engine, LoadingStoppedError, OpenSession
 from app.engine.metrics import ReplyMetrics
+from app.engine.reply import START, Piece, Request
 from app.engine.session import Session
 from app.engine.status import Phase
 from app.loading.session_options import SessionOptions

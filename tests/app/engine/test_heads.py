@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from app.drafting.choose.drafter_info import CostSource, DrafterInfo, Kind
-from app.engine.answer import Reply
+from app.engine.reply import Reply
 from app.engine.session import Session
 from app.engine.session_drafters import Drafting
 from app.engine.session_ranking import list_for

@@ -5,7 +5,6 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from app.engine.answer import START, Piece, Reply
 from app.engine.metrics import (
     PLAIN,
     Comparison,
@@ -17,6 +16,7 @@ from app.engine.metrics import (
     reply_metrics,
     wall,
 )
+from app.engine.reply import START, Piece, Reply
 from app.engine.report import reply_report
 from app.loading.session_options import SessionOptions
 from app.paths import Paths

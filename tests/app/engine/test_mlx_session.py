@@ -12,8 +12,9 @@ import pytest
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from app.bench.methods import methods
-from app.engine.answer import Request, Stage
+from app.engine.answer import Stage
 from app.engine.engine import Engine
+from app.engine.reply import Request
 from app.engine.session_opening import open_session
 from app.engine.session_ranking import list_for, rank
 from app.engine.status import Loaded, Phase

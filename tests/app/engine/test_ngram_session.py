@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from app.chat.conversation import Conversation
-from app.engine.answer import Request
 from app.engine.engine import Engine
+from app.engine.reply import Request
 from app.engine.session import Session
 from app.engine.session_drafters import build
 from app.engine.session_opening import open_session

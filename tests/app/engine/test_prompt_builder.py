@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from app.chat.conversation import Conversation, RawText, ReplyOptions
-from app.engine.answer import Answer, Request
+from app.engine.answer import Answer
 from app.engine.prompt_builder import PromptBuilder
+from app.engine.reply import Request
 from decoding.constraint.grammar import Grammar, GrammarKind
 from decoding.sampling.settings import SamplingSettings
 

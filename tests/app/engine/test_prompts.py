@@ -10,8 +10,9 @@ import pytest
 
 from app.chat.conversation import Conversation, Infill, RawText
 from app.engine import session as session_module
-from app.engine.answer import Answer, Reply, Request
+from app.engine.answer import Answer
 from app.engine.engine import Engine
+from app.engine.reply import Reply, Request
 from app.engine.session import Session
 from app.engine.session_opening import open_session
 from app.loading.session_options import SessionOptions

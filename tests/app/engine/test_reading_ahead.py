@@ -10,8 +10,9 @@ import pytest
 from app.ahead import reading_ahead
 from app.ahead.expected import Expected
 from app.ahead.piece_reader import GROUP, AheadTime
-from app.engine.answer import Answer, Request
+from app.engine.answer import Answer
 from app.engine.engine import Engine
+from app.engine.reply import Request
 from app.paths import Paths
 from app.prompt_cache import state_keeper
 from app.prompt_cache.state_keeper import StateKeeper

@@ -9,9 +9,9 @@ import pytest
 
 from app.chat.conversation import Conversation
 from app.engine import idle_tasks as indexing
-from app.engine.answer import Request
 from app.engine.engine import Engine
 from app.engine.idle_tasks import Indexing
+from app.engine.reply import Request
 from app.history import History
 from app.loading.session_options import SessionOptions
 from app.paths import Paths

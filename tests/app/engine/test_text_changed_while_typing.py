@@ -16,8 +16,8 @@ import pytest
 from app.ahead.expected import Expected
 from app.ahead.piece_reader import PieceReader
 from app.chat.conversation import Conversation
-from app.engine.answer import Request
 from app.engine.engine import Engine
+from app.engine.reply import Request
 from app.engine.status import Phase
 from app.loading.session_options import SessionOptions
 from app.paths import Paths

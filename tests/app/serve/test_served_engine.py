@@ -9,7 +9,8 @@ import pytest
 pytest.importorskip("uvicorn")
 
 from app.chat.conversation import Conversation
-from app.engine.answer import Answer, Request
+from app.engine.answer import Answer
+from app.engine.reply import Request
 from app.serve.served_engine import ServedEngine, template_note
 from backends.chat.message import Message
 from decoding.sampling.settings import SamplingSettings

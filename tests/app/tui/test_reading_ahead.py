@@ -9,8 +9,9 @@ import pytest
 from app.ahead.expected import AheadState, Expected
 from app.ahead.permission import Permission
 from app.chat.conversation import Conversation
-from app.engine.answer import Answer, Request
+from app.engine.answer import Answer
 from app.engine.engine import Engine
+from app.engine.reply import Request
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.settings import file

@@ -15,8 +15,9 @@ from app.chat.attachments import Attachment, AttachmentKind
 from app.chat.conversation import Conversation
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.tree import ASSISTANT, USER, Turn
-from app.engine.answer import Answer, Request, Stage
+from app.engine.answer import Answer, Stage
 from app.engine.metrics import Comparison, ReplyMetrics, Standing
+from app.engine.reply import Request
 from app.engine.status import Loaded, Phase, Status
 from app.loading.model_list import ListedModel, ModelList
 from app.tui.chat.messages import AnswerView

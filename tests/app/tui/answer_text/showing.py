@@ -10,7 +10,7 @@ from textual.widget import Widget
 
 from app.chat.conversation import Conversation
 from app.dialogue.tree import ASSISTANT, Turn
-from app.engine.answer import Reply, Request
+from app.engine.reply import Reply, Request
 from app.settings.start import Preferences
 from app.tui.chat.answer import AnswerText, GrowingMarkdown
 from app.tui.look import register_themes

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from app.chat.conversation import Conversation
-from app.engine.answer import Answer, Request, Stage
+from app.engine.answer import Answer, Stage
 from app.engine.metrics import SessionSpeedup
+from app.engine.reply import Request
 from app.engine.status import Loaded
 from app.tui.store import Live
 from app.tui.store_writer import LiveFigures

@@ -9,8 +9,9 @@ import pytest
 
 from app.chat.conversation import Conversation
 from app.drafting.choose.drafter_info import Ranking
-from app.engine.answer import Answer, Request, Stage
+from app.engine.answer import Answer, Stage
 from app.engine.engine import Engine
+from app.engine.reply import Request
 from app.engine.status import Loaded, Phase, Status
 from app.paths import Paths
 from app.tui.screens.drafters import DraftersScreen
