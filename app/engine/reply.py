@@ -59,25 +59,6 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """Consecutive text of one source: a drafter's name or an Origin."""
-
-    text: str
-    origin: str
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A place in the text of a reply: characters before it, and the token it is in."""
-
-    characters: int
-    token: int
-
-
-START = Place(0, 0)
-
-
-@dataclass(frozen=True, slots=True)
 class PredictedTokens:
     """Tokens of a predicted text that were verified: accepted ones, and the others."""
 
@@ -140,25 +121,3 @@ class Reply:
     def lossy(self) -> LossyRule | None:
         """The lossy rule if tokens may depend on it; a reply with nothing drafted is lossless."""
         return self.request.settings.lossy_in_effect if self.statistics.drafted else None
-
-    def pieces_after(self, place: Place) -> tuple[list[Piece], Place]:
-        """Text after a place, one piece for equal neighbours, and the place where it ends.
-
-        Any thread may call it while another one adds to the reply.
-        """
-        text = self.text  # first: the tokens of this text are then known
-        done, token = place.characters, place.token
-        pieces: list[Piece] = []
-        while done < len(text):
-            end = min(self.token_ends[token], len(text))
-            _append(pieces, text[done:end], self.provenance[token])
-            done = end
-            token += end == self.token_ends[token]
-        return pieces, Place(done, token)
-
-
-def _append(pieces: list[Piece], text: str, origin: str) -> None:
-    if pieces and pieces[-1].origin == origin:
-        pieces[-1] = Piece(pieces[-1].text + text, origin)
-    elif text:
-        pieces.append(Piece(text, origin))

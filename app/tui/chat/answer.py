@@ -21,7 +21,7 @@ from textual.widget import Widget
 from textual.widgets import Collapsible, Static
 
 from app.dialogue.tree import Turn
-from app.engine.reply import START, Reply
+from app.engine.reply import Reply
 from app.printable import printable
 from app.tui.chat.colours import DraftedRuns, hues_over
 from app.tui.chat.markdown import Document, Hues, Line, Row, TableLine
@@ -258,8 +258,7 @@ class AnswerText(LaidOutOnce, Vertical):
         self._folded = Collapsible(self._thoughts, title="Thinking", collapsed=True)
         self._folded.display = bool(parts.thinking)
         self._reply: Reply | None = None
-        """What the text comes from while it grows, and where the painted part of it ends."""
-        self._place = START
+        """What the text comes from while it grows."""
         self._drafted = DraftedRuns()
         self._painted_at = 0.0
         self._cpu_at_paint = 0.0
@@ -276,8 +275,7 @@ class AnswerText(LaidOutOnce, Vertical):
 
         Call it at each tick of an answer, also if it has added nothing: colours age only here.
         """
-        if not self._is_growing:
-            self._reply, self._place = reply, START
+        self._reply = reply
         if is_last:
             self.follow()
         elif self.is_attached and self._is_due:
@@ -311,9 +309,7 @@ class AnswerText(LaidOutOnce, Vertical):
     def paint(self) -> None:
         self._painted_at, self._cpu_at_paint = time.monotonic(), time.thread_time()
         if self._reply is not None:
-            start = len(self._reply.request.partial) + self._place.characters
-            pieces, self._place = self._reply.pieces_after(self._place)
-            self._drafted.add(pieces, start, self._painted_at)
+            self._drafted.follow(self._reply, self._painted_at)
         self._show_text()
         self._markdown.set_cursor(self._is_growing)
         self._age()

@@ -9,7 +9,7 @@ from operator import attrgetter
 
 from textual.content import Span
 
-from app.engine.reply import Piece
+from app.engine.reply import Reply
 from app.tui.look import Kind, kind_of
 from decoding.events import Origin
 
@@ -118,14 +118,26 @@ class DraftedRuns:
         self._runs: list[_Run] = []
         self._faded = 0
         """How many runs, from the first, have no hue any more."""
+        self._reply: Reply | None = None
+        self._characters = self._token = 0
+        """Characters of the reply up to which runs are noted, and the token that comes next."""
 
-    def add(self, pieces: Iterable[Piece], start: int, at: float) -> None:
-        """Note the drafted ones of the pieces that follow a position of the text."""
-        for piece in pieces:
-            end = start + len(piece.text)
-            if piece.origin not in _OWN and piece.text:
-                self._add(_Run(start, end, kind_of(piece.origin), at))
-            start = end
+    def follow(self, reply: Reply, at: float) -> None:
+        """Note what was drafted of the text that a reply has added since the last call.
+
+        Another thread may add to it meanwhile.
+        """
+        if reply is not self._reply:
+            self._reply, self._characters, self._token = reply, 0, 0
+        text = reply.text  # first: the tokens of this text are then known
+        begin = len(reply.request.partial)
+        while self._characters < len(text):
+            start, end = self._characters, min(reply.token_ends[self._token], len(text))
+            origin = reply.provenance[self._token]
+            if origin not in _OWN and end > start:
+                self._add(_Run(begin + start, begin + end, kind_of(origin), at))
+            self._characters = end
+            self._token += end == reply.token_ends[self._token]
 
     def _add(self, run: _Run) -> None:
         last = self._runs[-1] if self._runs else None

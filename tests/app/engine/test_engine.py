@@ -12,7 +12,7 @@ from app.chat.conversation import ReplyOptions
 from app.engine.answer import Answer, Stage
 from app.engine.engine import Engine, LoadingStoppedError, OpenSession
 from app.engine.metrics import ReplyMetrics
-from app.engine.reply import START, Piece, Request
+from app.engine.reply import Request
 from app.engine.session import Session
 from app.engine.status import Phase
 from app.loading.session_options import SessionOptions
@@ -52,9 +52,8 @@ def test_an_answer_comes_whole_with_where_its_tokens_came_from(start: Start) -> 
     answer = start(ScriptedModel(WORDS)).ask(request())
     assert text_of(answer) == "".join(WORDS)
     assert answer.finish_reason is FinishReason.STOP
-    pieces, end = answer.reply.pieces_after(START)
-    assert pieces == [Piece("".join(WORDS), Origin.MODEL)]
-    assert answer.reply.pieces_after(end) == ([], end)
+    assert answer.reply.provenance == [Origin.MODEL] * (len(WORDS) + 1)
+    assert answer.reply.token_ends[-1] == len(answer.text)
     assert answer.metrics is not None
     assert answer.metrics.completion_tokens == len(WORDS) + 1
 
