@@ -1,7 +1,7 @@
 """Reads the values of shared options, by precedence, and checks them."""
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -23,7 +23,6 @@ from app.settings.catalogue import (
     from_variable,
     known,
     shown,
-    unusable,
 )
 from app.settings.in_effect import CAUTIOUS
 from backends.base import SpecchatError, UsageError
@@ -40,20 +39,15 @@ class AnswerOptions:
 
 def session_options(context: Context) -> SessionOptions:
     """A command's session options; those typed before the command's name count too."""
-    _check_settings(context)
-    _check_variables(context)
     for name in CAUTIOUS:
         from_variable(name)
-    given = [name for name in _SESSION_NAMES if name in context.params]
-    return SessionOptions.of({name: _chosen(context, name, {}) for name in given})
+    return SessionOptions.of(_values(context, _SESSION_NAMES))
 
 
 def server_options(context: Context) -> ServerOptions:
     """A command's options of the server."""
-    _check_settings(context)
-    _check_variables(context)
-    values = {name: _chosen(context, name, {}) for name in SERVER_NAMES}
-    return ServerOptions.of({name: checked_option(name, value) for name, value in values.items()})
+    values = _values(context, SERVER_NAMES).items()
+    return ServerOptions.of({name: checked_option(name, value) for name, value in values})
 
 
 def checked_option(name: str, value: Any) -> Any:
@@ -67,9 +61,8 @@ def checked_option(name: str, value: Any) -> Any:
 
 def answer_options(context: Context) -> AnswerOptions:
     """Options for answers: typed ones, then the preset, variables, the settings file."""
-    _check_variables(context)
     preset = _preset(context.params["preset"])
-    values: dict[str, Any] = {key.name: _chosen(context, key.name, preset) for key in CHAT_KEYS}
+    values = _values(context, [key.name for key in CHAT_KEYS], preset)
     sampling = as_sampling(values)
     if sampling["seed"] is None:
         sampling["seed"] = secrets.randbelow(1 << 32)
@@ -86,8 +79,8 @@ def typed_lossy_rule(context: Context) -> LossyRule | None:
     Raises:
         UsageError: there is no such rule.
     """
-    is_typed = _is_typed(context, LOSSY) or _is_typed(context.find_root(), LOSSY)
-    return parse_lossy(_chosen(context, LOSSY, {})) if is_typed else None
+    is_typed = any(_is_typed(one, LOSSY) for one in (context, context.find_root()))
+    return parse_lossy(_values(context, [LOSSY])[LOSSY]) if is_typed else None
 
 
 def is_offline(context: Context) -> bool:
@@ -100,15 +93,27 @@ def is_offline(context: Context) -> bool:
     return bool(context.params.get("offline") or context.find_root().params.get("offline"))
 
 
-def _chosen(context: Context, name: str, preset: Mapping[str, Any]) -> Any:
-    """A value in order of precedence: typed, typed before the command's name, preset, the rest."""
-    outer = context.find_root()
-    if not _is_typed(context, name):
-        if _is_typed(outer, name):
-            return outer.params[name]
-        if name in preset:
-            return preset[name]
-    return context.params[name]
+def _values(
+    context: Context, names: Iterable[str], preset: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The values of a command's options, in order of precedence.
+
+    Typed, typed before the command's name, of the preset, of the variable, of the settings file.
+
+    Raises:
+        UsageError: the settings file cannot be used, or a variable that no typed option overrides.
+    """
+    _check_settings(context)
+    values: dict[str, Any] = {}
+    for name in context.params.keys() & set(names):
+        typed = [one for one in (context, context.find_root()) if _is_typed(one, name)]
+        if not typed and preset and name in preset:
+            values[name] = preset[name]
+            continue
+        if not typed and source_of(context, name) == FROM_VARIABLE:
+            from_variable(name)
+        values[name] = [*typed, context][0].params[name]
+    return values
 
 
 def _preset(name: str | None) -> dict[str, Any]:
@@ -125,18 +130,6 @@ def _check_settings(context: Context) -> None:
     """Raise the fault of the settings file that was found at the start, if any."""
     if isinstance(context.obj, SpecchatError):
         raise context.obj
-
-
-def _check_variables(context: Context) -> None:
-    """Reject unusable values of variables that no typed option overrides."""
-    outer = context.find_root()
-    for name in BY_NAME.keys() & context.params.keys():
-        if source_of(context, name) != FROM_VARIABLE or _is_typed(outer, name):
-            continue
-        try:
-            checked(BY_NAME[name], context.params[name])
-        except UsageError as error:
-            raise unusable(name, context.params[name], error) from error
 
 
 def _is_typed(context: Any, name: str) -> bool:
