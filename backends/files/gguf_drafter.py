@@ -50,11 +50,11 @@ class TrainedDrafter:
     """
 
     kind: TrainedKind
-    is_alone: bool
-    architecture: str
-    layers: int
-    width: int
-    n_vocab: int
+    layers: int = 0
+    width: int = 0
+    n_vocab: int = 0
+    is_alone: bool = True
+    architecture: str = ""
     target_layers: tuple[int, ...] = ()
     longest: int = 0
     draw_bytes: int = 0
@@ -135,7 +135,6 @@ def _assistant(header: GgufHeader, tensors: _Named) -> TrainedDrafter:
     needed = ("nextn.pre_projection.weight", "nextn.post_projection.weight", "token_embd.weight")
     return TrainedDrafter(
         TrainedKind.ASSISTANT,
-        is_alone=True,
         architecture="gemma4",
         layers=header.integer("block_count"),
         width=header.integer("embedding_length_out"),
@@ -153,8 +152,6 @@ def _eagle3(header: GgufHeader, tensors: _Named) -> TrainedDrafter:
     layer_bytes = _read(header, tensors, ("blk.",))
     return TrainedDrafter(
         TrainedKind.EAGLE3,
-        is_alone=True,
-        architecture="",
         layers=header.integer("block_count"),
         width=header.integer("target_hidden_size"),
         n_vocab=header.n_vocab,
@@ -176,8 +173,6 @@ def _dflash(header: GgufHeader, tensors: _Named) -> TrainedDrafter:
     fault = "" if inputs else "it names none of the model's layers"
     return TrainedDrafter(
         TrainedKind.DSPARK if is_dspark else TrainedKind.DFLASH,
-        is_alone=True,
-        architecture="",
         layers=header.integer("block_count"),
         width=header.integer("embedding_length"),
         n_vocab=header.n_vocab,

@@ -67,7 +67,7 @@ def drafter_of_head(head: StoredHead) -> TrainedDrafter | None:
         return _DESCRIBED[kind](head)
     except ValueError as error:
         alone = kind is not TrainedKind.NEXT_TOKEN_LAYERS or _is_sidecar(head)
-        return TrainedDrafter(kind, alone, "", 0, 0, 0, fault=_fault(head, str(error)))
+        return TrainedDrafter(kind, is_alone=alone, fault=_fault(head, str(error)))
 
 
 def kind_of(head: StoredHead) -> TrainedKind | None:
@@ -135,8 +135,6 @@ def _eagle3(head: StoredHead) -> TrainedDrafter:
     layer = _bytes(head, layout.names, ("layer.", "norm."))
     return TrainedDrafter(
         TrainedKind.EAGLE3,
-        is_alone=True,
-        architecture="",
         layers=1,
         width=layout.target_width,
         n_vocab=layout.n_vocab,
@@ -151,8 +149,6 @@ def _block(head: StoredHead) -> TrainedDrafter:
     looked_up = 0 if layout.ties_output else _bytes(head, layout.names, ("embed_tokens.",))
     return TrainedDrafter(
         TrainedKind.DSPARK if layout.markov_rank else TrainedKind.DFLASH,
-        is_alone=True,
-        architecture="",
         layers=len(layout.layers),
         width=layout.target_width,
         n_vocab=layout.n_vocab,
@@ -170,7 +166,6 @@ def _assistant(head: StoredHead) -> TrainedDrafter:
         raise ValueError(f"it lacks {lacking[0]}")
     return TrainedDrafter(
         TrainedKind.ASSISTANT,
-        is_alone=True,
         architecture="gemma4",
         layers=settings.count("num_hidden_layers"),
         width=head.settings.count("backbone_hidden_size"),
