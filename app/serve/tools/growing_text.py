@@ -1,8 +1,10 @@
 """Text that grows while it is read: what is decided never depends on how it was cut."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
+
+from app.serve.events import Delta
 
 _Value = TypeVar("_Value")
 
@@ -44,6 +46,13 @@ class GrowingText:
         """Take a text that follows, and the white space before it."""
         return self.take(self.rest.index(text) + len(text))
 
+    def skip(self, text: str) -> Reading[bool]:
+        """Take a text that follows, and the white space before it; whether it does."""
+        follows = bool((yield from self.opening((text,))))
+        if follows:
+            self.take_opening(text)
+        return follows
+
     def skip_space(self) -> Reading[str]:
         skipped = ""
         while True:
@@ -53,12 +62,12 @@ class GrowingText:
             yield
 
     def until(
-        self, texts: Sequence[str], held: str | None = None
-    ) -> "Generator[str | None, None, Found]":
-        """Yield the text before the first of these, as it comes; None where more is awaited.
+        self, texts: Sequence[str], told: Callable[[str], Delta | None], held: str | None = None
+    ) -> "Generator[Delta | None, None, Found]":
+        """Tell of the text before the first of these, as it comes; None where more is awaited.
 
-        held: what is not yielded before the text that is found, but part of what is found: None
-        for all white space, or one character, of which one is held.
+        held: what is not told before the text that is found, but part of what is found: None for
+        all white space, or one character, of which one is held.
         """
         while True:
             found = min(
@@ -68,17 +77,17 @@ class GrowingText:
                 at, text = found
                 before = _without_end(self.rest[:at], held)
                 self.take(len(before))  # first: who gets it may ask how much was taken
-                if before:
-                    yield before
+                if before and (delta := told(before)):
+                    yield delta
                 return Found(text, self.take_opening(text))
             if self.has_ended:
-                if self.rest:
-                    yield self.take(len(self.rest))
+                if self.rest and (delta := told(self.take(len(self.rest)))):
+                    yield delta
                 return Found("", "")
             safe = len(self.rest) - possible_start(self.rest, texts)
             safe = len(_without_end(self.rest[:safe], held))
-            if safe:
-                yield self.take(safe)
+            if safe and (delta := told(self.take(safe))):
+                yield delta
             yield None
 
 

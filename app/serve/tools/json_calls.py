@@ -42,8 +42,8 @@ def json_calls(text: GrowingText, calls: OpenCalls, *, any_name: bool) -> Splitt
         if not is_call:
             text.give_back(before)
             break
-    if is_array and (yield from text.opening(("]",))):
-        text.take_opening("]")
+    if is_array:
+        yield from text.skip("]")
     return True
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 
 from app.serve.events import Delta, ReasoningDelta, TextDelta, TokenLogprob
-from app.serve.tools.growing_text import Found, GrowingText, Reading
+from app.serve.tools.growing_text import GrowingText, Reading
 from app.serve.tools.json_calls import Splitting, cut_call, json_calls, streamed_object
 from app.serve.tools.open_calls import OpenCalls
 from backends.chat.message import Tool
@@ -36,8 +36,7 @@ def xml_call(text: GrowingText, calls: OpenCalls) -> Splitting:
         yield from _value(text, calls, name, key)
         between = ", "
     yield calls.arguments("{}" if between == "{" else "}")
-    if (yield from text.opening((FUNCTION_END,))):
-        text.take_opening(FUNCTION_END)
+    yield from text.skip(FUNCTION_END)
     return True
 
 
@@ -62,22 +61,18 @@ def _value(
     if text.rest.startswith("\n"):
         text.take(1)
     ends = (_PARAMETER_END, _PARAMETER, FUNCTION_END)
-    pieces = text.until(ends, held="\n")
     argument, is_text, whole = calls.argument(name, key), False, ""
-    while True:
-        try:
-            piece = next(pieces)
-        except StopIteration as end:
-            found = end.value
-            break
-        if piece is None:
-            yield None
-            continue
+
+    def told(piece: str) -> Delta | None:
+        nonlocal is_text, whole
         whole += piece
         if is_text:
-            yield calls.arguments(json.dumps(piece, ensure_ascii=False)[1:-1])
-        elif is_text := argument.is_text(whole):
-            yield calls.arguments(json.dumps(whole, ensure_ascii=False)[:-1])
+            return calls.arguments(json.dumps(piece, ensure_ascii=False)[1:-1])
+        if is_text := argument.is_text(whole):
+            return calls.arguments(json.dumps(whole, ensure_ascii=False)[:-1])
+        return None
+
+    found = yield from text.until(ends, told, held="\n")
     yield calls.arguments('"' if is_text else argument.value(whole))
     if found.text not in ("", _PARAMETER_END):
         text.give_back(found.taken)  # the end of the parameter was left out
@@ -102,7 +97,7 @@ def contents(
         yield from cut_call(text, calls)
     read = _MARKED.get(form.tools) if form.tools else None
     while read is not None and not calls.are_full:
-        found = yield from _content(text, form.call_marks)
+        found = yield from text.until(form.call_marks, TextDelta)
         if not found.text:
             return
         if found.text == FUNCTION:
@@ -114,16 +109,6 @@ def contents(
         else:
             yield from text.skip_space()
     yield from _remainder(text, is_dropped=calls.are_full)
-
-
-def _content(text: GrowingText, marks: tuple[str, ...]) -> Generator[Delta | None, None, Found]:
-    pieces = text.until(marks)
-    while True:
-        try:
-            piece = next(pieces)
-        except StopIteration as end:
-            return end.value
-        yield None if piece is None else TextDelta(piece)
 
 
 def _remainder(text: GrowingText, *, is_dropped: bool) -> Contents:
@@ -143,8 +128,8 @@ def _calls_at_once(text: GrowingText, calls: OpenCalls) -> Contents:
     before = text.take_opening(fence) if fence else ""
     if not (yield from json_calls(text, calls, any_name=False)):
         text.give_back(before)
-    elif fence and (yield from text.opening(("```",))):
-        text.take_opening("```")
+    elif fence:
+        yield from text.skip("```")
     if calls.count:
         yield from text.skip_space()
 
@@ -152,20 +137,15 @@ def _calls_at_once(text: GrowingText, calls: OpenCalls) -> Contents:
 def _tagged(text: GrowingText, calls: OpenCalls) -> Splitting:
     if not (yield from json_calls(text, calls, any_name=True)):
         return False
-    yield from _tag_end(text)
+    yield from text.skip(_TAG_END)
     return True
 
 
 def _xml(text: GrowingText, calls: OpenCalls) -> Splitting:
     if not (yield from xml_call(text, calls)):
         return (yield from _tagged(text, calls))
-    yield from _tag_end(text)
+    yield from text.skip(_TAG_END)
     return True
-
-
-def _tag_end(text: GrowingText) -> Reading[None]:
-    if (yield from text.opening((_TAG_END,))):
-        text.take_opening(_TAG_END)
 
 
 def _mistral(text: GrowingText, calls: OpenCalls) -> Splitting:
@@ -270,7 +250,5 @@ def _thinking(text: GrowingText, opened: str) -> Contents:
     elif not opened:
         return
     yield from text.skip_space()
-    pieces = text.until((THINKING[opening or opened],))
-    for piece in pieces:
-        yield None if piece is None else ReasoningDelta(piece)
+    yield from text.until((THINKING[opening or opened],), ReasoningDelta)
     yield from text.skip_space()
