@@ -28,13 +28,16 @@ class Live:
     metrics: ReplyMetrics | None = None
     plain: float | None = None
     """Tokens a second of plain decoding, the last that is known of this model."""
-    comparison: Comparison = PLAIN
     minute: tuple[Second, ...] = ()
     """The last minute, oldest second first."""
     session: Comparison = PLAIN
     """All answers of this session together."""
     answers: int = 0
     """Answers that the session's comparison covers."""
+
+    @property
+    def comparison(self) -> Comparison:
+        return self.metrics.comparison if self.metrics else PLAIN
 
     @property
     def rate(self) -> float | None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from app.engine.answer import Answer
 from app.engine.engine import Engine
-from app.engine.metrics import PLAIN, ReplyMetrics, SessionSpeedup
+from app.engine.metrics import ReplyMetrics, SessionSpeedup
 from app.engine.status import Loaded
 from app.tui import wording
 from app.tui.chat.view import ChatView
@@ -49,14 +49,9 @@ class LiveFigures:
             self._seconds.restart()
         if metrics is not None and not is_done:
             self._seconds.follow(metrics)
-        self._live = Live(
-            metrics,
-            (metrics.plain_tokens_per_second if metrics else None) or self._live.plain,
-            metrics.comparison if metrics else PLAIN,
-            self._seconds.minute,
-            session.comparison,
-            session.answers,
-        )
+        plain = (metrics.plain_tokens_per_second if metrics else None) or self._live.plain
+        minute = self._seconds.minute
+        self._live = Live(metrics, plain, minute, session.comparison, session.answers)
         return self._live
 
     def _other(self, metrics: ReplyMetrics | None, session: SessionSpeedup) -> Live:

@@ -12,7 +12,6 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content, Span
 from textual.geometry import Offset, Size
-from textual.message import Message
 from textual.selection import Selection
 from textual.strip import Strip
 from textual.style import Style
@@ -26,6 +25,7 @@ from app.printable import printable
 from app.tui.chat.colours import DraftedRuns, hues_over
 from app.tui.chat.markdown import Document, Hues, Line, Row, TableLine
 from app.tui.store import Store
+from app.tui.terminal import copy
 from app.tui.widgets import LaidOutOnce, typed_app
 from backends.chat.reply_form import split
 
@@ -50,16 +50,6 @@ class GrowingMarkdown(LaidOutOnce, Widget):
 
     app = typed_app
     DEFAULT_CSS: ClassVar[str] = "GrowingMarkdown { width: 1fr; height: auto; }"
-
-    class LinkClicked(Message):
-        def __init__(self, address: str) -> None:
-            super().__init__()
-            self.address = address
-
-    class CodeClicked(Message):
-        def __init__(self, code: str) -> None:
-            super().__init__()
-            self.code = code
 
     def __init__(self, text: str = "", hues: Callable[[int, int], list[Span]] = _no_hues) -> None:
         super().__init__(classes="answer")
@@ -206,7 +196,7 @@ class GrowingMarkdown(LaidOutOnce, Widget):
         return text, "\n"
 
     def on_click(self, event: events.Click) -> None:
-        """Tell which code was clicked; two clicks select a paragraph, or all of a block of code."""
+        """Copy the code; two clicks select a paragraph, or all of a block of code."""
         if event.y >= len(self._rows):
             return
         number, _ = self._rows[event.y]
@@ -215,7 +205,7 @@ class GrowingMarkdown(LaidOutOnce, Widget):
             event.prevent_default()
             self._select_block(number)
         elif code is not None and not self.screen.get_selected_text():
-            self.post_message(self.CodeClicked(code))
+            self.notify(copy(self.app, code, "the code block"))
 
     def _select_block(self, number: int) -> None:
         lines, line = self.document.lines, self.document.lines[number]
@@ -231,7 +221,8 @@ class GrowingMarkdown(LaidOutOnce, Widget):
         self.screen.selections = {self: Selection(Offset(0, top), end)}
 
     def action_link(self, address: str) -> None:
-        self.post_message(self.LinkClicked(address))
+        """Copy the address instead of opening it: the model may have made it up."""
+        self.notify(copy(self.app, address, f"the address {address}"))
 
 
 class AnswerText(LaidOutOnce, Vertical):

@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import ClassVar
 
-from textual import events, on
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical
@@ -17,7 +18,7 @@ from app.chat.attachments import Attachment, AttachmentKind, pieces
 from app.dialogue.tree import Turn
 from app.engine.prompt_builder import CountTokens
 from app.printable import one_line, printable
-from app.tui.chat.answer import AnswerText, GrowingMarkdown
+from app.tui.chat.answer import AnswerText
 from app.tui.store import Store
 from app.tui.terminal import copy
 from app.tui.widgets import LaidOutOnce, folded, typed_app
@@ -43,13 +44,12 @@ class MessageView(LaidOutOnce, Vertical, can_focus=True):
     }
     """
 
+    @dataclass
     class VersionWanted(Message):
         """Another version of a turn should be shown: step 1 for the next, -1 for the one before."""
 
-        def __init__(self, turn: Turn, step: int) -> None:
-            super().__init__()
-            self.turn = turn
-            self.step = step
+        turn: Turn
+        step: int
 
     def __init__(self, turn: Turn) -> None:
         super().__init__()
@@ -137,10 +137,9 @@ class QuestionView(MessageView):
     QuestionView .text, QuestionView Horizontal > AttachmentRow { width: 1fr; height: auto; }
     """
 
+    @dataclass
     class EditWanted(Message):
-        def __init__(self, turn: Turn) -> None:
-            super().__init__()
-            self.turn = turn
+        turn: Turn
 
     def __init__(self, turn: Turn, count_tokens: CountTokens) -> None:
         super().__init__(turn)
@@ -216,14 +215,3 @@ class AnswerView(MessageView):
             and not self.screen.get_selected_text()
         ):
             self.action_copy()
-
-    @on(GrowingMarkdown.CodeClicked)
-    def _copy_code(self, event: GrowingMarkdown.CodeClicked) -> None:
-        event.stop()
-        self.notify(copy(self.app, event.code, "the code block"))
-
-    @on(GrowingMarkdown.LinkClicked)
-    def _copy_address(self, event: GrowingMarkdown.LinkClicked) -> None:
-        """Copy the address instead of opening it: the model may have made it up."""
-        event.stop()
-        self.notify(copy(self.app, event.address, f"the address {event.address}"))

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from textual import on
@@ -58,12 +59,11 @@ class ChatView(ShownChat):
     that it is an edit of, None if it is new.
     """
 
+    @dataclass
     class AnswerEnded(Message):
         """An answer is complete, stopped or failed."""
 
-        def __init__(self, answer: Answer) -> None:
-            super().__init__()
-            self.answer = answer
+        answer: Answer
 
     def __init__(
         self,

@@ -1,6 +1,7 @@
 """The text area of the prompt: sending, earlier texts, completion and the keys that interrupt."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from textual import events
 from textual.actions import SkipAction
@@ -26,6 +27,7 @@ from app.tui.wording import SEPARATOR
 _EMPTY = PromptText()
 
 
+@dataclass
 class Submitted(Message):
     """A question was sent, or a changed one while editing.
 
@@ -33,36 +35,31 @@ class Submitted(Message):
     that exist are not among them: they are read when the question is sent.
     """
 
-    def __init__(self, written: PromptText, *, is_edit: bool = False) -> None:
-        super().__init__()
-        self.written = written
-        self.is_edit = is_edit
+    written: PromptText
+    is_edit: bool = False
 
 
+@dataclass
 class CommandPicked(Message):
     """A slash command was sent or picked. text: as typed, to be written back if it fails."""
 
-    def __init__(self, action: Action, argument: str, text: str) -> None:
-        super().__init__()
-        self.action = action
-        self.argument = argument
-        self.text = text
+    action: Action
+    argument: str
+    text: str
 
 
+@dataclass
 class Cleared(Message):
     """A text was cleared without being sent; it is among the earlier ones."""
 
-    def __init__(self, written: PromptText) -> None:
-        super().__init__()
-        self.written = written
+    written: PromptText
 
 
+@dataclass
 class TextFollowed(Message):
     """What is typed is known anew, with the files that it names; a few times a second."""
 
-    def __init__(self, typed: Typed) -> None:
-        super().__init__()
-        self.typed = typed
+    typed: Typed
 
 
 class InputHistory:

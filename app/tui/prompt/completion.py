@@ -1,5 +1,6 @@
 """Suggestions above the prompt: slash commands and file names."""
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual.content import Content
@@ -31,10 +32,9 @@ COMMAND, FILE = "/", "@"
 class Completion(OptionList):
     """Completions of what is typed at the cursor; hidden while there are none."""
 
+    @dataclass
     class Clicked(Message):
-        def __init__(self, suggestion: str) -> None:
-            super().__init__()
-            self.suggestion = suggestion
+        suggestion: str
 
     app = typed_app
     can_focus = False

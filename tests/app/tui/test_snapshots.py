@@ -99,9 +99,8 @@ def status(name: str = "qwen3-4b") -> Status:
 
 def live(metrics: ReplyMetrics, rate: float, comparison: Comparison = LIVE.comparison) -> Live:
     return Live(
-        replace(metrics, decode_tokens_per_second=rate),
+        replace(metrics, decode_tokens_per_second=rate, comparison=comparison),
         plain=10.1,
-        comparison=comparison,
         minute=MINUTE,
         session=Comparison(Standing.FASTER, 1.123, 0.03),
         answers=24,

@@ -12,7 +12,7 @@ from app.chat.conversation import Conversation
 from app.dialogue.tree import ASSISTANT, Turn
 from app.engine.reply import Reply, Request
 from app.settings.start import Preferences
-from app.tui.chat.answer import AnswerText, GrowingMarkdown
+from app.tui.chat.answer import AnswerText
 from app.tui.look import register_themes
 from app.tui.store import Store
 from app.tui.terminal import show_stand_ins
@@ -28,17 +28,10 @@ class Showing(App[None]):
         register_themes(self)
         self.store = Store(Preferences(Path("none")))
         self._make = make
-        self.clicked: list[str] = []
 
     def compose(self) -> ComposeResult:
         with VerticalScroll():
             yield self._make()
-
-    def on_growing_markdown_link_clicked(self, event: GrowingMarkdown.LinkClicked) -> None:
-        self.clicked.append(event.address)
-
-    def on_growing_markdown_code_clicked(self, event: GrowingMarkdown.CodeClicked) -> None:
-        self.clicked.append(event.code)
 
     @property
     def lines(self) -> list[str]:

@@ -98,12 +98,16 @@ async def test_a_long_heading_is_there_to_its_end(level: int) -> None:
     assert "at its end" in " ".join(" ".join(lines).split())
 
 
-async def test_a_link_in_a_list_can_be_clicked() -> None:
+async def test_a_link_in_a_list_can_be_clicked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    copied: list[str] = []
+    monkeypatch.setattr("pyperclip.copy", copied.append)
     app = Showing(lambda: GrowingMarkdown("- [four](https://example.org)"))
     async with app.run_test() as pilot:
         await pilot.click(GrowingMarkdown, offset=(3, 0))
         await pilot.pause()
-        assert app.clicked == ["https://example.org"]
+        assert copied == ["https://example.org"]
 
 
 async def test_text_of_a_list_can_be_selected() -> None:
@@ -185,7 +189,11 @@ async def test_control_characters_shift_no_columns() -> None:
         assert app.lines == ["a␛[31mb�c␇�d", "", "┃ x␛[2Jy␋z�", "", "h", "──", "�i"]
 
 
-async def test_code_is_copied_without_marks_by_the_mouse_and_by_a_click() -> None:
+async def test_code_is_copied_without_marks_by_the_mouse_and_by_a_click(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    copied: list[str] = []
+    monkeypatch.setattr("pyperclip.copy", copied.append)
     app = Showing(lambda: GrowingMarkdown(f"Text\n\n{CODE}"))
     async with app.run_test(size=(40, 20)) as pilot:
         await pilot.pause()
@@ -197,7 +205,7 @@ async def test_code_is_copied_without_marks_by_the_mouse_and_by_a_click() -> Non
         app.screen.clear_selection()
         await pilot.click(GrowingMarkdown, offset=(5, 3))
         await pilot.pause()
-        assert app.clicked[-1] == line
+        assert copied[-1] == line
         app.screen.selections = {shown: Selection(Offset(11, 3), Offset(20, 4))}
         await pilot.pause()
         assert app.screen.get_selected_text() == line[11:52]

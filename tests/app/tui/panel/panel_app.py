@@ -37,9 +37,8 @@ MINUTE = tuple(
 def live(metrics: ReplyMetrics = METRICS, comparison: Comparison = METRICS.comparison) -> Live:
     """Figures of an answer at 14 tok/s."""
     return Live(
-        metrics,
+        replace(metrics, comparison=comparison),
         plain=10.1,
-        comparison=comparison,
         minute=MINUTE,
         session=Comparison(Standing.FASTER, 1.123, 0.03),
         answers=24,

@@ -141,7 +141,7 @@ async def test_a_new_answer_without_figures_moves_nothing() -> None:
         app.store.live = live()
         await pilot.pause()
         rows = app.panel.text.split("\n")
-        app.store.live = replace(live(), metrics=None, comparison=Comparison(Standing.PLAIN))
+        app.store.live = replace(live(), metrics=None)
         await pilot.pause()
         waiting = app.panel.text.split("\n")
         assert waiting.index("this session  1.12× plain ± 0.03") == rows.index(
