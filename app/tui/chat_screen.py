@@ -406,12 +406,8 @@ class ChatScreen(Screen[None]):
         self._expect()
         self.writer.write()
         await self._faults.report(self._engine.status)
-        for ended in self.downloads.update():
-            if ended.then is not None:
-                ended.then()
-            elif ended.error is not None:
-                fault = f"{ended.name}: {ended.error.summary}"
-                await self.view.show_fault(fault, ended.error.remedy)
+        for name, error in self.downloads.update():
+            await self.view.show_fault(f"{name}: {error.summary}", error.remedy)
 
 
 def _kind_of(focused: Widget | None) -> str:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,30 +16,13 @@ if TYPE_CHECKING:
     from models.reference import HubReference
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A download that has ended. error: None if it succeeded or was stopped.
-
-    then: what to do with the model once it is installed; None after an error or a stop.
-    """
-
-    name: str
-    error: SpecchatError | None
-    then: Callable[[], None] | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Running:
-    job: "DownloadJob"
-    then: Callable[[], None]
-
-
 class Downloads:
     """At most one download per model, each on its own thread."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, tuple[DownloadJob, Callable[[], None]]] = {}
+        """Each with what to do with the model once it is installed."""
 
     def start(
         self, reference: "HubReference", settings: "HubSettings", then: Callable[[], None]
@@ -50,43 +32,42 @@ class Downloads:
 
         if reference.name not in self._running:
             job = DownloadJob(request_for(reference), settings)
-            self._running[reference.name] = _Running(job, then)
+            self._running[reference.name] = job, then
             self._publish()
 
     def stop(self, name: str) -> bool:
         """Stop a download and keep its partial files; False if there is none of this name."""
         running = self._running.get(name)
         if running is not None:
-            running.job.stop()
+            running[0].stop()
         return running is not None
 
     def stop_all(self) -> None:
         for name in self._running:
             self.stop(name)
 
-    def update(self) -> list[Ended]:
-        """Publish the progress, and return and forget the downloads that have ended."""
+    def update(self) -> list[tuple[str, SpecchatError]]:
+        """Publish the progress, use what is installed, and return what failed, by name."""
         if not self._running:
             return []
-        names = [name for name, running in self._running.items() if not running.job.running]
-        ended = [_ended(name, self._running.pop(name)) for name in names]
+        names = [name for name, (job, _) in self._running.items() if not job.running]
+        ended = {name: self._running.pop(name) for name in names}
         self._publish()
-        return ended
+        faults: list[tuple[str, SpecchatError]] = []
+        for name, (job, then) in ended.items():
+            try:
+                job.result()
+                then()
+            except DownloadStoppedError:
+                pass
+            except SpecchatError as error:
+                faults.append((name, error))
+        return faults
 
     def _publish(self) -> None:
         self._store.downloads = {
-            name: progress_words(running.job.progress) for name, running in self._running.items()
+            name: progress_words(job.progress) for name, (job, _) in self._running.items()
         }
-
-
-def _ended(name: str, running: _Running) -> Ended:
-    try:
-        running.job.result()
-    except DownloadStoppedError:
-        return Ended(name, None, None)
-    except SpecchatError as error:
-        return Ended(name, error, None)
-    return Ended(name, None, running.then)
 
 
 def progress_words(progress: "Progress") -> str:

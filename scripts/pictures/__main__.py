@@ -214,7 +214,7 @@ async def races(model: str, home: Path, count: int) -> dict[str, str]:
         for number in range(count):
             if number:
                 await stage.press("enter")
-            await stage.until(lambda: race.outcome is not None)
+            await stage.until(lambda: bool(race.outcome))
             await stage.rest()
             stage.take_now("race")
             rates = [

@@ -9,6 +9,7 @@ from pathlib import Path
 from app.dialogue.changes import Change
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.tree import ASSISTANT, USER
+from app.engine.reply import Request
 from app.engine.status import Phase
 from app.history.records import title_of
 from app.printable import one_line
@@ -86,17 +87,19 @@ class ChatCommands(Commands):
 
     def race(self, draft: str) -> None:
         """Race the last question, or the built-in one if there is none; draft: empty for auto."""
-        from app.tui.screens.race import RaceScreen, demonstration, race_of
+        from app.tui.screens.race import RaceScreen, demonstration
 
         self.view.require_model()
         self.view.require_idle()
         question = self.view.last_turn(USER)
         dialogue, answering = self.view.dialogue, self.view.answering
-        raced = demonstration()
+        title, request = demonstration()
         if question is not None:
-            conversation = dialogue.conversation(question)
-            raced = race_of(title_of(question.text), conversation, answering, dialogue.chat)
-        self.app.push_screen(RaceScreen(self.store, self.engine, raced, draft or None))
+            title, conversation = title_of(question.text), dialogue.conversation(question)
+            request = Request(  # of this chat, so that its own answer is not retrieved
+                conversation, answering.sampling, answering.max_tokens, chat=dialogue.chat
+            )
+        self.app.push_screen(RaceScreen(self.store, self.engine, title, request, draft or None))
 
     # Chats
 

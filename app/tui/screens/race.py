@@ -1,7 +1,7 @@
 """A race: one question answered twice, plain and then drafted, with two clocks and one text."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from rich.cells import cell_len
@@ -21,7 +21,6 @@ from app.engine.reply import Request
 from app.learned.speeds import PlainReplies
 from app.paths import Paths
 from app.printable import one_line, printable
-from app.settings.answering import Answering
 from app.tui import wording
 from app.tui.look import kind_of
 from app.tui.panel.figures import first_drafter
@@ -37,17 +36,15 @@ _HALF_SECONDS = 10.0
 """When the first bar is half full while nothing tells how long the answer takes."""
 
 
-def _seconds(answer: Answer | None) -> float:
+def _seconds(answer: Answer) -> float:
     """Seconds of decoding; 0 before the first token."""
-    return (answer.reply.statistics.decode_seconds if answer is not None else None) or 0.0
+    return answer.reply.statistics.decode_seconds or 0.0
 
 
-def _clock(
-    title: str, answer: Answer | None, width: int, longest: float | None, hue: str
-) -> Content:
+def _clock(title: str, answer: Answer, width: int, longest: float | None, hue: str) -> Content:
     """A bar that grows with the time, and the speed; longest: seconds of a full bar, if known."""
     head, seconds = f" {title:<{_TITLE}}", _seconds(answer)
-    if answer is None or answer.stage is Stage.QUEUED:
+    if answer.stage is Stage.QUEUED:
         return Content.assemble(head, ("waiting", "$secondary"))
     if not seconds and not answer.is_done:
         done, total = answer.read
@@ -64,22 +61,16 @@ def _clock(
     return Content.assemble(head, *bar, f"{time:>{_SECONDS}}{speed}").truncate(width)
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """speed: the drafted answer's against the plain one's; texts: how the two answers compare."""
-
-    speed: str
-    texts: str
-
-
-def verdict(plain: Answer, drafted: Answer, paths: Paths) -> Verdict:
-    """Compare the two answers of a race that has ended."""
+def verdict(plain: Answer, drafted: Answer, paths: Paths) -> tuple[str, ...]:
+    """How the speeds, and how the texts of the two answers of a race that has ended compare."""
     fault = plain.error or drafted.error
     if fault or plain.is_stopped or drafted.is_stopped:
         why = one_line(fault.summary) if fault else "an answer was stopped"
-        return Verdict("", f"✕ no verdict: {why}")
+        return (f"✕ no verdict: {why}",)
     compared = comparison(plain, drafted, paths)
-    return Verdict(_speed_words(compared), _text_words(plain, drafted))
+    is_plain = compared.standing is Standing.PLAIN
+    speed = "nothing was drafted, so both are plain" if is_plain else compared.panel_words
+    return speed, _text_words(plain, drafted)
 
 
 def comparison(plain: Answer, drafted: Answer, paths: Paths) -> Comparison:
@@ -115,12 +106,6 @@ def first_difference(plain: str, drafted: str) -> int | None:
     return same
 
 
-def _speed_words(compared: Comparison) -> str:
-    if compared.standing is Standing.PLAIN:
-        return "nothing was drafted, so both are plain"
-    return compared.panel_words
-
-
 def _text_words(plain: Answer, drafted: Answer) -> str:
     lossy = drafted.metrics.lossy if drafted.metrics is not None else ""
     counts = f"{len(plain.token_ids):,} and {len(drafted.token_ids):,} tokens"
@@ -141,20 +126,13 @@ _UPDATE_SECONDS = 0.25
 """Between two paints: painting takes the same little time from both answers."""
 
 _OFF, _AUTO = "off", "auto"
+_NAMES = "plain", "drafted"
 _ADVICE = "Run one after the other, so that neither slows the other down."
 _KEYS = ("Enter again   ", "F3 another drafter   Esc back")
 _SHORT_KEYS = ("Enter again  ", "F3 drafter  Esc back")
 """The keys: those of a race that has ended, and those of every race."""
 
 _TYPED = "Esc back to the chat, to type there"
-
-
-@dataclass(frozen=True, slots=True)
-class RaceQuestion:
-    """What is raced. title: of the chat, or of the built-in text."""
-
-    title: str
-    request: Request
 
 
 _DEMONSTRATION = """\
@@ -167,28 +145,18 @@ will be tea. If the train is late, do not hurry: the kettle can wait."""
 """An editing task; lookup drafts about 80 % of the 90 tokens that the demo model answers with."""
 
 
-def race_of(
-    title: str, conversation: Conversation, answering: Answering, chat: int | None = None
-) -> RaceQuestion:
-    """The race of a question: the last turn of a conversation.
-
-    chat: its number in the history, so that its own answer is not retrieved.
-    """
-    request = Request(conversation, answering.sampling, answering.max_tokens, chat=chat)
-    return RaceQuestion(title, request)
-
-
-def demonstration() -> RaceQuestion:
+def demonstration() -> tuple[str, Request]:
     """A race that shows what drafting does: win or not, it is this machine's result."""
     conversation = Conversation("", [Message("user", _DEMONSTRATION)])
     settings = SamplingSettings(temperature=0.0)
-    return RaceQuestion("correcting a letter", Request(conversation, settings, 300))
+    return "correcting a letter", Request(conversation, settings, 300)
 
 
 class RaceScreen(Screen[None]):
     """Runs plain decoding first, then drafting: at once they would slow each other down.
 
-    draft: the drafters to race, by default those in use.
+    title: of the chat, or of the built-in text. request: what is raced. draft: the drafters to
+    race, by default those in use.
     """
 
     app = typed_app
@@ -214,17 +182,18 @@ class RaceScreen(Screen[None]):
     """
 
     def __init__(
-        self, store: Store, engine: Engine, question: RaceQuestion, draft: str | None = None
+        self, store: Store, engine: Engine, title: str, request: Request, draft: str | None = None
     ) -> None:
         super().__init__()
         self._store = store
         self._engine = engine
-        self._question = question
+        self._of, self._request = title, request
         wanted = draft or engine.draft
         self._draft = wanted if wanted != _OFF else _AUTO
-        self._plain: Answer | None = None
-        self._drafted: Answer | None = None
-        self._verdict: Verdict | None = None
+        self.answers: tuple[Answer, ...] = ()
+        """The plain answer and the drafted one."""
+        self.outcome: tuple[str, ...] = ()
+        """The verdict, once both answers are done."""
         self._shown_text: tuple[str, int] | None = None
         self._is_typed_into = False
         """Whether letters were typed: Enter then ends a text for the chat, and is no wish."""
@@ -251,16 +220,6 @@ class RaceScreen(Screen[None]):
         self._show_clocks()
         self._show_verdict()
 
-    @property
-    def answers(self) -> tuple[Answer, ...]:
-        """The plain answer and the drafted one."""
-        return tuple(filter(None, (self._plain, self._drafted)))
-
-    @property
-    def outcome(self) -> Verdict | None:
-        """The verdict, once both answers are done."""
-        return self._verdict
-
     def on_key(self, event: events.Key) -> None:
         """Nothing can be typed here: say where."""
         if event.is_printable:
@@ -270,14 +229,14 @@ class RaceScreen(Screen[None]):
 
     def _show_keys(self) -> None:
         again, others = _SHORT_KEYS if is_narrow(self.app.size.width) else _KEYS
-        keys = f"{again if self._verdict else ''}{others}"
+        keys = f"{again if self.outcome else ''}{others}"
         self.query_one("#keys", Static).update(f" {_TYPED if self._is_typed_into else keys}")
 
     def _begin(self) -> None:
         """Ask both questions; the engine answers one after the other, and learns from neither."""
         self._stop()
-        self._plain, self._drafted = self._ask(_OFF), self._ask(self._draft)
-        self._verdict = None
+        self.answers = self._ask(_OFF), self._ask(self._draft)
+        self.outcome = ()
         self._shown_text = None
         self._show_beside(False)
         self._show_verdict()
@@ -289,18 +248,16 @@ class RaceScreen(Screen[None]):
         self.query_one("#texts").set_class(is_paired, "-paired")
 
     def _ask(self, draft: str) -> Answer:
-        request = self._question.request
-        own = request.conversation
+        own = self._request.conversation
         conversation = Conversation(own.system, list(own.turns))
-        return self._engine.ask(replace(request, conversation=conversation, draft=draft))
+        return self._engine.ask(replace(self._request, conversation=conversation, draft=draft))
 
     def _stop(self) -> None:
-        for answer in (self._plain, self._drafted):
-            if answer is not None:
-                answer.stop()
+        for answer in self.answers:
+            answer.stop()
 
     def _title(self, width: int) -> Content:
-        title = f"Race: {one_line(self._question.title)}"
+        title = f"Race: {one_line(self._of)}"
         loaded = self._engine.status.loaded
         model = one_line(loaded.name) if loaded else ""
         if loaded and not is_narrow(width):
@@ -311,38 +268,39 @@ class RaceScreen(Screen[None]):
 
     def _update(self) -> None:
         """Show the clocks, the text so far, and the verdict once both answers are done."""
-        if self._verdict is not None or self._plain is None or self._drafted is None:
+        if self.outcome or not self.answers:
             return
-        is_done = self._plain.is_done and self._drafted.is_done
         self._show_clocks()
-        if not is_done:
-            self._show_progress(self._plain, self._drafted)
+        plain, drafted = self.answers
+        if not (plain.is_done and drafted.is_done):
+            self._show_progress(plain, drafted)
             return
-        self._verdict = verdict(self._plain, self._drafted, self._engine.paths)
+        self.outcome = verdict(plain, drafted, self._engine.paths)
         self._show_verdict()
-        self._show_texts(self._plain, self._drafted)
+        self._show_texts(plain, drafted)
 
     def _show_clocks(self) -> None:
-        both = (("plain", self._plain, "$secondary"), ("drafted", self._drafted, self._hue))
-        is_known = self._plain is not None and self._plain.is_done
-        longest = max(_seconds(answer) for _, answer, _ in both) if is_known else None
-        lines = [_clock(name, one, self.size.width, longest, hue) for name, one, hue in both]
+        is_known = bool(self.answers) and self.answers[0].is_done
+        longest = max(map(_seconds, self.answers)) if is_known else None
+        lines = [
+            _clock(name, one, self.size.width, longest, hue)
+            for name, one, hue in zip(_NAMES, self.answers, ("$secondary", self._hue), strict=False)
+        ]
         self.query_one("#clocks", Static).update(Content("\n").join(lines))
 
     @property
     def _hue(self) -> str:
-        metrics = self._drafted.metrics if self._drafted else None
+        metrics = self.answers[1].metrics if self.answers else None
         if metrics is None or not metrics.accepted:
             return "$secondary"
         return kind_of(first_drafter(metrics.by_drafter)).hue
 
     def _show_verdict(self) -> None:
-        said = self._verdict
         separator = "\n" if is_narrow(self.app.size.width) else " · "
         self._show_keys()
-        parts = [said.speed, said.texts] if said else []
-        text = separator.join(filter(None, parts)) or f"drafted by: {one_line(self._draft)}"
-        self.query_one("#verdict", Static).update(Content.styled(text, "bold" if said else ""))
+        said = separator.join(filter(None, self.outcome))
+        text = Content(said or f"drafted by: {one_line(self._draft)}")
+        self.query_one("#verdict", Static).update(text.stylize("bold") if said else text)
 
     def _show_progress(self, plain: Answer, drafted: Answer) -> None:
         """One text: while the second answer runs, what it has not reached yet is muted."""
@@ -369,7 +327,7 @@ class RaceScreen(Screen[None]):
         if place is None:
             first.update(Content(printable(texts[0])))
             return
-        for widget, title, text in zip((first, second), ("plain", "drafted"), texts, strict=True):
+        for widget, title, text in zip((first, second), _NAMES, texts, strict=True):
             rest = f"{'… ' if place else ''}{printable(text[place:])}"
             widget.update(Content.assemble((f"{title}\n", "$secondary"), rest, "\n"))
 
@@ -378,13 +336,12 @@ class RaceScreen(Screen[None]):
         if self._is_typed_into:
             self._is_typed_into = False
             self._show_keys()
-        elif self._verdict is not None:
+        elif self.outcome:
             self._begin()
 
     def action_drafters(self) -> None:
         # Measuring would wait for the race to end, and delay the next one.
-        is_over = self._verdict is not None
-        screen = DraftersScreen(self._store, self._engine, is_measured=is_over)
+        screen = DraftersScreen(self._store, self._engine, is_measured=bool(self.outcome))
         self.app.push_screen(screen, self._use)
 
     def _use(self, choice: DrafterChoice | None) -> None:

@@ -7,8 +7,9 @@ import pytest
 
 from app.paths import Paths
 from app.settings.start import Preferences
-from app.tui.downloads import Downloads, Ended, progress_words
+from app.tui.downloads import Downloads, progress_words
 from app.tui.store import Store
+from backends.base import SpecchatError
 from models.hub import HubSettings
 from models.hub.progress import Phase, Progress
 from models.reference import HubReference, Reference, on_hub, resolve
@@ -45,33 +46,30 @@ def until(holds: Callable[[], bool]) -> None:
         assert time.monotonic() < end
 
 
-def ended(downloads: Downloads) -> list[Ended]:
-    """Those that end, once they do."""
-    told: list[Ended] = []
-    until(lambda: bool(told.extend(downloads.update()) or told))
+def failed(downloads: Downloads, store: Store) -> list[tuple[str, SpecchatError]]:
+    """What has failed once none runs any more."""
+    told: list[tuple[str, SpecchatError]] = []
+    until(lambda: bool(told.extend(downloads.update()) or not store.downloads))
     return told
 
 
 def test_a_download_is_stopped_and_resumed(hub: LocalHub, store: Store) -> None:
     hub.pause_at = 1_000_000
     downloads = Downloads(store)
-    downloads.start(small(), settings(), lambda: None)
+    done: list[str] = []
+    downloads.start(small(), settings(), lambda: done.append("stopped"))
     assert hub.paused.wait(PATIENCE_SECONDS)
     until(lambda: downloads.update() == [] and "%" in store.downloads.get("smollm2-360m", ""))
     assert downloads.stop("smollm2-360m")
     assert not downloads.stop("another")
     hub.pause_at = None
     hub.released.set()
-    (stopped,) = ended(downloads)
-    assert (stopped.error, stopped.then) == (None, None)
-    assert store.downloads == {}
+    assert failed(downloads, store) == []
+    assert done == []
 
-    done: list[str] = []
     downloads.start(small(), settings(), lambda: done.append("small"))
     downloads.start(small(), settings(), lambda: done.append("again"))  # it runs already
-    (finished,) = ended(downloads)
-    assert finished.then is not None
-    finished.then()
+    assert failed(downloads, store) == []
     assert done == ["small"]
     assert str(hub.ranges()[-1]).startswith("bytes=")
     model = resolve("smollm2-360m", Paths.of_this_user().models)
@@ -85,9 +83,9 @@ def test_a_hub_that_cannot_be_reached_is_an_error_once(
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     downloads = Downloads(store)
     downloads.start(small(), settings(), lambda: None)
-    (failed,) = ended(downloads)
-    assert failed.error is not None
-    assert "offline" in str(failed.error)
+    ((name, error),) = failed(downloads, store)
+    assert name == "smollm2-360m"
+    assert "offline" in str(error)
     assert downloads.update() == []
 
 

@@ -15,7 +15,7 @@ from app.engine.reply import Request
 from app.engine.status import Loaded, Phase, Status
 from app.paths import Paths
 from app.tui.screens.drafters import DraftersScreen
-from app.tui.screens.race import RaceQuestion, RaceScreen, first_difference
+from app.tui.screens.race import RaceScreen, first_difference
 from backends.base import ModelError
 from decoding.events import Step
 from decoding.sampling.distribution import SamplingSettings
@@ -105,10 +105,12 @@ async def race(
 ) -> AsyncIterator[Racing]:
     engine = PreparedEngine()
     settings = SamplingSettings(temperature=temperature)
-    question = RaceQuestion("A rate limiter in Go", Request(Conversation(), settings, 300))
+    request = Request(Conversation(), settings, 300)
     async with small_app(size) as shown:
         racing = Racing(shown, engine)
-        screen = RaceScreen(shown.app.store, cast(Engine, engine), question, draft)
+        screen = RaceScreen(
+            shown.app.store, cast(Engine, engine), "A rate limiter in Go", request, draft
+        )
         await racing.open(screen)
         yield racing
 
