@@ -14,7 +14,6 @@ from app.tui.commands.app import Commands
 from backends.base import SpecchatError, UsageError
 
 if TYPE_CHECKING:
-    from app.tui.screens.drafters import DrafterChoice
     from models.hub import HubSettings
     from models.reference import HubReference, Reference
 
@@ -143,9 +142,4 @@ class ModelCommands(Commands):
         from app.tui.screens.drafters import DraftersScreen
 
         screen = DraftersScreen(self.store, self.engine, is_measured=self.view.is_idle)
-        self.app.push_screen(screen, self._drafter_picked)
-
-    def _drafter_picked(self, choice: "DrafterChoice | None") -> None:
-        if choice is not None:
-            name = "race" if choice.races else "draft"
-            self.perform(name, choice.spec)
+        self.app.push_screen(screen, lambda chosen: self.perform(*chosen) if chosen else None)

@@ -1,8 +1,7 @@
 """The drafters for the loaded model: what each is, what was accepted, and what it costs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from textual import on, work
@@ -18,14 +17,14 @@ from app.printable import one_line
 from app.tui.look import kind_of
 from app.tui.panel.figures import bar
 from app.tui.screens.lists import (
-    CURSOR,
     ListScreen,
     Row,
     columns,
     is_narrow,
+    lead_of,
+    more_row,
     text_row,
 )
-from app.tui.screens.models import lead_of
 from app.tui.store import Store
 from app.tui.wording import rate
 from backends.base import SpecchatError
@@ -124,16 +123,10 @@ _FREE_PAIRS = tuple(
 _LEAVE = "Esc back"
 
 
-@dataclass(frozen=True, slots=True)
-class DrafterChoice:
-    """Drafters to use from now on, or to race against plain decoding first."""
+class DraftersScreen(ListScreen[tuple[str, str] | None]):
+    """Returns a command and its drafters, None if none were chosen.
 
-    spec: str
-    races: bool = False
-
-
-class DraftersScreen(ListScreen[DrafterChoice | None]):
-    """Returns the drafters that were chosen, None if none were.
+    The command is "draft", to use them from now on, or "race", to race them first.
 
     is_measured: whether what is missing may be measured now, which the next answer waits for.
     """
@@ -228,14 +221,15 @@ class DraftersScreen(ListScreen[DrafterChoice | None]):
             rows += [shown.row(pair) for pair in simple]
         if combined and not is_wide:
             words = f"{len(combined)} combinations of these"
-            rows.append(Row(_COMBINED, partial(_more, words, words)))
+            rows.append(more_row(_COMBINED, "   ", words))
         else:
             rows += [shown.row(pair) for pair in combined]
         if others and _UNUSABLE not in self._expanded:
             words = f"{len(others)} more cannot draft"
-            rows.append(Row(_UNUSABLE, partial(_more, f"{words} for this model", words)))
+            rows.append(more_row(_UNUSABLE, "   ", f"{words} for this model", words))
         elif others:
-            rows += [_why_not(pair) for pair in others]
+            why = {pair.name: one_line(f"{pair.name}  {pair.why}") for pair in others}
+            rows += [more_row(name, "   ", text) for name, text in why.items()]
         return rows
 
     @on(OptionList.OptionHighlighted)
@@ -281,12 +275,12 @@ class DraftersScreen(ListScreen[DrafterChoice | None]):
             self._show()
             self._rows.highlighted = place
         elif event.option_id is not None and self._can_draft(event.option_id):
-            self.dismiss(DrafterChoice(event.option_id))
+            self.dismiss(("draft", event.option_id))
 
     def action_race(self) -> None:
         name = self._rows.focused_id
         if name is not None and name not in (_UNUSABLE, _COMBINED, "off") and self._can_draft(name):
-            self.dismiss(DrafterChoice(name, races=True))
+            self.dismiss(("race", name))
 
     def _can_draft(self, name: str) -> bool:
         return all(pair.is_compatible is not False for pair in self._pairs if pair.name == name)
@@ -297,22 +291,4 @@ def _in_order(ranking: Ranking, before: Ranking | None) -> Ranking:
         return ranking
     place = {pair.name: index for index, pair in enumerate(before.drafters)}
     pairs = sorted(ranking.drafters, key=lambda pair: place.get(pair.name, len(place)))
-    return Ranking(
-        ranking.target, ranking.is_installed, ranking.plain_seconds, tuple(pairs), ranking.spread
-    )
-
-
-def _more(words: str, short: str, width: int, is_focused: bool) -> Content:
-    text = short if is_narrow(width + 2) else words
-    style = "" if is_focused else "dim"
-    return Content.styled(f" {CURSOR if is_focused else ' '}   {text}", style)
-
-
-def _why_not(pair: DrafterInfo) -> Row:
-    text = one_line(f"{pair.name}  {pair.why}")
-
-    def render(width: int, is_focused: bool) -> Content:
-        line = Content.styled(f" {CURSOR if is_focused else ' '}   {text}", "dim")
-        return line.truncate(width, ellipsis=True)
-
-    return Row(pair.name, render)
+    return replace(ranking, drafters=tuple(pairs))

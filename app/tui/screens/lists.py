@@ -98,6 +98,24 @@ def text_row(text: str, style: str = "") -> Row:
     return Row(None, lambda _width, _is_focused: Content.styled(text, style))
 
 
+def more_row(name: str, indent: str, words: str, short: str = "") -> Row:
+    """A line that Enter unfolds, or that cannot be chosen; short: where the screen is narrow."""
+
+    def render(width: int, is_focused: bool) -> Content:
+        text = short if short and is_narrow(width + 2) else words
+        style = "" if is_focused else "dim"
+        return Content.styled(f" {CURSOR if is_focused else ' '}{indent}{text}", style)
+
+    return Row(name, render)
+
+
+def lead_of(is_focused: bool, mark: str, mark_style: str) -> tuple[Content, int]:
+    """The first three columns of a row: its mark, and the cursor in its place or before it."""
+    cursor = CURSOR if is_focused else " "
+    before, here = (cursor, mark) if mark else (" ", cursor)
+    return Content.assemble(before, (here, mark_style), " "), 3
+
+
 class RowList(OptionList):
     """Rows that are drawn for the present width; the highlighted one is told that it is."""
 

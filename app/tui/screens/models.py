@@ -15,11 +15,12 @@ from app.loading.streaming import streaming_rate
 from app.printable import one_line
 from app.tui import wording
 from app.tui.screens.lists import (
-    CURSOR,
     Row,
     SearchScreen,
     columns,
     is_narrow,
+    lead_of,
+    more_row,
     right,
     text_row,
 )
@@ -60,13 +61,6 @@ def speed_words(speed: Speed | None, *, is_narrow: bool = False, streams: bool =
     if streams:
         return streaming_rate(speed.rate, is_narrow=is_narrow)
     return about(speed.rate, is_narrow=is_narrow)
-
-
-def lead_of(is_focused: bool, mark: str, mark_style: str) -> tuple[Content, int]:
-    """The first three columns of a row: its mark, and the cursor in its place or before it."""
-    cursor = CURSOR if is_focused else " "
-    before, here = (cursor, mark) if mark else (" ", cursor)
-    return Content.assemble(before, (here, mark_style), " "), 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +224,8 @@ class ModelsScreen(SearchScreen[str | None]):
             rows.append(text_row(""))
         rows += self._group("To download", listed)
         if big and not shows_all:
-            rows.append(Row(_TOO_BIG, lambda width, focused: _too_big(len(big), width, focused)))
+            words = f"{len(big)} more are too big"
+            rows.append(more_row(_TOO_BIG, " ", f"{words} for this machine", words))
         return rows or [text_row("   no model of that name; Enter tries it as it is")]
 
     def _group(self, title: str, models: Sequence[ListedModel]) -> list[Row]:
@@ -305,12 +300,6 @@ class ModelsScreen(SearchScreen[str | None]):
         name = self._rows.focused_id
         if name is None or not self._stop(name):
             raise SkipAction
-
-
-def _too_big(count: int, width: int, is_focused: bool) -> Content:
-    text = f"{count} more are too big"
-    text = text if is_narrow(width + 2) else f"{text} for this machine"
-    return Content.styled(f" {CURSOR if is_focused else ' '} {text}", "" if is_focused else "dim")
 
 
 def _details(model: ListedModel, free: int, *, is_narrow: bool) -> str:

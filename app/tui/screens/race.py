@@ -24,7 +24,7 @@ from app.printable import one_line, printable
 from app.tui import wording
 from app.tui.look import kind_of
 from app.tui.panel.figures import first_drafter
-from app.tui.screens.drafters import DrafterChoice, DraftersScreen
+from app.tui.screens.drafters import DraftersScreen
 from app.tui.screens.lists import is_narrow
 from app.tui.store import Store
 from app.tui.widgets import typed_app
@@ -344,9 +344,9 @@ class RaceScreen(Screen[None]):
         screen = DraftersScreen(self._store, self._engine, is_measured=bool(self.outcome))
         self.app.push_screen(screen, self._use)
 
-    def _use(self, choice: DrafterChoice | None) -> None:
-        if choice is not None and choice.spec != _OFF:
-            self._draft = choice.spec
+    def _use(self, choice: tuple[str, str] | None) -> None:
+        if choice is not None and choice[1] != _OFF:
+            self._draft = choice[1]
             self._begin()
 
     def action_leave(self) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from app.drafting.choose.drafter_info import DrafterInfo, Kind, Ranking
 from app.engine.engine import Engine
-from app.tui.screens.drafters import DrafterChoice, DraftersScreen
+from app.tui.screens.drafters import DraftersScreen
 from backends.base import ModelError
 from models.metadata.memory_bill import Fit
 from tests.fixtures.small_app import Shown, compare_screen, small_app
@@ -98,8 +98,8 @@ async def test_enter_uses_f5_races_and_escape_leaves() -> None:
             await choosing.press(*keys)
             await choosing.again()
         assert choosing.app.returned == [
-            DrafterChoice("lookup"),
-            DrafterChoice("ngram", True),
+            ("draft", "lookup"),
+            ("race", "ngram"),
             None,
             None,
         ]
@@ -141,7 +141,7 @@ async def test_without_a_model_what_every_model_has_is_there_and_a_fault_is_told
         await choosing.until("no model is loaded")
         assert "▸ ■ lookup" in choosing.text
         await choosing.press("home", "down", "enter")
-        assert choosing.app.returned == [DrafterChoice("off")]
+        assert choosing.app.returned == [("draft", "off")]
 
 
 async def test_what_is_in_use_is_marked_whatever_it_is() -> None:
