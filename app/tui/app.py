@@ -91,7 +91,6 @@ class SpecchatApp(App[None]):
         self._dialogue.fault = fault
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """Filters of every line that any widget paints."""
         return [*super().get_line_filters(), self._printable]
 
     def on_mount(self) -> None:
@@ -123,7 +122,6 @@ class SpecchatApp(App[None]):
             self._permission.waste = preferences.ahead_waste
 
     def _open_last(self) -> None:
-        """Open the chat that was used last, if the user asked for it and there is one."""
         history = self._dialogue.history
         if not self._start.continues or history is None:
             return

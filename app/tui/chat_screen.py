@@ -348,13 +348,6 @@ class ChatScreen(Screen[None]):
         self._write_selection()
         self._expect()
 
-    @on(ChatView.AnswerEnded)
-    def _answer_ended(self, event: ChatView.AnswerEnded) -> None:
-        event.stop()
-        if event.answer.metrics is not None:
-            self.writer.add_answer(event.answer.metrics)
-        self._expect()
-
     def _take_question(self, question: Turn, edited: Turn | None) -> None:
         """Put a question that leaves the chat into the prompt, and keep it there."""
         if edited is None:

@@ -193,13 +193,11 @@ def _backgrounds(theme: Theme) -> list[Color]:
 DARK, LIGHT = "specchat-dark", "specchat-light"
 
 
-def _theme(
-    name: str, *, dark: bool, background: str, raised: str, foreground: str, muted: str,
-    rule: str, blue: str, green: str, orange: str, red: str,
-) -> Theme:  # fmt: skip
+def _theme(name: str, colours: str) -> Theme:
+    background, raised, foreground, muted, rule, blue, green, orange, red = colours.split()
     return Theme(
         name=name,
-        dark=dark,
+        dark=name == DARK,
         primary=blue,
         secondary=muted,
         accent=blue,
@@ -227,32 +225,16 @@ def _theme(
     )
 
 
+# In order: background, raised, foreground, muted, rule, blue, green, orange, red.
 _FULL = (
-    _theme(
-        DARK, dark=True, background="#14161B", raised="#1C1F26", foreground="#D5D9E2",
-        muted="#9AA0AD", rule="#565C69", blue="#7AA2F7", green="#2BB58A", orange="#E8A33D",
-        red="#F2777A",
-    ),
-    _theme(
-        LIGHT, dark=False, background="#FBFBFA", raised="#F0F0EE", foreground="#1F232B",
-        muted="#5A6072", rule="#A3A8B4", blue="#2456B8", green="#00704F", orange="#8F5200",
-        red="#B3261E",
-    ),
-)  # fmt: skip
-
+    _theme(DARK, "#14161B #1C1F26 #D5D9E2 #9AA0AD #565C69 #7AA2F7 #2BB58A #E8A33D #F2777A"),
+    _theme(LIGHT, "#FBFBFA #F0F0EE #1F232B #5A6072 #A3A8B4 #2456B8 #00704F #8F5200 #B3261E"),
+)
 # Each is a colour of the standard palette, so that none is approximated.
 _SIXTEEN = (
-    _theme(
-        DARK, dark=True, background="#000000", raised="#000000", foreground="#FFFFFF",
-        muted="#AAAAAA", rule="#555555", blue="#5555FF", green="#00AA00", orange="#FFFF55",
-        red="#FF5555",
-    ),
-    _theme(
-        LIGHT, dark=False, background="#FFFFFF", raised="#FFFFFF", foreground="#000000",
-        muted="#555555", rule="#AAAAAA", blue="#0000AA", green="#00AA00", orange="#AA5500",
-        red="#AA0000",
-    ),
-)  # fmt: skip
+    _theme(DARK, "#000000 #000000 #FFFFFF #AAAAAA #555555 #5555FF #00AA00 #FFFF55 #FF5555"),
+    _theme(LIGHT, "#FFFFFF #FFFFFF #000000 #555555 #AAAAAA #0000AA #00AA00 #AA5500 #AA0000"),
+)
 
 
 def themes(depth: ColourDepth) -> Iterable[Theme]:

@@ -103,14 +103,8 @@ class StoreWriter:
         self._engine = engine
         self._view = view
         self._figures = LiveFigures()
-        self._session = SessionSpeedup()
-
-    def add_answer(self, metrics: ReplyMetrics) -> None:
-        """Count an answer that has ended among those of this session."""
-        self._session = self._session.with_answer(metrics)
 
     def write(self) -> None:
-        """Write everything that may have changed."""
         status = self._engine.status
         self._store.status = replace(status, ahead=None)  # which changes at each piece
         self._store.ahead = status.ahead if self._view.is_idle else None
@@ -130,9 +124,8 @@ class StoreWriter:
 
     def _write_figures(self) -> None:
         loaded = self._engine.status.loaded
-        live = self._figures.of(self._view.answer, loaded, self._session)
-        if live is not self._store.live:
-            self._store.live = live
+        live = self._figures.of(self._view.answer, loaded, self._view.session)
+        self._store.live = live
         rule = self._view.answering.sampling.lossy_in_effect
         metrics = _of_these_drafters(live.metrics, loaded)
         self._store.drafting = wording.drafting(self._engine.draft, metrics, rule)

@@ -188,7 +188,6 @@ class Welcome(Vertical):
         self._show()
 
     def renew(self) -> None:
-        """Show the chats with their present titles and times."""
         self._chats = _last_chats(self._history)
         self._show()
 
@@ -294,7 +293,6 @@ class Welcome(Vertical):
 
 
 def _chat_line(title: str, updated: str, width: int, is_focused: bool) -> Content:
-    """A chat as a row: its title, and when it was used last."""
     time = _TIME if width >= 2 * _TIME else 0
     return columns(
         (Content(f"{CURSOR if is_focused else ' '} "), 2),

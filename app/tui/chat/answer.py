@@ -78,7 +78,6 @@ class GrowingMarkdown(LaidOutOnce, Widget):
         self._follow(self.document.complete())
 
     def set_cursor(self, is_shown: bool) -> None:
-        """Show a cursor behind the text, or none."""
         if is_shown != self._has_cursor:
             self._has_cursor = is_shown
             self._follow(len(self._ends))

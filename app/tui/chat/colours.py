@@ -56,7 +56,6 @@ class Alignment:
         self._source = source
 
     def follow(self, rendered: str) -> Iterator[Match]:
-        """Walk on to the end of some rendered text."""
         for word in _WORD.finditer(rendered):
             if self.is_lost:
                 return
@@ -112,8 +111,6 @@ class _Run:
 
 
 class DraftedRuns:
-    """Drafted parts of an answer, in order."""
-
     def __init__(self) -> None:
         self._runs: list[_Run] = []
         self._faded = 0

@@ -76,8 +76,6 @@ WAITING_FOR_MODEL = "waiting for a model"
 
 
 class QueueRow(Horizontal):
-    """A question in one line, and what it waits for."""
-
     DEFAULT_CSS: ClassVar[str] = """
     QueueRow {
         height: auto; max-width: 120; margin: 0 0 1 1; background: $boost;
@@ -100,8 +98,6 @@ class QueueRow(Horizontal):
 
 
 class QueueView(Vertical):
-    """The questions of the queue, first to be sent first."""
-
     app = typed_app
     DEFAULT_CSS: ClassVar[str] = "QueueView { height: auto; }"
 

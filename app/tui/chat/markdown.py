@@ -91,7 +91,6 @@ class Line:
         """What hues are laid over."""
 
     def matches(self, source: str) -> Sequence[Sequence[Match]]:
-        """Where each text stands in the Markdown."""
         if self._matches is None:
             walk = Alignment(source, self.start)
             self._matches = [[*walk.follow(text)] for text in self.texts]

@@ -84,7 +84,6 @@ class PendingAnswer:
             dialogue.save(self.turn)
 
     def close(self, dialogue: Dialogue) -> None:
-        """Save how the answer ended."""
         turn = self.turn
         turn.ending, turn.tokens = self.ending(), self.answer.token_ids
         self._note_lossy()

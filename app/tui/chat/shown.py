@@ -105,11 +105,9 @@ class ShownChat(Vertical):
             view.focus()
 
     async def show_fault(self, text: str, remedy: str = "") -> None:
-        """Show an error and what to do about it below the messages, in place of an earlier one."""
         await self._show_card(Card(text, remedy))
 
     async def show_notice(self, text: str, remedy: str = "") -> None:
-        """Show a warning below the messages, in place of an earlier one."""
         await self._show_card(Card(text, remedy, mark=WARNING))
 
     def show_settings(self) -> None:

@@ -123,13 +123,11 @@ class Transcript(VerticalScroll):
         self.call_after_refresh(self._settle)
 
     async def mark_outside(self, outside: int) -> None:
-        """Mark the first messages as those that the model does not see."""
         async with self._mounting:
             self._outside = outside
             await self._mark_outside()
 
     async def show_end(self) -> None:
-        """Go to the last message, and follow what comes below it."""
         async with self._mounting:
             if self._end < len(self._turns):
                 await self._show_end(self._turns)

@@ -3,11 +3,9 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from textual import on
-from textual.message import Message
 from textual.widget import Widget
 
 from app.chat.attachments import Attachment
@@ -15,8 +13,8 @@ from app.chat.conversation import Conversation, ReplyOptions
 from app.dialogue.changes import Change, Changes
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.tree import ASSISTANT, USER, Turn
-from app.engine.answer import Answer
 from app.engine.engine import Engine
+from app.engine.metrics import SessionSpeedup
 from app.engine.reply import Request
 from app.engine.status import Phase
 from app.history import HistoryError
@@ -59,12 +57,6 @@ class ChatView(ShownChat):
     that it is an edit of, None if it is new.
     """
 
-    @dataclass
-    class AnswerEnded(Message):
-        """An answer is complete, stopped or failed."""
-
-        answer: Answer
-
     def __init__(
         self,
         engine: Engine,
@@ -79,6 +71,8 @@ class ChatView(ShownChat):
         self.defaults = defaults
         self.grammar: Grammar | None = None
         """What the next answers must match, None if they may be anything."""
+        self.session = SessionSpeedup()
+        """All answers since the start, to this chat and others."""
         self._changes = changes
         self._give_back = give_back
         self._unsaved: list[Dialogue] = []
@@ -139,7 +133,6 @@ class ChatView(ShownChat):
             await self._open(dialogue)
 
     async def reopen(self, dialogue: Dialogue) -> None:
-        """Show a chat that was shown before, as it is now."""
         async with self._changing:
             self._keep_pending()
             await self._reopen(dialogue)
@@ -166,7 +159,6 @@ class ChatView(ShownChat):
             await self._show(follow=True)
 
     async def send_next(self) -> None:
-        """Send the first queued question, if no answer is in progress, once a model is loaded."""
         async with self._changing:
             if self.pending is None and self.has_model:
                 await self._send_next()
@@ -174,7 +166,6 @@ class ChatView(ShownChat):
                 self._awaits_model = bool(self.dialogue.queue)
 
     async def take_back(self) -> Queued | None:
-        """Take the last question out of the queue, and return it."""
         async with self._changing:
             queued = self.dialogue.take_back()
             self._awaits_model = self._awaits_model and bool(self.dialogue.queue)
@@ -423,7 +414,6 @@ class ChatView(ShownChat):
             await self._finish(pending)
 
     async def _finish(self, pending: PendingAnswer) -> None:
-        """Show how the answer ended, and send the next question if it ended by itself."""
         self._close(pending)
         answer = pending.answer
         ended_by_itself = answer.error is None and not answer.is_stopped
@@ -468,13 +458,13 @@ class ChatView(ShownChat):
             self.app.notify(f"{told} {way_back}".strip(), markup=False)
 
     def _close(self, pending: PendingAnswer) -> None:
-        """Save how an answer ended; from now on nothing is in progress."""
         self.pending = None
         if loaded := self.engine.status.loaded:
             self.dialogue.set_model(loaded.name)
         pending.close(self.dialogue)
         self._answers[pending.turn] = pending.answer
-        self.post_message(self.AnswerEnded(pending.answer))
+        if (metrics := pending.answer.metrics) is not None:
+            self.session = self.session.with_answer(metrics)
 
     async def _withdraw(self, pending: PendingAnswer) -> None:
         """Take an answer without text off the screen; a new question returns to the prompt."""

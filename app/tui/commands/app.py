@@ -70,8 +70,6 @@ class Commands:
 
 
 class AppCommands(Commands):
-    """Help, the live panel, the user's editor, the palette, and quitting."""
-
     def help(self) -> None:
         from app.tui.screens.help import HelpScreen
 

@@ -188,7 +188,6 @@ class ChatCommands(Commands):
     # Structured output
 
     def schema(self, path: str) -> None:
-        """Make the next answers match the schema, or the grammar, in a file."""
         if not path:
             raise UsageError("which file?", "", "Example: /schema person.json")
         if path.lower() == _OFF:

@@ -1,6 +1,5 @@
 """The live panel: beside the conversation, or a strip above the prompt where that is too narrow."""
 
-from dataclasses import dataclass, replace
 from enum import Enum
 from textwrap import wrap
 from typing import ClassVar, Self
@@ -54,38 +53,6 @@ class Layout(Enum):
         return next(layout for layout in cls if columns >= layout.value)
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
-    """Space kept for figures: it only grows, so that nothing moves while they change."""
-
-    digits_width: int = 9
-    drafters: int = 0
-
-    def grown(self, live: Live) -> Self:
-        """The room that these figures need as well."""
-        drafters = len(live.metrics.by_drafter) if live.metrics else 0
-        return replace(
-            self,
-            digits_width=max(self.digits_width, digits_width(live.rate)),
-            drafters=max(self.drafters, drafters),
-        )
-
-
-def page(
-    live: Live, details: ReplyMetrics | None, layout: Layout, columns: int, room: Room
-) -> list[Line]:
-    """The lines for the newest figures.
-
-    details: of the newest answer that has any, if they are to be shown instead. columns: of the
-    panel's content.
-    """
-    if is_empty(live):
-        return legend()
-    if details is not None:
-        return _details(details, layout)
-    return _side(live, room) if layout is Layout.SIDE else _strip(live, layout, columns)
-
-
 def is_empty(live: Live) -> bool:
     """Whether there are no figures of the model in use."""
     return live.metrics is None and not live.minute
@@ -118,12 +85,13 @@ def _drafters(live: Live) -> list[Line]:
     return drafter_lines(live.metrics.by_drafter) if live.metrics else []
 
 
-def _side(live: Live, room: Room) -> list[Line]:
-    lines = [*headline(live, room.digits_width, WIDTH), *_graph(live)]
+def _side(live: Live, digits: int, drafters: int) -> list[Line]:
+    """Beside the conversation, with room for so many columns of digits and so many drafters."""
+    lines = [*headline(live, digits, WIDTH), *_graph(live)]
     lines += [Line.of("last minute", style=MUTED), BLANK]
-    if room.drafters:
+    if drafters:
         lines.append(Line.of("who drafted              accepted", style=MUTED))
-        lines += [*_filled(_drafters(live), room.drafters), BLANK]
+        lines += [*_filled(_drafters(live), drafters), BLANK]
     words = shortened(live.session.panel_words, WIDTH - len(_SESSION))
     if words and live.answers > 1:  # that of one answer stands above
         answers = f"in {live.answers:,} answers"
@@ -182,7 +150,8 @@ class Panel(ScrollView, can_focus=True):
         super().__init__()
         self._store = store
         self._lines: list[Line] = []
-        self._room = Room()
+        self._digits, self._drafters = digits_width(None), 0
+        """Columns and rows kept for figures: they only grow, so that nothing moves."""
         self._details = store.live.metrics
         """Figures of the newest answer that has any."""
         self._selected: Term | None = None
@@ -214,7 +183,9 @@ class Panel(ScrollView, can_focus=True):
         self._show()
 
     def _follow(self, live: Live) -> None:
-        self._room = self._room.grown(live)
+        self._digits = max(self._digits, digits_width(live.rate))
+        by_drafter = live.metrics.by_drafter if live.metrics else ()
+        self._drafters = max(self._drafters, len(by_drafter))
         self._details = live.metrics or (None if is_empty(live) else self._details)
         self._show()
 
@@ -235,7 +206,14 @@ class Panel(ScrollView, can_focus=True):
         layout, live = Layout.of(columns), self._store.live
         width = WIDTH if layout is Layout.SIDE else columns - 2
         details = self._details if self._store.shows_details else None
-        lines = page(live, details, layout, width, self._room)
+        if is_empty(live):
+            lines = legend()
+        elif details is not None:
+            lines = _details(details, layout)
+        elif layout is Layout.SIDE:
+            lines = _side(live, self._digits, self._drafters)
+        else:
+            lines = _strip(live, layout, width)
         term = self._pointed_at or default_term(live, details)
         return [*lines, *explanation(term, layout, width)]
 

@@ -111,7 +111,6 @@ class Line:
         return cls(Content.styled(text, style) if style else Content(text), term)
 
     def is_same(self, other: "Line") -> bool:
-        """Whether it shows and explains the same."""
         return self.term == other.term and self.content.is_same(other.content)
 
 

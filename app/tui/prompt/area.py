@@ -73,11 +73,6 @@ class InputHistory:
         self._index = 0
         self._changed: dict[int, PromptText] = {}
 
-    @property
-    def texts(self) -> list[PromptText]:
-        """All texts, as they were sent and as they were changed while browsing."""
-        return [*self._past, *self._changed.values()]
-
     def unsent(self, current: PromptText) -> list[PromptText]:
         """What was typed and not sent, oldest first. current: what now stands in the prompt."""
         return [text for _, text in sorted({**self._changed, self._index: current}.items())]
@@ -158,11 +153,6 @@ class PromptArea(FoldingArea):
     # Text
 
     @property
-    def earlier(self) -> list[PromptText]:
-        """The texts that the arrow keys bring back."""
-        return self._past.texts
-
-    @property
     def unsent(self) -> list[PromptText]:
         """What was typed and not sent, also before earlier texts were browsed or one was edited."""
         if self.edited_version is None:
@@ -193,7 +183,6 @@ class PromptArea(FoldingArea):
             self._leaving.remove(written)
 
     def text_changed(self) -> None:
-        """Bring up to date what depends on the text."""
         if self.text != self._faulty:
             self.clear_fault()
         if self.text:
@@ -278,7 +267,6 @@ class PromptArea(FoldingArea):
         return super().render_line(y) if self.content_size.width else Strip.blank(0)
 
     def suggest(self) -> None:
-        """Update the suggestions for the text at the cursor."""
         is_command = self.edited_version is None
         self._completion.suggest(self.text if is_command else "", self._before_cursor)
         if self.fault:  # the text is complete, and wrong

@@ -78,7 +78,6 @@ class Completion(OptionList):
         self._store.completing = kind
 
     def pick(self) -> str | None:
-        """The highlighted suggestion, which closes the list."""
         if self.highlighted is None:
             return None
         return self._close(self.get_option_at_index(self.highlighted))

@@ -84,13 +84,11 @@ class Attached:
         )
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Where placeholders begin and end in a text."""
         if self._placeholders is None:
             return []
         return [match.span() for match in self._placeholders.finditer(text)]
 
     def expanded(self, text: str) -> str:
-        """A text with its pastes in place of their placeholders."""
         if self._placeholders is None:
             return text
         return self._placeholders.sub(lambda match: self._pastes[match[0]], text)

@@ -22,6 +22,7 @@ from app.tui.screens.lists import (
     Row,
     SearchScreen,
     columns,
+    is_narrow,
     right,
     text_row,
 )
@@ -29,20 +30,12 @@ from app.tui.text_fields import PrintableInput
 from app.tui.wording import quoted_title
 from app.wording import relative_time
 
-_NARROW = 60
-"""Columns below which a row is a title and a time."""
-
 _FRAME = 4
 """Columns of a row beside its cells: the cursor, and a blank before, after and at the end."""
 
 _TITLE, _STATE, _LEAST_MODEL, _LEAST_TIME = 38, 14, 12, 9
 _TITLE_GAP = 2
 _FENCE = "```"
-
-
-def is_narrow(width: int) -> bool:
-    """Whether rows of this many columns show no more than a title and a time."""
-    return width < _NARROW
 
 
 @dataclass(frozen=True, slots=True)

@@ -267,7 +267,6 @@ class RaceScreen(Screen[None]):
         return Content.assemble(" ", named, " ", (model, "$secondary"))
 
     def _update(self) -> None:
-        """Show the clocks, the text so far, and the verdict once both answers are done."""
         if self.outcome or not self.answers:
             return
         self._show_clocks()

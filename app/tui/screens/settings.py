@@ -209,7 +209,8 @@ class SettingsScreen(ListScreen[str | None]):
         self._editor = editor
         self._changes = OwnChanges(changes)
         self._edited: SettingField | None = None
-        self._fields: dict[str, SettingField] = {}
+        self._fields = {one.name: one for one in (*CHAT, *MORE, *EVERY_CHAT, *APPEARANCE)}
+        self._fields[PRESET] = replace(PRESET_FIELD, choices=("", *editor.presets))
         self._is_expanded = any(editor.differs(field.name) for field in MORE)
         self._value = PrintableInput(compact=True, select_on_focus=False, id="value")
         self._lines = _LinesArea(highlight_cursor_line=False, id="lines")
@@ -256,14 +257,8 @@ class SettingsScreen(ListScreen[str | None]):
     # What is shown
 
     def _show(self) -> None:
-        self._fields = {field.name: field for field in self._all_fields()}
         self._rows.show(list(self._all_rows()))
         self._explain()
-
-    def _all_fields(self) -> Iterator[SettingField]:
-        for field in (*CHAT, *MORE, *EVERY_CHAT, *APPEARANCE):
-            presets = ("", *self._editor.presets)
-            yield replace(field, choices=presets) if field.name == PRESET else field
 
     def _all_rows(self) -> Iterator[Row]:
         is_spaced = self.app.size.height > _SHORT

@@ -304,7 +304,7 @@ async def test_a_key_in_the_midst_of_reading(chatting: Chatting, keys: list[str]
             await chat.pilot.press(key)
         gate.set()
         await chat.idle()
-        typed = [one.text for one in (*chat.prompt.unsent, *chat.prompt.earlier)]
+        typed = [one.text for one in (*chat.prompt.unsent, *chat.prompt._past._past)]
         typed += [turn.text for turn in chat.view.dialogue.turns]
         assert any("typed typed" in text for text in typed)
         chat.prompt.end_edit()

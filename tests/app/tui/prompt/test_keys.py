@@ -400,7 +400,8 @@ def is_within(before: str, after: str) -> bool:
 
 def findable(prompt: Prompting) -> list[PromptText]:
     """All that is in the prompt, sent, or among the earlier texts."""
-    texts = [*prompt.area.unsent, *prompt.area.earlier]
+    past = prompt.area._past
+    texts = [*prompt.area.unsent, *past._past, *past._changed.values()]
     for event in prompt.app.messages:
         if isinstance(event, messages.Submitted):
             texts.append(event.written)
