@@ -49,6 +49,7 @@ _TAKE_TERMINAL = "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)"
 Specchat = Callable[..., CompletedProcess[str]]
 AskJson = Callable[..., dict[str, Any]]
 Launch = Callable[..., Popen[bytes]]
+Write = Callable[[str], Path]
 
 
 @pytest.fixture(scope="session")
@@ -305,6 +306,19 @@ def tiny_gguf(tmp_path: Path) -> Callable[..., Path]:
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
         writer.close()
+        return path
+
+    return write
+
+
+@pytest.fixture
+def write_settings(home: Path) -> Write:
+    """Writes the settings file of this test's user."""
+
+    def write(text: str) -> Path:
+        path = home / "config" / "config.toml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
         return path
 
     return write

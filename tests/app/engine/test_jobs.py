@@ -8,16 +8,7 @@ import pytest
 
 from app.engine.jobs import IdleWork, JobQueue
 from backends.base.model import pass_is_stopped
-
-
-class Clock:
-    """Time that passes when something is done."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.fixtures.clock import Clock
 
 
 @dataclass

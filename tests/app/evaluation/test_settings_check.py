@@ -1,28 +1,12 @@
 """`doctor` tells of every setting that cannot be used, and ends as commands that use it do."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from app.evaluation.settings_check import check_settings
 from app.paths import Paths
-from tests.app.conftest import Specchat
-
-Write = Callable[[str], Path]
-
-
-@pytest.fixture
-def write_settings(home: Path) -> Write:
-    def write(text: str) -> Path:
-        path = home / "config" / "config.toml"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        return path
-
-    return write
-
+from tests.app.conftest import Specchat, Write
 
 REFUSED = [
     ("temperature", "5000", "at most 100"),

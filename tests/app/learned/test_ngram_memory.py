@@ -13,6 +13,7 @@ from app.learned.ngram_memory import SAVE_SECONDS, NgramFile, NgramMemory
 from decoding.drafters.ngram import Guess
 from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.sampler import Sampler
+from tests.fixtures.clock import Clock
 
 N_VOCAB = 5000
 SAMPLER = Sampler(SamplingSettings())
@@ -31,16 +32,6 @@ for turn in range(ROUNDS):
     memory.keep()
     memory.save()
 """
-
-
-class Clock:
-    """Seconds, as far as somebody moved them."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def __call__(self) -> float:
-        return self.seconds
 
 
 def file(folder: Path) -> NgramFile:
@@ -114,11 +105,11 @@ def test_processes_that_save_at_once_lose_nothing(tmp_path: Path) -> None:
 
 
 def test_it_saves_at_most_every_so_often_and_at_the_end(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     memory = NgramMemory(file(tmp_path), clock)
     known: list[list[bool]] = []
     for number, seconds in enumerate((0.0, SAVE_SECONDS - 1.0, SAVE_SECONDS + 1.0)):
-        clock.seconds = seconds
+        clock.now = seconds
         said(memory, words(number))
         memory.keep()
         saving = memory._saving

@@ -1,28 +1,15 @@
 """Where an option may come from: the command line, a variable, the settings file, in that order."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.app.conftest import AskJson, Specchat
+from tests.app.conftest import AskJson, Specchat, Write
 
 OnTerminal = Callable[..., Any]
-Write = Callable[[str], Path]
 
 SHORT = ("hi", "--max-tokens", "2")
-
-
-@pytest.fixture
-def write_settings(home: Path) -> Write:
-    def write(text: str) -> Path:
-        path = home / "config" / "config.toml"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        return path
-
-    return write
 
 
 VARIABLES = {

@@ -14,6 +14,7 @@ from decoding.planning.free_drafting import FreeDrafting, PollSchedule
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.sampler import Sampler
+from tests.fixtures.clock import Clock
 from tests.fixtures.drafters import IdleDrafter
 from tests.fixtures.forms import certain
 from tests.fixtures.pieces import END, Pieces, constraint_on
@@ -91,16 +92,6 @@ SAMPLER = Sampler(SamplingSettings(0.0))
 COSTS = {1: 1.0, 2: 1.2, 8: 1.6}
 
 
-class Clock:
-    """Seconds pass while a drafter is at work, and at no other time."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class Echo(IdleDrafter):
     """Says nothing, or what the model is about to say; each question takes its time."""
 
@@ -142,7 +133,7 @@ def run(controller: Controller, steps: int) -> list[int]:
 
 
 def controlled(seconds: float) -> tuple[Echo, Controller]:
-    clock = Clock()
+    clock = Clock(0.0)
     echo = Echo(clock, seconds)
     return echo, Controller([ManagedDrafter(echo)], CostModel(COSTS), 10, clock)
 

@@ -1,6 +1,7 @@
 """Logit bias and penalties of a reply: exact for every form of draft, by enumeration.
 
-The law is computed anew here, from the definitions. Wrong ways to count must be caught.
+The law is computed anew here, from the definitions. Wrong ways to count must be caught. Without
+either, the real pass over a context is enumerated too.
 """
 
 import math
@@ -95,6 +96,7 @@ def certain_tree(q_draft: Rows, path: Path) -> PointMassTree:
 
 
 def sampled_tree(q_draft: Rows, path: Path) -> TreeWithoutReplacement:
+    """Two children drawn without replacement, the second of which has one below it."""
     law = q_draft(())
     first = draw(law, path)
     rest = without(law, first)
@@ -190,3 +192,33 @@ def test_wrong_ways_to_count_are_caught(
     distance: Distance, form_with: FormWith, wrong: SamplerOf
 ) -> None:
     assert max(distance(form_with, ADJUSTED, seed, wrong) for seed in range(3)) > 1e-3
+
+
+@pytest.mark.parametrize("form_with", [sampled_line, sampled_tree])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_pass_over_what_was_drawn_leaves_the_law_of_the_target(
+    table: Callable[..., Any],
+    fake_context: Callable[..., Any],
+    form_with: Callable[[Rows, Path], Form],
+    seed: int,
+) -> None:
+    rows, q_draft = table(seed, N_VOCAB), random_rows(seed + 100, DENSE)
+
+    def target(prefix: Prefix) -> Distribution:
+        text = [0, *prefix]
+        row = rows[text[-2] if len(text) > 1 else -1, text[-1]]
+        return Sampler(DENSE).distribution(row, text)
+
+    def step(prefix: Prefix, path: Path) -> Prefix:
+        context, sampler = fake_context(rows), Sampler(DENSE)
+        object.__setattr__(sampler, "verification", path)
+        form = form_with(q_draft, path)
+        draft = Draft(form, "any", (0.5,) * len(form.tokens))
+        path.is_ending = True
+        judged = judge(context, [0], draft, sampler, lambda: 0.0)
+        settle(context, 1, judged, len(judged.accepted))
+        assert context.tokens == [0, *judged.accepted]
+        assert context.forwards == [1 + len(draft)]
+        return (*judged.accepted, judged.next_token)
+
+    assert distance_and_accepted(step, target, 3)[0] < 1e-9

@@ -13,6 +13,7 @@ from models.hub import repository_cache as receipts
 from models.hub.connection import mapped_errors
 from models.hub.hub_settings import hub_cache
 from models.hub.progress import Meter
+from tests.fixtures.clock import Clock
 from tests.fixtures.local_hub import COMMIT, LocalHub
 from tests.models.hub.conftest import CONTENT, FILE, REPOSITORY, Pull, part_of
 
@@ -196,13 +197,6 @@ def test_damaged_receipts_count_as_none(settings: HubSettings, pull: Pull) -> No
         assert not receipts.is_ours(settings.receipts, REPOSITORY, COMMIT, FILE)
     pull()
     assert receipts.is_ours(settings.receipts, REPOSITORY, COMMIT, FILE)
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def test_the_rate_is_that_of_the_last_seconds() -> None:

@@ -35,6 +35,7 @@ from models.metadata.identity import fingerprint
 from models.self_draft.self_draft_store import SelfDrafts
 from models.tuning.recipe_gain import prospect
 from scripts.models.change_vocabulary import Change, change_vocabulary
+from tests.fixtures.costs import measured_as
 from tests.fixtures.knowing import FLAT, PLANNED, drafters, knowledge
 
 TinyLlama = Callable[..., Path]
@@ -83,11 +84,7 @@ def flat(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         plain = 0.02 if context.kv_bytes_per_token > 600 else 0.002
         return Measured({1: plain, 16: 1.1 * plain})
 
-    kept = home / "cache" / "calibration"
-    shutil.rmtree(kept, ignore_errors=True)
-    monkeypatch.setattr("app.learned.calibrations.calibrate", calibrate)
-    yield
-    shutil.rmtree(kept, ignore_errors=True)
+    yield from measured_as(calibrate, home, monkeypatch)
 
 
 def agreeing(share: float, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from app.paths import Paths
 from backends.base import Context
 from decoding.estimation.cost import Measured
 from scripts.models.make_mlx_folder import make_folder
+from tests.fixtures.costs import measured_as
 
 pytestmark = pytest.mark.usefixtures("llamacpp", "costs_by_size")
 
@@ -30,11 +31,7 @@ def costs_by_size(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
             {1: 0.02, 16: 0.022} if context.kv_bytes_per_token > 600 else {1: 0.0002, 16: 0.0004}
         )
 
-    kept = home / "cache" / "calibration"
-    shutil.rmtree(kept, ignore_errors=True)
-    monkeypatch.setattr("app.learned.calibrations.calibrate", calibrate)
-    yield
-    shutil.rmtree(kept, ignore_errors=True)
+    yield from measured_as(calibrate, home, monkeypatch)
 
 
 @pytest.fixture

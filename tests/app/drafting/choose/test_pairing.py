@@ -30,6 +30,7 @@ from models.metadata.identity import fingerprint
 from models.metadata.memory_bill import Fit
 from scripts.models.change_vocabulary import Change, change_vocabulary
 from tests.app.conftest import Specchat
+from tests.fixtures.costs import measured_as
 from tests.fixtures.drafter_files import EAGLE3, EAGLE3_KEYS, written
 from tests.fixtures.local_hub import LocalHub
 from tests.fixtures.sessions import new_reply
@@ -73,11 +74,8 @@ def costs(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
         measured.append(context.kv_bytes_per_token > 200)
         return Measured({1: 0.02, 63: 0.0284} if measured[-1] else {1: 0.0002, 63: 0.001})
 
-    kept = home / "cache" / "calibration"
-    shutil.rmtree(kept, ignore_errors=True)
-    monkeypatch.setattr("app.learned.calibrations.calibrate", calibrate)
-    yield measured
-    shutil.rmtree(kept, ignore_errors=True)
+    for _ in measured_as(calibrate, home, monkeypatch):
+        yield measured
 
 
 def ranked(name: str, told: list[str] | None = None) -> Ranking:
