@@ -48,6 +48,14 @@ _DRIVER_FUNCTIONS = (
 )  # fmt: skip
 """What ggml calls in the driver: the linker wants the names only."""
 
+_RECORDED_BY = (
+    "    return cgraph->nodes[0];\n",
+    "    return (const char *) cgraph->nodes[0] + ggml_nrows(cgraph->nodes[0]);\n",
+)
+"""What finds a recorded CUDA graph again, in ggml-cuda.cu and here: the number of tokens too, so
+that passes of each width keep a recording instead of replacing that of another. A key that two
+graphs share costs a recording, nothing else: what is replayed is compared with what is asked."""
+
 _STEP = re.compile(r"\[(\d+)/(\d+)\] *(.*)")
 _TOLD = 3
 """Last lines of a failed step that its error repeats."""
@@ -151,6 +159,13 @@ class CudaBuild:
             with tarfile.open(archive) as opened:
                 opened.extractall(unpacked, filter="data")
             (unpacked / self._source.name).rename(self._source)
+        self._keep_recordings()
+
+    def _keep_recordings(self) -> None:
+        """Have the engine keep a recording of each width, where its source is as we know it."""
+        source = self._source / "vendor/llama.cpp/ggml/src/ggml-cuda/ggml-cuda.cu"
+        if source.exists() and _RECORDED_BY[0] in (code := source.read_text("utf-8")):
+            source.write_text(code.replace(*_RECORDED_BY), "utf-8")
 
     @property
     def _stamp(self) -> Path:

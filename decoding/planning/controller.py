@@ -8,7 +8,6 @@ tokens whether one more would.
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, starmap, zip_longest
 
 from decoding.draft import NO_DRAFT, Draft, KeepOn, refusal_of_all
 from decoding.estimation.cost import CostModel
@@ -270,14 +269,14 @@ class Controller:
         """
         if not self._costs.changes or limit < 1:
             return None
-        expected, affordable = expected_tokens(proposed), self._budget.affordable
+        drafts, affordable = [expected_tokens(proposed)], self._budget.affordable
         for managed in costly:
             if managed.planned is None:
-                worth, is_proven = self._planner.worth(managed, history, limit, self.rate)
-                expected = _highest(expected, worth)
+                worth, is_proven = self._planner.worth(managed, history, limit)
+                drafts.append(worth)
                 if is_proven:
                     affordable = self._budget.affordable_if_proven
-        width = self._costs.kept = self._width.choose(expected, self.rate, affordable)
+        width = self._costs.kept = self._width.choose(drafts, self.rate, affordable)
         self._budget.reserved = self._width.at_risk(width)
         return proposed[0][2].tokens[0] if self._width.is_refused and proposed else None
 
@@ -416,12 +415,6 @@ class Controller:
         self._recent_tokens = kept * self._recent_tokens + tokens
         self._recent_cost = kept * self._recent_cost + cost
         self._since_plain = self._since_plain + 1 if step.passed > 1 else 0
-
-
-def _highest(first: Sequence[float], second: Sequence[float]) -> list[float]:
-    """The higher of two rising curves at each place; a shorter one goes on as it ends."""
-    pairs = zip_longest(first, second, fillvalue=0.0)
-    return list(accumulate(starmap(max, pairs), max))
 
 
 def _silent(*empty_drafts: EmptyDraft) -> _Selection:

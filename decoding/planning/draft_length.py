@@ -82,10 +82,10 @@ def options(
 
 def best_affordable(lengths: Sequence[Option], rate: float, affordable: float) -> LengthPlan:
     allowed = [option for option in lengths if option[2] <= affordable]
-    return best_of(allowed, _reachable(allowed, rate))
+    return best_of(allowed, reachable(allowed, rate))
 
 
-def _reachable(lengths: Sequence[Option], rate: float) -> float:
+def reachable(lengths: Sequence[Option], rate: float) -> float:
     """A rate, lowered to the highest that an option reaches; never below plain decoding's."""
     if not lengths:
         return 1.0

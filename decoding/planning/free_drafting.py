@@ -100,7 +100,8 @@ Proposed = tuple[ManagedDrafter, Draft, Proposal]
 """A proposal, sent or not, and its tokens with the acceptance estimated from all proposals."""
 
 
-def expected_tokens(proposals: Sequence[Proposed]) -> list[float]:
+def expected_tokens(proposals: Sequence[Proposed]) -> list[Option]:
+    """Of drafts of each length, the best proposal's; drafting them costs nothing."""
     longest = max((len(line.tokens) for *_, line in proposals), default=0)
     best = [0.0] * (1 + longest)
     for *_, line in proposals:
@@ -109,7 +110,7 @@ def expected_tokens(proposals: Sequence[Proposed]) -> list[float]:
             joint *= share
             total += joint
             best[count] = max(best[count], total)
-    return list(accumulate(best, max))
+    return [(count, more, 0.0) for count, more in enumerate(accumulate(best, max))]
 
 
 class FreeDrafting:

@@ -9,6 +9,7 @@ would have gained since the last change exceeds what changing there and back cos
 from collections.abc import Sequence
 
 from decoding.estimation.cost import CostModel
+from decoding.planning.draft_length import Option
 
 
 class KeptWidth:
@@ -29,32 +30,47 @@ class KeptWidth:
         self._is_free = True
         self._missed = {}
 
-    def choose(self, expected: Sequence[float], rate: float, affordable: float) -> int:
+    def choose(self, drafts: Sequence[Sequence[Option]], rate: float, affordable: float) -> int:
         """The width of the next step.
 
-        expected: tokens expected to be accepted of drafts of at most so many, less what drafting
-        costs. rate: recent tokens per plain step's time. affordable: the most that may be lost.
+        drafts: by drafter, tokens expected to be accepted of drafts of each length, and the cost of
+        drafting them. rate: recent tokens per plain step's time, lowered to what a width reaches.
+        affordable: the most that may be lost.
         """
         costs = self._costs
-        gains = {
-            width: expected[min(width, len(expected)) - 1] - rate * (costs.relative(width) - 1.0)
-            for width in costs.changes
+        passes = {width: costs.relative(width) for width in costs.changes}
+        fits = {
+            width: [option for options in drafts for option in options if option[0] < width]
+            for width in passes
         }
-        best = self._best(gains)
-        self.is_refused = affordable < self.at_risk(best)
-        if self.is_refused:
-            best = self.rows if affordable >= self.at_risk(self.rows) else 1
-        return best
+        reached = max(
+            (1.0 + more) / (seconds + cost)
+            for width, seconds in passes.items()
+            for _, more, cost in fits[width]
+        )
+        rate = max(1.0, min(rate, reached))
+        gains = {
+            width: max(more - rate * (seconds - 1.0 + cost) for _, more, cost in fits[width])
+            for width, seconds in passes.items()
+        }
+        self.is_refused = affordable < self.at_risk(max(gains, key=gains.__getitem__))
+        allowed = {
+            width: gain
+            for width, gain in gains.items()
+            if width == 1 or affordable >= self.at_risk(width)
+        }
+        return self._best(allowed, rate)
 
-    def _best(self, gains: dict[int, float]) -> int:
+    def _best(self, gains: dict[int, float], rate: float) -> int:
         """The width that gains most, or the last one until what it misses pays for a change."""
-        if self._is_free:
+        if self._is_free or self.rows not in gains:
             return max(gains, key=gains.__getitem__)
         here, back = gains[self.rows], self._costs.change(self.rows)
         for width, gain in gains.items():
             self._missed[width] = max(self._missed.get(width, 0.0) + gain - here, 0.0)
-        best = max(gains, key=lambda width: self._missed[width] - self._costs.change(width))
-        return best if self._missed[best] > self._costs.change(best) + back else self.rows
+        best = max(gains, key=lambda width: self._missed[width] - rate * self._costs.change(width))
+        pays = self._missed[best] > rate * (self._costs.change(best) + back)
+        return best if pays else self.rows
 
     def at_risk(self, width: int) -> float:
         """What a step and the changes to it and back to plain steps may lose, in plain steps."""

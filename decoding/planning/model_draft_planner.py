@@ -11,6 +11,7 @@ from decoding.estimation.cost import CostModel, DraftCost, TreePasses
 from decoding.estimation.draft_cost import BlockCost, LevelCost
 from decoding.events import Cause, EmptyDraft
 from decoding.planning.draft_length import (
+    Option,
     best_affordable,
     best_length,
     best_shape,
@@ -18,6 +19,7 @@ from decoding.planning.draft_length import (
     likeliest,
     options,
     predicted_speedup,
+    reachable,
 )
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.planning.parking import hopeful_speedup, is_flat
@@ -123,17 +125,18 @@ class ModelDraftPlanner:
         lengths = options(expected, costs, draw, begin + start / _START_STEPS)
         best = best_affordable(lengths, rate, affordable - start)
         if best.length:
+            rate = reachable(lengths, rate)
             most = best.length if isinstance(cost, BlockCost) else limit
             return DraftPlan(managed, cost, most, affordable, rate, best.gain)
         is_refused = best_affordable(lengths, rate, _UNBOUNDED).length > 0
         return Cause.TOO_RISKY if is_refused else Cause.PAYS_NOT
 
     def worth(
-        self, managed: ManagedDrafter, history: Sequence[int], limit: int, rate: float
-    ) -> tuple[list[float], bool]:
-        """Tokens expected to be accepted of drafts of at most so many, less their drafting.
+        self, managed: ManagedDrafter, history: Sequence[int], limit: int
+    ) -> tuple[list[Option], bool]:
+        """Drafts of each length, with the cost of drafting alone.
 
-        Verifying is not counted. Also, whether the drafter has proven to pay at some width.
+        Also, whether the drafter has proven to pay at some width.
         """
         cost, passes = managed.cost, self._costs
         assert cost is not None, "as in plan"
@@ -142,11 +145,12 @@ class ModelDraftPlanner:
         start = (cost.seconds(0, backlog) / _START_STEPS + cost.begin_seconds) / plain
         draw = cost.draw_seconds / plain
         expected = managed.estimates.by_position(0, limit)
-        worth, total, joint = [0.0], 0.0, 1.0
+        worth: list[Option] = [(0, 0.0, 0.0)]
+        total, joint = 0.0, 1.0
         for count, share in enumerate(expected, start=1):
             joint *= share
             total += joint
-            worth.append(max(worth[-1], total - rate * (start + count * draw)))
+            worth.append((count, total, start + count * draw))
         cautious = managed.estimates.shifted(expected, errors=-1.0)
         least = predicted_speedup(lambda position: cautious[position], passes, draw, limit, start)
         return worth, least > 1.0

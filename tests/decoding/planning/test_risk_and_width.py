@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoding.estimation.cost import CostModel
+from decoding.planning.draft_length import Option
 from decoding.planning.kept_width import KeptWidth
 from decoding.planning.risk_budget import RiskBudget
 from tests.fixtures.simulated_text import constant
@@ -160,17 +161,31 @@ def test_counting_steady_passes_alone_is_slower_than_plain() -> None:
     assert gain(is_known=True) > 0.97
 
 
+def certain(*tokens: float) -> list[Option]:
+    """Drafts of each length that cost nothing, with the tokens expected of them."""
+    return [(count, more, 0.0) for count, more in enumerate(tokens)]
+
+
 def test_a_width_is_left_once_another_has_missed_what_the_change_costs() -> None:
     costs = CostModel({1: 1.0, 4: 1.2, 8: 1.5}, changes={1: 1.0, 4: 1.0, 8: 1.0})
     width = KeptWidth(costs)
-    assert width.choose([0.0], 1.0, 9.0) == 1
+    assert width.choose([certain(0.0)], 1.0, 9.0) == 1
     assert width.ran(1) == 0.0, "after a prompt any width is a change"
-    assert [width.choose([0.0, 0.9], 1.0, 9.0) for _ in range(3)] == [1, 1, 4]
+    assert [width.choose([certain(0.0, 0.9)], 1.0, 9.0) for _ in range(3)] == [1, 1, 4]
     assert width.ran(4) == 1.0
-    assert width.choose([0.0, 0.9], 1.0, 9.0) == 4
+    assert width.choose([certain(0.0, 0.9)], 1.0, 9.0) == 4
     assert width.ran(4) == 0.0
-    assert width.choose([0.0, 0.0], 1.0, 0.5) == 1, "what may not be lost is not risked"
+    assert width.choose([certain(0.0, 0.9)], 1.0, 0.5) == 1, "what may not be lost is not risked"
     assert width.is_refused
+
+
+def test_a_rate_that_no_width_reaches_any_more_does_not_make_passes_narrow() -> None:
+    """The recent rate is of an earlier reply, where passes stayed 2 wide on an H200."""
+    model = [(n, sum(0.95**k for k in range(1, n + 1)), 0.13 * n) for n in range(8)]
+    costs = CostModel({1: 1.0, 2: 1.02, 8: 1.5}, changes={1: 2.0, 2: 3.0, 8: 2.0})
+    for rate in (1.0, 2.5, 5.0):
+        assert KeptWidth(costs).choose([model], rate, 9.0) == 8
+    assert KeptWidth(costs).choose([model], 5.0, 2.3) == 2, "the best that is affordable"
 
 
 def test_a_pass_that_could_not_be_filled_up_counts_as_the_next_width() -> None:
@@ -179,7 +194,7 @@ def test_a_pass_that_could_not_be_filled_up_counts_as_the_next_width() -> None:
     width.ran(1)
     assert width.ran(3) == 1.0
     assert width.rows == 4
-    assert width.choose([0.0, 0.9], 1.0, 9.0) == 4
+    assert width.choose([certain(0.0, 0.9)], 1.0, 9.0) == 4
 
 
 def test_no_step_between_others_tells_what_a_width_costs() -> None:
