@@ -53,8 +53,7 @@ def test_no_assert_does_or_checks_what_the_product_needs() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["assert self.walk(tokens) == 2", "assert (found := 1)", "assert served.loaded"],
+    "text", ["assert self.walk(tokens) == 2", "assert (found := 1)", "assert served.loaded"]
 )
 def test_control_such_asserts_are_found(text: str) -> None:
     assert list(lost(text))

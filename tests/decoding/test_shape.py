@@ -80,10 +80,7 @@ def test_accepted_tokens_are_told_by_the_branch_that_stands(
         (SELECTED, "1 of 3 paths of 2"),
         (certain_tree(SEVEN, (-1, -1, 0, 0, 1, 2, 2)), "tree of 7 in 4 branches"),
         (certain_tree(SEVEN, (-1, 0, 1, 2, 3, 4, 5)), "tree of 7 in 1 branch"),
-        (
-            certain_tree(SEVEN, (-1, 0, 0, -1, 3, 4, 5), window_tokens=4),
-            "tree of 3 in 2 branches",
-        ),
+        (certain_tree(SEVEN, (-1, 0, 0, -1, 3, 4, 5), window_tokens=4), "tree of 3 in 2 branches"),
         (certain_tree((4, 5), (-1, 0), window_tokens=2), "nothing drafted"),
     ],
 )

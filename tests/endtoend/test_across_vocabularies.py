@@ -154,11 +154,7 @@ def test_same_token_ids_over_prompts_of_every_kind(
 @pytest.mark.parametrize("form", ["gpt2", "spm", "wordpiece"])
 @pytest.mark.parametrize("as_text", [False, True])
 def test_same_token_ids_with_small_models_of_other_vocabularies(
-    demo: Model,
-    tiny_llama: Callable[..., Path],
-    drafter_on: MakeDrafter,
-    form: str,
-    as_text: bool,
+    demo: Model, tiny_llama: Callable[..., Path], drafter_on: MakeDrafter, form: str, as_text: bool
 ):
     """Their weights are random: nothing they say is of use, and nothing they do may show."""
     drafter = drafter_on(tiny_llama(form=form), demo, as_text, n_ctx=512)

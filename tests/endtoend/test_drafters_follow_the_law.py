@@ -25,12 +25,7 @@ from decoding.drafters.trees import TreeShape
 from decoding.estimation.cost import TreeSize
 from decoding.sampling.distribution import Distribution, SamplingSettings, uniform
 from decoding.verification import target_pass
-from decoding.verification.rules import (
-    TargetRows,
-    TreeRows,
-    TreeVerdict,
-    Verdict,
-)
+from decoding.verification.rules import TargetRows, TreeRows, TreeVerdict, Verdict
 from tests.fixtures.chance import chance
 from tests.fixtures.wrong_rules import forget_residual
 

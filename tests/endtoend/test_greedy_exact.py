@@ -183,11 +183,7 @@ def test_retrieval_of_the_same_answers_gives_the_same_token_ids_in_few_steps(
 
 @pytest.mark.slow
 def test_a_drafter_equal_to_the_target_is_always_accepted(
-    demo: Model,
-    context: Context,
-    prompts: list[list[int]],
-    plain: list[list[int]],
-    limits: Limits,
+    demo: Model, context: Context, prompts: list[list[int]], plain: list[list[int]], limits: Limits
 ):
     """The target drafts for itself: everything is accepted, and the caches never drift apart."""
     own = demo.open(1024)

@@ -191,10 +191,7 @@ def test_same_token_ids_on_the_bundled_model(
 @pytest.fixture
 def pair(small_mlx: SmallMlx) -> Iterator[tuple[Context, DraftModel]]:
     """A target and its own copy in four bits: they agree in part."""
-    with (
-        closing(mlx.load(small_mlx("plain"))) as target,
-        closing(derive(target, "", 4, ())) as own,
-    ):
+    with closing(mlx.load(small_mlx("plain"))) as target, closing(derive(target, "", 4, ())) as own:
         model = DraftModel("self", own.open(64), n_vocab=target.info.n_vocab, max_draft=5)
         yield target.open(64), model
 

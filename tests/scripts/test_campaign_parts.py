@@ -99,6 +99,4 @@ def test_what_was_seen_and_is_not_saved_is_a_fault(path: Path) -> None:
 
 def test_an_answer_with_a_hole_is_a_fault(path: Path) -> None:
     keep(path, "1 2 3 6 7")
-    assert list(faults(path, {}, "")) == [
-        "an answer to 'question x1x' does not count: 2 3 6 7",
-    ]
+    assert list(faults(path, {}, "")) == ["an answer to 'question x1x' does not count: 2 3 6 7"]

@@ -49,10 +49,7 @@ def start(home: Path) -> Callable[..., AppStart]:
     ],
 )
 def test_a_typed_mistake_ends_before_the_app_opens(
-    on_terminal: OnTerminal,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: tuple[str, ...],
-    told: str,
+    on_terminal: OnTerminal, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], told: str
 ) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     code, written = on_terminal(*arguments).end()

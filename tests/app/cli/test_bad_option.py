@@ -48,9 +48,7 @@ def test_what_is_out_of_range_is_refused(
 
 
 @pytest.mark.slow
-def test_more_threads_than_the_engine_can_start_are_refused(
-    launch: Callable[..., object],
-) -> None:
+def test_more_threads_than_the_engine_can_start_are_refused(launch: Callable[..., object]) -> None:
     from subprocess import Popen
 
     process = launch("ask", "hi", "--threads", "100000", "--max-tokens", "1")

@@ -146,9 +146,7 @@ def test_it_stays_while_the_drafters_change_in_mid_reply(
 
 
 @pytest.mark.slow
-def test_what_one_prediction_taught_is_known_to_the_next(
-    opened: Callable[[str], Session],
-) -> None:
+def test_what_one_prediction_taught_is_known_to_the_next(opened: Callable[[str], Session]) -> None:
     session = opened("lookup")
     text = replied(session).text
     replied(session, text)

@@ -32,11 +32,7 @@ def context(demo: Model) -> Iterator[Context]:
 
 
 @pytest.mark.parametrize(
-    ("spec", "names"),
-    [
-        ("retrieval", ["retrieval"]),
-        ("Lookup,RETRIEVAL", ["lookup", "retrieval"]),
-    ],
+    ("spec", "names"), [("retrieval", ["retrieval"]), ("Lookup,RETRIEVAL", ["lookup", "retrieval"])]
 )
 def test_it_is_had_by_name(
     demo: Model, context: Context, paths: Paths, spec: str, names: list[str]

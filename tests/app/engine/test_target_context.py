@@ -52,11 +52,7 @@ def test_an_empty_context_that_is_free_is_measured_in() -> None:
 
 def test_without_memory_for_a_second_one_it_waits_for_the_end_of_the_reply() -> None:
     context, opened = holding(Narrow(["a "]))
-    with (
-        context.use(),
-        pytest.raises(ContextInUseError, match="memory"),
-        context.for_measuring(40),
-    ):
+    with context.use(), pytest.raises(ContextInUseError, match="memory"), context.for_measuring(40):
         pass
     assert opened.tokens == [2, 3, 4]
     with context.for_measuring(40) as own:

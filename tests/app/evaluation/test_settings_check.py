@@ -31,11 +31,7 @@ REFUSED = [
 @pytest.mark.usefixtures("llamacpp")
 @pytest.mark.parametrize(("key", "value", "why"), REFUSED)
 def test_what_ask_refuses_of_the_file_is_told(
-    specchat: Specchat,
-    write_settings: Write,
-    key: str,
-    value: str,
-    why: str,
+    specchat: Specchat, write_settings: Write, key: str, value: str, why: str
 ) -> None:
     path = write_settings(f"{key} = {value}\n")
     assert specchat("ask", "hi").returncode == 2

@@ -26,11 +26,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     "count",
-    [
-        40,
-        pytest.param(200, marks=pytest.mark.slow),
-        pytest.param(2000, marks=pytest.mark.nightly),
-    ],
+    [40, pytest.param(200, marks=pytest.mark.slow), pytest.param(2000, marks=pytest.mark.nightly)],
 )
 def test_no_row_is_lost_that_can_be_read(tmp_path: Path, count: int) -> None:
     good: list[tuple[dict[int, str], bytes, bytes]] = []

@@ -15,12 +15,7 @@ import pytest
 pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 from app.loading import checked_loader
-from app.loading.checked_loader import (
-    CheckedLoader,
-    fitting_layers,
-    proof_key,
-    split_here,
-)
+from app.loading.checked_loader import CheckedLoader, fitting_layers, proof_key, split_here
 from app.loading.placement import GPU_RESERVE
 from app.paths import Paths
 from backends.base import Model, ModelError

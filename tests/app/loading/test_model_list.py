@@ -166,8 +166,6 @@ def test_what_does_not_fit_or_needs_a_login_is_not_suggested(
     assert suggested([model("smollm2-360m", 1e9)], None) == []
 
 
-def test_the_catalogue_has_suggestions_for_a_usual_machine(
-    tmp_path: Path,
-) -> None:
+def test_the_catalogue_has_suggestions_for_a_usual_machine(tmp_path: Path) -> None:
     names = [one.model.name for one in suggested(offered(tmp_path, 11_000_000_000), REACH)]
     assert len(names) == len(set(names)) == 3

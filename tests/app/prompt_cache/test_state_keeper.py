@@ -127,9 +127,7 @@ def test_what_is_left_in_memory_at_the_end_is_saved(states: SavedStates) -> None
     assert chat.saved == [100, 100, 100]
 
 
-def test_memory_is_bounded_and_the_least_recently_used_copy_goes_first(
-    states: SavedStates,
-) -> None:
+def test_memory_is_bounded_and_the_least_recently_used_copy_goes_first(states: SavedStates) -> None:
     chat = Chat(states, in_memory=2 * 4 * 110)  # a token takes four bytes in a copy
     prompts = [[token] * 100 for token in range(2, 6)]
     for prompt in prompts:

@@ -162,9 +162,7 @@ BEGINNINGS = st.sampled_from(["", WRITTEN, template(), "[keys]\n", "top_k = 1 # 
 @settings(max_examples=60)
 @given(BEGINNINGS, st.fixed_dictionaries({}, optional=VALUES))
 def test_what_is_saved_is_read_and_the_rest_stays(
-    tmp_path_factory: pytest.TempPathFactory,
-    beginning: str,
-    changes: dict[str, catalogue.Value],
+    tmp_path_factory: pytest.TempPathFactory, beginning: str, changes: dict[str, catalogue.Value]
 ) -> None:
     path = tmp_path_factory.mktemp("saved") / "config.toml"
     path.write_text(beginning, encoding="utf-8")

@@ -132,9 +132,7 @@ async def test_nothing_is_expected_while_it_answers(chatting: Chatting, told: To
         assert contents(told) == ["hello", ALL, "and then"]
 
 
-async def test_what_an_answer_to_something_else_made_void_is_told_again(
-    chatting: Chatting,
-) -> None:
+async def test_what_an_answer_to_something_else_made_void_is_told_again(chatting: Chatting) -> None:
     """As a short one of a race, which is over between two looks at the engine."""
     async with chatting(ScriptedModel(WORDS)) as chat:
         await chat.ready()

@@ -300,12 +300,7 @@ ODD = Message("user", f"\ud83d {END} \ue000 0 \ue0000\ue000 \0 there")
 
 @pytest.mark.parametrize(
     "template",
-    [
-        CHATML + "\ud800",
-        CHATML + "{{ '\\ud800' }}",
-        "{% \ud800 %}",
-        "{{ messages \ud800 }}",
-    ],
+    [CHATML + "\ud800", CHATML + "{{ '\\ud800' }}", "{% \ud800 %}", "{{ messages \ud800 }}"],
 )
 def test_half_a_character_in_a_template_leads_to_the_plain_form(
     process: TemplateProcess, template: str

@@ -152,8 +152,7 @@ def test_what_is_installed_is_preferred_to_what_is_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tool", "flag"),
-    [("rocminfo", "GGML_HIP"), ("vulkaninfo", "GGML_VULKAN")],
+    ("tool", "flag"), [("rocminfo", "GGML_HIP"), ("vulkaninfo", "GGML_VULKAN")]
 )
 def test_the_command_for_a_faster_build_is_that_of_the_gpu_found(
     monkeypatch: pytest.MonkeyPatch, tool: str, flag: str

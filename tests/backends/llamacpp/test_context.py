@@ -211,9 +211,7 @@ def test_a_context_that_does_not_fit_in_memory_is_refused_with_figures(
     demo.open(1024).close()
 
 
-def test_closing_twice_and_closing_the_model_first_are_harmless(
-    tiny_llama: Callable[..., Path],
-):
+def test_closing_twice_and_closing_the_model_first_are_harmless(tiny_llama: Callable[..., Path]):
     model = llamacpp.load(tiny_llama())
     context = model.open(64)
     model.close()

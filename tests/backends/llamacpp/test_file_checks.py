@@ -305,12 +305,7 @@ PUBLISHED: list[tuple[dict[str, Any], str, str]] = [
 @pytest.mark.parametrize("is_folder", [False, True])
 @pytest.mark.parametrize(("settings", "tensor", "told"), PUBLISHED)
 def test_a_head_in_safetensors_is_refused_in_words(
-    tiny: Tiny,
-    tmp_path: Path,
-    settings: dict[str, Any],
-    tensor: str,
-    told: str,
-    is_folder: bool,
+    tiny: Tiny, tmp_path: Path, settings: dict[str, Any], tensor: str, told: str, is_folder: bool
 ) -> None:
     file = tmp_path / "model.safetensors"
     header = json.dumps({tensor: {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}).encode()

@@ -82,10 +82,7 @@ def test_layers_are_counted_where_memory_is_separate_and_known(
     ],
 )
 def test_memory_that_gpus_share_is_billed(
-    monkeypatch: pytest.MonkeyPatch,
-    devices: list[Device],
-    gpu_layers: int | None,
-    free: int | None,
+    monkeypatch: pytest.MonkeyPatch, devices: list[Device], gpu_layers: int | None, free: int | None
 ) -> None:
     monkeypatch.setattr(library, "can_offload", lambda: len(devices) > 1 or devices != [PROCESSOR])
     monkeypatch.setattr(library, "_devices", lambda: devices)

@@ -23,9 +23,7 @@ def test_it_is_the_one_of_the_loaded_model(demo: Model, demo_file: Path) -> None
         assert theirs.encode(text, special=False) == ours.encode(text, special=False)
 
 
-def test_the_text_that_begins_a_text_is_known_where_none_is_put_before_prompts(
-    demo: Model,
-) -> None:
+def test_the_text_that_begins_a_text_is_known_where_none_is_put_before_prompts(demo: Model) -> None:
     assert (demo.tokenizer.bos, demo.tokenizer.bos_text) == (None, "<|im_start|>")
 
 

@@ -219,9 +219,7 @@ def test_a_cache_takes_the_bytes_of_its_type(tiny: Tiny, cache_type: CacheType) 
     model.close()
 
 
-def test_heads_that_do_not_divide_into_blocks_are_refused(
-    tiny_llama: Callable[..., Path],
-) -> None:
+def test_heads_that_do_not_divide_into_blocks_are_refused(tiny_llama: Callable[..., Path]) -> None:
     model = loaded(tiny_llama(), CacheType.Q8_0)
     with pytest.raises(UsageError) as refusal:
         model.open(256)

@@ -80,9 +80,7 @@ def test_every_layer_is_dropped_once_and_none_that_may_be_in_use(
 def pieces_read(monkeypatch: pytest.MonkeyPatch) -> "Queue[tuple[int, int]]":
     read: Queue[tuple[int, int]] = Queue()
     monkeypatch.setattr(
-        mapped_file,
-        "read_ahead",
-        lambda _file, offset, size: read.put((offset, size)),
+        mapped_file, "read_ahead", lambda _file, offset, size: read.put((offset, size))
     )
     return read
 
@@ -176,9 +174,7 @@ def test_just_the_chosen_are_read_down_matrices_last_as_far_as_there_is_room(
     size = tensors["blk.1.ffn_up_exps.weight"].size // COUNT
     read: list[tuple[int, int]] = []
     monkeypatch.setattr(
-        mapped_file,
-        "read_ahead",
-        lambda _file, offset, size: read.append((offset, size)),
+        mapped_file, "read_ahead", lambda _file, offset, size: read.append((offset, size))
     )
     with ExitStack() as closing:
         files = [MappedFile(path, closing)]

@@ -8,9 +8,7 @@ from decoding.constraint.grammar import NotAllowedError
 from tests.fixtures.pieces import END, PADDING, Pieces, constraint_on
 
 OPEN, A, B, AB, LESS, CLOSE, GREATER, BREAK, JOINED, PAD, STOP = range(11)
-PIECES = Pieces(
-    [b"<t>", b"a", b"b", b"ab", b"</", b"</t>", b"t>", b"t>\n", b"t>a", PADDING, END],
-)
+PIECES = Pieces([b"<t>", b"a", b"b", b"ab", b"</", b"</t>", b"t>", b"t>\n", b"t>a", PADDING, END])
 FREE = {OPEN, A, B, AB, LESS, CLOSE, GREATER, BREAK, JOINED}
 
 

@@ -48,9 +48,7 @@ def test_where_all_that_may_follow_is_banned_nothing_is(fake_context: Open) -> N
     assert events[-1] == Finish(FinishReason.STOP)
 
 
-def test_the_begun_part_belongs_to_the_reply_with_a_grammar_and_without(
-    fake_context: Open,
-) -> None:
+def test_the_begun_part_belongs_to_the_reply_with_a_grammar_and_without(fake_context: Open) -> None:
     """Penalties count it: what was said already is not said again."""
     settings = SamplingSettings(0.0, presence_penalty=1.0)
     for grammar in ("[ab]*", None):

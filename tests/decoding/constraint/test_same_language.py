@@ -249,10 +249,7 @@ def test_grammars_from_reports_allow_what_llama_cpp_allows(
 
 @pytest.mark.parametrize(
     ("text", "is_taken"),
-    [
-        *((text, True) for text, _, _ in ROWS),
-        *((text, False) for text, _ in REFUSED),
-    ],
+    [*((text, True) for text, _, _ in ROWS), *((text, False) for text, _ in REFUSED)],
 )
 def test_what_is_refused_is_what_llama_cpp_refuses(
     engine: EngineGrammar, text: str, is_taken: bool

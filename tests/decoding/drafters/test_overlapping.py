@@ -170,12 +170,7 @@ class Rig:
     """A drafter on a table, and what it would draft in turn."""
 
     def __init__(
-        self,
-        context: Any,
-        alone: Any,
-        passes: int | None,
-        ends: frozenset[int],
-        share: float,
+        self, context: Any, alone: Any, passes: int | None, ends: frozenset[int], share: float
     ) -> None:
         self.context, self.worker = context, StepwiseWorker(passes)
         made = DraftModel("model", context, n_vocab=N_VOCAB, end_tokens=ends)

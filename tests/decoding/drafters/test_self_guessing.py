@@ -279,10 +279,7 @@ def p_value(
     ],
 )
 def test_sampled_replies_follow_the_law_of_the_target(
-    name: str,
-    sampling: SamplingSettings,
-    table: Callable[..., np.ndarray],
-    fake_context: Open,
+    name: str, sampling: SamplingSettings, table: Callable[..., np.ndarray], fake_context: Open
 ):
     """The pool of lookahead is filled by the replies before."""
     context, drafter, prompt = fake_context(table(11)), MAKERS[name](), [1, 3, 2]

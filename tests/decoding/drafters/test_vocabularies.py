@@ -42,9 +42,7 @@ def text_of(history: list[int]) -> bytes:
 
 @given(moves=histories)
 @settings(max_examples=150)
-def test_the_tokens_read_as_the_text_after_every_move(
-    moves: list[tuple[float, bool, list[int]]],
-):
+def test_the_tokens_read_as_the_text_after_every_move(moves: list[tuple[float, bool, list[int]]]):
     retokenizer, _ = make()
     history: list[int] = []
     held: list[int] = [OPENING]

@@ -169,8 +169,7 @@ def test_the_limits_of_a_context_hold(table: Callable, fake_context: Callable) -
 
 
 @pytest.mark.parametrize(
-    ("slope", "longest"),
-    [(0.005, 63), (0.05, 63), (0.09, 32), (0.13, 32), (0.14, 16), (0.4, 16)],
+    ("slope", "longest"), [(0.005, 63), (0.05, 63), (0.09, 32), (0.13, 32), (0.14, 16), (0.4, 16)]
 )
 @pytest.mark.parametrize(("plain", "most_seconds"), [(0.002, 1.5), (0.010, 1.5), (0.050, 7.0)])
 def test_where_the_longest_pass_takes_little_it_goes_on(

@@ -176,11 +176,7 @@ def test_tokens_beyond_those_sent_are_judged_too() -> None:
 @pytest.mark.parametrize("make", [certain, drawn])
 @pytest.mark.parametrize(
     ("tokens", "accepted", "expected"),
-    [
-        ((4, 5, 6, 0), 3, (3, 3)),
-        ((4, 5, 0), 2, (2, 3)),
-        ((0,), 0, (0, 1)),
-    ],
+    [((4, 5, 6, 0), 3, (3, 3)), ((4, 5, 0), 2, (2, 3)), ((0,), 0, (0, 1))],
 )
 def test_what_was_sent_is_judged_up_to_the_first_miss(
     make: Callable[..., Draft], tokens: tuple[int, ...], accepted: int, expected: tuple[int, int]

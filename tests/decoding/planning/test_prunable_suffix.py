@@ -48,8 +48,7 @@ def drafted(confidence: float, costs: CostModel) -> tuple[Controller, Draft]:
 
 
 @pytest.mark.parametrize(
-    ("confidence", "costs", "sent"),
-    [(0.9, FLAT, 5), (0.9, RISING, 1), (0.01, FLAT, 2)],
+    ("confidence", "costs", "sent"), [(0.9, FLAT, 5), (0.9, RISING, 1), (0.01, FLAT, 2)]
 )
 def test_as_much_of_a_tail_is_sent_as_pays(confidence: float, costs: CostModel, sent: int) -> None:
     _, draft = drafted(confidence, costs)

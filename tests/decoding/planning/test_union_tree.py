@@ -21,14 +21,7 @@ from decoding.sampling.sampler import Sampler
 from decoding.sampling.settings import LossyRule
 from tests.fixtures.drafters import IdleDrafter
 from tests.fixtures.simulated_text import N_VOCAB, Text, constant
-from tests.fixtures.simulator import (
-    Curve,
-    FreeDrafter,
-    Log,
-    Machine,
-    costs_of,
-    curve,
-)
+from tests.fixtures.simulator import Curve, FreeDrafter, Log, Machine, costs_of, curve
 
 common = settings(max_examples=60)
 chances = st.floats(0.01, 0.99)

@@ -91,10 +91,7 @@ def test_step_after_step_leaves_the_law_of_the_target(bounds: SamplingSettings) 
 
 
 def variant(
-    *,
-    breaks: bool = False,
-    last_as_others: bool = False,
-    whole_share: bool = False,
+    *, breaks: bool = False, last_as_others: bool = False, whole_share: bool = False
 ) -> Judge:
     """Block verification with one mistake."""
 

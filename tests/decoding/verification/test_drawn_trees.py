@@ -26,15 +26,7 @@ from decoding.verification.rules import (
     without,
 )
 from tests.fixtures.drawn_trees import RowsAfter, Rule, from_the_top, step_of, target_of
-from tests.fixtures.enumeration import (
-    DENSE,
-    Path,
-    Prefix,
-    draw,
-    random_rows,
-    sampled,
-    speculative,
-)
+from tests.fixtures.enumeration import DENSE, Path, Prefix, draw, random_rows, sampled, speculative
 from tests.fixtures.one_step import accepted, distance_and_accepted
 
 pytestmark = pytest.mark.usefixtures("symbolic")

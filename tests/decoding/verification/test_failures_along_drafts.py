@@ -38,15 +38,7 @@ from tests.decoding.conftest import FakeContext, random_table
 from tests.fixtures.blocks import ScriptedBlocks
 from tests.fixtures.branching import MAKERS, PROMPT
 from tests.fixtures.drafters import IdleDrafter
-from tests.fixtures.enumeration import (
-    DENSE,
-    N_VOCAB,
-    Path,
-    Prefix,
-    draw,
-    law_of,
-    total_variation,
-)
+from tests.fixtures.enumeration import DENSE, N_VOCAB, Path, Prefix, draw, law_of, total_variation
 from tests.fixtures.forms import certain, certain_tree
 from tests.fixtures.fragile import Fragile
 from tests.fixtures.loop_law import sampler_along

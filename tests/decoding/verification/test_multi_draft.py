@@ -12,15 +12,7 @@ from decoding.draft import SampledLine
 from decoding.drafters.several_paths import select
 from decoding.sampling.distribution import Distribution, SamplingSettings, point_mass
 from decoding.verification.rules import verify_block
-from tests.fixtures.enumeration import (
-    DENSE,
-    N_VOCAB,
-    Path,
-    Prefix,
-    Rows,
-    random_rows,
-    speculative,
-)
+from tests.fixtures.enumeration import DENSE, N_VOCAB, Path, Prefix, Rows, random_rows, speculative
 from tests.fixtures.one_step import distance_and_accepted
 
 CASES = 200

@@ -75,8 +75,7 @@ def test_a_head_that_was_downloaded_apart_is_at_hand(
 
 
 @pytest.mark.parametrize(
-    ("content", "why"),
-    [(b"no model", "is not a GGUF file"), (None, "brings nothing that drafts")],
+    ("content", "why"), [(b"no model", "is not a GGUF file"), (None, "brings nothing that drafts")]
 )
 def test_a_download_of_no_use_says_why(
     llamacpp: ModuleType, pair: Pair, tmp_path: Path, content: bytes | None, why: str

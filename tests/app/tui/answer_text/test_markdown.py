@@ -98,9 +98,7 @@ async def test_a_long_heading_is_there_to_its_end(level: int) -> None:
     assert "at its end" in " ".join(" ".join(lines).split())
 
 
-async def test_a_link_in_a_list_can_be_clicked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_link_in_a_list_can_be_clicked(monkeypatch: pytest.MonkeyPatch) -> None:
     copied: list[str] = []
     monkeypatch.setattr("pyperclip.copy", copied.append)
     app = Showing(lambda: GrowingMarkdown("- [four](https://example.org)"))

@@ -97,12 +97,7 @@ async def test_enter_uses_f5_races_and_escape_leaves() -> None:
         for keys in (["enter"], ["down", "f5"], ["escape"], ["up", "f5", "escape"]):
             await choosing.press(*keys)
             await choosing.again()
-        assert choosing.app.returned == [
-            ("draft", "lookup"),
-            ("race", "ngram"),
-            None,
-            None,
-        ]
+        assert choosing.app.returned == [("draft", "lookup"), ("race", "ngram"), None, None]
 
 
 async def test_only_keys_that_do_something_are_named() -> None:

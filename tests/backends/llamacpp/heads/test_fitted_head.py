@@ -103,10 +103,7 @@ def test_a_head_is_accepted_where_it_knows_the_reply(
 @contextmanager
 def beside(target: Path, path: Path) -> Iterator[tuple[Context, Context, int]]:
     """A context of the model, one of a head that reads it, and the number of tokens."""
-    with (
-        closing(llamacpp.load(target, threads=1)) as model,
-        closing(model.open(N_CTX)) as context,
-    ):
+    with closing(llamacpp.load(target, threads=1)) as model, closing(model.open(N_CTX)) as context:
         assert isinstance(context, LlamaContext)
         with closing(load_head(path, model, context)) as head:
             yield context, head.open(N_CTX), model.info.n_vocab

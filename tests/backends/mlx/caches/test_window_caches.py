@@ -14,12 +14,7 @@ from mlx_lm.models.cache import RotatingKVCache, make_prompt_cache
 
 from backends import mlx as backend
 from backends.base import Rollback
-from backends.mlx.caches import (
-    WindowKVCache,
-    make_caches,
-    rollback_of,
-    rollback_refusal,
-)
+from backends.mlx.caches import WindowKVCache, make_caches, rollback_of, rollback_refusal
 from tests.fixtures.mlx_models import N_VOCAB, WINDOW
 
 SIZES: dict[str, Any] = {
@@ -35,10 +30,7 @@ SIZES: dict[str, Any] = {
     "rope_theta": 10000.0,
 }
 WITH_WINDOW: dict[str, dict[str, Any]] = {
-    "llama": {
-        "num_hidden_layers": 2,
-        "layer_types": ["sliding_attention", "full_attention"],
-    },
+    "llama": {"num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"]},
     "gemma3_text": {
         "num_hidden_layers": 2,
         "sliding_window_pattern": 2,

@@ -49,10 +49,7 @@ def compared(
 ) -> int:
     """Number of rows that were found alike: of each prompt up to a near-tie."""
     found = 0
-    with (
-        head_pair.opened(*theirs_of) as theirs,
-        twin_pair.opened(*ours_of) as ours,
-    ):
+    with head_pair.opened(*theirs_of) as theirs, twin_pair.opened(*ours_of) as ours:
         for prompt in PROMPTS:
             expected = rows_of(theirs.context, theirs.drafts, prompt)
             rows = rows_of(ours.context, ours.drafts, prompt)

@@ -17,10 +17,7 @@ from tests.backends.mlx.conftest import INDEX, SHARDS
 
 FUZZED = ("config.json", INDEX, SHARDS[0], "tokenizer.json", "tokenizer_config.json")
 
-common = settings(
-    max_examples=60,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+common = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @common

@@ -12,12 +12,7 @@ import pytest
 mx: Any = pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from backends import mlx
-from backends.base import (
-    Context,
-    Logits,
-    ModelError,
-    Warping,
-)
+from backends.base import Context, Logits, ModelError, Warping
 from backends.mlx import running_state as recorded_mixers
 from backends.mlx.model import MlxModel
 from tests.fixtures.mlx_models import HYBRIDS, N_VOCAB

@@ -236,9 +236,7 @@ def test_either_may_be_closed_first(bits: int | None, small_mlx: SmallMlx):
     again.close()
 
 
-def test_layers_that_hand_on_more_than_one_thing_cannot_be_skipped(
-    loaded: Callable[..., MlxModel],
-):
+def test_layers_that_hand_on_more_than_one_thing_cannot_be_skipped(loaded: Callable[..., MlxModel]):
     target = loaded("plain", **GEMMA4)
     with pytest.raises(DraftUnavailableError, match="cannot draft for itself"):
         derive(target, "", None, (0,))

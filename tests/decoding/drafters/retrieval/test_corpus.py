@@ -19,10 +19,7 @@ from decoding.drafters.retrieval.corpus import Corpus, forget
 from decoding.drafters.retrieval.segment_file import DEPTH, suffix_order
 from tests.fixtures.corpora import VOCABULARY, corpus_of, document, finished
 
-common = settings(
-    max_examples=100,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+common = settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 texts = st.lists(st.integers(0, 3), min_size=1, max_size=30)
 Found = tuple[int, Counter[tuple[int, ...]]]
 

@@ -57,9 +57,7 @@ def test_a_longer_match_goes_before_more_and_later_ones(tmp_path: Path) -> None:
     assert draft(corpus, [7, 1, 2, 3]).tokens == (5,)
 
 
-def test_what_followed_more_often_is_proposed_and_confidence_says_how_often(
-    tmp_path: Path,
-) -> None:
+def test_what_followed_more_often_is_proposed_and_confidence_says_how_often(tmp_path: Path) -> None:
     said = [[1, 2, 3, 4, 6, 6], [1, 2, 3, 4, 7, 7], [1, 2, 3, 4, 7, 7], [1, 2, 3, 5, 5]]
     corpus = corpus_of(tmp_path, [document(n, tokens) for n, tokens in enumerate(said)])
     found = draft(corpus, [1, 2, 3])
