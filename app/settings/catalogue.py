@@ -26,6 +26,7 @@ from app.settings.values import (
     MOST_PROMPT_MEMORY,
 )
 from backends.base import UsageError
+from backends.chat.message import whole_characters
 from backends.engines.backend_selection import AUTO, BACKENDS, check_backend
 from decoding.sampling.settings import OFF, SamplingSettings, parse_lossy
 
@@ -247,27 +248,20 @@ def checked(key: Key, value: object) -> Value:
     if not isinstance(value, wanted) or is_switch != (key.kind is Kind.SWITCH):
         raise _wrong_kind(key, value)
     assert isinstance(value, str | int | float)
+    what = f"{key.name} cannot be {shown(value)}"
     if isinstance(value, int) and value.bit_length() > _MOST_BITS:
-        raise UsageError(f"{key.name} cannot be {shown(value)}", "it is out of range")
+        raise UsageError(what, "it is out of range")
     if key.choices:
-        known(str(value), key.choices, f"{key.name} cannot be {shown(value)}")
-    if isinstance(value, str):
-        _check_text(key, value)
-    _check_range(key.name, value)
+        known(str(value), key.choices, what)
+    if isinstance(value, str) and "\0" in value:
+        raise UsageError(what, "it holds a NUL character")
+    if isinstance(value, str) and whole_characters(value) != value:
+        raise UsageError(what, "it is not valid Unicode")
+    _check_range(key.name, value, what)
     return value
 
 
-def _check_text(key: Key, text: str) -> None:
-    what = f"{key.name} cannot be {shown(text)}"
-    if "\0" in text:
-        raise UsageError(what, "it holds a NUL character")
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise UsageError(what, "it is not valid Unicode") from error
-
-
-def _check_range(name: str, value: Value) -> None:
+def _check_range(name: str, value: Value, what: str) -> None:
     try:
         if name in SAMPLING:
             replace(_USUAL, **as_sampling({name: value}))
@@ -276,13 +270,13 @@ def _check_range(name: str, value: Value) -> None:
         elif name == "backend":
             check_backend(str(value))
     except UsageError as error:
-        raise UsageError(f"{name} cannot be {shown(value)}", error.why, error.remedy) from error
+        raise UsageError(what, error.why, error.remedy) from error
     if name == "max_tokens" and isinstance(value, int) and value < 1:
-        raise UsageError(f"{name} cannot be {shown(value)}", "it is at least 1")
+        raise UsageError(what, "it is at least 1")
     most = _MOST.get(name)
     if most is not None and not 0 <= float(value) <= most:
         bounds = f"it is at least 0, at most {most:,}".removesuffix(".0")
-        raise UsageError(f"{name} cannot be {shown(value)}", bounds)
+        raise UsageError(what, bounds)
 
 
 def _wrong_kind(key: Key, value: object) -> UsageError:

@@ -1,10 +1,9 @@
 """Reads, validates and edits the settings file; edits keep its comments and layout."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from app import actions
 from app.settings import catalogue
@@ -61,33 +60,28 @@ def examined(path: Path) -> tuple[dict[str, Any], dict[str, UsageError]]:
     except UsageError as error:
         return {}, {WHOLE_FILE: error}
     faults: dict[str, UsageError] = {}
-    for key, check in _checks(settings, path):
-        try:
-            check()
-        except UsageError as error:
-            faults[key] = error
+    for place, table in _tables(settings):
+        for name, value in [*table.items()]:
+            where = f"{place}.{name}" if place else name
+            try:
+                _check(where, place, name, value, path)
+            except UsageError as error:
+                faults[where] = error
+                del table[name]
             if len(faults) == _MOST_FAULTS:
                 why = f"it has {_MOST_FAULTS} errors or more"
                 return {}, {WHOLE_FILE: _unreadable(path, why), **faults}
-    for key in faults:
-        _leave_out(settings, key)
     return settings, faults
 
 
-def _leave_out(settings: dict[str, Any], key: str) -> bool:
-    """Remove an entry by the name that its error has, whose parts are joined by dots.
-
-    Returns whether it was there: a part may itself contain dots.
-    """
-    if key in settings:
-        del settings[key]
-        return True
-    return any(
-        key.startswith(f"{name}.")
-        and _leave_out(cast("dict[str, Any]", table), key.removeprefix(f"{name}."))
-        for name, table in settings.items()
-        if isinstance(table, dict)
-    )
+def _tables(settings: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The place and entries of each table; one is looked at once the table that holds it was."""
+    yield "", settings
+    yield KEYS_TABLE, settings.get(KEYS_TABLE, {})
+    presets = settings.get(PRESETS_TABLE, {})
+    yield PRESETS_TABLE, presets
+    for name, preset in presets.items():
+        yield f"{PRESETS_TABLE}.{name}", preset
 
 
 def _parsed(path: Path) -> dict[str, Any]:
@@ -100,30 +94,6 @@ def _parsed(path: Path) -> dict[str, Any]:
 def _unreadable(path: Path, why: str) -> UsageError:
     remedy = "Mend it, or move it away: specchat then starts as usual."
     return UsageError(f"cannot read the settings in {path}", why, remedy)
-
-
-def _checks(settings: Mapping[str, Any], path: Path) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield the key of each entry and a check that raises a UsageError if it is invalid."""
-    for name, value in settings.items():
-        if name == KEYS_TABLE:
-            yield from _entries(value, name, path, _check_key)
-        elif name != PRESETS_TABLE:
-            yield name, partial(_check_setting, name, value, path)
-        elif not isinstance(value, dict):
-            yield name, partial(_table, value, name, path)
-        else:
-            for preset, values in cast("dict[str, object]", value).items():
-                yield from _entries(values, f"{name}.{preset}", path, _check_preset)
-
-
-def _entries(
-    table: object, where: str, path: Path, check: Callable[[str, str, object, Path], None]
-) -> Iterator[tuple[str, Callable[[], object]]]:
-    if not isinstance(table, dict):
-        yield where, partial(_table, table, where, path)
-        return
-    for name, value in cast("dict[str, object]", table).items():
-        yield f"{where}.{name}", partial(check, f"{where}.{name}", name, value, path)
 
 
 def save(path: Path, changes: Mapping[str, Value | None]) -> None:
@@ -181,38 +151,27 @@ def _text(path: Path) -> str | None:
         raise _unreadable(path, str(error)) from error
 
 
-def _table(value: object, name: str, path: Path) -> None:
-    if not isinstance(value, dict):
-        raise UsageError(f"{name} in {path} cannot be used", f"it is a table: [{name}]")
-
-
-def _check_setting(name: str, value: object, path: Path) -> None:
-    names = [*BY_NAME, KEYS_TABLE, PRESETS_TABLE]
-    catalogue.known(name, names, f"{path} has an unknown key {name!r}")
-    _check(name, name, value, path)
-
-
-def _check_key(where: str, name: str, value: object, path: Path) -> None:
-    what = f"{path} has an unknown action {where!r}"
-    catalogue.known(name, [action.name for action in actions.ACTIONS if action.keys], what)
-    if not isinstance(value, str) or not value.strip():
-        why = 'one key is "ctrl+n", several are "ctrl+n,f10"'
-        raise UsageError(f"{where} in {path} cannot be {catalogue.shown(value)}", why)
-
-
-def _check_preset(where: str, name: str, value: object, path: Path) -> None:
-    what = f"{path} has an unknown key {where!r}"
-    catalogue.known(name, [key.name for key in PRESET_KEYS], what)
-    _check(where, name, value, path)
-
-
-def _check(where: str, name: str, value: object, path: Path) -> None:
-    try:
-        catalogue.checked(BY_NAME[name], value)
-    except UsageError as error:
-        raise UsageError(
-            f"{where} in {path} cannot be {catalogue.shown(value)}", error.why
-        ) from error
+def _check(where: str, place: str, name: str, value: object, path: Path) -> None:
+    """Raise a UsageError if an entry is invalid. place: of its table."""
+    names = {
+        "": [*BY_NAME, KEYS_TABLE, PRESETS_TABLE],
+        KEYS_TABLE: [action.name for action in actions.ACTIONS if action.keys],
+        PRESETS_TABLE: [name],
+    }.get(place, [key.name for key in PRESET_KEYS])
+    what = "action" if place == KEYS_TABLE else "key"
+    catalogue.known(name, names, f"{path} has an unknown {what} {where!r}")
+    unusable = f"{where} in {path} cannot be {catalogue.shown(value)}"
+    if place == PRESETS_TABLE or where in (KEYS_TABLE, PRESETS_TABLE):
+        if not isinstance(value, dict):
+            raise UsageError(f"{where} in {path} cannot be used", f"it is a table: [{where}]")
+    elif place == KEYS_TABLE:
+        if not isinstance(value, str) or not value.strip():
+            raise UsageError(unusable, 'one key is "ctrl+n", several are "ctrl+n,f10"')
+    else:
+        try:
+            catalogue.checked(BY_NAME[name], value)
+        except UsageError as error:
+            raise UsageError(unusable, error.why) from error
 
 
 def _line(key: Key, value: object) -> str:

@@ -261,18 +261,10 @@ def _of_catalogue(reference: HubReference) -> dict[str, Any]:
 
 
 def _drafters(entry: Entry | None) -> list[dict[str, Any]]:
+    described = (asdict(drafter) for drafter in catalogue.drafters(entry))
     return [
-        {
-            "alias": drafter.alias,
-            "kind": drafter.kind.value,
-            "model": drafter.model or None,
-            "repository": drafter.repository or None,
-            "file": drafter.file or None,
-            "mlx": drafter.mlx or None,
-            "license": drafter.licence or None,
-            "published": drafter.published or None,
-        }
-        for drafter in catalogue.drafters(entry)
+        {name.replace("licence", "license"): fact or None for name, fact in facts.items()}
+        for facts in described
     ]
 
 

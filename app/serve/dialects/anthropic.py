@@ -291,18 +291,16 @@ class MessageWriter(ReplyWriter):
             self._content.append(_begun(event))
             self._open = _block_of(event)
             yield _frame("content_block_start", index=self._index, content_block=_begun(event))
-        delta = _delta(event)
-        if delta is not None:
-            self._keep(event)
-            yield _frame("content_block_delta", index=self._index, delta=delta)
-
-    def _keep(self, event: Delta) -> None:
-        block = self._content[-1]
+        block, delta = self._content[-1], None
         if isinstance(event, ToolArguments):
             self._arguments += event.text
+            delta = {"type": "input_json_delta", "partial_json": event.text}
         elif isinstance(event, TextDelta | ReasoningDelta):
             kind = str(block["type"])
             block[kind] = f"{block[kind]}{event.text}"
+            delta = {"type": f"{kind}_delta", kind: event.text}
+        if delta is not None:
+            yield _frame("content_block_delta", index=self._index, delta=delta)
 
     def _closed(self) -> Iterator[Frame]:
         if self._open is None:
@@ -333,16 +331,6 @@ def _begun(event: Delta) -> JsonObject:
     if isinstance(event, ReasoningDelta):
         return {"type": "thinking", "thinking": "", "signature": ""}
     return {"type": "text", "text": ""}
-
-
-def _delta(event: Delta) -> JsonObject | None:
-    if isinstance(event, TextDelta):
-        return {"type": "text_delta", "text": event.text}
-    if isinstance(event, ReasoningDelta):
-        return {"type": "thinking_delta", "thinking": event.text}
-    if isinstance(event, ToolArguments):
-        return {"type": "input_json_delta", "partial_json": event.text}
-    return None
 
 
 def _parsed(arguments: str) -> JsonObject:

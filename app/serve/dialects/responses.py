@@ -3,9 +3,8 @@
 import json
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -174,40 +173,21 @@ _Told = Iterable[tuple[str, JsonObject]]
 """Names of events of the stream, without "response.", and their fields."""
 
 
-@dataclass(frozen=True, slots=True)
-class _TextKind:
-    """What items of text differ in; more, of_part: further fields of their events and parts."""
-
-    prefix: str
-    head: JsonObject
-    part: str
-    more: JsonObject
-    of_part: JsonObject
-
-
-_TEXT_KINDS: Mapping[type[Delta], _TextKind] = {
-    TextDelta: _TextKind(
-        "msg",
-        {"type": "message", "role": "assistant"},
-        "output_text",
-        {"logprobs": []},
-        {"annotations": [], "logprobs": []},
-    ),
-    ReasoningDelta: _TextKind("rs", {"type": "reasoning", "summary": []}, "reasoning_text", {}, {}),
-}
-
-
 class TextItem:
-    """The text of a response, or what the model thinks before it; no summary of it is made."""
+    """The text of a response. more, of_part: further fields of its events and parts."""
 
-    def __init__(self, first: TextDelta | ReasoningDelta) -> None:
-        self._takes = type(first)
-        self._kind = _TEXT_KINDS[self._takes]
-        self._id = _new_id(self._kind.prefix)
+    kind: ClassVar[type[Delta]] = TextDelta
+    prefix, part = "msg", "output_text"
+    head: ClassVar[JsonObject] = {"type": "message", "role": "assistant"}
+    more: ClassVar[JsonObject] = {"logprobs": []}
+    of_part: ClassVar[JsonObject] = {"annotations": [], "logprobs": []}
+
+    def __init__(self) -> None:
+        self._id = _new_id(self.prefix)
         self._text = ""
 
     def takes(self, event: Delta) -> bool:
-        return isinstance(event, self._takes)
+        return isinstance(event, self.kind)
 
     def begun(self) -> _Told:
         yield "content_part.added", {**self._place, "part": self._part}
@@ -215,17 +195,17 @@ class TextItem:
     def added(self, event: Delta) -> _Told:
         assert isinstance(event, TextDelta | ReasoningDelta)
         self._text += event.text
-        fields = {**self._place, "delta": event.text, **self._kind.more}
-        yield f"{self._kind.part}.delta", fields
+        fields = {**self._place, "delta": event.text, **self.more}
+        yield f"{self.part}.delta", fields
 
     def done(self) -> _Told:
-        fields = {**self._place, "text": self._text, **self._kind.more}
-        yield f"{self._kind.part}.done", fields
+        fields = {**self._place, "text": self._text, **self.more}
+        yield f"{self.part}.done", fields
         yield "content_part.done", {**self._place, "part": self._part}
 
     def item(self, status: str) -> JsonObject:
         content = [self._part] if self._text else []
-        return {"id": self._id, **self._kind.head, "status": status, "content": content}
+        return {"id": self._id, **self.head, "status": status, "content": content}
 
     @property
     def _place(self) -> JsonObject:
@@ -233,7 +213,17 @@ class TextItem:
 
     @property
     def _part(self) -> JsonObject:
-        return {"type": self._kind.part, "text": self._text, **self._kind.of_part}
+        return {"type": self.part, "text": self._text, **self.of_part}
+
+
+class ReasoningItem(TextItem):
+    """What the model thinks before it answers; no summary of it is made."""
+
+    kind = ReasoningDelta
+    prefix, part = "rs", "reasoning_text"
+    head: ClassVar[JsonObject] = {"type": "reasoning", "summary": []}
+    more: ClassVar[JsonObject] = {}
+    of_part: ClassVar[JsonObject] = {}
 
 
 class CallItem:
@@ -268,7 +258,7 @@ class CallItem:
 
 def _new_item(event: Delta) -> TextItem | CallItem:
     if isinstance(event, TextDelta | ReasoningDelta):
-        return TextItem(event)
+        return TextItem() if isinstance(event, TextDelta) else ReasoningItem()
     assert isinstance(event, ToolCallBegun)
     return CallItem(event)
 
