@@ -14,7 +14,7 @@ from app.serve.dialects.chat import ChatRequest, conversation_of
 from app.serve.dialects.responses import ResponsesRequest
 from app.serve.refusal import RefusedError
 from app.serve.request_body import Fields, read_body
-from app.serve.server_options import MOST_BIASES, MOST_FIELDS, MOST_STOPS, MOST_VALUES
+from app.serve.server_options import MOST_BIASES, MOST_FIELDS, MOST_VALUES
 from backends.chat.message import Message
 
 WRONG: list[Any] = [{}] * 3000
@@ -117,20 +117,6 @@ def test_a_field_is_named_as_it_was_sent(fields: dict[str, object], param: str) 
         read_body(ChatRequest, json.dumps({**said("hi"), **fields}).encode())
     assert caught.value.param == param
     assert caught.value.message.startswith(param)
-
-
-@pytest.mark.parametrize(
-    ("stop", "message"),
-    [
-        (["."] * (MOST_STOPS + 1), f"stop: must have at most {MOST_STOPS} items"),
-        ([""], "stop.0: must have at least 1 character"),
-        (5, "stop: must be a valid string or a valid list"),
-    ],
-)
-def test_of_several_types_the_one_that_was_sent_is_told_of(stop: object, message: str) -> None:
-    with pytest.raises(RefusedError) as caught:
-        read_body(ChatRequest, json.dumps({**said("hi"), "stop": stop}).encode())
-    assert caught.value.message == message
 
 
 def test_whole_numbers_are_taken_where_others_are_meant_and_names_of_tokens_are_numbers() -> None:

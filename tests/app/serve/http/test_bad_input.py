@@ -81,7 +81,6 @@ def said(role: str, content: Any) -> dict[str, Any]:
         (hi(stop=""), "stop"),
         (hi(stop=["a"] * (MOST_STOPS + 1)), "stop"),
         (hi(stop=[1]), "stop.0"),
-        (hi(stream="perhaps"), "stream"),
         (hi(top_logprobs=2), "top_logprobs"),
         (hi(logprobs=True, top_logprobs=21), "top_logprobs"),
         (hi(response_format={"type": "xml"}), "response_format.type"),
@@ -156,6 +155,7 @@ def test_completions_refuse_by_name_too(server: Server, body: Any, param: str) -
         (hi(stream="yes"), "stream: must be a valid boolean"),
         (hi(stop=5), "stop: must be a valid string or a valid list"),
         (hi(stop=[""]), "stop.0: must have at least 1 character"),
+        (hi(stop=["."] * (MOST_STOPS + 1)), f"stop: must have at most {MOST_STOPS} items"),
         (said("user", [{"type": 5}]), "messages.0.content.0.type: must be a valid string"),
         (
             hi(tool_choice="x"),
