@@ -100,8 +100,8 @@ class Statistics:
     by_drafter: dict[str, DrafterStatistics] = field(default_factory=dict[str, DrafterStatistics])
     last_step: Step | None = None
     _first_at: float | None = None
-    _drafted_at_position: list[int] = field(default_factory=list[int])
-    _accepted_at_position: list[int] = field(default_factory=list[int])
+    drafted_at_position: list[int] = field(default_factory=list[int])
+    accepted_at_position: list[int] = field(default_factory=list[int])
 
     def add(self, event: Event) -> None:
         if isinstance(event, Prefill):
@@ -138,12 +138,12 @@ class Statistics:
             _count(self.accepted_lengths, step.accepted)
         self.drafted += step.drafted
         self.accepted += step.accepted
-        missing = max(step.longest - len(self._drafted_at_position), 0)
-        self._drafted_at_position += [0] * missing
-        self._accepted_at_position += [0] * missing
+        missing = max(step.longest - len(self.drafted_at_position), 0)
+        self.drafted_at_position += [0] * missing
+        self.accepted_at_position += [0] * missing
         for position in range(step.longest):
-            self._drafted_at_position[position] += 1
-            self._accepted_at_position[position] += position < step.accepted
+            self.drafted_at_position[position] += 1
+            self.accepted_at_position[position] += position < step.accepted
         drafted_by = Counter(step.drafted_sources) or {step.drafter: step.drafted}
         accepted_by = Counter(step.sources) or {step.drafter: step.accepted}
         for name, drafted in drafted_by.items():
@@ -169,16 +169,8 @@ class Statistics:
 
     @property
     def accepted_by_position(self) -> list[float]:
-        pairs = zip(self._accepted_at_position, self._drafted_at_position, strict=True)
+        pairs = zip(self.accepted_at_position, self.drafted_at_position, strict=True)
         return [accepted / drafted for accepted, drafted in pairs]
-
-    @property
-    def drafted_at_position(self) -> list[int]:
-        return list(self._drafted_at_position)
-
-    @property
-    def accepted_at_position(self) -> list[int]:
-        return list(self._accepted_at_position)
 
     @property
     def tokens_per_step(self) -> float | None:

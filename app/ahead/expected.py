@@ -49,9 +49,9 @@ class Expectation:
     """What is expected at present: any thread tells it, the engine's thread follows.
 
     latest: what was told last, None for nothing. followed: what the engine reads, that of which a
-    pass may run, whatever was told since. version: how often what was expected became void; whoever
-    told it before tells it again. may_read: why nothing may be read now, "" if it may. most_waste:
-    processor seconds per message after which nothing that is typed is read until it is sent.
+    pass may run, whatever was told since. may_read: why nothing may be read now, "" if it may.
+    most_waste: processor seconds per message after which nothing that is typed is read until it is
+    sent.
     """
 
     def __init__(
@@ -62,13 +62,11 @@ class Expectation:
     ) -> None:
         self.latest: Expected | None = None
         self.followed: Expected | None = None
-        self.version = 0
         self.may_read, self.most_waste, self.publish = may_read, most_waste, publish
 
     def void(self) -> None:
         """Expect nothing, as an answer has changed what there is to expect."""
         self.latest = None
-        self.version += 1
 
     def led_to(self, conversation: Conversation) -> bool:
         """Whether what was read last is very likely the beginning of a conversation's prompt.

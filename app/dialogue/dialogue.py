@@ -21,9 +21,9 @@ Attachments = tuple[Attachment, ...]
 class Dialogue:
     """One chat. A failed save does not stop it: what could not be saved is saved later.
 
-    own: settings of this chat alone. default_system: of new chats. queue: questions that wait; read
-    only. fault: why the last save failed, empty if it succeeded. dropped: how many of the first
-    turns no longer fit the model's context.
+    own: settings of this chat alone. default_system: of new chats. queue: questions that wait, and
+    name, which the user gave it: read only. fault: why the last save failed, empty if it succeeded.
+    dropped: how many of the first turns no longer fit the model's context.
     """
 
     def __init__(self, history: History | None, default_system: str = "", model: str = "") -> None:
@@ -34,7 +34,7 @@ class Dialogue:
         self.queue: list[Queued] = []
         self.fault = ""
         self.dropped = 0
-        self._name = ""
+        self.name = ""
         self._tree = Tree()
         self._growing: set[Turn] = set()
         """Answers that this window writes."""
@@ -59,16 +59,12 @@ class Dialogue:
         return self is other or (self.chat is not None and self.chat == other.chat)
 
     @property
-    def name(self) -> str:
-        return self._name
-
-    @property
     def title(self) -> str:
         """The name that the user gave the chat, else its first question; empty if new."""
         first = self._tree.root
         asked = first or (self.queue[0] if self.queue else None)
         is_answer = first is not None and first.role != USER
-        return self._name or (title_of(asked.text) if asked and not is_answer else "")
+        return self.name or (title_of(asked.text) if asked and not is_answer else "")
 
     # Turns
 
@@ -161,7 +157,7 @@ class Dialogue:
 
     def rename(self, title: str) -> None:
         """Give the chat a name; with an empty one its first question names it."""
-        self._name = title
+        self.name = title
         self._save_fact("title", title)
 
     def set_system(self, text: str) -> None:
@@ -252,7 +248,7 @@ class Dialogue:
         saver.facts.update(fresh)
         if saver.facts == before:
             return False
-        self._name, self.model = saver.facts["title"], saver.facts["model"]
+        self.name, self.model = saver.facts["title"], saver.facts["model"]
         self.system, self.own = saver.facts["system"], restored(saver.facts["settings"])
         return True
 

@@ -129,16 +129,12 @@ class Engine:
         """Tell what the next request will begin with, None if nothing is known of it.
 
         To be called at every change: how long text has to rest before it is read is decided here.
-        It is read while no job waits. An answer makes it void, when it begins and when it ends,
-        which expectation_version counts.
+        It is read while no job waits. An answer makes it void, when it begins and when it ends; the
+        same record again changes nothing while it is not.
         """
-        self._expectation.latest = expected
-        self._jobs.disturb()
-
-    @property
-    def expectation_version(self) -> int:
-        """How often what was expected became void."""
-        return self._expectation.version
+        if expected is not self._expectation.latest:
+            self._expectation.latest = expected
+            self._jobs.disturb()
 
     def has_loaded(self, path: Path) -> bool:
         """Whether the model in use is that of a file or folder, as it is now."""

@@ -180,7 +180,6 @@ async def batches(
                 yield batch
     finally:
         answer.stop()
-        answer.listen(_ignore)
 
 
 async def happens(event: asyncio.Event, seconds: float) -> bool:
@@ -231,7 +230,3 @@ class _Changes:
         self._changed.set()
         if self._answer.is_done:
             self._is_over.set()
-
-
-def _ignore() -> None:
-    """What is done where nobody listens."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from inspect import isawaitable
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual import constants, events, on
 from textual.actions import SkipAction
@@ -47,9 +47,6 @@ from app.tui.text_fields import typed
 from app.tui.welcome import Welcome, WelcomeRows
 from app.tui.widgets import Wanted, in_turn, typed_app
 from backends.base import SpecchatError
-
-if TYPE_CHECKING:
-    from app.ahead.expected import Expected
 
 _UPDATE_SECONDS = 1 / 6
 """Between two looks at the engine."""
@@ -127,8 +124,6 @@ class ChatScreen(Screen[None]):
         self._cleared = ClearedTexts(engine.paths.cleared)
         self._typed = Typed()
         self._next_request = NextRequest()
-        self._told: tuple[Expected, int] | None = None
-        """What the engine was told last to expect, and how often that had become void before."""
         self.commands = AllCommands(
             self.app, engine, self.view, self.prompt, self.changes, self.downloads, store
         )
@@ -379,14 +374,10 @@ class ChatScreen(Screen[None]):
         on its way to it is still read.
         """
         view = self.view
-        if not view.is_idle or self._engine.is_answering:
-            self._told = None
-        elif self.prompt.is_followed:  # else the text is about to be known
+        is_free = view.is_idle and not self._engine.is_answering
+        if is_free and self.prompt.is_followed:  # else the text is about to be known
             expected = self._next_request.expected(view.dialogue, self._typed, view.edited)
-            told = expected, self._engine.expectation_version
-            if told != self._told:
-                self._told = told
-                self._engine.expect(expected)
+            self._engine.expect(expected)
 
     # The store
 

@@ -462,3 +462,17 @@ def test_time_that_was_used_and_wasted_is_kept(
     finally:
         assert engine.close(30.0)
     assert AheadTime.kept(engine.paths).wasted > after.wasted  # as it was never sent
+
+
+def test_what_is_expected_already_disturbs_nobody_until_an_answer_makes_it_void(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, disturbed = start(ScriptedModel(WORDS)), list[object]()
+    monkeypatch.setattr(engine._jobs, "disturb", lambda: disturbed.append(None))
+    one = typed("why")
+    for _ in range(3):
+        engine.expect(one)
+    assert len(disturbed) == 1
+    answered(engine, "hello")
+    engine.expect(one)
+    assert len(disturbed) == 2
