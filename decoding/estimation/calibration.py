@@ -165,16 +165,12 @@ _MOST_SWITCHING = 0.2
 """Largest extra cost of a plain step after a longer pass that is believed; more is noise. A guess;
 not measured."""
 
-_SLOWER_SECOND = 1.1
-"""Time of the second plain step after a longer pass, of what later ones take, from which the engine
-seems to record passes: 1.18 to 2.6 on an H100."""
-
 _RUN = 6
 """Passes of a run: the first two are not replayed (docs/speed/on-a-gpu.md)."""
 
 _COSTLY_CHANGE = 0.1
 """Cost of a change to single tokens, in plain steps, that is believed; less is noise. The least on
-an H100 was 0.3."""
+an H100 was 0.3, and 0.12 where the engine keeps a recording of each width."""
 
 _GUESSED_SLOPE = 0.45
 """Expected cost of each further token, in plain steps, to estimate how long a plan takes; measured
@@ -352,7 +348,7 @@ def _in_runs(timed: Callable[[int], float], most: int) -> Measured | None:
     passes of a width load kernels.
     """
     widths = [width for width in WIDTHS if width <= most]
-    if len(widths) < 2 or not all(_second_is_slower(timed) for _ in range(3)):
+    if len(widths) < 2 or not all(_change_costs(timed) for _ in range(3)):
         return None
     steady = dict.fromkeys(widths, math.inf)
     starts = dict.fromkeys(widths, math.inf)
@@ -368,11 +364,11 @@ def _in_runs(timed: Callable[[int], float], most: int) -> Measured | None:
     return Measured(steady, changes=changes)
 
 
-def _second_is_slower(timed: Callable[[int], float]) -> bool:
-    """Whether the second plain step after a longer pass takes longer than those after it."""
+def _change_costs(timed: Callable[[int], float]) -> bool:
+    """Whether the first two plain steps after a longer pass take longer than those after them."""
     timed(2)
-    _, second, *later = (timed(1) for _ in range(_RUN))
-    return second > _SLOWER_SECOND * _quartile(later)
+    first, second, *later = (timed(1) for _ in range(_RUN))
+    return first + second > (2.0 + _COSTLY_CHANGE) * _quartile(later)
 
 
 def _check_wanted(is_wanted: Callable[[], bool]) -> None:

@@ -224,17 +224,19 @@ def test_no_pass_begins_once_it_is_unwanted(
 class Replaying(Slow):
     """A GPU: the first two passes of a width take longer, and the very first ones load kernels."""
 
-    def __init__(self, inner: Any, plain: float, curve: Curve, change: float) -> None:
-        """change: what the first two passes take beyond steady ones, in plain steps."""
+    def __init__(self, inner: Any, plain: float, curve: Curve, change: float, first: float) -> None:
+        """change: what the two passes take beyond steady ones, in plain steps; first: its share."""
         super().__init__(inner, plain, curve)
         self._change = change
+        self._first = first
         self._widths = [0, 0]
         self._loaded = set[int]()
 
     def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:
         width = len(tokens)
         if self._widths != [width, width]:
-            self.now += self._plain * self._change / 2.0
+            share = self._first if self._widths[1] != width else 1.0 - self._first
+            self.now += self._plain * self._change * share
         self.now += 0.0 if width in self._loaded else 2.0 * self._plain
         self._loaded.add(width)
         self._widths = [self._widths[1], width]
@@ -242,20 +244,25 @@ class Replaying(Slow):
 
 
 @pytest.mark.parametrize("body", H100.values(), ids=H100)
+@pytest.mark.parametrize("first", [0.5, 1.0])
 def test_a_gpu_that_replays_passes_is_measured_in_runs(
-    table: Callable, fake_context: Callable, body: Recorded
+    table: Callable, fake_context: Callable, body: Recorded, first: float
 ) -> None:
-    """A plain step is a steady one; in turns with others it would seem to take up to twice that."""
+    """A plain step is a steady one; in turns with others it would seem to take up to twice that.
+
+    Where a recording of each width is kept, the first pass of a run takes longer alone.
+    """
     change = body.changes[1]
     context = Replaying(
-        fake_context(table(0), n_ctx=200, n_chunk=64), body.plain, body.passes, change
+        fake_context(table(0), n_ctx=200, n_chunk=64), body.plain, body.passes, change, first
     )
     found = calibrate(cast("Context", context), TEXT, context.clock, on_gpu=True)
     widths = [width for width in WIDTHS if width <= MOST_TOKENS]
     assert found.seconds == pytest.approx({n: body.plain * body.passes[n] for n in widths})
     assert found.changes == pytest.approx(dict.fromkeys(widths, body.plain * change))
     in_turns = calibrate(cast("Context", context), TEXT, context.clock).seconds[1]
-    assert in_turns > 1.1 * found.seconds[1]
+    if first < 1.0:
+        assert in_turns > 1.1 * found.seconds[1]
 
 
 def test_a_gpu_that_replays_nothing_is_measured_as_ever(
