@@ -68,26 +68,34 @@ _COMPLETING_FILE = Keys("↑ ↓=choose  Enter=fill in  Esc=close")
 _COMPLETING = Keys(
     "↑ ↓=choose  Enter=run  Tab=fill in  Esc=close", "↑ ↓=choose  Tab=fill in  Esc=close"
 )
-_PANEL = Keys("↑ ↓=explain the next  panel=details  Esc=back  help=help", "↑ ↓=explain  Esc=back")
 _PANEL_WITH_DETAILS = Keys(
     "↑ ↓=explain the next  panel=close  Esc=back  help=help",
     "↑ ↓=explain  panel=close  Esc=back",
 )
-_QUESTION = Keys(
-    "↑ ↓=move  Enter=edit  ← →=versions  Esc=back  help=help",
-    "Enter=edit  ← →=versions  Esc=back",
-)
-_ATTACHMENT = Keys(
-    "↑ ↓=move  Enter=unfold, or fold again  Esc=back  help=help",
-    "↑ ↓=move  Enter=unfold  Esc=back",
-)
-_INSTRUCTIONS = Keys("↑ ↓=move  Enter=edit  Esc=back  help=help", "↑ ↓=move  Enter=edit  Esc=back")
-_WELCOME = Keys("↑ ↓=move  Enter=choose  Esc=back  help=help", "↑ ↓=move  Enter=choose  Esc=back")
-_ANSWER = Keys(
-    "↑ ↓=move  Enter=copy  ← →=versions  Esc=back  help=help",
-    "Enter=copy  ← →=versions  Esc=back",
-)
-
+_SELECTED = {
+    "panel": Keys(
+        "↑ ↓=explain the next  panel=details  Esc=back  help=help", "↑ ↓=explain  Esc=back"
+    ),
+    "attachment": Keys(
+        "↑ ↓=move  Enter=unfold, or fold again  Esc=back  help=help",
+        "↑ ↓=move  Enter=unfold  Esc=back",
+    ),
+    "instructions": Keys(
+        "↑ ↓=move  Enter=edit  Esc=back  help=help", "↑ ↓=move  Enter=edit  Esc=back"
+    ),
+    "welcome": Keys(
+        "↑ ↓=move  Enter=choose  Esc=back  help=help", "↑ ↓=move  Enter=choose  Esc=back"
+    ),
+    "user": Keys(
+        "↑ ↓=move  Enter=edit  ← →=versions  Esc=back  help=help",
+        "Enter=edit  ← →=versions  Esc=back",
+    ),
+    "assistant": Keys(
+        "↑ ↓=move  Enter=copy  ← →=versions  Esc=back  help=help",
+        "Enter=copy  ← →=versions  Esc=back",
+    ),
+}
+"""By what has the focus beside the prompt."""
 
 _WATCHED = (
     *("status", "is_answering", "queued", "is_editing", "is_broken_off", "preferences"),
@@ -152,12 +160,7 @@ class KeysBar(Static):
             (store.completing == "@", _COMPLETING_FILE),
             (bool(store.completing), _COMPLETING),
             (store.selected == "panel" and store.shows_details, _PANEL_WITH_DETAILS),
-            (store.selected == "panel", _PANEL),
-            (store.selected == "attachment", _ATTACHMENT),
-            (store.selected == "instructions", _INSTRUCTIONS),
-            (store.selected == "welcome", _WELCOME),
-            (store.selected == "user", _QUESTION),
-            (bool(store.selected), _ANSWER),
+            (bool(store.selected), _SELECTED.get(store.selected, _IDLE)),
             (store.is_editing, _EDITING),
             (store.is_answering and takes_back, _ANSWERING_WITH_QUEUE),
             (store.is_answering and store.is_panel_shown, with_panel),

@@ -4,6 +4,7 @@ Screens are imported when they are opened: the first paint waits for none.
 """
 
 import re
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from app.dialogue.changes import Change
@@ -14,7 +15,6 @@ from app.engine.status import Phase
 from app.history.records import title_of
 from app.printable import one_line
 from app.structured_output import read_grammar
-from app.tui.chat.pending import PendingAnswer
 from app.tui.commands.app import Commands
 from app.tui.keymap import sending_key
 from app.tui.terminal import copy
@@ -35,15 +35,11 @@ class ChatCommands(Commands):
         self.view.stop()
 
     async def regenerate(self) -> None:
-        if not self.view.dialogue.turns:
-            raise UsageError("there is no question to answer yet")
-        self.view.require_model()
+        self._require("there is no question to answer yet")
         await self.view.regenerate()
 
     async def go_on(self) -> None:
-        if not self.view.dialogue.turns:
-            raise UsageError("there is no answer to continue yet")
-        self.view.require_model()
+        self._require("there is no answer to continue yet")
         self.view.require_idle()
         await self.view.continue_answer()
 
@@ -53,31 +49,30 @@ class ChatCommands(Commands):
         self.view.edit_question()
 
     async def compact(self) -> None:
-        if not self.view.dialogue.turns:
-            raise UsageError("there is nothing to summarise yet")
-        self.view.require_model()
+        self._require("there is nothing to summarise yet")
         self.view.require_idle()
         await self.view.compact()
 
+    def _require(self, missing: str) -> None:
+        if not self.view.dialogue.turns:
+            raise UsageError(missing)
+        self.view.require_model()
+
     async def undo(self) -> None:
-        pending = self.view.pending
-        name = await self.changes.undo()
-        if not name:
-            raise UsageError("there is nothing to undo")
-        self.app.notify(f"Undone: {name}{self._stopped(pending)}. Ctrl+Y redoes it.")
+        self.app.notify(f"Undone: {await self._step(self.changes.undo, 'undo')}. Ctrl+Y redoes it.")
 
     async def redo(self) -> None:
-        pending = self.view.pending
-        name = await self.changes.redo()
-        if not name:
-            raise UsageError("there is nothing to redo")
-        self.app.notify(f"Redone: {name}{self._stopped(pending)}.")
+        self.app.notify(f"Redone: {await self._step(self.changes.redo, 'redo')}.")
 
-    def _stopped(self, pending: PendingAnswer | None) -> str:
-        """Tell that a step has stopped the answer that was in progress before, if it has."""
+    async def _step(self, move: Callable[[], Awaitable[str]], verb: str) -> str:
+        """Undo or redo; returns what, and whether that has stopped the answer in progress."""
+        pending = self.view.pending
+        name = await move()
+        if not name:
+            raise UsageError(f"there is nothing to {verb}")
         if pending is None or pending is self.view.pending or not pending.answer.is_stopped:
-            return ""
-        return ", which stopped an answer; it is kept"
+            return name
+        return f"{name}, which stopped an answer; it is kept"
 
     def colours(self) -> None:
         self.store.keeps_colours = keeps = not self.store.keeps_colours

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import chain, count
 
 from textual import events
 from textual.document._document import EditResult, Location
@@ -46,7 +47,8 @@ class Attached:
         """A new placeholder for a paste. around: a text that must not contain it already."""
         lines = _lines(text)
         counted = f"{lines:,} lines" if lines > 1 else f"{len(text):,} characters"
-        names = (f"[pasted {counted}{suffix}]" for suffix in _suffixes())
+        suffixes = chain([""], (f", {number}" for number in count(2)))
+        names = (f"[pasted {counted}{suffix}]" for suffix in suffixes)
         name = next(name for name in names if name not in self._pastes and name not in around)
         self._add(name, text)
         return name
@@ -112,14 +114,6 @@ class Attached:
 
 def _alternatives(names: Iterable[str]) -> re.Pattern[str]:
     return re.compile("|".join(map(re.escape, names)))
-
-
-def _suffixes() -> Iterable[str]:
-    yield ""
-    number = 2
-    while True:
-        yield f", {number}"
-        number += 1
 
 
 def _lines(text: str) -> int:

@@ -1,7 +1,7 @@
 """The model picker: models on this machine, and those to download."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import ClassVar
 
 from textual import on, work
@@ -63,93 +63,6 @@ def speed_words(speed: Speed | None, *, is_narrow: bool = False, streams: bool =
     return about(speed.rate, is_narrow=is_narrow)
 
 
-@dataclass(frozen=True, slots=True)
-class ModelColumns:
-    models: ModelList
-    downloads: Mapping[str, str]
-
-    def row(self, model: ListedModel) -> Row:
-        return Row(model.name, lambda width, is_focused: self._line(model, width, is_focused))
-
-    def _line(self, model: ListedModel, width: int, is_focused: bool) -> Content:
-        mark, style = self._mark(model)
-        lead = lead_of(is_focused, mark, style)
-        name = Content.styled(one_line(model.name), "bold" if is_focused else "")
-        size = short_size(model.size_bytes) if model.size_bytes else "?"
-        if is_narrow(width + 2):
-            return self._narrow_line(model, width, lead, name, size)
-        speed = speed_words(model.speed, streams=model.fit is Fit.STREAMS)
-        state = Content.styled(self._state(model), self._state_style(model))
-        longest = max((len(each.name) for each in self.models.models), default=0)
-        room = min(max(_NAME, longest), _NAME + max(0, width - _WIDE))
-        left = width - 3 - room - _SIZE - 3 - _SPEED
-        return columns(
-            lead,
-            (name, room),
-            right(size, _SIZE),
-            (Content(f"   {speed}"), _SPEED + 3),
-            (state, left),
-        )
-
-    def _narrow_line(
-        self, model: ListedModel, width: int, lead: tuple[Content, int], name: Content, size: str
-    ) -> Content:
-        room = width - 3 - _SIZE - _SHORT_SPEED - 2
-        if room >= 10:
-            style = self._state_style(model)
-            return columns(
-                lead, (name, room), right(size, _SIZE), right(self._short(model), 12, style)
-            )
-        room = width - 3 - _SIZE - 1
-        if room >= 10:
-            return columns(lead, (name, room), right(size, _SIZE))
-        return columns(lead, (name, width - 3))
-
-    def _short(self, model: ListedModel) -> str:
-        if model.name in self.downloads:
-            return self.downloads[model.name].partition(",")[0]
-        if model.fault:
-            return model.fault.partition(":")[0].partition(" ")[0]
-        streams = model.fit is Fit.STREAMS
-        return speed_words(model.speed, is_narrow=True, streams=streams)
-
-    def _mark(self, model: ListedModel) -> tuple[str, str]:
-        if model.fault:
-            return "✕", "$error"
-        if model.name == self.models.loaded:
-            return "●", "$primary"
-        if model.fit in (Fit.TIGHT, Fit.TOO_BIG, Fit.STREAMS):
-            return "▲", "$warning"
-        return "", ""
-
-    def _state_style(self, model: ListedModel) -> str:
-        if model.fault:
-            return "$error"
-        return "" if model.name in self.downloads else "$secondary"
-
-    def _state(self, model: ListedModel) -> str:
-        known = {DEMO: "tiny, often wrong", self.models.loaded: "in use", **self.downloads}
-        if model.fault or model.name in known:
-            return model.fault or known[model.name]
-        if model.trained:
-            return "a drafter"
-        if model.fit is not None and model.fit in _FITS:
-            return _FITS[model.fit]
-        return "asks for a login" if model.is_gated else self._compared(model)
-
-    def _compared(self, model: ListedModel) -> str:
-        own = next((each for each in self.models.models if each.name == self.models.loaded), None)
-        if model.speed is None:
-            return ""
-        if model.speed.rate >= _FAST:
-            return "fast"
-        is_larger = own is not None and (model.size_bytes or 0) > (own.size_bytes or 0)
-        if own is None or own.speed is None or own.name == DEMO or not is_larger:
-            return ""
-        share = model.speed.rate / own.speed.rate
-        return next((words for least, words in _SLOWER if share < least), "")
-
-
 _TOO_BIG = "\0too big"
 """Id of the line that stands for the models that are too big; no model has this name."""
 
@@ -175,7 +88,8 @@ class ModelsScreen(SearchScreen[str | None]):
         self._store = store
         self._list_models = list_models
         self._stop = stop
-        self._found: ModelList | None = None
+        self._found = ModelList((), 0, Path())
+        """Empty until they are listed."""
         self._is_expanded = False
 
     def on_mount(self) -> None:
@@ -204,7 +118,7 @@ class ModelsScreen(SearchScreen[str | None]):
         self._show()
 
     def _show(self) -> None:
-        if self._found is None:
+        if not self._found.models:
             return
         self._rows.show(self._all_rows(self._found))
         self._explain()
@@ -229,17 +143,95 @@ class ModelsScreen(SearchScreen[str | None]):
         return rows or [text_row("   no model of that name; Enter tries it as it is")]
 
     def _group(self, title: str, models: Sequence[ListedModel]) -> list[Row]:
-        found = self._found
-        assert found is not None
-        columns = ModelColumns(found, self._store.downloads)
         heading = [text_row(f" {title}", "$secondary")] if title and models else []
-        return [*heading, *(columns.row(model) for model in models)]
+        return [*heading, *map(self._row, models)]
+
+    def _row(self, model: ListedModel) -> Row:
+        return Row(model.name, lambda width, is_focused: self._line(model, width, is_focused))
+
+    def _line(self, model: ListedModel, width: int, is_focused: bool) -> Content:
+        mark, style = self._mark(model)
+        lead = lead_of(is_focused, mark, style)
+        name = Content.styled(one_line(model.name), "bold" if is_focused else "")
+        size = short_size(model.size_bytes) if model.size_bytes else "?"
+        if is_narrow(width + 2):
+            return self._narrow_line(model, width, lead, name, size)
+        speed = speed_words(model.speed, streams=model.fit is Fit.STREAMS)
+        state = Content.styled(self._state(model), self._state_style(model))
+        longest = max((len(each.name) for each in self._found.models), default=0)
+        room = min(max(_NAME, longest), _NAME + max(0, width - _WIDE))
+        left = width - 3 - room - _SIZE - 3 - _SPEED
+        return columns(
+            lead,
+            (name, room),
+            right(size, _SIZE),
+            (Content(f"   {speed}"), _SPEED + 3),
+            (state, left),
+        )
+
+    def _narrow_line(
+        self, model: ListedModel, width: int, lead: tuple[Content, int], name: Content, size: str
+    ) -> Content:
+        room = width - 3 - _SIZE - _SHORT_SPEED - 2
+        if room >= 10:
+            style = self._state_style(model)
+            return columns(
+                lead, (name, room), right(size, _SIZE), right(self._short(model), 12, style)
+            )
+        room = width - 3 - _SIZE - 1
+        if room >= 10:
+            return columns(lead, (name, room), right(size, _SIZE))
+        return columns(lead, (name, width - 3))
+
+    def _short(self, model: ListedModel) -> str:
+        if model.name in self._store.downloads:
+            return self._store.downloads[model.name].partition(",")[0]
+        if model.fault:
+            return model.fault.partition(":")[0].partition(" ")[0]
+        streams = model.fit is Fit.STREAMS
+        return speed_words(model.speed, is_narrow=True, streams=streams)
+
+    def _mark(self, model: ListedModel) -> tuple[str, str]:
+        if model.fault:
+            return "✕", "$error"
+        if model.name == self._found.loaded:
+            return "●", "$primary"
+        if model.fit in (Fit.TIGHT, Fit.TOO_BIG, Fit.STREAMS):
+            return "▲", "$warning"
+        return "", ""
+
+    def _state_style(self, model: ListedModel) -> str:
+        if model.fault:
+            return "$error"
+        return "" if model.name in self._store.downloads else "$secondary"
+
+    def _state(self, model: ListedModel) -> str:
+        known = {DEMO: "tiny, often wrong", self._found.loaded: "in use", **self._store.downloads}
+        if model.fault or model.name in known:
+            return model.fault or known[model.name]
+        if model.trained:
+            return "a drafter"
+        if model.fit is not None and model.fit in _FITS:
+            return _FITS[model.fit]
+        return "asks for a login" if model.is_gated else self._compared(model)
+
+    def _compared(self, model: ListedModel) -> str:
+        own = next((each for each in self._found.models if each.name == self._found.loaded), None)
+        if model.speed is None:
+            return ""
+        if model.speed.rate >= _FAST:
+            return "fast"
+        is_larger = own is not None and (model.size_bytes or 0) > (own.size_bytes or 0)
+        if own is None or own.speed is None or own.name == DEMO or not is_larger:
+            return ""
+        share = model.speed.rate / own.speed.rate
+        return next((words for least, words in _SLOWER if share < least), "")
 
     @on(OptionList.OptionHighlighted)
     def _explain(self) -> None:
         model = self._focused
         lines: list[str] = []
-        if model is not None and self._found is not None:
+        if model is not None:
             is_small = is_narrow(self.app.size.width)
             lines.append(_details(model, self._found.free_bytes, is_narrow=is_small))
             if model.fit is Fit.STREAMS:
@@ -257,17 +249,17 @@ class ModelsScreen(SearchScreen[str | None]):
             if self._rows.focused_id == _TOO_BIG:
                 return "Enter shows them"
             is_typed = bool(self._query.value.strip())
-            return "Enter tries it" if is_typed and self._found else ""
+            return "Enter tries it" if is_typed and self._found.models else ""
         if model.name in self._store.downloads:
             return "Del stop"
-        is_loaded = self._found is not None and model.name == self._found.loaded
+        is_loaded = model.name == self._found.loaded
         is_useless = is_loaded or not model.is_usable
         return "" if is_useless else "Enter use" if model.is_installed else "Enter download"
 
     @property
     def _focused(self) -> ListedModel | None:
-        name, models = self._rows.focused_id, self._found.models if self._found else ()
-        return next((model for model in models if model.name == name), None)
+        name = self._rows.focused_id
+        return next((model for model in self._found.models if model.name == name), None)
 
     @on(Input.Submitted)
     def _entered(self, event: Input.Submitted) -> None:
@@ -292,7 +284,7 @@ class ModelsScreen(SearchScreen[str | None]):
         elif chosen not in self._store.downloads:
             model = self._focused
             if model is None or model.is_usable:
-                is_in_use = self._found is not None and chosen == self._found.loaded
+                is_in_use = chosen == self._found.loaded
                 self.dismiss(None if is_in_use else chosen)
 
     def action_stop(self) -> None:
