@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 from threading import Event
 
 import pytest
@@ -10,6 +11,7 @@ from textual.pilot import Pilot
 
 from app.engine.engine import Engine
 from app.history import History
+from app.loading.model_list import ListedModel, ModelList
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.settings.answering import Answering
@@ -21,10 +23,29 @@ from app.tui.chat.view import ChatView
 from app.tui.chat_screen import ChatScreen
 from app.tui.prompt.area import PromptArea
 from decoding.sampling.distribution import SamplingSettings
+from models.metadata.memory_bill import Fit
 from tests.fixtures.screen_text import screen_text
 from tests.fixtures.scripted import ScriptedModel, opened
 
 PATIENCE_SECONDS = 120.0
+
+
+def offered(name: str, size: float, *, installed: bool = False) -> ListedModel:
+    path = Path(f"{name}.gguf") if installed else None
+    return ListedModel(name, round(size), round(size), Fit.FITS, "", path)
+
+
+MODELS = ModelList(
+    (
+        offered("demo", 98e6, installed=True),
+        offered("qwen3-4b", 2.5e9),
+        offered("llama3.2-3b", 2.0e9),
+        offered("smollm2-1.7b", 1.1e9),
+    ),
+    11_000_000_000,
+    Path("models"),
+    "demo",
+)
 
 
 class Chat:

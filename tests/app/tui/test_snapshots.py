@@ -19,7 +19,6 @@ from app.engine.answer import Answer, Stage
 from app.engine.metrics import Comparison, ReplyMetrics, Standing
 from app.engine.reply import Request
 from app.engine.status import Loaded, Phase, Status
-from app.loading.model_list import ListedModel, ModelList
 from app.tui.chat.messages import AnswerView
 from app.tui.chat.pending import PendingAnswer
 from app.tui.chat.view import ChatView
@@ -28,9 +27,8 @@ from app.tui.store import Live, Second
 from app.wording import relative_time
 from decoding.sampling.distribution import SamplingSettings
 from decoding.telemetry import DrafterStatistics
-from models.metadata.memory_bill import Fit
 from models.reference import Reference
-from tests.app.tui.conftest import Chat, Chatting
+from tests.app.tui.conftest import MODELS, Chat, Chatting
 from tests.fixtures.metrics import LIVE
 from tests.fixtures.screen_text import settled_text
 from tests.fixtures.scripted import ScriptedModel
@@ -194,24 +192,6 @@ def still(
                 chat.view.pending = None
 
     return open_still
-
-
-def offered(name: str, size: float, *, installed: bool = False) -> ListedModel:
-    path = INFO.path if installed else None
-    return ListedModel(name, round(size), round(size), Fit.FITS, "", path)
-
-
-MODELS = ModelList(
-    (
-        offered("demo", 98e6, installed=True),
-        offered("qwen3-4b", 2.5e9),
-        offered("llama3.2-3b", 2.0e9),
-        offered("smollm2-1.7b", 1.1e9),
-    ),
-    11_000_000_000,
-    INFO.path.parent,
-    "demo",
-)
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,6 @@
 
 import time
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,39 +12,21 @@ from textual.pilot import Pilot
 from app.engine.engine import Engine
 from app.engine.status import Loaded, Phase, Status
 from app.history import Chat, History
-from app.loading.model_list import ListedModel, ModelList
+from app.loading.model_list import ModelList
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.settings import file
 from app.tui.welcome import Welcome
 from app.tui.widgets import Wanted
-from models.metadata.memory_bill import Fit
 from models.reference import Reference
+from tests.app.tui.conftest import MODELS, offered
 from tests.fixtures.metrics import LIVE
 from tests.fixtures.screen_text import screen_text, settled_text
-from tests.fixtures.small_app import SmallApp, compare_screen
+from tests.fixtures.small_app import SmallApp
 
-SIZES = [(80, 24), (40, 20)]
 TITLES = ("Correct the spelling of letter.md", "A rate limiter in Go", "Names for a sailing boat")
 
 
-def offered(name: str, size: float, *, installed: bool = False) -> ListedModel:
-    path = Path(f"{name}.gguf") if installed else None
-    return ListedModel(name, round(size), round(size), Fit.FITS, "", path)
-
-
-DEMO = offered("demo", 98e6, installed=True)
-MODELS = ModelList(
-    (
-        DEMO,
-        offered("qwen3-4b", 2.5e9),
-        offered("llama3.2-3b", 2.0e9),
-        offered("smollm2-1.7b", 1.1e9),
-    ),
-    11_000_000_000,
-    Path("models"),
-    "demo",
-)
 INFO = replace(LIVE.model, bytes_read_per_token=100_000_000, threads=8)
 LOADED = Loaded(Reference("demo", INFO.path), INFO, 8192, (), "", (), 0.0, 25e9, 250.0)
 
@@ -103,15 +84,6 @@ async def loaded(app: WelcomeApp, pilot: Pilot[None], model: Loaded = LOADED) ->
     await pilot.pause()
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_the_last_chats(size: tuple[int, int], pytestconfig: pytest.Config) -> None:
-    app = WelcomeApp(Chats(*TITLES), model="demo")
-    async with app.run_test(size=size) as pilot:
-        await loaded(app, pilot)
-        await settled_text(pilot)
-        compare_screen(app, f"idle_{size[0]}x{size[1]}", pytestconfig)
-
-
 @pytest.mark.parametrize("has_demo_alone", [False, True])
 async def test_a_card_that_lies_idle_is_named_with_what_would_use_it(
     has_demo_alone: bool, monkeypatch: pytest.MonkeyPatch
@@ -138,17 +110,6 @@ async def test_renamed_and_removed_chats_are_shown_as_they_are() -> None:
         assert "Spelling" in shown
         assert TITLES[0] not in shown
         assert TITLES[2] not in shown
-
-
-@pytest.mark.parametrize("size", SIZES)
-async def test_the_first_run(size: tuple[int, int], pytestconfig: pytest.Config) -> None:
-    app = WelcomeApp(None)
-    async with app.run_test(size=size) as pilot:
-        app.screen.set_focus(None)  # it is in the prompt
-        await loaded(app, pilot)
-        app.welcome.focus_rows()
-        await settled_text(pilot)
-        compare_screen(app, f"first_run_{size[0]}x{size[1]}", pytestconfig)
 
 
 @pytest.mark.parametrize("history", [None, Chats(*TITLES)])
