@@ -147,10 +147,6 @@ class Distance:
     plain_mean: float
     plain_most: float
 
-    @property
-    def is_beyond_chance(self) -> bool:
-        return self.measured > self.plain_most
-
 
 @dataclass(frozen=True, slots=True)
 class _Tested:

@@ -90,11 +90,6 @@ class Recipe:
         return int(self.quantization[1]) if self.quantization else None
 
     @property
-    def file_bits(self) -> float | None:
-        """Approximate bits per weight in a file, scales included; None for the target's own."""
-        return FILE_BITS[self.quantization] if self.quantization else None
-
-    @property
     def text(self) -> str:
         spans = [f"{first}-{last}" if first < last else f"{first}" for first, last in self._runs]
         experts = f"experts={self.experts}" if self.experts else None

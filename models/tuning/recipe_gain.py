@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from backends.base import ModelInfo
 from backends.engines.backend_selection import MLX
-from models.self_draft.recipe import Recipe
+from models.self_draft.recipe import FILE_BITS, Recipe
 
 _QUANTIZATIONS = ("q8_0", "q4_0", "q3_k_m", "q2_k")
 _FEWER = 0.95
@@ -30,7 +30,7 @@ def bits_of(recipe: Recipe, backend: str) -> float:
     """Approximate bits per weight of a requantized copy, scales included."""
     if backend == MLX:
         return (recipe.bits or 0) + _SCALE_BITS
-    return recipe.file_bits or 0.0
+    return FILE_BITS.get(recipe.quantization or "", 0.0)
 
 
 # Expected gain of self-drafters before any is made, to choose the first recipe.

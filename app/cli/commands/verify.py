@@ -41,7 +41,8 @@ class _Verdict:
         verdict = "lossless" if self.lossless else "NOT lossless"
         if self.distance is not None and self.lossless:
             # Beside the effect of chance.
-            by_chance = ", which chance alone may explain" * (not self.distance.is_beyond_chance)
+            is_beyond = self.distance.measured > self.distance.plain_most
+            by_chance = "" if is_beyond else ", which chance alone may explain"
             verdict = (
                 f"lossy as asked: distance {self.distance.measured:.3f} from the model's "
                 f"distribution{by_chance} (total variation; as many plain replies have "
