@@ -138,6 +138,8 @@ class ReadPieces:
         """Processor seconds spent on what was taken back since the last message."""
         self._again = 0.0
         """Processor seconds of what is the same, but was taken back to be read again."""
+        self._closed = AheadTime()
+        """Of messages that were sent or given up."""
 
     def add(self, start: int, end: int, seconds: float, *, is_drafters: bool = False) -> None:
         """Note a piece that was read; is_drafters: by drafters, after the target."""
@@ -159,21 +161,27 @@ class ReadPieces:
         self._pieces = [piece.upto(length) for piece in self._pieces if piece.start < length]
         return before - sum(piece.seconds for piece in self._pieces)
 
-    def take_wasted(self) -> AheadTime:
-        """The time that was wasted, which is then no longer counted."""
-        wasted, self.wasted = self.wasted, 0.0
-        return AheadTime(0.0, wasted)
+    def change_message(self, length: int) -> None:
+        """Count so many tokens of the context for another message, and none of the time so far."""
+        self.cut(length)
+        self._closed += AheadTime(0.0, self.wasted)
+        self.wasted = 0.0
 
-    def settle(self, length: int) -> tuple[int, AheadTime]:
+    def settle(self, length: int) -> int:
         """Close the account of a message that begins with so many tokens of the context.
 
-        Returns how many of them were read ahead, and the time that was used and wasted.
+        Returns how many of them were read ahead.
         """
-        self.cut(length)
+        self.change_message(length)
+        self._closed += AheadTime(sum(piece.seconds for piece in self._pieces) + self._again)
         tokens = sum(piece.end - piece.start for piece in self._pieces if not piece.is_drafters)
-        time = AheadTime(sum(piece.seconds for piece in self._pieces) + self._again, self.wasted)
-        self._pieces, self.wasted, self._again = [], 0.0, 0.0
-        return tokens, time
+        self._pieces, self._again = [], 0.0
+        return tokens
+
+    def take_closed(self) -> AheadTime:
+        """The time of closed accounts since the last call."""
+        closed, self._closed = self._closed, AheadTime()
+        return closed
 
 
 _WORTHWHILE = 64
@@ -191,7 +199,7 @@ class PieceReader:
         self._context = context
         self._controller = controller
         self._lengths = PieceLength(self._costs)
-        self._pieces = ReadPieces()
+        self.pieces = ReadPieces()
         self._anchor: int | None = None
         """Length from which the message is read; groups and blocks are counted from it."""
         self._whole = 0
@@ -205,13 +213,9 @@ class PieceReader:
         controller = self._controller()
         return controller.costs if controller else None
 
-    @property
-    def wasted(self) -> float:
-        return self._pieces.wasted
-
     def replaced(self) -> None:
         """Note that the context holds something else."""
-        self._pieces.cut(0)
+        self.pieces.cut(0)
         self._anchor, self._checkpointed = None, 0
 
     def read(self, tokens: Sequence[int], silence: float, about: int | None = None) -> bool:
@@ -236,9 +240,9 @@ class PieceReader:
             lacking = len(tokens) - (start if about is None else held)
             if not is_block and lacking < min(GROUP, context.n_chunk):
                 return False
-            self._pieces.cut(held)
+            self.pieces.cut(held)
             if held >= self._whole:  # it only grew, and what was read in groups becomes a block
-                self._pieces.read_again(start)
+                self.pieces.read_again(start)
             start = self._go_back(context, start)
             most = self._lengths.choose(context.n_chunk, silence, stops_passes=context.stops_passes)
             least = context.exact_batch if is_block else min(GROUP, most)
@@ -283,7 +287,7 @@ class PieceReader:
         """Keep so many tokens, or fewer; prepare to come back here. Returns how many are kept."""
         start = context.rollback_to(start)
         context.truncate(start)
-        self._pieces.cut(start)
+        self.pieces.cut(start)
         self._checkpointed, self._whole = min(self._checkpointed, start), min(self._whole, start)
         is_new = self._anchor is None or start < self._anchor
         if is_new:
@@ -316,10 +320,10 @@ class PieceReader:
                     self._drafters_have = controller, held
                     return
 
-    def hand_over(self, prompt: Sequence[int]) -> tuple[int, AheadTime]:
+    def hand_over(self, prompt: Sequence[int]) -> int:
         """Leave the context to a reply, as it would be if its prompt were read at once.
 
-        Returns how many tokens of the prompt were read ahead, and what became of the time.
+        Returns how many tokens of the prompt were read ahead.
         """
         context = self._context
         kept = min(common_prefix(context.facts.tokens, prompt), len(prompt) - 1)
@@ -327,26 +331,18 @@ class PieceReader:
         anchor = start if self._anchor is None else self._anchor
         if context.facts.exact_batch and len(prompt) - start == 1 and start - anchor >= GROUP:
             start -= GROUP  # as kernels for a single token may round otherwise
-        self._pieces.cut(kept)
+        self.pieces.cut(kept)
         if start < kept and context.facts.rollback_to(start) == start:
             kept = start
-            self._pieces.read_again(start)
+            self.pieces.read_again(start)
             with self._context.use() as used:
                 used.truncate(start)
         self._anchor, self._drafters_have = None, (None, ())
-        return self._pieces.settle(context.facts.rollback_to(kept))
+        return self.pieces.settle(context.facts.rollback_to(kept))
 
-    def change_message(self, tokens: Sequence[int]) -> AheadTime:
-        """Begin with another message instead; returns the time that was wasted on this one.
-
-        tokens: what the other one begins with. What they share was not in vain.
-        """
-        self._pieces.cut(common_prefix(self._context.facts.tokens, tokens))
-        return self._pieces.take_wasted()
-
-    def abandon(self) -> AheadTime:
-        """Give up the message; returns the time that was wasted on it."""
-        return self._pieces.settle(0)[1]
+    def change_message(self, tokens: Sequence[int]) -> None:
+        """Begin with another message instead, of these tokens; what both share was not in vain."""
+        self.pieces.change_message(common_prefix(self._context.facts.tokens, tokens))
 
     @contextmanager
     def _measured(self, start: int, end: int, *, is_drafters: bool = False) -> Generator[None]:
@@ -355,7 +351,7 @@ class PieceReader:
         try:
             yield
         except BaseException:
-            self._pieces.lost(time.process_time() - before)
+            self.pieces.lost(time.process_time() - before)
             raise
         spent = time.process_time() - before
-        self._pieces.add(start, end, spent, is_drafters=is_drafters)
+        self.pieces.add(start, end, spent, is_drafters=is_drafters)

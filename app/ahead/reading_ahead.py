@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from app.ahead.certain_tokens import BegunPrompt, CertainTokens
 from app.ahead.expected import AheadState, Expectation, Expected, pause_before
-from app.ahead.piece_reader import SHORT_SECONDS, AheadTime, PieceReader
+from app.ahead.piece_reader import SHORT_SECONDS, PieceReader
 from app.loading.target_context import TargetContext
 from app.paths import Paths
 from app.prompt_cache.state_keeper import StateKeeper
@@ -84,7 +84,6 @@ class ReadingAhead:
         """Why reading what is expected failed, "" if it did not."""
         self._failures = 0
         """Failures in a row."""
-        self._spent = AheadTime()
         self._forget()
 
     def _forget(self) -> None:
@@ -206,7 +205,7 @@ class ReadingAhead:
         self._begun = self._certain.of(latest) if latest is not None else _NOTHING
         if self._begun.tokens and self._prepared not in (None, self._begun.messages):
             # What is wasted on other chats does not count against this message.
-            self._spent += self._reader.change_message(self._begun.tokens)
+            self._reader.change_message(self._begun.tokens)
         is_typing = latest is not None and latest.is_typing
         since = latest.typed_at if latest is not None and is_typing else float("-inf")
         self._rested.update(self._begun.tokens, since)
@@ -224,7 +223,7 @@ class ReadingAhead:
         """Tokens to read of those that have rested, and why it is not all of them."""
         tokens, untyped = self._begun.tokens, self._begun.untyped
         reason = ""
-        if length > untyped and self._reader.wasted >= self._expectation.most_waste():
+        if length > untyped and self._reader.pieces.wasted >= self._expectation.most_waste():
             length, reason = untyped, _ENOUGH_WASTED
         return tokens[: min(length, self._context.facts.n_ctx - 1)], reason
 
@@ -247,8 +246,7 @@ class ReadingAhead:
         """
         if self._keeper.prepare(prompt):
             self._reader.replaced()
-        tokens, spent = self._reader.hand_over(prompt)
-        self._spent += spent
+        tokens = self._reader.hand_over(prompt)
         self.expect_nothing()
         return tokens
 
@@ -263,11 +261,10 @@ class ReadingAhead:
 
     def close(self) -> None:
         """Keep the account of what was read for a message that was not sent."""
-        self._spent += self._reader.abandon()
+        self._reader.pieces.settle(0)
         self.keep_account()
 
     def keep_account(self) -> None:
         """Add the account of what was read, as far as it is closed, to the totals on disk."""
-        spent, self._spent = self._spent, AheadTime()
         with suppress(Exception):  # figures are not worth an error
-            spent.keep(self._paths)
+            self._reader.pieces.take_closed().keep(self._paths)

@@ -77,7 +77,7 @@ class Typed:
     def answered(self) -> NDArray[np.float32]:
         """The logits after the prompt, as a reply reads what is left of it."""
         prompt = [*self.tokens, *self.more(20)]
-        ahead, _ = self.reader.hand_over(prompt)
+        ahead = self.reader.hand_over(prompt)
         assert ahead <= min(self.context.length, len(prompt) - 1)
         return last_row(self.context, prompt)
 
@@ -127,9 +127,9 @@ def test_a_text_that_only_grows_wastes_nothing_and_one_that_changes_does(model: 
             while typed.reader.read([7] * length, 0.0, length + 7):
                 pass
         assert context.length > 2 * context.exact_batch
-        assert typed.reader.wasted == 0.0
+        assert typed.reader.pieces.wasted == 0.0
         assert typed.reader.read([*[7] * 20, *[8] * 20], 0.0)
-        assert typed.reader.wasted > 0.0
+        assert typed.reader.pieces.wasted > 0.0
 
 
 def test_another_message_begins_with_no_waste_and_keeps_what_both_share(model: Model) -> None:
@@ -137,12 +137,13 @@ def test_another_message_begins_with_no_waste_and_keeps_what_both_share(model: M
     with closing(typed.context):
         assert typed.reader.read([7] * 40, QUIET_SECONDS)
         other = [*[7] * 20, *[8] * 20]
-        assert typed.reader.change_message(other).wasted > 0.0
-        assert typed.reader.wasted == 0.0
+        typed.reader.change_message(other)
+        assert typed.reader.pieces.take_closed().wasted > 0.0
+        assert typed.reader.pieces.wasted == 0.0
         while typed.reader.read(other, QUIET_SECONDS):
             pass
-        assert typed.reader.wasted == 0.0
-        assert typed.reader.hand_over(other)[0] >= 36
+        assert typed.reader.pieces.wasted == 0.0
+        assert typed.reader.hand_over(other) >= 36
 
 
 def test_pieces_are_whole_groups_and_blocks(model: Model) -> None:
@@ -227,8 +228,8 @@ def test_what_is_read_again_as_it_is_was_not_in_vain(model: Model) -> None:
     with closing(typed.context):
         while typed.reader.read([7] * 70, 0.0, 71):
             pass
-        ahead, spent = typed.reader.hand_over([7] * 90)
-        assert ahead == 0
+        assert typed.reader.hand_over([7] * 90) == 0
+        spent = typed.reader.pieces.take_closed()
         assert spent.wasted == 0.0
         assert spent.used > 0.0
 
@@ -298,10 +299,9 @@ def test_what_is_asked_is_used_and_the_rest_wasted() -> None:
     pieces.add(10, 20, 1.0)
     pieces.add(20, 40, 4.0)
     pieces.add(10, 40, 3.0, is_drafters=True)
-    tokens, spent = pieces.settle(30)
-    assert tokens == 20
-    assert spent == AheadTime(1.0 + 2.0 + 2.0, 2.0 + 1.0)
-    assert pieces.settle(40) == (0, AheadTime())
+    assert pieces.settle(30) == 20
+    assert pieces.take_closed() == AheadTime(1.0 + 2.0 + 2.0, 2.0 + 1.0)
+    assert (pieces.settle(40), pieces.take_closed()) == (0, AheadTime())
 
 
 def test_what_is_taken_back_is_wasted_at_once_and_not_twice() -> None:
@@ -313,8 +313,7 @@ def test_what_is_taken_back_is_wasted_at_once_and_not_twice() -> None:
     pieces.add(6, 8, 7.0)
     pieces.lost(0.25)
     assert pieces.wasted == 0.75
-    tokens, spent = pieces.settle(8)
-    assert (tokens, spent) == (8, AheadTime(8.5, 0.75))
+    assert (pieces.settle(8), pieces.take_closed()) == (8, AheadTime(8.5, 0.75))
     assert pieces.wasted == 0.0
 
 
@@ -324,8 +323,8 @@ def test_of_the_account_what_is_read_again_was_not_in_vain() -> None:
     pieces.read_again(4)
     pieces.add(4, 12, 3.0)
     assert pieces.wasted == 0.0
-    assert pieces.settle(12) == (12, AheadTime(5.0, 0.0))
-    assert pieces.settle(12) == (0, AheadTime())
+    assert (pieces.settle(12), pieces.take_closed()) == (12, AheadTime(5.0, 0.0))
+    assert (pieces.settle(12), pieces.take_closed()) == (0, AheadTime())
 
 
 def test_totals_of_all_sessions_are_kept() -> None:

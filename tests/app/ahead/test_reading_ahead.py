@@ -8,7 +8,7 @@ import pytest
 
 from app.ahead.certain_tokens import BegunPrompt
 from app.ahead.expected import AheadState, Expectation, Expected
-from app.ahead.piece_reader import AheadTime
+from app.ahead.piece_reader import AheadTime, ReadPieces
 from app.ahead.reading_ahead import REST_SECONDS, ReadingAhead, RestedText
 from app.chat.conversation import Conversation
 from app.paths import Paths
@@ -29,8 +29,9 @@ class Bench:
 
     def __post_init__(self) -> None:
         self.expectation = Expectation(self.may_read, lambda: 60.0, self.states.append)
+        self.pieces = ReadPieces()
         reader: Any = SimpleNamespace(
-            wasted=0.0,
+            pieces=self.pieces,
             read=lambda *_: False,
             read_along=lambda *_: None,
             rest=lambda: None,
@@ -52,9 +53,10 @@ class Bench:
             return BegunPrompt()
         return BegunPrompt([1, 2, 3], 3, 3, messages=(Message("user", self.chat),))
 
-    def change_message(self, tokens: list[int]) -> AheadTime:
+    def change_message(self, tokens: list[int]) -> None:
         self.changes.append(tokens)
-        return AheadTime(0.0, 7.0)
+        self.pieces.lost(7.0)
+        self.pieces.change_message(0)
 
     def type(self, text: str) -> None:
         turns = [Message("user", text)]
