@@ -49,7 +49,9 @@ class TextStream:
         """The text that a token adds; a possible beginning of a stop text is held back."""
         text = self._decode(self._piece(token))
         self.ends.append((self.ends[-1] if self.ends else 0) + len(text))
-        return self._release(text)
+        released = self._before_stop(text)
+        self.text += released
+        return released
 
     def finish(self) -> str:
         """The text still held back, without a character that is incomplete."""
@@ -66,11 +68,6 @@ class TextStream:
             return piece
         entry = self._tokenizer.entry(token)
         return entry if entry in self._control else b""
-
-    def _release(self, text: str) -> str:
-        released = self._before_stop(text)
-        self.text += released
-        return released
 
     def _before_stop(self, text: str) -> str:
         if self.stopped or not self._stops:

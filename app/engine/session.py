@@ -29,7 +29,7 @@ from backends.base import (
 from backends.chat.chat_template import ChatTemplate, Prompt, with_bos
 from backends.chat.message import whole_characters
 from backends.chat.reply_form import ChannelSpeller, ThinkingSpeller
-from backends.engines.backend_selection import Form, forms
+from backends.engines.backend_selection import forms
 from backends.hardware.bandwidth import Bandwidth
 from backends.hardware.energy import Energy, EnergyMeter
 from backends.streaming.disk_speed import DiskSpeed
@@ -93,18 +93,13 @@ class Session:
             backend=self.options.backend,
         )
 
-    @property
-    def forms(self) -> tuple[Form, ...]:
-        """Accepted file formats of further models, preferred ones first."""
-        return forms(self.options.backend)
-
     def spec(self, requested: str) -> draft_spec.DraftSpec:
         """Parse a --draft SPEC for this model.
 
         Raises:
             UsageError: it cannot be parsed, or does not fit the model.
         """
-        spec = draft_spec.parse(requested, self.paths, self.reference, self.forms)
+        spec = draft_spec.parse(requested, self.paths, self.reference, forms(self.options.backend))
         spec.check(self.reference.name, self.model.info.n_layers, self.model.info.active_experts)
         return spec
 
