@@ -20,7 +20,6 @@ from backends.hardware.host import processor_name
 from backends.streaming.disk_speed import DiskSpeed, measured_disk_speed
 from models.metadata.identity import stamp
 from models.metadata.memory_bill import facts_of
-from models.metadata.trained_drafters import expected_backend
 from models.stores.available_models import installed
 
 
@@ -256,16 +255,16 @@ def reach_here(paths: Paths) -> Reach | None:
     if not paths.plain_replies.is_dir():  # else the engines would be looked at for nothing
         return None
     largest_first = sorted(installed(paths.models), key=lambda one: one.size_bytes, reverse=True)
-    return next(filter(None, (_reach_of(one.path, paths) for one in largest_first)), None)
+    known = (_reach_of(one.path, by, paths) for by in (LLAMACPP, MLX) for one in largest_first)
+    return next(filter(None, known), None)
 
 
-def _reach_of(model: Path, paths: Paths) -> Reach | None:
-    backend = expected_backend(model)
+def _reach_of(model: Path, backend: str, paths: Paths) -> Reach | None:
     try:
         runner = expected_runner(backend, None, None)
         key = run_key(model, "", runner)
         rate = PlainReplies.at(paths.plain_replies / f"{key}.json").rate
-        read = facts_of(model).read_bytes
+        read = facts_of(model, backend).read_bytes if rate else 0
     except (OSError, SpecchatError):
         return None
     bandwidth = _of_runner(runner, backend, paths) if rate else None
