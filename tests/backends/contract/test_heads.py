@@ -54,6 +54,12 @@ ALL = [
 ]
 """EAGLE-3 with llama.cpp is in tests/endtoend/test_heads_exact.py."""
 
+SELDOM_RIGHT = (
+    "mlx-eagle3-borrowing",
+    *(f"llamacpp-{kind}" for kind in ("gemma4-assistant", "glm4moe", "step35", "mimo2")),
+)
+"""In one greedy reply; those of llama.cpp are accepted in tests/endtoend/test_every_drafter.py."""
+
 PROMPT = [1, 75, 290, 299, 210, 75, 98, 112]
 DRAFT = [130, 201, 299, 305]
 GREEDY = SamplingSettings(temperature=0.0)
@@ -323,8 +329,8 @@ def test_branches_of_a_tree_do_not_disturb_an_assistant(pair: Beside) -> None:
     assert difference(pair.drafts.forward([*PROMPT, 201, 130, 75], 1), found) < 1e-4
 
 
-@pytest.mark.parametrize("pair", ALL, indirect=True)
-def test_greedy_replies_are_plain_ones(pair: Beside) -> None:
+@of_blocks(ALL)
+def test_greedy_replies_are_plain_ones(pair: Beside, request: pytest.FixtureRequest) -> None:
     """More prompts, and all other drafters, are in tests/endtoend/test_every_drafter.py."""
     (prompt,), limits = prompts(1), Limits(96, frozenset())
     found = replied(pair.context, prompt, GREEDY, limits, drafter(pair))
@@ -333,6 +339,8 @@ def test_greedy_replies_are_plain_ones(pair: Beside) -> None:
         for turned in divergences(pair.context, prompt, said(found)):
             assert turned.margin < ROUNDING
     assert sum(step.drafted for step in found) > 96
+    is_right = sum(step.accepted for step in found) > 0
+    assert is_right or request.node.callspec.params["pair"] in SELDOM_RIGHT, "nothing is proven"
 
 
 @pytest.mark.slow
@@ -344,7 +352,7 @@ def test_sampled_replies_follow_the_models_own_law(pair: Beside, count: int) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pair", [kind for kind in ALL if kind[0] == "m"], indirect=True)
+@of_blocks([kind for kind in ALL if kind[0] == "m" and kind not in SELDOM_RIGHT])
 def test_sampled_replies_of_mlx_follow_the_models_own_law(pair: Beside) -> None:
     found = chance(pair.context, PROMPT, SAMPLED, drafter(pair), 80, more=3, accepted=0.05)
     assert found >= ALARM
