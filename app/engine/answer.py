@@ -92,7 +92,8 @@ class Answer:
     @property
     def token_ids(self) -> tuple[int, ...]:
         """Tokens of the whole answer so far, with those of the beginning that it continues."""
-        return *(self.reply.begun or self.request.begun), *self.reply.token_ids
+        begun = self.request.begun if self.reply.begun is None else self.reply.begun
+        return *begun, *self.reply.token_ids
 
     @property
     def finish_reason(self) -> FinishReason | None:

@@ -98,8 +98,8 @@ class Reply:
     """Names of the drafters that draft for this reply alone."""
     own_statuses: "tuple[DrafterStatus, ...]" = ()
     """Their last states; empty until it has ended."""
-    begun: Sequence[int] = ()
-    """Tokens of the beginning that it continues, once its prompt is known."""
+    begun: Sequence[int] | None = None
+    """Tokens of the beginning that it continues; None until its prompt is known."""
 
     @property
     def grammar(self) -> GrammarKind | None:
