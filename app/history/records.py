@@ -195,7 +195,7 @@ def shown_path(messages: Sequence[Saved], first: int) -> list[Saved]:
         following.setdefault(message.parent, {})[message.number] = message
     path: list[Saved] = []
     parent, wanted = 0, first
-    while versions := following.get(parent):
+    while versions := following.pop(parent, None):  # once each: a message may follow itself
         shown = versions.get(wanted) or versions[max(versions)]
         path.append(shown)
         parent, wanted = shown.number, shown.shown

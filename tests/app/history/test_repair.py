@@ -11,6 +11,7 @@ import pytest
 from app.chat.attachments import Attachment, AttachmentKind
 from app.dialogue.dialogue import Dialogue
 from app.history import History, HistoryError
+from app.history.records import Saved, shown_path
 from app.history.repair import repair
 from scripts.fuzzing.damage import damaged
 from tests.fixtures.damaged_chats import by_sqlite, filled, in_whole_pages
@@ -244,3 +245,10 @@ def test_a_database_of_another_program_gets_no_tables_of_ours(path: Path) -> Non
     with pytest.raises(HistoryError, match="another program"):
         History.open(path)
     assert path.read_bytes() == before
+
+
+def test_a_message_that_follows_itself_is_shown_once() -> None:
+    """Its number is 0, which stands for none: foreign programs may write it."""
+    messages = [Saved(0, "user", "itself", "", 0.0), Saved(3, "user", "another", "", 0.0)]
+    assert shown_path(messages, 0) == messages[:1]
+    assert shown_path(messages, 3) == messages[1:]
