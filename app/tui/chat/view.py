@@ -1,6 +1,7 @@
 """A chat on the screen: questions go to the engine, answers are shown and saved as they grow."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -8,11 +9,13 @@ from typing import TYPE_CHECKING
 from textual import on
 from textual.widget import Widget
 
+from app.ahead.expected import Expected
 from app.chat.attachments import Attachment
 from app.chat.conversation import Conversation, ReplyOptions
 from app.dialogue.changes import Change, Changes
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.tree import ASSISTANT, USER, Turn
+from app.engine.answer import Answer
 from app.engine.engine import Engine
 from app.engine.metrics import SessionSpeedup
 from app.engine.reply import Request
@@ -342,14 +345,19 @@ class ChatView(ShownChat):
             options=options,
         )
         ending, turn.ending, turn.is_growing = turn.ending, "", True
+        answer = Answer(request)
         self.pending = PendingAnswer(
-            self.engine.ask(request),
+            answer,
             turn,
             continued=ending if turn.text else None,
             question=question,
             instead=instead,
             previous=previous,
         )
+        # The question is painted first: steps of the engine's thread would make the screen wait by
+        # as long again (measured). Meanwhile the rest of its prompt is read, which is kept.
+        self.engine.expect(Expected(conversation, time.monotonic(), is_typing=False))
+        self.call_after_refresh(self.engine.begin, answer)
 
     def _remember(self, name: str, old: Turn, new: Turn) -> None:
         """Let the user go back from a new version to an old one, and forward again."""

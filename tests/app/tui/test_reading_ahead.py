@@ -8,6 +8,7 @@ import pytest
 
 from app.ahead.expected import AheadState, Expected
 from app.ahead.permission import Permission
+from app.ahead.piece_reader import GROUP
 from app.chat.conversation import Conversation
 from app.engine.answer import Answer
 from app.engine.engine import Engine
@@ -166,21 +167,30 @@ async def test_sending_does_not_unsay_what_was_expected(chatting: Chatting, told
             await chat.idle()
 
 
-async def test_a_question_is_asked_before_it_is_painted(
+@pytest.mark.slow
+async def test_a_question_is_expected_as_it_is_asked_before_it_is_painted(
     chatting: Chatting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The engine's thread then reads the rest of its prompt meanwhile."""
-    begin, shown = Engine.begin, list[int]()
+    begun: list[tuple[Engine, Answer]] = []
+    begin = Engine.begin
     async with chatting(ScriptedModel(WORDS)) as chat:
-
-        def begun(engine: Engine, answer: Answer) -> None:
-            shown.append(len(chat.view.transcript.views))
-            begin(engine, answer)
-
-        monkeypatch.setattr(Engine, "begin", begun)
         await chat.ready()
         await chat.ask("hello")
-        assert shown == [0]
+        monkeypatch.setattr(Engine, "begin", lambda *asked: begun.append(asked))
+        await chat.say("and what then")
+        await chat.until(lambda: bool(begun))
+        engine, answer = begun[0]
+        active = engine._active
+        assert active is not None
+        tokens = active.session.prompt(answer.request)[0].tokens
+        context = active.session.context
+        await chat.until(lambda: len(tokens) - context.facts.length <= GROUP)
+        held = list(context.facts.tokens)  # it may grow meanwhile
+        assert held == tokens[: len(held)]
+        begin(engine, answer)
+        await chat.idle()
+        assert answer.metrics is not None
+        assert answer.metrics.ahead_tokens > len("and what then")
 
 
 async def test_the_end_of_a_sentence_is_followed_before_the_next_look_at_the_text(
