@@ -40,6 +40,12 @@ _MEMORY = 0.985
 """Share of a count that each new observation keeps: about the last 60 matter. A guess; not
 measured."""
 
+_UNREACHED = 0.9
+"""Share that a position's counts keep when a draft that ends before it is accepted whole, where a
+width of passes is kept: what was seen there is of earlier text. On an H200 drafts stayed 3 tokens
+long through replies in which all were accepted, as some of 7 had failed in the reply before. With
+0.9 the simulated 32B decodes 8 % faster (six replies of unlike texts)."""
+
 _PRIOR_WEIGHT = 10.0
 """Observations that a prior counts for, before it fades. A guess; not measured."""
 
@@ -133,6 +139,15 @@ class Acceptance:
         """Count one judged token of a key."""
         self.is_trial = False
         self._counts.setdefault(key, Count()).add(accepted)
+
+    def fade(self, key: str) -> bool:
+        """Let counts of a key say less; whether there are any."""
+        count = self._counts.get(key)
+        if count is None:
+            return False
+        count.accepted *= _UNREACHED
+        count.judged *= _UNREACHED
+        return True
 
     def decay_bias(self) -> None:
         """Fade the bias at a step that judged nothing."""
@@ -234,6 +249,11 @@ class AcceptanceEstimates:
         """Count a token of a drafter model by its position."""
         self._add(self._any_position, accepted)
         self.acceptance.add(f"{self.bucket}:at{position}", accepted)
+
+    def fade_from(self, position: int) -> None:
+        """Note that a draft of so many tokens was accepted whole: more may be, too."""
+        while self.acceptance.fade(f"{self.bucket}:at{position}"):
+            position += 1
 
     def add_judged(self, *, accepted: bool) -> None:
         """Count a token for the acceptance shown to the user, which is the exact rule's."""

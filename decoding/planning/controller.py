@@ -385,6 +385,8 @@ class Controller:
             drafting = step.own_draft_seconds / plain
             drafted = min(step.drafted, made.proposal.body)
             made.plan.cost.observe(drafted, made.backlog, step.own_draft_seconds)
+            if self._costs.changes and step.accepted == step.drafted:
+                made.plan.managed.estimates.fade_from(step.drafted)
         for managed in pending.learners:
             proposal = pending.proposals.get(managed, NO_DRAFT)
             if proposal.tokens:

@@ -125,7 +125,8 @@ class ModelDraftPlanner:
         lengths = options(expected, costs, draw, begin + start / _START_STEPS)
         best = best_affordable(lengths, rate, affordable - start)
         if best.length:
-            rate = reachable(lengths, rate)
+            if self._costs.kept:  # it was chosen at such a rate
+                rate = reachable(lengths, rate)
             most = best.length if isinstance(cost, BlockCost) else limit
             return DraftPlan(managed, cost, most, affordable, rate, best.gain)
         is_refused = best_affordable(lengths, rate, _UNBOUNDED).length > 0

@@ -1,11 +1,14 @@
 """What speculation may lose is bounded, whatever becomes of the drafts."""
 
 import statistics
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from decoding.estimation.acceptance import AcceptanceEstimates
 from decoding.estimation.cost import CostModel
 from decoding.planning.draft_length import Option
 from decoding.planning.kept_width import KeptWidth
@@ -159,6 +162,22 @@ def test_counting_steady_passes_alone_is_slower_than_plain() -> None:
 
     assert gain(is_known=False) < 0.9
     assert gain(is_known=True) > 0.97
+
+
+def test_drafts_become_longer_where_all_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What longer ones did in the reply before says less with each; else passes stay narrow."""
+    body = replace(H100["32B"], changes=dict.fromkeys(H100["32B"].changes, 0.2))
+
+    def gain(seed: int) -> float:
+        places = np.arange(2_000)
+        right = np.random.default_rng(seed).random(len(places)) < np.where(places < 170, 0.85, 1.0)
+        machine = Machine(right, body.passes, draw_cost=0.14, seed=seed, changes=body.changes)
+        machine.run(tokens=REPLY)
+        return machine.run(tokens=REPLY).speedup()
+
+    known = statistics.fmean(map(gain, range(4)))
+    monkeypatch.setattr(AcceptanceEstimates, "fade_from", lambda *_: None)
+    assert known > 1.1 * statistics.fmean(map(gain, range(4)))
 
 
 def certain(*tokens: float) -> list[Option]:
