@@ -79,6 +79,23 @@ def test_a_build_that_stopped_goes_on_where_it_was(build: CudaBuild) -> None:
 
 
 @on_linux
+def test_a_recording_of_each_width_is_kept_where_the_source_is_as_it_is_known(
+    build: CudaBuild,
+) -> None:
+    for name in ("online", "room"):
+        (build.folder / name).touch()
+    folder = build.folder / f"llama_cpp_python-{VERSION}" / "vendor/llama.cpp/ggml/src/ggml-cuda"
+    folder.mkdir(parents=True)
+    source, before = folder / "ggml-cuda.cu", "key() {\n    return cgraph->nodes[0];\n}\n"
+    for code, known in ((before, True), ("other();\n", False)):
+        source.write_text(code)
+        for _ in range(2):
+            build.run(lambda *_: None)
+            assert source.read_text().count("ggml_nrows(cgraph->nodes[0])") == known
+    assert source.read_text() == "other();\n"
+
+
+@on_linux
 def test_what_is_missing_is_said_with_what_to_do(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
