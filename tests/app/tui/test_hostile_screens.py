@@ -14,7 +14,7 @@ from textual.widgets import Static
 from app.engine.status import Phase
 from app.history import History
 from app.paths import Paths
-from app.tui.chat import messages as answer_view
+from app.tui.chat import answer as answer_view
 from app.tui.chat.answer import GrowingMarkdown
 from app.tui.screens.chats import ChatsScreen
 from app.tui.screens.models import ModelsScreen
