@@ -243,7 +243,7 @@ def test_reading_that_does_not_take_back_what_was_changed_is_found(
             if not more:
                 return False
             context.forward(more, 0)
-            reader._pieces.add(context.length - len(more), context.length, 0.0)
+            reader.pieces.add(context.length - len(more), context.length, 0.0)
             held = context.tokens
             assert isinstance(held, list)
             held[:] = tokens[: len(held)]
