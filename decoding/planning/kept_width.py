@@ -9,7 +9,7 @@ would have gained since the last change exceeds what changing there and back cos
 from collections.abc import Sequence
 
 from decoding.estimation.cost import CostModel
-from decoding.planning.draft_length import Option
+from decoding.planning.draft_length import Option, reachable
 
 
 class KeptWidth:
@@ -37,21 +37,20 @@ class KeptWidth:
         drafting them. rate: recent tokens per plain step's time, lowered to what a width reaches.
         affordable: the most that may be lost.
         """
-        costs = self._costs
-        passes = {width: costs.relative(width) for width in costs.changes}
-        fits = {
-            width: [option for options in drafts for option in options if option[0] < width]
-            for width in passes
+        relative = self._costs.relative
+        options = {
+            width: [
+                (count, more, relative(width) - 1.0 + cost)
+                for drafter in drafts
+                for count, more, cost in drafter
+                if count < width
+            ]
+            for width in self._costs.changes
         }
-        reached = max(
-            (1.0 + more) / (seconds + cost)
-            for width, seconds in passes.items()
-            for _, more, cost in fits[width]
-        )
-        rate = max(1.0, min(rate, reached))
+        rate = reachable([one for of_width in options.values() for one in of_width], rate)
         gains = {
-            width: max(more - rate * (seconds - 1.0 + cost) for _, more, cost in fits[width])
-            for width, seconds in passes.items()
+            width: max(more - rate * cost for _, more, cost in of_width)
+            for width, of_width in options.items()
         }
         self.is_refused = affordable < self.at_risk(max(gains, key=gains.__getitem__))
         allowed = {
