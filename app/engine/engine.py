@@ -19,12 +19,12 @@ from app.engine.jobs import JobQueue
 from app.engine.prompt_builder import PromptBuilder
 from app.engine.reply import Request
 from app.engine.status import Loaded, Phase, Status, crash_report
-from app.loading.session_options import SessionOptions
+from app.loading.session_options import AUTO_DRAFT, OFF_DRAFT, SessionOptions
 from app.paths import Paths
 from app.process import return_large_blocks
 from app.settings.start import ServedAt
 from app.settings.values import DEFAULT_AHEAD_WASTE
-from backends.base import ModelError, PassStoppedError, SpecchatError
+from backends.base import DraftUnavailableError, ModelError, PassStoppedError, SpecchatError
 from backends.base.model import stopping_passes
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from app.engine.idle_tasks import ActiveSession
     from app.engine.session import Session
     from app.loading.streaming import StreamOfferError
+
+_NO_NAMES = (AUTO_DRAFT, OFF_DRAFT)
 
 _LOOK_SECONDS = 0.1
 """Between two looks, in mid-answer, at what else is asked: at every token they would slow it."""
@@ -285,8 +287,16 @@ class Engine:
             self._status = replace(self._status, **{name: value})
 
     def _publish_ready(self, session: "Session") -> None:
+        """Publish what is in use, and which drafters that were named are not; then auto drafts."""
+        error, drafting = None, session.drafting
+        if drafting.missing and drafting.requested == self._draft not in _NO_NAMES:
+            error = DraftUnavailableError(drafting.missing)
+            if not drafting.handles:
+                with self._draft_lock:
+                    self._draft = AUTO_DRAFT
+                session.redraft(AUTO_DRAFT, self._publish_text)
         loaded = Loaded.of(session)
-        self._status = Status(Phase.READY, "", loaded, program=self._status.program)
+        self._status = Status(Phase.READY, "", loaded, error, program=self._status.program)
 
     def _close_session(self) -> None:
         active, self._active = self._active, None

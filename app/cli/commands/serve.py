@@ -1,6 +1,7 @@
 """`specchat serve`: answers other programs over HTTP."""
 
 import sys
+from collections.abc import Sequence
 from threading import Event
 from typing import Annotated
 
@@ -69,11 +70,12 @@ def serve(
         try:
             with serving(server_options, defaults)(engine) as served_at:
                 engine.start()
-                loaded = _loaded(engine, stop)
-                if loaded is not None:
+                if (loaded := _loaded(engine, stop)) is not None:
                     from app.serve.served_engine import template_note
 
-                    _introduce(served_at, loaded, defaults, template_note(engine))
+                    missing = engine.status.error
+                    told = template_note(engine), missing.summary if missing else ""
+                    _introduce(served_at, loaded, defaults, told)
                 while not stop.wait(_POLL_SECONDS):
                     pass
         finally:
@@ -113,13 +115,15 @@ def _loaded(engine: Engine, stop: Event) -> Loaded | None:
         stderr.clear_status()
 
 
-def _introduce(served_at: ServedAt, loaded: Loaded, defaults: Answering, template: str) -> None:
+def _introduce(
+    served_at: ServedAt, loaded: Loaded, defaults: Answering, told: Sequence[str]
+) -> None:
     model = f"{loaded.name}, {where_it_runs(loaded.info)}, context {loaded.context_size:,} tokens"
     drafters = ", ".join(loaded.drafters) or f"none: {loaded.missing or 'drafting is off'}"
     stderr.note(f"address   {served_at.words} (Ctrl+C ends it)")
     stderr.note(f"model     {model}")
     stderr.note(f"drafters  {drafters}")
     rule = defaults.sampling.lossy_in_effect
-    for note in (*loaded.notes, template, rule.warning if rule else ""):
+    for note in (*loaded.notes, *told, rule.warning if rule else ""):
         if note:
             stderr.note(f"note: {note}")

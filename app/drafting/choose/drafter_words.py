@@ -34,7 +34,7 @@ def facts_in_words(drafter: DrafterInfo) -> Iterator[str]:
         yield "whether it pays is measured while it drafts"
     if drafter.memory_bytes:
         yield size_text(drafter.memory_bytes) + (f", {_FITS[drafter.fit]}" if drafter.fit else "")
-    if not drafter.is_installed and drafter.kind not in (Kind.SELF, Kind.COMPOSED):
+    if not drafter.is_installed and drafter.kind not in _OWN:
         yield "not on this machine"
     yield drafter.why
 
@@ -82,11 +82,15 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
+_OWN = (Kind.SELF, Kind.COMPOSED)
+"""Kinds that are made of what is here."""
+
 ENOUGH_JUDGED = 32
 """Drafted tokens from which their accepted share is shown."""
 
 NOT_TRIED = "not tried"
 TOO_SLOW = "too slow here"
+LIKELY_TOO_SLOW = "likely too slow here"
 NOT_ENOUGH = "not enough data"
 MEASURING = "measuring…"
 
@@ -184,7 +188,7 @@ def verdict(drafter: DrafterInfo, *, is_measuring: bool) -> str:
     if is_measuring and (drafter.is_compatible is None or _is_unmeasured(drafter)):
         return MEASURING
     if drafter.break_even == math.inf or (drafter.speedup is not None and drafter.speedup < 1.0):
-        return TOO_SLOW
+        return TOO_SLOW if drafter.is_installed or drafter.kind in _OWN else LIKELY_TOO_SLOW
     if shows_share(drafter):
         return ""
     return NOT_ENOUGH if drafter.is_free else f"{NOT_TRIED}: F5 races it"

@@ -7,7 +7,12 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from app.engine.engine import Engine
+from app.engine.status import Phase
+from app.loading.session_options import SessionOptions
+from app.paths import Paths
 from tests.app.conftest import Launch, Specchat
+from tests.app.engine.test_engine import request, text_of
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 
@@ -92,3 +97,20 @@ def test_a_missing_drafter(specchat: Specchat, tmp_path: Path) -> None:
 def test_a_drafter_that_cannot_be_downloaded(specchat: Specchat) -> None:
     ended = specchat(*ASK, "--draft", "124m", "--offline", "--json")
     check_undrafted(ended, "gpt2-124m is not on this machine", "offline")
+
+
+def test_auto_drafts_in_place_of_a_missing_one_and_the_app_is_told() -> None:
+    options = SessionOptions(model="demo", draft="124m", offline=True)
+    engine = Engine(options, Paths.of_this_user())
+    engine.start()
+    try:
+        answered = engine.ask(request(max_tokens=4))
+        text_of(answered)
+        assert answered.error is None
+        status = engine.status
+        assert "gpt2-124m is not on this machine" in str(status.error)
+        assert (engine.draft, status.phase) == ("auto", Phase.READY)
+        assert status.loaded is not None
+        assert "lookup" in status.loaded.drafters
+    finally:
+        assert engine.close(10.0)
