@@ -1,19 +1,18 @@
 """What a bench found, to be sent to others: figures of a machine, and nothing of its user.
 
-It holds no text, and no names of files, folders, users or hosts. docs/reference/json.md describes
-it as JSON.
+It holds no text, and no names of files, folders, users or hosts. docs/reference/json.md tells what
+each figure means.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from itertools import product
-from typing import Any, Self
+from typing import Any
 
-from app.bench.results import ALWAYS, Bench, DraftSeconds, Run, Speedup, added
+from app.bench.results import ALWAYS, Bench, Run, added
 from app.drafting.draft_spec import DraftSpec
 from app.drafting.drafter_spec import HEADS, DrafterSpec, NodeKind
 from backends.base import ModelInfo
-from backends.hardware.host import Gpu
 from models.catalogue import Entry
 from models.reference import HubReference, Reference, entry_of
 
@@ -68,134 +67,60 @@ SCHEMA = 1
 FORMAT = "specchat-report"
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """A machine: engines by the build that is installed, None for one that does not start."""
-
-    system: str
-    processor: str
-    physical_cores: int
-    memory_bytes: int
-    gpus: tuple[Gpu, ...]
-    engines: dict[str, str | None]
-    bandwidth_bytes_per_second: float | None
-    bandwidth_source: str | None
+def report(
+    specchat: str | None, date: str, machine: dict[str, Any], **measured: Any
+) -> dict[str, Any]:
+    """A report of a machine; measured: what was with a model, as `measured` returns it."""
+    nothing: dict[str, Any] = {"model": None, "passes": {}, "drafts": {}, "series": []}
+    about = {"specchat": specchat, "date": date, "machine": machine}
+    return {"schema": SCHEMA, "format": FORMAT, **about, **nothing, **measured}
 
 
-@dataclass(frozen=True, slots=True)
-class ReportedModel:
-    """A model; name: as it was published, None for a file of one's own. Sizes are in bytes."""
+def measured(
+    bench: Bench, name: str | None, info: ModelInfo, names: Mapping[str, str]
+) -> dict[str, Any]:
+    """What a bench found of a model; name: as it was published, None for a file of one's own.
 
-    name: str | None
-    architecture: str
-    quantization: str
-    parameters: int
-    layers: int
-    rollback: str
-    active_experts: int
-    weight_bytes: int
-    bytes_per_token: int
-    streamed_bytes_per_token: int
-    engine: str
-    device: str
-    threads: int
-    gpu_layers: int | None
-
-    @classmethod
-    def of(cls, name: str | None, info: ModelInfo, bytes_per_token: int) -> Self:
-        """A loaded model; bytes_per_token: weights and cache that a plain token reads."""
-        return cls(
-            name, info.architecture, info.quantization, info.parameters, info.n_layers,
-            info.rollback.value, info.active_experts, info.weight_bytes, bytes_per_token,
-            info.streamed_bytes_per_token, info.engine, info.device, info.threads, info.gpu_layers,
-        )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """Replies of a method to one kind of prompt at a temperature, added up.
-
-    tokens, seconds: after the first token of each reply. speedup: over plain decoding, the median
-    of the rounds; None if either is missing. drafted_at, accepted_at: tokens by their position in a
-    draft.
+    names: of its methods, where they are not to be told as they are. Methods that then have the
+    same name are told apart by no more than their order.
     """
-
-    method: str
-    kind: str
-    temperature: float
-    tokens: int
-    seconds: float
-    speedup: float | None
-    steps: int
-    drafted: int
-    accepted: int
-    drafted_at: tuple[int, ...]
-    accepted_at: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """A machine, and what was measured with one model on it; None if nothing was.
-
-    specchat: its version. passes: seconds of a pass of the model by its number of tokens. drafts:
-    seconds of drafting, by method.
-    """
-
-    specchat: str | None
-    date: str
-    machine: Machine
-    model: ReportedModel | None = None
-    passes: dict[int, float] = field(default_factory=dict[int, float])
-    drafts: dict[str, DraftSeconds] = field(default_factory=dict[str, DraftSeconds])
-    series: tuple[Series, ...] = ()
-
-    @classmethod
-    def of(
-        cls,
-        specchat: str | None,
-        machine: Machine,
-        model: ReportedModel,
-        bench: Bench,
-        names: dict[str, str],
-    ) -> Self:
-        """The report of a bench; names: of its methods, where they are not to be told as they are.
-
-        Methods that then have the same name are told apart by no more than their order.
-        """
-        told = {method: names.get(method, method) for method in bench.methods}
-        places = product(told.items(), bench.temperatures, bench.kinds)
-        return cls(
-            specchat,
-            bench.date,
-            machine,
-            model,
-            bench.cost_seconds,
-            {told[method]: cost for method, cost in bench.drafts.items() if method in told},
-            tuple(
-                _added(name, kind, temperature, bench.speedup(method, kind, temperature), runs)
-                for (method, name), temperature, kind in places
-                if (runs := bench.select(method, kind, temperature))
-            ),
-        )
-
-    def as_json(self) -> dict[str, Any]:
-        """The report as JSON."""
-        return {"schema": SCHEMA, "format": FORMAT, **asdict(self)}
+    told = {method: names.get(method, method) for method in bench.methods}
+    return {
+        "model": {
+            "name": name,
+            "architecture": info.architecture,
+            "quantization": info.quantization,
+            "parameters": info.parameters,
+            "layers": info.n_layers,
+            "rollback": info.rollback.value,
+            "active_experts": info.active_experts,
+            "weight_bytes": info.weight_bytes,
+            "bytes_per_token": bench.bytes_per_token,
+            "streamed_bytes_per_token": info.streamed_bytes_per_token,
+            "engine": info.engine,
+            "device": info.device,
+            "threads": info.threads,
+            "gpu_layers": info.gpu_layers,
+        },
+        "passes": bench.cost_seconds,
+        "drafts": {
+            told[method]: asdict(one) for method, one in bench.drafts.items() if method in told
+        },
+        "series": [
+            {"method": name, "kind": kind, "temperature": temperature, "speedup": speedup}
+            | _added(runs)
+            for (method, name), temperature, kind in product(
+                told.items(), bench.temperatures, bench.kinds
+            )
+            if (runs := bench.select(method, kind, temperature))
+            for speedup in [getattr(bench.speedup(method, kind, temperature), "median", None)]
+        ],
+    }
 
 
-def _added(
-    method: str, kind: str, temperature: float, speedup: Speedup | None, runs: list[Run]
-) -> Series:
-    return Series(
-        method=method,
-        kind=kind,
-        temperature=temperature,
-        tokens=sum(run.tokens for run in runs),
-        seconds=sum(run.seconds for run in runs),
-        speedup=speedup.median if speedup else None,
-        steps=sum(run.steps for run in runs),
-        drafted=sum(run.drafted for run in runs),
-        accepted=sum(run.accepted for run in runs),
-        drafted_at=tuple(added(run.drafted_at for run in runs)),
-        accepted_at=tuple(added(run.accepted_at for run in runs)),
-    )
+def _added(runs: Sequence[Run]) -> dict[str, Any]:
+    """Figures of runs, added up; tokens and seconds: after the first token of each reply."""
+    sums = ("tokens", "seconds", "steps", "drafted", "accepted")
+    return {name: sum(getattr(run, name) for run in runs) for name in sums} | {
+        name: added(getattr(run, name) for run in runs) for name in ("drafted_at", "accepted_at")
+    }

@@ -3,13 +3,13 @@
 import datetime
 import platform
 import re
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from app.bench.report import Machine, Report
 from app.cli.output import check_writable, write_file
 from app.cli.terminal import stderr
 from app.printable import printable_json
@@ -23,20 +23,20 @@ _RELEASE = re.compile(r"\d+(\.\d+)*")
 """The numbers of a system's version: what follows may be a name of its builder's choice."""
 
 
-def machine(bandwidth: Bandwidth | None, engines: Engines | None = None) -> Machine:
+def machine(bandwidth: Bandwidth | None, engines: Engines | None = None) -> dict[str, Any]:
     """This machine, with a bandwidth that was measured, if it was."""
     engines = engines or describe_engines()
     both = (engines.chosen, engines.other)
-    return Machine(
-        system=_system(),
-        processor=processor_name(),
-        physical_cores=physical_cores(),
-        memory_bytes=total_memory(),
-        gpus=llamacpp_gpus(),
-        engines={engine.backend: engine.build if engine.works else None for engine in both},
-        bandwidth_bytes_per_second=bandwidth.bytes_per_second if bandwidth else None,
-        bandwidth_source=bandwidth.source if bandwidth else None,
-    )
+    return {
+        "system": _system(),
+        "processor": processor_name(),
+        "physical_cores": physical_cores(),
+        "memory_bytes": total_memory(),
+        "gpus": [asdict(gpu) for gpu in llamacpp_gpus()],
+        "engines": {engine.backend: engine.build if engine.works else None for engine in both},
+        "bandwidth_bytes_per_second": bandwidth.bytes_per_second if bandwidth else None,
+        "bandwidth_source": bandwidth.source if bandwidth else None,
+    }
 
 
 def llamacpp_gpus() -> tuple[Gpu, ...]:
@@ -77,13 +77,13 @@ ReportFile = Annotated[
 ]
 
 
-def write_report(file: Path, report: Report) -> None:
+def write_report(file: Path, report: dict[str, Any]) -> None:
     """Write a report as JSON.
 
     Raises:
         SpecchatError: it cannot be written.
     """
-    write_file(file, f"{printable_json(report.as_json(), 1)}\n")
+    write_file(file, f"{printable_json(report, 1)}\n")
     stderr.note(f"written to {file}")
 
 

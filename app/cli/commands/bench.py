@@ -4,12 +4,13 @@ import json as json_format
 import tempfile
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated, TypeGuard
+from typing import Annotated, Any, TypeGuard
 
 import typer
 
 from app.bench.methods import Methods, methods
-from app.bench.report import Report, ReportedModel, public_methods, public_model
+from app.bench.report import measured, public_methods, public_model
+from app.bench.report import report as report_of
 from app.bench.results import Bench
 from app.bench.runner import Runner
 from app.bench.suite import SUITES, Suite, round_seconds, size_in_words, slow_suite
@@ -136,11 +137,9 @@ def _report(result: Bench, json: Path | None, html: Path | None) -> None:
         write_file(html, page(result))
 
 
-def _to_send(result: Bench, session: Session) -> Report:
+def _to_send(result: Bench, session: Session) -> dict[str, Any]:
     """A bench without names that are not published."""
-    given = session.options.draft
+    given, info = session.options.draft, session.model.info
     names = public_methods(result.methods, given, session.spec(given))
-    info = session.model.info
-    model = ReportedModel.of(public_model(session.reference), info, result.bytes_per_token)
-    here = machine(session.bandwidth)
-    return Report.of(version("specchat"), here, model, result, names)
+    found = measured(result, public_model(session.reference), info, names)
+    return report_of(version("specchat"), result.date, machine(session.bandwidth), **found)

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from app.ahead.piece_reader import AheadTime
-from app.bench.report import Report
+from app.bench.report import report as report_of
 from app.cli.output import Json, Output, check_apart, write_result
 from app.cli.report_file import ReportFile, llamacpp_gpus, machine, today, version, write_report
 from app.cli.terminal.process import EXIT_USAGE
@@ -57,7 +57,8 @@ def doctor(json: Json = False, output: Output = None, report: ReportFile = None)
     engines = describe_engines()
     bandwidth = _measured(engines.chosen)
     if report is not None:
-        write_report(report, Report(version("specchat"), today(), machine(bandwidth, engines)))
+        here = machine(bandwidth, engines)
+        write_report(report, report_of(version("specchat"), today(), here))
     facts = _facts(faults, engines, bandwidth)
     wrong = [_row("wrong setting", " ".join(str(fault).split())) for fault in faults]
     write_result(facts, [*_lines(facts), *wrong], json, output)
