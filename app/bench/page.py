@@ -77,17 +77,13 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One chart with its caption and table; chart: None if there is nothing to draw.
-
-    description: a text alternative to the chart.
-    """
+    """One chart with its caption and table; chart: None if there is nothing to draw."""
 
     heading: str
     caption: str = "Not measured."
     header: Row = ()
     rows: Sequence[Row] = ()
     chart: Bars | Lines | None = None
-    description: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +148,9 @@ def _speedups(bench: Bench, temperature: float) -> Figure:
     groups = {
         kind: [_bar(method, speedup(method, kind)) for method in methods] for kind in bench.kinds
     }
-    mean = "mean of all kinds"
-    groups[mean] = [Bar(method, means[method], decimals(means[method], 2)) for method in methods]
-    listed = ", ".join(f"{method} {decimals(means[method], 2)}" for method in methods)
+    groups["mean of all kinds"] = [
+        Bar(method, means[method], decimals(means[method], 2)) for method in methods
+    ]
     every = (
         bench.speedup(method, kind, one)
         for method in methods
@@ -177,7 +173,6 @@ def _speedups(bench: Bench, temperature: float) -> Figure:
             for method in bench.methods
         ],
         Bars(groups, "speedup; line: plain decoding", 1.0, fastest) if methods else None,
-        f"Speedup by kind of prompt and method at temperature {temperature:g}. {mean}: {listed}",
     )
 
 
@@ -215,10 +210,7 @@ def _acceptance(bench: Bench) -> Figure:
     caption += (
         "together. Late positions are drafted rarely, and only where a draft looks promising."
     )
-    listed = ", ".join(f"{method} {percent(bench.acceptance(method))}" for method in shares)
-    told = f"Acceptance by position in the draft. All positions together: {listed}"
-    lines = _share_lines(shares, "position in the draft")
-    return Figure(heading, caption, header, rows, lines, told)
+    return Figure(heading, caption, header, rows, _share_lines(shares, "position in the draft"))
 
 
 def _lengths(bench: Bench) -> Figure:
@@ -242,10 +234,8 @@ def _lengths(bench: Bench) -> Figure:
         return Figure(heading, header=header, rows=rows)
     caption = "Share of the drafts by how many of their tokens were accepted, all temperatures "
     caption = " ".join([f"{caption}together.", *map(sentence, shape_sentences(bench))])
-    listed = ", ".join(f"{method} {_mean_length(counts[method])}" for method in shares)
-    told = f"Drafts by accepted length. Mean: {listed}"
     lines = _share_lines(shares, "accepted tokens of a draft")
-    return Figure(heading, caption, header, rows, lines, told)
+    return Figure(heading, caption, header, rows, lines)
 
 
 def _share_lines(shares: Mapping[str, Mapping[int, float]], axis: str) -> Lines:
@@ -304,7 +294,6 @@ def _costs(bench: Bench) -> Figure:
                 for n, count in chosen.items()
             ],
         ),
-        f"A pass over {largest} tokens costs {costs[largest]:.2f} passes over one.",
     )
 
 
@@ -332,5 +321,4 @@ def _rates(bench: Bench) -> Figure:
         ("method", *headings),
         [(method, *(decimals(rate, 1) for rate in values)) for method, values in rates.items()],
         Bars(groups, axis, bench.wall, max(fastest, bench.wall or 0.0)),
-        "Decode rate of each method, in tokens per second.",
     )

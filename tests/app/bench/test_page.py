@@ -129,7 +129,7 @@ def test_the_headline_is_auto_at_both_temperatures() -> None:
 
 def test_every_chart_is_described_and_has_its_numbers() -> None:
     html = page(synthetic_bench())
-    assert len(re.findall(r'role="img" aria-label="[^"]{30,}"', html)) == 6
+    assert len(re.findall(r'role="img" aria-label="[^"]{30,} Its numbers follow."', html)) == 6
     tags = Reader(html).tags
     assert (tags.count("svg"), tags.count("table"), tags.count("figcaption")) == (6, 6, 6)
 
