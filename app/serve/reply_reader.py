@@ -9,17 +9,8 @@ from typing import TYPE_CHECKING
 from app.engine.answer import Answer, Stage
 from app.engine.engine import Engine
 from app.engine.reply import Reply
+from app.serve import events
 from app.serve.dialect import MakeSplitter
-from app.serve.events import (
-    Alternative,
-    Begun,
-    Ended,
-    EndReason,
-    ReplyEvent,
-    TextDelta,
-    TokenLogprob,
-    Usage,
-)
 from app.serve.refusal import RefusalKind, RefusedError, stopped
 from backends.base import PromptTooLargeError, PromptTooLongError, SpecchatError, UsageError
 from decoding.constraint.grammar import GrammarError
@@ -29,9 +20,9 @@ if TYPE_CHECKING:
     from app.serve.tools.reply_splitter import ReplySplitter
 
 _REASONS = {
-    FinishReason.STOP: EndReason.STOP,
-    FinishReason.LENGTH: EndReason.LENGTH,
-    FinishReason.CONTEXT: EndReason.CONTEXT,
+    FinishReason.STOP: events.EndReason.STOP,
+    FinishReason.LENGTH: events.EndReason.LENGTH,
+    FinishReason.CONTEXT: events.EndReason.CONTEXT,
 }
 
 
@@ -63,7 +54,7 @@ class ReplyReader:
         self.is_over = False
         """Whether all events were read."""
 
-    def read(self) -> Iterator[ReplyEvent]:
+    def read(self) -> Iterator[events.ReplyEvent]:
         """Yield the events since the last call; the last of all is Ended.
 
         Raises:
@@ -84,19 +75,19 @@ class ReplyReader:
                 self._splitter = self._make_splitter(answer.form)
             statistics = reply.statistics
             prompt_tokens, cached = statistics.prompt_tokens, statistics.cached_prompt_tokens
-            yield Begun(answer.model, prompt_tokens, cached)
+            yield events.Begun(answer.model, prompt_tokens, cached)
         yield from self._added(reply)
         if is_done:
             yield from self._end(reply)
 
-    def _added(self, reply: Reply) -> Iterator[ReplyEvent]:
+    def _added(self, reply: Reply) -> Iterator[events.ReplyEvent]:
         text = reply.text
         added, self._read = text[self._read :], len(text)
         if added:
-            delta = TextDelta(added, tuple(self._logprobs(reply)))
+            delta = events.TextDelta(added, tuple(self._logprobs(reply)))
             yield from self._splitter.feed(delta) if self._splitter else (delta,)
 
-    def _logprobs(self, reply: Reply) -> Iterator[TokenLogprob]:
+    def _logprobs(self, reply: Reply) -> Iterator[events.TokenLogprob]:
         """Log probabilities of the tokens that begin in the text read so far, and were not told.
 
         So neither tokens after a stop text are told, nor the one that ends the reply.
@@ -108,26 +99,28 @@ class ReplyReader:
             told, data = reply.logprobs[self._told], reply.token_bytes
             end = reply.token_ends[self._told]
             self._told += 1
-            top = tuple(Alternative(token, data[token], logprob) for token, logprob in told.top)
-            yield TokenLogprob(data[told.token], told.logprob, top, begins_at, end)
+            top = tuple(
+                events.Alternative(token, data[token], logprob) for token, logprob in told.top
+            )
+            yield events.TokenLogprob(data[told.token], told.logprob, top, begins_at, end)
 
-    def _end(self, reply: Reply) -> Iterator[ReplyEvent]:
+    def _end(self, reply: Reply) -> Iterator[events.ReplyEvent]:
         has_calls = False
         if self._splitter is not None:
             yield from self._splitter.finish()
             has_calls = self._splitter.has_calls
         reason = _REASONS[reply.finish_reason or FinishReason.STOP]
         stop_text = ""
-        if has_calls and reason is EndReason.STOP:
-            reason = EndReason.TOOL_CALLS
+        if has_calls and reason is events.EndReason.STOP:
+            reason = events.EndReason.TOOL_CALLS
         elif reply.stop_text in self._answer.request.options.stops:
-            reason, stop_text = EndReason.STOP_SEQUENCE, reply.stop_text
-        yield Ended(reason, self._usage(reply), stop_text)
+            reason, stop_text = events.EndReason.STOP_SEQUENCE, reply.stop_text
+        yield events.Ended(reason, self._usage(reply), stop_text)
 
-    def _usage(self, reply: Reply) -> Usage:
+    def _usage(self, reply: Reply) -> events.Usage:
         statistics, predicted = reply.statistics, reply.predicted
         reasoning = self._splitter.reasoning_length if self._splitter else 0
-        return Usage(
+        return events.Usage(
             statistics.prompt_tokens,
             statistics.cached_prompt_tokens,
             statistics.completion_tokens,
@@ -153,7 +146,7 @@ at 0.03 s, 1 to 2 % at 0.1 s, and nothing where the whole reply is one batch."""
 
 async def batches(
     engine: Engine, answer: Answer, splitter: MakeSplitter | None, silence: float
-) -> AsyncGenerator[list[ReplyEvent], None]:
+) -> AsyncGenerator[list[events.ReplyEvent], None]:
     """Have an answer filled, and yield its events, those of a step or of a moment together.
 
     After so many seconds of silence, in which a prompt may well be read further, it yields none.

@@ -18,18 +18,8 @@ from app.chat.conversation import Conversation, ReplyOptions
 from app.engine.answer import Answer
 from app.engine.reply import Request
 from app.engine.status import Loaded
+from app.serve import events
 from app.serve.dialect import AskedReply, Dialect, Frame, JsonObject, ReplyWriter
-from app.serve.events import (
-    Begun,
-    Delta,
-    Ended,
-    EndReason,
-    ReasoningDelta,
-    ReplyEvent,
-    TextDelta,
-    ToolArguments,
-    ToolCallBegun,
-)
 from app.serve.incoming import json_body, while_connected
 from app.serve.refusal import RefusalKind, RefusedError, invalid
 from app.serve.reply_reader import refusal_of
@@ -226,11 +216,11 @@ class MessagesRequest(CountRequest):
 
 
 _STOP_REASONS = {
-    EndReason.STOP: "end_turn",
-    EndReason.STOP_SEQUENCE: "stop_sequence",
-    EndReason.LENGTH: "max_tokens",
-    EndReason.CONTEXT: "model_context_window_exceeded",
-    EndReason.TOOL_CALLS: "tool_use",
+    events.EndReason.STOP: "end_turn",
+    events.EndReason.STOP_SEQUENCE: "stop_sequence",
+    events.EndReason.LENGTH: "max_tokens",
+    events.EndReason.CONTEXT: "model_context_window_exceeded",
+    events.EndReason.TOOL_CALLS: "tool_use",
 }
 
 
@@ -250,9 +240,9 @@ class MessageWriter(ReplyWriter):
         self._open: object = None
         """What the open block is: its type, or the number of its call; None if none is open."""
 
-    def frames(self, choice: int, event: ReplyEvent) -> Iterator[Frame]:
+    def frames(self, choice: int, event: events.ReplyEvent) -> Iterator[Frame]:
         del choice
-        if isinstance(event, Begun):
+        if isinstance(event, events.Begun):
             self._head["model"] = event.model
             usage = _input_usage(event.prompt_tokens, event.cached_prompt_tokens)
             message: JsonObject = {
@@ -263,10 +253,10 @@ class MessageWriter(ReplyWriter):
             }
             yield _frame("message_start", message={**message, "usage": {**usage, **_output(0)}})
             yield _frame("ping")
-        elif isinstance(event, Ended):
+        elif isinstance(event, events.Ended):
             yield from self._closed()
             yield _frame("message_delta", delta=_end(event), usage=_usage(event))
-        elif not isinstance(event, TextDelta) or event.text:
+        elif not isinstance(event, events.TextDelta) or event.text:
             yield from self._added(event)
 
     def end(self) -> Iterator[Frame]:
@@ -278,24 +268,24 @@ class MessageWriter(ReplyWriter):
     def heartbeat(self) -> Frame:
         return _frame("ping")
 
-    def body(self, choices: Sequence[Sequence[ReplyEvent]]) -> JsonObject:
+    def body(self, choices: Sequence[Sequence[events.ReplyEvent]]) -> JsonObject:
         for event in choices[0]:
             for _ in self.frames(0, event):
                 pass
-        ended = cast("Ended", choices[0][-1])
+        ended = cast("events.Ended", choices[0][-1])
         return {**self._head, "content": self._content, **_end(ended), "usage": _usage(ended)}
 
-    def _added(self, event: Delta) -> Iterator[Frame]:
+    def _added(self, event: events.Delta) -> Iterator[Frame]:
         if self._open != _block_of(event):
             yield from self._closed()
             self._content.append(_begun(event))
             self._open = _block_of(event)
             yield _frame("content_block_start", index=self._index, content_block=_begun(event))
         block, delta = self._content[-1], None
-        if isinstance(event, ToolArguments):
+        if isinstance(event, events.ToolArguments):
             self._arguments += event.text
             delta = {"type": "input_json_delta", "partial_json": event.text}
-        elif isinstance(event, TextDelta | ReasoningDelta):
+        elif isinstance(event, events.TextDelta | events.ReasoningDelta):
             kind = str(block["type"])
             block[kind] = f"{block[kind]}{event.text}"
             delta = {"type": f"{kind}_delta", kind: event.text}
@@ -319,16 +309,16 @@ def _frame(kind: str, **fields: object) -> Frame:
     return Frame({"type": kind, **fields}, kind)
 
 
-def _block_of(event: Delta) -> object:
-    if isinstance(event, ToolCallBegun | ToolArguments):
+def _block_of(event: events.Delta) -> object:
+    if isinstance(event, events.ToolCallBegun | events.ToolArguments):
         return event.index
-    return "thinking" if isinstance(event, ReasoningDelta) else "text"
+    return "thinking" if isinstance(event, events.ReasoningDelta) else "text"
 
 
-def _begun(event: Delta) -> JsonObject:
-    if isinstance(event, ToolCallBegun):
+def _begun(event: events.Delta) -> JsonObject:
+    if isinstance(event, events.ToolCallBegun):
         return {"type": "tool_use", "id": event.id, "name": event.name, "input": {}}
-    if isinstance(event, ReasoningDelta):
+    if isinstance(event, events.ReasoningDelta):
         return {"type": "thinking", "thinking": "", "signature": ""}
     return {"type": "text", "text": ""}
 
@@ -345,14 +335,14 @@ def _parsed(arguments: str) -> JsonObject:
     return cast("JsonObject", value) if isinstance(value, dict) else {}
 
 
-def _end(event: Ended) -> JsonObject:
+def _end(event: events.Ended) -> JsonObject:
     return {
         "stop_reason": _STOP_REASONS[event.reason],
         "stop_sequence": event.stop_text or None,
     }
 
 
-def _usage(event: Ended) -> JsonObject:
+def _usage(event: events.Ended) -> JsonObject:
     usage = event.usage
     read = _input_usage(usage.prompt_tokens, usage.cached_prompt_tokens)
     return {**read, **_output(usage.completion_tokens)}

@@ -9,6 +9,7 @@ from pydantic import Field
 from app.chat.conversation import Conversation, ReplyOptions
 from app.engine.reply import Request
 from app.engine.status import Loaded
+from app.serve import events
 from app.serve.dialect import AskedReply, Dialect, JsonObject
 from app.serve.dialects.openai import (
     FINISH_REASONS,
@@ -18,16 +19,6 @@ from app.serve.dialects.openai import (
     WholeReply,
     error_body,
     token_text,
-)
-from app.serve.events import (
-    Begun,
-    Ended,
-    ReasoningDelta,
-    ReplyEvent,
-    TextDelta,
-    TokenLogprob,
-    ToolArguments,
-    ToolCallBegun,
 )
 from app.serve.refusal import invalid
 from app.serve.request_body import (
@@ -153,9 +144,9 @@ class ChatWriter(OpenAIWriter):
         super().__init__(model, asked, "chatcmpl", "chat.completion", "chat.completion.chunk")
         self._has_logprobs = asked.logprobs
 
-    def choices(self, choice: int, event: ReplyEvent) -> Iterator[JsonObject]:
-        reason = FINISH_REASONS[event.reason] if isinstance(event, Ended) else None
-        tokens = event.logprobs if isinstance(event, TextDelta) else None
+    def choices(self, choice: int, event: events.ReplyEvent) -> Iterator[JsonObject]:
+        reason = FINISH_REASONS[event.reason] if isinstance(event, events.Ended) else None
+        tokens = event.logprobs if isinstance(event, events.TextDelta) else None
         yield {
             "index": choice,
             "delta": _delta(event),
@@ -179,22 +170,22 @@ class ChatWriter(OpenAIWriter):
             "finish_reason": reply.reason,
         }
 
-    def _logprobs(self, tokens: Iterable[TokenLogprob] | None) -> JsonObject | None:
+    def _logprobs(self, tokens: Iterable[events.TokenLogprob] | None) -> JsonObject | None:
         if tokens is None or not self._has_logprobs:
             return None
         return {"content": [_entry(token) for token in tokens], "refusal": None}
 
 
-def _delta(event: ReplyEvent) -> JsonObject:
-    if isinstance(event, Begun):
+def _delta(event: events.ReplyEvent) -> JsonObject:
+    if isinstance(event, events.Begun):
         return {"role": "assistant", "content": ""}
-    if isinstance(event, TextDelta):
+    if isinstance(event, events.TextDelta):
         return {"content": event.text}
-    if isinstance(event, ReasoningDelta):
+    if isinstance(event, events.ReasoningDelta):
         return {"reasoning_content": event.text}
-    if isinstance(event, ToolCallBegun):
+    if isinstance(event, events.ToolCallBegun):
         return {"tool_calls": [{"index": event.index, **_call(event.id, event.name, "")}]}
-    if isinstance(event, ToolArguments):
+    if isinstance(event, events.ToolArguments):
         return {"tool_calls": [{"index": event.index, "function": {"arguments": event.text}}]}
     return {}
 
@@ -203,7 +194,7 @@ def _call(name_id: str, name: str, arguments: str) -> JsonObject:
     return {"id": name_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-def _entry(token: TokenLogprob) -> JsonObject:
+def _entry(token: events.TokenLogprob) -> JsonObject:
     top = [_figures(other.data, other.logprob) for other in token.top]
     return {**_figures(token.data, token.logprob), "top_logprobs": top}
 

@@ -11,19 +11,8 @@ from typing import Annotated, Literal, cast
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
+from app.serve import events
 from app.serve.dialect import Frame, JsonObject, ReplyWriter
-from app.serve.events import (
-    Begun,
-    Ended,
-    EndReason,
-    ReasoningDelta,
-    ReplyEvent,
-    TextDelta,
-    TokenLogprob,
-    ToolArguments,
-    ToolCallBegun,
-    Usage,
-)
 from app.serve.refusal import RefusalKind, RefusedError, invalid
 from app.serve.request_body import Fields, Items, Lenient, asked_sampling
 from app.serve.server_options import MOST_BIASES, MOST_CHOICES, MOST_STOP_CHARACTERS, MOST_STOPS
@@ -52,11 +41,11 @@ _CODES: Mapping[RefusalKind, str] = {
 
 
 FINISH_REASONS = {
-    EndReason.STOP: "stop",
-    EndReason.STOP_SEQUENCE: "stop",
-    EndReason.LENGTH: "length",
-    EndReason.CONTEXT: "length",
-    EndReason.TOOL_CALLS: "tool_calls",
+    events.EndReason.STOP: "stop",
+    events.EndReason.STOP_SEQUENCE: "stop",
+    events.EndReason.LENGTH: "length",
+    events.EndReason.CONTEXT: "length",
+    events.EndReason.TOOL_CALLS: "tool_calls",
 }
 Count = Annotated[int, Field(ge=1, le=1 << 31)]
 
@@ -196,25 +185,25 @@ class CommonFields(Fields):
 class WholeReply:
     text: str = ""
     reasoning: str = ""
-    logprobs: list[TokenLogprob] = field(default_factory=list[TokenLogprob])
+    logprobs: list[events.TokenLogprob] = field(default_factory=list[events.TokenLogprob])
     calls: list[ToolCall] = field(default_factory=list[ToolCall])
     reason: str = ""
 
-    def add(self, event: ReplyEvent) -> None:
+    def add(self, event: events.ReplyEvent) -> None:
         match event:
-            case TextDelta():
+            case events.TextDelta():
                 self.text += event.text
                 self.logprobs += event.logprobs
-            case ReasoningDelta():
+            case events.ReasoningDelta():
                 self.reasoning += event.text
-            case ToolCallBegun():
+            case events.ToolCallBegun():
                 self.calls.append(ToolCall(event.id, event.name, ""))
-            case ToolArguments():
+            case events.ToolArguments():
                 call = self.calls[event.index]
                 self.calls[event.index] = replace(call, arguments=call.arguments + event.text)
-            case Ended():
+            case events.Ended():
                 self.reason = FINISH_REASONS[event.reason]
-            case Begun():
+            case events.Begun():
                 pass
 
 
@@ -234,17 +223,17 @@ class OpenAIWriter(ReplyWriter):
             "model": model,
         }
         self._asked = asked
-        self._ended: list[Ended] = []
+        self._ended: list[events.Ended] = []
 
     @abstractmethod
-    def choices(self, choice: int, event: ReplyEvent) -> Iterable[JsonObject]:
+    def choices(self, choice: int, event: events.ReplyEvent) -> Iterable[JsonObject]:
         """What an event adds to a choice of a stream."""
 
     @abstractmethod
     def whole(self, choice: int, reply: WholeReply) -> JsonObject:
         """A choice that is not streamed."""
 
-    def frames(self, choice: int, event: ReplyEvent) -> Iterator[Frame]:
+    def frames(self, choice: int, event: events.ReplyEvent) -> Iterator[Frame]:
         self._note(event)
         for added in self.choices(choice, event):
             yield Frame({**self._head, "object": self._chunk_kind, "choices": [added]})
@@ -258,20 +247,20 @@ class OpenAIWriter(ReplyWriter):
     def failure(self, refusal: RefusedError) -> Iterable[Frame]:
         return (Frame(error_body(refusal)), _DONE)
 
-    def body(self, choices: Sequence[Sequence[ReplyEvent]]) -> JsonObject:
+    def body(self, choices: Sequence[Sequence[events.ReplyEvent]]) -> JsonObject:
         written: list[JsonObject] = []
-        for index, events in enumerate(choices):
+        for index, told in enumerate(choices):
             reply = WholeReply()
-            for event in events:
+            for event in told:
                 self._note(event)
                 reply.add(event)
             written.append(self.whole(index, reply))
         return {**self._head, "object": self._kind, "choices": written, **self._figures()}
 
-    def _note(self, event: ReplyEvent) -> None:
-        if isinstance(event, Begun):
+    def _note(self, event: events.ReplyEvent) -> None:
+        if isinstance(event, events.Begun):
             self._head["model"] = event.model
-        elif isinstance(event, Ended):
+        elif isinstance(event, events.Ended):
             self._ended.append(event)
 
     def _figures(self) -> JsonObject:
@@ -287,7 +276,7 @@ def token_text(data: bytes) -> str:
         return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
 
 
-def usage_of(choices: Sequence[Ended], per_prompt: int) -> JsonObject:
+def usage_of(choices: Sequence[events.Ended], per_prompt: int) -> JsonObject:
     """Usage of all choices; per_prompt: so many have the same prompt, which counts once."""
     usages = [choice.usage for choice in choices]
     prompts = usages[::per_prompt]
@@ -306,7 +295,7 @@ def usage_of(choices: Sequence[Ended], per_prompt: int) -> JsonObject:
     }
 
 
-def timings_of(choices: Sequence[Ended]) -> JsonObject:
+def timings_of(choices: Sequence[events.Ended]) -> JsonObject:
     """What all choices took together, by llama-server's names; null where it was not measured.
 
     A prompt is read again for each choice, as far as it is not cached.
@@ -331,7 +320,7 @@ def _milliseconds(seconds: Sequence[float | None]) -> float | None:
     return 1000.0 * sum(measured) if measured else None
 
 
-def _decode_rate(usages: Sequence[Usage]) -> float | None:
+def _decode_rate(usages: Sequence[events.Usage]) -> float | None:
     """Decode rate over all choices that have one: each counts as long as it took."""
     measured = [
         (usage.decode_tokens_per_second * usage.decode_seconds, usage.decode_seconds)

@@ -11,19 +11,9 @@ from pydantic import Field
 from app.chat.conversation import Conversation, ReplyOptions
 from app.engine.reply import Request
 from app.engine.status import Loaded
+from app.serve import events
 from app.serve.dialect import AskedReply, Dialect, Frame, JsonObject, ReplyWriter
 from app.serve.dialects.openai import error_body
-from app.serve.events import (
-    Begun,
-    Delta,
-    Ended,
-    EndReason,
-    ReasoningDelta,
-    ReplyEvent,
-    TextDelta,
-    ToolArguments,
-    ToolCallBegun,
-)
 from app.serve.refusal import RefusedError, invalid
 from app.serve.request_body import (
     Content,
@@ -176,7 +166,7 @@ _Told = Iterable[tuple[str, JsonObject]]
 class TextItem:
     """The text of a response. more, of_part: further fields of its events and parts."""
 
-    kind: ClassVar[type[Delta]] = TextDelta
+    kind: ClassVar[type[events.Delta]] = events.TextDelta
     prefix, part = "msg", "output_text"
     head: ClassVar[JsonObject] = {"type": "message", "role": "assistant"}
     more: ClassVar[JsonObject] = {"logprobs": []}
@@ -186,14 +176,14 @@ class TextItem:
         self._id = _new_id(self.prefix)
         self._text = ""
 
-    def takes(self, event: Delta) -> bool:
+    def takes(self, event: events.Delta) -> bool:
         return isinstance(event, self.kind)
 
     def begun(self) -> _Told:
         yield "content_part.added", {**self._place, "part": self._part}
 
-    def added(self, event: Delta) -> _Told:
-        assert isinstance(event, TextDelta | ReasoningDelta)
+    def added(self, event: events.Delta) -> _Told:
+        assert isinstance(event, events.TextDelta | events.ReasoningDelta)
         self._text += event.text
         fields = {**self._place, "delta": event.text, **self.more}
         yield f"{self.part}.delta", fields
@@ -219,7 +209,7 @@ class TextItem:
 class ReasoningItem(TextItem):
     """What the model thinks before it answers; no summary of it is made."""
 
-    kind = ReasoningDelta
+    kind = events.ReasoningDelta
     prefix, part = "rs", "reasoning_text"
     head: ClassVar[JsonObject] = {"type": "reasoning", "summary": []}
     more: ClassVar[JsonObject] = {}
@@ -227,20 +217,20 @@ class ReasoningItem(TextItem):
 
 
 class CallItem:
-    def __init__(self, call: ToolCallBegun) -> None:
+    def __init__(self, call: events.ToolCallBegun) -> None:
         self._id = _new_id("fc")
         self._call = call
         self._arguments = ""
 
-    def takes(self, event: Delta) -> bool:
-        is_own = isinstance(event, ToolCallBegun | ToolArguments)
+    def takes(self, event: events.Delta) -> bool:
+        is_own = isinstance(event, events.ToolCallBegun | events.ToolArguments)
         return is_own and event.index == self._call.index
 
     def begun(self) -> _Told:
         return ()
 
-    def added(self, event: Delta) -> _Told:
-        if isinstance(event, ToolArguments):
+    def added(self, event: events.Delta) -> _Told:
+        if isinstance(event, events.ToolArguments):
             self._arguments += event.text
             yield "function_call_arguments.delta", {"item_id": self._id, "delta": event.text}
 
@@ -256,10 +246,10 @@ class CallItem:
         return {"name": self._call.name, "arguments": self._arguments}
 
 
-def _new_item(event: Delta) -> TextItem | CallItem:
-    if isinstance(event, TextDelta | ReasoningDelta):
-        return TextItem() if isinstance(event, TextDelta) else ReasoningItem()
-    assert isinstance(event, ToolCallBegun)
+def _new_item(event: events.Delta) -> TextItem | CallItem:
+    if isinstance(event, events.TextDelta | events.ReasoningDelta):
+        return TextItem() if isinstance(event, events.TextDelta) else ReasoningItem()
+    assert isinstance(event, events.ToolCallBegun)
     return CallItem(event)
 
 
@@ -267,7 +257,7 @@ def _new_id(kind: str) -> str:
     return f"{kind}_{uuid.uuid4().hex}"
 
 
-_CUT = (EndReason.LENGTH, EndReason.CONTEXT)
+_CUT = (events.EndReason.LENGTH, events.EndReason.CONTEXT)
 
 
 class ResponseWriter(ReplyWriter):
@@ -275,19 +265,19 @@ class ResponseWriter(ReplyWriter):
         self._head = _head(model, asked)
         self._items: list[TextItem | CallItem] = []
         self._done: list[JsonObject] = []
-        self._ended: Ended | None = None
+        self._ended: events.Ended | None = None
         self._count = 0
 
-    def frames(self, choice: int, event: ReplyEvent) -> Iterator[Frame]:
+    def frames(self, choice: int, event: events.ReplyEvent) -> Iterator[Frame]:
         del choice
-        if isinstance(event, Begun):
+        if isinstance(event, events.Begun):
             self._head["model"] = event.model
             for name in ("created", "in_progress"):
                 yield self._frame(name, {"response": self._response("in_progress")})
-        elif isinstance(event, Ended):
+        elif isinstance(event, events.Ended):
             self._ended = event
             yield from self._close(self._status)
-        elif not isinstance(event, TextDelta) or event.text:
+        elif not isinstance(event, events.TextDelta) or event.text:
             yield from self._add(event)
 
     def end(self) -> Iterator[Frame]:
@@ -298,7 +288,7 @@ class ResponseWriter(ReplyWriter):
         error = error_body(refusal)["error"]
         yield self._frame("failed", {"response": {**self._response("failed"), "error": error}})
 
-    def body(self, choices: Sequence[Sequence[ReplyEvent]]) -> JsonObject:
+    def body(self, choices: Sequence[Sequence[events.ReplyEvent]]) -> JsonObject:
         for event in choices[0]:
             for _ in self.frames(0, event):
                 pass
@@ -309,7 +299,7 @@ class ResponseWriter(ReplyWriter):
         is_cut = self._ended is not None and self._ended.reason in _CUT
         return "incomplete" if is_cut else "completed"
 
-    def _add(self, event: Delta) -> Iterator[Frame]:
+    def _add(self, event: events.Delta) -> Iterator[Frame]:
         if not self._is_open or not self._items[-1].takes(event):
             yield from self._close("completed")
             item = _new_item(event)
@@ -383,7 +373,7 @@ def _head(model: str, asked: ResponsesRequest) -> JsonObject:
     }
 
 
-def _usage(ended: Ended) -> JsonObject:
+def _usage(ended: events.Ended) -> JsonObject:
     usage = ended.usage
     return {
         "input_tokens": usage.prompt_tokens,
