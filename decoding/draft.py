@@ -22,21 +22,15 @@ class PointMassLine:
     rule: ClassVar[Rule] = Rule.SAMPLE_MATCH
     is_tree: ClassVar[bool] = False
     window_tokens: ClassVar[int] = 0
-    prunable_suffix: ClassVar[int] = 0
     width: ClassVar[int] = 1
 
     tokens: tuple[int, ...]
-
-    def first(self, count: int) -> "PointMassLine":
-        return PointMassLine(self.tokens[:count])
 
 
 @dataclass(frozen=True, slots=True)
 class SampledLine:
     """Consecutive tokens, each sampled from its q_draft; a certain one has a point mass.
 
-    prunable_suffix: number of tokens at the end that are certain and free, so that they may be cut
-        off without loss.
     width: number of lines, sampled independently, from which this one was selected.
     """
 
@@ -46,19 +40,7 @@ class SampledLine:
 
     tokens: tuple[int, ...]
     distributions: tuple[Distribution, ...]
-    prunable_suffix: int = 0
     width: int = 1
-
-    def first(self, count: int) -> "SampledLine":
-        """The first count tokens, cut within the prunable suffix."""
-        cut = max(len(self.tokens) - count, 0)
-        assert cut <= self.prunable_suffix, "a token sampled from q_draft is never discarded"
-        return replace(
-            self,
-            tokens=self.tokens[:count],
-            distributions=self.distributions[:count],
-            prunable_suffix=self.prunable_suffix - cut,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +50,6 @@ class DeviceLine:
     rule: ClassVar[Rule] = Rule.BLOCK
     is_tree: ClassVar[bool] = False
     window_tokens: ClassVar[int] = 0
-    prunable_suffix: ClassVar[int] = 0
     width: ClassVar[int] = 1
 
     tokens: tuple[int, ...]
@@ -85,7 +66,6 @@ class PointMassTree:
 
     rule: ClassVar[Rule] = Rule.SAMPLE_MATCH
     is_tree: ClassVar[bool] = True
-    prunable_suffix: ClassVar[int] = 0
 
     tokens: tuple[int, ...]
     parents: tuple[int, ...]
@@ -107,7 +87,6 @@ class TreeWithoutReplacement:
     rule: ClassVar[Rule] = Rule.TRAVERSAL
     is_tree: ClassVar[bool] = True
     window_tokens: ClassVar[int] = 0
-    prunable_suffix: ClassVar[int] = 0
 
     tokens: tuple[int, ...]
     parents: tuple[int, ...]
@@ -185,7 +164,7 @@ class Draft:
 
     @property
     def is_sampled(self) -> bool:
-        """Whether tokens before its prunable suffix were sampled, each from a q_draft."""
+        """Whether its tokens were sampled, each from a q_draft."""
         return self.form.rule is not Rule.SAMPLE_MATCH
 
     @property
@@ -205,17 +184,12 @@ class Draft:
         """Number of branches of a tree, or of the lines that a line was selected from."""
         return self.form.width
 
-    @property
-    def body(self) -> int:
-        """Number of tokens before the suffix that may be cut off."""
-        return len(self.form.tokens) - self.form.prunable_suffix
-
     def first(self, count: int) -> "Draft":
         """A line cut to its first count tokens; sampled tokens are never cut off."""
-        assert isinstance(self.form, HostLine), "only certain tokens of a line may be cut off"
+        assert isinstance(self.form, PointMassLine), "only certain tokens of a line may be cut off"
         return replace(
             self,
-            form=self.form.first(count),
+            form=PointMassLine(self.form.tokens[:count]),
             confidence=self.confidence[:count],
             evidence=self.evidence[:count],
             sources=self.sources[:count],

@@ -18,7 +18,6 @@ from app.learned.acceptance_memory import AcceptanceMemory
 from app.learned.calibrations import Calibrations
 from app.loading.target_context import TargetContext
 from backends.base import Context, DraftUnavailableError, Model
-from decoding.draft import Drafter
 from decoding.drafters.cascade import Cascade
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.dynamic_tree import DynamicTree
@@ -67,16 +66,13 @@ class Composer:
                 return self._vote(node.name, key, parts)
 
     def _cascade(self, name: str, parts: Sequence[DrafterHandle]) -> DrafterHandle:
-        """A cascade of the parts, cheapest first; a free one also drafts its tail."""
+        """A cascade of the parts, cheapest first."""
         below, *models = parts
-        tail = None if below.member.cost else below.member.drafter
         for model in models:
-            below = self._level(name, below, model, tail)
+            below = self._level(name, below, model)
         return below
 
-    def _level(
-        self, name: str, below: DrafterHandle, model: DrafterHandle, tail: Drafter | None
-    ) -> DrafterHandle:
+    def _level(self, name: str, below: DrafterHandle, model: DrafterHandle) -> DrafterHandle:
         """One level: a model and the drafter for it, run by a controller on that model's costs."""
         drafter, context, cost = model.member.drafter, model.context, model.member.cost
         if not isinstance(drafter, DraftModel) or not context or not cost or not model.model:
@@ -95,7 +91,6 @@ class Composer:
             Controller([member], costs, n_vocab),
             costs,
             n_vocab=n_vocab,
-            tail=tail,
             end_tokens=self.target.tokenizer.end_tokens,
         )
         # The cost of the model alone, until its speed in the cascade is known.

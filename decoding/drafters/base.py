@@ -33,11 +33,11 @@ class GrowingDraft:
         if q_draft is not None:
             self.distributions.append(q_draft)
 
-    def done(self, drafter: str, prunable_suffix: int = 0) -> Draft:
+    def done(self, drafter: str) -> Draft:
         """The draft, under the name of its drafter."""
         tokens = tuple(self.tokens)
         form = (
-            SampledLine(tokens, tuple(self.distributions), prunable_suffix)
+            SampledLine(tokens, tuple(self.distributions))
             if self.distributions
             else PointMassLine(tokens)
         )

@@ -1,8 +1,7 @@
 """A drafter model that is itself sped up: cheaper drafts, verified by it before the target.
 
-Chen et al. 2024 (arXiv 2312.11462), cascade speculative drafting. Vertical: a cheap drafter
-proposes, the drafter model verifies. Horizontal: the last tokens of a draft, which are seldom
-reached, come from the cheap drafter alone.
+Chen et al. 2024 (arXiv 2312.11462), the vertical cascade: a cheap drafter proposes, the drafter
+model verifies.
 """
 
 import copy
@@ -23,12 +22,9 @@ from decoding.draft import (
 from decoding.drafters.base import GrowingDraft, Reader, ReadsBacklog
 from decoding.estimation.cost import CostModel
 from decoding.events import Step
-from decoding.sampling.distribution import Distribution, point_mass
+from decoding.sampling.distribution import Distribution
 from decoding.sampling.sampler import NOTHING, Sampler, WarpedRows
 from decoding.verification.rules import verify
-
-TAIL_CLASS = 1000
-"""Added to the evidence of a token of the tail, whose classes are apart from the model's."""
 
 
 class Cascade(ReadsBacklog[Reader]):
@@ -41,8 +37,7 @@ class Cascade(ReadsBacklog[Reader]):
     and a pass that could yield more than is wanted is not made. Block verification would not do:
     its tokens follow q_draft on average over where the pass ends, not given where it ends.
 
-    below: drafts for the model. costs: of the model's passes. tail: a free, deterministic drafter
-    whose own continuation follows the drawn tokens; below begins it and commits to it.
+    below: drafts for the model. costs: of the model's passes.
     """
 
     is_free = False
@@ -55,19 +50,16 @@ class Cascade(ReadsBacklog[Reader]):
         costs: CostModel,
         *,
         n_vocab: int,
-        tail: Drafter | None = None,
         end_tokens: frozenset[int] = frozenset(),
         max_draft: int = MOST_DRAFTED,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        assert tail is None or tail.is_free, "a tail that was drawn could not be cut"
         super().__init__(Reader(context))
         self.name = name
         self._context = context
         self.below = below
         self._costs = costs
         self._n_vocab = n_vocab
-        self._tail = tail
         self._end_tokens = end_tokens
         self._max_draft = min(max_draft, context.n_chunk - 1, context.max_logits - 1)
         self._clock = clock
@@ -112,7 +104,7 @@ class Cascade(ReadsBacklog[Reader]):
                 if token in self._end_tokens:
                     return draft.done(self.name)
                 wants_more = keep_on is None or keep_on(confidence, evidence)
-        return draft.done(self.name, self._add_tail(draft, text, limit - len(draft)))
+        return draft.done(self.name)
 
     def _drawn(self, text: Sequence[int], drawn: int, most: int) -> list[tuple[int, Distribution]]:
         """The tokens of one pass after text, 1 to most, each with the q_draft it came from.
@@ -164,15 +156,3 @@ class Cascade(ReadsBacklog[Reader]):
         if pending + drafted > self._costs.largest:
             return expected
         return seconds * expected / self._costs.seconds(pending + drafted)
-
-    def _add_tail(self, draft: GrowingDraft, text: Sequence[int], room: int) -> int:
-        """Append the tail's continuation of text, and return how many tokens it has."""
-        if self._tail is None or room <= 0:
-            return 0
-        more = self._tail.propose(text, room)
-        assert not more.is_sampled, "a tail that was drawn could not be cut"
-        for token, confidence, evidence in zip(
-            more.tokens, more.confidence, more.evidence, strict=True
-        ):
-            draft.add(token, confidence, TAIL_CLASS + evidence, point_mass(token))
-        return len(more)

@@ -23,8 +23,7 @@ def learn_line(
     sent. is_costly: whether to count positions too, as for a drafter that drafts token by token.
     """
     for position, token in enumerate(draft.tokens):
-        is_sampled = draft.is_sampled and position < draft.body
-        if not is_sampled:
+        if not draft.is_sampled:
             if position == len(step.tokens):
                 return
             accepted = token == step.tokens[position]
@@ -32,7 +31,7 @@ def learn_line(
             return
         else:
             accepted = position < step.accepted
-        if is_costly and position < draft.body:
+        if is_costly:
             estimates.add_position(position, accepted=accepted)
         estimates.add_token(draft.evidence[position], draft.confidence[position], accepted=accepted)
         estimates.add_judged(accepted=accepted)

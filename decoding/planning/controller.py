@@ -240,7 +240,7 @@ class Controller:
             self._budget.reserved = 0.0
         proposals = {managed: draft for managed, draft, _ in proposed}
         if selection.model_draft is not None:
-            proposals[selection.model_draft.plan.managed] = selection.model_draft.proposal
+            proposals[selection.model_draft.plan.managed] = selection.draft
         refused = offer.refused if offer.refused is not None else refused
         self._pending = _Pending(selection, learners, refused, proposals)
         draft = selection.draft
@@ -383,8 +383,7 @@ class Controller:
         made = pending.selection.model_draft
         if made is not None and step.drafter == made.plan.managed.name:
             drafting = step.own_draft_seconds / plain
-            drafted = min(step.drafted, made.proposal.body)
-            made.plan.cost.observe(drafted, made.backlog, step.own_draft_seconds)
+            made.plan.cost.observe(step.drafted, made.backlog, step.own_draft_seconds)
             if self._costs.changes and step.accepted == step.drafted:
                 made.plan.managed.estimates.fade_from(step.drafted)
         for managed in pending.learners:

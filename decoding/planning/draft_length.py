@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from heapq import heappop, heappush
 from itertools import accumulate
-from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,18 +99,6 @@ def best_of(lengths: Sequence[Option], rate: float) -> LengthPlan:
         if gain > best.gain:
             best = LengthPlan(count, gain)
     return best
-
-
-def best_suffix(
-    acceptance: Sequence[float], body: int, costs: DraftCosts, *, rate: float, affordable: float
-) -> int:
-    """How many tokens to keep of a prunable suffix, after the body of a draft.
-
-    acceptance: of each token of the draft. affordable: as in best_length, beyond the body.
-    """
-    joint, further = prod(acceptance[:body]), list(acceptance[body:])
-    further[:1] = [joint * first for first in further[:1]]
-    return best_length(further, costs, rate=rate, affordable=affordable, drafted=body).length
 
 
 def predicted_speedup(

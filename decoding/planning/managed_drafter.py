@@ -58,7 +58,7 @@ def _is_consistent(form: Form) -> bool:
         case PointMassLine():
             return True
         case SampledLine():
-            return len(form.distributions) == count and 0 <= form.prunable_suffix <= count
+            return len(form.distributions) == count
         case DeviceLine():
             return len(form.rows) == count
         case PointMassTree():

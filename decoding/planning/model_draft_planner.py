@@ -15,7 +15,6 @@ from decoding.planning.draft_length import (
     best_affordable,
     best_length,
     best_shape,
-    best_suffix,
     likeliest,
     options,
     predicted_speedup,
@@ -68,12 +67,10 @@ class DraftPlan:
 class ModelDraft:
     """The outcome of a plan, empty if the drafter proposed nothing.
 
-    proposal: all that the drafter proposed, from which it learns. draft: the part worth verifying.
     backlog: tokens that the drafter had to read first. seconds: time that it took.
     """
 
     plan: DraftPlan
-    proposal: Draft
     draft: Draft
     backlog: int
     seconds: float
@@ -246,31 +243,18 @@ class ModelDraftPlanner:
         if isinstance(plan.cost, BlockCost):
             plan.cost.plan(plan.limit)
         keep_on = _WorthOneMore(plan, self._costs, self._clock)
-        proposal = managed.propose(history, plan.limit, self._n_vocab, keep_on)
+        draft = managed.propose(history, plan.limit, self._n_vocab, keep_on)
         seconds = self._clock() - started
-        if plan.growth is not None and isinstance(proposal.form, Tree):
-            managed.grew(proposal.form)
-        expected = plan.cost.seconds(max(proposal.body, 1), backlog)
+        if plan.growth is not None and isinstance(draft.form, Tree):
+            managed.grew(draft.form)
+        expected = plan.cost.seconds(max(len(draft), 1), backlog)
         if seconds > max(_STALL_SECONDS, _STALL_FACTOR * expected):
-            managed.drop(f"it stalled: {seconds:.1f} s for {len(proposal)} tokens")
-        if not proposal.tokens:
+            managed.drop(f"it stalled: {seconds:.1f} s for {len(draft)} tokens")
+        if not draft.tokens:
             plan.cost.observe(1, backlog, max(seconds, expected))
             if managed.can_draft(history):  # some notice only while reading that they cannot
                 managed.estimates.add_silence()
-        draft = self._prune(proposal, plan, keep_on) if proposal.form.prunable_suffix else proposal
-        return ModelDraft(plan, proposal, draft, backlog, seconds)
-
-    def _prune(self, draft: Draft, plan: DraftPlan, drawn: "_WorthOneMore") -> Draft:
-        """A draft with as much of its prunable suffix as is expected to pay."""
-        at_risk = self._costs.of_draft(draft.body) + drawn.cost(draft.body)
-        kept = best_suffix(
-            plan.managed.estimates.of_draft(draft),
-            draft.body,
-            self._costs,
-            rate=plan.rate,
-            affordable=plan.affordable - at_risk,
-        )
-        return draft.first(draft.body + kept)
+        return ModelDraft(plan, draft, backlog, seconds)
 
 
 class _WorthOneMore:

@@ -133,13 +133,9 @@ class Setting:
         return DraftModel("model", self.drafter_context(**options), n_vocab=N_VOCAB)
 
     def cascade(self, **options: int) -> Cascade:
-        """Prompt lookup under the worse model, with a tail."""
-        context = self.drafter_context(**options)
-        lookup = PromptLookup(min_match=1)
-        below = controlled(lookup)
-        return Cascade(
-            "cascade", context, below, below.costs, n_vocab=N_VOCAB, tail=lookup, max_draft=3
-        )
+        """Prompt lookup under the worse model."""
+        context, below = self.drafter_context(**options), controlled(PromptLookup(min_match=1))
+        return Cascade("cascade", context, below, below.costs, n_vocab=N_VOCAB, max_draft=3)
 
     def drafters(self) -> Iterator[Drafter]:
         yield PromptLookup(min_match=2)

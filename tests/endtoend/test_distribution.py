@@ -85,9 +85,7 @@ def test_drafters_made_of_others_are_exact_on_a_small_model(
     context, draft_context, n_vocab = tiny_pair
     lookup, costs = PromptLookup(min_match=1), CostModel({1: 1.0, 16: 1.1})
     below = Controller([ManagedDrafter(lookup)], costs, n_vocab, clock=lambda: 0.0)
-    drafter: Drafter = Cascade(
-        "c", draft_context, below, costs, n_vocab=n_vocab, tail=lookup, max_draft=3
-    )
+    drafter: Drafter = Cascade("c", draft_context, below, costs, n_vocab=n_vocab, max_draft=3)
     if kind == "vote":
         drafter = Vote("v", [lookup, DraftModel("m", draft_context, n_vocab=n_vocab)])
     found = _chance(context, PROMPT, drafter, REPLIES, least=4 if kind == "vote" else 3)

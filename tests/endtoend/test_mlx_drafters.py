@@ -247,15 +247,13 @@ def test_sampled_replies_of_a_cascade_follow_the_target(of_devices: bool, small_
         closing(derive(target, "", None, (1,))) as smaller,
     ):
         n_vocab = target.info.n_vocab
-        lookup, costs = PromptLookup(min_match=1), CostModel({1: 1.0, 16: 1.1})
-        drafters = [ManagedDrafter(lookup)]
+        costs = CostModel({1: 1.0, 16: 1.1})
+        drafters = [ManagedDrafter(PromptLookup(min_match=1))]
         if of_devices:
             model = DraftModel("smaller", smaller.open(64), n_vocab=n_vocab)
             drafters = [ManagedDrafter(model, cost=DraftCost(0.01, 0.001))]
         below = Controller(drafters, costs, n_vocab, clock=lambda: 0.0)
-        cascade = Cascade(
-            "cascade", own.open(64), below, costs, n_vocab=n_vocab, tail=lookup, max_draft=3
-        )
+        cascade = Cascade("cascade", own.open(64), below, costs, n_vocab=n_vocab, max_draft=3)
         assert chance((target.open(64), cascade), REPLIES) > FALSE_ALARM
 
 

@@ -5,7 +5,7 @@ tokens must fail the same enumeration.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn, SampledLine
-from decoding.drafters.cascade import TAIL_CLASS, Cascade
+from decoding.drafters.cascade import Cascade
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.lookup import PromptLookup
 from decoding.estimation.cost import CostModel
@@ -125,25 +125,11 @@ def q_of(table: NDArray[np.float32]) -> Rows:
 def cascade(table: Callable[..., NDArray[np.float32]], fake_context: Open) -> Cascades:
     """Makes what makes a cascade: the model of a seed over what drafts for it."""
 
-    def of(seed: int, below: Make, *, tail: Make | None = None, max_draft: int = 15) -> Make:
-        rows = table(seed, N_VOCAB)
-
-        def make() -> Cascade:
-            late = tail() if tail else None
-            one = Cascade(
-                "cascade",
-                fake_context(rows),
-                below(),
-                COSTS,
-                n_vocab=N_VOCAB,
-                tail=late,
-                max_draft=max_draft,
-            )
-            if late:
-                late.begin((), Sampler(DENSE))
-            return one
-
-        return make
+    def of(seed: int, below: Make, *, max_draft: int = 15) -> Make:
+        context, costs = partial(fake_context, table(seed, N_VOCAB)), COSTS
+        return lambda: Cascade(
+            "cascade", context(), below(), costs, n_vocab=N_VOCAB, max_draft=max_draft
+        )
 
     return of
 
@@ -200,25 +186,6 @@ def test_a_cascade_under_a_controller_of_its_own_leaves_the_law_of_the_target(
 
 @enumerated
 @pytest.mark.parametrize("seed", SEEDS)
-def test_drawn_tokens_with_a_certain_tail_leave_the_law_of_the_target(
-    cascade: Cascades, seed: int
-) -> None:
-    target = random_rows(seed, DENSE)
-    late = guesses(seed + 200)
-    make = cascade(seed + 100, guesses(seed + 200, 1), tail=late, max_draft=2)
-    seen: set[tuple[int, int]] = set()
-
-    def draft_of(prefix: Prefix, path: Path) -> SampledLine:
-        draft = drafts(make, 3)(prefix, path)
-        seen.add((len(draft.tokens) - draft.prunable_suffix, draft.prunable_suffix))
-        return draft.first(2 + sum(prefix) % 2)  # a tail may be cut
-
-    assert error_of_a_pass(target, draft_of) < 1e-9
-    assert seen == {(2, 1)}
-
-
-@enumerated
-@pytest.mark.parametrize("seed", SEEDS)
 def test_control_tokens_handed_on_with_the_law_of_the_wrong_level_are_found(
     cascade: Cascades, seed: int
 ) -> None:
@@ -229,28 +196,6 @@ def test_control_tokens_handed_on_with_the_law_of_the_wrong_level_are_found(
         draft = drafts(make, 2)(prefix, path)
         laws = tuple(cheap(prefix + draft.tokens[:place]) for place in range(len(draft.tokens)))
         return SampledLine(draft.tokens, laws)
-
-    assert error_of_a_pass(target, draft_of) > 0.01
-
-
-@enumerated
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("wrong", ["its own", "the model's"])
-def test_control_a_certain_tail_judged_by_a_law_is_found(
-    cascade: Cascades, seed: int, wrong: str
-) -> None:
-    target = random_rows(seed, DENSE)
-    laws = {
-        "its own": random_rows(seed + 200, DENSE),
-        "the model's": random_rows(seed + 100, DENSE),
-    }
-    late = guesses(seed + 200)
-    make = cascade(seed + 100, guesses(seed + 200, 1), tail=late, max_draft=1)
-
-    def draft_of(prefix: Prefix, path: Path) -> SampledLine:
-        draft = drafts(make, 2)(prefix, path)
-        law = laws[wrong](prefix + draft.tokens[:-1])
-        return replace(draft, distributions=(*draft.distributions[:-1], law))
 
     assert error_of_a_pass(target, draft_of) > 0.01
 
@@ -282,19 +227,6 @@ def test_control_handing_on_only_what_the_model_accepted_is_found(
     assert error_of_a_pass(target, draft_of) > 0.01
 
 
-def test_a_cut_that_would_drop_a_drawn_token_is_refused(cascade: Cascades) -> None:
-    make = cascade(1, guesses(2, 1), tail=guesses(2), max_draft=2)
-    one = make()
-    one.begin([START], Sampler(DENSE))
-    draft = one.propose([START], 4)
-    assert (draft.body, draft.form.prunable_suffix) == (2, 2)
-    assert draft.evidence[2:] == (TAIL_CLASS + 1,) * 2
-    assert draft.first(3).tokens == draft.tokens[:3]
-    assert [draft.first(count).form.prunable_suffix for count in (3, 2, 9)] == [1, 0, 2]
-    with pytest.raises(AssertionError):
-        draft.first(1)
-
-
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("seed", range(8))
 def test_with_certain_guesses_a_seed_draws_what_the_model_alone_draws(
@@ -320,38 +252,32 @@ def test_with_certain_guesses_a_seed_draws_what_the_model_alone_draws(
 
 @pytest.mark.parametrize("limit", range(6))
 def test_no_more_tokens_than_asked_for(cascade: Cascades, limit: int) -> None:
-    one = cascade(3, guesses(4, 9), tail=guesses(5, 9), max_draft=4)()
+    one = cascade(3, guesses(4, 9), max_draft=4)()
     one.begin([START], Sampler(DENSE))
-    draft = one.propose([START], limit)
-    assert len(draft) == limit
-    assert (draft.body, draft.form.prunable_suffix) == (min(limit, 4), max(limit - 4, 0))
+    assert len(one.propose([START], limit)) == min(limit, 4)
 
 
 def test_a_draft_ends_with_the_token_that_ends_the_reply(
     table: Callable[..., NDArray[np.float32]], fake_context: Open
 ) -> None:
-    """Of tokens accepted in one pass those after it are no part of the draft, nor is a tail."""
+    """Of tokens accepted in one pass those after it are no part of the draft."""
     rows = table(3, N_VOCAB)
     greedy = SamplingSettings(0.0)
     whole = DraftModel("alone", fake_context(rows), n_vocab=N_VOCAB)
     whole.begin([START], Sampler(greedy))
     tokens = whole.propose([START], 5).tokens
     end = tokens[1]
-    tail = Guesses(q_of(rows))
-    tail.begin([START], Sampler(greedy))
     one = Cascade(
         "cascade",
         fake_context(rows),
         Guesses(q_of(rows), most=5),
         COSTS,
         n_vocab=N_VOCAB,
-        tail=tail,
         end_tokens=frozenset([end]),
     )
     one.begin([START], Sampler(greedy))
     draft = one.propose([START], 5)
     assert draft.tokens == tokens[: tokens.index(end) + 1]
-    assert draft.form.prunable_suffix == 0
 
 
 def test_guesses_that_came_to_nothing_leave_no_trace(

@@ -1,7 +1,6 @@
 """The best length of a draft, over curves that need not rise evenly."""
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from math import prod
 
 import pytest
@@ -15,7 +14,6 @@ from decoding.planning.draft_length import (
     NOTHING,
     best_length,
     best_shape,
-    best_suffix,
     break_even,
     predicted_speedup,
 )
@@ -304,13 +302,3 @@ def test_the_speedup_may_differ_by_position() -> None:
     curve = costs({1: 1.0, 2: 1.5, 3: 2.0})
     chances_by_place = [1.0, 0.0]
     assert predicted_speedup(lambda p: chances_by_place[p], curve) == pytest.approx(2.0 / 1.5)
-
-
-def test_a_tail_is_kept_as_far_as_it_pays() -> None:
-    curve = costs({1: 1.0, 2: 1.1, 3: 1.2, 4: 2.5, 16: 9.0})
-    keep = partial(best_suffix, costs=curve, rate=1.0, affordable=PLENTY)
-    assert keep([0.9, 0.9, 0.9, 0.9], 1) == 1
-    assert keep([0.9, 0.05, 0.9, 0.9], 1) == 0
-    assert keep([0.05, 0.9, 0.9, 0.9], 1) == 0, "what was drawn will hardly stand"
-    assert keep([0.9, 0.9], 2) == 0
-    assert best_suffix([0.9, 0.9], 1, curve, rate=1.0, affordable=0.05) == 0

@@ -1,7 +1,6 @@
 """A drafter under guard: nonsense and failures drop it, and every judged token teaches it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -101,9 +100,6 @@ NONSENSE = {
     "no confidence": Draft(ONE, "scripted", (), (1,)),
     "too few distributions": Draft(SampledLine((1, 2), (LAW,)), "scripted", (0.5, 0.5), (1, 1)),
     "too many distributions": Draft(SampledLine((1,), (LAW, LAW)), "scripted", (0.5,), (1,)),
-    "a tail longer than the draft": replace(
-        drawn(1), form=SampledLine((1,), (LAW,), prunable_suffix=2)
-    ),
     "no distributions": Draft(SampledLine((1,), ()), "scripted", (0.5,), (1,)),
 }
 
@@ -266,38 +262,6 @@ def test_a_deterministic_drafter_that_costs_time_is_known_by_place() -> None:
     learn_from(managed, sent(1, 7, drafted=2, accepted=1))
     assert managed.estimates.at_position(1) < before[1]
     assert managed.estimates.at_position(1) < managed.estimates.at_position(0)
-
-
-def with_tail(*tokens: int, tail: int) -> Draft:
-    """A drawn draft whose last tokens are certain."""
-    body = len(tokens) - tail
-    form = SampledLine(tokens, tuple(map(point_mass, tokens)), prunable_suffix=tail)
-    return replace(drawn(*tokens), form=form, evidence=(3,) * body + (7,) * tail)
-
-
-def test_a_tail_is_judged_whether_it_was_sent_or_not() -> None:
-    """Cut after the first token of the tail, which stood; the model said what the rest says."""
-    managed = member_of(with_tail(4, 5, 6, 7, tail=2))
-    before = managed.estimates.by_position(0, 4)
-    learn_from(managed, sent(4, 5, 6, 7, drafted=3, accepted=3))
-    assert judged(managed) == (4, 4)
-    draft = with_tail(4, 5, 6, 7, tail=2)
-    assert all(now > 0.8 for now in managed.estimates.of_draft(draft))
-    after = managed.estimates.by_position(0, 4)
-    assert after[1] > before[1]
-    assert after[2] == after[1], "a place in the tail tells nothing of tokens that are drawn"
-
-
-def test_a_tail_of_which_nothing_was_sent_is_judged_by_what_the_model_said() -> None:
-    managed = member_of(with_tail(4, 5, tail=1))
-    learn_from(managed, sent(4, 9, drafted=1, accepted=1))
-    assert judged(managed) == (1, 2)
-
-
-def test_a_tail_after_a_rejected_token_is_not_judged() -> None:
-    managed = member_of(with_tail(4, 5, 6, tail=2))
-    learn_from(managed, sent(9, drafted=2, accepted=0))
-    assert judged(managed) == (0, 1)
 
 
 def test_a_drafter_that_had_nothing_to_say_is_not_said_to_have_been_wrong() -> None:

@@ -116,9 +116,8 @@ def line(context: FakeContext) -> DraftModel:
 
 
 def cascade(context: FakeContext) -> Cascade:
-    below, tail = Says(0, 1), Says(2, 1)
     costs = CostModel({1: 1.0, 16: 2.0})
-    return Cascade("cascade", context, below, costs, n_vocab=N_VOCAB, tail=tail, max_draft=2)
+    return Cascade("cascade", context, Says(0, 1), costs, n_vocab=N_VOCAB, max_draft=2)
 
 
 def block(context: FakeContext) -> BlockDraft:
