@@ -18,6 +18,7 @@ from app.learned.acceptance_memory import AcceptanceMemory
 from app.learned.calibrations import Calibrations
 from app.loading.target_context import TargetContext
 from backends.base import Context, DraftUnavailableError, Model
+from decoding.draft import Drafter
 from decoding.drafters.cascade import Cascade
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.dynamic_tree import DynamicTree
@@ -32,7 +33,7 @@ from decoding.estimation.draft_cost import LevelCost
 from decoding.planning.controller import Controller
 from decoding.planning.draft_length import likeliest
 from decoding.planning.managed_drafter import ManagedDrafter
-from decoding.planning.parking import is_flat, largest_tree, paths_may_gain, trees_may_gain
+from decoding.planning.parking import is_flat, largest_tree, trees_may_gain
 
 BY_RANK = (0.6, 0.15, 0.06, 0.03)
 """Prior acceptance of a node's children by rank."""
@@ -128,7 +129,7 @@ class Composer:
         drafter: PlannedDrafter = TreeByTemperature(name, grown, drawn)
         if settings.children is not None:
             drafter = drawn if settings.children is Children.DRAWN else grown
-        return self._branched(key, part, drafter, shape.widths, planned=drafter)
+        return self._branched(key, part, drafter, size, shape.widths, planned=drafter)
 
     def _most_nodes(self, drafting: Context) -> int:
         """Largest tree that the target can verify and the drafter's context can grow."""
@@ -144,7 +145,8 @@ class Composer:
         _check(name, "lines", k, context.max_branches)
         n_vocab, ends = self.target.info.n_vocab, self.target.tokenizer.end_tokens
         drafter = SeveralPaths(name, context, k, length, n_vocab=n_vocab, end_tokens=ends)
-        return self._branched(key, part, drafter, [1, *[k] * (length - 1)])
+        size = TreeSize(length, length)
+        return self._branched(key, part, drafter, size, [1, *[k] * (length - 1)])
 
     def _branching(self, name: str, part: DrafterHandle) -> Context:
         drafter, context = part.member.drafter, part.context
@@ -158,7 +160,8 @@ class Composer:
         self,
         key: str,
         part: DrafterHandle,
-        drafter: PlannedDrafter,
+        drafter: Drafter,
+        size: TreeSize,
         widths: Sequence[int],
         *,
         planned: PlannedDrafter | None = None,
@@ -166,7 +169,7 @@ class Composer:
         cost, acceptance = part.member.cost, self._recalled(key, part)
         assert cost is not None, "it runs a model"
         levels = LevelCost(cost.draw_seconds, cost.read_seconds, widths, is_steady=cost.is_steady)
-        member = ManagedDrafter(drafter, acceptance, levels, tree=drafter.largest, planned=planned)
+        member = ManagedDrafter(drafter, acceptance, levels, tree=size, planned=planned)
         return DrafterHandle(key, member, note=part.note, parts=(part,))
 
     def _recalled(self, key: str, part: DrafterHandle) -> Acceptance:
@@ -183,14 +186,15 @@ class Composer:
     def beside(
         self, part: DrafterHandle, costs: CostModel, *, always: bool = False
     ) -> Iterator[DrafterHandle]:
-        """Trees and paths that may gain beside a drafter's lines; part keeps owning the model.
+        """Trees that may gain beside a drafter's lines; part keeps owning the model.
 
-        costs: of the target's passes. always: even if no gain is expected, for checks.
+        costs: of the target's passes. always: even if no gain is expected, and paths too, for
+        checks.
         """
         member, cost = part.member, part.member.cost
         if cost is None or part.context is None:
             return
-        most, usual = largest_tree(costs), PathsSettings()
+        most = largest_tree(costs)
         nodes = min(most.nodes, costs.largest - 1, self._most_nodes(part.context))
         depth = min(most.depth, nodes - 1)
         if depth >= 1:  # else it is too small for a second branch
@@ -203,9 +207,10 @@ class Composer:
                     or trees_may_gain(member, by_rank, cost, costs, planned.largest)
                 ):
                     yield _beside(part, tree)
-        if always or paths_may_gain(member, cost, costs, usual.k):
+        if always:
             with suppress(DraftUnavailableError):
-                yield _beside(part, self._paths(*_ids(NodeKind.PATHS, part), part, usual))
+                paths = self._paths(*_ids(NodeKind.PATHS, part), part, PathsSettings())
+                yield _beside(part, paths)
 
 
 def _unavailable(name: str, why: str) -> DraftUnavailableError:

@@ -79,7 +79,7 @@ class Builder:
         return handle
 
     def beside(self, handle: DrafterHandle, costs: CostModel) -> Iterator[DrafterHandle]:
-        """Drafters of trees and paths on a drafter's model, which may gain beside its lines."""
+        """Drafters of trees on a drafter's model, which may gain beside its lines."""
         yield from self._composer.beside(handle, costs, always=self._environment.every_form)
 
     def overlapped(self, handle: DrafterHandle) -> DrafterHandle:

@@ -296,7 +296,7 @@ class _Building:
         return drafters, "; ".join(missing)
 
     def _with_forms(self, handle: DrafterHandle) -> Iterator[DrafterHandle]:
-        """A drafter, and the trees and paths that its model can also draft."""
+        """A drafter, and the trees that its model can also draft."""
         self.stack.callback(handle.close)
         forms = list(self.builder.beside(handle, self.costs))
         for form in forms:

@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from backends.base import Context
 from decoding.draft import NO_DRAFT, Draft, KeepOn, SampledLine, with_q_draft
 from decoding.drafters.base import ReadsBacklog
-from decoding.drafters.trees import Growth, TreeReader, TreeShape
-from decoding.estimation.cost import TreeSize
+from decoding.drafters.trees import TreeReader
 from decoding.sampling.distribution import Distribution, uniform
 
 # Selection of one of several independently sampled lines, with its exact distribution.
@@ -93,7 +92,6 @@ class SeveralPaths(ReadsBacklog[TreeReader]):
 
     A line is shorter only where a token ends the reply, or the grammar fails. Common prefixes are
     run once. Each token comes with its distribution given the selection. n_vocab is the target's.
-    length: the longest lines, drafted until plan sets another length.
     """
 
     is_free = False
@@ -110,14 +108,9 @@ class SeveralPaths(ReadsBacklog[TreeReader]):
     ) -> None:
         super().__init__(TreeReader(context, n_vocab))
         self.name = name
-        self.largest = TreeSize(length, length)
         self.paths = paths
         self._length = length
         self._end_tokens = end_tokens
-
-    def plan(self, shape: TreeShape, growth: Growth | None = None) -> None:
-        """Draft lines as long as the shape is deep from the next proposal on."""
-        self._length = min(shape.depth, self.largest.depth)
 
     def refusal(self, history: Sequence[int]) -> str:
         return self._reader.refusal(history, needed=self.paths)

@@ -60,15 +60,13 @@ def learn_tree(estimates: AcceptanceEstimates, step: Step) -> None:
 
 
 def as_line(draft: Draft, *, is_greedy: bool) -> Draft | None:
-    """The line equivalent of a draft; None if lines of its drafter are distributed otherwise.
+    """The line equivalent of a tree; None if lines of its drafter are distributed otherwise.
 
-    is_greedy: at temperature 0, where a line consists of the likeliest children and several lines
-    are equal. Above it, a line consists of the first children sampled without replacement;
-    likeliest children are not sampled, and a selected line has another distribution.
+    is_greedy: at temperature 0, where a line consists of the likeliest children. Above it, one
+    consists of the first children sampled without replacement; likeliest children are not sampled.
     """
     tree = draft.form
-    if not isinstance(tree, Tree):
-        return draft if is_greedy else None
+    assert isinstance(tree, Tree)
     nodes = _first_branch(tree.parents[: draft.drafted])
     tokens = tuple(tree.tokens[node] for node in nodes)
     if isinstance(tree, TreeWithoutReplacement):

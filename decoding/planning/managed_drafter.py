@@ -246,11 +246,10 @@ class ManagedDrafter(FaultGuard):
         if not draft.tokens:
             self.estimates.acceptance.decay_bias()
         sent = step.passed > 1 and step.drafter == draft.drafter
-        if sent:
-            self._teach_lines(draft, step)
         if not draft.is_tree:
             learn_line(self.estimates, draft, step, sent=sent, is_costly=self.cost is not None)
         elif sent:
+            self._teach_lines(draft, step)
             if self.planned is not None and step.drafted:
                 estimates = self.estimates
                 rank_acceptance.learn(estimates.acceptance, estimates.bucket, draft, step)

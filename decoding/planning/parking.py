@@ -1,4 +1,4 @@
-"""Which drafters pay: the state of each with a reason, and whether trees or paths may gain."""
+"""Which drafters pay: the state of each with a reason, and whether trees may gain."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -142,13 +142,6 @@ _WORTHWHILE = 1.03
 """Predicted speedup over lines from which trees are planned too; a smaller one is within the error
 of the estimates. A guess; not measured."""
 
-_WEAK = 0.55
-"""Acceptance of a single line below which one line selected from two gains: measured at 0.46, where
-it gained 0.04, and at 0.74, where it lost 0.04 (docs/reference/measurements.md)."""
-
-_GAINED = 0.04
-"""Acceptance that one line selected from two gains: measured, 0.50 against 0.46."""
-
 
 def is_flat(costs: CostModel) -> bool:
     """Whether passes of a slow target cost nearly alike, so that trees may grow as they like."""
@@ -196,16 +189,3 @@ def trees_may_gain(
         return False
     spent = costs.of_tree(shape.nodes) + sum(map(level, shape.widths))
     return (1.0 + tree.expected) / (1.0 + spent) > _WORTHWHILE * line
-
-
-def paths_may_gain(managed: ManagedDrafter, cost: DraftCost, costs: CostModel, paths: int) -> bool:
-    """Whether a line selected from several may pay where a single one is accepted too rarely.
-
-    Only the drafter pays for the other lines. Where a single line is often accepted, selection
-    lowers its acceptance.
-    """
-    plain = costs.seconds(1)
-    level = (cost.draw_seconds + (paths - 1) * cost.read_seconds) / plain
-    share = managed.estimates.at_position(0)
-    hopeful = predicted_speedup(lambda _: share + _GAINED, costs, level)
-    return share < _WEAK and hopeful > _WORTHWHILE

@@ -50,8 +50,8 @@ def opened(
     path: Path, drafter: str, drafting_pays: None, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Open]:
     """Opens a session that drafts ahead at every round, for all outcomes."""
-    for gains in ("trees_may_gain", "paths_may_gain"):  # near ties of trees may turn
-        monkeypatch.setattr(branching, gains, lambda *_: False)
+    # near ties of trees may turn
+    monkeypatch.setattr(branching, "trees_may_gain", lambda *_: False)
     monkeypatch.setattr(overlap, "DrafterThread", ThoroughThread)
     monkeypatch.setattr(predrafting, "likeliest_outcomes", lambda given: few(given, 6))
     monkeypatch.setattr(predrafting._Worth, "is_next_ahead", lambda _: True)

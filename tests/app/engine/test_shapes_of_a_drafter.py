@@ -1,4 +1,4 @@
-"""A drafter model alone in --draft: its trees and several lines are planned where they may gain."""
+"""A drafter model alone in --draft: its trees are planned where they may gain."""
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,7 @@ from decoding.events import Shape, Step
 from decoding.generation import Limits
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
-from decoding.planning.parking import paths_may_gain, trees_may_gain
+from decoding.planning.parking import trees_may_gain
 from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.replied import replied, said
 from tests.fixtures.retimed import Retimed
@@ -132,16 +132,6 @@ def test_a_tree_without_a_second_branch_is_no_gain_over_a_line() -> None:
     cost, costs = DraftCost(0.02, 0.002), CostModel(FLAT)
     lines = member(0.6, cost)
     assert not trees_may_gain(lines, [0.6], cost, costs, TreeSize(8, 32))
-
-
-@pytest.mark.parametrize(
-    ("share", "points", "gains"), [(0.74, FLAT, False), (0.46, FLAT, True), (0.3, STEPPED, False)]
-)
-def test_several_lines_are_for_a_drafter_that_is_seldom_right_where_a_line_pays(
-    share: float, points: dict[int, float], gains: bool
-) -> None:
-    cost = DraftCost(0.02, 0.002)
-    assert paths_may_gain(member(share, cost), cost, CostModel(points), 2) is gains
 
 
 def test_trees_go_by_what_is_known_of_themselves_once_lines_are_dropped() -> None:

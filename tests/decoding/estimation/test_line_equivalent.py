@@ -144,9 +144,6 @@ def test_at_temperature_0_a_line_is_sure_of_its_tokens() -> None:
 
 def test_what_has_another_law_is_no_line() -> None:
     assert as_line(tree(4, 5, 6, 7, 8), is_greedy=False) is None
-    chosen = Draft(SampledLine((4,), (point_mass(4),), width=2), "paths", (1.0,), (9,))
-    assert as_line(chosen, is_greedy=False) is None
-    assert as_line(chosen, is_greedy=True) is chosen
 
 
 class TreeDrafter(IdleDrafter):
