@@ -1,12 +1,13 @@
 """A drafter model that drafts the next round while the target verifies this one."""
 
-import heapq
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +21,6 @@ from decoding.sampling.sampler import Sampler
 from decoding.sampling.settings import SamplingSettings
 from decoding.telemetry import BatchMeans
 
-_MISS_EXPONENT = 1.0
-"""r of the power law F^-r by which the token after the kept ones is none of the drafter's F
-likeliest. A guess; not measured."""
-
 _LEAST = 0.02
 """Distance that acceptance keeps from 0 and 1 here, so that no outcome counts as impossible. A
 guess; not measured."""
@@ -35,38 +32,28 @@ MOST_OUTCOMES = 32
 """Most outcomes of one verification that are drafted for. A guess; not measured."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """The first kept tokens of a draft, then the drafter's candidate of this rank, from 0."""
 
     kept: int
     rank: int
 
 
-def likeliest_outcomes(
-    acceptance: Sequence[float], exponent: float = _MISS_EXPONENT
-) -> Iterator[Outcome]:
+def likeliest_outcomes(acceptance: Sequence[float]) -> list[Outcome]:
     """Outcomes of verifying a draft, by their share of avoided misses, largest first.
 
-    acceptance: of each drafted token, given that all before it are accepted. The candidate of rank
-    f avoids f^-r - (f+1)^-r of the misses after k kept tokens, which is about r f^-(1+r). Taken in
-    this order, position k has F_k candidates in proportion to P(k)^(1/(1+r)) however many outcomes
-    there is time for: the fan-out of Kumar, Dao and May 2026 (arXiv 2603.03251), which is optimal
-    under that law.
+    acceptance: of each drafted token, given that all before it are accepted. Of the tokens after k
+    kept ones a share of 1/F is none of the drafter's F likeliest, a guess, so that the candidate
+    of rank f avoids about f^-2 of the misses. Taken in this order, position k has F_k candidates
+    in proportion to the root of P(k) however many outcomes there is time for: the fan-out of
+    Kumar, Dao and May 2026 (arXiv 2603.03251), which is optimal under that law.
     """
-    weights = kept_distribution(acceptance)
-    waiting = [(-weight, kept, 0) for kept, weight in enumerate(weights)]
-    heapq.heapify(waiting)
-    for _ in range(MOST_OUTCOMES):
-        if not waiting:
-            return
-        _, kept, rank = waiting[0]
-        yield Outcome(kept, rank)
-        if rank + 1 < MOST_CANDIDATES:
-            weight = weights[kept] * (rank + 2) ** -(1.0 + exponent)
-            heapq.heapreplace(waiting, (-weight, kept, rank + 1))
-        else:
-            heapq.heappop(waiting)
+    avoided = {
+        Outcome(kept, rank): share * (rank + 1) ** -2.0
+        for kept, share in enumerate(kept_distribution(acceptance))
+        for rank in range(MOST_CANDIDATES)
+    }
+    return sorted(avoided, key=avoided.__getitem__, reverse=True)[:MOST_OUTCOMES]
 
 
 def kept_distribution(acceptance: Sequence[float]) -> list[float]:
@@ -80,7 +67,19 @@ def kept_distribution(acceptance: Sequence[float]) -> list[float]:
 
 
 Candidates = NDArray[np.int64]
-"""The drafter's likeliest tokens at one position, likeliest first."""
+"""The drafter's likeliest tokens at one position, likeliest first, without the drafted one."""
+
+
+def _candidates(logits: NDArray[np.float32], drafted: int | None = None) -> Candidates:
+    """Those of a row of logits: a drafted token was rejected if another one follows."""
+    count = min(MOST_CANDIDATES + 1, len(logits))
+    best = np.argpartition(logits, len(logits) - count)[-count:]
+    best = best[np.argsort(-logits[best], kind="stable")]
+    return best if drafted is None else best[best != drafted]
+
+
+Position = Callable[[], Candidates]
+"""Gives the candidates at a position of a draft: while the target runs, as it takes a while."""
 
 
 @dataclass(slots=True)
@@ -91,110 +90,13 @@ class Predraft:
     candidates: list[Candidates] = field(default_factory=list[Candidates])
 
 
-class Predrafts:
-    """Drafts made ahead in one round, each for one text.
+Predrafts = dict[tuple[int, ...], Predraft]
+"""Drafts made ahead in one round, by what follows the committed text.
 
-    Every one is sampled from the drafter's distribution after its text, by numbers that nothing
-    else sees, and before it is known which text comes. It may be used after this text and no other,
-    and once: then it is distributed as a draft made now.
-    """
-
-    def __init__(self, committed: int) -> None:
-        """committed: length of the text that is final, and so the beginning of each."""
-        self._committed = committed
-        self._made: dict[tuple[int, ...], Predraft] = {}
-
-    def __len__(self) -> int:
-        return len(self._made)
-
-    def add(self, text: Sequence[int]) -> Predraft:
-        """Begin a draft to follow text."""
-        predraft = self._made[self._key(text)] = Predraft()
-        return predraft
-
-    def has(self, text: Sequence[int]) -> bool:
-        """Whether a token was drafted to follow exactly this text."""
-        predraft = self._made.get(self._key(text))
-        return predraft is not None and len(predraft.draft) > 0
-
-    def take(self, text: Sequence[int]) -> Predraft | None:
-        """The draft that was made to follow exactly this text, which is then gone."""
-        return self._made.pop(self._key(text)) if self.has(text) else None
-
-    def _key(self, text: Sequence[int]) -> tuple[int, ...]:
-        return tuple(text[self._committed :])
-
-
-@dataclass(frozen=True, slots=True)
-class Unranked:
-    """Logits at a position of a draft; candidates are taken from them while the target runs."""
-
-    logits: NDArray[np.float32]
-
-
-Position = Candidates | Unranked
-"""The candidates at a position of a draft, or what they are to be taken from."""
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """A draft that is being verified, and what to draft ahead for.
-
-    history: before the draft. positions: one for each drafted token. acceptance: of each drafted
-    token, given that all before it are accepted. longest: most tokens drafted for an outcome.
-    """
-
-    history: Sequence[int]
-    drafted: Sequence[int]
-    positions: Sequence[Position]
-    acceptance: Sequence[float]
-    longest: int
-
-
-def predrafting(
-    drafter: DraftModel, sampler: Sampler, current: Round, predrafts: Predrafts
-) -> Iterator[None]:
-    """Draft ahead for one outcome after another; yields after each pass of the drafter.
-
-    Nothing in here knows of the verification: the outcomes follow from the draft alone, and each is
-    drafted for by the drafter's own distribution. Between two passes the round may end, as whether
-    it does depends on no token still to be drafted.
-    """
-    drafted, positions = tuple(current.drafted), list(current.positions)
-    for outcome in likeliest_outcomes(current.acceptance):
-        text = [*current.history, *drafted[: outcome.kept]]
-        if outcome.kept == len(positions):  # the token after all, from one pass more
-            if drafter.room(text, 1) < 1:
-                continue
-            positions.append(ranked(drafter.logits(text)))
-            yield
-        candidates = positions[outcome.kept]
-        if isinstance(candidates, Unranked):
-            candidates = _other_than(drafted[outcome.kept], ranked(candidates.logits))
-            positions[outcome.kept] = candidates
-        if outcome.rank >= len(candidates):
-            continue
-        text.append(int(candidates[outcome.rank]))
-        count = drafter.room(text, current.longest)
-        if text[-1] in drafter.end_tokens or count < 1:
-            continue
-        predraft = predrafts.add(text)
-        for row in drafter.drawing(text, count, predraft.draft, sampler):
-            token = predraft.draft.tokens[-1]
-            predraft.candidates.append(_other_than(token, ranked(row)))
-            yield
-
-
-def ranked(logits: NDArray[np.float32]) -> Candidates:
-    """The likeliest tokens of a row of logits, one more than are ever asked for."""
-    count = min(MOST_CANDIDATES + 1, len(logits))
-    best = np.argpartition(logits, len(logits) - count)[-count:]
-    return best[np.argsort(-logits[best], kind="stable")]
-
-
-def _other_than(token: int, candidates: Candidates) -> Candidates:
-    """Candidates without the drafted token, which was rejected if another one follows."""
-    return candidates[candidates != token]
+Every one is sampled from the drafter's distribution after its text, by numbers that nothing else
+sees, and before it is known which text comes. It may be used after this text and no other, and
+once: then it is distributed as a draft made now.
+"""
 
 
 class DrafterThread:
@@ -350,6 +252,8 @@ class Overlapping(Drafter):
         it is between both ways."""
         self._sampler = self._sampler_ahead = Sampler(SamplingSettings())
         self._committed = 0
+        self._after = 0
+        """Length of the text that the latest round followed."""
         self._predrafts: Predrafts | None = None
         """Made in the latest round; None if that was before the latest step."""
         self._is_committed = False
@@ -384,8 +288,8 @@ class Overlapping(Drafter):
 
     def backlog(self, history: Sequence[int]) -> int:
         self.rest()
-        is_ready = self._predrafts is not None and self._predrafts.has(history)
-        return 1 if is_ready else self._drafter.backlog(history)
+        made = self._predrafts.get(self._key(history)) if self._predrafts else None
+        return 1 if made is not None and made.draft.tokens else self._drafter.backlog(history)
 
     def refusal(self, history: Sequence[int]) -> str:
         return self._drafter.refusal(history)
@@ -394,14 +298,17 @@ class Overlapping(Drafter):
         self.rest()
         return self._drafter.read(history)
 
+    def _key(self, text: Sequence[int]) -> tuple[int, ...]:
+        return tuple(text[self._after :])
+
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         self.rest()
         began = self._clock()
         count = self._drafter.room(history, limit)
         if count <= 0:
             return NO_DRAFT
-        made = self._predrafts
-        tried, ready = (None, None) if made is None else (len(made), made.take(history))
+        made, tried = self._predrafts, len(self._predrafts or ())
+        ready = (made or {}).pop(self._key(history), Predraft())
         draft, positions = GrowingDraft(), list[Position]()
         for position in self._drawn(history, count, ready, draft):
             positions.append(position)
@@ -409,53 +316,73 @@ class Overlapping(Drafter):
                 continue
             if not keep_on(draft.confidence[-1], draft.evidence[-1]):
                 break
-        ahead = None if tried is None else self._outcome(tried, ready, len(draft))
+        ahead = None
+        if made is not None:
+            used = min(len(draft), len(ready.draft))
+            ahead = Ahead(tried, is_hit=used > 0, hidden_seconds=used * self._draw_seconds)
         done = replace(draft.done(self.name), ahead=ahead)
         is_ahead = self._always or self._worth.is_next_ahead()
         if is_ahead == (made is not None):
             self._timed = began, len(done), is_ahead
         if is_ahead:
-            self._draft_ahead(history, done, positions)
+            kept = _LENGTH_MEMORY if self._mean_length else 0.0
+            self._mean_length = kept * self._mean_length + (1.0 - kept) * len(done)
+            self._predrafts, self._after, self._is_committed = {}, self._committed, False
+            outcomes = likeliest_outcomes(self._acceptance(done))
+            passes = self._passes(tuple(history), done.tokens, positions, outcomes)
+            self._worker.start(passes)
         return done
 
     def _drawn(
-        self, history: Sequence[int], count: int, ready: Predraft | None, draft: GrowingDraft
+        self, history: Sequence[int], count: int, ready: Predraft, draft: GrowingDraft
     ) -> Iterator[Position]:
         """Add the tokens that are ready to draft, then sample further ones, up to count in all.
 
         Yields the position of each, before the next one is looked at: whether one follows may
         depend on those before it alone.
         """
-        if ready is not None:
-            made = ready.draft
-            for place, candidates in enumerate(ready.candidates):
-                token, q_draft = made.tokens[place], made.distributions[place]
-                draft.add(token, made.confidence[place], made.evidence[place], q_draft)
-                yield candidates
-                if len(draft) == count or token in self._drafter.end_tokens:
-                    return
+        made = ready.draft
+        for place, candidates in enumerate(ready.candidates):
+            token, q_draft = made.tokens[place], made.distributions[place]
+            draft.add(token, made.confidence[place], made.evidence[place], q_draft)
+            yield lambda candidates=candidates: candidates
+            if len(draft) == count or token in self._drafter.end_tokens:
+                return
         for row in self._drafter.drawing(history, count, draft, self._sampler):
-            yield Unranked(row.copy())
+            yield partial(_candidates, row.copy(), draft.tokens[-1])
 
-    def _draft_ahead(
-        self, history: Sequence[int], draft: Draft, positions: Sequence[Position]
-    ) -> None:
-        kept = _LENGTH_MEMORY if self._mean_length else 0.0
-        self._mean_length = kept * self._mean_length + (1.0 - kept) * len(draft)
-        predrafts = self._predrafts = Predrafts(self._committed)
-        self._is_committed = False
-        current = Round(
-            history=tuple(history),
-            drafted=draft.tokens,
-            positions=positions,
-            acceptance=self._acceptance(draft),
-            longest=math.ceil(self._mean_length),
-        )
-        self._worker.start(predrafting(self._drafter, self._sampler_ahead, current, predrafts))
+    def _passes(
+        self,
+        history: Sequence[int],
+        drafted: Sequence[int],
+        positions: Sequence[Position],
+        outcomes: Sequence[Outcome],
+    ) -> Iterator[None]:
+        """Draft ahead for one outcome after another; yields after each pass of the drafter.
 
-    def _outcome(self, drafts: int, ready: Predraft | None, length: int) -> Ahead:
-        """What a round in which so many drafts were made did for a draft of this length."""
-        if ready is None:
-            return Ahead(drafts)
-        used = min(length, len(ready.draft))
-        return Ahead(drafts, is_hit=True, hidden_seconds=used * self._draw_seconds)
+        Nothing in here knows of the verification: the outcomes follow from the draft alone, and
+        each is drafted for by the drafter's own distribution. Between two passes the round may end,
+        as whether it does depends on no token still to be drafted.
+        """
+        drafter, predrafts = self._drafter, self._predrafts
+        assert predrafts is not None, "as propose made it"
+        known: dict[int, Candidates] = {}
+        for kept, rank in outcomes:
+            text = [*history, *drafted[:kept]]
+            if kept not in known and kept < len(positions):
+                known[kept] = positions[kept]()
+            elif kept not in known:  # the token after all, from one pass more
+                if drafter.room(text, 1) < 1:
+                    continue
+                known[kept] = _candidates(drafter.logits(text))
+                yield
+            if rank >= len(known[kept]):
+                continue
+            text.append(int(known[kept][rank]))
+            count = drafter.room(text, math.ceil(self._mean_length))
+            if text[-1] in drafter.end_tokens or count < 1:
+                continue
+            predraft = predrafts[self._key(text)] = Predraft()
+            for row in drafter.drawing(text, count, predraft.draft, self._sampler_ahead):
+                predraft.candidates.append(_candidates(row, predraft.draft.tokens[-1]))
+                yield

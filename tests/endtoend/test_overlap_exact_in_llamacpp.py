@@ -16,10 +16,9 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 from backends import llamacpp
 from backends.base import Context
 from decoding.draft import Draft, KeepOn, SampledLine
-from decoding.drafters import overlapping
 from decoding.drafters import overlapping as predrafting
 from decoding.drafters.draft_model import DraftModel
-from decoding.drafters.overlapping import DrafterThread, Overlapping, Predrafts
+from decoding.drafters.overlapping import DrafterThread, Overlapping
 from decoding.generation import Limits
 from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.chance import chance
@@ -111,8 +110,8 @@ def test_control_a_draft_used_after_another_text_is_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As if it had been drawn there: with the q_draft of the text that it now follows."""
-    key, propose = Predrafts._key, overlapping.Overlapping.propose
-    monkeypatch.setattr(Predrafts, "_key", lambda made, text: key(made, text)[:-1])
+    key, propose = Overlapping._key, Overlapping.propose
+    monkeypatch.setattr(Overlapping, "_key", lambda one, text: key(one, text)[:-1])
 
     def claimed(one: Any, history: Sequence[int], limit: int, _: KeepOn | None = None) -> Draft:
         draft = propose(one, history, limit)

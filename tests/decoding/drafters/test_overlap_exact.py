@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from decoding.draft import Draft, KeepOn, SampledLine
 from decoding.drafters import draft_model
 from decoding.drafters.draft_model import DraftModel
-from decoding.drafters.overlapping import Overlapping, Predrafts
+from decoding.drafters.overlapping import Overlapping
 from decoding.sampling.distribution import Distribution, SamplingSettings, warp
 from decoding.sampling.sampler import Sampler
 from decoding.verification.target_pass import verify_line
@@ -161,8 +161,8 @@ def test_control_a_draft_used_after_another_text_is_found(
     distance: Callable[..., float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert distance(0, 3, second=from_another_text) < 1e-9, "as long as the texts are told apart"
-    key = Predrafts._key
-    monkeypatch.setattr(Predrafts, "_key", lambda made, text: key(made, text)[:-1])
+    key = Overlapping._key
+    monkeypatch.setattr(Overlapping, "_key", lambda one, text: key(one, text)[:-1])
     assert max(distance(seed, 2, second=from_another_text) for seed in SEEDS) > 0.01
 
 
@@ -180,7 +180,7 @@ def chosen_by_the_verdict(is_wanted: Callable[[float, float], bool]) -> Second:
             return draft
         cast("StepwiseWorker", drafter._worker).passes = 0
         drafter.commit(history)
-        drafter._predrafts = Predrafts(len(history))
+        drafter._predrafts = {}
         again = drafter.propose(history, limit)
         return Draft(again.form, "", again.confidence, ahead=draft.ahead)
 
