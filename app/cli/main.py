@@ -22,7 +22,7 @@ from backends.base import SpecchatError, UsageError
 _COMMON = ("model", "draft", *(key.name for key in BY_NAME.values() if key.part is Part.START))
 """Settings that every command has a use for."""
 _COMMANDS = (
-    "ask", "bench", "chat", "doctor", "path", "serve", "verify", "build", "chats", "models",
+    "ask", "bench", "chat", "doctor", "path", "serve", "acp", "verify", "build", "chats", "models",
 )  # fmt: skip
 """Commands and groups of commands, each in the module of its name."""
 
@@ -160,7 +160,7 @@ def _defaults(paths: Paths) -> dict[str, Any]:
     """Defaults of every command from the settings file."""
     settings = {name: value for name, value in file.read(paths.settings).items() if name in BY_NAME}
     common = {name: value for name, value in settings.items() if name in _COMMON}
-    with_settings = ("ask", "chat", "serve", "verify")
+    with_settings = ("acp", "ask", "chat", "serve", "verify")
     return {**common, **dict.fromkeys(with_settings, settings), "models": {"pair": common}}
 
 

@@ -172,7 +172,8 @@ async def batches(
                 told_at = now
                 yield batch
     finally:
-        answer.stop()
+        if not answer.is_done:
+            answer.stop()
 
 
 async def happens(event: asyncio.Event, seconds: float) -> bool:

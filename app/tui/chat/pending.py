@@ -3,9 +3,12 @@
 import time
 from dataclasses import dataclass, field
 
+from app.chat.conversation import USUAL, Conversation, ReplyOptions
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.tree import Turn
 from app.engine.answer import Answer, Stage
+from app.engine.reply import Request
+from app.settings.answering import Answering
 from app.tui import wording
 from app.tui.store import Live
 from app.tui.wording import SEPARATOR, joined
@@ -56,6 +59,34 @@ class PendingAnswer:
     """How many of the oldest messages have been marked as outside the context."""
     started_at: float = field(default_factory=time.monotonic)
 
+    @classmethod
+    def of(
+        cls,
+        dialogue: Dialogue,
+        turn: Turn,
+        answering: Answering,
+        options: ReplyOptions = USUAL,
+        conversation: Conversation | None = None,
+    ) -> "PendingAnswer":
+        """An answer to be asked for, which its turn grows by.
+
+        conversation: what is answered, None for what leads to the turn.
+        """
+        if conversation is None:
+            above = turn.parent
+            conversation = dialogue.conversation(above) if above else Conversation(dialogue.system)
+        request = Request(
+            conversation,
+            answering.for_an_answer(),
+            answering.max_tokens,
+            turn.text,
+            dialogue.tokens(turn),
+            chat=dialogue.chat,
+            options=options,
+        )
+        continued, turn.ending, turn.is_growing = turn.ending, "", True
+        return cls(Answer(request), turn, continued if turn.text else None)
+
     def follow(self) -> None:
         """Let the turn have the text that the answer has by now."""
         self.turn.text = self.answer.request.partial + self.answer.text
@@ -84,6 +115,7 @@ class PendingAnswer:
             dialogue.save(self.turn)
 
     def close(self, dialogue: Dialogue) -> None:
+        """Save the answer with its ending."""
         turn = self.turn
         turn.ending, turn.tokens = self.ending(), self.answer.token_ids
         self._note_lossy()

@@ -15,10 +15,8 @@ from app.chat.conversation import Conversation, ReplyOptions
 from app.dialogue.changes import Change, Changes
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.tree import ASSISTANT, USER, Turn
-from app.engine.answer import Answer
 from app.engine.engine import Engine
 from app.engine.metrics import SessionSpeedup
-from app.engine.reply import Request
 from app.engine.status import Phase
 from app.history import HistoryError
 from app.history.records import Queued, title_of
@@ -327,36 +325,15 @@ class ChatView(ShownChat):
         conversation: Conversation | None = None,
         previous: Dialogue | None = None,
     ) -> None:
-        dialogue, answering = self.dialogue, self.answering
         # What specchat itself asks for, such as a summary, is free text.
         options = ReplyOptions(grammar=self.grammar if conversation is None else None)
-        if conversation is None:
-            parent = turn.parent
-            conversation = (
-                dialogue.conversation(parent) if parent else Conversation(dialogue.system)
-            )
-        request = Request(
-            conversation,
-            answering.for_an_answer(),
-            answering.max_tokens,
-            turn.text,
-            dialogue.tokens(turn),
-            chat=dialogue.chat,
-            options=options,
-        )
-        ending, turn.ending, turn.is_growing = turn.ending, "", True
-        answer = Answer(request)
-        self.pending = PendingAnswer(
-            answer,
-            turn,
-            continued=ending if turn.text else None,
-            question=question,
-            instead=instead,
-            previous=previous,
-        )
+        pending = PendingAnswer.of(self.dialogue, turn, self.answering, options, conversation)
+        pending.question, pending.instead, pending.previous = question, instead, previous
+        self.pending, answer = pending, pending.answer
         # The question is painted first: steps of the engine's thread would make the screen wait by
         # as long again (measured). Meanwhile the rest of its prompt is read, which is kept.
-        self.engine.expect(Expected(conversation, time.monotonic(), is_typing=False))
+        expected = Expected(answer.request.conversation, time.monotonic(), is_typing=False)
+        self.engine.expect(expected)
         self.call_after_refresh(self.engine.begin, answer)
 
     def _remember(self, name: str, old: Turn, new: Turn) -> None:

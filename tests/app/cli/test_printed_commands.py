@@ -45,6 +45,7 @@ PAGES = [
 
 ENDS, BEGINS = "to its end", "until it would begin"
 HOW = {
+    "acp": BEGINS,  # an editor starts it: tests/app/cli/test_acp.py does so
     "": BEGINS,  # the app wants a terminal: tests/endtoend opens it in one
     "ask": ENDS,
     "bench": BEGINS,  # minutes, even with one layer

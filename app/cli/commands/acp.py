@@ -1,0 +1,469 @@
+"""`specchat acp`: the chats of the app in an editor, by the Agent Client Protocol, version 1.
+
+An editor starts it, and speaks JSON-RPC with it on standard input and output. Its sessions are
+chats of the history, by their numbers: what was begun in an editor goes on in the app.
+"""
+
+import asyncio
+import logging
+import os
+import stat
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import aclosing
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any, TextIO, cast
+from urllib.parse import unquote, urlsplit
+from urllib.request import url2pathname
+
+import typer
+from acp import PROTOCOL_VERSION, RequestError, run_agent, schema
+from acp.helpers import (
+    start_tool_call,
+    update_agent_message_text,
+    update_agent_thought_text,
+    update_available_commands,
+    update_user_message_text,
+)
+from acp.interfaces import Agent, Client
+
+from app.ahead.permission import Permission
+from app.chat.attachments import Attachment, AttachmentKind
+from app.chat.named_files import quoted, read_file
+from app.cli import option_values, options
+from app.cli.commands.serve import SWITCH_SECONDS
+from app.cli.terminal import process
+from app.cli.terminal.process import EXIT_DONE
+from app.dialogue.dialogue import Dialogue
+from app.dialogue.tree import ASSISTANT, USER, Turn
+from app.engine.engine import Engine
+from app.history import History, HistoryError
+from app.history.store import open_history
+from app.loading.session_options import AUTO_DRAFT, OFF_DRAFT
+from app.paths import Paths
+from app.serve.events import Delta, ReasoningDelta, TextDelta
+from app.serve.refusal import RefusedError
+from app.serve.reply_reader import batches
+from app.serve.tools.reply_splitter import ReplySplitter
+from app.settings.answering import Answering
+from app.settings.in_effect import settings_in_effect
+from app.tui.chat.pending import PendingAnswer
+from app.wording import without_continuation
+from backends.base import SpecchatError, UsageError
+from backends.chat.message import whole_characters
+from backends.chat.reply_form import split
+from decoding.events import FinishReason
+from models.stores.available_models import installed
+
+_CLOSE_SECONDS = 0.8
+"""How long the end waits for the engine."""
+
+_SILENCE_SECONDS = 60.0
+"""Between two looks at an answer of which nothing comes, as a prompt is read."""
+
+_FAILED, _NOT_FOUND = -32603, -32002
+"""The protocol's codes of an internal error, and of a session that is not there."""
+
+Block = (
+    schema.TextContentBlock
+    | schema.ImageContentBlock
+    | schema.AudioContentBlock
+    | schema.ResourceContentBlock
+    | schema.EmbeddedResourceContentBlock
+)
+Update = (
+    schema.UserMessageChunk
+    | schema.AgentMessageChunk
+    | schema.AgentThoughtChunk
+    | schema.AvailableCommandsUpdate
+    | schema.ToolCallStart
+)
+Options = list[schema.SessionConfigOptionSelect | schema.SessionConfigOptionBoolean]
+
+_COMMANDS = {
+    "again": ("Answer the last question once more, as another version", ""),
+    "version": ("Show a version of the last answer", "its number"),
+    "edit": ("Ask the last question otherwise, as another version", "the question"),
+    "continue": ("Continue the last answer", ""),
+}
+
+
+@options.with_options(*options.SESSION)
+def acp(context: typer.Context) -> None:
+    """Chat in an editor that speaks the Agent Client Protocol, such as Zed; it starts this.
+
+    Its sessions are chats of the history, which the app opens too.
+    """
+    session_options = option_values.session_options(context)
+    paths = Paths.of_this_user()
+    values = settings_in_effect(paths).values
+    engine = Engine(session_options, paths, may_read=Permission())
+    if not all(map(_is_pipe, (sys.stdin, sys.stdout))):
+        remedy = "Name `specchat acp` in your editor's settings: docs/use/serve.md shows how."
+        raise UsageError("no editor is at the other end", "it starts this itself", remedy)
+    history = open_history(paths)
+    agent = EditorAgent(engine, history, Answering.of(values), str(values.get("system", "")))
+    sys.setswitchinterval(SWITCH_SECONDS)
+    logging.getLogger().addHandler(logging.NullHandler())  # for what the protocol's library says
+    engine.start()
+    try:
+        asyncio.run(run_agent(cast("Agent", agent)))  # what it lacks is optional
+    finally:
+        agent.abandon()
+        history.close()
+        is_closed = engine.close(_CLOSE_SECONDS)
+    if not is_closed:  # a pass that takes longer would delay the end of the interpreter
+        process.leave(EXIT_DONE)
+
+
+def _is_pipe(stream: TextIO | None) -> bool:
+    try:
+        mode = os.fstat(stream.fileno()).st_mode if stream is not None else 0
+    except OSError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
+class _Chat:
+    """A session: a chat, one question of which is answered at a time."""
+
+    def __init__(self, dialogue: Dialogue) -> None:
+        self.dialogue = dialogue
+        self.turn = asyncio.Lock()
+        self.pending: PendingAnswer | None = None
+
+    @property
+    def last_answer(self) -> Turn:
+        turn = self.dialogue.turns[-1] if self.dialogue.turns else None
+        if turn is None or turn.role != ASSISTANT:
+            raise UsageError("there is no answer yet")
+        return turn
+
+
+class EditorAgent:
+    """What an editor asks for. Used on one event loop; methods and errors as the protocol has them.
+
+    defaults: settings of chats without their own. system: of new chats.
+    """
+
+    def __init__(
+        self, engine: Engine, history: History, defaults: Answering, system: str = ""
+    ) -> None:
+        self._engine, self._history = engine, history
+        self._defaults, self._system = defaults, system
+        self._chats: dict[str, _Chat] = {}
+        self._shown = 0
+        """How many rows of figures were shown."""
+        self._client: Client
+
+    def on_connect(self, conn: Client) -> None:
+        self._client = conn
+
+    async def _update(self, session_id: str, update: Update) -> None:
+        await self._client.session_update(session_id, update)
+
+    def abandon(self) -> None:
+        """Stop and save all answers: the editor has gone."""
+        for chat in self._chats.values():
+            if chat.pending is not None:
+                chat.pending.answer.stop()
+                self._close(chat, chat.pending)
+
+    # Sessions
+
+    async def initialize(self, protocol_version: int, **_meta: Any) -> schema.InitializeResponse:
+        return schema.InitializeResponse(
+            protocol_version=min(protocol_version, PROTOCOL_VERSION),
+            agent_capabilities=schema.AgentCapabilities(
+                load_session=True,
+                prompt_capabilities=schema.PromptCapabilities(embedded_context=True),
+                session_capabilities=schema.SessionCapabilities(
+                    list=schema.SessionListCapabilities()
+                ),
+            ),
+            agent_info=schema.Implementation(
+                name="specchat", title="specchat", version=metadata.version("specchat")
+            ),
+        )
+
+    async def authenticate(self, method_id: str, **_meta: Any) -> None:
+        del method_id  # nobody has to
+
+    async def new_session(self, cwd: str, **_meta: Any) -> schema.NewSessionResponse:
+        del cwd
+        number = self._history.create(self._engine.options.model or "", self._system)
+        await self._opened(str(number))
+        return schema.NewSessionResponse(session_id=str(number), config_options=self._options())
+
+    async def load_session(self, session_id: str, **_meta: Any) -> schema.LoadSessionResponse:
+        """Open a chat and tell the path shown; what waits there is asked with the next question."""
+        chat = await self._opened(session_id)
+        for turn in chat.dialogue.turns:
+            await self._tell(session_id, turn)
+        return schema.LoadSessionResponse(config_options=self._options())
+
+    async def list_sessions(
+        self, cwd: str | None = None, **_meta: Any
+    ) -> schema.ListSessionsResponse:
+        folder = cwd or str(Path.home())
+        sessions = [
+            schema.SessionInfo(
+                session_id=str(chat.number),
+                cwd=folder,
+                title=chat.title,
+                updated_at=datetime.fromtimestamp(chat.updated, UTC).isoformat(),
+            )
+            for chat in self._history.chats()
+        ]
+        return schema.ListSessionsResponse(sessions=sessions)
+
+    async def _opened(self, session_id: str) -> _Chat:
+        dialogue = Dialogue(self._history, self._system)
+        try:
+            dialogue.open(int(session_id))
+        except (ValueError, HistoryError) as error:
+            raise _not_found(session_id) from error
+        chat = self._chats[session_id] = _Chat(dialogue)
+        commands = [
+            schema.AvailableCommand(
+                name=name,
+                description=about,
+                input=schema.AvailableCommandInput(schema.UnstructuredCommandInput(hint=hint))
+                if hint
+                else None,
+            )
+            for name, (about, hint) in _COMMANDS.items()
+        ]
+        await self._update(session_id, update_available_commands(commands))
+        return chat
+
+    async def _tell(self, session_id: str, turn: Turn) -> None:
+        """Tell a message that is complete."""
+        if turn.role == USER:
+            await self._update(session_id, update_user_message_text(turn.text))
+            return
+        parts = split(turn.text)
+        if parts.thinking:
+            update = update_agent_thought_text(parts.thinking)
+            await self._update(session_id, update)
+        await self._update(session_id, update_agent_message_text(parts.answer))
+        await self._show_figures(session_id, turn.ending)
+
+    async def _show_figures(self, session_id: str, figures: str) -> None:
+        """Show the line below an answer in a row of its own, which is no part of the answer."""
+        if figures:
+            self._shown += 1
+            title, name = without_continuation(figures), f"figures-{self._shown}"
+            row = start_tool_call(name, title, kind="other", status="completed")
+            await self._update(session_id, row)
+
+    # Model and drafters, which all sessions share
+
+    def _options(self) -> Options:
+        loaded = self._engine.status.loaded
+        model = loaded.name if loaded else self._engine.options.model or ""
+        models = [one.name for one in installed(self._engine.paths.models)]
+        return [
+            _choice("model", "Model", model, models),
+            _choice("draft", "Drafters", self._engine.draft, [AUTO_DRAFT, OFF_DRAFT]),
+        ]
+
+    async def set_config_option(
+        self, config_id: str, session_id: str, value: str | bool, **_meta: Any
+    ) -> schema.SetSessionConfigOptionResponse:
+        del session_id
+        if config_id == "model":
+            self._engine.load(str(value))
+        elif config_id == "draft":
+            self._engine.set_draft(str(value))
+        else:
+            raise RequestError.invalid_params({"reason": f"there is no option {config_id!r}"})
+        changed = self._options()
+        for option in changed:
+            if option.id == config_id and isinstance(option, schema.SessionConfigOptionSelect):
+                option.current_value = str(value)
+        return schema.SetSessionConfigOptionResponse(config_options=changed)
+
+    # Answers
+
+    async def prompt(
+        self, prompt: Sequence[Block], session_id: str, **_meta: Any
+    ) -> schema.PromptResponse:
+        """Answer a question, after those of this chat that wait; or do what a command asks for."""
+        chat = self._chats.get(session_id)
+        if chat is None:
+            raise _not_found(session_id)
+        try:
+            text, attachments = _question(prompt)
+            name, _, argument = text.removeprefix("/").partition(" ")
+            if text.startswith("/") and name in _COMMANDS:
+                async with chat.turn:
+                    return await self._command(session_id, chat, name, argument.strip())
+            chat.dialogue.enqueue(text, attachments)  # saved before anything else
+            async with chat.turn:
+                return await self._answer_queued(session_id, chat, text)
+        except SpecchatError as error:
+            raise _told(error.summary, error.remedy) from error
+
+    async def cancel(self, session_id: str, **_meta: Any) -> None:
+        """Stop the answer in progress; what waits behind it is asked next."""
+        chat = self._chats.get(session_id)
+        if chat is not None and chat.pending is not None:
+            chat.pending.answer.stop()
+
+    async def _answer_queued(
+        self, session_id: str, chat: _Chat, asked: str
+    ) -> schema.PromptResponse:
+        """Answer what waits, up to a question; others, left by an earlier run, are told first."""
+        response = schema.PromptResponse(stop_reason="end_turn")
+        while (queued := chat.dialogue.next_queued()) is not None:
+            if queued.text != asked:
+                await self._update(session_id, update_user_message_text(queued.text))
+            question = chat.dialogue.add(USER, queued.text, queued.attachments)
+            answer = chat.dialogue.add(ASSISTANT, "")
+            response = await self._answer(session_id, chat, answer, withdraws=question)
+            if queued.text == asked:
+                break
+        return response
+
+    async def _command(
+        self, session_id: str, chat: _Chat, name: str, argument: str
+    ) -> schema.PromptResponse:
+        dialogue, done = chat.dialogue, schema.PromptResponse(stop_reason="end_turn")
+        answer = chat.last_answer
+        if name == "version":
+            versions = dialogue.versions(answer)
+            if argument not in map(str, range(1, len(versions) + 1)):
+                raise UsageError(f"there are versions 1 to {len(versions)}")
+            dialogue.show(versions[int(argument) - 1])
+            await self._tell(session_id, versions[int(argument) - 1])
+            return done
+        if name == "continue":
+            return await self._answer(session_id, chat, answer)
+        if name == "again":
+            again = dialogue.add_version(answer, "")
+            return await self._answer(session_id, chat, again, withdraws=again)
+        question = answer.parent
+        if not argument or question is None:
+            raise UsageError("/edit needs the new question")
+        edited = dialogue.add_version(question, argument, question.attachments)
+        return await self._answer(session_id, chat, dialogue.add(ASSISTANT, ""), withdraws=edited)
+
+    async def _answer(
+        self, session_id: str, chat: _Chat, turn: Turn, withdraws: Turn | None = None
+    ) -> schema.PromptResponse:
+        """Have a turn answered, and tell what comes once it is saved.
+
+        withdraws: what leaves the chat if there is no answer, as the editor has it still.
+        """
+        answering = self._defaults.changed(chat.dialogue.own)
+        pending = chat.pending = PendingAnswer.of(chat.dialogue, turn, answering)
+        answer, fault = pending.answer, ""
+        try:
+            await self._follow(session_id, chat, pending)
+        except RefusedError as refused:
+            fault = "" if answer.error is None and answer.is_stopped else refused.message
+        finally:
+            self._close(chat, pending)
+        if not (pending.is_unbegun and (fault or answer.is_stopped)):
+            await self._show_figures(session_id, turn.ending)
+        elif withdraws is not None:
+            chat.dialogue.withdraw(withdraws)
+        if fault:
+            raise _told(fault, answer.error.remedy if answer.error else "")
+        reason: schema.StopReason = "cancelled" if answer.is_stopped else "end_turn"
+        if answer.finish_reason in (FinishReason.LENGTH, FinishReason.CONTEXT):
+            reason = "max_tokens"
+        return schema.PromptResponse(stop_reason=reason)
+
+    async def _follow(self, session_id: str, chat: _Chat, pending: PendingAnswer) -> None:
+        """Tell an answer as it grows, up to where it ends or is stopped."""
+        answer, splitter, read = pending.answer, None, 0
+        try:
+            async with aclosing(batches(self._engine, answer, None, _SILENCE_SECONDS)) as steps:
+                async for _ in steps:
+                    self._save(chat, pending)
+                    added, read = answer.text[read:], len(answer.text)
+                    if added:
+                        has_thinking = not answer.request.partial
+                        splitter = splitter or ReplySplitter(answer.form, has_thinking=has_thinking)
+                        await self._tell_parts(session_id, splitter.feed(TextDelta(added)))
+        finally:
+            if splitter is not None:
+                await self._tell_parts(session_id, splitter.feed(TextDelta(answer.text[read:])))
+                await self._tell_parts(session_id, splitter.finish())
+
+    async def _tell_parts(self, session_id: str, parts: Iterable[Delta]) -> None:
+        for part in parts:
+            if isinstance(part, ReasoningDelta):
+                await self._update(session_id, update_agent_thought_text(part.text))
+            elif isinstance(part, TextDelta):
+                await self._update(session_id, update_agent_message_text(part.text))
+
+    def _save(self, chat: _Chat, pending: PendingAnswer) -> None:
+        pending.follow()
+        answer = pending.answer
+        if answer.dropped > pending.dropped:
+            chat.dialogue.drop_oldest(answer.dropped - pending.dropped)
+            pending.dropped = answer.dropped
+        pending.save(chat.dialogue)
+
+    def _close(self, chat: _Chat, pending: PendingAnswer) -> None:
+        pending.follow()
+        if loaded := self._engine.status.loaded:
+            chat.dialogue.set_model(loaded.name)
+        pending.close(chat.dialogue)
+        chat.pending = None
+
+
+def _choice(
+    name: str, title: str, current: str, others: Sequence[str]
+) -> schema.SessionConfigOptionSelect:
+    names = dict.fromkeys([current, *others] if current else others)
+    choices = [schema.SessionConfigSelectOption(value=one, name=one) for one in names]
+    return schema.SessionConfigOptionSelect(
+        type="select", id=name, name=title, current_value=current, options=choices
+    )
+
+
+def _question(blocks: Sequence[Block]) -> tuple[str, tuple[Attachment, ...]]:
+    """A question as it would be typed in the app: files are named in it, and attached.
+
+    Raises:
+        UsageError: it has something that is no text, or a file that cannot be read.
+    """
+    words: list[str] = []
+    files: list[Attachment] = []
+    for block in blocks:
+        if isinstance(block, schema.TextContentBlock):
+            words.append(block.text)
+            continue
+        if isinstance(block, schema.ResourceContentBlock):
+            files.append(read_file(_local(block.uri)))
+        elif isinstance(block, schema.EmbeddedResourceContentBlock) and isinstance(
+            block.resource, schema.TextResourceContents
+        ):
+            resource = block.resource
+            name, text = whole_characters(_local(resource.uri)), whole_characters(resource.text)
+            files.append(Attachment(AttachmentKind.FILE, name, text))
+        else:
+            raise UsageError("only text can be read", f"this is {block.type}")
+        words.append(f"@{quoted(files[-1].name)}")
+    return whole_characters("".join(words)).strip(), tuple(files)
+
+
+def _local(uri: str) -> str:
+    """The path of a file by its address; another address stays as it is."""
+    parts = urlsplit(uri)
+    return url2pathname(unquote(parts.path)) if parts.scheme == "file" else uri
+
+
+def _not_found(session_id: str) -> RequestError:
+    return RequestError(_NOT_FOUND, f"there is no chat {session_id}")
+
+
+def _told(what: str, remedy: str = "") -> RequestError:
+    """An error that the editor shows: its message is what it shows of it."""
+    return RequestError(_FAILED, ". ".join(filter(None, [what, remedy])))

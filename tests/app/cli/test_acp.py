@@ -1,0 +1,259 @@
+"""`specchat acp`: chats in an editor, asked for by a real client of the protocol."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from threading import Event
+from typing import Any, cast
+
+import pytest
+
+pytest.importorskip("acp")
+
+from acp import (
+    PROTOCOL_VERSION,
+    RequestError,
+    connect_to_agent,
+    run_agent,
+    spawn_agent_process,
+    text_block,
+)
+from acp.helpers import (
+    embedded_text_resource,
+    image_block,
+    resource_block,
+    resource_link_block,
+)
+from acp.interfaces import Agent, Client
+
+from app.cli.commands.acp import EditorAgent
+from app.engine.engine import Engine
+from app.history.store import open_history
+from app.loading.session_options import SessionOptions
+from app.paths import Paths
+from app.settings.answering import Answering
+from tests.app.conftest import PATIENCE_SECONDS, Specchat
+from tests.fixtures.scripted import ScriptedModel, opened
+from tests.fixtures.speaker import HERMES, Speaker
+
+Told = tuple[str, str]
+"""Kind and text of an update."""
+
+
+class Editor:
+    """A client that keeps what it is told; whenever it is, `told` changes."""
+
+    def __init__(self) -> None:
+        self.updates: list[Told] = []
+        self.changed = asyncio.Event()
+
+    async def session_update(self, session_id: str, update: Any, **_: Any) -> None:
+        said = getattr(update, "content", None)
+        text = getattr(said, "text", "") or getattr(update, "title", "") or ""
+        self.updates.append((update.session_update, text))
+        self.changed.set()
+
+    def on_connect(self, conn: Agent) -> None: ...
+
+    def take(self) -> list[Told]:
+        """The updates since the last call; those of one kind that follow each other are one."""
+        taken: list[Told] = []
+        for kind, text in self.updates:
+            if taken and taken[-1][0] == kind:
+                taken[-1] = kind, taken[-1][1] + text
+            else:
+                taken.append((kind, text))
+        self.updates.clear()
+        return taken
+
+    async def until(self, kind: str) -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not any(kind == one for one, _ in self.updates):
+                self.changed.clear()
+                await self.changed.wait()
+
+
+@asynccontextmanager
+async def editing(home: Path, model: ScriptedModel) -> AsyncGenerator[tuple[Agent, Editor]]:
+    """An editor that is connected with an agent whose model is scripted."""
+    paths = Paths(home / "config", home / "data", home / "cache")
+    history = open_history(paths)
+    engine = Engine(SessionOptions(draft="off"), paths, opened(model))
+    agent = EditorAgent(engine, history, Answering.of({"temperature": 0.0}))
+    near, far = socket.socketpair()
+    reader, writer = await asyncio.open_connection(sock=far)
+    running = asyncio.create_task(run_agent(cast("Agent", agent), writer, reader))
+    engine.start()
+    editor = Editor()
+    answers, asks = await asyncio.open_connection(sock=near)
+    client = connect_to_agent(cast("Client", editor), asks, answers)
+    try:
+        await client.initialize(PROTOCOL_VERSION)
+        yield cast("Agent", client), editor
+    finally:
+        await cast("Any", client).close()
+        asks.close()
+        await running
+        writer.close()
+        agent.abandon()
+        assert engine.close(PATIENCE_SECONDS)
+        history.close()
+
+
+@pytest.fixture
+def speaker() -> Speaker:
+    model = Speaker(HERMES)
+    model.say("Yes.")
+    return model
+
+
+async def begun(agent: Agent, editor: Editor) -> str:
+    session = await agent.new_session(cwd="/", mcp_servers=[])
+    assert editor.take()[0][0] == "available_commands_update"
+    return session.session_id
+
+
+def ask(agent: Agent, session: str, *blocks: Any) -> Any:
+    told = [text_block(block) if isinstance(block, str) else block for block in blocks]
+    return agent.prompt(prompt=told, session_id=session)
+
+
+async def test_a_question_is_answered_with_its_figures_in_a_row_of_their_own(
+    home: Path, speaker: Speaker
+) -> None:
+    async with editing(home, speaker) as (agent, editor):
+        session = await begun(agent, editor)
+        ended = await ask(agent, session, "Is it?")
+        (_, answer), (kind, figures) = editor.take()
+    assert ended.stop_reason == "end_turn"
+    assert answer == "Yes."
+    assert kind == "tool_call"
+    assert "tok/s" in figures
+
+
+async def test_what_the_model_thinks_is_told_apart(home: Path, speaker: Speaker) -> None:
+    speaker.say("<think>Hm.</think>Yes.")
+    async with editing(home, speaker) as (agent, editor):
+        session = await begun(agent, editor)
+        await ask(agent, session, "Is it?")
+        live = editor.take()
+        await agent.load_session(cwd="/", session_id=session, mcp_servers=[])
+        again = editor.take()
+    said = [("agent_thought_chunk", "Hm."), ("agent_message_chunk", "Yes.")]
+    assert live[:2] == said
+    assert again[1:4] == [("user_message_chunk", "Is it?"), *said]
+
+
+async def test_versions_are_those_of_the_app(home: Path, speaker: Speaker) -> None:
+    async with editing(home, speaker) as (agent, editor):
+        session = await begun(agent, editor)
+        await ask(agent, session, "Is it?")
+        speaker.say("No.")
+        await ask(agent, session, "/again")
+        editor.take()
+        await ask(agent, session, "/version 1")
+        assert ("agent_message_chunk", "Yes.") in editor.take()
+        speaker.say("Never.")
+        await ask(agent, session, "/edit Will it be?")
+        with pytest.raises(RequestError, match="versions 1 to 1"):
+            await ask(agent, session, "/version 2")
+    history = open_history(Paths(home / "config", home / "data", home / "cache"))
+    texts = [message.text for message in history.messages(int(session))]
+    shown = [message.text for message in history.path(int(session))]
+    history.close()
+    assert texts == ["Is it?", "Yes.", "No.", "Will it be?", "Never."]
+    assert shown == ["Will it be?", "Never."]
+
+
+async def test_what_is_stopped_stays_and_what_waits_is_asked_next(home: Path) -> None:
+    gate = Event()
+    model = ScriptedModel([*"It goes on and on"], gate=gate, holds_at=5)
+    async with editing(home, model) as (agent, editor):
+        session = await begun(agent, editor)
+        first = asyncio.ensure_future(ask(agent, session, "How long?"))
+        await editor.until("agent_message_chunk")
+        second = asyncio.ensure_future(ask(agent, session, "And then?"))
+        await agent.list_sessions()  # the second has arrived: what is sent is read in order
+        await agent.cancel(session_id=session)
+        await agent.list_sessions()
+        gate.set()
+        assert (await first).stop_reason == "cancelled"
+        assert (await second).stop_reason == "end_turn"
+        told = editor.take()
+        editor.updates.clear()
+        await agent.load_session(cwd="/", session_id=session, mcp_servers=[])
+        again = editor.take()
+    answers = [text for kind, text in told if kind == "agent_message_chunk"]
+    assert "It goes on and on".startswith(answers[0])
+    assert answers[1] == "It goes on and on"
+    said = [text for kind, text in again if kind.endswith("message_chunk")]
+    assert said == ["How long?", answers[0], "And then?", answers[1]]
+
+
+async def test_files_are_attached_and_what_is_no_text_is_refused(
+    home: Path, speaker: Speaker, tmp_path: Path
+) -> None:
+    file = tmp_path / "a file.txt"
+    file.write_text("its text")
+    linked = resource_link_block("a file.txt", file.as_uri())
+    held = resource_block(embedded_text_resource("file:///b.py", "print(1)"))
+    async with editing(home, speaker) as (agent, editor):
+        session = await begun(agent, editor)
+        await ask(agent, session, "Compare ", linked, " and ", held)
+        assert "a file.txt:\n```\nits text" in speaker.prompts[-1]
+        assert "b.py:\n```\nprint(1)" in speaker.prompts[-1]
+        for refused, why in (
+            (image_block("AA==", "image/png"), "only text"),
+            (resource_link_block("gone", (tmp_path / "gone").as_uri()), "no file"),
+        ):
+            with pytest.raises(RequestError, match=why):
+                await ask(agent, session, "What is it? ", refused)
+        sessions = (await agent.list_sessions()).sessions
+    assert [one.session_id for one in sessions] == [session]
+
+
+async def test_an_error_of_the_engine_is_told_and_the_text_before_it_stays(home: Path) -> None:
+    async with editing(home, ScriptedModel([*"It breaks"], fails_at=4)) as (agent, editor):
+        session = await begun(agent, editor)
+        with pytest.raises(RequestError, match="the engine failed"):
+            await ask(agent, session, "Go on?")
+        await agent.load_session(cwd="/", session_id=session, mcp_servers=[])
+        assert ("agent_message_chunk", "It b") in editor.take()
+        with pytest.raises(RequestError, match="no chat 77"):
+            await agent.load_session(cwd="/", session_id="77", mcp_servers=[])
+
+
+def test_without_an_editor_it_says_who_starts_it(specchat: Specchat) -> None:
+    ended = specchat("acp")
+    assert ended.returncode == 2
+    assert "no editor is at the other end" in ended.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="kills by a signal")
+async def test_what_was_told_is_kept_when_the_editor_kills_it(home: Path, llamacpp: object) -> None:
+    editor = Editor()
+    command = [sys.executable, "-m", "specchat", "acp", "--model", "demo", "--draft", "lookup"]
+    async with spawn_agent_process(cast("Client", editor), *command, env=dict(os.environ)) as (
+        agent,
+        process,
+    ):
+        await agent.initialize(PROTOCOL_VERSION)
+        session = (await agent.new_session(cwd="/", mcp_servers=[])).session_id
+        asked = asyncio.ensure_future(ask(agent, session, "Write a long story."))
+        await editor.until("agent_message_chunk")
+        process.send_signal(signal.SIGKILL)
+        await process.wait()
+        asked.cancel()
+    told = "".join(text for kind, text in editor.updates if kind == "agent_message_chunk")
+    history = open_history(Paths.of_this_user())
+    question, answer = history.messages(int(session))
+    history.close()
+    assert question.text == "Write a long story."
+    assert told
+    assert answer.text.startswith(told)
