@@ -189,19 +189,11 @@ def test_the_oldest_turns_make_room_and_that_is_said(
 def test_a_message_that_can_never_fit_is_refused_and_the_rest_answered(
     specchat: Specchat, said: list[list[Message]]
 ) -> None:
-    ended = specchat(*CHAT, "--ctx", "60", stdin=b"one\n" + b"two " * 200 + b"\nthree\n")
+    ended = specchat(*CHAT, "--ctx", "200", stdin=b"one\n" + b"two " * 300 + b"\nthree\n")
     assert ended.returncode == 2
     assert "too many" in ended.stderr
-    assert said[-1][-1].content == "three"
-    assert not any("two two" in turn.content for turn in said[-1])
-
-
-@pytest.mark.slow
-def test_a_refused_message_leaves_the_conversation_as_it_was(
-    specchat: Specchat, said: list[list[Message]]
-) -> None:
-    specchat(*CHAT, "--ctx", "200", stdin=b"one\n" + b"two " * 300 + b"\nthree\n")
     assert [said[-1][0].content, said[-1][-1].content] == ["one", "three"]
+    assert not any("two two" in turn.content for turn in said[-1])
 
 
 def test_without_a_terminal_the_bare_command_gives_a_hint(specchat: Specchat) -> None:
@@ -262,16 +254,6 @@ def test_ctrl_c_stops_an_answer_and_the_conversation_goes_on(
     assert "stopped]" in terminal.read_until("> ")
     terminal.type("/stats\n")
     terminal.read_until("stopped]")
-    terminal.read_until("> ")
-    terminal.type("\x04")
-    code, shown = terminal.end()
-    assert code == 0
-    assert "Traceback" not in shown
-
-
-@pytest.mark.slow
-def test_ctrl_d_ends_the_conversation(on_terminal: OnTerminal) -> None:
-    terminal = on_terminal("chat", "--draft", "off")
     terminal.read_until("> ")
     terminal.type("\x04")
     code, shown = terminal.end()

@@ -85,15 +85,6 @@ def test_help_fits_a_narrow_terminal(
     assert not any(line.startswith(" " * 20) for line in lines)
 
 
-def test_a_variable_of_the_wrong_kind_is_named_with_its_value(
-    specchat: Specchat, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SPECCHAT_TEMPERATURE", "warm")
-    ended = specchat("ask", "hi")
-    assert ended.returncode == 2
-    assert "SPECCHAT_TEMPERATURE cannot be 'warm': it must be a number" in ended.stderr
-
-
 def test_bench_json_takes_a_file_or_none(specchat: Specchat) -> None:
     read: list[str] = []
     for arguments in (["--json"], ["--json", "--html", "x"], ["--json", "f"], ["--json=f"]):

@@ -49,19 +49,6 @@ def test_a_port_in_use_is_one_clear_error(specchat: Specchat) -> None:
     assert "--port" in ended.stderr
 
 
-def test_other_machines_are_served_only_with_a_key(specchat: Specchat) -> None:
-    ended = specchat("serve", "--host", "0.0.0.0", "--port", "0")
-    assert ended.returncode == 2
-    assert "needs a key" in ended.stderr
-
-
-@pytest.mark.parametrize("port", ["-1", "65536", "many"])
-def test_a_port_is_a_port(specchat: Specchat, port: str) -> None:
-    ended = specchat("serve", "--port", port)
-    assert ended.returncode == 2
-    assert "port" in ended.stderr
-
-
 def test_a_variable_that_cannot_be_used_is_named(
     specchat: Specchat, monkeypatch: pytest.MonkeyPatch
 ) -> None:

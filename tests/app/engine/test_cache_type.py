@@ -19,13 +19,6 @@ def test_the_type_of_cache_is_used_and_reported(ask_json: AskJson, tiny: Tiny) -
     assert ratio == pytest.approx(34 / 64)
 
 
-@pytest.mark.slow
-def test_drafting_gives_plain_decodings_tokens(ask_json: AskJson, tiny: Tiny) -> None:
-    options = ("--model", str(tiny("llama")), "--kv", "q4_0", *GREEDY)
-    plain = ask_json(PROMPT, *options, "--draft", "off")
-    assert ask_json(PROMPT, *options, "--draft", "lookup")["token_ids"] == plain["token_ids"]
-
-
 def test_the_variable_and_the_settings_have_it(
     ask_json: AskJson, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,6 @@ from typing import Any, NoReturn
 
 import pytest
 
-from app.chat.conversation import ReplyOptions
 from app.engine.answer import Answer, Stage
 from app.engine.engine import Engine, LoadingStoppedError, OpenSession
 from app.engine.metrics import ReplyMetrics
@@ -56,20 +55,6 @@ def test_an_answer_comes_whole_with_where_its_tokens_came_from(start: Start) -> 
     assert answer.reply.token_ends[-1] == len(answer.text)
     assert answer.metrics is not None
     assert answer.metrics.completion_tokens == len(WORDS) + 1
-
-
-def test_log_probabilities_are_told_of_each_token_if_they_are_asked_for(start: Start) -> None:
-    engine = start(ScriptedModel(WORDS))
-    answer = engine.ask(replace(request(), options=ReplyOptions(top_logprobs=2)))
-    text_of(answer)
-    assert answer.reply is not None
-    told = answer.reply.logprobs
-    assert [one.token for one in told] == list(answer.token_ids)
-    assert all(one.top[0] == (one.token, one.logprob) for one in told)
-    other = engine.ask(request())
-    text_of(other)
-    assert other.reply is not None
-    assert other.reply.logprobs == []
 
 
 def test_a_bias_of_a_token_that_does_not_exist_is_told_and_the_next_answer_comes(
@@ -178,21 +163,20 @@ def test_an_engine_that_fails_keeps_what_was_said(start: Start) -> None:
     assert len(answer.token_ids) == 5
 
 
-def test_an_answer_is_continued_where_it_ended(start: Start) -> None:
-    engine = start(ScriptedModel(WORDS))
-    assert text_of(engine.ask(request(max_tokens=2, partial="so far"))) == "".join(WORDS[:2])
+def test_each_model_that_cannot_be_loaded_is_told_by_its_own_error_and_answers_fail() -> None:
+    def fails(options: SessionOptions, *_: object) -> NoReturn:
+        raise ModelError(f"no model {options.model}")
 
-
-def test_a_model_that_cannot_be_loaded_is_told_and_answers_fail() -> None:
-    def fails(*_: object) -> NoReturn:
-        raise ModelError("no such model", "it is gone")
-
-    engine = Engine(SessionOptions(), Paths.of_this_user(), fails)
+    engine = Engine(SessionOptions("first"), Paths.of_this_user(), fails)
     engine.start()
-    answer = engine.ask(request())
-    assert answer.wait(30)
-    assert answer.error is engine.status.error
-    assert engine.status.phase is Phase.FAILED
+    for model in ("first", "second"):
+        answer = engine.ask(request())
+        assert answer.wait(30)
+        assert answer.error is engine.status.error
+        assert str(engine.status.error) == f"no model {model}"
+        assert engine.status.phase is Phase.FAILED
+        assert engine.options.model == "first"
+        engine.load("second")
     assert engine.close(10.0)
 
 

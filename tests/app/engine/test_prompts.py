@@ -10,8 +10,6 @@ import pytest
 
 from app.chat.conversation import Conversation, Infill, RawText
 from app.engine import session as session_module
-from app.engine.answer import Answer
-from app.engine.engine import Engine
 from app.engine.reply import Reply, Request
 from app.engine.session import Session
 from app.engine.session_opening import open_session
@@ -76,18 +74,6 @@ def options(path: Path) -> SessionOptions:
     return SessionOptions(model=str(path), draft="off", threads=1)
 
 
-def asked(path: Path) -> Answer:
-    engine = Engine(options(path), Paths.of_this_user())
-    engine.start()
-    request = Request(Conversation(), GREEDY, 8, text=GAP)
-    try:
-        answer = engine.ask(request)
-        assert answer.wait(60)
-    finally:
-        assert engine.close(20)
-    return answer
-
-
 @pytest.mark.usefixtures("llamacpp")
 def test_the_prompt_is_the_text_before_then_after_and_control_texts_in_them_are_text(
     tiny_llama: TinyLlama,
@@ -106,15 +92,6 @@ def test_the_prompt_is_the_text_before_then_after_and_control_texts_in_them_are_
     assert b"".join(pieces[place + 1 : -1]).decode() == GAP.after.replace("\ud83d", "?")
 
 
-@pytest.mark.usefixtures("llamacpp")
-def test_a_request_to_fill_a_gap_is_answered(tiny_llama: TinyLlama) -> None:
-    answer = asked(tiny_llama(form="infill"))
-    assert answer.error is None
-    assert answer.token_ids
-
-
-@pytest.mark.usefixtures("llamacpp")
-def test_a_model_without_the_tokens_refuses(tiny_llama: TinyLlama) -> None:
-    answer = asked(tiny_llama(form="gpt2"))
-    assert isinstance(answer.error, UsageError)
-    assert "cannot fill a gap" in str(answer.error)
+def test_a_model_without_the_tokens_refuses(session: Session) -> None:
+    with pytest.raises(UsageError, match="cannot fill a gap"):
+        session.prompt(Request(Conversation(), GREEDY, 8, text=GAP))
