@@ -96,12 +96,6 @@ def test_prompts_that_do_not_fit_are_left_out_and_named(
     assert "no prompt fits the context" in none.stderr
 
 
-def test_a_file_that_cannot_be_written_is_found_before_the_long_part(specchat: Specchat) -> None:
-    ended = specchat("bench", "--html", "/nonexistent/bench.html")
-    assert ended.returncode == 2
-    assert "cannot write" in ended.stderr
-
-
 def test_an_unknown_suite_is_a_usage_error(specchat: Specchat) -> None:
     ended = specchat("bench", "--suite", "endless")
     assert (ended.returncode, "full, quick" in ended.stderr) == (2, True)

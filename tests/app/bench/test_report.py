@@ -194,8 +194,8 @@ def test_doctor_writes_one_of_the_machine_alone(specchat: Specchat, tmp_path: Pa
 
 
 def test_a_report_that_cannot_be_written_is_found_before_the_long_part(specchat: Specchat) -> None:
-    for command in ("bench", "doctor"):
-        ended = specchat(command, "--report", "/nonexistent/report.json")
+    for command in (("bench", "--html"), ("bench", "--report"), ("doctor", "--report")):
+        ended = specchat(*command, "/nonexistent/report.json")
         assert ended.returncode == 2
         assert "cannot write" in ended.stderr
 

@@ -103,16 +103,6 @@ def test_files_follow_in_order_each_in_a_fence_of_its_own(
     assert said == [[Message("user", expected)]]
 
 
-def test_a_file_alone_is_a_question(
-    specchat: Specchat, said: list[list[Message]], tmp_path: Path
-) -> None:
-    path = tmp_path / "q.txt"
-    path.write_text("Why is the sky blue?", encoding="utf-8")
-    ended = specchat("ask", "--file", str(path), "--max-tokens", "1")
-    assert ended.returncode == 0
-    assert said == [[Message("user", "q.txt:\n```\nWhy is the sky blue?\n```")]]
-
-
 @pytest.mark.slow
 def test_words_of_a_user_never_become_control_tokens(ask_json: AskJson, demo: Model) -> None:
     control = demo.tokenizer.special_texts[0]

@@ -129,25 +129,6 @@ def test_the_app_that_is_killed_keeps_what_rested_a_second(app: Callable[[], Ter
 
 
 @pytest.mark.slow
-def test_two_apps_keep_what_is_typed_in_each(app: Callable[[], Terminal]) -> None:
-    first, second = app(), app()
-    typed(first, "one here")
-    typed(second, "one there")
-    kept = Paths.of_this_user().data
-    wait_for(
-        lambda: {one.read_text() for one in kept.glob("unsent*.txt")} == {"one here", "one there"}
-    )
-    third = app()
-    assert "one" not in third.seen
-    for terminal in (first, second, third):
-        terminal.process.kill()
-        terminal.end()
-    last = app()
-    assert "one here" in last.seen
-    assert "one there" in last.seen
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("ignored", [False, True], ids=["told", "not-told"])
 def test_a_terminal_that_is_closed_ends_the_app(
     app: Callable[..., Terminal], *, ignored: bool

@@ -9,7 +9,6 @@ import pytest
 
 from app.history import History, HistoryError
 from app.history.export import as_json, as_markdown, write_export
-from backends.base import UsageError
 
 
 @pytest.fixture
@@ -52,24 +51,6 @@ def test_for_programs(history: History, chat: int, tmp_path: Path, name: str) ->
     found = json.loads(written.read_text(encoding="utf-8"))
     assert found == as_json(history.chat(chat), history.messages(chat))
     assert found["schema"] == 1
-
-
-def test_an_existing_file_is_replaced_only_on_request(
-    history: History, chat: int, tmp_path: Path
-) -> None:
-    path = tmp_path / "chat.md"
-    path.write_text("older" * 1000)
-    with pytest.raises(UsageError, match="it exists"):
-        write_export(history, chat, path)
-    assert path.read_text() == "older" * 1000
-    assert write_export(history, chat, path, overwrite=True) == path
-    assert "older" not in path.read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("name", ["chat.txt", "chat", ".md", "chat.md.bak"])
-def test_another_ending(history: History, chat: int, tmp_path: Path, name: str) -> None:
-    with pytest.raises(UsageError, match=r"\.md nor in \.json"):
-        write_export(history, chat, tmp_path / name)
 
 
 def test_what_cannot_be_written_leaves_nothing(history: History, chat: int, tmp_path: Path) -> None:

@@ -28,23 +28,6 @@ for number in range(10_000):
     history.add(chat, "user", f"message {number}")
     print(number, flush=True)
 """
-_FULL_DISK = """
-import resource, sys
-from pathlib import Path
-from app.history import History, HistoryError
-history = History.open(Path(sys.argv[1]))
-chat = history.create("demo")
-resource.setrlimit(resource.RLIMIT_FSIZE, (300_000,) * 2)
-import signal
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-saved = 0
-try:
-    for number in range(1000):
-        history.add(chat, "user", "x" * 5000)
-        saved += 1
-except HistoryError:
-    print(saved, len(history.messages(chat)))
-"""
 
 
 @pytest.fixture
@@ -187,17 +170,6 @@ def test_a_preview(history: History) -> None:
     assert len(preview.answer) < 2000
 
 
-def test_search_follows_changes(history: History) -> None:
-    chat = history.create("demo")
-    message = history.add(chat, "assistant", "before")
-    assert not history.update(message, "afterwards")
-    assert history.update(message, "before and afterwards")
-    assert len(history.chats("before")) == 1
-    assert len(history.chats("afterw")) == 1
-    history.withdraw(chat, message)
-    assert history.chats("afterwards") == []
-
-
 def test_the_latest_chat_comes_first(history: History) -> None:
     first, second = history.create("demo"), history.create("demo")
     history.add(second, "user", "x")
@@ -262,15 +234,6 @@ def test_a_killed_program_leaves_all_it_saved(path: Path) -> None:
         texts = [message.text for message in history.messages(chat.number)]
     assert texts[: len(saved)] == [f"message {number}" for number in saved]
     assert len(texts) <= len(saved) + 1
-
-
-@pytest.mark.skipif(os.name == "nt", reason="limits of POSIX")
-def test_a_full_disk_is_an_error_and_what_was_saved_stays(path: Path) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", _FULL_DISK, str(path)], capture_output=True, text=True, check=True
-    )
-    saved, found = map(int, ended.stdout.split())
-    assert saved == found > 0
 
 
 def test_a_file_that_is_no_database(path: Path) -> None:
@@ -343,12 +306,11 @@ chat = history.create("demo")
 _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, most))
 try:
-    while True:
+    for saved in range(1000):
         history.add(chat, "user", "x" * 5000)
 except HistoryError as error:
-    print("rollback" in str(error))
+    print("rollback" in str(error), len(history.messages(chat)) - saved)
 resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
-saved = len(history.messages(chat))
 history.add(chat, "user", "room again")
 print(len(history.messages(chat)) - saved)
 """
@@ -419,10 +381,10 @@ def test_halves_of_characters_are_replaced(history: History) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="limits of POSIX")
-def test_after_a_full_disk_it_goes_on(path: Path) -> None:
+def test_on_a_full_disk_what_was_saved_stays_and_after_it_goes_on(path: Path) -> None:
     command = [sys.executable, "-c", _DISK_FULL_FOR_A_WHILE, str(path)]
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert ended.stdout.split() == ["False", "1"]
+    assert ended.stdout.split() == ["False", "0", "1"]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="permissions of POSIX")

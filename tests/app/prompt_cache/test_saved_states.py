@@ -209,10 +209,6 @@ def test_states_go_with_the_chats_that_are_deleted_for_good(
     assert len(files(states)) == left
 
 
-def test_the_default_bound_is_a_gigabyte(states: SavedStates) -> None:
-    assert SavedStates(states.folder).most_bytes == saved_states.MOST_BYTES == 10**9
-
-
 KEY = bytes(range(KEY_BYTES))
 TOKENS = [5, 0, 49_151, 7]
 

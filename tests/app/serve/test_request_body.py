@@ -95,9 +95,16 @@ def test_no_number_is_infinite_wherever_it_is(number: str) -> None:
         read_body(ChatRequest, body.encode())
 
 
-def test_a_result_without_an_id_is_still_one() -> None:
-    read = ChatRequest.model_validate({"messages": [{"role": "tool", "content": "4"}]})
-    assert conversation_of(read.messages).turns == [Message("tool", "4", answers="unnamed")]
+def test_contents_in_parts_roles_and_results_without_an_id_are_read() -> None:
+    parts = [{"type": "text", "text": text} for text in "ab"]
+    messages = [
+        {"role": "developer", "content": "Be brief."},
+        {"role": "user", "content": parts},
+        {"role": "tool", "content": "4"},
+    ]
+    read = conversation_of(ChatRequest.model_validate({"messages": messages}).messages)
+    turns = [Message("user", "ab"), Message("tool", "4", answers="unnamed")]
+    assert (read.system, read.turns) == ("Be brief.", turns)
 
 
 @pytest.mark.parametrize(

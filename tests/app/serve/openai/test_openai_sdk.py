@@ -164,44 +164,6 @@ def test_a_predicted_answer_is_the_same_in_fewer_steps(chat, greedy: str) -> Non
     assert answered.timings["draft_n_accepted"] >= details.accepted_prediction_tokens
 
 
-def test_a_conversation_that_does_not_fit_is_an_error_of_its_own(chat) -> None:
-    with pytest.raises(openai.BadRequestError) as refused:
-        chat(messages=[{"role": "user", "content": "word " * 600}])
-    assert refused.value.code == "context_length_exceeded"
-
-
-def test_contents_in_parts_and_roles_are_read(chat, said_to: list[list[tuple[str, str]]]) -> None:
-    chat(
-        max_tokens=1,
-        messages=[
-            {"role": "developer", "content": "Be brief."},
-            {
-                "role": "user",
-                "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}],
-            },
-            {"role": "assistant", "content": "c"},
-            {"role": "user", "content": "d"},
-        ],
-    )
-    assert said_to == [[("system", "Be brief."), ("user", "ab"), ("assistant", "c"), ("user", "d")]]
-
-
-@pytest.fixture
-def said_to(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[str, str]]]:
-    """Every conversation that was turned into a prompt, as roles and contents."""
-    from backends.chat.chat_template import ChatTemplate
-
-    conversations: list[list[tuple[str, str]]] = []
-    render = ChatTemplate.prompt
-
-    def record(self: ChatTemplate, messages, *arguments):
-        conversations.append([(message.role, message.content) for message in messages])
-        return render(self, messages, *arguments)
-
-    monkeypatch.setattr(ChatTemplate, "prompt", record)
-    return conversations
-
-
 def test_texts_are_continued_without_a_template(client) -> None:
     def complete(**options: object):
         asked = {"model": "any", "prompt": "One, two,", "max_tokens": 6, **options}
@@ -281,24 +243,6 @@ def test_a_grammar_is_kept_to(chat) -> None:
     gbnf = 'root ::= ("yes" | "no") "!"'
     answered = chat(extra_body={"grammar": gbnf})
     assert answered.choices[0].message.content in ("yes!", "no!")
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"extra_body": {"grammar": "root ::= nowhere"}},
-        {
-            "response_format": {
-                "type": "json_schema",
-                "json_schema": {"name": "x", "schema": {"type": "nothing"}},
-            }
-        },
-    ],
-)
-def test_a_grammar_that_cannot_be_used_is_refused_before_a_stream_begins(chat, options) -> None:
-    pytest.importorskip("llguidance")
-    with pytest.raises(openai.BadRequestError):
-        chat(stream=True, **options)
 
 
 @pytest.mark.slow
