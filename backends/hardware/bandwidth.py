@@ -1,11 +1,9 @@
 """Memory bandwidth of this machine, which bounds its decoding speed."""
 
-import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +22,6 @@ _LAST_CACHE = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
 _MOST_PASSES = 10
 _FEWEST_PASSES = 2
 _SECONDS = 0.35
-_STUCK_SECONDS = 30.0
 _TRANSFERS_PER_CLOCK = 2
 
 _Words = NDArray[np.uint64]
@@ -79,27 +76,6 @@ def of_gpu(name: str) -> Bandwidth | None:
     return ask_nvml(nominal)
 
 
-class _Rounds:
-    """Starts the passes of all threads together, until time is up."""
-
-    def __init__(self, threads: int) -> None:
-        self._deadline = time.perf_counter() + _SECONDS
-        self._passes = 0
-        self._going = True
-        # The timeout only matters if a thread failed to start: the others must not hang.
-        self._barrier = threading.Barrier(threads, self._decide, timeout=_STUCK_SECONDS)
-
-    def next(self) -> bool:
-        """Wait for the other threads; whether there is another pass, the same for all."""
-        self._barrier.wait()
-        return self._going
-
-    def _decide(self) -> None:
-        in_time = self._passes < _MOST_PASSES and time.perf_counter() < self._deadline
-        self._going = in_time or self._passes < _FEWEST_PASSES
-        self._passes += 1
-
-
 def _last_cache_bytes() -> int:
     try:
         return int(_LAST_CACHE.read_text().strip().removesuffix("K")) * 1024
@@ -124,24 +100,23 @@ def _parts(threads: int) -> list[_Words]:
 
 def _pass_seconds(parts: list[_Words]) -> list[float]:
     """Seconds of each pass, from its first thread's start to its last thread's end."""
-    rounds = _Rounds(len(parts))
+    seconds: list[float] = []
     with ThreadPoolExecutor(len(parts)) as pool:
-        spans = list(pool.map(_read_passes, parts, repeat(rounds)))
-    passes = zip(*spans, strict=True)
-    return [max(end for _, end in each) - min(start for start, _ in each) for each in passes]
+        # Written first: unwritten pages all map to one page of zeros, and a page is placed in the
+        # memory next to the core that first writes it.
+        list(pool.map(_write, parts))
+        deadline = time.perf_counter() + _SECONDS
+        while len(seconds) < _FEWEST_PASSES or (
+            len(seconds) < _MOST_PASSES and time.perf_counter() < deadline
+        ):
+            start = time.perf_counter()
+            list(pool.map(_read, parts))
+            seconds.append(time.perf_counter() - start)
+    return seconds
 
 
-def _read_passes(words: _Words, rounds: _Rounds) -> list[tuple[float, float]]:
-    # Written first by the thread that reads: unwritten pages all map to one page of zeros, and a
-    # page is placed in the memory next to the core that first writes it.
+def _write(words: _Words) -> None:
     words.fill(1)
-    spans: list[tuple[float, float]] = []
-    while rounds.next():
-        # Each thread reads its own clock: a thread woken only to read it would do so late.
-        start = time.perf_counter()
-        _read(words)
-        spans.append((start, time.perf_counter()))
-    return spans
 
 
 def _read(words: _Words) -> int:

@@ -11,11 +11,6 @@ Rows = NDArray[np.float32]
 ReadRows = Callable[[int], Rows]
 """Rows that the last pass over so many tokens left; may be a view."""
 
-PAGE_BYTES = 4 << 20
-"""Pieces of this size are mapped from the system: they cost what is written to, and go at once."""
-
-_FLOAT = 4
-
 
 class HiddenStates:
     """Copies of what passes leave for a head, in step with the tokens of a context.
@@ -33,10 +28,8 @@ class HiddenStates:
         self.layers = tuple(layers)
         self._most = most
         self.width = width
-        self._page = min(-(-PAGE_BYTES // (_FLOAT * width)), most)
-        """Rows of a page: so they grow and go without being copied."""
-        self._pages: dict[int, Rows] = {}
-        """Rows by their position divided by those of a page."""
+        self._rows: list[NDArray[np.float32]] = []
+        """The row of each known position; views of the copies of passes."""
         self._nodes: list[Rows] = []
         self.first: int = 0
         """First position whose row is known."""
@@ -46,11 +39,11 @@ class HiddenStates:
     @property
     def size(self) -> int:
         """Bytes taken."""
-        return sum(page.nbytes for page in self._pages.values())
+        return sum(row.nbytes for row in self._rows)
 
     def begin(self, position: int) -> None:
         """Start with a context that holds tokens up to a position, of which nothing is known."""
-        self._pages.clear()
+        self._rows.clear()
         self.first = self.end = position
 
     def passed(self, start: int, count: int) -> None:
@@ -59,7 +52,7 @@ class HiddenStates:
         Where there is no memory for them, no row is known any more: the reply goes on.
         """
         try:
-            self._append(start, self._read(count))
+            self._append(start, self._read(count).copy())
         except MemoryError:
             self.begin(start + count)
 
@@ -77,15 +70,13 @@ class HiddenStates:
         """Forget positions from length on."""
         self.end = min(self.end, length)
         self.first = min(self.first, self.end)
-        self._free()
+        del self._rows[self.end - self.first :]
 
     def rows(self, start: int, end: int) -> Rows:
-        """Rows of known positions."""
-        assert self.first <= start <= end <= self.end
-        found = np.empty((end - start, self.width), np.float32)
-        for page, within, among in _pieces(start, end, self._page):
-            found[among] = self._pages[page][within]
-        return found
+        """Rows of known positions, of one at least."""
+        assert self.first <= start < end <= self.end
+        known = self._rows[start - self.first : end - self.first]
+        return np.concatenate(known).reshape(-1, self.width)
 
     def before(self, start: int, count: int) -> Rows:
         """Rows of the positions before each of count tokens from start on; zeros if unknown."""
@@ -109,38 +100,14 @@ class HiddenStates:
         return 0 if otherwise else count
 
     def release(self, position: int) -> None:
-        """Forget what is before a position, as its head has read it, and free the memory."""
-        self.first = max(self.first, min(position, self.end))
-        self._free()
+        """Forget what is before a position, as its head has read it."""
+        position = max(self.first, min(position, self.end))
+        del self._rows[: position - self.first]
+        self.first = position
 
     def _append(self, start: int, rows: Rows) -> None:
         if start != self.end:  # what lies between is unknown
             self.begin(start)
-        end = start + len(rows)
-        self.release(end - self._most)
-        for page, within, among in _pieces(start, end, self._page):
-            if page not in self._pages:
-                self._pages[page] = np.empty((self._page, self.width), np.float32)
-            self._pages[page][within] = rows[among]
-        self.end = end
-
-    def _free(self) -> None:
-        """Free the memory of positions that are not known."""
-        known = range(self.first // self._page, -(-self.end // self._page))
-        for page in [page for page in self._pages if page not in known]:
-            del self._pages[page]
-
-
-def _pieces(start: int, end: int, size: int) -> list[tuple[int, slice, slice]]:
-    """Pages of so many rows with these positions.
-
-    Each comes with its rows of them, and with their places among these positions.
-    """
-    pieces: list[tuple[int, slice, slice]] = []
-    while start < end:
-        page, first = divmod(start, size)
-        count = min(size - first, end - start)
-        at = pieces[-1][2].stop if pieces else 0
-        pieces.append((page, slice(first, first + count), slice(at, at + count)))
-        start += count
-    return pieces
+        self._rows.extend(rows)
+        self.end += len(rows)
+        self.release(self.end - self._most)
