@@ -34,12 +34,9 @@ class LayerLosses:
             self._tried[run] = max(-math.log(max(share, _LEAST_SHARE)), 0.0)
             self._parts = _cheapest_parts(self._tried)
 
-    def share(self, skipped: Skipped, hope: float = 1.0) -> float:
-        """Estimated remaining acceptance, relative; 0.0 with a layer never tried.
-
-        hope: factor on the estimated loss.
-        """
-        return math.exp(-hope * sum(float(self._parts[run]) for run in runs(skipped)))
+    def share(self, skipped: Skipped) -> float:
+        """Hoped for remaining acceptance, relative; 0.0 with a layer never tried."""
+        return math.exp(-_HOPE * sum(float(self._parts[run]) for run in runs(skipped)))
 
     def every_run(self) -> Iterator[Skipped]:
         """Runs that keep at least one layer."""
@@ -90,14 +87,8 @@ class CostLine:
         return self.whole * (1.0 - self.layer * skipped)
 
 
-_NEAR = 0.98
-"""Least predicted speedup of a recipe worth trying, relative to the best."""
-
-_HOPE, _GREAT_HOPE = 0.85, 0.5
-"""Optimistic factors on estimated losses of untried sets, so that the search explores."""
-
-_PATIENCE = 10
-"""Most tries in a row without improvement."""
+_HOPE = 0.5
+"""Optimistic factor on estimated losses of untried sets, so that the search explores."""
 
 _MOST = 40
 """Most tries with the layers of one body, beyond one for each layer."""
@@ -135,7 +126,7 @@ class RecipeSearch:
 
     Bodies are recipes that skip no layer: each quantization, fewer experts. First each layer of a
     fast body is skipped alone; then sets of layers are tried in the order of predicted speedup,
-    from the losses of layers and the cost of one, until no prediction comes near the best.
+    from the losses of layers and the cost of one, until none is predicted to be the best.
 
     bodies: to try, besides the target's own. speedup: predicted from an acceptance and a cost.
     can_skip: whether the remaining layers would be unchanged.
@@ -173,10 +164,8 @@ class RecipeSearch:
                 key=lambda body: self._tried[body].draw_cost,
             )
             yield from (replace(quickest, skipped_layers=layers) for layers in self._first_looks())
-            best_copy = next((body for body in bodies if body != OWN), OWN)
             for body in bodies:
-                yield from self._refined(body)
-                yield from self._swept(body, is_thorough=body in (OWN, best_copy))
+                yield from self._explored(body)
 
     def learn(self, recipe: Recipe, tried: Tried) -> None:
         """Record the measurements of a recipe."""
@@ -226,27 +215,16 @@ class RecipeSearch:
         failed = any(recipe.skipped_layers for recipe in self._failed)
         return failed and not any(recipe.skipped_layers for recipe in self._tried)
 
-    def _refined(self, body: Recipe) -> Iterator[Recipe]:
-        """Sets of layers predicted near the best, while they improve it."""
-        idle = 0
-        for _ in range(_MOST):
-            best = self._best
-            sets = (*self._losses.every_run(), *self._neighbours(body))
-            candidate = self._most_promising(body, sets, _HOPE)
-            if candidate is None or candidate[0] < _NEAR * best or idle == _PATIENCE:
-                return
-            yield candidate[1]
-            idle = 0 if self._best > best else idle + 1
+    def _explored(self, body: Recipe) -> Iterator[Recipe]:
+        """Sets of layers that would be the best if they lose far less than their parts.
 
-    def _swept(self, body: Recipe, *, is_thorough: bool) -> Iterator[Recipe]:
-        """Runs of layers that would be best if they lose far less than their parts.
-
-        is_thorough: try all runs if there are few.
+        All runs where they are few.
         """
         has_few = self._n_layers * (self._n_layers + 1) // 2 <= _MOST
-        for _ in range(_MOST if has_few else self._n_layers):
-            candidate = self._most_promising(body, self._losses.every_run(), _GREAT_HOPE)
-            if candidate is None or (candidate[0] <= self._best and not (has_few and is_thorough)):
+        for _ in range(_MOST):
+            sets = (*self._losses.every_run(), *self._neighbours(body))
+            candidate = self._most_promising(body, sets)
+            if candidate is None or (candidate[0] <= self._best and not has_few):
                 return
             yield candidate[1]
 
@@ -255,7 +233,7 @@ class RecipeSearch:
         return max((each.speedup for each in self.ranking), default=0.0)
 
     def _most_promising(
-        self, body: Recipe, sets: Iterable[Skipped], hope: float
+        self, body: Recipe, sets: Iterable[Skipped]
     ) -> tuple[float, Recipe] | None:
         """Untried recipe of a body with the highest predicted speedup, and that speedup."""
         if self._cannot_skip:
@@ -266,7 +244,7 @@ class RecipeSearch:
             recipe = replace(body, skipped_layers=skipped)
             if recipe in self._tried or recipe in self._failed or not self._can_skip(skipped):
                 continue
-            share = whole * self._losses.share(skipped, hope)
+            share = whole * self._losses.share(skipped)
             speedup = self._speedup(share, line.of(len(skipped)))
             if best is None or speedup > best[0]:
                 best = speedup, recipe
