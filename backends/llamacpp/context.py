@@ -24,7 +24,7 @@ from backends.base.model import pass_is_stopped
 from backends.hardware.host import available_memory
 from backends.heads.hidden_states import HiddenStates
 from backends.llamacpp.pass_callbacks import STOPPABLE, ChosenExperts, PassStopper
-from backends.llamacpp.running_state import RunningState
+from backends.llamacpp.running_state import RunningState, bytes_of
 from backends.llamacpp.tree_sequences import TreeContext, TreePass
 from backends.streaming.streamed_weights import StreamedWeights
 
@@ -315,7 +315,7 @@ class LlamaContext(TreeContext):
                 f"a copy of {size / 1e6:,.0f} MB needs more free memory",
             )
         state = np.empty(size, dtype=np.uint8)
-        if api.llama_state_seq_get_data(self.pointer, _bytes_of(state), size, _SEQUENCE) != size:
+        if api.llama_state_seq_get_data(self.pointer, bytes_of(state), size, _SEQUENCE) != size:
             raise ModelError("the cache cannot be saved", "llama.cpp returned only a part of it")
         return state
 
@@ -325,7 +325,7 @@ class LlamaContext(TreeContext):
         read = 0
         if 0 < len(tokens) <= self.n_ctx:
             read = api.llama_state_seq_set_data(
-                self.pointer, _bytes_of(state), state.size, _SEQUENCE
+                self.pointer, bytes_of(state), state.size, _SEQUENCE
             )
         last = api.llama_memory_seq_pos_max(self._memory, 0)
         if read != state.size or last != len(tokens) - 1:
@@ -369,7 +369,3 @@ def _failure(status: int) -> SpecchatError:
         return PassStoppedError()
     why = "no free place in its cache" if status == _NO_SLOT else f"llama.cpp code {status}"
     return ModelError("the model could not process these tokens", why)
-
-
-def _bytes_of(state: CacheState) -> "ctypes.Array[ctypes.c_uint8]":
-    return (ctypes.c_uint8 * state.size).from_buffer(state.data)

@@ -14,6 +14,7 @@ import mlx.core as mx
 from mlx import nn
 from mlx_lm.models.cache import ArraysCache, KVCache
 
+from backends.base.checkpoints import Checkpoints
 from backends.mlx.caches import leaves
 from backends.mlx.layer_taps import with_parts
 
@@ -192,49 +193,6 @@ class _Projection:
         return tape.projected[self._name]
 
 
-MOST = 8
-"""Most lasting checkpoints: the ends of the last few turns. A guess; not measured."""
-
-
-class Checkpoints:
-    """Running states by the number of tokens they have read; the shortest go first.
-
-    Keys and values need no copy: those of the first tokens stay as they are.
-    """
-
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
-        self._lasting: dict[int, HeldStates] = {}
-        self._brief: dict[int, HeldStates] = {}
-
-    def latest(self, length: int) -> int:
-        return max((held for held in (*self._lasting, *self._brief) if held <= length), default=0)
-
-    def hold(self, length: int, states: HeldStates, *, is_brief: bool) -> None:
-        """Hold the states after length tokens, if they fit the bytes allowed."""
-        if length in self._lasting or states.nbytes > self._most_bytes:
-            return
-        if is_brief:
-            self._brief = {length: states}
-            return
-        self._lasting[length] = states
-        while len(self._lasting) > MOST or self.nbytes > self._most_bytes:
-            del self._lasting[min(self._lasting)]
-
-    @property
-    def nbytes(self) -> int:
-        return sum(states.nbytes for states in self._lasting.values())
-
-    def put_back(self, length: int) -> None:
-        states = self._lasting.get(length) or self._brief[length]
-        states.put_back()
-
-    def forget_after(self, length: int) -> None:
-        for states in (self._lasting, self._brief):
-            for held in [held for held in states if held > length]:
-                del states[held]
-
-
 _Arrays = Sequence[mx.array | None]
 
 
@@ -262,7 +220,7 @@ class RunningState:
         self._caches = caches
         self._log = log
         self._most_tokens = most_tokens
-        self._checkpoints = Checkpoints(most_bytes)
+        self._checkpoints = Checkpoints[HeldStates](most_bytes)
         self._last: _Pass | None = None
         self.read = 0
         """Tokens that the caches have read."""
@@ -296,7 +254,7 @@ class RunningState:
             if length < self.read:
                 self._go_back_into(self._last, length)
         else:
-            self._checkpoints.put_back(length)
+            self._checkpoints[length].put_back()
             self._last = None
             self._keep(length)
         self._checkpoints.forget_after(length)
@@ -319,7 +277,7 @@ class RunningState:
         self.read = length
 
     def checkpoint(self, *, is_brief: bool) -> None:
-        if self.read:
+        if self.read and not self._checkpoints.has(self.read, is_brief=is_brief):
             states = HeldStates(self._caches)
             states.compute()
             self._checkpoints.hold(self.read, states, is_brief=is_brief)

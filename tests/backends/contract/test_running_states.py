@@ -5,12 +5,12 @@ llama.cpp gives the same bits after passes over several tokens: one token takes 
 
 from collections.abc import Sequence
 from contextlib import closing
-from importlib import import_module
 
 import numpy as np
 import pytest
 
 from backends.base import NO_COPIES, Context, Logits, ModelError, Rollback, RollbackRefusedError
+from backends.base.checkpoints import MOST
 from tests.backends.contract.conftest import Loaded
 
 PROMPT = [40, 41, 42, 43, 44, 45, 46, 47, 48]
@@ -188,14 +188,13 @@ def test_a_brief_checkpoint_takes_the_place_of_the_brief_one_before(context: Con
     assert context.rollback_to(39) == 20
 
 
-def test_the_last_few_checkpoints_stay(stateful: Loaded, context: Context) -> None:
-    most = import_module(f"backends.{stateful.model.info.backend}.running_state").MOST
+def test_the_last_few_checkpoints_stay(context: Context) -> None:
     for start in range(0, 150, 10):
         read(context, TEXT[start : start + 10])
         context.checkpoint()
     context.forward([7], 0)
     lengths = [length for length in range(1, 150) if context.rollback_to(length) == length]
-    assert lengths == list(range(150 - 10 * (most - 1), 150, 10))
+    assert lengths == list(range(150 - 10 * (MOST - 1), 150, 10))
 
 
 def test_without_memory_for_a_checkpoint_only_the_beginning_is_left(

@@ -29,7 +29,7 @@ from llama_cpp import llama_cpp as api
 
 from backends import llamacpp
 from backends.llamacpp import running_state
-from backends.llamacpp.running_state import Checkpoints
+from backends.llamacpp.running_state import RunningState
 
 if TYPE_CHECKING:
     from backends.llamacpp.context import LlamaContext
@@ -150,7 +150,7 @@ def test_a_checkpoint_that_the_engine_refuses_leaves_the_beginning(
     read(context, TEXT[:30])
     context.checkpoint()
     read(context, TEXT[30:50])
-    monkeypatch.setattr(Checkpoints, "put_back", lambda _self, _length: False)
+    monkeypatch.setattr(RunningState, "_put_back", lambda _self, _state: False)
     with pytest.raises(RollbackRefusedError, match="from 50 to 30"):
         context.truncate(30)
     assert list(context.tokens) == []
