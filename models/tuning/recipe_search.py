@@ -232,9 +232,7 @@ class RecipeSearch:
     def _best(self) -> float:
         return max((each.speedup for each in self.ranking), default=0.0)
 
-    def _most_promising(
-        self, body: Recipe, sets: Iterable[Skipped]
-    ) -> tuple[float, Recipe] | None:
+    def _most_promising(self, body: Recipe, sets: Iterable[Skipped]) -> tuple[float, Recipe] | None:
         """Untried recipe of a body with the highest predicted speedup, and that speedup."""
         if self._cannot_skip:
             return None
