@@ -34,6 +34,7 @@ ACTIONS = (
     Action("race", "Race: plain against drafted", "f5", "race", "[SPEC]"),
     Action("new", "New chat; the present one is kept", "ctrl+n", "new", alias="clear"),
     Action("chats", "Open, search, rename or remove chats", "ctrl+o", "chats", "[NUMBER]"),
+    Action("find", "Find in this chat", "ctrl+f", "find", "[TEXT]"),
     Action("rename", "Rename this chat", "", "rename", "TITLE"),
     Action("export", "Export this chat to a file, .md or .json", "", "export", "FILE"),
     Action("regenerate", "Add another answer", "ctrl+r", "regenerate", alias="retry"),

@@ -72,6 +72,11 @@ class Dialogue:
         """The turn and its other versions, oldest first; read only."""
         return self._tree.versions(turn)
 
+    @property
+    def all_turns(self) -> list[Turn]:
+        """The turns of all versions."""
+        return list(self._tree)
+
     def add(self, role: str, text: str, attachments: Attachments = ()) -> Turn:
         parent = self.turns[-1] if self.turns else None
         if role == USER:

@@ -121,6 +121,10 @@ class Queued:
 class Preview:
     question: str
     answer: str
+    found: str = ""
+    """The first line that holds what is searched."""
+    place: tuple[int, int] = (0, 0)
+    """Where in that line it stands."""
 
 
 @dataclass(frozen=True, slots=True)

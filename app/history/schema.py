@@ -10,7 +10,7 @@ from pathlib import Path
 from app.history.records import as_text, first_line, title_of
 
 _MOST_WORDS = 50
-_MOST_CHARACTERS = 1000
+MOST_CHARACTERS = 1000
 """Limits of a query: SQLite refuses longer statements."""
 
 _IN_INDEX = """SELECT chat FROM messages WHERE number IN
@@ -20,7 +20,7 @@ _IN_INDEX = """SELECT chat FROM messages WHERE number IN
     (SELECT rowid FROM attached_words WHERE attached_words MATCH ?))"""
 _IN_TEXT = """SELECT chat FROM messages WHERE messages.text LIKE ? ESCAPE '\\' OR number IN
     (SELECT message FROM attachments WHERE attachments.text LIKE ? ESCAPE '\\')"""
-_IN_TITLE = """title_holds(CAST(title AS BLOB), (SELECT CAST(text AS BLOB) FROM messages
+IN_TITLE = """title_holds(CAST(title AS BLOB), (SELECT CAST(text AS BLOB) FROM messages
     WHERE number = chats.shown), ?)"""
 
 
@@ -29,7 +29,7 @@ def condition(query: str) -> tuple[str, list[str]]:
 
     Each word may occur in the title or in any message; nothing in query is an operator.
     """
-    words = query[:_MOST_CHARACTERS].replace("\0", " ").split()[:_MOST_WORDS]
+    words = query[:MOST_CHARACTERS].replace("\0", " ").split()[:_MOST_WORDS]
     conditions: list[str] = []
     values: list[str] = []
     for place, word in enumerate(words):
@@ -41,18 +41,19 @@ def condition(query: str) -> tuple[str, list[str]]:
             select, found = _IN_INDEX, [phrase, part, phrase]
         else:
             select, found = _IN_TEXT, [part, part]
-        conditions.append(f"(chats.number IN ({select}) OR {_IN_TITLE})")
+        conditions.append(f"(chats.number IN ({select}) OR {IN_TITLE})")
         values += [*found, word]
     return " AND ".join(conditions), values
 
 
-def title_holds(name: bytes | None, question: bytes | None, word: str) -> bool:
-    """Whether the title of a chat contains a text, ignoring case and accents.
+def title_holds(name: bytes | str, question: bytes | None, words: str) -> int:
+    """How much the title of a chat is what is searched: 2 all of it, 1 it holds all words, else 0.
 
-    name, question: its name and its first question, in UTF-8.
+    Case and accents are ignored. name, question: its name and its first question, in UTF-8.
     """
-    title = as_text(name) or title_of(as_text(question))
-    return _folded(word) in _folded(title)
+    title = _folded(as_text(name) or title_of(as_text(question)))
+    wanted = [_folded(word) for word in words.split()]
+    return 2 * (wanted == title.split()) or int(all(word in title for word in wanted))
 
 
 def _indexed(word: str) -> bool:
@@ -68,6 +69,28 @@ def _indexed(word: str) -> bool:
 def _folded(text: str) -> str:
     parts = unicodedata.normalize("NFKD", text.casefold())
     return "".join(part for part in parts if not unicodedata.combining(part))
+
+
+class _Folding(dict[int, int]):
+    """Each character without case and accent, as one: a text stays as long as it is."""
+
+    def __missing__(self, code: int) -> int:
+        plain = unicodedata.normalize("NFKD", chr(code).casefold())
+        self[code] = ord(plain[:1] or chr(code))
+        return self[code]
+
+
+_FOLDING = _Folding()
+
+
+def matches(text: str, query: str) -> list[tuple[int, int]]:
+    """Where a query stands in a text: as it is, or else each of its words."""
+    text, words = text.translate(_FOLDING), query[:MOST_CHARACTERS].translate(_FOLDING).split()
+    words = [re.escape(word) for word in words]
+    for wanted in (r"\s+".join(words), "|".join(words)):
+        if wanted and (found := [match.span() for match in re.finditer(wanted, text)]):
+            return found
+    return []
 
 
 _PAUSE_SECONDS = 0.01

@@ -20,7 +20,7 @@ from app.history.records import (
     as_text,
     shown_path,
 )
-from app.history.schema import condition
+from app.history.schema import IN_TITLE, MOST_CHARACTERS, condition, matches
 from app.paths import Paths
 
 _KEPT_SECONDS = 86_400.0
@@ -119,12 +119,18 @@ class History(Database):
         return self.run(_CREATE, row).lastrowid or 0
 
     def chats(self, query: str = "", limit: int = 500) -> list[Chat]:
-        """Chats that contain every word of query, latest first; the last may be a prefix."""
+        """Chats that contain every word of query; the last may be a prefix.
+
+        Those whose title is the query come first, then those whose title has the words, and among
+        equals the latest.
+        """
         where, values = condition(query)
+        title = f"{IN_TITLE} DESC, " if where else ""
         sql = f"""SELECT {_COLUMNS} FROM chats
             WHERE removed IS NULL AND {_HAS_QUESTION} {where and f"AND {where}"}
-            ORDER BY updated DESC, chats.number DESC LIMIT ?"""
-        return [Chat.of(row) for row in self.rows(sql, [*values, limit])]
+            ORDER BY {title}updated DESC, chats.number DESC LIMIT ?"""
+        wanted = [query[:MOST_CHARACTERS]] if where else []
+        return [Chat.of(row) for row in self.rows(sql, [*values, *wanted, limit])]
 
     def chat(self, number: int) -> Chat:
         """Return a chat by its number.
@@ -147,14 +153,24 @@ class History(Database):
         rows = self.rows(sql, (chat,))
         return dict(zip(_FACTS, map(as_text, rows[0]), strict=True)) if rows else {}
 
-    def preview(self, chat: int) -> Preview:
+    def preview(self, chat: int, query: str = "") -> Preview:
+        """The last question and its answer, or where a query stands; what is shown comes first."""
         question = answer = ""
-        for message in self.path(chat):
+        path = self.path(chat)
+        for message in path:
             if message.role == "user":
                 question, answer = message.text, ""
             else:
                 answer = message.text
-        return Preview(question[:_PREVIEW_CHARACTERS], answer[:_PREVIEW_CHARACTERS])
+        last = question[:_PREVIEW_CHARACTERS], answer[:_PREVIEW_CHARACTERS]
+        for message in (*path, *self.messages(chat)) if query.strip() else ():
+            for text in (message.text, *(one.text for one in message.attachments)):
+                if found := matches(text, query):
+                    start, end = found[0]
+                    begin = text.rfind("\n", 0, start) + 1
+                    line = text[begin:].partition("\n")[0]
+                    return Preview(*last, line, (start - begin, end - begin))
+        return Preview(*last)
 
     def versions(self) -> list[Version]:
         """Present version of each chat, latest first."""

@@ -26,6 +26,7 @@ from app.loading.streaming import StreamOfferError
 from app.settings.answering import Answering
 from app.settings.start import Preferences
 from app.tui import wording
+from app.tui.chat.find import FindBar
 from app.tui.chat.lines import InstructionsLine
 from app.tui.chat.messages import AttachmentRow, MessageView
 from app.tui.chat.view import ChatView
@@ -43,7 +44,7 @@ from app.tui.prompt.prompt import Prompt
 from app.tui.store import Store
 from app.tui.store_writer import StoreWriter
 from app.tui.terminal import copy
-from app.tui.text_fields import typed
+from app.tui.text_fields import PrintableInput, typed
 from app.tui.welcome import Welcome, WelcomeRows
 from app.tui.widgets import Wanted, in_turn, typed_app
 from backends.base import SpecchatError
@@ -61,6 +62,7 @@ _SELECTABLE = (
     (InstructionsLine, "instructions"),
     (WelcomeRows, "welcome"),
     (Panel, "panel"),
+    (PrintableInput, "find"),
 )
 
 _PANEL_HEIGHT = 16
@@ -133,6 +135,7 @@ class ChatScreen(Screen[None]):
         with Horizontal():
             yield self.view
             yield self.panel
+        yield FindBar(self.view)
         yield self.prompt
         yield KeysBar(self.store)
 

@@ -86,6 +86,7 @@ _SELECTED = {
     "welcome": Keys(
         "↑ ↓=move  Enter=choose  Esc=back  help=help", "↑ ↓=move  Enter=choose  Esc=back"
     ),
+    "find": Keys("Enter=next  ↑=previous  Esc=back"),
     "user": Keys(
         "↑ ↓=move  Enter=edit  ← →=versions  Esc=back  help=help",
         "Enter=edit  ← →=versions  Esc=back",

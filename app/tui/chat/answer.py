@@ -23,7 +23,7 @@ from app.dialogue.tree import Turn
 from app.engine.reply import Reply
 from app.printable import printable
 from app.tui.chat.colours import DraftedRuns, hues_over
-from app.tui.chat.markdown import Document, Hues, Line, Row, TableLine
+from app.tui.chat.markdown import Document, Hues, Line, Row, TableLine, TextLine
 from app.tui.store import Store
 from app.tui.terminal import copy
 from app.tui.widgets import LaidOutOnce, typed_app
@@ -170,6 +170,20 @@ class GrowingMarkdown(LaidOutOnce, Widget):
             self._laid = line, drafted, [hues_over(found, drafted) for found in matches]
         return self._laid[2]
 
+    def row_of(self, start: int) -> int:
+        """The row that a place of the Markdown stands in."""
+        lines = self.document.lines
+        number = max(0, bisect_right(lines, start, key=attrgetter("start")) - 1)
+        self._wrapped(self.size.width)
+        first = self._ends[number - 1] if number else 0
+        line = lines[number]
+        if not isinstance(line, TextLine):
+            return first
+        found = (one for text in line.matches(self.document.source) for one in text)
+        place = next((one.start for one in found if one.source + one.length > start), 0)
+        rows = (y for y in range(first, self._ends[number]) if self._rows[y][1].end > place)
+        return next(rows, first)
+
     def _selected(self, y: int, content: Content) -> Content:
         selection = self.text_selection
         span = None if selection is None else selection.get_span(y)
@@ -250,6 +264,8 @@ class AnswerText(LaidOutOnce, Vertical):
         self._reply: Reply | None = None
         """What the text comes from while it grows."""
         self._drafted = DraftedRuns()
+        self._marked = (0, 0)
+        """Where in the turn's text something was found."""
         self._painted_at = 0.0
         self._cpu_at_paint = 0.0
 
@@ -321,6 +337,15 @@ class AnswerText(LaidOutOnce, Vertical):
         if not self._folded.collapsed or not is_thinking:
             self._thoughts.update(Content(printable(thinking)))
 
+    def mark(self, start: int, end: int) -> None:
+        """Mark a part of the turn's text as what was found; nothing if it is empty."""
+        self._marked = (start, end)
+        self._markdown.repaint(0)
+
+    def row_of(self, start: int) -> int:
+        """The row of the widget that a place of the turn's text stands in."""
+        return self._markdown.virtual_region.y + self._markdown.row_of(start - self._begin)
+
     # Colours
 
     @property
@@ -328,7 +353,10 @@ class AnswerText(LaidOutOnce, Vertical):
         return not self._store.keeps_colours and self.app.animation_level != "none"
 
     def _hues(self, start: int, end: int) -> list[Span]:
-        """Drafted parts of a range of the Markdown, as they are coloured now."""
+        """Drafted parts of a range of the Markdown, as they are coloured now, or what was found."""
+        first, last = (place - self._begin for place in self._marked)
+        if first < end and start < last:
+            return [Span(first, last, "reverse")]
         if not (self._ages or self._store.keeps_colours or self._is_growing):
             return []
         now = self._painted_at if self._ages else None

@@ -1,6 +1,7 @@
 """Questions and answers on the screen."""
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -66,6 +67,14 @@ class MessageView(LaidOutOnce, Vertical, can_focus=True):
         self._label.update(Content(f"{_OPEN}{place}/{count}{_CLOSE}"))
         self._label.display = count > 1
         self.set_class(count == 1, "-only")
+
+    @abstractmethod
+    def mark(self, start: int, end: int) -> None:
+        """Mark a part of the text as what was found; nothing if it is empty."""
+
+    @abstractmethod
+    def row_of(self, start: int) -> int:
+        """The row that a place of the text stands in, from the top of the message."""
 
     def action_version(self, step: int) -> None:
         self.post_message(self.VersionWanted(self.turn, step))
@@ -144,6 +153,8 @@ class QuestionView(MessageView):
     def __init__(self, turn: Turn, count_tokens: CountTokens) -> None:
         super().__init__(turn)
         self._count_tokens = count_tokens
+        self._text: Static | None = None
+        """Shows all of the text, if no paste stands in it."""
 
     def compose(self) -> ComposeResult:
         first, *others = self._parts()
@@ -160,10 +171,22 @@ class QuestionView(MessageView):
                 yield AttachmentRow(piece, self._count_tokens)
             elif piece.strip() or piece == text:
                 shown = piece if piece == text else piece.strip()  # spaces set it off from a paste
-                yield Static(Content(printable(shown)), classes="text")
+                static = Static(Content(printable(shown)), classes="text")
+                self._text = static if piece == text else None
+                yield static
         for attachment in attachments:
             if attachment.kind is AttachmentKind.FILE:
                 yield AttachmentRow(attachment, self._count_tokens)
+
+    def mark(self, start: int, end: int) -> None:
+        if self._text is not None:
+            self._text.update(Content(printable(self.turn.text)).stylize("reverse", start, end))
+
+    def row_of(self, start: int) -> int:
+        if self._text is None:
+            return 0
+        before = Content(printable(self.turn.text[:start]))
+        return max(0, len(before.wrap(max(1, self._text.size.width))) - 1)
 
     def action_edit(self) -> None:
         self.post_message(self.EditWanted(self.turn))
@@ -203,6 +226,12 @@ class AnswerView(MessageView):
         self._shown_line = line
         self.set_class(not line, "-no-line")
         self._line.update(folded(printable(line)))
+
+    def mark(self, start: int, end: int) -> None:
+        self.text.mark(start, end)
+
+    def row_of(self, start: int) -> int:
+        return self.text.row_of(start)
 
     def action_copy(self) -> None:
         self.notify(copy(self.app, self.turn.text, "the answer"))

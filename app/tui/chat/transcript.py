@@ -302,14 +302,33 @@ class Transcript(VerticalScroll):
         self.vertical_scrollbar.position = row
 
     async def action_first(self) -> None:
+        await self._mount_from(0)
+        self.scroll_home(animate=False, immediate=True)
+        self._fill()
+
+    async def _mount_from(self, first: int) -> None:
+        """Mount a page of messages from one on, unless that is mounted already."""
         async with self._mounting:
-            if self._first > 0:
+            if not self._first <= first < self._end:
                 with self.app.batch_update():
                     await self._unmount(self._views)
-                    self._first = 0
-                    await self._mount_until(min(len(self._turns), PAGE))
+                    self._first = first
+                    await self._mount_until(min(len(self._turns), first + PAGE))
                 await self._mark_outside()
-        self.scroll_home(animate=False, immediate=True)
+
+    async def reveal(self, turn: Turn) -> MessageView:
+        """Mount a turn that is shown, if need be, and return its view."""
+        place = self._turns.index(turn)
+        if self.view_of(turn) is None:
+            await self._mount_from(max(0, place - 1))
+        return self._views[place - self._first]
+
+    def scroll_to_row(self, view: MessageView, start: int) -> None:
+        """Bring the row that a place of a message's text stands in into view."""
+        self.anchor(False)
+        row = view.virtual_region.y + view.row_of(start)
+        if not 0 <= row - self.scroll_y < self.size.height:
+            self.scroll_to(y=row - self.size.height // 3, animate=False, immediate=True)
         self._fill()
 
     async def action_last(self) -> None:

@@ -241,6 +241,11 @@ class ChatView(ShownChat):
                 if is_selected and view is not None:
                     view.focus(scroll_visible=False)  # it is in view, and not laid out yet
 
+    async def show_turn(self, turn: Turn) -> None:
+        async with self._changing:
+            self.dialogue.show(turn)
+            await self._show(stays=True)
+
     async def compact(self) -> None:
         """Continue in a new chat that begins with a summary of this one, which is kept."""
         async with self._changing:

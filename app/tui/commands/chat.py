@@ -15,6 +15,7 @@ from app.engine.status import Phase
 from app.history.records import title_of
 from app.printable import one_line
 from app.structured_output import read_grammar
+from app.tui.chat.find import FindBar
 from app.tui.commands.app import Commands
 from app.tui.keymap import sending_key
 from app.tui.terminal import copy
@@ -112,14 +113,23 @@ class ChatCommands(Commands):
             )
         )
 
-    async def chats(self, number: str = "") -> None:
+    async def find(self, text: str) -> None:
+        if not self.view.dialogue.turns:
+            raise UsageError("there is nothing to find yet")
+        await self.view.screen.query_one(FindBar).open(text)
+
+    async def chats(self, chosen: str = "") -> None:
+        """Open a chat by its number, and find in it what follows that; nothing: show the list."""
         from app.tui.screens.chats import ChatsScreen
 
         history = self.view.dialogue.history
         if history is None:
             raise UsageError("chats are not saved in this session", self.view.dialogue.fault)
+        number, _, text = chosen.partition(" ")
         if number.isdecimal():
             await self._open(int(number))
+            if text:
+                await self.find(text)
             return
         screen = ChatsScreen(history, self.engine.paths, self.changes, self._touched)
         self.choose(screen, "chats")

@@ -14,6 +14,7 @@ from textual.widgets import Input, OptionList
 from app.dialogue.changes import Change, Changes, OwnChanges
 from app.history import History, HistoryError
 from app.history.records import Chat, Preview
+from app.history.schema import title_holds
 from app.history.store import remove_chat
 from app.paths import Paths
 from app.printable import one_line
@@ -91,7 +92,16 @@ def _state(chat: Chat) -> str:
 
 
 def preview_lines(shown: Preview, width: int) -> Content:
-    """The last question and its answer, one line each; on a narrow screen the question alone."""
+    """The last question and its answer, one line each; on a narrow screen the question alone.
+
+    If something was found, the line that holds it.
+    """
+    if shown.found:
+        start, end = shown.place
+        line = one_line(shown.found)
+        cut = max(0, min(start - width // 3, len(line) - width + 8))
+        marked = Content(line).stylize("reverse", start, end)[cut:]
+        return columns((Content("   " + "…" * bool(cut)), 3 + bool(cut)), (marked, width - 6))
     rule, gap = (Content.styled(" ▌ ", "$primary"), 3), (Content("   "), 3)
     question = columns(rule, (Content(_first_line(shown.question)), width - 4))
     if is_narrow(width) or not shown.answer:
@@ -119,8 +129,10 @@ _LIST_TOP = 2
 """Rows above the list: the search field and a blank."""
 
 
-class ChatsScreen(SearchScreen[int | None]):
+class ChatsScreen(SearchScreen[int | str | None]):
     """Returns the number of the chat to open, None if none was chosen.
+
+    What its messages were searched for follows the number.
 
     touched: called with the number of each chat that was renamed, removed or restored, also later
     by an undo.
@@ -150,6 +162,8 @@ class ChatsScreen(SearchScreen[int | None]):
         self._changes = OwnChanges(changes)
         self._touched = touched
         self._chats: dict[str, Chat] = {}
+        self._goes_to = ""
+        """What is searched, if the highlighted chat holds it elsewhere than in its title."""
         self._renamed: Chat | None = None
         self._query.placeholder = "Search titles and messages"
         self._title = PrintableInput(compact=True, select_on_focus=False, id="title")
@@ -173,6 +187,7 @@ class ChatsScreen(SearchScreen[int | None]):
     def _searched(self) -> None:
         self._say()
         self._show()
+        self._rows.highlight(next(iter(self._chats), ""))
 
     def _say(self, *facts: str) -> None:
         """Say what was just done, longest version first, until the next action."""
@@ -193,10 +208,13 @@ class ChatsScreen(SearchScreen[int | None]):
     def _explain(self) -> None:
         chat, width = self._chosen, self._rows.size.width
         text = Content("")
+        self._goes_to = ""
         if chat is not None and width:
-            shown = self._or_tell(lambda: self._history.preview(chat.number))
+            query = "" if title_holds(chat.title, None, self._query.value) else self._query.value
+            shown = self._or_tell(lambda: self._history.preview(chat.number, query))
             if shown is None:
                 return
+            self._goes_to = query if shown.found else ""
             text = preview_lines(shown, width)
         self._details.styles.min_height = 1 if is_narrow(width) else 2
         self._details.update(text)
@@ -206,13 +224,10 @@ class ChatsScreen(SearchScreen[int | None]):
         return self._chats.get(self._rows.focused_id or "")
 
     @on(OptionList.OptionSelected)
-    def _picked(self, event: OptionList.OptionSelected) -> None:
-        self.dismiss(int(event.option.id or 0))
-
     @on(Input.Submitted, "#query")
     def _open(self) -> None:
-        if self._chosen is not None:
-            self.dismiss(self._chosen.number)
+        if (chat := self._chosen) is not None:
+            self.dismiss(f"{chat.number} {self._goes_to}" if self._goes_to else chat.number)
 
     def action_move(self, how: str) -> None:
         self._say()

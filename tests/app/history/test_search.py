@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.history import History
+from app.history.schema import matches
 
 
 @pytest.fixture
@@ -111,3 +112,36 @@ def test_an_answer_is_found_while_it_grows_after_it_ended_and_when_it_goes_on(
         assert history.chats("narwhal") == []
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("INSERT INTO words (words, rank) VALUES ('integrity-check', 1)")
+
+
+def test_titles_come_first_the_one_that_is_searched_before_all(tmp_path: Path) -> None:
+    with closing(History.open(tmp_path / "chats.sqlite3")) as history:
+        for title, answer in (
+            ("A Café in Go", "nothing"),
+            ("Words of it", "nothing"),
+            ("Go: a café in town", "nothing"),
+            ("another", "I sat in a café in Go, in town"),
+        ):
+            chat = history.create("demo")
+            history.add(chat, "user", title)
+            history.add(chat, "assistant", answer, "done")
+        assert [chat.title for chat in history.chats("a cafe in go")] == [
+            "A Café in Go",
+            "Go: a café in town",
+            "another",
+        ]
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("café in", ["Cafe\nin"]),
+        ("CAFE", ["Cafe", "café"]),
+        ("town cafe", ["Cafe", "café", "town"]),
+        ("a.c", []),
+        ("", []),
+    ],
+)
+def test_where_a_query_stands_in_a_text(query: str, found: list[str]) -> None:
+    text = "Cafe\nin X, ein café; a(c town \ud800"
+    assert [text[start:end] for start, end in matches(text, query)] == found

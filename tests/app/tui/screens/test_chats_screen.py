@@ -98,8 +98,9 @@ async def test_typing_searches_and_enter_opens(history: History) -> None:
         assert "Correct the spelling" in shown.text
         assert "sailing" not in shown.text
         await shown.press("enter")
-        (number,) = shown.app.returned
-        assert history.chat(number).title == TITLES[0][0]
+        (chosen,) = shown.app.returned
+        number, _, text = chosen.partition(" ")
+        assert (history.chat(int(number)).title, text) == (TITLES[0][0], "umbrella")
 
 
 async def test_arrows_move_while_the_search_has_the_focus(history: History) -> None:
