@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
 
-from decoding.constraint.checks import depth, is_endless, lark_depth, schemas
+from decoding.constraint.checks import depth, lark_depth, schemas
 from decoding.constraint.gbnf import gbnf_to_lark
 from decoding.constraint.grammar import Grammar, GrammarError, GrammarKind, plain_reason
 from decoding.constraint.schema_grammar import schema_grammar
@@ -143,7 +143,7 @@ def _schema(text: str) -> Mapping[str, Any]:
     """The object of a schema.
 
     Raises:
-        GrammarError: it is not JSON, neither an object nor a boolean, or endless.
+        GrammarError: it is not JSON, neither an object nor a boolean, or too deep.
     """
     try:
         schema: object = json.loads(
@@ -183,14 +183,11 @@ def _exact(digits: str) -> Decimal:
 
 
 def _check_bounded(schema: Mapping[str, Any]) -> None:
-    """Check that a schema neither refers to itself without end nor is too deep.
+    """Check that a schema is not too deep.
 
     Raises:
-        GrammarError: it does, or is.
+        GrammarError: it is.
     """
-    if is_endless(schema):
-        why = "it refers to itself without end, so that no answer to it ends"
-        raise GrammarError("the JSON schema cannot be used", why)
     if depth(schema) > _DEEPEST:
         raise _too_deep()
 

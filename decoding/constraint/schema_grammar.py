@@ -66,7 +66,8 @@ class _Writer:
                 self._node(inner)
         self._find_possible()
         if not root.is_possible:
-            raise unusable("it is unsatisfiable: nothing can match it")
+            why = "nothing can match it, or only a value without end"
+            raise unusable(f"it is unsatisfiable: {why}")
         nodes = [f"{node.rule}: {self._options(node)}" for node in self._order if node.is_possible]
         others = [f"{name}: {text}" for text, name in self._names.items()]
         self.text = "\n".join((f"start: {root.rule}", *nodes, *others))

@@ -59,7 +59,6 @@ def rules(count: int, last: str = '"b"', name: str = "rule", groups: int = 0) ->
         (GrammarKind.LARK, f"start: %json {nested(300)}", "deep"),
         (GrammarKind.LARK, f"start: %json {nested(30_000)}", "deep"),
         (GrammarKind.LARK, rules(450, f"%json {referring(50)}"), "500 rules"),
-        (GrammarKind.LARK, 'start: %json {"$ref": "#"}', "without end"),
     ],
 )
 def test_what_is_wrong_is_named(kind: GrammarKind, text: str, reason: str) -> None:
