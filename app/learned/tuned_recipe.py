@@ -2,16 +2,15 @@
 
 import contextlib
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from app.learned.store import number, parsed, recipe_key
 from app.paths import Paths
 from backends.base import DiskFullError, ModelInfo
-from backends.base.safe_files import FILE_MODE, make_private_folder, open_regular, write_whole
+from backends.base.safe_files import make_private_folder, write_whole
 from backends.engines.model_loading import derives
 from decoding.checks.agreement import Reply
 from models.bounded_files import read_object
@@ -20,10 +19,7 @@ from models.tuning.recipe_gain import prospect
 from models.tuning.recipe_search import Tried
 
 SCHEMA = 1
-"""Of a recipe, and of each line of results."""
-
-_LONGEST, _MOST_LINES = 1 << 20, 10_000
-"""Limits on bytes and lines read of results; they usually have a few thousand bytes."""
+"""Of a recipe, and of results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,18 +98,17 @@ def set_aside_unusable(info: ModelInfo, paths: Paths, say: Callable[[str], None]
 class TuningResults:
     """Results of one model with one engine, device and threads, those of earlier runs first.
 
-    Each is one line of JSON, appended atomically, so that two processes may tune at once. say: gets
-    a line if some are unusable; they are set aside and measured again.
+    Each is written at once, beside what another process has written meanwhile. What is unusable is
+    measured again.
     """
 
-    def __init__(self, info: ModelInfo, paths: Paths, say: Callable[[str], None]) -> None:
+    def __init__(self, info: ModelInfo, paths: Paths) -> None:
         self._info = info
-        self._key = recipe_key(info)
-        self.path = paths.tuning / f"{self._key}.jsonl"
+        self.path = paths.tuning / f"{recipe_key(info)}.json"
         self.tried: dict[Recipe, Tried | str] = {}
         """Measurement of a recipe, or the reason why it yields no drafter."""
         self.replies: list[Reply] = []
-        self._read(say)
+        self._read()
 
     def add_replies(self, replies: Sequence[Reply]) -> None:
         """Save the replies of the model.
@@ -122,7 +117,7 @@ class TuningResults:
             DiskFullError: it cannot be written.
         """
         self.replies = list(replies)
-        self._add({"replies": [[reply.prompt, reply.said] for reply in replies]})
+        self._write()
 
     def add(self, recipe: Recipe, result: Tried | str) -> None:
         """Save the measurement of a recipe, or the reason why it yields no drafter.
@@ -131,73 +126,48 @@ class TuningResults:
             DiskFullError: it cannot be written.
         """
         self.tried[recipe] = result
-        told = {"failed": result} if isinstance(result, str) else asdict(result)
-        self._add({"recipe": recipe.text, **told})
+        self._read()
+        self._write()
 
     def remove(self) -> None:
         with contextlib.suppress(OSError):
             self.path.unlink(missing_ok=True)
 
-    def _add(self, entry: dict[str, Any]) -> None:
-        line = json.dumps({"schema": SCHEMA, "key": self._key, **entry}) + "\n"
+    def _write(self) -> None:
+        tried = {
+            recipe.text: {"failed": result} if isinstance(result, str) else asdict(result)
+            for recipe, result in self.tried.items()
+        }
+        replies = [[reply.prompt, reply.said] for reply in self.replies]
+        kept = json.dumps({"schema": SCHEMA, "replies": replies, "tried": tried})
         try:
-            append_line(self.path, line.encode())
+            make_private_folder(self.path.parent)
+            write_whole(self.path, kept)
         except OSError as error:
             what, rest = "the measurements cannot be saved", "it measures the rest"
             raise _unsaved(what, rest, self.path, error) from error
 
-    def _read(self, say: Callable[[str], None]) -> None:
-        try:
-            with open_regular(self.path) as file:
-                kept, is_longer = file.read(_LONGEST), bool(file.read(1))
-        except FileNotFoundError:
+    def _read(self) -> None:
+        """Add what the file holds to what is known."""
+        kept = read_object(self.path)
+        if kept.get("schema") != SCHEMA:
             return
-        except OSError:
-            kept, is_longer = b"", True
-        lines = [line for line in kept.split(b"\n", _MOST_LINES) if line]
-        sound = [line for line in lines if parsed(self._take, line)]
-        if len(sound) == len(lines) and not is_longer:
-            return
-        with contextlib.suppress(OSError):
-            self.path.replace(self.path.with_suffix(".unusable"))
-            append_line(self.path, b"".join(line + b"\n" for line in sound))
-        say("some earlier measurements cannot be used: they are repeated")
+        self.replies = self.replies or parsed(self._replies, kept.get("replies")) or []
+        tried = kept.get("tried")
+        for entry in cast("dict[str, Any]", tried).items() if isinstance(tried, dict) else ():
+            if (found := parsed(self._result, entry)) is not None:
+                self.tried.setdefault(*found)
 
-    def _take(self, line: bytes) -> bool:
-        """Add a line if it is of this model and version; return whether it is."""
-        entry = json.loads(line)
-        if entry["schema"] != SCHEMA or entry["key"] != self._key:
-            return False
-        if "replies" in entry:
-            replies = [self._reply(*stored) for stored in entry["replies"]]
-            self.replies = self.replies or replies
-            return True
-        recipe, info = Recipe.parse(entry["recipe"]), self._info
+    def _result(self, entry: tuple[str, Any]) -> tuple[Recipe, Tried | str]:
+        text, told = entry
+        recipe, info = Recipe.parse(text), self._info
         recipe.check(info.name, info.n_layers, info.active_experts)
-        result = str(entry["failed"]) if "failed" in entry else Tried(*_measured(entry))
-        self.tried.setdefault(recipe, result)
-        return True
+        return recipe, str(told["failed"]) if "failed" in told else Tried(*_measured(told))
 
-    def _reply(self, prompt: Sequence[Any], said: Sequence[Any]) -> Reply:
-        reply = Reply(tuple(map(int, prompt)), tuple(map(int, said)))
-        in_range = all(0 <= token < self._info.n_vocab for token in reply.prompt + reply.said)
-        if not (reply.prompt and reply.said and in_range):
-            raise ValueError
-        return reply
-
-
-def append_line(path: Path, line: bytes) -> None:
-    """Append a line to a file atomically.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    make_private_folder(path.parent)
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, FILE_MODE)
-    try:
-        written = os.write(descriptor, line)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    if written < len(line):
-        raise OSError(28, "No space left on device")
+    def _replies(self, stored: Any) -> list[Reply]:
+        replies = [Reply(tuple(map(int, prompt)), tuple(map(int, said))) for prompt, said in stored]
+        for reply in replies:
+            in_range = all(0 <= token < self._info.n_vocab for token in reply.prompt + reply.said)
+            if not (reply.prompt and reply.said and in_range):
+                raise ValueError
+        return replies

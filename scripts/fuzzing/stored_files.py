@@ -248,7 +248,7 @@ class JsonKind:
         memory.remember("key", Acceptance({"kind": (3.0, 5.0)}), {"name": "n", "path": "p.gguf"})
         memory.save()
         remember(Tuned(_RECIPE, 0.5, 0.3), info, paths)
-        results = TuningResults(info, paths, _silent)
+        results = TuningResults(info, paths)
         results.add_replies([Reply((1, 2), (3, 4))])
         results.add(_RECIPE, Tried(0.5, 0.3))
         receipts.record(paths.downloads, "org/name", "commit", ["a.gguf", "b.gguf"])
@@ -269,7 +269,7 @@ class JsonKind:
         calibrations = Calibrations(paths, _silent)
         for place in (
             calibrations.file(info), tuned_file(info, paths), paths.downloads,
-            TuningResults(info, paths, _silent).path, *_named(info, paths),
+            TuningResults(info, paths).path, *_named(info, paths),
         ):  # fmt: skip
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(data)
@@ -280,7 +280,7 @@ class JsonKind:
         memory.known_drafters()
         memory.save()
         tuned(info, paths)
-        TuningResults(info, paths, _silent)
+        TuningResults(info, paths)
         receipts.is_ours(paths.downloads, "org/name", "commit", "a.gguf")
         receipts.record(paths.downloads, "org/name", "commit", ["c.gguf"])
         content_hash(info.path, path)

@@ -109,7 +109,7 @@ class Tuning:
         self.best_so_far = ""
         """The best recipe and its predicted speedup, in words; empty before one was measured."""
         set_aside_unusable(target.info, paths, say)
-        self._results = TuningResults(target.info, paths, say)
+        self._results = TuningResults(target.info, paths)
 
     def run(self) -> TuningResult:
         """Try recipes until no better one is predicted, and save the best.

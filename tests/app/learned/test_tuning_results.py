@@ -1,18 +1,17 @@
-"""What tuning measured so far: kept line by line, by several processes, through damage."""
+"""What tuning measured so far: kept at once, by several processes, through damage."""
 
 import dataclasses
 import errno
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from app.learned import tuned_recipe as tuning_results
-from app.learned.tuned_recipe import TuningResults, append_line
+from app.learned import tuned_recipe
+from app.learned.tuned_recipe import TuningResults
 from app.paths import Paths
 from backends.base import DiskFullError, ModelInfo, Rollback
 from decoding.checks.agreement import Reply
@@ -35,23 +34,18 @@ def info(demo_file: Path) -> ModelInfo:
 
 @pytest.fixture
 def kept(info: ModelInfo, paths: Paths) -> TuningResults:
-    results = opened(info, paths, [])
+    results = TuningResults(info, paths)
     results.add_replies(REPLIES)
     for recipe, found in FOUND.items():
         results.add(recipe, found)
     return results
 
 
-def opened(info: ModelInfo, paths: Paths, said: list[str]) -> TuningResults:
-    return TuningResults(info, paths, said.append)
-
-
 def test_the_next_run_knows_all(kept: TuningResults, info: ModelInfo, paths: Paths) -> None:
-    said: list[str] = []
-    again = opened(info, paths, said)
-    assert (again.tried, again.replies, said) == (FOUND, REPLIES, [])
+    again = TuningResults(info, paths)
+    assert (again.tried, again.replies) == (FOUND, REPLIES)
     again.remove()
-    assert opened(info, paths, said).tried == {}
+    assert TuningResults(info, paths).tried == {}
     assert kept.path == again.path
 
 
@@ -60,109 +54,68 @@ def test_the_next_run_knows_all(kept: TuningResults, info: ModelInfo, paths: Pat
 def test_another_place_knows_nothing(
     change: dict[str, object], info: ModelInfo, paths: Paths
 ) -> None:
-    assert opened(dataclasses.replace(info, **change), paths, []).tried == {}
+    assert TuningResults(dataclasses.replace(info, **change), paths).tried == {}
+
+
+Damage = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda line: line[: len(line) // 2],
-        lambda line: "[" * 5000,
-        lambda line: "[]",
-        lambda line: json.dumps(json.loads(line) | {"schema": 2}),
-        lambda line: json.dumps(json.loads(line) | {"key": "another model"}),
-        lambda line: json.dumps(json.loads(line) | {"recipe": "skip=30"}),
-        lambda line: json.dumps(json.loads(line) | {"recipe": None}),
-        lambda line: json.dumps(json.loads(line) | {"acceptance": 1.5}),
-        lambda line: json.dumps(json.loads(line) | {"draw_cost": "nan"}),
-        lambda line: json.dumps(json.loads(line) | {"replies": [[[1], [100]]]}),
+        lambda _: {"q4_0": None},
+        lambda _: {"q4_0": {}},
+        lambda _: {"skip=30": {"acceptance": 0.5, "draw_cost": 0.25}},
+        lambda _: {"none such": {"acceptance": 0.5, "draw_cost": 0.25}},
+        lambda found: {"q4_0": found | {"acceptance": 1.5}},
+        lambda found: {"q4_0": found | {"draw_cost": "nan"}},
     ],
 )
-def test_a_line_of_no_use_is_set_aside_and_said_once(
-    damage: Callable[[str], str], kept: TuningResults, info: ModelInfo, paths: Paths
+def test_a_result_of_no_use_is_left_out(
+    damage: Damage, kept: TuningResults, info: ModelInfo, paths: Paths
 ) -> None:
-    replies, measured, failed = kept.path.read_text().splitlines()
-    kept.path.write_text("\n".join([replies, damage(measured), failed]) + "\n")
-    said: list[str] = []
-    for _ in range(2):
-        again = opened(info, paths, said)
-        assert again.tried == {Recipe(None, (1,)): "it cannot skip layers"}
-        assert again.replies == REPLIES
-    assert len(said) == 1
-    assert "repeated" in said[0]
-    assert kept.path.with_suffix(".unusable").exists()
+    whole = json.loads(kept.path.read_text())
+    whole["tried"] |= damage(whole["tried"].pop("q4_0"))
+    kept.path.write_text(json.dumps(whole))
+    again = TuningResults(info, paths)
+    assert again.tried == {Recipe(None, (1,)): "it cannot skip layers"}
+    assert again.replies == REPLIES
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b""])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\xff\xfe\x00", b"", b"[]", b"[" * 5000, b'{"schema": 1', b'{"schema": 2, "tried": {}}',
+        b'{"schema": 1, "tried": 5, "replies": 7}', b'{"schema": 1, "replies": [[[1], [100]]]}',
+        b"\x00" * 20_000_000,
+    ],
+    ids=lambda content: repr(content[:20]),
+)  # fmt: skip
 def test_a_file_of_no_use_is_like_none(
     content: bytes, kept: TuningResults, info: ModelInfo, paths: Paths
 ) -> None:
     kept.path.write_bytes(content)
-    said: list[str] = []
-    assert opened(info, paths, said).tried == opened(info, paths, said).tried == {}
-    assert len(said) == bool(content)
+    again = TuningResults(info, paths)
+    assert (again.tried, again.replies) == ({}, [])
+    again.add(Recipe("q4_0"), Tried(0.5, 0.25))
+    assert TuningResults(info, paths).tried == {Recipe("q4_0"): Tried(0.5, 0.25)}
 
 
-@pytest.mark.parametrize(
-    "garbage",
-    [
-        b"\xff\xfe\x00",
-        b"{\n" * 10_000_000,
-        b"[" * 20_000_000,
-        b"\x00" * 20_000_000,
-        b'{"schema": 1',
-    ],
-    ids=["bytes", "lines", "brackets", "zeros", "half a line"],
-)
-def test_garbage_after_good_lines_costs_none_of_them(
-    garbage: bytes, kept: TuningResults, info: ModelInfo, paths: Paths
-) -> None:
-    with kept.path.open("ab") as file:
-        file.write(garbage)
-    said: list[str] = []
-    for _ in range(2):
-        again = opened(info, paths, said)
-        assert (again.tried, again.replies) == (FOUND, REPLIES)
-    assert len(said) == 1
-    assert kept.path.stat().st_size < 10_000
-
-
-_ADD = """
-import sys
-from pathlib import Path
-from app.learned.tuned_recipe import append_line
-for number in range(300):
-    append_line(Path(sys.argv[1]), f"{sys.argv[2]} {number} {'x' * 200}\\n".encode())
-"""
-
-
-def test_two_processes_lose_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "results.jsonl"
-    writers = [subprocess.Popen([sys.executable, "-c", _ADD, str(path), name]) for name in "ab"]
-    assert [writer.wait() for writer in writers] == [0, 0]
-    lines = path.read_text().splitlines()
-    wanted = {f"{name} {number} {'x' * 200}" for name in "ab" for number in range(300)}
-    assert len(lines) == 600
-    assert set(lines) == wanted
+def test_two_that_tune_at_once_lose_nothing(info: ModelInfo, paths: Paths) -> None:
+    one, other = TuningResults(info, paths), TuningResults(info, paths)
+    for results, (recipe, found) in zip((one, other), FOUND.items(), strict=True):
+        results.add(recipe, found)
+    assert TuningResults(info, paths).tried == FOUND
 
 
 def test_a_full_disk_is_an_error_that_says_so(
     kept: TuningResults, info: ModelInfo, paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(descriptor: int, data: bytes) -> int:
+    def full(path: Path, text: str) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with monkeypatch.context() as patch:
-        patch.setattr(tuning_results.os, "write", full)
-        with pytest.raises(DiskFullError, match="cannot be saved") as refused:
-            kept.add(Recipe("q2_k"), Tried(0.1, 0.1))
+    monkeypatch.setattr(tuned_recipe, "write_whole", full)
+    with pytest.raises(DiskFullError, match="cannot be saved") as refused:
+        kept.add(Recipe("q2_k"), Tried(0.1, 0.1))
     assert "repeat the command" in refused.value.remedy
-    assert opened(info, paths, []).tried == FOUND
-
-
-def test_a_line_that_was_cut_short_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tuning_results.os, "write", lambda descriptor, data: len(data) - 1)
-    with pytest.raises(OSError, match="No space"):
-        append_line(tmp_path / "results.jsonl", b"a line\n")
+    assert TuningResults(info, paths).tried == FOUND
