@@ -86,16 +86,13 @@ def _last_cache_bytes() -> int:
 def _parts(threads: int) -> list[_Words]:
     size = min(max(_USUAL_BYTES, _TIMES_CACHE * _last_cache_bytes()), _MOST_BYTES)
     size = min(size, available_memory() // 2)
-    while size >= _LEAST_BYTES:
-        words = size // threads // np.dtype(np.uint64).itemsize
-        try:
-            return [np.empty(words, np.uint64) for _ in range(threads)]
-        except MemoryError:
-            size //= 2
-    raise OutOfMemoryError(
-        "the memory bandwidth cannot be measured",
-        f"{_LEAST_BYTES / 1e6:.0f} MB of memory are needed for it",
-    )
+    if size < _LEAST_BYTES:
+        raise OutOfMemoryError(
+            "the memory bandwidth cannot be measured",
+            f"{_LEAST_BYTES / 1e6:.0f} MB of memory are needed for it",
+        )
+    words = size // threads // np.dtype(np.uint64).itemsize
+    return [np.empty(words, np.uint64) for _ in range(threads)]
 
 
 def _pass_seconds(parts: list[_Words]) -> list[float]:
