@@ -123,20 +123,6 @@ def test_closing_a_head_leaves_the_layers_of_another(
         assert difference(read(opened, history), anew(model, tiny("eagle3"), history)) < ROUNDING
 
 
-def test_a_head_that_opens_late_reads_from_there_on(tiny: Tiny, model: LlamaModel) -> None:
-    """What passed before it was there is unknown to it."""
-    text = list(range(100, 140))
-    with beside(model, tiny("eagle3")) as (context, head):
-        context.forward(text[:30], 0)
-        opened = head.open(N_CTX)
-        assert isinstance(opened, ChainContext)
-        context.forward(text[30:], 0)
-        row = read(opened, [*text, 75])
-        assert difference(row, anew(model, tiny("eagle3"), [*text, 75])) > 0.01
-        assert opened.rollback_to(99) == len(text)
-        assert difference(read(opened, [*text, 75]), row) < ROUNDING
-
-
 def test_a_head_that_opens_during_an_answer_reads_nothing_of_what_passed(
     tiny: Tiny, model: LlamaModel
 ) -> None:
@@ -149,21 +135,6 @@ def test_a_head_that_opens_during_an_answer_reads_nothing_of_what_passed(
         memory = cast("api.llama_memory_t", api.llama_get_memory(opened.pointer))
         opened.forward([*text, 75], 1)
         assert api.llama_memory_seq_pos_min(memory, 0) == len(text)
-
-
-def test_what_was_drafted_before_any_state_was_known_leaves_nothing(
-    tiny: Tiny, model: LlamaModel
-) -> None:
-    """As of a head that opens in mid-answer, and drafts before its model's next pass."""
-    text = list(range(100, 140))
-    with beside(model, tiny("eagle3")) as (context, head):
-        context.forward(text, 0)
-        early, late = head.open_beside(context), head.open_beside(context)
-        read(early, [*text, 75])
-        early.forward(GUESSED[:1], 1)
-        history = [*text, 75, 80, 81, 82]
-        context.forward(history[len(text) : -1], 0)
-        assert difference(read(early, history), read(late, history)) < ROUNDING
 
 
 def test_layers_without_states_are_refused(tiny: Tiny, model: LlamaModel, tmp_path: Path) -> None:

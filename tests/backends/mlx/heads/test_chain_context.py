@@ -216,7 +216,7 @@ def test_positions_without_a_state_are_left_out(chain: Chain, skips_first: bool)
 
 
 @pytest.mark.parametrize(
-    ("skips_first", "is_early"), [(False, False), (True, False), (False, True)]
+    ("skips_first", "is_early"), [(False, False), (True, False), (False, True), (True, True)]
 )
 @pytest.mark.parametrize("seen", [0, 6])
 def test_restored_text_is_left_out(
@@ -236,26 +236,13 @@ def test_restored_text_is_left_out(
     chain.context.restore(TEXT[:20], state)
     if is_early:
         read(opened, TEXT[:21])
+        opened.forward([200], 1)
     chain.context.forward(TEXT[20:], 0)
     row = read(opened, [*TEXT, 7])
     states = _states(chain, [*TEXT, 7])[20:]
     of_rest = rows_after(chain.module, [*TEXT[20:], 7], states, (), skips_first=skips_first)
     assert np.abs(row - of_rest).max() < ROUNDING
     assert np.abs(row - expected(chain, [*TEXT, 7], skips_first=skips_first)).max() > ROUNDING
-
-
-@pytest.mark.parametrize("skips_first", [False, True])
-def test_a_draft_before_any_state_is_known_leaves_nothing(chain: Chain, skips_first: bool) -> None:
-    """As of a head that opens in mid-answer, and drafts before its model's next pass."""
-    chain.context.forward(TEXT[:20], 0)
-    opened = chain.open(skips_first=skips_first)
-    read(opened, TEXT[:21])
-    opened.forward([200], 1)
-    chain.context.forward(TEXT[20:], 0)
-    row = read(opened, [*TEXT, 7])
-    states = _states(chain, [*TEXT, 7])[20:]
-    of_rest = rows_after(chain.module, [*TEXT[20:], 7], states, (), skips_first=skips_first)
-    assert np.abs(row - of_rest).max() < ROUNDING
 
 
 @pytest.mark.parametrize("skips_first", [False, True])

@@ -17,7 +17,7 @@ from tests.fixtures.tiny.eagle3_reference import Eagle3Reference
 from tests.fixtures.tiny.head_folder import HeadFolderParts, parts_of_folder
 from tests.fixtures.tiny.head_rows import difference, read
 from tests.fixtures.tiny.tiny_file import HEAD, WIDTH
-from tests.fixtures.tiny.twin_pair import N_CTX, Twin, opened, opened_kind
+from tests.fixtures.tiny.twin_pair import Twin, opened, opened_kind
 
 TEXT = [1, 75, 300, 299, 310, 75, 98, 112, 40, 41, 250]
 GUESSED = [305, 210, 220]
@@ -142,18 +142,3 @@ def test_a_model_that_cannot_be_read_refuses_a_head_in_words(
                 pair.head.open_beside(pair.context)
         pair.context.forward(TEXT, 1)
         assert len(pair.context.taps._states) == 1
-
-
-def test_a_head_that_opens_late_reads_from_there_on(twin_of: Twin) -> None:
-    """What passed before it was there is unknown to it."""
-    text = list(range(100, 140))
-    with opened_kind(twin_of, "eagle3") as pair:
-        late_context = pair.model.open(N_CTX)
-        late_context.forward(text[:30], 0)
-        late = pair.head.open_beside(late_context)
-        late_context.forward(text[30:], 0)
-        pair.context.forward(text, 0)
-        row = read(late, [*text, 75])
-        assert difference(row, read(pair.drafts, [*text, 75])) > 0.01
-        late.close()
-        late_context.close()
