@@ -27,21 +27,6 @@ PROMPT = [1, 75, 300, 299]
 KINDS = ("qwen35", "eagle3", "gemma4-assistant", "dflash")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("first", ["head", "context", "model"])
-def test_any_order_closes_all(pair: Pair, kind: str, first: str) -> None:
-    path, head_path = pair(kind)
-    model = llamacpp.load(path, threads=1)
-    context = model.open(64)
-    head = load_head(head_path, model, context)
-    drafting, further = head.open(64), head.open_beside(context)
-    context.forward(PROMPT, 1)
-    drafting.forward([*PROMPT, 5], 1)
-    {"head": head, "context": context, "model": model}[first].close()
-    for one in (head, context, model, drafting, further):
-        one.close()
-
-
 def test_a_closed_head_holds_no_memory_and_others_go_on(tiny: Tiny) -> None:
     path = tiny("qwen35")
     model = llamacpp.load(path, threads=1)
