@@ -40,7 +40,7 @@ def pass_seconds(
     reads from disk those that its tokens choose.
     """
     plans: dict[int, LockPlan] = {}
-    token_bytes = layout.bytes_per_token
+    token_bytes = layout.read_bytes()
 
     def seconds(drafter_bytes: int, n_tokens: int) -> float:
         if drafter_bytes not in plans:
@@ -63,8 +63,8 @@ class SplitReads:
         split, streamed = planned.split, 0
         assert split is not None
         if planned.lock_bytes is not None:
-            streamed = lock_plan(split.beside, planned.lock_bytes).read_bytes_per_token
-        return cls(split.read, streamed, split.beside.bytes_per_token - streamed)
+            streamed = lock_plan(split.beside, planned.lock_bytes).read_bytes()
+        return cls(split.read, streamed, split.beside.read_bytes() - streamed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,7 +192,7 @@ class StreamedWeights:
 
         expert_share: of the experts that one token uses; a drafter may use fewer than its target.
         """
-        read = replace(self._plan, expert_share=expert_share).read_bytes_per_token
+        read = replace(self._plan, expert_share=expert_share).read_bytes()
         if mapped_file.CAN_DROP:  # what is held then stays without locks, too
             return read
         return read + self._plan.locked_bytes - self.locked_bytes

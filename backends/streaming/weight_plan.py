@@ -68,11 +68,7 @@ class WeightLayout:
     def weight_bytes(self) -> int:
         return sum(tensor.extent.size for tensor in self.tensors)
 
-    @property
-    def bytes_per_token(self) -> int:
-        return self.read_bytes(1)
-
-    def read_bytes(self, n_tokens: int) -> int:
+    def read_bytes(self, n_tokens: int = 1) -> int:
         """Bytes that a pass reads, of routed experts in the expectation (see distinct_share)."""
         return sum(
             round(tensor.extent.size * self.share(tensor.role, n_tokens)) for tensor in self.tensors
@@ -131,13 +127,11 @@ class LockPlan:
     expert_share: float = 1.0
     """Share of the routed experts that one token uses."""
 
-    @property
-    def read_bytes_per_token(self) -> int:
-        """Bytes read from disk in a pass over one token, if nothing but the locked stays."""
-        return self.read_bytes(1)
+    def read_bytes(self, n_tokens: int = 1) -> int:
+        """Bytes read from disk in a pass, of experts in the expectation (see distinct_share).
 
-    def read_bytes(self, n_tokens: int) -> int:
-        """Bytes read from disk in a pass, of experts in the expectation (see distinct_share)."""
+        If nothing but the locked stays in memory.
+        """
         experts = self.expert_bytes * distinct_share(self.expert_share, n_tokens)
         return self.shared_bytes + round(experts)
 

@@ -257,14 +257,12 @@ class MemoryBill:
     weights: int
     cache: int
     compute: int
-    drafter: int = 0
-    """Weights, cache, running state and compute buffer of a drafter."""
     state: int = 0
     """Running state, with the copies that it goes back to."""
 
     @property
     def total(self) -> int:
-        return self.weights + self.cache + self.state + self.compute + self.drafter
+        return self.weights + self.cache + self.state + self.compute
 
     @property
     def words(self) -> str:
@@ -272,13 +270,12 @@ class MemoryBill:
             "weights": self.weights,
             "context": self.cache + self.state,
             "working memory": self.compute,
-            "drafter": self.drafter,
         }
         return ", ".join(f"{name} {gigabytes(size)}" for name, size in parts.items() if size)
 
 
-def bill(facts: ModelFacts, n_ctx: int, drafter: MemoryBill | None = None) -> MemoryBill:
-    """Bill of a model with a context of n_ctx tokens, plus a drafter's bill.
+def bill(facts: ModelFacts, n_ctx: int) -> MemoryBill:
+    """Bill of a model, or of a drafter, with a context of n_ctx tokens.
 
     With weights it was 0.990 to 1.020 of what a process took, without 0.949 to 1.092: models of
     width 1,024 with 32,000 tokens in half floats, dense, with an EAGLE-3 head, a DFlash head, an
@@ -291,7 +288,6 @@ def bill(facts: ModelFacts, n_ctx: int, drafter: MemoryBill | None = None) -> Me
         weights=facts.weight_bytes,
         cache=facts.attention.cache_bytes(n_ctx) + facts.kept_bytes(n_ctx),
         compute=compute_bytes(facts, n_ctx, tokens) + host_bytes(facts, n_ctx, tokens),
-        drafter=drafter.total if drafter else 0,
         state=facts.state_bytes,
     )
 

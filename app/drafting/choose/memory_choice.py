@@ -132,7 +132,7 @@ class StreamContenders:
     ) -> Outlook:
         """What to expect; rate: as computed, instead of which a measured one is told."""
         runner = expected_runner(LLAMACPP, self.options.threads, split.gpu_layers if split else 0)
-        streamed = tenths(share.streamed / max(layout.bytes_per_token, 1))
+        streamed = tenths(share.streamed / max(layout.read_bytes(), 1))
         cache_type = quantized(self.options.cache_type)
         runner = replace(runner, streamed_tenths=streamed, cache_type=cache_type)
         with suppress(OSError):
@@ -273,10 +273,10 @@ def planned_stream(
         best = best_split(contenders.all(rates.memory), seconds, budget)
     chosen = with_drafter(planned, contenders.room(best))
     divided = lock_plan(layout, chosen.lock_bytes or 0)
-    share = Share(divided.locked_bytes, divided.read_bytes_per_token)
+    share = Share(divided.locked_bytes, divided.read_bytes())
     if rates is None:
         return chosen, Outlook(share, disk)
-    rate = 1.0 / rates.seconds(share.streamed, layout.bytes_per_token)
+    rate = 1.0 / rates.seconds(share.streamed, layout.read_bytes())
     return chosen, contenders.outlook(share, layout, disk, rate, best)
 
 

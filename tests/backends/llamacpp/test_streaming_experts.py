@@ -71,7 +71,7 @@ def test_it_tells_what_a_token_reads(file: Path, held: int, streamed: Model) -> 
     assert plan.shared_bytes == 0
     assert plan.expert_bytes > 0
     assert streamed.info.expert_share == EXPERTS[1] / EXPERTS[0]
-    assert streamed.info.streamed_bytes_per_token == plan.read_bytes_per_token
+    assert streamed.info.streamed_bytes_per_token == plan.read_bytes()
 
 
 def test_fewer_experts_draft_from_the_weights_that_are_held(file: Path, streamed: Model) -> None:

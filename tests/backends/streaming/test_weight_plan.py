@@ -52,7 +52,7 @@ def test_a_plan_keeps_to_its_budget_and_loses_no_weight(budget: int, count: int)
     streamed = {one.name for one in plan.streamed}
     assert held | streamed == {one.name for one in layout.tensors} - {"token_embd.weight"}
     assert not held & streamed
-    assert plan.locked_bytes + plan.read_bytes_per_token == layout.bytes_per_token
+    assert plan.locked_bytes + plan.read_bytes() == layout.read_bytes()
 
 
 def test_the_head_comes_first():
@@ -69,7 +69,7 @@ def test_weights_for_all_tokens_come_before_routed_experts():
     layout = layers(4, experts=True)
     plan = lock_plan(layout, (4 + 4 * 8) * PAGESIZE)
     assert {one.role for one in plan.streamed} == {Role.EXPERTS}
-    assert plan.read_bytes_per_token == 4 * 8 * PAGESIZE // 4
+    assert plan.read_bytes() == 4 * 8 * PAGESIZE // 4
 
 
 @given(budget=st.integers(0, 150 * PAGESIZE), count=st.integers(1, 8))
@@ -105,7 +105,7 @@ def test_tensors_lie_where_the_file_has_them(demo_file: Path):
         assert one.extent.offset == tensor.data_offset
         assert 0 <= one.extent.size - tensor.n_bytes < 32
     assert layout.n_layers == 30
-    assert layout.bytes_per_token == layout.weight_bytes  # its embedding is its head as well
+    assert layout.read_bytes() == layout.weight_bytes  # its embedding is its head as well
 
 
 def test_an_input_embedding_of_its_own_is_read_by_rows(tiny_llama: Callable[..., Path]):
@@ -119,7 +119,7 @@ def test_an_input_embedding_of_its_own_is_read_by_rows(tiny_llama: Callable[...,
 def test_everything_is_held_where_it_fits(count: int):
     plan = lock_plan(layers(count), 1 << 40)
     assert not plan.streamed
-    assert plan.read_bytes_per_token == 0
+    assert plan.read_bytes() == 0
 
 
 LAYERS = 4
@@ -163,7 +163,7 @@ def test_the_head_goes_first_then_the_last_layers(is_tied: bool) -> None:
 def test_the_input_embedding_stays_and_only_its_rows_are_read(is_tied: bool) -> None:
     beside = beside_gpu(layout(is_tied=is_tied), LAYERS + 1)
     assert [(one.name, one.role) for one in beside.tensors] == [("token_embd.weight", ROWS)]
-    assert beside.bytes_per_token == 0
+    assert beside.read_bytes() == 0
 
 
 def test_a_head_that_is_the_embedding_is_counted_where_it_is_copied_to() -> None:
@@ -180,14 +180,14 @@ def test_every_byte_that_a_token_reads_is_read_in_one_place(count: int, is_tied:
     whole = layout(is_tied=is_tied)
     parts = layer_bytes(whole)
     on = sum(part.read for part in parts[len(parts) - count :])
-    assert on + beside_gpu(whole, count).bytes_per_token == whole.bytes_per_token
+    assert on + beside_gpu(whole, count).read_bytes() == whole.read_bytes()
 
 
 def test_a_real_file_divides_without_rest(demo_file: Path) -> None:
     whole = weight_layout(demo_file)
     parts = layer_bytes(whole)
     assert len(parts) == whole.n_layers + 1
-    assert sum(part.read for part in parts) == whole.bytes_per_token
+    assert sum(part.read for part in parts) == whole.read_bytes()
     for count in range(len(parts) + 1):
         gone = sum(tensor.extent.size for tensor in on_gpu(whole, count))
         assert gone + beside_gpu(whole, count).weight_bytes == whole.weight_bytes

@@ -35,10 +35,10 @@ from tests.fixtures.drafter_files import EAGLE3, EAGLE3_KEYS, OWN, TARGET_KEYS, 
 from tests.fixtures.tiny.kinds import Tiny
 
 
-def facts(weights: int = 1000, **extents: int) -> ModelFacts:
+def facts(**extents: int) -> ModelFacts:
     attention = Attention((Layers(2, 1, 8, 8),))
     return ModelFacts(
-        weights,
+        1000,
         extents.get("n_vocab", 10),
         extents.get("width", 4),
         extents.get("feed_forward", 8),
@@ -48,16 +48,14 @@ def facts(weights: int = 1000, **extents: int) -> ModelFacts:
 
 
 def test_a_bill_adds_up() -> None:
-    drafter = bill(facts(500), 16)
-    found = bill(facts(), 16, drafter)
+    found = bill(facts(), 16)
     assert (found.weights, found.cache) == (1000, 16 * 2 * 16 * 2)
-    assert found.drafter == drafter.total
-    assert found.total == found.weights + found.cache + found.compute + found.drafter
+    assert found.total == found.weights + found.cache + found.compute
 
 
 def test_a_bill_says_its_parts_in_words() -> None:
-    words = MemoryBill(5_000_000_000, 1_000_000_000, 20_000_000, 800_000_000).words
-    assert words == "weights 5.0 GB, context 1.0 GB, working memory 20 MB, drafter 0.8 GB"
+    words = MemoryBill(5_000_000_000, 1_000_000_000, 20_000_000).words
+    assert words == "weights 5.0 GB, context 1.0 GB, working memory 20 MB"
 
 
 @pytest.mark.parametrize(
