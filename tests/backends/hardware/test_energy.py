@@ -31,6 +31,7 @@ class FakeNvml(ModuleType):
 
     NVMLError = NVMLError
     NVML_CLOCK_MEM = 2
+    gpus: dict[str, int | None]
 
     def __init__(self, gpus: dict[str, int | None]) -> None:
         super().__init__("pynvml")
@@ -311,7 +312,7 @@ def test_clock_and_width_give_the_bandwidth_on_the_data_sheet(
     nvml: FakeNvml, megahertz: int, bits: int, gigabytes: int | None
 ):
     """Of the card that is asked for, which need not be the first; zeros are no statement."""
-    nvml.gpus = dict.fromkeys(("NVIDIA T400", "NVIDIA H100 PCIe"))
+    nvml.gpus = {"NVIDIA T400": None, "NVIDIA H100 PCIe": None}
     nvml.memory["NVIDIA H100 PCIe"] = (megahertz, bits)
     names = ("NVIDIA T400", "NVIDIA H100 PCIe", "AMD Radeon")
     found = [one and round(one.bytes_per_second / 1e9) for one in map(of_gpu, names)]
