@@ -1,18 +1,30 @@
-"""Exports a chat to a Markdown or JSON file."""
+"""Chats as files: Markdown to read, and JSON, which holds every version and can be read back."""
 
 import datetime
 import json
 import re
+from array import array
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from app.chat.attachments import in_full
-from app.history.records import Chat, HistoryError, Saved
+from app.chat.attachments import Attachment, from_json, in_full
+from app.history.records import (
+    Chat,
+    HistoryError,
+    Queued,
+    Saved,
+    as_number,
+    as_seconds,
+    as_text,
+    linked,
+    title_of,
+)
 from app.history.store import History
 from app.wording import without_continuation
 from backends.base import UsageError
-from backends.base.safe_files import write_whole
+from backends.base.safe_files import read_bounded, write_whole
 
 SCHEMA = 1
 
@@ -88,13 +100,102 @@ def write_export(history: History, number: int, path: Path, *, overwrite: bool =
     if path.is_file() and not overwrite:
         remedy = "Choose another name, or use --force to replace it."
         raise UsageError(f"cannot export to {path}", "it exists", remedy)
-    chat, messages = history.chat(number), history.path(number)
     if suffix == ".md":
-        text = as_markdown(chat, messages)
+        text = as_markdown(history.chat(number), history.path(number))
     else:
-        text = json.dumps(as_json(chat, messages), ensure_ascii=False, indent=1) + "\n"
+        text = json.dumps(backup(history, number), ensure_ascii=False, indent=1) + "\n"
     try:
         write_whole(path, text, is_private=False)
     except OSError as error:
         raise HistoryError(f"cannot write {path}", error.strerror or str(error)) from error
     return path.absolute()
+
+
+def backup(history: History, number: int) -> dict[str, Any]:
+    """A chat as JSON with all that is known of it; its messages are numbered from 1 on."""
+    chat, messages = history.chat(number), linked(history.messages(number))
+    facts = history.facts(number)
+    places = {0: 0} | {message.number: place for place, message in enumerate(messages, 1)}
+    return {
+        **as_json(chat, history.path(number)),
+        "name": facts["title"],
+        "settings": _settings(facts["settings"]),
+        "shown": places.get(history.first_shown(number), 0),
+        "tree": [
+            {
+                "number": places[message.number],
+                "parent": places[message.parent],
+                "shown": places.get(message.shown, 0),
+                "role": message.role,
+                "text": message.text,
+                "ending": message.ending,
+                "lossy": message.lossy,
+                "created": message.created,
+                "attachments": [asdict(one) for one in message.attachments],
+                "tokens": list(history.tokens(message.number)),
+            }
+            for message in messages
+        ],
+        "queue": [
+            {"text": one.text, "attachments": [asdict(each) for each in one.attachments]}
+            for one in history.queue(number)
+        ],
+    }
+
+
+def _settings(stored: str) -> object:
+    try:
+        return json.loads(stored)
+    except ValueError:
+        return {}
+
+
+_MOST_BYTES = 1 << 30
+_MALFORMED = (
+    *(LookupError, TypeError, AttributeError, ValueError, ArithmeticError),
+    RecursionError,
+)
+
+
+def read_backup(history: History, path: Path) -> int:
+    """Add a chat that was exported as JSON, and return its number.
+
+    A file of earlier versions holds the messages that were shown, with files and pastes in them.
+
+    Raises:
+        UsageError: the file cannot be read, or is none of these.
+        HistoryError: the chat cannot be saved.
+    """
+    try:
+        found = json.loads(read_bounded(path, _MOST_BYTES))
+        rows = found.get("tree") or [
+            row | {"number": place, "parent": place - 1, "shown": place + 1}
+            for place, row in enumerate(found["messages"], 1)
+        ]
+        title = found["title"]
+        name = found["name"] if "name" in found else title * (title != title_of(rows[0]["text"]))
+        return history.add_whole(
+            {name: as_text(found[name]) for name in ("model", "system")}
+            | {"title": as_text(name), "settings": json.dumps(found.get("settings", {}))},
+            (as_seconds(found["created"]), as_seconds(found["updated"])),
+            [_saved(row) for row in rows],
+            as_number(found.get("shown", 1)),
+            {row["number"]: array("I", row.get("tokens", ())) for row in rows},
+            [Queued(as_text(one["text"]), _attached(one)) for one in found.get("queue", ())],
+        )
+    except OSError as error:
+        raise UsageError(f"cannot read {path}", error.strerror or str(error)) from error
+    except _MALFORMED as error:
+        why = "it is no chat that specchat exported as JSON"
+        raise UsageError(f"cannot import {path}", why) from error
+
+
+def _saved(row: dict[str, Any]) -> Saved:
+    if row["role"] not in ("user", "assistant"):
+        raise ValueError(row["role"])
+    names = ("number", "role", "text", "ending", "created", "parent", "shown")
+    return Saved.of([*(row[name] for name in names), row.get("lossy"), ""], _attached(row))
+
+
+def _attached(row: dict[str, Any]) -> tuple[Attachment, ...]:
+    return from_json(json.dumps(row.get("attachments", ())))

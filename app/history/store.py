@@ -2,7 +2,7 @@
 
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
@@ -18,6 +18,7 @@ from app.history.records import (
     Version,
     as_number,
     as_text,
+    linked,
     shown_path,
 )
 from app.history.schema import IN_TITLE, MOST_CHARACTERS, condition, matches
@@ -64,6 +65,8 @@ _ADD = f"""INSERT INTO messages (number, chat, role, text, ending, created, pare
     AND (?6 = 0 OR EXISTS (SELECT 1 FROM messages WHERE number = ?6 AND chat = ?1))"""
 
 _ATTACH = "INSERT INTO attachments (message, kind, name, text) VALUES (?, ?, ?, ?)"
+
+_ENQUEUE = "INSERT INTO queue (chat, text, attachments) VALUES (?, ?, ?)"
 
 _SHOW = """UPDATE {table} SET shown = ?1 WHERE number = ?2 AND shown IS NOT ?1
     AND (?1 = 0 OR EXISTS (SELECT 1 FROM messages WHERE number = ?1 AND chat = ?3))"""
@@ -117,6 +120,41 @@ class History(Database):
         now = time.time()
         row = (title, model, system, settings, now, now)
         return self.run(_CREATE, row).lastrowid or 0
+
+    def add_whole(
+        self,
+        facts: Mapping[str, str],
+        times: tuple[float, float],
+        messages: Sequence[Saved],
+        shown: int,
+        tokens: Mapping[int, Sequence[int]],
+        queue: Sequence[Queued],
+    ) -> int:
+        """Add a chat with all versions of all messages, which get other numbers; returns its own.
+
+        times: when it was created and changed. shown: the version of the first question shown.
+        tokens: of answers, by their number in messages.
+        """
+
+        def write() -> int:
+            row = (facts["title"], facts["model"], facts["system"], facts["settings"], *times)
+            chat = self.execute(_CREATE, row)[0].lastrowid or 0
+            numbers = {0: 0}
+            for one in linked(messages):
+                after, texts = numbers[one.parent], (one.role, one.text, one.ending)
+                cursor, _ = self.execute(_ADD, (chat, *texts, one.created, after, one.lossy, ""))
+                number = numbers[one.number] = cursor.lastrowid or 0
+                self._attach(number, one.attachments)
+                if tokens.get(one.number):
+                    self.execute(_KEEP_TOKENS, (number, _packed(tokens[one.number])))
+            for one in messages:
+                self._show(chat, numbers[one.number], numbers.get(one.shown, 0))
+            self._show(chat, 0, numbers.get(shown, 0))
+            for question in queue:
+                self.execute(_ENQUEUE, (chat, question.text, as_json(question.attachments)))
+            return chat
+
+        return self.together(write)
 
     def chats(self, query: str = "", limit: int = 500) -> list[Chat]:
         """Chats that contain every word of query; the last may be a prefix.
@@ -266,8 +304,7 @@ class History(Database):
             if cursor.rowcount == 0:
                 return 0
             number = cursor.lastrowid or 0
-            for one in attachments:
-                self.execute(_ATTACH, (number, one.kind, one.name, one.text))
+            self._attach(number, attachments)
             self._show(chat, after, number)
             changed = "UPDATE chats SET removed = NULL, updated = ? WHERE number = ?"
             self.execute(changed, (now, chat))
@@ -289,7 +326,7 @@ class History(Database):
         return run(_UPDATE, row).rowcount > 0
 
     def keep_tokens(self, message: int, tokens: Sequence[int]) -> None:
-        self.run(_KEEP_TOKENS, (message, struct.pack(f"<{len(tokens)}I", *tokens)))
+        self.run(_KEEP_TOKENS, (message, _packed(tokens)))
 
     def tokens(self, message: int) -> tuple[int, ...]:
         rows = self.rows("SELECT tokens FROM tokens WHERE message = ?", (message,))
@@ -319,8 +356,7 @@ class History(Database):
     # The queue
 
     def enqueue(self, chat: int, text: str, attachments: Sequence[Attachment] = ()) -> int:
-        sql = "INSERT INTO queue (chat, text, attachments) VALUES (?, ?, ?)"
-        return self.run(sql, (chat, text, as_json(attachments))).lastrowid or 0
+        return self.run(_ENQUEUE, (chat, text, as_json(attachments))).lastrowid or 0
 
     def queue(self, chat: int) -> list[Queued]:
         """Questions that wait to be sent in a chat, the first one first."""
@@ -339,10 +375,18 @@ class History(Database):
         row = (message, parent or chat, chat)
         self.execute(_SHOW.format(table="messages" if parent else "chats"), row)
 
+    def _attach(self, message: int, attachments: Sequence[Attachment]) -> None:
+        for one in attachments:
+            self.execute(_ATTACH, (message, one.kind, one.name, one.text))
+
     def _found(self, sql: str, *values: Value) -> int:
         """The number that a query of one row and column finds, 0 if it finds none."""
         _, rows = self.execute(sql, values)
         return as_number(rows[0][0]) if rows else 0
+
+
+def _packed(tokens: Sequence[int]) -> bytes:
+    return struct.pack(f"<{len(tokens)}I", *tokens)
 
 
 # Opening and removing chats together with the data derived from them.

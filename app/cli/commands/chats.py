@@ -14,7 +14,7 @@ from app.cli.command import Command, Group
 from app.cli.output import Json, Output, write_result
 from app.cli.terminal import stderr, stdout
 from app.history import Chat, History
-from app.history.export import as_json, as_markdown, write_export
+from app.history.export import as_json, as_markdown, read_backup, write_export
 from app.history.store import open_history, remove_chat
 from app.paths import Paths
 from app.printable import printable
@@ -24,7 +24,7 @@ _MOST_OFFERED = 3
 
 chats = typer.Typer(
     cls=Group,
-    help="List, show, export and remove saved chats.",
+    help="List, show, export, import and remove saved chats.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -75,6 +75,19 @@ def export(
     write_result(facts, [f"written to {written}"], json, output, stderr.note)
 
 
+@chats.command("import", cls=Command)
+def import_chat(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A chat exported as .json.")],
+    json: Json = False,
+    output: Output = None,
+) -> None:
+    """Add a chat that was exported, with all its versions."""
+    with _history(creates=True) as history:
+        chat = history.chat(read_backup(history, file))
+    imported = f"imported as {chat.number}: {_title(chat)}"
+    write_result({"imported": asdict(chat)}, [imported], json, output, stderr.note)
+
+
 @chats.command(cls=Command)
 def remove(number: Number, json: Json = False, output: Output = None) -> None:
     """Remove a chat; the app can restore it for a day."""
@@ -86,9 +99,9 @@ def remove(number: Number, json: Json = False, output: Output = None) -> None:
 
 
 @contextmanager
-def _history() -> Generator[History, None, None]:
+def _history(*, creates: bool = False) -> Generator[History, None, None]:
     paths = Paths.of_this_user()
-    if not paths.history.exists():
+    if not (creates or paths.history.exists()):
         raise UsageError("there are no chats yet")
     with closing(open_history(paths)) as history:
         try:

@@ -54,6 +54,20 @@ def test_show(specchat: Specchat, chat: int) -> None:
     assert [message["role"] for message in found["messages"]] == ["user", "assistant"]
 
 
+def test_what_was_exported_is_imported_as_another_chat(
+    specchat: Specchat, chat: int, tmp_path: Path
+) -> None:
+    one, other = tmp_path / "one.json", tmp_path / "other.json"
+    assert specchat("chats", "export", str(chat), str(one)).returncode == 0
+    Paths.of_this_user().history.unlink()
+    imported = json.loads(specchat("chats", "import", str(one), "--json").stdout)["imported"]
+    assert (imported["title"], imported["messages"]) == ("Why \x1b[2Jis the sky blue?", 2)
+    assert specchat("chats", "export", str(imported["number"]), str(other)).returncode == 0
+    assert one.read_bytes() == other.read_bytes()
+    refused = specchat("chats", "import", str(tmp_path / "none.json"))
+    assert (refused.returncode, refused.stdout) == (2, "")
+
+
 def test_export(specchat: Specchat, chat: int, tmp_path: Path) -> None:
     for name in ("chat.md", "chat.json"):
         command = ("chats", "export", str(chat), str(tmp_path / name))
