@@ -24,10 +24,13 @@ from app.tui.chat_screen import ChatScreen
 from app.tui.prompt.area import PromptArea
 from decoding.sampling.distribution import SamplingSettings
 from models.metadata.memory_bill import Fit
+from tests.fixtures.prompt_app import Prompting, prompting
 from tests.fixtures.screen_text import screen_text
 from tests.fixtures.scripted import ScriptedModel, opened
 
 PATIENCE_SECONDS = 120.0
+WORDS = [f"word{number} " for number in range(30)]
+ALL = "".join(WORDS)
 
 
 def offered(name: str, size: float, *, installed: bool = False) -> ListedModel:
@@ -172,3 +175,17 @@ def chatting() -> Chatting:
                 history.close()
 
     return open_chat
+
+
+@pytest.fixture
+async def chat(chatting: Chatting) -> AsyncIterator[Chat]:
+    """The app, on a model that answers everything with ALL."""
+    async with chatting(ScriptedModel(WORDS)) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def prompt() -> AsyncIterator[Prompting]:
+    """The prompt in a small app."""
+    async with prompting() as opened:
+        yield opened

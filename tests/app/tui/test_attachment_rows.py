@@ -5,44 +5,40 @@ from pathlib import Path
 import pytest
 
 from app.tui.chat.messages import AttachmentRow
-from tests.app.tui.conftest import Chatting
-from tests.fixtures.scripted import ScriptedModel
+from tests.app.tui.conftest import Chat
 
-WORDS = [f"word{number} " for number in range(10)]
 PASTE = "a line\n" * 42
 
 
-async def test_a_paste_is_one_line_where_it_stood(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ready()
-        chat.prompt.text = "Summarise: "
-        chat.prompt.move_cursor(chat.prompt.document.end)
-        chat.prompt.paste(PASTE)
-        chat.prompt.insert(" in one sentence")
-        await chat.pilot.press("enter")
-        await chat.until(lambda: len(chat.texts) == 2 and chat.view.is_idle)
-        await chat.until(lambda: "pasted 42 lines ·" in chat.shown)
-        assert "▸ pasted 42 lines" in chat.shown
-        lines = [line.strip(" ▌") for line in chat.shown.splitlines()[1:] if "▌" in line]
-        assert lines[0] == "Summarise:"
-        assert lines[2] == "in one sentence"
-        assert sum("pasted" in line for line in lines) == 1
+async def test_a_paste_is_one_line_where_it_stood(chat: Chat) -> None:
+    await chat.ready()
+    chat.prompt.text = "Summarise: "
+    chat.prompt.move_cursor(chat.prompt.document.end)
+    chat.prompt.paste(PASTE)
+    chat.prompt.insert(" in one sentence")
+    await chat.pilot.press("enter")
+    await chat.until(lambda: len(chat.texts) == 2 and chat.view.is_idle)
+    await chat.until(lambda: "pasted 42 lines ·" in chat.shown)
+    assert "▸ pasted 42 lines" in chat.shown
+    lines = [line.strip(" ▌") for line in chat.shown.splitlines()[1:] if "▌" in line]
+    assert lines[0] == "Summarise:"
+    assert lines[2] == "in one sentence"
+    assert sum("pasted" in line for line in lines) == 1
 
 
 async def test_a_selected_attachment_has_its_keys(
-    chatting: Chatting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    chat: Chat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "letter.md").write_text("Dear Ms Lindqvist")
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ready()
-        await chat.ask("Correct @letter.md please")
-        await chat.pilot.press("tab")
-        await chat.until(lambda: chat.screen.store.selected == "assistant")
-        assert "versions" not in chat.shown
-        await chat.pilot.press("up")
-        await chat.until(lambda: chat.screen.store.selected == "attachment")
-        assert "Enter unfold" in chat.shown
-        assert chat.screen.query_one(AttachmentRow).has_focus
-        await chat.pilot.press("enter")
-        await chat.until(lambda: "Dear Ms Lindqvist" in chat.shown)
+    await chat.ready()
+    await chat.ask("Correct @letter.md please")
+    await chat.pilot.press("tab")
+    await chat.until(lambda: chat.screen.store.selected == "assistant")
+    assert "versions" not in chat.shown
+    await chat.pilot.press("up")
+    await chat.until(lambda: chat.screen.store.selected == "attachment")
+    assert "Enter unfold" in chat.shown
+    assert chat.screen.query_one(AttachmentRow).has_focus
+    await chat.pilot.press("enter")
+    await chat.until(lambda: "Dear Ms Lindqvist" in chat.shown)

@@ -15,21 +15,17 @@ from app.tui.chat.messages import QuestionView
 from app.tui.chat.transcript import Transcript
 from app.tui.panel.panel import Panel
 from app.tui.prompt.completion import Completion
-from tests.app.tui.conftest import PATIENCE_SECONDS, Chatting
+from tests.app.tui.conftest import ALL, PATIENCE_SECONDS, WORDS, Chat, Chatting
 from tests.fixtures.screen_text import screen_text, settled_text
 from tests.fixtures.scripted import ScriptedModel
 
-WORDS = [f"word{number} " for number in range(30)]
-ALL = "".join(WORDS)
 
-
-async def test_a_question_is_answered_whole(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ask("hello")
-        assert chat.texts == [("user", "hello"), ("assistant", ALL)]
-        assert "word28 word29" in chat.shown
-        assert "31 tokens" in chat.view.dialogue.turns[1].ending
-        assert chat.prompt.text == ""
+async def test_a_question_is_answered_whole(chat: Chat) -> None:
+    await chat.ask("hello")
+    assert chat.texts == [("user", "hello"), ("assistant", ALL)]
+    assert "word28 word29" in chat.shown
+    assert "31 tokens" in chat.view.dialogue.turns[1].ending
+    assert chat.prompt.text == ""
 
 
 async def test_what_was_told_in_the_chat_covers_no_row_of_another_screen(
@@ -45,12 +41,11 @@ async def test_what_was_told_in_the_chat_covers_no_row_of_another_screen(
         assert "the free ones, others if they pay" in chat.shown
 
 
-async def test_a_key_that_the_screen_got_is_meant_for_the_prompt(chatting: Chatting) -> None:
+async def test_a_key_that_the_screen_got_is_meant_for_the_prompt(chat: Chat) -> None:
     """As of keys that were typed before the first picture."""
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        assert chat.screen.focused is chat.prompt
-        chat.screen._forward_event(Key("x", "x"))
-        await chat.until(lambda: chat.prompt.text == "x")
+    assert chat.screen.focused is chat.prompt
+    chat.screen._forward_event(Key("x", "x"))
+    await chat.until(lambda: chat.prompt.text == "x")
 
 
 @pytest.mark.slow
@@ -133,27 +128,25 @@ async def test_a_question_that_comes_back_during_an_edit_leaves_the_edit(
         assert chat.prompt.text == "second"
 
 
-async def test_keys_that_come_at_once_act_in_their_order(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        for keys, text in (
-            (("a", "b", "c", "backspace", "d"), "abd"),
-            (("a", "b", "left", "X"), "aXb"),
-            (("b", "c", "home", "a"), "abc"),
-            (("o", "n", "e", "ctrl+u", "t", "w", "o"), "two"),
-        ):
-            chat.prompt.clear()
-            for key in keys:
-                chat.app.post_message(Key(key, key if len(key) == 1 else None))
-            await chat.until(lambda text=text: chat.prompt.text == text)
+async def test_keys_that_come_at_once_act_in_their_order(chat: Chat) -> None:
+    for keys, text in (
+        (("a", "b", "c", "backspace", "d"), "abd"),
+        (("a", "b", "left", "X"), "aXb"),
+        (("b", "c", "home", "a"), "abc"),
+        (("o", "n", "e", "ctrl+u", "t", "w", "o"), "two"),
+    ):
+        chat.prompt.clear()
+        for key in keys:
+            chat.app.post_message(Key(key, key if len(key) == 1 else None))
+        await chat.until(lambda text=text: chat.prompt.text == text)
 
 
-async def test_what_is_typed_in_the_conversation_goes_to_the_prompt(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ask("hello")
-        await chat.pilot.click(Transcript)
-        await chat.pilot.press("n", "o", "w")
-        assert chat.prompt.text == "now"
-        assert chat.prompt.has_focus
+async def test_what_is_typed_in_the_conversation_goes_to_the_prompt(chat: Chat) -> None:
+    await chat.ask("hello")
+    await chat.pilot.click(Transcript)
+    await chat.pilot.press("n", "o", "w")
+    assert chat.prompt.text == "now"
+    assert chat.prompt.has_focus
 
 
 @pytest.mark.slow
@@ -181,15 +174,14 @@ async def test_what_was_not_sent_is_there_the_next_time(chatting: Chatting) -> N
         assert "in the queue" not in chat.shown
 
 
-async def test_an_export_spares_a_file_that_is_there(chatting: Chatting, tmp_path: Path) -> None:
+async def test_an_export_spares_a_file_that_is_there(chat: Chat, tmp_path: Path) -> None:
     file = tmp_path / "precious.md"
     file.write_text("my notes")
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ask("hello")
-        await chat.say(f"/export {file}")
-        await chat.say(f"/export {tmp_path / 'new.md'}")
-        await chat.until((tmp_path / "new.md").exists)
-        assert file.read_text() == "my notes"
+    await chat.ask("hello")
+    await chat.say(f"/export {file}")
+    await chat.say(f"/export {tmp_path / 'new.md'}")
+    await chat.until((tmp_path / "new.md").exists)
+    assert file.read_text() == "my notes"
 
 
 @pytest.mark.slow
@@ -223,49 +215,46 @@ async def test_regenerate_edit_and_go_on(chatting: Chatting) -> None:
 
 
 @pytest.mark.slow
-async def test_slash_commands_complete_and_run(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        chat.prompt.focus()
-        await chat.pilot.press("slash", "p", "a")
-        completion = chat.screen.query_one(Completion)
-        assert completion.display
-        before = chat.screen.query_one(Panel).display
-        await chat.pilot.press("enter")
-        await chat.until(lambda: chat.screen.query_one(Panel).display != before)
-        assert chat.prompt.text == ""
-        await chat.say("/nonsense")
-        assert chat.texts == []
-        assert chat.prompt.text == "/nonsense"
+async def test_slash_commands_complete_and_run(chat: Chat) -> None:
+    chat.prompt.focus()
+    await chat.pilot.press("slash", "p", "a")
+    completion = chat.screen.query_one(Completion)
+    assert completion.display
+    before = chat.screen.query_one(Panel).display
+    await chat.pilot.press("enter")
+    await chat.until(lambda: chat.screen.query_one(Panel).display != before)
+    assert chat.prompt.text == ""
+    await chat.say("/nonsense")
+    assert chat.texts == []
+    assert chat.prompt.text == "/nonsense"
 
 
 @pytest.mark.slow
-async def test_lines_and_what_was_written_before(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ask("first\nof two lines")
-        chat.prompt.focus()
-        await chat.pilot.press("a", "ctrl+j", "b")
-        assert chat.prompt.text == "a\nb"
-        await chat.pilot.press("up", "up")
-        assert chat.prompt.text == "first\nof two lines"
-        await chat.pilot.press("down", "down")
-        assert chat.prompt.text == "a\nb"
+async def test_lines_and_what_was_written_before(chat: Chat) -> None:
+    await chat.ask("first\nof two lines")
+    chat.prompt.focus()
+    await chat.pilot.press("a", "ctrl+j", "b")
+    assert chat.prompt.text == "a\nb"
+    await chat.pilot.press("up", "up")
+    assert chat.prompt.text == "first\nof two lines"
+    await chat.pilot.press("down", "down")
+    assert chat.prompt.text == "a\nb"
 
 
 async def test_a_file_named_in_a_question_goes_with_it(
-    chatting: Chatting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    chat: Chat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes.txt").write_text("all I know")
     (tmp_path / "picture.bin").write_bytes(b"\xff\xfe\x00")
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ask("look at @notes.txt")
-        (attached,) = chat.view.dialogue.turns[0].attachments
-        assert attached.text == "all I know"
-        assert "▸ notes.txt" in chat.shown
-        assert "all I know" not in chat.shown
-        await chat.say("and @picture.bin")
-        await chat.until(lambda: "picture.bin" in chat.prompt.text)
-        assert len(chat.texts) == 2
+    await chat.ask("look at @notes.txt")
+    (attached,) = chat.view.dialogue.turns[0].attachments
+    assert attached.text == "all I know"
+    assert "▸ notes.txt" in chat.shown
+    assert "all I know" not in chat.shown
+    await chat.say("and @picture.bin")
+    await chat.until(lambda: "picture.bin" in chat.prompt.text)
+    assert len(chat.texts) == 2
 
 
 @pytest.mark.slow
@@ -349,15 +338,12 @@ async def test_the_model_that_answers_is_kept_with_the_chat(chatting: Chatting) 
         assert dialogue.history.chat(dialogue.chat).model == "scripted"
 
 
-async def test_a_history_that_cannot_be_written_is_told_and_the_chat_goes_on(
-    chatting: Chatting,
-) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ask("one")
-        for file in Paths.of_this_user().data.glob("chats.sqlite3*"):
-            file.unlink()
-        await chat.ask("two")
-        assert chat.texts[-1] == ("assistant", ALL)
+async def test_a_history_that_cannot_be_written_is_told_and_the_chat_goes_on(chat: Chat) -> None:
+    await chat.ask("one")
+    for file in Paths.of_this_user().data.glob("chats.sqlite3*"):
+        file.unlink()
+    await chat.ask("two")
+    assert chat.texts[-1] == ("assistant", ALL)
 
 
 class Clipboard:

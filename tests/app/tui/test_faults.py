@@ -15,11 +15,8 @@ from app.paths import Paths
 from backends.base import ModelError, OutOfMemoryError
 from backends.streaming.disk_speed import DiskSpeed
 from tests.app.engine.test_engine import request, text_of
-from tests.app.tui.conftest import Chat, Chatting
+from tests.app.tui.conftest import ALL, WORDS, Chat, Chatting
 from tests.fixtures.scripted import ScriptedModel
-
-WORDS = [f"word{number} " for number in range(30)]
-ALL = "".join(WORDS)
 
 
 def tokens_told(chat: Chat) -> int:
@@ -101,16 +98,15 @@ async def test_two_windows_on_one_database(chatting: Chatting) -> None:
         assert kept == {"from one": 4, "from the other": 2}
 
 
-async def test_an_error_of_a_model_is_shown_once_and_whole(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        engine = chat.app.engine
-        await chat.until(lambda: engine.status.phase is Phase.READY)
-        for word in ("damaged", "lost"):
-            why = "very " * 50 + word
-            engine._status = Status(Phase.FAILED, error=ModelError("it cannot be loaded", why))
-            await chat.until(lambda word=word: word in chat.shown)
-            assert chat.shown.count("cannot be loaded") == 1
-            assert "no model" in chat.shown.splitlines()[0]
+async def test_an_error_of_a_model_is_shown_once_and_whole(chat: Chat) -> None:
+    engine = chat.app.engine
+    await chat.until(lambda: engine.status.phase is Phase.READY)
+    for word in ("damaged", "lost"):
+        why = "very " * 50 + word
+        engine._status = Status(Phase.FAILED, error=ModelError("it cannot be loaded", why))
+        await chat.until(lambda word=word: word in chat.shown)
+        assert chat.shown.count("cannot be loaded") == 1
+        assert "no model" in chat.shown.splitlines()[0]
 
 
 async def test_a_model_larger_than_memory_is_asked_about(
@@ -133,18 +129,15 @@ async def test_a_model_larger_than_memory_is_asked_about(
         await chat.until(lambda: agreed == ["big"])
 
 
-async def test_a_load_that_was_cancelled_says_no_error_and_keeps_the_question(
-    chatting: Chatting,
-) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        engine = chat.app.engine
-        await chat.until(lambda: engine.status.phase is Phase.READY)
-        engine._status = Status(Phase.FAILED)
-        await chat.say("kept")
-        await chat.until(lambda: "waiting for a model" in chat.shown)
-        assert chat.cards == ""
-        await chat.pilot.press("enter")
-        await chat.until(lambda: len(chat.texts) == 2 and chat.texts[1][1] == ALL)
+async def test_a_load_that_was_cancelled_says_no_error_and_keeps_the_question(chat: Chat) -> None:
+    engine = chat.app.engine
+    await chat.until(lambda: engine.status.phase is Phase.READY)
+    engine._status = Status(Phase.FAILED)
+    await chat.say("kept")
+    await chat.until(lambda: "waiting for a model" in chat.shown)
+    assert chat.cards == ""
+    await chat.pilot.press("enter")
+    await chat.until(lambda: len(chat.texts) == 2 and chat.texts[1][1] == ALL)
 
 
 @pytest.mark.usefixtures("llamacpp")

@@ -9,7 +9,7 @@ import pytest
 from app.engine.metrics import ReplyMetrics
 from app.tui.keys_bar import KeysBar, shown_key
 from app.tui.store import Live
-from tests.fixtures.prompt_app import prompting
+from tests.fixtures.prompt_app import Prompting, prompting
 
 TITLE = "Correct the spelling of letter.md"
 
@@ -58,11 +58,10 @@ async def test_a_program_that_is_answered_is_named_where_there_is_room() -> None
         assert "editor" not in (await prompt.lines())[0]
 
 
-async def test_a_click_runs_the_action() -> None:
-    async with prompting() as prompt:
-        (row,) = [line for line in await prompt.lines() if "F1 help" in line]
-        await prompt.pilot.click(KeysBar, offset=(row.index("F1"), 0))
-        await prompt.until(lambda: prompt.app.actions == ["help"])
+async def test_a_click_runs_the_action(prompt: Prompting) -> None:
+    (row,) = [line for line in await prompt.lines() if "F1 help" in line]
+    await prompt.pilot.click(KeysBar, offset=(row.index("F1"), 0))
+    await prompt.until(lambda: prompt.app.actions == ["help"])
 
 
 def test_keys_as_they_are_written() -> None:

@@ -8,10 +8,8 @@ from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.tui.app import SpecchatApp
 from app.tui.prompt.area import PromptArea
-from tests.app.tui.conftest import Chatting, start
+from tests.app.tui.conftest import WORDS, Chat, Chatting, start
 from tests.fixtures.scripted import ScriptedModel, opened
-
-WORDS = [f"word{number} " for number in range(10)]
 
 
 async def test_they_cover_neither_prompt_nor_figures() -> None:
@@ -32,12 +30,11 @@ async def test_they_cover_neither_prompt_nor_figures() -> None:
         engine.close(10.0)
 
 
-async def test_nothing_is_told_twice_at_once(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        for _ in range(3):
-            chat.app.notify("Copied the answer.")
-            await chat.until(lambda: bool(chat.toasts))
-        assert chat.toasts == "Copied the answer."
+async def test_nothing_is_told_twice_at_once(chat: Chat) -> None:
+    for _ in range(3):
+        chat.app.notify("Copied the answer.")
+        await chat.until(lambda: bool(chat.toasts))
+    assert chat.toasts == "Copied the answer."
 
 
 @pytest.mark.slow
@@ -55,14 +52,13 @@ async def test_a_setting_that_cannot_be_used_is_told_once_and_left_out(chatting:
 
 
 async def test_copying_what_the_mouse_selected_is_told(
-    chatting: Chatting, monkeypatch: pytest.MonkeyPatch
+    chat: Chat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copied: list[str] = []
     monkeypatch.setattr("pyperclip.copy", copied.append)
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ask("some words to select")
-        chat.view.transcript.views[0].query_one(".text").text_select_all()
-        await chat.pilot.pause()
-        await chat.pilot.press("ctrl+c")
-        await chat.until(lambda: "Copied the selection." in chat.toasts)
-        assert copied == ["some words to select"]
+    await chat.ask("some words to select")
+    chat.view.transcript.views[0].query_one(".text").text_select_all()
+    await chat.pilot.pause()
+    await chat.pilot.press("ctrl+c")
+    await chat.until(lambda: "Copied the selection." in chat.toasts)
+    assert copied == ["some words to select"]

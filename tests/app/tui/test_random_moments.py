@@ -239,18 +239,17 @@ async def test_a_question_on_its_way_back_to_the_prompt_is_on_the_disk(
         assert chat.prompt.text == "typed0"
 
 
-async def test_a_question_on_its_way_to_the_chat_is_kept_at_the_end(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ready()
-        chat.prompt.text = "typed0"
-        chat.prompt._handle("enter")
-        assert chat.prompt.text == ""  # the screen has not heard of it yet
-        chat.screen._keep_unsent()
-        assert of_prompt() == {"typed0"}
-        await chat.until(lambda: all(one.text == "" for one in chat.prompt.unsent))
-        assert of_history()[0] == {"typed0"}
-        chat.screen._keep_unsent()
-        assert of_prompt() == set()
+async def test_a_question_on_its_way_to_the_chat_is_kept_at_the_end(chat: Chat) -> None:
+    await chat.ready()
+    chat.prompt.text = "typed0"
+    chat.prompt._handle("enter")
+    assert chat.prompt.text == ""  # the screen has not heard of it yet
+    chat.screen._keep_unsent()
+    assert of_prompt() == {"typed0"}
+    await chat.until(lambda: all(one.text == "" for one in chat.prompt.unsent))
+    assert of_history()[0] == {"typed0"}
+    chat.screen._keep_unsent()
+    assert of_prompt() == set()
 
 
 async def test_an_edit_that_is_left_comes_back_after_a_start(chatting: Chatting) -> None:

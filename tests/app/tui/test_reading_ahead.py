@@ -21,11 +21,9 @@ from app.tui.prompt import prompt
 from backends.base import Logits, ModelError
 from backends.chat.message import Message
 from decoding.sampling.settings import SamplingSettings
-from tests.app.tui.conftest import Chat, Chatting, start
+from tests.app.tui.conftest import ALL, WORDS, Chat, Chatting, start
 from tests.fixtures.scripted import ScriptedContext, ScriptedModel, opened
 
-WORDS = [f"word{number} " for number in range(12)]
-ALL = "".join(WORDS)
 LONG = "many words " * 20
 
 
@@ -86,41 +84,35 @@ async def type_in(chat: Chat, text: str) -> None:
 
 
 @pytest.mark.slow
-async def test_what_was_expected_is_what_is_asked(
-    chatting: Chatting, told: Told, tmp_path: Path
-) -> None:
+async def test_what_was_expected_is_what_is_asked(told: Told, chat: Chat, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("all I know")
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ready()
-        for text in ("first", f"  on @{tmp_path / 'notes.txt'}: why?  ", "third"):
-            await type_in(chat, text)
-            await chat.until(lambda: told.expected is not None and told.expected.is_typing)
-            await chat.ask(text)
-            asked = told.asked[-1].conversation
-            expected = told.before(told.asked[-1]).conversation
-            assert expected.system == asked.system
-            assert expected.turns[:-1] == asked.turns[:-1]
-            assert expected.turns[-1].content.rstrip() == asked.turns[-1].content
-        assert "all I know" in told.asked[1].conversation.turns[-1].content
+    await chat.ready()
+    for text in ("first", f"  on @{tmp_path / 'notes.txt'}: why?  ", "third"):
+        await type_in(chat, text)
+        await chat.until(lambda: told.expected is not None and told.expected.is_typing)
+        await chat.ask(text)
+        asked = told.asked[-1].conversation
+        expected = told.before(told.asked[-1]).conversation
+        assert expected.system == asked.system
+        assert expected.turns[:-1] == asked.turns[:-1]
+        assert expected.turns[-1].content.rstrip() == asked.turns[-1].content
+    assert "all I know" in told.asked[1].conversation.turns[-1].content
 
 
-async def test_a_pause_changes_what_is_expected_and_only_then(
-    chatting: Chatting, told: Told
-) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ready()
-        await type_in(chat, "why")
-        await chat.until(lambda: told.message == "why")
-        count = len(told.order)
-        for _ in range(5):
-            chat.screen._expect()
-        assert len(told.order) == count
-        await chat.pilot.press("ctrl+c")
-        await chat.until(lambda: told.expected is not None and not told.expected.is_typing)
-        assert told.message == ""
-        await type_in(chat, "/set temperature 0")
-        await chat.until(lambda: chat.screen.prompt.is_followed)
-        assert told.message == ""
+async def test_a_pause_changes_what_is_expected_and_only_then(told: Told, chat: Chat) -> None:
+    await chat.ready()
+    await type_in(chat, "why")
+    await chat.until(lambda: told.message == "why")
+    count = len(told.order)
+    for _ in range(5):
+        chat.screen._expect()
+    assert len(told.order) == count
+    await chat.pilot.press("ctrl+c")
+    await chat.until(lambda: told.expected is not None and not told.expected.is_typing)
+    assert told.message == ""
+    await type_in(chat, "/set temperature 0")
+    await chat.until(lambda: chat.screen.prompt.is_followed)
+    assert told.message == ""
 
 
 async def test_nothing_is_expected_while_it_answers(chatting: Chatting, told: Told) -> None:
@@ -137,60 +129,57 @@ async def test_nothing_is_expected_while_it_answers(chatting: Chatting, told: To
         assert contents(told) == ["hello", ALL, "and then"]
 
 
-async def test_what_an_answer_to_something_else_made_void_is_told_again(chatting: Chatting) -> None:
+async def test_what_an_answer_to_something_else_made_void_is_told_again(chat: Chat) -> None:
     """As a short one of a race, which is over between two looks at the engine."""
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ready()
-        await type_in(chat, LONG)
-        engine = chat.app.engine
-        await chat.until(lambda: engine.status.ahead is not None)
-        other = Conversation("", [Message("user", "something else")])
-        answer = engine.ask(Request(other, SamplingSettings(temperature=0.0), 1))
-        assert answer.wait(30)
-        assert not engine.is_answering
-        assert engine.status.ahead is None
-        await chat.until(lambda: (engine.status.ahead or AheadState(0, 0)).read >= len(LONG) - 8)
+    await chat.ready()
+    await type_in(chat, LONG)
+    engine = chat.app.engine
+    await chat.until(lambda: engine.status.ahead is not None)
+    other = Conversation("", [Message("user", "something else")])
+    answer = engine.ask(Request(other, SamplingSettings(temperature=0.0), 1))
+    assert answer.wait(30)
+    assert not engine.is_answering
+    assert engine.status.ahead is None
+    await chat.until(lambda: (engine.status.ahead or AheadState(0, 0)).read >= len(LONG) - 8)
 
 
 @pytest.mark.slow
-async def test_sending_does_not_unsay_what_was_expected(chatting: Chatting, told: Told) -> None:
+async def test_sending_does_not_unsay_what_was_expected(told: Told, chat: Chat) -> None:
     """What was read would be rolled back between Enter and the request."""
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ready()
-        for number in range(3):
-            await type_in(chat, f"question {number}")
-            await chat.until(lambda number=number: told.message == f"question {number}")
-            await chat.pilot.press("enter")
-            await chat.until(lambda number=number: len(told.asked) > number)
-            before = told.before(told.asked[number])
-            assert before.conversation.turns[-1].content == f"question {number}"
-            await chat.idle()
+    await chat.ready()
+    for number in range(3):
+        await type_in(chat, f"question {number}")
+        await chat.until(lambda number=number: told.message == f"question {number}")
+        await chat.pilot.press("enter")
+        await chat.until(lambda number=number: len(told.asked) > number)
+        before = told.before(told.asked[number])
+        assert before.conversation.turns[-1].content == f"question {number}"
+        await chat.idle()
 
 
 @pytest.mark.slow
 async def test_a_question_is_expected_as_it_is_asked_before_it_is_painted(
-    chatting: Chatting, monkeypatch: pytest.MonkeyPatch
+    chat: Chat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[tuple[Engine, Answer]] = []
     begin = Engine.begin
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ready()
-        await chat.ask("hello")
-        monkeypatch.setattr(Engine, "begin", lambda *asked: begun.append(asked))
-        await chat.say("and what then")
-        await chat.until(lambda: bool(begun))
-        engine, answer = begun[0]
-        active = engine._active
-        assert active is not None
-        tokens = active.session.prompt(answer.request)[0].tokens
-        context = active.session.context
-        await chat.until(lambda: len(tokens) - context.facts.length <= GROUP)
-        held = list(context.facts.tokens)  # it may grow meanwhile
-        assert held == tokens[: len(held)]
-        begin(engine, answer)
-        await chat.idle()
-        assert answer.metrics is not None
-        assert answer.metrics.ahead_tokens > len("and what then")
+    await chat.ready()
+    await chat.ask("hello")
+    monkeypatch.setattr(Engine, "begin", lambda *asked: begun.append(asked))
+    await chat.say("and what then")
+    await chat.until(lambda: bool(begun))
+    engine, answer = begun[0]
+    active = engine._active
+    assert active is not None
+    tokens = active.session.prompt(answer.request)[0].tokens
+    context = active.session.context
+    await chat.until(lambda: len(tokens) - context.facts.length <= GROUP)
+    held = list(context.facts.tokens)  # it may grow meanwhile
+    assert held == tokens[: len(held)]
+    begin(engine, answer)
+    await chat.idle()
+    assert answer.metrics is not None
+    assert answer.metrics.ahead_tokens > len("and what then")
 
 
 async def test_the_end_of_a_sentence_is_followed_before_the_next_look_at_the_text(
@@ -207,28 +196,27 @@ async def test_the_end_of_a_sentence_is_followed_before_the_next_look_at_the_tex
 
 
 @pytest.mark.slow
-async def test_other_chats_and_edits_are_followed(chatting: Chatting, told: Told) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ask("one")
-        await chat.ask("two")
-        number = chat.view.dialogue.chat
-        await chat.until(lambda: told.message == ALL)
-        await chat.pilot.press("f9")
-        await chat.until(lambda: told.message == "two")
-        await chat.pilot.press("!")
-        await chat.until(lambda: told.message == "two!")
-        assert told.expected is not None
-        assert len(told.expected.conversation.turns) == 3
-        await chat.pilot.press("escape")
-        await chat.until(lambda: told.message == ALL)
-        await chat.say("/system Be brief.")
-        await chat.until(
-            lambda: bool(told.expected) and told.expected.conversation.system == "Be brief."
-        )
-        await chat.say("/clear")
-        await chat.until(lambda: bool(told.expected) and not told.expected.conversation.turns)
-        await chat.say(f"/chats {number}")
-        await chat.until(lambda: told.message == ALL)
+async def test_other_chats_and_edits_are_followed(told: Told, chat: Chat) -> None:
+    await chat.ask("one")
+    await chat.ask("two")
+    number = chat.view.dialogue.chat
+    await chat.until(lambda: told.message == ALL)
+    await chat.pilot.press("f9")
+    await chat.until(lambda: told.message == "two")
+    await chat.pilot.press("!")
+    await chat.until(lambda: told.message == "two!")
+    assert told.expected is not None
+    assert len(told.expected.conversation.turns) == 3
+    await chat.pilot.press("escape")
+    await chat.until(lambda: told.message == ALL)
+    await chat.say("/system Be brief.")
+    await chat.until(
+        lambda: bool(told.expected) and told.expected.conversation.system == "Be brief."
+    )
+    await chat.say("/clear")
+    await chat.until(lambda: bool(told.expected) and not told.expected.conversation.turns)
+    await chat.say(f"/chats {number}")
+    await chat.until(lambda: told.message == ALL)
 
 
 async def test_the_setting_reaches_the_engine_at_once() -> None:
@@ -254,35 +242,33 @@ async def test_the_setting_reaches_the_engine_at_once() -> None:
 # With a model that reads
 
 
-async def test_the_mark_appears_and_goes(chatting: Chatting, tmp_path: Path) -> None:
+async def test_the_mark_appears_and_goes(chat: Chat, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("x" * 2000)
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ready()
-        await chat.until(lambda: "drafting: off" in chat.shown)
-        before = chat.shown.splitlines()
-        chat.screen.prompt.area.write(f"see @{tmp_path / 'notes.txt'} now ")
-        await chat.until(lambda: "read 2," in chat.shown)
-        read = chat.shown.splitlines()
-        assert len(read) == len(before)
-        assert read[-2].endswith(" · drafting: off ─╯")
-        await chat.pilot.press("ctrl+c")
-        await chat.until(lambda: "read 2," not in chat.shown)
+    await chat.ready()
+    await chat.until(lambda: "drafting: off" in chat.shown)
+    before = chat.shown.splitlines()
+    chat.screen.prompt.area.write(f"see @{tmp_path / 'notes.txt'} now ")
+    await chat.until(lambda: "read 2," in chat.shown)
+    read = chat.shown.splitlines()
+    assert len(read) == len(before)
+    assert read[-2].endswith(" · drafting: off ─╯")
+    await chat.pilot.press("ctrl+c")
+    await chat.until(lambda: "read 2," not in chat.shown)
 
 
-async def test_what_was_read_is_told_of_the_answer(chatting: Chatting, tmp_path: Path) -> None:
+async def test_what_was_read_is_told_of_the_answer(chat: Chat, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("x" * 2000)
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ready()
-        chat.screen.prompt.area.write(f"see @{tmp_path / 'notes.txt'} now ")
-        await chat.until(lambda: "read 2," in chat.shown)
-        await chat.pilot.press("enter")
-        await chat.until(lambda: len(chat.view.dialogue.turns) == 2 and chat.view.is_idle)
-        answer = chat.view.answer
-        assert answer is not None
-        assert answer.metrics is not None
-        assert answer.metrics.ahead_tokens is not None
-        assert 2000 < answer.metrics.ahead_tokens <= answer.metrics.cached_prompt_tokens
-        assert chat.texts[-1] == ("assistant", ALL)
+    await chat.ready()
+    chat.screen.prompt.area.write(f"see @{tmp_path / 'notes.txt'} now ")
+    await chat.until(lambda: "read 2," in chat.shown)
+    await chat.pilot.press("enter")
+    await chat.until(lambda: len(chat.view.dialogue.turns) == 2 and chat.view.is_idle)
+    answer = chat.view.answer
+    assert answer is not None
+    assert answer.metrics is not None
+    assert answer.metrics.ahead_tokens is not None
+    assert 2000 < answer.metrics.ahead_tokens <= answer.metrics.cached_prompt_tokens
+    assert chat.texts[-1] == ("assistant", ALL)
 
 
 WRONG_MOMENTS = {
@@ -350,25 +336,24 @@ async def test_another_model_in_the_midst_of_reading(chatting: Chatting) -> None
 
 @pytest.mark.slow
 async def test_an_engine_that_fails_while_it_reads_ahead(
-    chatting: Chatting, monkeypatch: pytest.MonkeyPatch
+    chat: Chat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The user has asked nothing yet, and sees no error."""
 
     def fail(*_: object) -> Logits:
         raise ModelError("the engine failed", "memory is short")
 
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ask("hello")
-        engine, told = chat.app.engine, chat.cards
-        with monkeypatch.context() as patch:
-            patch.setattr(ScriptedContext, "forward", fail)
-            await type_in(chat, "typed " * 400)
-            await chat.until(lambda: bool(engine.status.ahead and engine.status.ahead.paused))
-        await chat.until(lambda: "read " not in chat.shown)
-        assert chat.cards == told
-        assert engine.status.error is None
-        await chat.ask("and now?")
-        assert chat.texts[-1] == ("assistant", ALL)
+    await chat.ask("hello")
+    engine, told = chat.app.engine, chat.cards
+    with monkeypatch.context() as patch:
+        patch.setattr(ScriptedContext, "forward", fail)
+        await type_in(chat, "typed " * 400)
+        await chat.until(lambda: bool(engine.status.ahead and engine.status.ahead.paused))
+    await chat.until(lambda: "read " not in chat.shown)
+    assert chat.cards == told
+    assert engine.status.error is None
+    await chat.ask("and now?")
+    assert chat.texts[-1] == ("assistant", ALL)
 
 
 async def test_quitting_in_the_midst_of_reading(chatting: Chatting) -> None:

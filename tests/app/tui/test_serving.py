@@ -23,11 +23,10 @@ from app.tui import app as tui
 from app.tui.app import SpecchatApp
 from backends.base import UsageError
 from decoding.sampling.settings import SamplingSettings
-from tests.app.tui.conftest import Chat, Chatting, start
+from tests.app.tui.conftest import ALL, WORDS, Chat, Chatting, start
 from tests.fixtures.scripted import ScriptedModel, opened
 from tests.fixtures.served_engine import HI, posted
 
-WORDS = [f"word{number} " for number in range(10)]
 GREEDY = Answering(SamplingSettings(temperature=0.0), 100)
 
 
@@ -51,8 +50,8 @@ async def test_a_program_and_the_user_are_answered_in_turn(chatting: Chatting) -
             answered = await asked
             await chat.idle()
             await chat.until(lambda: "answering" not in chat.shown)
-            assert chat.texts == [("user", "hello"), ("assistant", "".join(WORDS))]
-    assert answered["choices"][0]["message"]["content"] == "".join(WORDS)
+            assert chat.texts == [("user", "hello"), ("assistant", ALL)]
+    assert answered["choices"][0]["message"]["content"] == ALL
 
 
 @pytest.mark.slow
@@ -80,13 +79,13 @@ async def test_a_question_that_waits_for_a_program_is_taken_back_at_once(
             assert "answering editor" in chat.shown
             gate.set()
             answered = await asked
-            assert answered["choices"][0]["message"]["content"] == "".join(WORDS)
+            assert answered["choices"][0]["message"]["content"] == ALL
             passes = model.passes
             await asyncio.wrap_future(chat.app.engine.count(""))  # the turn it had is over
             assert model.passes == passes
             await chat.say("again")
             await chat.until(lambda: len(chat.texts) == 2 and chat.view.is_idle)
-            assert chat.texts == [("user", "again"), ("assistant", "".join(WORDS))]
+            assert chat.texts == [("user", "again"), ("assistant", ALL)]
 
 
 async def test_the_address_is_no_warning_and_is_found_again_in_help() -> None:

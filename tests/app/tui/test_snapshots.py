@@ -194,6 +194,12 @@ def still(
     return open_still
 
 
+@pytest.fixture
+async def app(still: StillApp) -> AsyncIterator[Still]:
+    async with still() as opened:
+        yield opened
+
+
 @pytest.fixture(autouse=True)
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.tui.welcome.models_here", lambda _engine: MODELS)
@@ -256,109 +262,100 @@ async def test_the_first_run(still: StillApp) -> None:
 
 
 @pytest.mark.slow
-async def test_answering(still: StillApp) -> None:
-    async with still() as app:
-        start, drafted = LETTER[:-20], LETTER[-20:]
-        turn = letter(app, "", start)
-        await app.open()
-        await app.answers(turn, drafted, live(ANSWERING, 14.2))
-        await app.compare("answering")
-        if app.chat.app.size.width < 110:
-            await app.chat.pilot.press("f2")
-            await app.compare("answering_with_panel")
-
-
-@pytest.mark.slow
-async def test_finished(still: StillApp) -> None:
-    async with still() as app:
-        await finished(app)
-        await app.compare("finished")
-        if app.chat.app.size.width < 110:
-            await app.chat.pilot.press("f2")
+async def test_answering(app: Still) -> None:
+    start, drafted = LETTER[:-20], LETTER[-20:]
+    turn = letter(app, "", start)
+    await app.open()
+    await app.answers(turn, drafted, live(ANSWERING, 14.2))
+    await app.compare("answering")
+    if app.chat.app.size.width < 110:
         await app.chat.pilot.press("f2")
-        await app.compare("details")
+        await app.compare("answering_with_panel")
 
 
 @pytest.mark.slow
-async def test_editing(still: StillApp) -> None:
-    async with still() as app:
-        await finished(app)
-        before = app.chat.shown
-        await app.chat.pilot.press("f9")
-        await app.chat.pilot.pause()
-        await app.compare("editing")
-        await app.chat.pilot.press("escape")
-        await app.chat.pilot.pause()
-        await app.chat.until(lambda: app.chat.shown == before)
-
-
-async def test_a_queue(still: StillApp) -> None:
-    async with still() as app:
-        turn = app.say(
-            "Summarise @report.md in five lines", SUMMARY[:60], "", file("report.md", 3204)
-        )
-        app.dialogue.enqueue("What does it leave out?")
-        app.dialogue.enqueue("Compare it with [pasted 42 lines]")
-        await app.open()
-        metrics = replace(ANSWERING, context_used=3350, completion_tokens=31, drafted_share=0.44)
-        await app.answers(turn, SUMMARY[60:85], live(metrics, 12.1, SHORT))
-        app.chat.prompt.text = "And check @nots.md"
-        await app.chat.pilot.press("enter")
-        await app.compare("queue")
-
-
-async def test_a_queue_behind_a_stopped_answer(still: StillApp) -> None:
-    async with still() as app:
-        ending = "even with plain ± 9 % · 23 % drafted · stopped after 71 tokens · Ctrl+T continues"
-        turn = app.say(
-            "Summarise @report.md in five lines", SUMMARY, f"10 tok/s · {ending}",
-            file("report.md", 3204),
-        )  # fmt: skip
-        app.dialogue.enqueue("What does it leave out?")
-        app.dialogue.enqueue("Compare it with [pasted 42 lines]")
-        await app.open()
-        metrics = replace(
-            ANSWERING,
-            context_used=3440,
-            drafted_share=0.23,
-            by_drafter={
-                "lookup": DrafterStatistics(8, 21, 13, 0.01),
-                "ngram": DrafterStatistics(4, 14, 3, 0.01),
-                "retrieval": DrafterStatistics(1, 1, 0, 0.01),
-            },
-        )
-        await app.figures(live(metrics, 10.3, EVEN), turn)
-        await app.compare("stopped")
-
-
-async def test_no_model(still: StillApp) -> None:
-    async with still() as app:
-        app.store.status = Status(Phase.FAILED)
-        app.chat.app.engine._status = app.store.status
-        await app.open()
-        await app.view.show_fault(
-            "mine.gguf cannot be loaded: the file is incomplete (1.1 of 2.5 GB).",
-            "Enter tries again · Ctrl+L chooses another",
-        )
-        await app.view.send("Why is the sky blue?")
-        app.chat.screen.writer.write_chat()
-        await app.compare("no_model")
+async def test_finished(app: Still) -> None:
+    await finished(app)
+    await app.compare("finished")
+    if app.chat.app.size.width < 110:
+        await app.chat.pilot.press("f2")
+    await app.chat.pilot.press("f2")
+    await app.compare("details")
 
 
 @pytest.mark.slow
-async def test_errors(still: StillApp) -> None:
-    async with still() as app:
-        app.say("Why is the sky blue?", "Sunlight is scattered by the air. Short waves")
-        turn = app.say("And why is it red at dusk?", "Then light travels further through the")
-        app.dialogue.fault = "the disk is full"
-        await app.open()
-        await app.view.show_fault(
-            "The model stopped: 0.3 GB more memory is needed.",
-            "Ctrl+T continues · Ctrl+L smaller model",
-        )
-        app.view._faulted = turn
-        app.view._refresh_views()
-        await app.compare("errors")
+async def test_editing(app: Still) -> None:
+    await finished(app)
+    before = app.chat.shown
+    await app.chat.pilot.press("f9")
+    await app.chat.pilot.pause()
+    await app.compare("editing")
+    await app.chat.pilot.press("escape")
+    await app.chat.pilot.pause()
+    await app.chat.until(lambda: app.chat.shown == before)
+
+
+async def test_a_queue(app: Still) -> None:
+    turn = app.say("Summarise @report.md in five lines", SUMMARY[:60], "", file("report.md", 3204))
+    app.dialogue.enqueue("What does it leave out?")
+    app.dialogue.enqueue("Compare it with [pasted 42 lines]")
+    await app.open()
+    metrics = replace(ANSWERING, context_used=3350, completion_tokens=31, drafted_share=0.44)
+    await app.answers(turn, SUMMARY[60:85], live(metrics, 12.1, SHORT))
+    app.chat.prompt.text = "And check @nots.md"
+    await app.chat.pilot.press("enter")
+    await app.compare("queue")
+
+
+async def test_a_queue_behind_a_stopped_answer(app: Still) -> None:
+    ending = "even with plain ± 9 % · 23 % drafted · stopped after 71 tokens · Ctrl+T continues"
+    turn = app.say(
+        "Summarise @report.md in five lines", SUMMARY, f"10 tok/s · {ending}",
+        file("report.md", 3204),
+    )  # fmt: skip
+    app.dialogue.enqueue("What does it leave out?")
+    app.dialogue.enqueue("Compare it with [pasted 42 lines]")
+    await app.open()
+    metrics = replace(
+        ANSWERING,
+        context_used=3440,
+        drafted_share=0.23,
+        by_drafter={
+            "lookup": DrafterStatistics(8, 21, 13, 0.01),
+            "ngram": DrafterStatistics(4, 14, 3, 0.01),
+            "retrieval": DrafterStatistics(1, 1, 0, 0.01),
+        },
+    )
+    await app.figures(live(metrics, 10.3, EVEN), turn)
+    await app.compare("stopped")
+
+
+async def test_no_model(app: Still) -> None:
+    app.store.status = Status(Phase.FAILED)
+    app.chat.app.engine._status = app.store.status
+    await app.open()
+    await app.view.show_fault(
+        "mine.gguf cannot be loaded: the file is incomplete (1.1 of 2.5 GB).",
+        "Enter tries again · Ctrl+L chooses another",
+    )
+    await app.view.send("Why is the sky blue?")
+    app.chat.screen.writer.write_chat()
+    await app.compare("no_model")
+
+
+@pytest.mark.slow
+async def test_errors(app: Still) -> None:
+    app.say("Why is the sky blue?", "Sunlight is scattered by the air. Short waves")
+    turn = app.say("And why is it red at dusk?", "Then light travels further through the")
+    app.dialogue.fault = "the disk is full"
+    await app.open()
+    await app.view.show_fault(
+        "The model stopped: 0.3 GB more memory is needed.",
+        "Ctrl+T continues · Ctrl+L smaller model",
+    )
+    app.view._faulted = turn
+    app.view._refresh_views()
+    await app.compare("errors")
 
 
 # A figure stands on a screen once.

@@ -12,14 +12,12 @@ from app.tui.commands.app import editor_command
 from app.tui.prompt.completion import Completion
 from app.tui.screens.settings import SettingsScreen
 from decoding.constraint.grammar import Grammar, GrammarKind
-from tests.app.tui.conftest import Chat, Chatting
+from tests.app.tui.conftest import WORDS, Chat, Chatting
 from tests.fixtures import scripted
 from tests.fixtures.scripted import ScriptedContext, ScriptedModel
 
 if TYPE_CHECKING:
     from app.engine.answer import Answer
-
-WORDS = [f"word{number} " for number in range(10)]
 
 
 @pytest.mark.parametrize(
@@ -39,37 +37,33 @@ def test_what_is_meant_as_a_command(text: str, word: str | None) -> None:
     assert unknown_command(text) == word
 
 
-async def test_every_registered_action_has_a_command(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        assert all(callable(getattr(chat.screen.commands, action.name)) for action in ACTIONS)
+async def test_every_registered_action_has_a_command(chat: Chat) -> None:
+    assert all(callable(getattr(chat.screen.commands, action.name)) for action in ACTIONS)
 
 
-async def test_a_wrong_command_of_several_lines_is_not_sent(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.say("/wrong\nwith more lines")
-        await chat.until(lambda: "/wrong" in chat.prompt.fault)
-        assert chat.texts == []
-        assert chat.prompt.text == "/wrong\nwith more lines"
+async def test_a_wrong_command_of_several_lines_is_not_sent(chat: Chat) -> None:
+    await chat.say("/wrong\nwith more lines")
+    await chat.until(lambda: "/wrong" in chat.prompt.fault)
+    assert chat.texts == []
+    assert chat.prompt.text == "/wrong\nwith more lines"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "line", ["/set temp 1", "/theme nrod", "/preset exat", "/draft ,", "/set draft ,"]
 )
-async def test_a_command_that_failed_stays_in_the_prompt(chatting: Chatting, line: str) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.say(line)
-        await chat.until(lambda: bool(chat.prompt.fault))
-        assert chat.prompt.text == line
-        assert chat.prompt.cursor_location == (0, len(line))
+async def test_a_command_that_failed_stays_in_the_prompt(chat: Chat, line: str) -> None:
+    await chat.say(line)
+    await chat.until(lambda: bool(chat.prompt.fault))
+    assert chat.prompt.text == line
+    assert chat.prompt.cursor_location == (0, len(line))
 
 
-async def test_the_beginning_of_a_name_names_it(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.say("/set temp 1")
-        await chat.until(lambda: "nearest: temperature" in chat.prompt.fault)
-        await chat.say("/set top 1")
-        await chat.until(lambda: "nearest: top_k, top_p" in chat.prompt.fault)
+async def test_the_beginning_of_a_name_names_it(chat: Chat) -> None:
+    await chat.say("/set temp 1")
+    await chat.until(lambda: "nearest: temperature" in chat.prompt.fault)
+    await chat.say("/set top 1")
+    await chat.until(lambda: "nearest: top_k, top_p" in chat.prompt.fault)
 
 
 @pytest.mark.parametrize(
@@ -82,47 +76,43 @@ async def test_the_beginning_of_a_name_names_it(chatting: Chatting) -> None:
     ],
 )
 async def test_an_unknown_name_leads_to_what_lists_them_in_the_app(
-    chatting: Chatting, line: str, told: str
+    chat: Chat, line: str, told: str
 ) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.say(line)
-        await chat.until(lambda: chat.prompt.fault.startswith(told))
-        assert "specchat" not in chat.prompt.fault
+    await chat.say(line)
+    await chat.until(lambda: chat.prompt.fault.startswith(told))
+    assert "specchat" not in chat.prompt.fault
 
 
-async def test_brackets_of_commands_are_shown(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        chat.prompt.focus()
-        await chat.pilot.press("slash", *"model")
-        completion = chat.screen.query_one(Completion)
-        await chat.until(lambda: completion.display)
-        prompt = completion.get_option_at_index(0).prompt
-        assert isinstance(prompt, Content)
-        assert prompt.plain.startswith("/model [NAME]  Choose")
+async def test_brackets_of_commands_are_shown(chat: Chat) -> None:
+    chat.prompt.focus()
+    await chat.pilot.press("slash", *"model")
+    completion = chat.screen.query_one(Completion)
+    await chat.until(lambda: completion.display)
+    prompt = completion.get_option_at_index(0).prompt
+    assert isinstance(prompt, Content)
+    assert prompt.plain.startswith("/model [NAME]  Choose")
 
 
-async def test_system_alone_opens_the_settings_and_off_takes_it_away(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.say("/system Be [kind].")
-        await chat.until(lambda: chat.view.dialogue.system == "Be [kind].")
-        await chat.say("/system")
-        await chat.until(lambda: isinstance(chat.app.screen, SettingsScreen))
-        assert "Be [kind]." in chat.shown
-        await chat.pilot.press("escape")
-        await chat.until(lambda: chat.app.screen is chat.screen)
-        await chat.say("/system off")
-        await chat.until(lambda: chat.view.dialogue.system == "")
-        await chat.pilot.press("ctrl+z")
-        await chat.until(lambda: chat.view.dialogue.system == "Be [kind].")
+async def test_system_alone_opens_the_settings_and_off_takes_it_away(chat: Chat) -> None:
+    await chat.say("/system Be [kind].")
+    await chat.until(lambda: chat.view.dialogue.system == "Be [kind].")
+    await chat.say("/system")
+    await chat.until(lambda: isinstance(chat.app.screen, SettingsScreen))
+    assert "Be [kind]." in chat.shown
+    await chat.pilot.press("escape")
+    await chat.until(lambda: chat.app.screen is chat.screen)
+    await chat.say("/system off")
+    await chat.until(lambda: chat.view.dialogue.system == "")
+    await chat.pilot.press("ctrl+z")
+    await chat.until(lambda: chat.view.dialogue.system == "Be [kind].")
 
 
 @pytest.mark.parametrize(
     ("key", "expected"), [("f9", "no question"), ("ctrl+z", "nothing to undo")]
 )
-async def test_keys_in_an_empty_chat_say_why(chatting: Chatting, key: str, expected: str) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.pilot.press(key)
-        await chat.until(lambda: expected in chat.prompt.fault)
+async def test_keys_in_an_empty_chat_say_why(chat: Chat, key: str, expected: str) -> None:
+    await chat.pilot.press(key)
+    await chat.until(lambda: expected in chat.prompt.fault)
 
 
 async def test_a_race_in_mid_answer_says_that_it_is_at_work(chatting: Chatting) -> None:
@@ -162,48 +152,45 @@ async def test_a_command_says_what_is_now_set(chatting: Chatting, line: str, toa
         assert chat.prompt.fault == ""
 
 
-async def test_an_error_goes_once_something_else_was_done(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.say("/set temperature 0.2")
-        await chat.until(lambda: bool(chat.view.dialogue.own))
-        await chat.pilot.press("ctrl+z", "ctrl+z")
-        await chat.until(lambda: "nothing to undo" in chat.prompt.fault)
-        await chat.pilot.press("ctrl+y")
-        await chat.until(lambda: bool(chat.view.dialogue.own))
-        assert chat.prompt.fault == ""
+async def test_an_error_goes_once_something_else_was_done(chat: Chat) -> None:
+    await chat.say("/set temperature 0.2")
+    await chat.until(lambda: bool(chat.view.dialogue.own))
+    await chat.pilot.press("ctrl+z", "ctrl+z")
+    await chat.until(lambda: "nothing to undo" in chat.prompt.fault)
+    await chat.pilot.press("ctrl+y")
+    await chat.until(lambda: bool(chat.view.dialogue.own))
+    assert chat.prompt.fault == ""
 
 
 @pytest.mark.parametrize("key", ["ctrl+r", "ctrl+t"])
-async def test_there_is_nothing_to_answer_in_an_empty_chat(chatting: Chatting, key: str) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ready()
-        await chat.pilot.press(key)
-        await chat.until(lambda: "yet" in chat.prompt.fault)
+async def test_there_is_nothing_to_answer_in_an_empty_chat(chat: Chat, key: str) -> None:
+    await chat.ready()
+    await chat.pilot.press(key)
+    await chat.until(lambda: "yet" in chat.prompt.fault)
 
 
 async def test_answers_match_a_schema_until_it_is_off(
-    chatting: Chatting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    chat: Chat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schema, wrong = tmp_path / "person.json", tmp_path / "wrong.json"
     schema.write_text('{"type": "object"}', "utf-8")
     wrong.write_text('{"type": "text"}', "utf-8")
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.say(f"/schema {wrong}")
-        await chat.until(lambda: "Invalid type" in chat.prompt.fault)
-        assert chat.view.grammar is None
-        await chat.say(f"/schema {schema}")
-        await chat.until(lambda: "schema: person.json" in chat.shown)
-        expected = Grammar(GrammarKind.JSON_SCHEMA, '{"type": "object"}')
-        assert chat.view.grammar == expected
-        asked: list[Answer] = []
-        monkeypatch.setattr(chat.app.engine, "begin", asked.append)
-        await chat.say("Who is it?")
-        await chat.until(lambda: bool(asked))
-        assert asked[0].request.options.grammar == expected
-        asked[0].finish()
-        await chat.say("/schema off")
-        await chat.until(lambda: "schema: person.json" not in chat.shown)
-        assert chat.view.grammar is None
+    await chat.say(f"/schema {wrong}")
+    await chat.until(lambda: "Invalid type" in chat.prompt.fault)
+    assert chat.view.grammar is None
+    await chat.say(f"/schema {schema}")
+    await chat.until(lambda: "schema: person.json" in chat.shown)
+    expected = Grammar(GrammarKind.JSON_SCHEMA, '{"type": "object"}')
+    assert chat.view.grammar == expected
+    asked: list[Answer] = []
+    monkeypatch.setattr(chat.app.engine, "begin", asked.append)
+    await chat.say("Who is it?")
+    await chat.until(lambda: bool(asked))
+    assert asked[0].request.options.grammar == expected
+    asked[0].finish()
+    await chat.say("/schema off")
+    await chat.until(lambda: "schema: person.json" not in chat.shown)
+    assert chat.view.grammar is None
 
 
 @pytest.mark.parametrize("has_schema", [False, True])
@@ -225,22 +212,21 @@ async def test_what_cannot_grow_says_so(
 
 
 async def test_a_schema_is_taken_back_before_what_was_done_earlier(
-    chatting: Chatting, tmp_path: Path
+    chat: Chat, tmp_path: Path
 ) -> None:
     schema = tmp_path / "person.json"
     schema.write_text('{"type": "object"}', "utf-8")
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.say("/set temperature 0.3")
-        await chat.say(f"/schema {schema}")
-        await chat.say("/schema off")
-        await chat.until(lambda: chat.view.grammar is None)
-        await chat.pilot.press("ctrl+z")
-        await chat.until(lambda: "schema: person.json" in chat.shown)
-        assert chat.view.grammar == Grammar(GrammarKind.JSON_SCHEMA, '{"type": "object"}')
-        await chat.pilot.press("ctrl+z")
-        await chat.until(lambda: "schema: person.json" not in chat.shown)
-        assert chat.view.grammar is None
-        assert chat.view.dialogue.own == {"temperature": 0.3}
+    await chat.say("/set temperature 0.3")
+    await chat.say(f"/schema {schema}")
+    await chat.say("/schema off")
+    await chat.until(lambda: chat.view.grammar is None)
+    await chat.pilot.press("ctrl+z")
+    await chat.until(lambda: "schema: person.json" in chat.shown)
+    assert chat.view.grammar == Grammar(GrammarKind.JSON_SCHEMA, '{"type": "object"}')
+    await chat.pilot.press("ctrl+z")
+    await chat.until(lambda: "schema: person.json" not in chat.shown)
+    assert chat.view.grammar is None
+    assert chat.view.dialogue.own == {"temperature": 0.3}
 
 
 async def test_it_lists_our_actions_alone_with_keys_as_elsewhere(chatting: Chatting) -> None:
@@ -272,19 +258,18 @@ async def test_the_frame_follows_a_drafter_chosen_after_an_answer(chatting: Chat
         await chat.until(lambda: "drafting: lookup" in chat.shown)
 
 
-async def test_a_drafter_is_taken_back_before_what_was_done_earlier(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ready()
-        await chat.say("/set temperature 0.3")
-        await chat.say("/draft lookup")
-        await built(chat, "lookup")
-        await chat.say("/draft lookup")  # which changes nothing
-        await chat.pilot.press("ctrl+z")
-        await chat.until(lambda: chat.app.engine.draft == "off")
-        await built(chat)
-        assert chat.view.dialogue.own == {"temperature": 0.3}
-        await chat.pilot.press("ctrl+y")
-        await built(chat, "lookup")
+async def test_a_drafter_is_taken_back_before_what_was_done_earlier(chat: Chat) -> None:
+    await chat.ready()
+    await chat.say("/set temperature 0.3")
+    await chat.say("/draft lookup")
+    await built(chat, "lookup")
+    await chat.say("/draft lookup")  # which changes nothing
+    await chat.pilot.press("ctrl+z")
+    await chat.until(lambda: chat.app.engine.draft == "off")
+    await built(chat)
+    assert chat.view.dialogue.own == {"temperature": 0.3}
+    await chat.pilot.press("ctrl+y")
+    await built(chat, "lookup")
 
 
 async def built(chat: Chat, *drafters: str) -> None:

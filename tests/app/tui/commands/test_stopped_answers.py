@@ -4,10 +4,8 @@ from threading import Event
 
 import pytest
 
-from tests.app.tui.conftest import Chat, Chatting
+from tests.app.tui.conftest import ALL, WORDS, Chat, Chatting
 from tests.fixtures.scripted import ScriptedModel
-
-WORDS = [f"word{number} " for number in range(10)]
 
 
 def endless() -> ScriptedModel:
@@ -52,7 +50,7 @@ async def test_an_answer_that_has_not_begun_is_not_asked_for_again(chatting: Cha
         await chat.until(lambda: "The answer has not begun yet." in chat.toasts)
         gate.set()
         await chat.idle()
-        assert chat.texts == [("user", "And of Italy?"), ("assistant", "".join(WORDS))]
+        assert chat.texts == [("user", "And of Italy?"), ("assistant", ALL)]
 
 
 @pytest.mark.slow

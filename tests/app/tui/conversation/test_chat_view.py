@@ -13,12 +13,10 @@ from app.history import History
 from app.paths import Paths
 from app.tui.chat.lines import Card, QueueRow
 from app.tui.chat.messages import AnswerView, AttachmentRow
+from tests.app.tui.conftest import ALL, WORDS
 from tests.app.tui.conversation.conftest import Chat, Chatting
 from tests.fixtures.screen_text import screen_text
 from tests.fixtures.scripted import ScriptedModel
-
-WORDS = [f"word{number} " for number in range(30)]
-WHOLE = "".join(WORDS)
 
 
 class Held(ScriptedModel):
@@ -43,55 +41,51 @@ def labels(chat: Chat) -> list[str]:
     return [row.state for row in chat.app.query(QueueRow)]
 
 
-async def test_an_answer_ends_with_its_figures(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        assert "Welcome." in screen_text(chat.app)
-        await chat.ask("hello")
-        assert chat.texts == ["hello", WHOLE]
-        assert "Welcome." not in screen_text(chat.app)
-        assert "tokens" in chat.messages[-1].turn.ending
+async def test_an_answer_ends_with_its_figures(chat: Chat) -> None:
+    assert "Welcome." in screen_text(chat.app)
+    await chat.ask("hello")
+    assert chat.texts == ["hello", ALL]
+    assert "Welcome." not in screen_text(chat.app)
+    assert "tokens" in chat.messages[-1].turn.ending
 
 
-async def test_regenerating_adds_an_answer_and_can_be_undone(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ask("hello")
-        first = chat.messages[-1].turn
-        await chat.view.regenerate()
-        await chat.idle()
-        second = chat.messages[-1].turn
-        assert chat.view.dialogue.versions(second) == [first, second]
-        assert "2/2" in screen_text(chat.app)
-        assert await chat.app.changes.undo() == "regenerated an answer"
-        assert chat.messages[-1].turn is first
-        await chat.app.changes.redo()
-        assert chat.messages[-1].turn is second
+async def test_regenerating_adds_an_answer_and_can_be_undone(chat: Chat) -> None:
+    await chat.ask("hello")
+    first = chat.messages[-1].turn
+    await chat.view.regenerate()
+    await chat.idle()
+    second = chat.messages[-1].turn
+    assert chat.view.dialogue.versions(second) == [first, second]
+    assert "2/2" in screen_text(chat.app)
+    assert await chat.app.changes.undo() == "regenerated an answer"
+    assert chat.messages[-1].turn is first
+    await chat.app.changes.redo()
+    assert chat.messages[-1].turn is second
 
 
-async def test_editing_adds_a_question(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ask("one")
-        await chat.ask("two")
-        first = chat.messages[0].turn
-        await chat.view.edit(first, "three")
-        await chat.idle()
-        assert chat.texts == ["three", WHOLE]
-        await chat.view.show_version(chat.messages[0].turn, -1)
-        assert chat.texts == ["one", WHOLE, "two", WHOLE]
-        await chat.view.show_version(first, -1)
-        assert chat.texts[0] == "one"
+async def test_editing_adds_a_question(chat: Chat) -> None:
+    await chat.ask("one")
+    await chat.ask("two")
+    first = chat.messages[0].turn
+    await chat.view.edit(first, "three")
+    await chat.idle()
+    assert chat.texts == ["three", ALL]
+    await chat.view.show_version(chat.messages[0].turn, -1)
+    assert chat.texts == ["one", ALL, "two", ALL]
+    await chat.view.show_version(first, -1)
+    assert chat.texts[0] == "one"
 
 
-async def test_what_follows_an_edited_question_is_dimmed(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ask("one")
-        await chat.ask("two")
-        chat.view.edit_question(chat.messages[0].turn)
-        await chat.pilot.pause()
-        assert chat.app.edits == [chat.messages[0].turn]
-        assert [m.has_class("-after-edited") for m in chat.messages] == [False, True, True, True]
-        chat.app.store.is_editing = False
-        await chat.pilot.pause()
-        assert not any(m.has_class("-after-edited") for m in chat.messages)
+async def test_what_follows_an_edited_question_is_dimmed(chat: Chat) -> None:
+    await chat.ask("one")
+    await chat.ask("two")
+    chat.view.edit_question(chat.messages[0].turn)
+    await chat.pilot.pause()
+    assert chat.app.edits == [chat.messages[0].turn]
+    assert [m.has_class("-after-edited") for m in chat.messages] == [False, True, True, True]
+    chat.app.store.is_editing = False
+    await chat.pilot.pause()
+    assert not any(m.has_class("-after-edited") for m in chat.messages)
 
 
 @pytest.mark.slow
@@ -103,12 +97,12 @@ async def test_a_stopped_answer_stays_and_goes_on(chatting: Chatting) -> None:
         await chat.idle()
         part = chat.texts[-1]
         assert part
-        assert WHOLE.startswith(part)
+        assert ALL.startswith(part)
         assert "stopped" in chat.messages[-1].turn.ending
         await chat.view.continue_answer()
         await chat.idle()
         assert len(chat.messages) == 2
-        assert chat.texts[-1] == WHOLE
+        assert chat.texts[-1] == ALL
         assert chat.view.dialogue.versions(chat.messages[-1].turn) == [chat.messages[-1].turn]
 
 
@@ -149,7 +143,7 @@ async def test_a_stopped_regeneration_shows_the_answer_before(chatting: Chatting
         await chat.view.regenerate()
         chat.view.stop()
         model.go()
-        await chat.until(lambda: chat.view.is_idle and chat.texts == ["hello", WHOLE])
+        await chat.until(lambda: chat.view.is_idle and chat.texts == ["hello", ALL])
         await chat.until(lambda: "2/2" not in screen_text(chat.app))
         assert chat.app.returned == []
 
@@ -163,7 +157,7 @@ async def test_queued_questions_are_sent_in_turn(chatting: Chatting) -> None:
         assert labels(chat) == ["queued · 1", "queued · 2"]
         model.go()
         await chat.until(lambda: len(chat.texts) == 6 and chat.view.is_idle)
-        assert chat.texts == ["one", WHOLE, "two", WHOLE, "three", WHOLE]
+        assert chat.texts == ["one", ALL, "two", ALL, "three", ALL]
         assert labels(chat) == []
 
 
@@ -205,7 +199,7 @@ async def test_a_question_waits_for_a_model(chatting: Chatting) -> None:
         assert labels(chat) == ["waiting for a model"]
         chat.engine.start()
         await chat.until(lambda: len(chat.texts) == 2 and chat.view.is_idle)
-        assert chat.texts == ["hello", WHOLE]
+        assert chat.texts == ["hello", ALL]
         chat.engine.close(10.0)
 
 
@@ -230,12 +224,12 @@ async def test_a_version_may_be_shown_while_another_is_answered(chatting: Chatti
         await chat.until(chat.has_begun)
         growing = chat.view.dialogue.turns[-1]
         await chat.view.show_version(chat.messages[0].turn, -1)
-        assert chat.texts == ["one", WHOLE]
+        assert chat.texts == ["one", ALL]
         model.go()
         await chat.idle()
-        assert growing.text == WHOLE
+        assert growing.text == ALL
         await chat.view.show_version(chat.messages[0].turn, 1)
-        assert chat.texts == ["two", WHOLE]
+        assert chat.texts == ["two", ALL]
         assert isinstance(chat.messages[-1], AnswerView)
 
 
@@ -246,24 +240,23 @@ async def test_editing_while_answering_keeps_both(chatting: Chatting) -> None:
         await chat.view.edit(first, "two")
         model.go()
         await chat.idle()
-        assert chat.texts == ["two", WHOLE]
+        assert chat.texts == ["two", ALL]
         assert first.children[0].text
         assert "stopped" in first.children[0].ending
 
 
-async def test_a_summary_begins_a_new_chat(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ask("hello")
-        old = chat.view.dialogue
-        await chat.view.compact()
-        await chat.idle()
-        assert chat.view.dialogue is not old
-        assert [turn.role for turn in chat.view.dialogue.turns] == ["user", ASSISTANT]
-        assert "hello" in chat.texts[0]
-        assert chat.texts[1] == WHOLE
-        assert await chat.app.changes.undo() == "summarised a chat"
-        assert chat.view.dialogue is old
-        assert chat.texts == ["hello", WHOLE]
+async def test_a_summary_begins_a_new_chat(chat: Chat) -> None:
+    await chat.ask("hello")
+    old = chat.view.dialogue
+    await chat.view.compact()
+    await chat.idle()
+    assert chat.view.dialogue is not old
+    assert [turn.role for turn in chat.view.dialogue.turns] == ["user", ASSISTANT]
+    assert "hello" in chat.texts[0]
+    assert chat.texts[1] == ALL
+    assert await chat.app.changes.undo() == "summarised a chat"
+    assert chat.view.dialogue is old
+    assert chat.texts == ["hello", ALL]
 
 
 @pytest.mark.slow
@@ -283,47 +276,44 @@ async def test_a_stopped_summary_goes_back(chatting: Chatting) -> None:
 
 
 @pytest.mark.slow
-async def test_selection_by_keys(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ask("one")
-        await chat.ask("two")
-        chat.view.select_last("user")
-        await chat.pilot.pause()
-        await chat.pilot.press("up", "up")
-        assert chat.view.selected is chat.messages[0].turn
-        await chat.pilot.press("enter")
-        assert chat.app.edits == [chat.messages[0].turn]
-        await chat.view.edit(chat.messages[0].turn, "three")
-        await chat.idle()
-        chat.messages[0].focus()
-        await chat.pilot.pause()
-        await chat.pilot.press("left")
-        assert chat.texts[0] == "one"
-        await chat.pilot.press("right")
-        assert chat.texts == ["three", WHOLE]
+async def test_selection_by_keys(chat: Chat) -> None:
+    await chat.ask("one")
+    await chat.ask("two")
+    chat.view.select_last("user")
+    await chat.pilot.pause()
+    await chat.pilot.press("up", "up")
+    assert chat.view.selected is chat.messages[0].turn
+    await chat.pilot.press("enter")
+    assert chat.app.edits == [chat.messages[0].turn]
+    await chat.view.edit(chat.messages[0].turn, "three")
+    await chat.idle()
+    chat.messages[0].focus()
+    await chat.pilot.pause()
+    await chat.pilot.press("left")
+    assert chat.texts[0] == "one"
+    await chat.pilot.press("right")
+    assert chat.texts == ["three", ALL]
 
 
-async def test_an_attachment_unfolds(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ready()
-        await chat.view.send("read @a.md", (Attachment(AttachmentKind.FILE, "a.md", "secret"),))
-        await chat.idle()
-        await chat.until(lambda: "▸ a.md · 6 tokens" in screen_text(chat.app))
-        assert "secret" not in screen_text(chat.app)
-        chat.app.query_one(AttachmentRow).focus()
-        await chat.pilot.press("enter")
-        await chat.pilot.pause()
-        assert "secret" in screen_text(chat.app)
+async def test_an_attachment_unfolds(chat: Chat) -> None:
+    await chat.ready()
+    await chat.view.send("read @a.md", (Attachment(AttachmentKind.FILE, "a.md", "secret"),))
+    await chat.idle()
+    await chat.until(lambda: "▸ a.md · 6 tokens" in screen_text(chat.app))
+    assert "secret" not in screen_text(chat.app)
+    chat.app.query_one(AttachmentRow).focus()
+    await chat.pilot.press("enter")
+    await chat.pilot.pause()
+    assert "secret" in screen_text(chat.app)
 
 
-async def test_the_newest_line_is_short_beside_the_panel(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ask("one")
-        assert "tok/s" in screen_text(chat.app)
-        chat.app.store.is_panel_shown = True
-        await chat.pilot.pause()
-        assert "tok/s" not in screen_text(chat.app)
-        assert "31 tokens" in screen_text(chat.app)
+async def test_the_newest_line_is_short_beside_the_panel(chat: Chat) -> None:
+    await chat.ask("one")
+    assert "tok/s" in screen_text(chat.app)
+    chat.app.store.is_panel_shown = True
+    await chat.pilot.pause()
+    assert "tok/s" not in screen_text(chat.app)
+    assert "31 tokens" in screen_text(chat.app)
 
 
 @pytest.mark.parametrize("size", [(10, 3), (1, 1)])
@@ -348,15 +338,14 @@ async def test_what_the_screen_shows_of_a_growing_answer_is_saved(chatting: Chat
                 await chat.pilot.pause(0.01)
 
 
-async def test_the_panel_is_hidden_while_another_chat_is_being_opened(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ask("hello")
-        shown = chat.view.dialogue
-        chat.view.dialogue = shown.fresh()  # its messages are not on the screen yet
-        chat.app.store.is_panel_shown = not chat.app.store.is_panel_shown
-        await chat.pilot.pause()
-        chat.view.dialogue = shown
-        assert chat.texts == ["hello", WHOLE]
+async def test_the_panel_is_hidden_while_another_chat_is_being_opened(chat: Chat) -> None:
+    await chat.ask("hello")
+    shown = chat.view.dialogue
+    chat.view.dialogue = shown.fresh()  # its messages are not on the screen yet
+    chat.app.store.is_panel_shown = not chat.app.store.is_panel_shown
+    await chat.pilot.pause()
+    chat.view.dialogue = shown
+    assert chat.texts == ["hello", ALL]
 
 
 def outside(chat: Chat) -> list[bool]:

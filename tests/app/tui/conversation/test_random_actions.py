@@ -114,19 +114,18 @@ async def test_nothing_said_is_lost(chatting: Chatting, seed: int) -> None:
 
 
 @pytest.mark.slow
-async def test_another_window_is_followed(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ask("here")
-        number = chat.view.dialogue.chat
-        assert number is not None
-        history = History.open(Paths.of_this_user().history)
-        other = Dialogue(history)
-        other.open(number)
-        other.add(USER, "there")
-        answer = other.add(ASSISTANT, "well")
-        await chat.until(lambda: chat.texts[2:] == ["there", "well"])
-        answer.text, answer.ending = "well, well", "2 tokens"
-        other.save(answer)
-        await chat.until(lambda: chat.texts[3] == "well, well")
-        assert "2 tokens" in chat.messages[3].turn.ending
-        history.close()
+async def test_another_window_is_followed(chat: Chat) -> None:
+    await chat.ask("here")
+    number = chat.view.dialogue.chat
+    assert number is not None
+    history = History.open(Paths.of_this_user().history)
+    other = Dialogue(history)
+    other.open(number)
+    other.add(USER, "there")
+    answer = other.add(ASSISTANT, "well")
+    await chat.until(lambda: chat.texts[2:] == ["there", "well"])
+    answer.text, answer.ending = "well, well", "2 tokens"
+    other.save(answer)
+    await chat.until(lambda: chat.texts[3] == "well, well")
+    assert "2 tokens" in chat.messages[3].turn.ending
+    history.close()

@@ -11,7 +11,7 @@ from textual.events import Key
 from textual.widgets.input import Selection
 
 from app.tui.text_fields import PrintableInput, PrintableTextArea, character_at
-from tests.fixtures.prompt_app import prompting
+from tests.fixtures.prompt_app import Prompting, prompting
 
 CHARACTERS = [
     "a", " ", "é", "漢",
@@ -111,17 +111,16 @@ async def test_the_cursor_never_stands_within_a_character(field: Any) -> None:
         assert text_of(field) == "".join(characters[:-1])
 
 
-async def test_what_arrives_in_pieces_is_typed_as_it_is() -> None:
+async def test_what_arrives_in_pieces_is_typed_as_it_is(prompt: Prompting) -> None:
     """As a terminal or an input method sends an emoji: code point by code point."""
-    async with prompting() as prompt:
-        for character in "a👩\u200d👧 e\u0301🇩🇪":
-            prompt.area.insert(character)
-        assert prompt.text == "a👩\u200d👧 e\u0301🇩🇪"
-        prompt.area.action_delete_left()
-        prompt.area.action_delete_left()
-        assert prompt.text == "a👩\u200d👧 "
-        prompt.area.action_undo()
-        assert prompt.text == "a👩\u200d👧 e\u0301🇩🇪"
+    for character in "a👩\u200d👧 e\u0301🇩🇪":
+        prompt.area.insert(character)
+    assert prompt.text == "a👩\u200d👧 e\u0301🇩🇪"
+    prompt.area.action_delete_left()
+    prompt.area.action_delete_left()
+    assert prompt.text == "a👩\u200d👧 "
+    prompt.area.action_undo()
+    assert prompt.text == "a👩\u200d👧 e\u0301🇩🇪"
 
 
 def test_places_are_those_of_unicode() -> None:

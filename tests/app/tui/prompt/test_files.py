@@ -45,15 +45,14 @@ def test_names_are_completed(before: str, names: list[str]) -> None:
 
 
 @pytest.mark.slow
-async def test_a_folder_and_then_its_file_are_picked() -> None:
-    async with prompting() as prompt:
-        await prompt.type("see @note")
-        await prompt.press("tab")
-        assert prompt.text == "see @notes/"
-        await prompt.press("tab")
-        assert prompt.text == 'see @"notes/to do.txt" '
-        await prompt.press("enter")
-        assert prompt.submitted == ['see @"notes/to do.txt"']
+async def test_a_folder_and_then_its_file_are_picked(prompt: Prompting) -> None:
+    await prompt.type("see @note")
+    await prompt.press("tab")
+    assert prompt.text == "see @notes/"
+    await prompt.press("tab")
+    assert prompt.text == 'see @"notes/to do.txt" '
+    await prompt.press("enter")
+    assert prompt.submitted == ['see @"notes/to do.txt"']
 
 
 @pytest.mark.slow
@@ -68,18 +67,16 @@ async def test_suggestions_leave_room_for_the_prompt(size: tuple[int, int], most
         assert prompt.area.region.height >= 1
 
 
-async def test_no_suggestions_for_a_question_that_is_edited() -> None:
-    async with prompting() as prompt:
-        prompt.area.begin_edit(PromptText("/he"), 2)
-        await prompt.press("l")
-        assert not prompt.app.query_one(Completion).display
+async def test_no_suggestions_for_a_question_that_is_edited(prompt: Prompting) -> None:
+    prompt.area.begin_edit(PromptText("/he"), 2)
+    await prompt.press("l")
+    assert not prompt.app.query_one(Completion).display
 
 
-async def test_a_click_picks_a_suggestion() -> None:
-    async with prompting() as prompt:
-        await prompt.type("see @")
-        await prompt.pilot.click(Completion, offset=(3, 0))
-        await prompt.until(lambda: prompt.text == "see @north.txt ")
+async def test_a_click_picks_a_suggestion(prompt: Prompting) -> None:
+    await prompt.type("see @")
+    await prompt.pilot.click(Completion, offset=(3, 0))
+    await prompt.until(lambda: prompt.text == "see @north.txt ")
 
 
 @pytest.fixture
@@ -142,47 +139,43 @@ async def test_what_is_wrong_with_files_fits_a_narrow_screen(text: str, fault: s
 
 
 @pytest.mark.parametrize("text", ["thanks @anna", "@ home", "so @... it", "me@nosuch.org"])
-async def test_what_is_no_file_is_sent_at_once(text: str) -> None:
-    async with prompting() as prompt:
-        prompt.area.write(text)
-        await prompt.press("enter")
-        assert prompt.submitted == [text]
+async def test_what_is_no_file_is_sent_at_once(prompt: Prompting, text: str) -> None:
+    prompt.area.write(text)
+    await prompt.press("enter")
+    assert prompt.submitted == [text]
 
 
 @pytest.mark.slow
-async def test_a_name_is_not_doubted_while_it_is_typed() -> None:
-    async with prompting() as prompt:
-        await prompt.type("see @nort.tx")
-        await prompt.pilot.pause(0.3)
-        assert prompt.title == ""
-        await prompt.type(" ")
-        await prompt.until(lambda: prompt.title == "✕ no file nort.tx")
+async def test_a_name_is_not_doubted_while_it_is_typed(prompt: Prompting) -> None:
+    await prompt.type("see @nort.tx")
+    await prompt.pilot.pause(0.3)
+    assert prompt.title == ""
+    await prompt.type(" ")
+    await prompt.until(lambda: prompt.title == "✕ no file nort.tx")
 
 
-async def test_an_attached_file_that_is_gone_is_still_sent() -> None:
+async def test_an_attached_file_that_is_gone_is_still_sent(prompt: Prompting) -> None:
     gone = Attachment(AttachmentKind.FILE, "Makefile", "all:")
-    async with prompting() as prompt:
-        prompt.area.write("@Makefile and", (gone,))
-        await prompt.until(lambda: prompt.title == "Makefile · 1 token")
-        await prompt.press("enter")
-        (sent,) = prompt.app.messages
-        assert isinstance(sent, Submitted)
-        assert sent.written.attachments == (gone,)
+    prompt.area.write("@Makefile and", (gone,))
+    await prompt.until(lambda: prompt.title == "Makefile · 1 token")
+    await prompt.press("enter")
+    (sent,) = prompt.app.messages
+    assert isinstance(sent, Submitted)
+    assert sent.written.attachments == (gone,)
 
 
 @pytest.mark.slow
-async def test_the_space_after_a_completion_is_not_doubled(folder: Path) -> None:
-    async with prompting() as prompt:
-        await prompt.type("@nor")
-        await prompt.press("tab")
-        await prompt.type(" x")
-        assert prompt.text == "@north.txt x"
-        await prompt.type("  y")
-        assert prompt.text == "@north.txt x  y"
-        prompt.area.write("see @nor now")
-        prompt.area.move_cursor((0, len("see @nor")))
-        await prompt.press("tab", "x")
-        assert prompt.text == "see @north.txt xnow"
+async def test_the_space_after_a_completion_is_not_doubled(prompt: Prompting, folder: Path) -> None:
+    await prompt.type("@nor")
+    await prompt.press("tab")
+    await prompt.type(" x")
+    assert prompt.text == "@north.txt x"
+    await prompt.type("  y")
+    assert prompt.text == "@north.txt x  y"
+    prompt.area.write("see @nor now")
+    prompt.area.move_cursor((0, len("see @nor")))
+    await prompt.press("tab", "x")
+    assert prompt.text == "see @north.txt xnow"
 
 
 async def listed(prompt: Prompting, text: str, rows: int) -> list[str]:
@@ -195,24 +188,24 @@ async def listed(prompt: Prompting, text: str, rows: int) -> list[str]:
 
 
 @pytest.mark.slow
-async def test_a_long_list_of_files_scrolls(folder: Path) -> None:
+async def test_a_long_list_of_files_scrolls(prompt: Prompting, folder: Path) -> None:
     for number in range(20):
         (folder / f"page {number:02}.txt").touch()
-    async with prompting() as prompt:
-        shown = await listed(prompt, "@page", 19)
-        assert "page 19.txt" in shown[-1]
-        await prompt.press("tab")
-        assert prompt.text == '@"page 19.txt" '
+    shown = await listed(prompt, "@page", 19)
+    assert "page 19.txt" in shown[-1]
+    await prompt.press("tab")
+    assert prompt.text == '@"page 19.txt" '
 
 
-async def test_a_very_long_list_of_files_says_how_many_more(folder: Path) -> None:
+async def test_a_very_long_list_of_files_says_how_many_more(
+    prompt: Prompting, folder: Path
+) -> None:
     for number in range(300):
         (folder / f"page{number:03}").touch()
-    async with prompting() as prompt:
-        await prompt.type("@page")
-        completion = prompt.app.query_one(Completion)
-        assert completion.option_count == 201
-        assert str(completion.get_option_at_index(200).prompt) == "… 100 more: type on"
+    await prompt.type("@page")
+    completion = prompt.app.query_one(Completion)
+    assert completion.option_count == 201
+    assert str(completion.get_option_at_index(200).prompt) == "… 100 more: type on"
 
 
 @pytest.mark.parametrize("size", [(80, 24), (40, 20)])
@@ -229,12 +222,11 @@ async def test_every_command_can_be_reached(size: tuple[int, int]) -> None:
         assert prompt.text == "/"
 
 
-async def test_the_keys_of_a_list_are_those_of_its_kind() -> None:
-    async with prompting() as prompt:
-        await prompt.type("@n")
-        assert "Enter fill in" in (await prompt.lines())[-1]
-        assert "run" not in (await prompt.lines())[-1]
-        prompt.area.write("/")
-        prompt.area.suggest()
-        await prompt.until(lambda: prompt.store.completing == "/")
-        assert "Enter run" in (await prompt.lines())[-1]
+async def test_the_keys_of_a_list_are_those_of_its_kind(prompt: Prompting) -> None:
+    await prompt.type("@n")
+    assert "Enter fill in" in (await prompt.lines())[-1]
+    assert "run" not in (await prompt.lines())[-1]
+    prompt.area.write("/")
+    prompt.area.suggest()
+    await prompt.until(lambda: prompt.store.completing == "/")
+    assert "Enter run" in (await prompt.lines())[-1]

@@ -151,19 +151,20 @@ async def test_a_long_text_that_is_not_read_says_why() -> None:
 
 
 @pytest.mark.slow
-async def test_a_text_is_told_with_its_files_once_it_is_known(folder: Path) -> None:
+async def test_a_text_is_told_with_its_files_once_it_is_known(
+    prompt: Prompting, folder: Path
+) -> None:
     (folder / "report.md").write_text("all I know")
-    async with prompting() as prompt:
-        told = prompt.app.followed
-        await prompt.type("see @report.md")
-        await prompt.until(lambda: bool(told) and bool(told[-1].typed.attachments))
-        assert prompt.prompt.is_followed
-        assert told[-1].typed.text == "see @report.md"
-        assert [one.text for one in told[-1].typed.attachments] == ["all I know"]
-        await prompt.press("ctrl+u")
-        await prompt.until(lambda: not told[-1].typed.text)
-        assert told[-1].typed.attachments == ()
-        assert told[-1].typed.at > told[-2].typed.at
+    told = prompt.app.followed
+    await prompt.type("see @report.md")
+    await prompt.until(lambda: bool(told) and bool(told[-1].typed.attachments))
+    assert prompt.prompt.is_followed
+    assert told[-1].typed.text == "see @report.md"
+    assert [one.text for one in told[-1].typed.attachments] == ["all I know"]
+    await prompt.press("ctrl+u")
+    await prompt.until(lambda: not told[-1].typed.text)
+    assert told[-1].typed.attachments == ()
+    assert told[-1].typed.at > told[-2].typed.at
 
 
 def test_a_count_that_fails_is_left_out() -> None:
@@ -175,46 +176,43 @@ def test_a_count_that_fails_is_left_out() -> None:
 
 
 @pytest.mark.slow
-async def test_counts_go_with_their_text_even_while_the_model_is_busy() -> None:
+async def test_counts_go_with_their_text_even_while_the_model_is_busy(prompt: Prompting) -> None:
     waiting: list[Future[int]] = []
 
     def busy(_: str) -> Future[int]:
         waiting.append(Future())
         return waiting[-1]
 
-    async with prompting() as prompt:
-        prompt.prompt._counts = TokenCounts(busy)
-        await prompt.paste("a line\n" * 42)
-        await prompt.until(lambda: prompt.title == "pasted 42 lines · …")
-        await prompt.press("enter")
-        await prompt.until(lambda: prompt.title == "")
-        prompt.area.write("word " * 150)
-        await prompt.until(lambda: len(waiting) == 2)
-        prompt.area.write("word " * 200)
-        waiting[1].set_result(150)
-        await prompt.until(lambda: len(waiting) == 3)
-        waiting[2].set_result(200)
-        await prompt.until(lambda: prompt.title == "200 tokens")
+    prompt.prompt._counts = TokenCounts(busy)
+    await prompt.paste("a line\n" * 42)
+    await prompt.until(lambda: prompt.title == "pasted 42 lines · …")
+    await prompt.press("enter")
+    await prompt.until(lambda: prompt.title == "")
+    prompt.area.write("word " * 150)
+    await prompt.until(lambda: len(waiting) == 2)
+    prompt.area.write("word " * 200)
+    waiting[1].set_result(150)
+    await prompt.until(lambda: len(waiting) == 3)
+    waiting[2].set_result(200)
+    await prompt.until(lambda: prompt.title == "200 tokens")
 
 
-async def test_two_attachments_count_as_much_as_each_does(folder: Path) -> None:
+async def test_two_attachments_count_as_much_as_each_does(prompt: Prompting, folder: Path) -> None:
     (folder / "one.md").write_text("word " * 20)
     (folder / "two.md").write_text("")
-    async with prompting() as prompt:
-        prompt.area.write("@one.md")
-        await prompt.until(lambda: prompt.title == "one.md · 20 tokens")
-        prompt.area.write(f"@one.md @two.md {'more ' * 150}")
-        await prompt.until(lambda: prompt.title == "2 attachments · 20 tokens")
-        prompt.area.write("@two.md")
-        await prompt.until(lambda: prompt.title == "two.md · 0 tokens")
+    prompt.area.write("@one.md")
+    await prompt.until(lambda: prompt.title == "one.md · 20 tokens")
+    prompt.area.write(f"@one.md @two.md {'more ' * 150}")
+    await prompt.until(lambda: prompt.title == "2 attachments · 20 tokens")
+    prompt.area.write("@two.md")
+    await prompt.until(lambda: prompt.title == "two.md · 0 tokens")
 
 
-async def test_ctrl_c_says_that_it_quits_even_after_a_fault() -> None:
-    async with prompting() as prompt:
-        prompt.area.show_fault("there is nothing to undo")
-        assert prompt.title == "✕ there is nothing to undo"
-        await prompt.press("ctrl+c")
-        assert prompt.title == "Ctrl+C again quits"
+async def test_ctrl_c_says_that_it_quits_even_after_a_fault(prompt: Prompting) -> None:
+    prompt.area.show_fault("there is nothing to undo")
+    assert prompt.title == "✕ there is nothing to undo"
+    await prompt.press("ctrl+c")
+    assert prompt.title == "Ctrl+C again quits"
 
 
 async def test_a_fault_too_long_for_the_frame_has_rows_of_its_own() -> None:
@@ -227,30 +225,27 @@ async def test_a_fault_too_long_for_the_frame_has_rows_of_its_own() -> None:
         assert "✕" not in "".join(await prompt.lines())
 
 
-async def test_a_doubt_is_told_again_once_something_else_was_shown() -> None:
-    async with prompting() as prompt:
-        prompt.area.write("see @no.md")
-        await prompt.press("enter")
-        prompt.area.show_fault("there is nothing to undo")
-        prompt.area.clear_fault()
-        await prompt.press("enter")
-        assert prompt.title == "✕ no file no.md · Enter again sends it anyway"
-        await prompt.press("enter")
-        assert prompt.submitted == ["see @no.md"]
+async def test_a_doubt_is_told_again_once_something_else_was_shown(prompt: Prompting) -> None:
+    prompt.area.write("see @no.md")
+    await prompt.press("enter")
+    prompt.area.show_fault("there is nothing to undo")
+    prompt.area.clear_fault()
+    await prompt.press("enter")
+    assert prompt.title == "✕ no file no.md · Enter again sends it anyway"
+    await prompt.press("enter")
+    assert prompt.submitted == ["see @no.md"]
 
 
-async def test_a_command_that_waits_for_its_argument_says_which() -> None:
-    async with prompting() as prompt:
-        await prompt.type("/expo")
-        await prompt.press("enter")
-        assert prompt.text == "/export "
-        assert prompt.title == "/export FILE · Export this chat to a file, .md or .json"
+async def test_a_command_that_waits_for_its_argument_says_which(prompt: Prompting) -> None:
+    await prompt.type("/expo")
+    await prompt.press("enter")
+    assert prompt.text == "/export "
+    assert prompt.title == "/export FILE · Export this chat to a file, .md or .json"
 
 
-async def test_no_list_opens_for_a_command_that_failed() -> None:
-    async with prompting() as prompt:
-        prompt.area.write("/undo")
-        prompt.area.show_fault("there is nothing to undo")
-        await prompt.pilot.pause()
-        assert prompt.store.completing == ""
-        assert "there is nothing to undo" in prompt.title
+async def test_no_list_opens_for_a_command_that_failed(prompt: Prompting) -> None:
+    prompt.area.write("/undo")
+    prompt.area.show_fault("there is nothing to undo")
+    await prompt.pilot.pause()
+    assert prompt.store.completing == ""
+    assert "there is nothing to undo" in prompt.title

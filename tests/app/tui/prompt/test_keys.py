@@ -17,298 +17,274 @@ from tests.fixtures.prompt_app import Prompting, prompting
 NO_PREFERENCES = Path("config.toml")
 
 
-async def test_enter_sends_and_a_new_line_does_not() -> None:
-    async with prompting() as prompt:
-        await prompt.type("one\ntwo")
-        await prompt.press("enter")
-        assert prompt.submitted == ["one\ntwo"]
-        assert prompt.text == ""
+async def test_enter_sends_and_a_new_line_does_not(prompt: Prompting) -> None:
+    await prompt.type("one\ntwo")
+    await prompt.press("enter")
+    assert prompt.submitted == ["one\ntwo"]
+    assert prompt.text == ""
 
 
-async def test_enter_may_start_a_new_line_instead() -> None:
-    async with prompting() as prompt:
-        prompt.store.preferences = Preferences(NO_PREFERENCES, enter_sends=False)
-        await prompt.type("one")
-        await prompt.press("enter")
-        assert prompt.text == "one\n"
-        await prompt.press("ctrl+j")
-        assert prompt.submitted == ["one"]
+async def test_enter_may_start_a_new_line_instead(prompt: Prompting) -> None:
+    prompt.store.preferences = Preferences(NO_PREFERENCES, enter_sends=False)
+    await prompt.type("one")
+    await prompt.press("enter")
+    assert prompt.text == "one\n"
+    await prompt.press("ctrl+j")
+    assert prompt.submitted == ["one"]
 
 
-async def test_enter_on_an_empty_prompt_is_told() -> None:
-    async with prompting() as prompt:
-        await prompt.press("space", "enter")
-        assert prompt.wanted == ("send_next",)
+async def test_enter_on_an_empty_prompt_is_told(prompt: Prompting) -> None:
+    await prompt.press("space", "enter")
+    assert prompt.wanted == ("send_next",)
 
 
 @pytest.mark.parametrize(("enter_sends", "key"), [(True, "Enter"), (False, "Ctrl+J")])
-async def test_title_and_keys_tell_alike_what_sends_an_edit(enter_sends: bool, key: str) -> None:
-    async with prompting() as prompt:
-        prompt.store.preferences = Preferences(NO_PREFERENCES, enter_sends=enter_sends)
-        prompt.store.is_editing = True
-        prompt.area.begin_edit(PromptText("see @nots.md"), 2)
-        shown = "".join(await prompt.lines())
-        assert f"editing: {key} adds version 2" in shown
-        assert f"{key} adds a version" in shown
-        assert "send" not in shown
-        await prompt.press(key.lower())
-        assert f"{key} again sends it anyway" in prompt.title
+async def test_title_and_keys_tell_alike_what_sends_an_edit(
+    prompt: Prompting, enter_sends: bool, key: str
+) -> None:
+    prompt.store.preferences = Preferences(NO_PREFERENCES, enter_sends=enter_sends)
+    prompt.store.is_editing = True
+    prompt.area.begin_edit(PromptText("see @nots.md"), 2)
+    shown = "".join(await prompt.lines())
+    assert f"editing: {key} adds version 2" in shown
+    assert f"{key} adds a version" in shown
+    assert "send" not in shown
+    await prompt.press(key.lower())
+    assert f"{key} again sends it anyway" in prompt.title
 
 
 @pytest.mark.parametrize("typed", ["see @nots.md", '@"my notes', "/foo is a folder"])
-async def test_what_is_doubtful_is_sent_at_the_second_time(typed: str) -> None:
-    async with prompting() as prompt:
-        prompt.area.write(typed)
-        await prompt.press("enter")
-        assert (prompt.text, prompt.submitted) == (typed, [])
-        assert prompt.title.startswith(("✕ no ", '✕ @"my notes has no closing quote'))
-        await prompt.press("enter")
-        assert (prompt.text, prompt.submitted) == ("", [typed])
+async def test_what_is_doubtful_is_sent_at_the_second_time(prompt: Prompting, typed: str) -> None:
+    prompt.area.write(typed)
+    await prompt.press("enter")
+    assert (prompt.text, prompt.submitted) == (typed, [])
+    assert prompt.title.startswith(("✕ no ", '✕ @"my notes has no closing quote'))
+    await prompt.press("enter")
+    assert (prompt.text, prompt.submitted) == ("", [typed])
 
 
-async def test_a_changed_text_is_doubted_again_and_the_error_goes() -> None:
-    async with prompting() as prompt:
-        prompt.area.write("see @nots.md")
-        await prompt.press("enter", "x")
-        assert "✕" not in prompt.title
-        await prompt.press("enter")
-        assert prompt.submitted == []
-        assert "no file nots.mdx" in prompt.title
+async def test_a_changed_text_is_doubted_again_and_the_error_goes(prompt: Prompting) -> None:
+    prompt.area.write("see @nots.md")
+    await prompt.press("enter", "x")
+    assert "✕" not in prompt.title
+    await prompt.press("enter")
+    assert prompt.submitted == []
+    assert "no file nots.mdx" in prompt.title
 
 
-async def test_a_file_that_was_read_before_is_not_missing() -> None:
+async def test_a_file_that_was_read_before_is_not_missing(prompt: Prompting) -> None:
     file = Attachment(AttachmentKind.FILE, "gone.md", "contents")
-    async with prompting() as prompt:
-        prompt.area.write("see @gone.md", (file,))
-        await prompt.press("enter")
-        assert isinstance(prompt.last, messages.Submitted)
-        assert prompt.last.written.attachments == (file,)
+    prompt.area.write("see @gone.md", (file,))
+    await prompt.press("enter")
+    assert isinstance(prompt.last, messages.Submitted)
+    assert prompt.last.written.attachments == (file,)
 
 
 @pytest.mark.slow
-async def test_a_command_is_told_with_its_argument() -> None:
-    async with prompting() as prompt:
-        await prompt.type("/set temperature 1")
-        await prompt.press("enter")
-        assert isinstance(prompt.last, messages.CommandPicked)
-        assert (prompt.last.action.name, prompt.last.argument) == ("set", "temperature 1")
-        assert prompt.last.text == "/set temperature 1"
+async def test_a_command_is_told_with_its_argument(prompt: Prompting) -> None:
+    await prompt.type("/set temperature 1")
+    await prompt.press("enter")
+    assert isinstance(prompt.last, messages.CommandPicked)
+    assert (prompt.last.action.name, prompt.last.argument) == ("set", "temperature 1")
+    assert prompt.last.text == "/set temperature 1"
 
 
 @pytest.mark.slow
-async def test_a_picked_command_runs_or_awaits_its_argument() -> None:
-    async with prompting() as prompt:
-        await prompt.type("/hel")
-        await prompt.press("enter")
-        assert isinstance(prompt.last, messages.CommandPicked)
-        assert prompt.last.action.name == "help"
-        await prompt.type("/draft")
-        await prompt.press("enter", "x")
-        assert prompt.text == "/draft x"
+async def test_a_picked_command_runs_or_awaits_its_argument(prompt: Prompting) -> None:
+    await prompt.type("/hel")
+    await prompt.press("enter")
+    assert isinstance(prompt.last, messages.CommandPicked)
+    assert prompt.last.action.name == "help"
+    await prompt.type("/draft")
+    await prompt.press("enter", "x")
+    assert prompt.text == "/draft x"
 
 
-async def test_an_alias_runs_the_same_action() -> None:
-    async with prompting() as prompt:
-        await prompt.type("/ret")
-        await prompt.press("enter")
-        assert isinstance(prompt.last, messages.CommandPicked)
-        assert prompt.last.action.name == "regenerate"
+async def test_an_alias_runs_the_same_action(prompt: Prompting) -> None:
+    await prompt.type("/ret")
+    await prompt.press("enter")
+    assert isinstance(prompt.last, messages.CommandPicked)
+    assert prompt.last.action.name == "regenerate"
 
 
-async def test_ctrl_c_stops_then_clears_then_quits() -> None:
-    async with prompting() as prompt:
-        await prompt.type("abc")
-        prompt.store.is_answering = True
-        await prompt.press("ctrl+c")
-        assert prompt.wanted == ("perform", "stop")
-        prompt.store.is_answering = False
-        await prompt.press("ctrl+c")
-        assert prompt.text == ""
-        await prompt.press("ctrl+c")
-        assert prompt.title == "Ctrl+C again quits"
-        assert prompt.wanted != ("perform", "quit")
-        await prompt.press("ctrl+c")
-        assert prompt.wanted == ("perform", "quit")
+async def test_ctrl_c_stops_then_clears_then_quits(prompt: Prompting) -> None:
+    await prompt.type("abc")
+    prompt.store.is_answering = True
+    await prompt.press("ctrl+c")
+    assert prompt.wanted == ("perform", "stop")
+    prompt.store.is_answering = False
+    await prompt.press("ctrl+c")
+    assert prompt.text == ""
+    await prompt.press("ctrl+c")
+    assert prompt.title == "Ctrl+C again quits"
+    assert prompt.wanted != ("perform", "quit")
+    await prompt.press("ctrl+c")
+    assert prompt.wanted == ("perform", "quit")
 
 
-async def test_another_key_between_takes_ctrl_c_back() -> None:
-    async with prompting() as prompt:
-        await prompt.press("ctrl+c", "left")
-        assert prompt.title == ""
-        await prompt.press("ctrl+c")
-        assert prompt.app.messages == []
+async def test_another_key_between_takes_ctrl_c_back(prompt: Prompting) -> None:
+    await prompt.press("ctrl+c", "left")
+    assert prompt.title == ""
+    await prompt.press("ctrl+c")
+    assert prompt.app.messages == []
 
 
 @pytest.mark.parametrize("back", ["up", "ctrl+z"])
-async def test_a_cleared_text_comes_back(back: str) -> None:
-    async with prompting() as prompt:
-        await prompt.type("abc")
-        await prompt.press("ctrl+c", back)
-        assert prompt.text == "abc"
+async def test_a_cleared_text_comes_back(prompt: Prompting, back: str) -> None:
+    await prompt.type("abc")
+    await prompt.press("ctrl+c", back)
+    assert prompt.text == "abc"
 
 
-async def test_a_text_deleted_at_once_is_among_the_earlier_ones() -> None:
-    async with prompting() as prompt:
-        await prompt.type("precious")
-        await prompt.press("ctrl+u")
-        prompt.area.begin_edit(PromptText("question"), 2)
-        await prompt.press("escape")
-        assert prompt.text == ""
-        await prompt.press("up")
-        assert prompt.text == "precious"
+async def test_a_text_deleted_at_once_is_among_the_earlier_ones(prompt: Prompting) -> None:
+    await prompt.type("precious")
+    await prompt.press("ctrl+u")
+    prompt.area.begin_edit(PromptText("question"), 2)
+    await prompt.press("escape")
+    assert prompt.text == ""
+    await prompt.press("up")
+    assert prompt.text == "precious"
 
 
-async def test_a_text_deleted_letter_by_letter_is_not() -> None:
-    async with prompting() as prompt:
-        await prompt.type("ab")
-        await prompt.press("backspace", "backspace", "up")
-        assert prompt.text == ""
+async def test_a_text_deleted_letter_by_letter_is_not(prompt: Prompting) -> None:
+    await prompt.type("ab")
+    await prompt.press("backspace", "backspace", "up")
+    assert prompt.text == ""
 
 
-async def test_ctrl_c_copies_a_selection(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ctrl_c_copies_a_selection(
+    prompt: Prompting, monkeypatch: pytest.MonkeyPatch
+) -> None:
     copied: list[str] = []
     monkeypatch.setattr("pyperclip.copy", copied.append)
-    async with prompting() as prompt:
-        await prompt.type("abc")
-        await prompt.press("shift+left", "ctrl+c")
-        assert (copied, prompt.text) == (["c"], "abc")
+    await prompt.type("abc")
+    await prompt.press("shift+left", "ctrl+c")
+    assert (copied, prompt.text) == (["c"], "abc")
 
 
-async def test_ctrl_d_quits_where_nothing_is_typed() -> None:
-    async with prompting() as prompt:
-        await prompt.type("ab")
-        await prompt.press("home", "ctrl+d")
-        assert (prompt.text, prompt.app.messages) == ("b", [])
-        await prompt.press("ctrl+d", "ctrl+d")
-        assert prompt.wanted == ("perform", "quit")
+async def test_ctrl_d_quits_where_nothing_is_typed(prompt: Prompting) -> None:
+    await prompt.type("ab")
+    await prompt.press("home", "ctrl+d")
+    assert (prompt.text, prompt.app.messages) == ("b", [])
+    await prompt.press("ctrl+d", "ctrl+d")
+    assert prompt.wanted == ("perform", "quit")
 
 
-async def test_escape_closes_suggestions_then_leaves_the_edit_then_stops() -> None:
-    async with prompting() as prompt:
-        await prompt.type("/he")
-        prompt.store.is_answering = True
-        await prompt.press("escape")
-        assert (prompt.app.actions, prompt.text) == ([], "/he")
-        prompt.area.begin_edit(PromptText("question"), 2)
-        await prompt.press("escape")
-        assert prompt.wanted == ("edit_ended",)
-        assert (prompt.app.actions, prompt.text) == ([], "/he")
-        await prompt.press("escape")  # closes the suggestions for the restored command
-        await prompt.press("escape")
-        assert prompt.app.actions == ["stop"]
+async def test_escape_closes_suggestions_then_leaves_the_edit_then_stops(prompt: Prompting) -> None:
+    await prompt.type("/he")
+    prompt.store.is_answering = True
+    await prompt.press("escape")
+    assert (prompt.app.actions, prompt.text) == ([], "/he")
+    prompt.area.begin_edit(PromptText("question"), 2)
+    await prompt.press("escape")
+    assert prompt.wanted == ("edit_ended",)
+    assert (prompt.app.actions, prompt.text) == ([], "/he")
+    await prompt.press("escape")  # closes the suggestions for the restored command
+    await prompt.press("escape")
+    assert prompt.app.actions == ["stop"]
 
 
-async def test_escape_twice_selects_the_last_question() -> None:
-    async with prompting() as prompt:
-        await prompt.press("escape", "left", "escape")
-        assert prompt.app.messages == []
-        await prompt.press("escape")
-        assert prompt.wanted == ("select_last", "user")
+async def test_escape_twice_selects_the_last_question(prompt: Prompting) -> None:
+    await prompt.press("escape", "left", "escape")
+    assert prompt.app.messages == []
+    await prompt.press("escape")
+    assert prompt.wanted == ("select_last", "user")
 
 
 @pytest.mark.slow
-async def test_tab_selects_the_last_message() -> None:
-    async with prompting() as prompt:
-        await prompt.press("tab")
-        assert prompt.wanted == ("select_last",)
+async def test_tab_selects_the_last_message(prompt: Prompting) -> None:
+    await prompt.press("tab")
+    assert prompt.wanted == ("select_last",)
 
 
-async def test_up_takes_a_queued_question_back_and_keeps_what_is_typed() -> None:
-    async with prompting() as prompt:
-        prompt.store.queued = 1
-        await prompt.press("up")
-        assert prompt.wanted == ("take_back",)
-        prompt.area.write("queued")
-        await prompt.press("up")
-        await prompt.press("down")
-        assert prompt.text == "queued"
-        wanted = [one.action for one in prompt.app.messages if isinstance(one, Wanted)]
-        assert wanted.count("take_back") == 1
+async def test_up_takes_a_queued_question_back_and_keeps_what_is_typed(prompt: Prompting) -> None:
+    prompt.store.queued = 1
+    await prompt.press("up")
+    assert prompt.wanted == ("take_back",)
+    prompt.area.write("queued")
+    await prompt.press("up")
+    await prompt.press("down")
+    assert prompt.text == "queued"
+    wanted = [one.action for one in prompt.app.messages if isinstance(one, Wanted)]
+    assert wanted.count("take_back") == 1
 
 
-async def test_undo_and_redo_go_on_in_the_app_where_nothing_is_typed() -> None:
-    async with prompting() as prompt:
-        await prompt.type("a")
-        await prompt.press("ctrl+z")
-        assert (prompt.text, prompt.app.actions) == ("", [])
-        await prompt.press("ctrl+z")
-        assert prompt.app.actions == ["undo"]
-        await prompt.press("ctrl+y")
-        assert (prompt.text, prompt.app.actions) == ("", ["undo", "redo"])
-        await prompt.press("ctrl+y")
-        assert prompt.text == "a"
-        await prompt.press("ctrl+y", "ctrl+z", "ctrl+z")
-        assert prompt.app.actions == ["undo", "redo", "undo"]
+async def test_undo_and_redo_go_on_in_the_app_where_nothing_is_typed(prompt: Prompting) -> None:
+    await prompt.type("a")
+    await prompt.press("ctrl+z")
+    assert (prompt.text, prompt.app.actions) == ("", [])
+    await prompt.press("ctrl+z")
+    assert prompt.app.actions == ["undo"]
+    await prompt.press("ctrl+y")
+    assert (prompt.text, prompt.app.actions) == ("", ["undo", "redo"])
+    await prompt.press("ctrl+y")
+    assert prompt.text == "a"
+    await prompt.press("ctrl+y", "ctrl+z", "ctrl+z")
+    assert prompt.app.actions == ["undo", "redo", "undo"]
 
 
-async def test_what_was_deleted_comes_back_before_the_app_undoes() -> None:
-    async with prompting() as prompt:
-        await prompt.type("abc")
-        await prompt.press("ctrl+u", "ctrl+z")
-        assert (prompt.text, prompt.app.actions) == ("abc", [])
+async def test_what_was_deleted_comes_back_before_the_app_undoes(prompt: Prompting) -> None:
+    await prompt.type("abc")
+    await prompt.press("ctrl+u", "ctrl+z")
+    assert (prompt.text, prompt.app.actions) == ("abc", [])
 
 
-async def test_what_was_sent_is_not_undone_in_the_prompt() -> None:
-    async with prompting() as prompt:
-        await prompt.type("abc")
-        await prompt.press("enter", "ctrl+z")
-        assert (prompt.text, prompt.app.actions) == ("", ["undo"])
+async def test_what_was_sent_is_not_undone_in_the_prompt(prompt: Prompting) -> None:
+    await prompt.type("abc")
+    await prompt.press("enter", "ctrl+z")
+    assert (prompt.text, prompt.app.actions) == ("", ["undo"])
 
 
 @pytest.mark.slow
-async def test_earlier_texts_are_browsed_and_their_changes_kept() -> None:
-    async with prompting() as prompt:
-        for text in ("one", "two"):
-            prompt.area.remember(PromptText(text))
-        await prompt.type("new")
-        await prompt.press("up", "x", "up")
-        assert prompt.text == "one"
-        await prompt.press("down")
-        assert prompt.text == "twox"
-        await prompt.press("down")
-        assert prompt.text == "new"
-        await prompt.press("up", "up", "enter")
-        assert prompt.submitted == ["one"]
-        earlier: list[str] = []
-        for _ in range(5):
-            await prompt.press("up")
-            earlier.append(prompt.text)
-        assert earlier == ["one", "new", "twox", "two", "one"]
-
-
-async def test_an_edit_changes_nothing_until_it_is_sent() -> None:
-    async with prompting() as prompt:
-        await prompt.type("unsent")
-        prompt.area.begin_edit(PromptText("question"), 2)
-        assert prompt.text == "question"
-        await prompt.press("x", "escape")
-        assert prompt.text == "unsent"
-        assert prompt.submitted == []
+async def test_earlier_texts_are_browsed_and_their_changes_kept(prompt: Prompting) -> None:
+    for text in ("one", "two"):
+        prompt.area.remember(PromptText(text))
+    await prompt.type("new")
+    await prompt.press("up", "x", "up")
+    assert prompt.text == "one"
+    await prompt.press("down")
+    assert prompt.text == "twox"
+    await prompt.press("down")
+    assert prompt.text == "new"
+    await prompt.press("up", "up", "enter")
+    assert prompt.submitted == ["one"]
+    earlier: list[str] = []
+    for _ in range(5):
         await prompt.press("up")
-        assert prompt.text == "questionx"
+        earlier.append(prompt.text)
+    assert earlier == ["one", "new", "twox", "two", "one"]
 
 
-async def test_a_sent_edit_is_told_and_the_prompt_is_as_before() -> None:
-    async with prompting() as prompt:
-        await prompt.type("unsent")
-        prompt.area.begin_edit(PromptText("question"), 2)
-        assert [one.text for one in prompt.area.unsent] == ["unsent"]
-        await prompt.press("x")
-        assert [one.text for one in prompt.area.unsent] == ["unsent", "questionx"]
-        await prompt.press("enter")
-        assert isinstance(prompt.last, messages.Submitted)
-        assert (prompt.last.written.text, prompt.last.is_edit) == ("questionx", True)
-        assert prompt.text == "unsent"
+async def test_an_edit_changes_nothing_until_it_is_sent(prompt: Prompting) -> None:
+    await prompt.type("unsent")
+    prompt.area.begin_edit(PromptText("question"), 2)
+    assert prompt.text == "question"
+    await prompt.press("x", "escape")
+    assert prompt.text == "unsent"
+    assert prompt.submitted == []
+    await prompt.press("up")
+    assert prompt.text == "questionx"
 
 
-async def test_a_text_put_back_stands_before_what_is_typed() -> None:
-    async with prompting() as prompt:
-        await prompt.type("typed")
-        prompt.area.put_before(PromptText("came back"))
-        prompt.area.show_fault("the disk is full")
-        await prompt.pilot.pause()
-        assert prompt.text == "came back\n\ntyped"
-        assert prompt.title == "✕ the disk is full"
+async def test_a_sent_edit_is_told_and_the_prompt_is_as_before(prompt: Prompting) -> None:
+    await prompt.type("unsent")
+    prompt.area.begin_edit(PromptText("question"), 2)
+    assert [one.text for one in prompt.area.unsent] == ["unsent"]
+    await prompt.press("x")
+    assert [one.text for one in prompt.area.unsent] == ["unsent", "questionx"]
+    await prompt.press("enter")
+    assert isinstance(prompt.last, messages.Submitted)
+    assert (prompt.last.written.text, prompt.last.is_edit) == ("questionx", True)
+    assert prompt.text == "unsent"
+
+
+async def test_a_text_put_back_stands_before_what_is_typed(prompt: Prompting) -> None:
+    await prompt.type("typed")
+    prompt.area.put_before(PromptText("came back"))
+    prompt.area.show_fault("the disk is full")
+    await prompt.pilot.pause()
+    assert prompt.text == "came back\n\ntyped"
+    assert prompt.title == "✕ the disk is full"
 
 
 _KEYS = {"\r": "enter", "/": "slash", " ": "space", "\x03": "ctrl+c"}
@@ -321,44 +297,40 @@ def hurry(prompt: Prompting, text: str) -> None:
         prompt.area.post_message(events.Key(_KEYS.get(letter, letter), character))
 
 
-async def test_what_is_typed_behind_a_question_stays() -> None:
-    async with prompting() as prompt:
-        hurry(prompt, "one\rtwo")
-        await prompt.until(lambda: prompt.text == "two")
-        assert prompt.submitted == ["one"]
+async def test_what_is_typed_behind_a_question_stays(prompt: Prompting) -> None:
+    hurry(prompt, "one\rtwo")
+    await prompt.until(lambda: prompt.text == "two")
+    assert prompt.submitted == ["one"]
 
 
-async def test_two_questions_at_once_are_two() -> None:
-    async with prompting() as prompt:
-        hurry(prompt, "one\rtwo\r")
-        await prompt.until(lambda: prompt.submitted == ["one", "two"])
+async def test_two_questions_at_once_are_two(prompt: Prompting) -> None:
+    hurry(prompt, "one\rtwo\r")
+    await prompt.until(lambda: prompt.submitted == ["one", "two"])
 
 
-async def test_a_whole_command_is_not_cut_to_what_is_offered_for_its_beginning() -> None:
-    async with prompting() as prompt:
-        await prompt.type("/set")
-        hurry(prompt, " temperature 0.5\r")
-        await prompt.until(lambda: prompt.text == "")
-        assert prompt.submitted == []
+async def test_a_whole_command_is_not_cut_to_what_is_offered_for_its_beginning(
+    prompt: Prompting,
+) -> None:
+    await prompt.type("/set")
+    hurry(prompt, " temperature 0.5\r")
+    await prompt.until(lambda: prompt.text == "")
+    assert prompt.submitted == []
 
 
-async def test_a_command_that_is_picked_goes_on_with_what_is_typed() -> None:
-    async with prompting() as prompt:
-        await prompt.type("/set")
-        hurry(prompt, "\rtop")
-        await prompt.until(lambda: prompt.text == "/set top")
+async def test_a_command_that_is_picked_goes_on_with_what_is_typed(prompt: Prompting) -> None:
+    await prompt.type("/set")
+    hurry(prompt, "\rtop")
+    await prompt.until(lambda: prompt.text == "/set top")
 
 
-async def test_a_wrong_command_stays_in_front_of_what_was_typed_since() -> None:
-    async with prompting() as prompt:
-        hurry(prompt, "/wrong\rtwo")
-        await prompt.until(lambda: prompt.text == "/wrongtwo")
+async def test_a_wrong_command_stays_in_front_of_what_was_typed_since(prompt: Prompting) -> None:
+    hurry(prompt, "/wrong\rtwo")
+    await prompt.until(lambda: prompt.text == "/wrongtwo")
 
 
-async def test_what_is_typed_behind_a_cleared_text_stays() -> None:
-    async with prompting() as prompt:
-        hurry(prompt, "one\x03two")
-        await prompt.until(lambda: prompt.text == "two")
+async def test_what_is_typed_behind_a_cleared_text_stays(prompt: Prompting) -> None:
+    hurry(prompt, "one\x03two")
+    await prompt.until(lambda: prompt.text == "two")
 
 
 LINES = "a line\n" * 42

@@ -69,6 +69,12 @@ async def listing(history: History, size: tuple[int, int] = (80, 24)) -> AsyncIt
         yield listed
 
 
+@pytest.fixture
+async def shown(history: History) -> AsyncIterator[Listing]:
+    async with listing(history) as opened:
+        yield opened
+
+
 @pytest.mark.parametrize("size", [(120, 36), (80, 24), (40, 20)])
 async def test_the_list_at_every_size(
     history: History,
@@ -92,29 +98,26 @@ def _with_states(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(History, "chats", chats)
 
 
-async def test_typing_searches_and_enter_opens(history: History) -> None:
-    async with listing(history) as shown:
-        await shown.press(*"umbrella")
-        assert "Correct the spelling" in shown.text
-        assert "sailing" not in shown.text
-        await shown.press("enter")
-        (chosen,) = shown.app.returned
-        number, _, text = chosen.partition(" ")
-        assert (history.chat(int(number)).title, text) == (TITLES[0][0], "umbrella")
+async def test_typing_searches_and_enter_opens(shown: Listing, history: History) -> None:
+    await shown.press(*"umbrella")
+    assert "Correct the spelling" in shown.text
+    assert "sailing" not in shown.text
+    await shown.press("enter")
+    (chosen,) = shown.app.returned
+    number, _, text = chosen.partition(" ")
+    assert (history.chat(int(number)).title, text) == (TITLES[0][0], "umbrella")
 
 
-async def test_arrows_move_while_the_search_has_the_focus(history: History) -> None:
-    async with listing(history) as shown:
-        await shown.press("down", "down", "enter")
-        assert history.chat(shown.app.returned[0]).title == TITLES[2][0]
+async def test_arrows_move_while_the_search_has_the_focus(shown: Listing, history: History) -> None:
+    await shown.press("down", "down", "enter")
+    assert history.chat(shown.app.returned[0]).title == TITLES[2][0]
 
 
-async def test_no_chat_found_opens_nothing(history: History) -> None:
-    async with listing(history) as shown:
-        await shown.press(*"zzz", "enter", "delete", "f2")
-        assert "no chat found" in shown.text
-        await shown.press("escape")
-        assert shown.app.returned == [None]
+async def test_no_chat_found_opens_nothing(shown: Listing, history: History) -> None:
+    await shown.press(*"zzz", "enter", "delete", "f2")
+    assert "no chat found" in shown.text
+    await shown.press("escape")
+    assert shown.app.returned == [None]
 
 
 async def test_a_chat_without_a_question_is_not_listed(history: History) -> None:
@@ -124,47 +127,43 @@ async def test_a_chat_without_a_question_is_not_listed(history: History) -> None
 
 
 @pytest.mark.slow
-async def test_renaming_in_place_and_undo(history: History) -> None:
-    async with listing(history) as shown:
-        await shown.press("down", "f2")
-        field = shown.app.screen.focused
-        assert isinstance(field, Input)
-        assert (field.id, field.value, field.region.y) == ("title", TITLES[1][0], 4)
-        await shown.press("ctrl+u", *"Limits", "enter")
-        assert shown.titles[1] == "Limits"
-        assert "▸ Limits" in shown.text
-        await shown.press("ctrl+z")
-        assert shown.titles[1] == TITLES[1][0]
-        await shown.press("ctrl+y")
-        assert shown.titles[1] == "Limits"
+async def test_renaming_in_place_and_undo(shown: Listing, history: History) -> None:
+    await shown.press("down", "f2")
+    field = shown.app.screen.focused
+    assert isinstance(field, Input)
+    assert (field.id, field.value, field.region.y) == ("title", TITLES[1][0], 4)
+    await shown.press("ctrl+u", *"Limits", "enter")
+    assert shown.titles[1] == "Limits"
+    assert "▸ Limits" in shown.text
+    await shown.press("ctrl+z")
+    assert shown.titles[1] == TITLES[1][0]
+    await shown.press("ctrl+y")
+    assert shown.titles[1] == "Limits"
 
 
-async def test_leaving_a_title_changes_nothing(history: History) -> None:
-    async with listing(history) as shown:
-        await shown.press("f2", *"other", "delete", "escape")
-        assert shown.titles == [title for title, _, _ in TITLES]
-        assert shown.app.returned == []
-        await shown.press("escape")
-        assert shown.app.returned == [None]
+async def test_leaving_a_title_changes_nothing(shown: Listing, history: History) -> None:
+    await shown.press("f2", *"other", "delete", "escape")
+    assert shown.titles == [title for title, _, _ in TITLES]
+    assert shown.app.returned == []
+    await shown.press("escape")
+    assert shown.app.returned == [None]
 
 
-async def test_any_number_of_removals_is_undone(history: History) -> None:
-    async with listing(history) as shown:
-        await shown.press("delete", "delete", "delete")
-        assert shown.titles == [TITLES[3][0]]
-        assert "▸ Why is the sky blue?" in shown.text
-        await shown.press("ctrl+z", "ctrl+z", "ctrl+z")
-        assert shown.titles == [title for title, _, _ in TITLES]
-        assert len(shown.touched) == 6
+async def test_any_number_of_removals_is_undone(shown: Listing, history: History) -> None:
+    await shown.press("delete", "delete", "delete")
+    assert shown.titles == [TITLES[3][0]]
+    assert "▸ Why is the sky blue?" in shown.text
+    await shown.press("ctrl+z", "ctrl+z", "ctrl+z")
+    assert shown.titles == [title for title, _, _ in TITLES]
+    assert len(shown.touched) == 6
 
 
-async def test_a_removal_is_undone_from_the_prompt_too(history: History) -> None:
-    async with listing(history) as shown:
-        await shown.press("delete", "escape")
-        assert await shown.changes.undo() == f"removed “{TITLES[0][0]}”"
-        assert shown.titles == [title for title, _, _ in TITLES]
-        assert await shown.changes.redo() == f"removed “{TITLES[0][0]}”"
-        assert shown.titles == [title for title, _, _ in TITLES[1:]]
+async def test_a_removal_is_undone_from_the_prompt_too(shown: Listing, history: History) -> None:
+    await shown.press("delete", "escape")
+    assert await shown.changes.undo() == f"removed “{TITLES[0][0]}”"
+    assert shown.titles == [title for title, _, _ in TITLES]
+    assert await shown.changes.redo() == f"removed “{TITLES[0][0]}”"
+    assert shown.titles == [title for title, _, _ in TITLES[1:]]
 
 
 @pytest.mark.slow
@@ -207,23 +206,23 @@ async def test_what_was_removed_before_the_screen_opened_comes_back(history: His
         assert "nothing to undo" in shown.text
 
 
-async def test_undo_here_leaves_changes_of_the_conversation_alone(history: History) -> None:
-    async with listing(history) as shown:
-        undone: list[str] = []
-        shown.changes.add(_change(undone))
-        await shown.press("ctrl+z")
-        assert undone == []
+async def test_undo_here_leaves_changes_of_the_conversation_alone(
+    shown: Listing, history: History
+) -> None:
+    undone: list[str] = []
+    shown.changes.add(_change(undone))
+    await shown.press("ctrl+z")
+    assert undone == []
 
 
 def _change(undone: list[str]) -> Change:
     return Change("edited", lambda: undone.append("edit"), lambda: None)
 
 
-async def test_an_error_is_told_once_below_the_list(history: History) -> None:
-    async with listing(history) as shown:
-        history.close()
-        await shown.press("x")
-        assert shown.text.count("✕ cannot use the chats") == 1
+async def test_an_error_is_told_once_below_the_list(shown: Listing, history: History) -> None:
+    history.close()
+    await shown.press("x")
+    assert shown.text.count("✕ cannot use the chats") == 1
 
 
 @pytest.mark.slow

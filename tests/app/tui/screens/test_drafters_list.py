@@ -64,28 +64,33 @@ async def chooser(
         yield choosing
 
 
+@pytest.fixture
+async def choosing() -> AsyncIterator[Choosing]:
+    async with chooser() as opened:
+        yield opened
+
+
 @pytest.mark.parametrize("size", SIZES)
 async def test_the_list_at_every_size(size: tuple[int, int], pytestconfig: pytest.Config) -> None:
     async with chooser(size) as choosing:
         compare_screen(choosing.app, f"drafters_{size[0]}x{size[1]}", pytestconfig)
 
 
-async def test_rows_stay_in_place_while_figures_fill_in() -> None:
-    async with chooser() as choosing:
-        await choosing.press("down", "down", "down", "down")
-        assert "▸ ■ self" in choosing.text
-        before = names(choosing.text)
-        ranked = [replace(each, draw_cost=0.8, speedup=0.9)
-                  if each.name in ("self", "qwen3-0.6b") else each for each in PAIRS]  # fmt: skip
-        choosing.measured.set_result(replace(LISTED, drafters=tuple(reversed(ranked))))
-        for _ in range(200):
-            if "measuring…" not in choosing.text:
-                break
-            await choosing.pilot.pause(0.02)
-        assert names(choosing.text) == before
-        assert "▸ ■ self" in choosing.text
-        assert choosing.text.count("too slow here") == 3
-        assert choosing.text.count("likely too slow here") == 1  # not downloaded, so not measured
+async def test_rows_stay_in_place_while_figures_fill_in(choosing: Choosing) -> None:
+    await choosing.press("down", "down", "down", "down")
+    assert "▸ ■ self" in choosing.text
+    before = names(choosing.text)
+    ranked = [replace(each, draw_cost=0.8, speedup=0.9)
+              if each.name in ("self", "qwen3-0.6b") else each for each in PAIRS]  # fmt: skip
+    choosing.measured.set_result(replace(LISTED, drafters=tuple(reversed(ranked))))
+    for _ in range(200):
+        if "measuring…" not in choosing.text:
+            break
+        await choosing.pilot.pause(0.02)
+    assert names(choosing.text) == before
+    assert "▸ ■ self" in choosing.text
+    assert choosing.text.count("too slow here") == 3
+    assert choosing.text.count("likely too slow here") == 1  # not downloaded, so not measured
 
 
 def names(text: str) -> Sequence[str]:
@@ -93,12 +98,11 @@ def names(text: str) -> Sequence[str]:
 
 
 @pytest.mark.slow
-async def test_enter_uses_f5_races_and_escape_leaves() -> None:
-    async with chooser() as choosing:
-        for keys in (["enter"], ["down", "f5"], ["escape"], ["up", "f5", "escape"]):
-            await choosing.press(*keys)
-            await choosing.again()
-        assert choosing.app.returned == [("draft", "lookup"), ("race", "ngram"), None, None]
+async def test_enter_uses_f5_races_and_escape_leaves(choosing: Choosing) -> None:
+    for keys in (["enter"], ["down", "f5"], ["escape"], ["up", "f5", "escape"]):
+        await choosing.press(*keys)
+        await choosing.again()
+    assert choosing.app.returned == [("draft", "lookup"), ("race", "ngram"), None, None]
 
 
 async def test_only_keys_that_do_something_are_named() -> None:

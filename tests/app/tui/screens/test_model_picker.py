@@ -78,6 +78,12 @@ async def picker(
         yield picking
 
 
+@pytest.fixture
+async def picking() -> AsyncIterator[Picking]:
+    async with picker() as opened:
+        yield opened
+
+
 @pytest.mark.parametrize("size", SIZES)
 async def test_a_model_that_streams_has_a_state_and_a_speed(size: tuple[int, int]) -> None:
     speed = Speed(1.87, is_measured=False)
@@ -128,23 +134,21 @@ async def test_every_row_begins_with_a_name_in_a_small_terminal() -> None:
         assert all(not row or row.startswith(tuple(names)) for row in rows)
 
 
-async def test_enter_returns_the_highlighted_model_and_escape_none() -> None:
-    async with picker() as picking:
-        await picking.press("down", "down", "enter")
-        await picking.again()
-        await picking.press("escape")
-        assert picking.app.returned == ["qwen3-8b", None]
+async def test_enter_returns_the_highlighted_model_and_escape_none(picking: Picking) -> None:
+    await picking.press("down", "down", "enter")
+    await picking.again()
+    await picking.press("escape")
+    assert picking.app.returned == ["qwen3-8b", None]
 
 
 @pytest.mark.slow
-async def test_typing_searches_and_an_unknown_name_is_returned_as_typed() -> None:
-    async with picker() as picking:
-        await picking.press(*"giant")
-        assert "giant-3b" in picking.text  # too big ones, too, once they are searched for
-        assert "qwen3-8b" not in picking.text
-        picking.app.screen.query_one(Input).value = "org/name:Q4_0"
-        await picking.press("enter")
-        assert picking.app.returned == ["org/name:Q4_0"]
+async def test_typing_searches_and_an_unknown_name_is_returned_as_typed(picking: Picking) -> None:
+    await picking.press(*"giant")
+    assert "giant-3b" in picking.text  # too big ones, too, once they are searched for
+    assert "qwen3-8b" not in picking.text
+    picking.app.screen.query_one(Input).value = "org/name:Q4_0"
+    await picking.press("enter")
+    assert picking.app.returned == ["org/name:Q4_0"]
 
 
 async def test_models_that_are_too_big_take_one_line_until_it_is_expanded() -> None:
@@ -157,18 +161,17 @@ async def test_models_that_are_too_big_take_one_line_until_it_is_expanded() -> N
         assert picking.app.returned == []
 
 
-async def test_a_download_moves_in_its_row_and_delete_stops_it() -> None:
-    async with picker() as picking:
-        picking.app.store.downloads = {"qwen3-8b": "1 %, 9 min left"}
-        await picking.pilot.pause()
-        assert "1 %, 9 min left" in picking.text
-        await picking.press("down", "down", "enter")
-        assert picking.app.returned == []  # it is on its way already
-        await picking.press("delete")
-        assert picking.stopped == ["qwen3-8b"]
-        picking.app.store.downloads = {}
-        await picking.press("delete")
-        assert "larger, half as fast" in picking.text
+async def test_a_download_moves_in_its_row_and_delete_stops_it(picking: Picking) -> None:
+    picking.app.store.downloads = {"qwen3-8b": "1 %, 9 min left"}
+    await picking.pilot.pause()
+    assert "1 %, 9 min left" in picking.text
+    await picking.press("down", "down", "enter")
+    assert picking.app.returned == []  # it is on its way already
+    await picking.press("delete")
+    assert picking.stopped == ["qwen3-8b"]
+    picking.app.store.downloads = {}
+    await picking.press("delete")
+    assert "larger, half as fast" in picking.text
 
 
 @pytest.mark.slow
@@ -188,16 +191,14 @@ async def test_only_keys_that_do_something_are_named() -> None:
         assert "Enter tries it · Esc back" in picking.text
 
 
-async def test_enter_on_the_model_in_use_keeps_it_as_it_is() -> None:
-    async with picker() as picking:
-        await picking.press("enter")
-        assert picking.app.returned == [None]
+async def test_enter_on_the_model_in_use_keeps_it_as_it_is(picking: Picking) -> None:
+    await picking.press("enter")
+    assert picking.app.returned == [None]
 
 
-async def test_delete_edits_the_search_where_nothing_downloads() -> None:
-    async with picker() as picking:
-        await picking.press(*"qwen", "home", "delete")
-        assert picking.app.screen.query_one(Input).value == "wen"
+async def test_delete_edits_the_search_where_nothing_downloads(picking: Picking) -> None:
+    await picking.press(*"qwen", "home", "delete")
+    assert picking.app.screen.query_one(Input).value == "wen"
 
 
 async def test_an_incomplete_model_is_marked_and_cannot_be_chosen() -> None:

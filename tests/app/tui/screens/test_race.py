@@ -115,6 +115,12 @@ async def race(
         yield racing
 
 
+@pytest.fixture
+async def racing() -> AsyncIterator[Racing]:
+    async with race() as opened:
+        yield opened
+
+
 @pytest.mark.parametrize("size", SIZES)
 async def test_the_end_at_every_size(size: tuple[int, int], pytestconfig: pytest.Config) -> None:
     async with race(size) as racing:
@@ -131,19 +137,18 @@ async def test_both_answers_get_the_same_question_and_other_drafters() -> None:
 
 
 @pytest.mark.slow
-async def test_bars_grow_while_it_runs() -> None:
-    async with race() as racing:
-        assert racing.text.count("waiting") == 2
-        lengths: list[int] = []
-        for seconds in (2.0, 8.0, 21.2):
-            grow(racing.plain, TEXT, seconds, tokens=100)
-            await racing.until(f"{seconds} s")
-            lengths.append(racing.text.count("█"))
-        assert lengths == sorted(set(lengths))
-        racing.plain.finish()
-        grow(racing.drafted, TEXT[:40], 1.0, tokens=100, accepted=1)
-        await racing.until("1.0 s")
-        assert "time to wait." in racing.text  # the text stays
+async def test_bars_grow_while_it_runs(racing: Racing) -> None:
+    assert racing.text.count("waiting") == 2
+    lengths: list[int] = []
+    for seconds in (2.0, 8.0, 21.2):
+        grow(racing.plain, TEXT, seconds, tokens=100)
+        await racing.until(f"{seconds} s")
+        lengths.append(racing.text.count("█"))
+    assert lengths == sorted(set(lengths))
+    racing.plain.finish()
+    grow(racing.drafted, TEXT[:40], 1.0, tokens=100, accepted=1)
+    await racing.until("1.0 s")
+    assert "time to wait." in racing.text  # the text stays
 
 
 @pytest.mark.parametrize(
@@ -184,54 +189,52 @@ async def test_what_noise_explains_is_even_and_short_answers_are_not_compared() 
         assert "×" not in racing.text
 
 
-async def test_enter_races_again_only_after_the_end_and_not_with_typed_words() -> None:
-    async with race() as racing:
-        assert "Enter again" not in racing.text
-        await racing.pilot.press("enter")
-        assert len(racing.engine.asked) == 2
-        await racing.end()
-        assert "Enter again" in racing.text
-        await racing.pilot.press(*"/new", "enter")
-        assert len(racing.engine.asked) == 2
-        await racing.pilot.press("n")
-        await racing.until("Esc back to the chat, to type there")
-        await racing.pilot.press("enter")
-        await racing.until("Enter again")
-        await racing.pilot.press("enter")
-        assert len(racing.engine.asked) == 4
+async def test_enter_races_again_only_after_the_end_and_not_with_typed_words(
+    racing: Racing,
+) -> None:
+    assert "Enter again" not in racing.text
+    await racing.pilot.press("enter")
+    assert len(racing.engine.asked) == 2
+    await racing.end()
+    assert "Enter again" in racing.text
+    await racing.pilot.press(*"/new", "enter")
+    assert len(racing.engine.asked) == 2
+    await racing.pilot.press("n")
+    await racing.until("Esc back to the chat, to type there")
+    await racing.pilot.press("enter")
+    await racing.until("Enter again")
+    await racing.pilot.press("enter")
+    assert len(racing.engine.asked) == 4
 
 
-async def test_escape_stops_both_and_gives_the_drafters_back() -> None:
-    async with race() as racing:
-        await racing.pilot.press("escape")
-        await racing.pilot.pause()
-        assert all(answer.is_stopped for answer in racing.engine.asked)
-        assert racing.engine.followed == ["auto"]
-        assert racing.app.returned == [None]
+async def test_escape_stops_both_and_gives_the_drafters_back(racing: Racing) -> None:
+    await racing.pilot.press("escape")
+    await racing.pilot.pause()
+    assert all(answer.is_stopped for answer in racing.engine.asked)
+    assert racing.engine.followed == ["auto"]
+    assert racing.app.returned == [None]
 
 
-async def test_another_drafter_races_at_once_even_in_the_middle() -> None:
-    async with race() as racing:
-        await racing.pilot.press("f3")
-        await racing.pilot.pause()
-        assert isinstance(racing.app.screen, DraftersScreen)
-        await racing.pilot.press("home", "down", "enter")  # off is no drafter to race
-        await racing.pilot.pause()
-        assert len(racing.engine.asked) == 2
-        await racing.pilot.press("f3", "enter")
-        await racing.pilot.pause()
-        assert len(racing.engine.asked) == 4
-        assert all(answer.is_stopped for answer in racing.engine.asked[:2])
+async def test_another_drafter_races_at_once_even_in_the_middle(racing: Racing) -> None:
+    await racing.pilot.press("f3")
+    await racing.pilot.pause()
+    assert isinstance(racing.app.screen, DraftersScreen)
+    await racing.pilot.press("home", "down", "enter")  # off is no drafter to race
+    await racing.pilot.pause()
+    assert len(racing.engine.asked) == 2
+    await racing.pilot.press("f3", "enter")
+    await racing.pilot.pause()
+    assert len(racing.engine.asked) == 4
+    assert all(answer.is_stopped for answer in racing.engine.asked[:2])
 
 
-async def test_a_failed_answer_has_no_verdict_and_tells_why() -> None:
-    async with race() as racing:
-        grow(racing.plain, TEXT, 3.0)
-        racing.plain.error = ModelError("the engine failed", "it was told to")
-        racing.plain.finish()
-        racing.drafted.finish()
-        await racing.until("no verdict")
-        assert "the engine failed" in racing.text
+async def test_a_failed_answer_has_no_verdict_and_tells_why(racing: Racing) -> None:
+    grow(racing.plain, TEXT, 3.0)
+    racing.plain.error = ModelError("the engine failed", "it was told to")
+    racing.plain.finish()
+    racing.drafted.finish()
+    await racing.until("no verdict")
+    assert "the engine failed" in racing.text
 
 
 @pytest.mark.slow

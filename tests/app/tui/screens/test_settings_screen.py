@@ -103,6 +103,12 @@ async def page(
         yield opened
 
 
+@pytest.fixture
+async def shown(path: Path) -> AsyncIterator[Page]:
+    async with page(path) as opened:
+        yield opened
+
+
 @pytest.mark.parametrize("size", [(120, 36), (80, 24), (40, 20)])
 async def test_the_settings_at_every_size(
     path: Path, size: tuple[int, int], pytestconfig: pytest.Config
@@ -113,41 +119,38 @@ async def test_the_settings_at_every_size(
 
 
 @pytest.mark.slow
-async def test_a_number_is_edited_in_its_row_and_undone(path: Path) -> None:
-    async with page(path) as shown:
-        await shown.press("down", "enter", "ctrl+u", *"0.25", "enter")
-        assert shown.dialogue.own == {"temperature": 0.25}
-        assert "0.25                                    ●" in shown.text
-        assert not path.exists()
-        await shown.press("ctrl+z")
-        assert shown.dialogue.own == {}
-        await shown.press("ctrl+y")
-        assert shown.dialogue.own == {"temperature": 0.25}
-        await shown.press("enter", "ctrl+u", "enter")
-        assert shown.dialogue.own == {}
-        assert shown.target.shown == 4
+async def test_a_number_is_edited_in_its_row_and_undone(shown: Page) -> None:
+    await shown.press("down", "enter", "ctrl+u", *"0.25", "enter")
+    assert shown.dialogue.own == {"temperature": 0.25}
+    assert "0.25                                    ●" in shown.text
+    assert not shown.path.exists()
+    await shown.press("ctrl+z")
+    assert shown.dialogue.own == {}
+    await shown.press("ctrl+y")
+    assert shown.dialogue.own == {"temperature": 0.25}
+    await shown.press("enter", "ctrl+u", "enter")
+    assert shown.dialogue.own == {}
+    assert shown.target.shown == 4
 
 
 @pytest.mark.slow
-async def test_an_unusable_value_changes_nothing_and_is_told_below(path: Path) -> None:
-    async with page(path) as shown:
-        await shown.press("down", "enter", "ctrl+u", *"hot", "enter")
-        assert "✕ Temperature: 0, or a number from 0.001 to 100, such as 0.7" in shown.text
-        assert shown.dialogue.own == {}
-        await shown.press("ctrl+u", *"0.5")
-        assert "✕" not in shown.text
-        await shown.press("escape")
-        assert shown.dialogue.own == {}
-        assert shown.app.returned == []
+async def test_an_unusable_value_changes_nothing_and_is_told_below(shown: Page) -> None:
+    await shown.press("down", "enter", "ctrl+u", *"hot", "enter")
+    assert "✕ Temperature: 0, or a number from 0.001 to 100, such as 0.7" in shown.text
+    assert shown.dialogue.own == {}
+    await shown.press("ctrl+u", *"0.5")
+    assert "✕" not in shown.text
+    await shown.press("escape")
+    assert shown.dialogue.own == {}
+    assert shown.app.returned == []
 
 
 @pytest.mark.slow
-async def test_instructions_of_several_lines(path: Path) -> None:
-    async with page(path) as shown:
-        await shown.press("enter", *"One", "ctrl+j", *"two", "enter")
-        assert shown.dialogue.system == "One\ntwo"
-        await shown.press("ctrl+z")
-        assert shown.dialogue.system == ""
+async def test_instructions_of_several_lines(shown: Page) -> None:
+    await shown.press("enter", *"One", "ctrl+j", *"two", "enter")
+    assert shown.dialogue.system == "One\ntwo"
+    await shown.press("ctrl+z")
+    assert shown.dialogue.system == ""
 
 
 @pytest.mark.slow
@@ -167,24 +170,22 @@ async def test_instructions_have_a_frame_of_their_own_and_whole_keys(
         assert "…" not in keys
 
 
-async def test_typing_adds_to_instructions_and_replaces_a_number(path: Path) -> None:
-    async with page(path) as shown:
-        shown.dialogue.set_system("Be brief")
-        await shown.press(*"!", "enter")
-        assert shown.dialogue.system == "Be brief!"
-        await shown.press("down", *"0.5", "enter")
-        assert shown.dialogue.own == {"temperature": 0.5}
+async def test_typing_adds_to_instructions_and_replaces_a_number(shown: Page) -> None:
+    shown.dialogue.set_system("Be brief")
+    await shown.press(*"!", "enter")
+    assert shown.dialogue.system == "Be brief!"
+    await shown.press("down", *"0.5", "enter")
+    assert shown.dialogue.own == {"temperature": 0.5}
 
 
-async def test_keys_typed_in_a_burst_all_arrive(path: Path) -> None:
-    async with page(path) as shown:
-        await shown.down(7)
-        for key in [*"16384", "enter"]:
-            shown.app.screen.query_one(RowList).post_message(
-                events.Key(key, key if len(key) == 1 else None)
-            )
-        await shown.pilot.pause()
-        assert shown.target.settings["ctx"] == 16384
+async def test_keys_typed_in_a_burst_all_arrive(shown: Page) -> None:
+    await shown.down(7)
+    for key in [*"16384", "enter"]:
+        shown.app.screen.query_one(RowList).post_message(
+            events.Key(key, key if len(key) == 1 else None)
+        )
+    await shown.pilot.pause()
+    assert shown.target.settings["ctx"] == 16384
 
 
 async def test_keys_that_do_nothing_are_not_named(path: Path) -> None:
@@ -196,100 +197,92 @@ async def test_keys_that_do_nothing_are_not_named(path: Path) -> None:
         assert "← → change · Esc back" in shown.text
 
 
-async def test_choices_apply_at_once_and_are_kept(path: Path) -> None:
-    async with page(path) as shown:
-        await shown.press("end", "enter")
-        assert shown.target.settings["enter_sends"] is False
-        assert shown.kept == {"enter_sends": False}
-        await shown.press("up", "up", "right", "right")
-        assert shown.target.settings["panel"] == "hidden"
-        assert "never" in shown.text
-        await shown.press("ctrl+z", "ctrl+z", "ctrl+z")
-        assert shown.kept == {}
-        assert shown.target.settings["enter_sends"] is True
+async def test_choices_apply_at_once_and_are_kept(shown: Page) -> None:
+    await shown.press("end", "enter")
+    assert shown.target.settings["enter_sends"] is False
+    assert shown.kept == {"enter_sends": False}
+    await shown.press("up", "up", "right", "right")
+    assert shown.target.settings["panel"] == "hidden"
+    assert "never" in shown.text
+    await shown.press("ctrl+z", "ctrl+z", "ctrl+z")
+    assert shown.kept == {}
+    assert shown.target.settings["enter_sends"] is True
 
 
-async def test_a_preset_replaces_the_settings_of_the_chat(path: Path) -> None:
-    async with page(path) as shown:
-        shown.dialogue.set_own({"seed": 3})
-        await shown.down(3)
-        await shown.press("right")
-        assert shown.dialogue.own == {"top_k": 3, "preset": "exact"}
-        assert shown.dialogue.system == "Be exact."
-        await shown.press("ctrl+z")
-        assert (shown.dialogue.own, shown.dialogue.system) == ({"seed": 3}, "")
-
-
-@pytest.mark.slow
-async def test_more_settings_expand(path: Path) -> None:
-    async with page(path) as shown:
-        await shown.down(4)
-        await shown.press("enter", "enter", "ctrl+u", *"7", "enter")
-        assert shown.dialogue.own == {"top_k": 7}
-        assert "Lossy" in shown.text
+async def test_a_preset_replaces_the_settings_of_the_chat(shown: Page) -> None:
+    shown.dialogue.set_own({"seed": 3})
+    await shown.down(3)
+    await shown.press("right")
+    assert shown.dialogue.own == {"top_k": 3, "preset": "exact"}
+    assert shown.dialogue.system == "Be exact."
+    await shown.press("ctrl+z")
+    assert (shown.dialogue.own, shown.dialogue.system) == ({"seed": 3}, "")
 
 
 @pytest.mark.slow
-async def test_the_context_changes_without_a_restart(path: Path) -> None:
-    async with page(path) as shown:
-        await shown.down(7)
-        await shown.press("enter", "ctrl+u", *"16,384 tokens", "enter")
-        assert shown.target.settings["ctx"] == 16384
-        assert shown.kept == {"ctx": 16384}
-        await shown.press("enter", "ctrl+u", *"77", "enter")
-        assert "✕ Context size: there is not enough memory" in shown.text
-        assert shown.target.settings["ctx"] == 16384
-        assert shown.kept == {"ctx": 16384}
+async def test_more_settings_expand(shown: Page) -> None:
+    await shown.down(4)
+    await shown.press("enter", "enter", "ctrl+u", *"7", "enter")
+    assert shown.dialogue.own == {"top_k": 7}
+    assert "Lossy" in shown.text
+
+
+@pytest.mark.slow
+async def test_the_context_changes_without_a_restart(shown: Page) -> None:
+    await shown.down(7)
+    await shown.press("enter", "ctrl+u", *"16,384 tokens", "enter")
+    assert shown.target.settings["ctx"] == 16384
+    assert shown.kept == {"ctx": 16384}
+    await shown.press("enter", "ctrl+u", *"77", "enter")
+    assert "✕ Context size: there is not enough memory" in shown.text
+    assert shown.target.settings["ctx"] == 16384
+    assert shown.kept == {"ctx": 16384}
 
 
 @pytest.mark.parametrize(("row", "opened"), [(5, "model"), (6, "drafters")])
 async def test_models_and_drafters_are_chosen_from_their_lists(
-    path: Path, row: int, opened: str
+    shown: Page, row: int, opened: str
 ) -> None:
-    async with page(path) as shown:
-        await shown.down(row)
-        await shown.press("enter")
-        assert shown.app.returned == [opened]
+    await shown.down(row)
+    await shown.press("enter")
+    assert shown.app.returned == [opened]
 
 
-async def test_the_settings_of_this_chat_become_the_default(path: Path) -> None:
-    async with page(path) as shown:
-        shown.dialogue.set_own({"temperature": 0.1})
-        shown.dialogue.set_system("Be brief.")
-        await shown.press("ctrl+s")
-        assert shown.kept == {"temperature": 0.1, "system": "Be brief."}
-        assert "●" not in shown.text
-        assert shown.target.new_chats is not None
-        assert shown.target.new_chats[0].sampling.temperature == 0.1
-        await shown.press("ctrl+z")
-        assert shown.kept == {}
-        assert shown.target.new_chats == (shown.answering, "")
+async def test_the_settings_of_this_chat_become_the_default(shown: Page) -> None:
+    shown.dialogue.set_own({"temperature": 0.1})
+    shown.dialogue.set_system("Be brief.")
+    await shown.press("ctrl+s")
+    assert shown.kept == {"temperature": 0.1, "system": "Be brief."}
+    assert "●" not in shown.text
+    assert shown.target.new_chats is not None
+    assert shown.target.new_chats[0].sampling.temperature == 0.1
+    await shown.press("ctrl+z")
+    assert shown.kept == {}
+    assert shown.target.new_chats == (shown.answering, "")
 
 
-async def test_an_undo_that_cannot_be_saved_is_told_and_can_be_tried_again(path: Path) -> None:
-    async with page(path) as shown:
-        await shown.press("end", "right")
-        kept = path.read_bytes()
-        path.unlink()
-        path.mkdir()
-        await shown.press("ctrl+z")
-        assert "✕ Not changed" in shown.text
-        path.rmdir()
-        path.write_bytes(kept)
-        await shown.press("ctrl+z")
-        assert shown.kept == {}
+async def test_an_undo_that_cannot_be_saved_is_told_and_can_be_tried_again(shown: Page) -> None:
+    await shown.press("end", "right")
+    kept = shown.path.read_bytes()
+    shown.path.unlink()
+    shown.path.mkdir()
+    await shown.press("ctrl+z")
+    assert "✕ Not changed" in shown.text
+    shown.path.rmdir()
+    shown.path.write_bytes(kept)
+    await shown.press("ctrl+z")
+    assert shown.kept == {}
 
 
 @pytest.mark.slow
-async def test_undo_after_another_chat_was_opened_leaves_that_alone(path: Path) -> None:
-    async with page(path) as shown:
-        first = shown.dialogue
-        await shown.press("down", "enter", "ctrl+u", *"0.25", "enter")
-        shown.target.dialogue = Dialogue(None)
-        shown.dialogue.set_own({"temperature": 0.5})
-        await shown.press("ctrl+z")
-        assert shown.dialogue.own == {"temperature": 0.5}
-        assert first.own == {}
+async def test_undo_after_another_chat_was_opened_leaves_that_alone(shown: Page) -> None:
+    first = shown.dialogue
+    await shown.press("down", "enter", "ctrl+u", *"0.25", "enter")
+    shown.target.dialogue = Dialogue(None)
+    shown.dialogue.set_own({"temperature": 0.5})
+    await shown.press("ctrl+z")
+    assert shown.dialogue.own == {"temperature": 0.5}
+    assert first.own == {}
 
 
 @pytest.mark.parametrize("size", [(10, 3), (40, 20)])
