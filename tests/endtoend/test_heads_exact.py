@@ -31,9 +31,8 @@ from decoding.generation import Limits
 from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.chance import chance
 from tests.fixtures.replied import replied, said
-from tests.fixtures.tiny.eagle3 import write_eagle3
-from tests.fixtures.tiny.few_tokens import SAID
 from tests.fixtures.tiny.head_pair import Opened
+from tests.fixtures.tiny.heads import SAID, write_eagle3
 from tests.fixtures.tiny.kinds import Tiny, target_of
 
 GREEDY = SamplingSettings(temperature=0.0)

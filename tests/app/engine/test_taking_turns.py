@@ -14,7 +14,7 @@ from app.prompt_cache import state_keeper
 from app.prompt_cache.saved_states import SavedStates
 from backends.files import attention as rollback_depth
 from tests.fixtures.sessions import answered
-from tests.fixtures.tiny.lfm2 import write_lfm2
+from tests.fixtures.tiny.models import write_lfm2
 
 LETTERS = "".join(chr(ord("a") + (place * place * 7 + place) % 26) for place in range(322))
 """A token each in every vocabulary here."""

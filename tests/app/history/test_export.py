@@ -22,7 +22,8 @@ def history(tmp_path: Path) -> Iterator[History]:
 @pytest.fixture
 def chat(history: History) -> int:
     number = history.create("demo", "be brief")
-    history.add(number, "user", "Why is the sky blue?\n\n  really")
+    paste = Attachment(AttachmentKind.PASTE, "[pasted]", "  really")
+    history.add(number, "user", "Why is the sky blue?\n\n[pasted]", attachments=(paste,))
     history.add(number, "assistant", "Scattering 🌈", "stopped")
     return number
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
@@ -10,6 +11,7 @@ import pytest
 from textual.pilot import Pilot
 
 from app.engine.engine import Engine
+from app.engine.metrics import Comparison, ReplyMetrics, Standing
 from app.history import History
 from app.loading.model_list import ListedModel, ModelList
 from app.loading.session_options import SessionOptions
@@ -22,8 +24,11 @@ from app.tui.chat.lines import Card
 from app.tui.chat.view import ChatView
 from app.tui.chat_screen import ChatScreen
 from app.tui.prompt.area import PromptArea
+from app.tui.store import Live, Second
 from decoding.sampling.distribution import SamplingSettings
+from decoding.telemetry import DrafterStatistics
 from models.metadata.memory_bill import Fit
+from tests.fixtures.metrics import LIVE
 from tests.fixtures.prompt_app import Prompting, prompting
 from tests.fixtures.screen_text import screen_text
 from tests.fixtures.scripted import ScriptedModel, opened
@@ -49,6 +54,35 @@ MODELS = ModelList(
     Path("models"),
     "demo",
 )
+
+
+MINUTE = tuple(
+    Second(10 + 5 * abs(second % 20 - 10) / 10, "lookup" if second % 20 < 10 else "ngram")
+    for second in range(60)
+)
+
+
+def by_drafter(**judged: tuple[int, int, int]) -> dict[str, DrafterStatistics]:
+    """Times that each drafted, and tokens that it drafted and that were accepted."""
+    return {name: DrafterStatistics(*counts, 0.01) for name, counts in judged.items()}
+
+
+DRAFTED = replace(
+    LIVE,
+    drafted_share=0.58,
+    by_drafter=by_drafter(lookup=(12, 74, 62), ngram=(8, 16, 5), retrieval=(1, 2, 0)),
+)
+
+
+def live(metrics: ReplyMetrics, comparison: Comparison = LIVE.comparison) -> Live:
+    """Figures of an answer beside those of a session."""
+    return Live(
+        replace(metrics, comparison=comparison),
+        plain=10.1,
+        minute=MINUTE,
+        session=Comparison(Standing.FASTER, 1.123, 0.03),
+        answers=24,
+    )
 
 
 class Chat:

@@ -292,12 +292,18 @@ async def test_a_race_that_is_left_early_leaves_the_drafter_as_it_was(chatting: 
 
 @pytest.mark.slow
 async def test_every_size_of_terminal(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS * 4), (200, 50)) as chat:
-        await chat.ask("hello")
-        for size in ((1, 1), (10, 3), (20, 5), (40, 12), (80, 24), (300, 70), (200, 50)):
+    gate = Event()
+    async with chatting(ScriptedModel(WORDS * 4, gate=gate, holds_at=60), (200, 50)) as chat:
+        await chat.say("hello")
+        await chat.until(lambda: len(chat.texts) == 2 and "word28" in chat.texts[1][1])
+        for size in ((1, 1), (10, 3), (300, 2), (40, 12), (80, 24), (300, 70), (200, 50)):
             await chat.pilot.resize_terminal(*size)
             await chat.pilot.pause()
-        assert chat.texts[1] == ("assistant", "".join(WORDS * 4))
+        await chat.pilot.press("x")
+        gate.set()
+        await chat.idle()
+        assert chat.texts[1] == ("assistant", ALL * 4)
+        assert chat.prompt.text == "x"
 
 
 @pytest.mark.slow

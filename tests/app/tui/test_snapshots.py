@@ -8,6 +8,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -16,19 +17,18 @@ from app.chat.conversation import Conversation
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.tree import ASSISTANT, USER, Turn
 from app.engine.answer import Answer, Stage
-from app.engine.metrics import Comparison, ReplyMetrics, Standing
+from app.engine.metrics import Comparison, Standing
 from app.engine.reply import Request
 from app.engine.status import Loaded, Phase, Status
 from app.tui.chat.messages import AnswerView
 from app.tui.chat.pending import PendingAnswer
 from app.tui.chat.view import ChatView
 from app.tui.chat_screen import ChatScreen
-from app.tui.store import Live, Second
+from app.tui.store import Live
 from app.wording import relative_time
 from decoding.sampling.distribution import SamplingSettings
-from decoding.telemetry import DrafterStatistics
 from models.reference import Reference
-from tests.app.tui.conftest import MODELS, Chat, Chatting
+from tests.app.tui.conftest import DRAFTED, MODELS, Chat, Chatting, by_drafter, live
 from tests.fixtures.metrics import LIVE
 from tests.fixtures.screen_text import settled_text
 from tests.fixtures.scripted import ScriptedModel
@@ -71,21 +71,7 @@ INFO = replace(
     threads=8,
     bytes_read_per_token=100_000_000,
 )
-MINUTE = tuple(
-    Second(10 + 5 * abs(second % 20 - 10) / 10, "lookup" if second % 20 < 10 else "ngram")
-    for second in range(60)
-)
-ANSWERING = replace(
-    LIVE,
-    context_used=720,
-    completion_tokens=116,
-    drafted_share=0.58,
-    by_drafter={
-        "lookup": DrafterStatistics(12, 74, 62, 0.01),
-        "ngram": DrafterStatistics(8, 16, 5, 0.01),
-        "retrieval": DrafterStatistics(1, 2, 0, 0.01),
-    },
-)
+ANSWERING = replace(DRAFTED, context_used=720, completion_tokens=116)
 SHORT = Comparison(Standing.SHORT)
 EVEN = Comparison(Standing.EVEN, 1.03, 0.09)
 
@@ -93,16 +79,6 @@ EVEN = Comparison(Standing.EVEN, 1.03, 0.09)
 def status(name: str = "qwen3-4b") -> Status:
     loaded = Loaded(Reference(name, INFO.path), INFO, 8192, (), "", (), 1.0, 25e9, 250.0)
     return Status(Phase.READY, "", loaded)
-
-
-def live(metrics: ReplyMetrics, rate: float, comparison: Comparison = LIVE.comparison) -> Live:
-    return Live(
-        replace(metrics, decode_tokens_per_second=rate, comparison=comparison),
-        plain=10.1,
-        minute=MINUTE,
-        session=Comparison(Standing.FASTER, 1.123, 0.03),
-        answers=24,
-    )
 
 
 _REQUEST = Request(Conversation(), SamplingSettings(), 100)
@@ -208,6 +184,11 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 AFTERNOON = datetime(2026, 11, 22, 15, 30).timestamp()
 
 
+def at_rate(rate: float, comparison: Comparison = LIVE.comparison, **figures: Any) -> Live:
+    metrics = replace(ANSWERING, decode_tokens_per_second=rate, **figures)
+    return live(metrics, comparison)
+
+
 def last_chats(_history: object) -> list[SimpleNamespace]:
     """Chats of the last days."""
     ages = (2.1 * HOUR, 26 * HOUR, 26 * HOUR)
@@ -230,18 +211,11 @@ async def finished(app: Still) -> Turn:
     newest = app.dialogue.add(ASSISTANT, CODE)
     newest.ending = "58 tokens · 4.4 s · 13 tok/s · 52 % drafted"
     await app.open()
-    metrics = replace(
-        ANSWERING,
-        context_used=901,
-        completion_tokens=58,
-        drafted_share=0.52,
-        by_drafter={
-            "lookup": DrafterStatistics(8, 36, 28, 0.01),
-            "ngram": DrafterStatistics(4, 9, 2, 0.01),
-            "retrieval": DrafterStatistics(1, 1, 0, 0.01),
-        },
+    drafted = by_drafter(lookup=(8, 36, 28), ngram=(4, 9, 2), retrieval=(1, 1, 0))
+    figures = at_rate(
+        13.2, SHORT, context_used=901, completion_tokens=58, drafted_share=0.52, by_drafter=drafted
     )
-    await app.figures(live(metrics, 13.2, SHORT), newest)
+    await app.figures(figures, newest)
     return newest
 
 
@@ -266,7 +240,7 @@ async def test_answering(app: Still) -> None:
     start, drafted = LETTER[:-20], LETTER[-20:]
     turn = letter(app, "", start)
     await app.open()
-    await app.answers(turn, drafted, live(ANSWERING, 14.2))
+    await app.answers(turn, drafted, at_rate(14.2))
     await app.compare("answering")
     if app.chat.app.size.width < 110:
         await app.chat.pilot.press("f2")
@@ -300,8 +274,8 @@ async def test_a_queue(app: Still) -> None:
     app.dialogue.enqueue("What does it leave out?")
     app.dialogue.enqueue("Compare it with [pasted 42 lines]")
     await app.open()
-    metrics = replace(ANSWERING, context_used=3350, completion_tokens=31, drafted_share=0.44)
-    await app.answers(turn, SUMMARY[60:85], live(metrics, 12.1, SHORT))
+    figures = at_rate(12.1, SHORT, context_used=3350, completion_tokens=31, drafted_share=0.44)
+    await app.answers(turn, SUMMARY[60:85], figures)
     app.chat.prompt.text = "And check @nots.md"
     await app.chat.pilot.press("enter")
     await app.compare("queue")
@@ -316,17 +290,9 @@ async def test_a_queue_behind_a_stopped_answer(app: Still) -> None:
     app.dialogue.enqueue("What does it leave out?")
     app.dialogue.enqueue("Compare it with [pasted 42 lines]")
     await app.open()
-    metrics = replace(
-        ANSWERING,
-        context_used=3440,
-        drafted_share=0.23,
-        by_drafter={
-            "lookup": DrafterStatistics(8, 21, 13, 0.01),
-            "ngram": DrafterStatistics(4, 14, 3, 0.01),
-            "retrieval": DrafterStatistics(1, 1, 0, 0.01),
-        },
-    )
-    await app.figures(live(metrics, 10.3, EVEN), turn)
+    drafted = by_drafter(lookup=(8, 21, 13), ngram=(4, 14, 3), retrieval=(1, 1, 0))
+    figures = at_rate(10.3, EVEN, context_used=3440, drafted_share=0.23, by_drafter=drafted)
+    await app.figures(figures, turn)
     await app.compare("stopped")
 
 

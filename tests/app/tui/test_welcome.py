@@ -1,6 +1,8 @@
 """What an empty chat shows: the last chats, a demonstration, and models for the first run."""
 
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -77,11 +79,23 @@ def models(monkeypatch: pytest.MonkeyPatch) -> list[ModelList]:
     return here
 
 
-async def loaded(app: WelcomeApp, pilot: Pilot[None], model: Loaded = LOADED) -> None:
+async def load(app: WelcomeApp, pilot: Pilot[None], model: Loaded = LOADED) -> None:
     app.store.status = Status(Phase.READY, "", model)
     await pilot.pause()
     await app.workers.wait_for_complete()
     await pilot.pause()
+
+
+@asynccontextmanager
+async def welcomed(
+    history: Chats | None = None, size: tuple[int, int] = (80, 24), **options: Any
+) -> AsyncIterator[tuple[WelcomeApp, Pilot[None]]]:
+    """The welcome of an app whose model is loaded, with the cursor in its rows."""
+    app = WelcomeApp(history, **options)
+    async with app.run_test(size=size) as pilot:
+        await load(app, pilot)
+        app.welcome.focus_rows()
+        yield app, pilot
 
 
 @pytest.mark.parametrize("has_demo_alone", [False, True])
@@ -89,20 +103,16 @@ async def test_a_card_that_lies_idle_is_named_with_what_would_use_it(
     has_demo_alone: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("backends.engines.engine_facts.idle_card", lambda: "NVIDIA L4")
-    app = WelcomeApp(None) if has_demo_alone else WelcomeApp(None, model="demo")
+    model = None if has_demo_alone else "demo"
     for width in (80, 40):
-        async with app.run_test(size=(width, 24)) as pilot:
-            await loaded(app, pilot)
+        async with welcomed(size=(width, 24), model=model) as (_, pilot):
             shown = " ".join((await settled_text(pilot)).split())
             assert "NVIDIA L4 lies idle. To use it: specchat build cuda" in shown
-        app = WelcomeApp(None) if has_demo_alone else WelcomeApp(None, model="demo")
 
 
 async def test_renamed_and_removed_chats_are_shown_as_they_are() -> None:
     chats = Chats(*TITLES)
-    app = WelcomeApp(chats, model="demo")
-    async with app.run_test(size=(80, 24)) as pilot:
-        await loaded(app, pilot)
+    async with welcomed(chats, model="demo") as (app, pilot):
         chats.titles = ("Spelling", TITLES[1])
         app.welcome.renew()
         await pilot.pause()
@@ -125,7 +135,7 @@ async def test_the_first_model_is_highlighted_however_late_models_are_known(
     monkeypatch.setattr("app.tui.welcome.models_here", late)
     async with app.run_test(size=(80, 24)) as pilot:
         app.screen.set_focus(None)  # it is in the prompt
-        await loaded(app, pilot)
+        await load(app, pilot)
         app.welcome.focus_rows()
         await pilot.press("enter")
         assert app.heard[0] == ("perform", "model", "qwen3-4b")
@@ -141,19 +151,13 @@ async def test_down_then_enter_opens_a_chat_and_up_returns() -> None:
 
 
 async def test_a_demonstration_is_offered_below_the_chats() -> None:
-    app = WelcomeApp(Chats(*TITLES), model="demo")
-    async with app.run_test(size=(80, 24)) as pilot:
-        await loaded(app, pilot)
-        app.welcome.focus_rows()
+    async with welcomed(Chats(*TITLES), model="demo") as (app, pilot):
         await pilot.press("end", "enter")
         assert app.heard[-1] == ("perform", "race")
 
 
 async def test_a_picked_model_downloads_once() -> None:
-    app = WelcomeApp(None)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await loaded(app, pilot)
-        app.welcome.focus_rows()
+    async with welcomed() as (app, pilot):
         await pilot.press("down", "enter")
         assert app.heard[0] == ("perform", "model", "llama3.2-3b")
         app.store.downloads = {"llama3.2-3b": "34 %, 2 min left"}
@@ -165,10 +169,7 @@ async def test_a_picked_model_downloads_once() -> None:
 
 
 async def test_escape_leaves_the_rows_and_the_demo_is_kept_for_good() -> None:
-    app = WelcomeApp(None)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await loaded(app, pilot)
-        app.welcome.focus_rows()
+    async with welcomed() as (app, pilot):
         await pilot.press("escape")
         assert app.heard[-1] == ("focus_prompt",)
         assert "recommended" in screen_text(app)
@@ -189,23 +190,19 @@ async def test_whoever_has_a_model_is_offered_none(own: str, models: list[ModelL
         models.append(replace(MODELS, models=(*MODELS.models, mine)))
     other = replace(LOADED, reference=Reference("mine", INFO.path))
     async with app.run_test(size=(80, 24)) as pilot:
-        await loaded(app, pilot, other if own == "loaded" else LOADED)
+        await load(app, pilot, other if own == "loaded" else LOADED)
         assert "recommended" not in screen_text(app)
 
 
 async def test_an_incomplete_model_is_not_a_model_of_ones_own(models: list[ModelList]) -> None:
     cut = replace(offered("mine", 1e9, installed=True), fault="incomplete: 1.1 of 2.5 GB")
     models.append(replace(MODELS, models=(*MODELS.models, cut)))
-    app = WelcomeApp(None)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await loaded(app, pilot)
+    async with welcomed() as (app, _):
         assert "recommended" in screen_text(app)
 
 
 async def test_offline_the_folder_for_models_is_named() -> None:
-    app = WelcomeApp(None, offline=True)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await loaded(app, pilot)
+    async with welcomed(offline=True) as (app, _):
         text = " ".join(screen_text(app).split())
         assert "Put a .gguf file into models, then Ctrl+L uses it." in text
         assert "recommended" not in text
@@ -214,9 +211,6 @@ async def test_offline_the_folder_for_models_is_named() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [(10, 3), (250, 60)])
 async def test_odd_titles_in_odd_terminals(size: tuple[int, int]) -> None:
-    app = WelcomeApp(Chats("\x1b[2J[red]猫\n" * 30, "", "\u202e"))
-    async with app.run_test(size=size) as pilot:
-        await loaded(app, pilot)
-        app.welcome.focus_rows()
+    async with welcomed(Chats("\x1b[2J[red]猫\n" * 30, "", "\u202e"), size) as (app, pilot):
         await pilot.press("end", "home", "down")
         assert "\x1b" not in screen_text(app)

@@ -21,12 +21,10 @@ from decoding.sampling.settings import SamplingSettings
 from tests.fixtures.chance import chance
 from tests.fixtures.mlx_prediction import Layout
 from tests.fixtures.replied import prompts, replied, said
-from tests.fixtures.tiny.dflash import BLOCK
-from tests.fixtures.tiny.eagle3 import write_eagle3
-from tests.fixtures.tiny.few_tokens import SAID
 from tests.fixtures.tiny.head_folder import parts_of_folder
 from tests.fixtures.tiny.head_pair import N_CTX, Pair
 from tests.fixtures.tiny.head_rows import difference, drafter_of, likeliest
+from tests.fixtures.tiny.heads import BLOCK, SAID, write_eagle3
 from tests.fixtures.tiny.kinds import HEADS, PREDICTING
 from tests.fixtures.tiny.twin_pair import Twin, TwinPair
 from tests.fixtures.tiny.twin_pair import opened as opened_folders

@@ -15,7 +15,7 @@ from backends.hardware.host import Gpu
 from backends.llamacpp import library
 from backends.llamacpp.library import Device, chosen
 from tests.fixtures.tiny.kinds import Tiny
-from tests.fixtures.tiny.qwen35 import TRUNK
+from tests.fixtures.tiny.models import TRUNK
 
 GB = 10**9
 PROCESSOR = Device(0, "CPU", "Xeon", 20 * GB, 24 * GB)

@@ -6,6 +6,7 @@ from pathlib import Path
 from rich.segment import Segment
 from textual.app import App, ComposeResult
 from textual.containers import VerticalScroll
+from textual.pilot import Pilot
 from textual.widget import Widget
 
 from app.chat.conversation import Conversation
@@ -21,6 +22,8 @@ from tests.fixtures.sessions import GREEDY, give
 
 class Showing(App[None]):
     """One widget on a screen."""
+
+    pilot: Pilot[None]
 
     def __init__(self, make: Callable[[], Widget]) -> None:
         super().__init__()
@@ -47,13 +50,8 @@ class Showing(App[None]):
     def painted(self, variable: str) -> str:
         """Text in the colour of a theme variable."""
         colour = self.theme_variables[variable].lower()
-        return "".join(
-            segment.text
-            for segment in self.segments()
-            if segment.style is not None
-            and segment.style.color is not None
-            and segment.style.color.name == colour
-        )
+        styled = ((one.text, one.style.color if one.style else None) for one in self.segments())
+        return "".join(text for text, found in styled if found and found.name == colour)
 
 
 class ShowingAnswer(Showing):

@@ -1,5 +1,7 @@
 """Markdown in the conversation: nothing hidden, and as cheap as it is long."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from itertools import pairwise
 
 import pytest
@@ -11,6 +13,7 @@ from app.tui.chat import markdown
 from app.tui.chat.answer import GrowingMarkdown
 from tests.app.tui.answer_text.showing import Showing
 
+Markdown = tuple[Showing, GrowingMarkdown]
 CODE = (
     "```python\n"
     'changed = {"wether": "weather", "Aprill": "April", "offen": "often", "umbrela": "umbrella"}\n'
@@ -24,11 +27,26 @@ TABLE = """\
 """
 
 
-async def shown(text: str, size: tuple[int, int] = (50, 60)) -> list[str]:
+@asynccontextmanager
+async def showing(text: str = "", size: tuple[int, int] = (80, 24)) -> AsyncIterator[Markdown]:
     app = Showing(lambda: GrowingMarkdown(text))
-    async with app.run_test(size=size) as pilot:
-        await pilot.pause()
+    async with app.run_test(size=size) as app.pilot:
+        await app.pilot.pause()
+        yield app, app.query_one(GrowingMarkdown)
+
+
+async def shown(text: str, size: tuple[int, int] = (50, 60)) -> list[str]:
+    async with showing(text, size) as (app, _):
         return app.lines
+
+
+async def drag(app: Showing, start: tuple[int, int], end: tuple[int, int]) -> str | None:
+    """Select with the mouse; returns what is selected."""
+    await app.pilot.mouse_down(GrowingMarkdown, offset=start)
+    await app.pilot.hover(GrowingMarkdown, offset=end)
+    await app.pilot.mouse_up(GrowingMarkdown, offset=end)
+    await app.pilot.pause()
+    return app.screen.get_selected_text()
 
 
 async def test_code_has_a_rule_its_language_and_a_mark_where_a_line_goes_on() -> None:
@@ -101,21 +119,15 @@ async def test_a_long_heading_is_there_to_its_end(level: int) -> None:
 async def test_a_link_in_a_list_can_be_clicked(monkeypatch: pytest.MonkeyPatch) -> None:
     copied: list[str] = []
     monkeypatch.setattr("pyperclip.copy", copied.append)
-    app = Showing(lambda: GrowingMarkdown("- [four](https://example.org)"))
-    async with app.run_test() as pilot:
-        await pilot.click(GrowingMarkdown, offset=(3, 0))
-        await pilot.pause()
+    async with showing("- [four](https://example.org)") as (app, _):
+        await app.pilot.click(GrowingMarkdown, offset=(3, 0))
+        await app.pilot.pause()
         assert copied == ["https://example.org"]
 
 
 async def test_text_of_a_list_can_be_selected() -> None:
-    app = Showing(lambda: GrowingMarkdown("- one\n- two"))
-    async with app.run_test() as pilot:
-        await pilot.mouse_down(GrowingMarkdown, offset=(2, 0))
-        await pilot.hover(GrowingMarkdown, offset=(5, 1))
-        await pilot.mouse_up(GrowingMarkdown, offset=(5, 1))
-        await pilot.pause()
-        assert app.screen.get_selected_text() == "one\ntwo"
+    async with showing("- one\n- two") as (app, _):
+        assert await drag(app, (2, 0), (5, 1)) == "one\ntwo"
 
 
 @pytest.mark.slow
@@ -135,13 +147,11 @@ async def test_text_of_a_list_can_be_selected() -> None:
     ],
 )
 async def test_text_that_came_in_pieces_looks_as_if_it_had_come_whole(text: str, size: int) -> None:
-    app = Showing(GrowingMarkdown)
-    async with app.run_test(size=(50, 150)) as pilot:
-        growing = app.query_one(GrowingMarkdown)
+    async with showing(size=(50, 150)) as (app, growing):
         for start, end in pairwise([*range(0, len(text), size), len(text)]):
             growing.append(text[start:end])
         growing.settle()
-        await pilot.pause()
+        await app.pilot.pause()
         assert app.lines == await shown(text, (50, 150))
         assert growing.document.text == text
 
@@ -165,25 +175,18 @@ async def test_a_list_of_text_hangs_under_its_bullets_and_numbers() -> None:
 
 
 async def test_selected_text_of_a_list_is_marked_and_copied_without_its_bullets() -> None:
-    app = Showing(lambda: GrowingMarkdown("1. one two three\n2. four"))
-    async with app.run_test(size=(12, 20)) as pilot:
-        await pilot.mouse_down(GrowingMarkdown, offset=(3, 1))
-        await pilot.hover(GrowingMarkdown, offset=(5, 2))
-        await pilot.mouse_up(GrowingMarkdown, offset=(5, 2))
-        await pilot.pause()
+    async with showing("1. one two three\n2. four", (12, 20)) as (app, _):
+        assert await drag(app, (3, 1), (5, 2)) == "three\nfou"
         assert app.lines == ["1. one two", "   three", "2. four"]
-        assert app.screen.get_selected_text() == "three\nfou"
 
 
 async def test_control_characters_shift_no_columns() -> None:
     prose, code = "a\x1b[31mb\u202ec\x07\u2028d\r\n", "x\x1b[2Jy\x0bz\u2066\n"
     text = f"{prose}\n```\n{code}```\n\n| h |\n| --- |\n| \x9bi |\n"
-    app = Showing(GrowingMarkdown)
-    async with app.run_test(size=(40, 20)) as pilot:
-        growing = app.query_one(GrowingMarkdown)
+    async with showing(size=(40, 20)) as (app, growing):
         for character in text:
             growing.append(character)
-        await pilot.pause()
+        await app.pilot.pause()
         assert app.lines == ["a␛[31mb�c␇�d", "", "┃ x␛[2Jy␋z�", "", "h", "──", "�i"]
 
 
@@ -192,20 +195,17 @@ async def test_code_is_copied_without_marks_by_the_mouse_and_by_a_click(
 ) -> None:
     copied: list[str] = []
     monkeypatch.setattr("pyperclip.copy", copied.append)
-    app = Showing(lambda: GrowingMarkdown(f"Text\n\n{CODE}"))
-    async with app.run_test(size=(40, 20)) as pilot:
-        await pilot.pause()
-        shown = app.query_one(GrowingMarkdown)
+    async with showing(f"Text\n\n{CODE}", (40, 20)) as (app, shown):
         [_, line, _] = CODE.splitlines()
         assert shown.get_selection(SELECT_ALL)[0] == f"Text\n\n{line}"
-        await pilot.click(GrowingMarkdown, offset=(5, 3), times=2)
+        await app.pilot.click(GrowingMarkdown, offset=(5, 3), times=2)
         assert app.screen.get_selected_text() == line
         app.screen.clear_selection()
-        await pilot.click(GrowingMarkdown, offset=(5, 3))
-        await pilot.pause()
+        await app.pilot.click(GrowingMarkdown, offset=(5, 3))
+        await app.pilot.pause()
         assert copied[-1] == line
         app.screen.selections = {shown: Selection(Offset(11, 3), Offset(20, 4))}
-        await pilot.pause()
+        await app.pilot.pause()
         assert app.screen.get_selected_text() == line[11:52]
         assert app.lines[3] == '┃ changed = {"wether": "weather",'
 
@@ -229,29 +229,24 @@ async def test_what_grows_keeps_the_lines_that_it_had() -> None:
 
 
 async def test_the_cursor_may_need_a_row_which_goes_with_it() -> None:
-    app = Showing(GrowingMarkdown)
-    async with app.run_test(size=(12, 20)) as pilot:
-        growing = app.query_one(GrowingMarkdown)
+    async with showing(size=(12, 20)) as (app, growing):
         growing.set_cursor(True)
         for text in ("- one\n", "- twelve", "char"):
             growing.append(text)
-        await pilot.pause()
+        await app.pilot.pause()
         assert app.lines == ["• one", "• twelvechar", "  █"]
         growing.append("\n- full width")
-        await pilot.pause()
+        await app.pilot.pause()
         assert app.lines[1:] == ["• twelvechar", "• full", "  width█"]
         growing.set_cursor(False)
-        await pilot.pause()
+        await app.pilot.pause()
         assert app.lines[1:] == ["• twelvechar", "• full width"]
 
 
 async def test_a_rule_is_as_wide_as_the_text() -> None:
-    app = Showing(lambda: GrowingMarkdown("a\n\n---\n\nb"))
-    async with app.run_test(size=(12, 9)) as pilot:
-        await pilot.pause()
+    async with showing("a\n\n---\n\nb", (12, 9)) as (app, text):
         assert app.lines == ["a", "", "─" * 12, "", "b"]
-        copied = app.query_one(GrowingMarkdown).get_selection(SELECT_ALL)[0]
-        assert copied == f"a\n\n{'─' * 12}\n\nb"
+        assert text.get_selection(SELECT_ALL)[0] == f"a\n\n{'─' * 12}\n\nb"
 
 
 async def test_wide_characters_in_text_fill_their_rows() -> None:

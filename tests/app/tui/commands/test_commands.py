@@ -93,7 +93,7 @@ async def test_brackets_of_commands_are_shown(chat: Chat) -> None:
     assert prompt.plain.startswith("/model [NAME]  Choose")
 
 
-async def test_system_alone_opens_the_settings_and_off_takes_it_away(chat: Chat) -> None:
+async def test_instructions_stay_with_their_chat_until_they_are_off(chat: Chat) -> None:
     await chat.say("/system Be [kind].")
     await chat.until(lambda: chat.view.dialogue.system == "Be [kind].")
     await chat.say("/system")
@@ -105,6 +105,8 @@ async def test_system_alone_opens_the_settings_and_off_takes_it_away(chat: Chat)
     await chat.until(lambda: chat.view.dialogue.system == "")
     await chat.pilot.press("ctrl+z")
     await chat.until(lambda: chat.view.dialogue.system == "Be [kind].")
+    await chat.pilot.press("ctrl+n")
+    await chat.until(lambda: chat.view.dialogue.system == "")
 
 
 @pytest.mark.parametrize(

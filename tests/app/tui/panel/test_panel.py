@@ -1,33 +1,44 @@
 """The panel at the side and as a strip: its pages, its explanations, and what it repaints."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
+from textual.app import App, ComposeResult
+from textual.containers import Container
 from textual.geometry import Region
+from textual.pilot import Pilot
+from textual.widgets import Static
 
 from app.engine.metrics import Comparison, Standing
+from app.settings.start import Preferences
+from app.tui.look import BREAKPOINTS, register_themes
 from app.tui.panel.figures import start
 from app.tui.panel.graph import Scale, graph
+from app.tui.panel.panel import Panel
 from app.tui.panel.terms import SPEED, TERMS, Helpable, drafter_term
-from app.tui.store import Live, Second
+from app.tui.store import Live, Second, Store
 from decoding.planning.parking import State
 from decoding.telemetry import DrafterStatistics
-from tests.app.tui.panel.panel_app import METRICS, MINUTE, PanelApp, live
+from tests.app.tui.conftest import DRAFTED, MINUTE, live
 from tests.fixtures.screen_text import screen_text
+from tests.fixtures.small_app import compare_screen
 
-SNAPSHOTS = Path(__file__).parents[1] / "snapshots"
 SIZES = ((120, 36), (80, 24), (40, 20))
 
+METRICS = replace(
+    DRAFTED, decode_tokens_per_second=14.2, cached_prompt_tokens=740, ahead_tokens=700
+)
 PAUSED = Comparison(Standing.SLOWER, 0.92, 0.03, is_paused=True)
 STATES: dict[str, Live] = {
     "idle": Live(),
-    "answering": live(),
-    "short": live(comparison=Comparison(Standing.SHORT)),
-    "even": live(comparison=Comparison(Standing.EVEN, 1.0, 0.09)),
+    "answering": live(METRICS),
+    "short": live(METRICS, Comparison(Standing.SHORT)),
+    "even": live(METRICS, Comparison(Standing.EVEN, 1.0, 0.09)),
     "paused": live(replace(METRICS, state=State.PARKED), PAUSED),
-    "slower": live(comparison=Comparison(Standing.SLOWER, 0.89, 0.03)),
+    "slower": live(METRICS, Comparison(Standing.SLOWER, 0.89, 0.03)),
     "lossy": live(replace(METRICS, lossy="lossy: ears 0.1")),
     "plain": live(
         replace(METRICS, drafted=0, accepted=0, by_drafter={}, accepted_lengths=()),
@@ -35,63 +46,85 @@ STATES: dict[str, Live] = {
     ),
 }
 
-Compare = Callable[[PanelApp, str], None]
+
+class PanelApp(App[None]):
+    """A chat screen of which only the panel is real."""
+
+    AUTO_FOCUS = None
+    pilot: Pilot[None]
+    HORIZONTAL_BREAKPOINTS = BREAKPOINTS
+    CSS: ClassVar[str] = """
+    #middle { height: 1fr; }
+    .-wide #middle { layout: horizontal; }
+    #chat { width: 1fr; height: 1fr; }
+    #prompt { height: 3; border: round $primary; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        register_themes(self)
+        self.store = Store(Preferences(Path("settings.toml")))
+        self.store.is_panel_shown = True
+        self.panel = Panel(self.store)
+
+    def compose(self) -> ComposeResult:
+        yield Static("header")
+        with Container(id="middle"):
+            yield Static("chat", id="chat")
+            yield self.panel
+        yield Static("prompt", id="prompt")
+
+    async def show(self, figures: Live) -> None:
+        """Fill the panel."""
+        self.store.live = figures
+        await self.pilot.pause()
 
 
 @pytest.fixture
-def compare(pytestconfig: pytest.Config) -> Compare:
-    """Compares the screen with a file."""
-
-    def check(app: PanelApp, name: str) -> None:
-        file, shown = SNAPSHOTS / f"{name}.txt", screen_text(app)
-        if pytestconfig.getoption("--update-snapshots"):
-            file.write_text(shown, encoding="utf-8")
-        assert shown == file.read_text(encoding="utf-8")
-
-    return check
+def size() -> tuple[int, int]:
+    return 120, 36
 
 
-@pytest.mark.parametrize("state", STATES)
+@pytest.fixture
+async def empty(size: tuple[int, int]) -> AsyncIterator[PanelApp]:
+    """Without figures."""
+    app = PanelApp()
+    async with app.run_test(size=size) as app.pilot:
+        yield app
+
+
+@pytest.fixture
+async def app(empty: PanelApp) -> PanelApp:
+    """With the figures of an answer."""
+    await empty.show(live(METRICS))
+    return empty
+
+
+@pytest.mark.parametrize("state", [*STATES, "details"])
 @pytest.mark.parametrize("size", SIZES)
 async def test_the_panel_in_every_state(
-    compare: Compare, state: str, size: tuple[int, int]
+    empty: PanelApp, state: str, size: tuple[int, int], pytestconfig: pytest.Config
 ) -> None:
-    app = PanelApp()
-    async with app.run_test(size=size) as pilot:
-        app.store.live = STATES[state]
-        await pilot.pause()
-        compare(app, f"panel_{state}_{size[0]}x{size[1]}")
+    empty.store.shows_details = state == "details"
+    await empty.show(STATES.get(state, live(METRICS)))
+    compare_screen(empty, f"panel_{state}_{size[0]}x{size[1]}", pytestconfig)
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_the_details(compare: Compare, size: tuple[int, int]) -> None:
-    app = PanelApp()
-    async with app.run_test(size=size) as pilot:
-        app.store.live = live()
-        app.store.shows_details = True
-        await pilot.pause()
-        compare(app, f"panel_details_{size[0]}x{size[1]}")
-
-
-async def test_it_shows_and_hides_and_follows_the_size_of_the_terminal() -> None:
-    app = PanelApp()
-    async with app.run_test(size=(120, 36)) as pilot:
-        app.store.live = live()
-        await pilot.pause()
-        assert app.panel.region == Region(80, 1, 40, 32)
-        await pilot.resize_terminal(109, 36)
-        await pilot.pause()
-        assert app.panel.region == Region(0, 27, 109, 6)
-        await pilot.resize_terminal(40, 20)
-        await pilot.pause()
-        assert app.panel.region == Region(0, 10, 40, 7)
-        app.store.is_panel_shown = False
-        await pilot.pause()
-        assert not app.panel.display
+async def test_it_shows_and_hides_and_follows_the_size_of_the_terminal(app: PanelApp) -> None:
+    assert app.panel.region == Region(80, 1, 40, 32)
+    await app.pilot.resize_terminal(109, 36)
+    await app.pilot.pause()
+    assert app.panel.region == Region(0, 27, 109, 6)
+    await app.pilot.resize_terminal(40, 20)
+    await app.pilot.pause()
+    assert app.panel.region == Region(0, 10, 40, 7)
+    app.store.is_panel_shown = False
+    await app.pilot.pause()
+    assert not app.panel.display
 
 
 @pytest.mark.parametrize("size", [(10, 3), (1, 1), (300, 100)])
-async def test_odd_sizes_and_figures_do_no_harm(size: tuple[int, int]) -> None:
+async def test_odd_sizes_and_figures_do_no_harm(app: PanelApp) -> None:
     nan, inf = float("nan"), float("inf")
     drafters = {
         "\x1b[31m\u202e日本語の長い名前": DrafterStatistics(1, 0, 0, 0.0),
@@ -101,98 +134,71 @@ async def test_odd_sizes_and_figures_do_no_harm(size: tuple[int, int]) -> None:
     odd = replace(odd, overhead_seconds=None, wall_tokens_per_second=None)
     odd = replace(odd, decode_tokens_per_second=inf)
     minute = (Second(nan), Second(inf, "lookup"), Second(-1.0), Second(1e12, "ngram"))
-    app = PanelApp()
-    async with app.run_test(size=size) as pilot:
-        for plain in (None, nan, 0.0, 1e-9, 1e15):
-            app.store.live = Live(odd, plain=plain, minute=minute)
-            await pilot.pause()
-            app.store.shows_details = not app.store.shows_details
-            await pilot.pause()
-            assert "\x1b" not in app.panel.text
-            assert "\u202e" not in app.panel.text
+    for plain in (None, nan, 0.0, 1e-9, 1e15):
+        await app.show(Live(odd, plain=plain, minute=minute))
+        app.store.shows_details = not app.store.shows_details
+        await app.pilot.pause()
+        assert not {"\x1b", "\u202e"} & {*app.panel.text}
 
 
-async def test_the_unit_of_speed_stands_once() -> None:
-    app = PanelApp()
-    async with app.run_test(size=(120, 36)) as pilot:
-        app.store.live = live()
-        await pilot.pause()
-        assert screen_text(app).count("tok/s") == 1
-        app.store.shows_details = True
-        await pilot.pause()
-        assert screen_text(app).count("tok/s") == 1
+async def test_the_unit_of_speed_stands_once(app: PanelApp) -> None:
+    assert screen_text(app).count("tok/s") == 1
+    app.store.shows_details = True
+    await app.pilot.pause()
+    assert screen_text(app).count("tok/s") == 1
 
 
-async def test_figures_stay_in_their_columns() -> None:
-    app = PanelApp()
-    async with app.run_test(size=(120, 36)) as pilot:
-        app.store.live = live(replace(METRICS, decode_tokens_per_second=114.0))
-        await pilot.pause()
-        at = app.panel.text.index("tok/s")
-        for rate in (9.9, 4.2, 99.0):
-            app.store.live = live(replace(METRICS, decode_tokens_per_second=rate))
-            await pilot.pause()
-            assert app.panel.text.index("tok/s") == at
+async def test_figures_stay_in_their_columns(app: PanelApp) -> None:
+    await app.show(live(replace(METRICS, decode_tokens_per_second=114.0)))
+    at = app.panel.text.index("tok/s")
+    for rate in (9.9, 4.2, 99.0):
+        await app.show(live(replace(METRICS, decode_tokens_per_second=rate)))
+        assert app.panel.text.index("tok/s") == at
 
 
-async def test_a_new_answer_without_figures_moves_nothing() -> None:
-    app = PanelApp()
-    async with app.run_test(size=(120, 36)) as pilot:
-        app.store.live = live()
-        await pilot.pause()
-        rows = app.panel.text.split("\n")
-        app.store.live = replace(live(), metrics=None)
-        await pilot.pause()
-        waiting = app.panel.text.split("\n")
-        assert waiting.index("this session  1.12× plain ± 0.03") == rows.index(
-            "this session  1.12× plain ± 0.03"
-        )
-        assert waiting[4:7] == rows[4:7]
+async def test_a_new_answer_without_figures_moves_nothing(app: PanelApp) -> None:
+    rows = app.panel.text.split("\n")
+    await app.show(replace(live(METRICS), metrics=None))
+    waiting = app.panel.text.split("\n")
+    assert waiting.index("this session  1.12× plain ± 0.03") == rows.index(
+        "this session  1.12× plain ± 0.03"
+    )
+    assert waiting[4:7] == rows[4:7]
 
 
-async def test_the_cursor_and_the_mouse_explain_figures() -> None:
-    app = PanelApp()
-    async with app.run_test(size=(120, 36)) as pilot:
-        app.store.live = live()
-        await pilot.pause()
-        assert "lookup copies from" in app.panel.text
-        app.panel.focus()
-        await pilot.pause()
-        assert isinstance(app.panel, Helpable)
-        assert app.panel.help_text.startswith("speed:")
-        await pilot.press("down", "tab")
-        assert app.panel.help_text.startswith("drafted:")
-        assert "drafted: the share of this answer" in app.panel.text
-        await pilot.press("up")
-        assert app.panel.help_text.startswith("gain:")
-        await pilot.hover(app.panel, offset=(4, 11))
-        assert app.panel.help_text.startswith("ngram continues")
-        await pilot.press(*["down"] * 9)
-        assert not app.panel.has_focus or app.panel.help_text
+async def test_the_cursor_and_the_mouse_explain_figures(app: PanelApp) -> None:
+    assert "lookup copies from" in app.panel.text
+    app.panel.focus()
+    await app.pilot.pause()
+    assert isinstance(app.panel, Helpable)
+    assert app.panel.help_text.startswith("speed:")
+    await app.pilot.press("down", "tab")
+    assert app.panel.help_text.startswith("drafted:")
+    assert "drafted: the share of this answer" in app.panel.text
+    await app.pilot.press("up")
+    assert app.panel.help_text.startswith("gain:")
+    await app.pilot.hover(app.panel, offset=(4, 11))
+    assert app.panel.help_text.startswith("ngram continues")
+    await app.pilot.press(*["down"] * 9)
+    assert not app.panel.has_focus or app.panel.help_text
 
 
 async def test_equal_figures_paint_nothing_and_others_only_their_lines(
-    monkeypatch: pytest.MonkeyPatch,
+    app: PanelApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app = PanelApp()
-    async with app.run_test(size=(120, 36)) as pilot:
-        app.store.live = live()
-        await pilot.pause()
-        painted: list[int] = []
-        monkeypatch.setattr(app.panel, "refresh_line", painted.append)
-        app.store.live = live()
-        await pilot.pause()
-        assert painted == []
-        app.store.live = replace(live(), answers=25)
-        await pilot.pause()
-        assert [app.panel.text.split("\n")[y].strip() for y in painted] == ["in 25 answers"]
+    painted: list[int] = []
+    monkeypatch.setattr(app.panel, "refresh_line", painted.append)
+    await app.show(live(METRICS))
+    assert painted == []
+    await app.show(replace(live(METRICS), answers=25))
+    assert [app.panel.text.split("\n")[y].strip() for y in painted] == ["in 25 answers"]
 
 
 async def test_without_colours_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     app = PanelApp()
     async with app.run_test(size=(120, 36)) as pilot:
-        app.store.live = replace(live(), minute=MINUTE)
+        app.store.live = replace(live(METRICS), minute=MINUTE)
         await pilot.pause()
         for y in range(app.panel.size.height):
             strip = app.panel.render_lines(Region(0, y, 40, 1))[0]
@@ -202,16 +208,12 @@ async def test_without_colours_there_are_none(monkeypatch: pytest.MonkeyPatch) -
                 assert triplet is None or triplet.red == triplet.green == triplet.blue
 
 
-async def test_the_drafters_hue_is_the_one_of_the_theme() -> None:
-    app = PanelApp()
-    async with app.run_test(size=(120, 36)) as pilot:
-        app.store.live = live()
-        await pilot.pause()
-        row = app.panel.text.split("\n").index("■ lookup     ████████░░  62 of 74")
-        square = next(s for s in app.panel.render_line(row) if "■" in s.text)
-        assert square.style is not None
-        assert square.style.color is not None
-        assert square.style.color.name == app.theme_variables["drafter-lookup"].lower()
+async def test_the_drafters_hue_is_the_one_of_the_theme(app: PanelApp) -> None:
+    row = app.panel.text.split("\n").index("■ lookup     ████████░░  62 of 74")
+    square = next(s for s in app.panel.render_line(row) if "■" in s.text)
+    assert square.style is not None
+    assert square.style.color is not None
+    assert square.style.color.name == app.theme_variables["drafter-lookup"].lower()
 
 
 def test_what_is_ready_is_all_that_is_not_computed_again() -> None:

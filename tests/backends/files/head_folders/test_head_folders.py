@@ -20,10 +20,8 @@ from backends.files.head_folders.shapes import drafted_tokens
 from backends.files.head_folders.stored_head import read_head
 from backends.files.mlx_folder import MlxFolder
 from tests.fixtures.safetensors_file import write_safetensors
-from tests.fixtures.tiny.dflash import BLOCK, MASK
-from tests.fixtures.tiny.dflash import TAPS as BLOCK_TAPS
-from tests.fixtures.tiny.eagle3 import DRAFTED, OWN_WIDTH, TAPS
 from tests.fixtures.tiny.head_folder import HeadFolderParts, parts_of_folder
+from tests.fixtures.tiny.heads import BLOCK, DFLASH_TAPS, DRAFTED, EAGLE3_TAPS, MASK, OWN_WIDTH
 from tests.fixtures.tiny.tiny_file import WIDTH
 from tests.fixtures.tiny.twin_pair import Twin
 
@@ -42,11 +40,11 @@ def target(**changes: Any) -> MlxFolder:
 @pytest.mark.parametrize(
     ("name", "kind", "longest", "taps"),
     [
-        ("eagle3", TrainedKind.EAGLE3, 0, TAPS),
-        ("eagle3-borrowing", TrainedKind.EAGLE3, 0, TAPS),
-        ("dflash", TrainedKind.DFLASH, BLOCK - 1, BLOCK_TAPS),
-        ("dflash2", TrainedKind.DFLASH, BLOCK - 1, BLOCK_TAPS),
-        ("dspark", TrainedKind.DSPARK, BLOCK, BLOCK_TAPS),
+        ("eagle3", TrainedKind.EAGLE3, 0, EAGLE3_TAPS),
+        ("eagle3-borrowing", TrainedKind.EAGLE3, 0, EAGLE3_TAPS),
+        ("dflash", TrainedKind.DFLASH, BLOCK - 1, DFLASH_TAPS),
+        ("dflash2", TrainedKind.DFLASH, BLOCK - 1, DFLASH_TAPS),
+        ("dspark", TrainedKind.DSPARK, BLOCK, DFLASH_TAPS),
     ],
 )
 def test_a_head_is_known_by_its_tensors(
@@ -103,7 +101,7 @@ def as_speculators(parts: HeadFolderParts) -> None:
         "speculators_model_type": "eagle3",
         "transformer_layer_config": inner,
         "norm_before_residual": True,
-        LAYER_IDS: list(TAPS),
+        LAYER_IDS: list(EAGLE3_TAPS),
     }
     parts.tensors = {
         name.replace("midlayer.", "layers.0."): values for name, values in parts.tensors.items()

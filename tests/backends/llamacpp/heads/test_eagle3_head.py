@@ -19,12 +19,12 @@ from backends.llamacpp.heads.chain import ChainContext
 from backends.llamacpp.heads.head import load_head
 from backends.llamacpp.model import LlamaModel
 from tests.fixtures.tiny.beside import N_CTX, anew, beside, open_context
-from tests.fixtures.tiny.dense import write_dense
-from tests.fixtures.tiny.eagle3 import TAPS, write_eagle3
 from tests.fixtures.tiny.engine_pass import EnginePass, loaded
 from tests.fixtures.tiny.head_rows import difference, read
 from tests.fixtures.tiny.head_run import PROMPT
+from tests.fixtures.tiny.heads import EAGLE3_TAPS, write_eagle3
 from tests.fixtures.tiny.kinds import Tiny
+from tests.fixtures.tiny.models import write_dense
 
 KINDS = ("eagle3", "eagle3-borrowing")
 GUESSED = (305, 210, 220, 230)
@@ -48,10 +48,10 @@ def recipe(target: Path, path: Path) -> list[Logits]:
         EnginePass.of(head, of_target) as of_head,
     ):
         of_head.keep_hidden(only_outputs=True)
-        for layer in TAPS:
+        for layer in EAGLE3_TAPS:
             of_target.keep_layer_inputs(layer)
         of_target.decode(0, PROMPT, outputs=1)
-        taps = np.hstack([of_target.layer_inputs(layer, len(PROMPT)) for layer in TAPS])
+        taps = np.hstack([of_target.layer_inputs(layer, len(PROMPT)) for layer in EAGLE3_TAPS])
         of_head.decode(0, None, taps, encode=True)
         fused = of_head.hidden(len(PROMPT))
         of_head.decode(0, PROMPT[1:], fused[:-1], outputs=0)
@@ -97,7 +97,7 @@ def test_taps_change_no_bit_of_the_model_and_are_forgotten(tiny: Tiny, model: Ll
         expected = [plain.forward(PROMPT, 6).copy(), plain.forward([40], 1).copy()]
     with beside(model, tiny("eagle3")) as (context, head):
         head.open(N_CTX)
-        assert context.read_layers == set(TAPS)
+        assert context.read_layers == set(EAGLE3_TAPS)
         found = [context.forward(PROMPT, 6).copy(), context.forward([40], 1).copy()]
         head.close()
         assert not context.read_layers
@@ -115,9 +115,9 @@ def test_closing_a_head_leaves_the_layers_of_another(
         opened = head.open(N_CTX)
         second = load_head(other, model, context)
         second.open(N_CTX)
-        assert context.read_layers == {1, *TAPS}
+        assert context.read_layers == {1, *EAGLE3_TAPS}
         second.close()
-        assert context.read_layers == set(TAPS)
+        assert context.read_layers == set(EAGLE3_TAPS)
         context.forward(PROMPT, 0)
         history = [*PROMPT, GUESSED[0]]
         assert difference(read(opened, history), anew(model, tiny("eagle3"), history)) < ROUNDING

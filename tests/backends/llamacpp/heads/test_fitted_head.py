@@ -32,7 +32,7 @@ from scripts.heads.fit_eagle3 import (
     write_head,
 )
 from tests.fixtures.replied import replied, said
-from tests.fixtures.tiny.eagle3 import TAPS
+from tests.fixtures.tiny.heads import EAGLE3_TAPS
 from tests.fixtures.tiny.kinds import Tiny
 
 GREEDY = SamplingSettings(temperature=0.0)
@@ -59,11 +59,11 @@ def fitted(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Fitted:
     asked = [random.integers(3, 354, 10).tolist() for _ in range(PROMPTS)]
     source = Source.of(tiny("llama"))
     with closing(llamacpp.load(tiny("llama"), threads=1)) as model:
-        heard = list(replies(model, asked, TAPS, TOKENS, source.width))
+        heard = list(replies(model, asked, EAGLE3_TAPS, TOKENS, source.width))
     drafted = drafted_tokens(heard, 4096, len(source.embeddings))
     *_, (_, weights) = train(source, heard, drafted, EPOCHS)
     path = tmp_path_factory.mktemp("fitted") / "head.gguf"
-    write_head(path, source, weights, TAPS, drafted)
+    write_head(path, source, weights, EAGLE3_TAPS, drafted)
     return Fitted(path, source, weights, drafted.tolist(), heard)
 
 

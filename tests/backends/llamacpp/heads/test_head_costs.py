@@ -12,8 +12,8 @@ from app.paths import Paths
 from backends.base import Context
 from decoding.estimation.cost import DraftCost
 from decoding.estimation.draft_cost import BlockCost
-from tests.fixtures.tiny.dflash import BLOCK
 from tests.fixtures.tiny.head_pair import Opened, Pair
+from tests.fixtures.tiny.heads import BLOCK
 
 PROMPT = [1, 75, 300, 299, 310, 75, 98, 112]
 

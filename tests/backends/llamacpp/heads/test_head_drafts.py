@@ -16,7 +16,6 @@ from decoding.checks.greedy_check import divergences
 from decoding.generation import Limits
 from decoding.sampling.settings import SamplingSettings
 from tests.fixtures.replied import prompts, replied, said
-from tests.fixtures.tiny.dflash import BLOCK, write_dflash
 from tests.fixtures.tiny.head_pair import N_CTX, Pair, opened
 from tests.fixtures.tiny.head_rows import drafter_of, likeliest
 from tests.fixtures.tiny.head_run import PROMPT, drafted

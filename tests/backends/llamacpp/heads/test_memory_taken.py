@@ -12,11 +12,8 @@ pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
 
 from models.metadata.head_facts import head_facts
 from models.metadata.memory_bill import bill, facts_of
-from tests.fixtures.tiny.dense import write_dense
-from tests.fixtures.tiny.dflash import write_dflash
-from tests.fixtures.tiny.eagle3 import write_eagle3
-from tests.fixtures.tiny.gemma4 import write_gemma4, write_gemma4_assistant
-from tests.fixtures.tiny.qwen35 import write_qwen35
+from tests.fixtures.tiny.heads import write_dflash, write_eagle3, write_gemma4_assistant
+from tests.fixtures.tiny.models import write_dense, write_gemma4, write_qwen35
 from tests.fixtures.tiny.tiny_file import Shape
 
 pytestmark = [

@@ -15,7 +15,7 @@ from decoding.sampling.sampler import Sampler
 from decoding.sampling.settings import SamplingSettings
 from tests.fixtures.tiny.assistant_reference import AssistantReference
 from tests.fixtures.tiny.assisted_pair import Assisted, opened
-from tests.fixtures.tiny.gemma4 import WINDOW
+from tests.fixtures.tiny.models import WINDOW
 from tests.fixtures.tiny.twin_pair import N_CTX, TwinPair
 
 PROMPT = [1, 75, 300, 299, 310, 75, 98, 112, 130, 7, 42]

@@ -16,8 +16,8 @@ from backends import mlx
 from backends.base import ModelError
 from backends.mlx.heads.head import load_head
 from tests.fixtures.tiny.assisted_pair import Assisted, Folders, opened
-from tests.fixtures.tiny.gemma4 import ASSISTANT_WIDTH
 from tests.fixtures.tiny.gemma4_folder import write_assistant_folder
+from tests.fixtures.tiny.heads import OWN_WIDTH
 from tests.fixtures.tiny.kinds import Tiny
 
 PROMPT, LAST = [1, 75, 300, 299, 310, 75], 305
@@ -175,7 +175,7 @@ def test_a_model_in_half_precision(assisted: Assisted, tmp_path: Path) -> None:
 
 
 def test_an_output_layer_of_its_own(rewritten: Callable[..., Folders]) -> None:
-    table = mx.random.normal((N_VOCAB, ASSISTANT_WIDTH), key=mx.random.key(1))
+    table = mx.random.normal((N_VOCAB, OWN_WIDTH), key=mx.random.key(1))
     folders = rewritten({"lm_head.weight": table}, tie_word_embeddings=False)
     with opened(folders) as pair:
         pair.context.forward(PROMPT, 1)

@@ -12,10 +12,10 @@ mx: Any = pytest.importorskip("mlx.core", reason="MLX is not installed")
 from backends.base import Logits, ModelError
 from backends.files.head_folders.head_folder import checked_head_folder
 from backends.mlx.heads.head import load_head
-from tests.fixtures.tiny.eagle3 import DRAFTED, OWN_WIDTH, TAPS
 from tests.fixtures.tiny.eagle3_reference import Eagle3Reference
 from tests.fixtures.tiny.head_folder import HeadFolderParts, parts_of_folder
 from tests.fixtures.tiny.head_rows import difference, read
+from tests.fixtures.tiny.heads import DRAFTED, EAGLE3_TAPS, OWN_WIDTH
 from tests.fixtures.tiny.tiny_file import HEAD, WIDTH
 from tests.fixtures.tiny.twin_pair import Twin, opened, opened_kind
 
@@ -45,10 +45,13 @@ def setting(**values: Any) -> Variant:
 VARIANTS: dict[str, list[Variant]] = {
     "plain": [],
     "adds to the normed": [setting(norm_before_residual=True)],
-    "normed together": [setting(norm_before_fc=True), norms("input_norm", len(TAPS) * WIDTH)],
+    "normed together": [
+        setting(norm_before_fc=True),
+        norms("input_norm", len(EAGLE3_TAPS) * WIDTH),
+    ],
     "normed each": [
         setting(fc_norm=True),
-        *(norms(f"fc_norm.{tap}", WIDTH) for tap in range(len(TAPS))),
+        *(norms(f"fc_norm.{tap}", WIDTH) for tap in range(len(EAGLE3_TAPS))),
     ],
     "hands on the normed": [setting(norm_output=True)],
     "norms of heads": [norms(f"midlayer.self_attn.{part}_norm", HEAD) for part in "qk"],

@@ -15,10 +15,10 @@ from decoding.sampling.settings import SamplingSettings
 from tests.fixtures.replied import replied, said
 from tests.fixtures.tiny import head_pair, twin_pair
 from tests.fixtures.tiny.assisted_pair import Assisted
-from tests.fixtures.tiny.dflash import write_dflash
 from tests.fixtures.tiny.head_rows import drafter_of, likeliest
+from tests.fixtures.tiny.heads import write_dflash
 from tests.fixtures.tiny.kinds import HEADS, Tiny
-from tests.fixtures.tiny.qwen35 import write_qwen35
+from tests.fixtures.tiny.models import write_qwen35
 from tests.fixtures.tiny.qwen35_twin import write_qwen35_twin
 from tests.fixtures.tiny.twin_pair import Twin
 from tests.fixtures.tiny.twins import twin
