@@ -16,9 +16,9 @@ from backends import mlx
 from backends.base import ModelError
 from backends.mlx.heads.head import load_head
 from tests.fixtures.tiny.assisted_pair import Assisted, Folders, opened
-from tests.fixtures.tiny.gemma4_folder import write_assistant_folder
 from tests.fixtures.tiny.heads import OWN_WIDTH
 from tests.fixtures.tiny.kinds import Tiny
+from tests.fixtures.tiny.twins import write_assistant_folder
 
 PROMPT, LAST = [1, 75, 300, 299, 310, 75], 305
 CLUSTERS, N_VOCAB = 6, 354

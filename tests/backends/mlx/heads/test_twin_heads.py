@@ -19,9 +19,8 @@ from tests.fixtures.tiny.head_rows import drafter_of, likeliest
 from tests.fixtures.tiny.heads import write_dflash
 from tests.fixtures.tiny.kinds import HEADS, Tiny
 from tests.fixtures.tiny.models import write_qwen35
-from tests.fixtures.tiny.qwen35_twin import write_qwen35_twin
 from tests.fixtures.tiny.twin_pair import Twin
-from tests.fixtures.tiny.twins import twin
+from tests.fixtures.tiny.twins import twin, write_qwen35_twin
 
 BLOCKS = ("dflash", "dflash2", "dspark")
 CHAINS = ("eagle3", "eagle3-borrowing")
