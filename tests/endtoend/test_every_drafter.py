@@ -46,7 +46,7 @@ from tests.fixtures.corpora import corpus_of, document
 from tests.fixtures.first_hit import FirstHit
 from tests.fixtures.hybrids import disturbed
 from tests.fixtures.replied import prompts, replied, said
-from tests.fixtures.retimed import Retimed
+from tests.fixtures.retimed import retimed
 from tests.fixtures.tiny.head_pair import N_CTX, Pair, files_saying_few, opened
 from tests.fixtures.tiny.kinds import Tiny
 
@@ -164,7 +164,7 @@ def auto(found: Case, stack: ExitStack) -> Drafter:
     drafting = stack.enter_context(closing(build(draft_spec.parse("auto", paths), environment)))
     assert any(handle.model for handle in drafting.handles) is (found.kind not in AS_LARGE)
     assert drafting.controller is not None
-    return Retimed(drafting.controller)
+    return retimed(drafting.controller)
 
 
 DRAFTERS: dict[str, Make] = {

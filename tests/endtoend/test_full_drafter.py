@@ -19,7 +19,7 @@ from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.planning.parking import State
 from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.replied import said
-from tests.fixtures.retimed import Retimed
+from tests.fixtures.retimed import retimed
 
 N_CTX, DRAFTER_CTX = 256, 64
 PROMPT = [300, 301, 302, 303, 300, 301]
@@ -39,7 +39,7 @@ def replied(context: Context, tokens: int, controller: Controller) -> tuple[list
     steps: list[Step] = []
     reasons: list[str] = []
     greedy, limits = SamplingSettings(temperature=0.0), Limits(tokens, frozenset())
-    timed = always(Retimed(controller))
+    timed = always(retimed(controller))
     for event in generate(context, PROMPT, greedy, limits, drafters=timed):
         if not isinstance(event, Step):
             continue

@@ -26,7 +26,7 @@ from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.planning.parking import trees_may_gain
 from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.replied import replied, said
-from tests.fixtures.retimed import Retimed
+from tests.fixtures.retimed import retimed
 
 PROMPT = [300, 301, 302, 303, 300, 301]
 FLAT = {1: 1.0, 64: 1.2}
@@ -65,7 +65,7 @@ def drafted(
 
 
 def reply(context: Context, drafter: Controller | None, temperature: float) -> list[Step]:
-    timed = Retimed(drafter) if drafter else None
+    timed = retimed(drafter) if drafter else None
     return replied(context, PROMPT, SamplingSettings(temperature), Limits(64, frozenset()), timed)
 
 

@@ -27,7 +27,7 @@ from decoding.sampling.sampler import Sampler
 from decoding.telemetry import Statistics
 from tests.fixtures.forms import parents_in
 from tests.fixtures.replied import replied, said
-from tests.fixtures.retimed import Retimed
+from tests.fixtures.retimed import retimed
 
 if TYPE_CHECKING:
     from tests.decoding.conftest import FakeContext
@@ -325,7 +325,7 @@ def test_lookahead_runs_where_its_passes_cost_little_and_is_parked_elsewhere(
     def seconds(step: Step) -> float:
         return 1.0 + (of_sixteen - 1.0) * (step.passed - 1) / 15.0
 
-    timed = Retimed(controller, seconds)
+    timed = retimed(controller, seconds)
     steps = replied(context, [1, 2], GREEDY, Limits(1500, NO_END), timed)
     plain_cost, spent = len(said(steps)), sum(map(seconds, steps))
     (status,) = controller.statuses
