@@ -23,7 +23,7 @@ from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.replied import replied, said
-from tests.fixtures.tiny_models import N_VOCAB
+from tests.fixtures.tiny.tiny_file import N_VOCAB
 
 GREEDY = SamplingSettings(0.0)
 WARM = SamplingSettings(1.0, top_k=2, top_p=0.97, min_p=0.02, repeat_penalty=1.3)
