@@ -19,6 +19,7 @@ from tests.fixtures.replied import prompts, replied, said
 from tests.fixtures.tiny.head_pair import N_CTX, Pair, opened
 from tests.fixtures.tiny.head_rows import drafter_of, likeliest
 from tests.fixtures.tiny.head_run import PROMPT, drafted
+from tests.fixtures.tiny.heads import BLOCK, write_dflash
 from tests.fixtures.tiny.kinds import MODELS, PREDICTING, Tiny, target_of
 
 KINDS = (*PREDICTING, "qwen35-sidecar", "gemma4-assistant", "dflash", "dflash2", "dspark",
