@@ -11,15 +11,7 @@ from app.engine.reply import Request
 from app.engine.status import Loaded
 from app.serve import events
 from app.serve.dialect import AskedReply, Dialect, JsonObject
-from app.serve.dialects.openai import (
-    FINISH_REASONS,
-    CommonFields,
-    Count,
-    OpenAIWriter,
-    WholeReply,
-    error_body,
-    token_text,
-)
+from app.serve.dialects import openai
 from app.serve.refusal import invalid
 from app.serve.request_body import (
     Content,
@@ -115,12 +107,12 @@ class Prediction(Fields):
     content: Content = ""
 
 
-class ChatRequest(CommonFields):
-    ignored = CommonFields.ignored | {"reasoning_effort", "verbosity"}
+class ChatRequest(openai.CommonFields):
+    ignored = openai.CommonFields.ignored | {"reasoning_effort", "verbosity"}
 
     messages: Annotated[Items[ChatMessage], Field(min_length=1)]
-    max_tokens: Count | None = None
-    max_completion_tokens: Count | None = None
+    max_tokens: openai.Count | None = None
+    max_completion_tokens: openai.Count | None = None
     logprobs: bool = False
     top_logprobs: Annotated[int, Field(ge=0, le=MOST_TOP_LOGPROBS)] | None = None
     prediction: Prediction | None = None
@@ -139,13 +131,13 @@ class ChatRequest(CommonFields):
         return offered_tools(tools, kind, name, is_parallel=self.parallel_tool_calls)
 
 
-class ChatWriter(OpenAIWriter):
+class ChatWriter(openai.OpenAIWriter):
     def __init__(self, model: str, asked: ChatRequest) -> None:
         super().__init__(model, asked, "chatcmpl", "chat.completion", "chat.completion.chunk")
         self._has_logprobs = asked.logprobs
 
     def choices(self, choice: int, event: events.ReplyEvent) -> Iterator[JsonObject]:
-        reason = FINISH_REASONS[event.reason] if isinstance(event, events.Ended) else None
+        reason = openai.FINISH_REASONS[event.reason] if isinstance(event, events.Ended) else None
         tokens = event.logprobs if isinstance(event, events.TextDelta) else None
         yield {
             "index": choice,
@@ -154,7 +146,7 @@ class ChatWriter(OpenAIWriter):
             "finish_reason": reason,
         }
 
-    def whole(self, choice: int, reply: WholeReply) -> JsonObject:
+    def whole(self, choice: int, reply: openai.WholeReply) -> JsonObject:
         content = reply.text or (None if reply.calls else "")
         message: JsonObject = {"role": "assistant", "content": content}
         if reply.reasoning:
@@ -200,7 +192,7 @@ def _entry(token: events.TokenLogprob) -> JsonObject:
 
 
 def _figures(data: bytes, logprob: float) -> JsonObject:
-    return {"token": token_text(data), "logprob": logprob, "bytes": list(data)}
+    return {"token": openai.token_text(data), "logprob": logprob, "bytes": list(data)}
 
 
 def _read(body: bytes, defaults: Answering, model: Loaded) -> tuple[AskedReply, ChatWriter]:
@@ -240,4 +232,4 @@ def _options(asked: ChatRequest) -> ReplyOptions:
     )
 
 
-CHAT = Dialect("/v1/chat/completions", _read, error_body)
+CHAT = Dialect("/v1/chat/completions", _read, openai.error_body)

@@ -10,15 +10,7 @@ from app.chat.conversation import Conversation, Infill, RawText, ReplyOptions
 from app.engine.reply import Request
 from app.engine.status import Loaded
 from app.serve.dialect import AskedReply, Dialect, JsonObject
-from app.serve.dialects.openai import (
-    FINISH_REASONS,
-    CommonFields,
-    Count,
-    OpenAIWriter,
-    WholeReply,
-    error_body,
-    token_text,
-)
+from app.serve.dialects import openai
 from app.serve.events import Ended, ReplyEvent, TextDelta, TokenLogprob
 from app.serve.refusal import invalid
 from app.serve.request_body import Items, read_body, seeds
@@ -26,18 +18,18 @@ from app.serve.server_options import MOST_CHOICES, MOST_TOP_LOGPROBS
 from app.settings.answering import Answering
 
 
-class CompletionsRequest(CommonFields):
+class CompletionsRequest(openai.CommonFields):
     """The body of a request to /v1/completions; a prompt is text, not tokens."""
 
     prompt: str | Annotated[Items[str], Field(min_length=1, max_length=MOST_CHOICES)]
     suffix: str | None = None
-    max_tokens: Count | None = None
+    max_tokens: openai.Count | None = None
     logprobs: Annotated[int, Field(ge=0, le=MOST_TOP_LOGPROBS)] | None = None
     echo: Literal[False] = False
     best_of: Literal[1] = 1
 
 
-class CompletionsWriter(OpenAIWriter):
+class CompletionsWriter(openai.OpenAIWriter):
     def __init__(self, model: str, asked: CompletionsRequest) -> None:
         super().__init__(model, asked, "cmpl", "text_completion", "text_completion")
         self._has_logprobs = asked.logprobs is not None
@@ -46,9 +38,9 @@ class CompletionsWriter(OpenAIWriter):
         if isinstance(event, TextDelta):
             yield self._choice(choice, event.text, event.logprobs)
         elif isinstance(event, Ended):
-            yield self._choice(choice, "", (), FINISH_REASONS[event.reason])
+            yield self._choice(choice, "", (), openai.FINISH_REASONS[event.reason])
 
-    def whole(self, choice: int, reply: WholeReply) -> JsonObject:
+    def whole(self, choice: int, reply: openai.WholeReply) -> JsonObject:
         return self._choice(choice, reply.text, reply.logprobs, reply.reason)
 
     def _choice(
@@ -60,7 +52,7 @@ class CompletionsWriter(OpenAIWriter):
 
 def _logprobs(tokens: Sequence[TokenLogprob]) -> JsonObject:
     return {
-        "tokens": [token_text(token.data) for token in tokens],
+        "tokens": [openai.token_text(token.data) for token in tokens],
         "token_logprobs": [token.logprob for token in tokens],
         "top_logprobs": [_by_text(token) for token in tokens],
         "text_offset": [token.begin for token in tokens],
@@ -71,7 +63,7 @@ def _by_text(token: TokenLogprob) -> JsonObject:
     """Each alternative by its text; further ones of a text by their ids, as vLLM writes them."""
     found: JsonObject = {}
     for other in token.top:
-        text = token_text(other.data)
+        text = openai.token_text(other.data)
         found[f"token_id:{other.token}" if text in found else text] = other.logprob
     return found
 
@@ -101,4 +93,4 @@ def _read(body: bytes, defaults: Answering, model: Loaded) -> tuple[AskedReply, 
     return reply, CompletionsWriter(model.name, asked)
 
 
-COMPLETIONS = Dialect("/v1/completions", _read, error_body)
+COMPLETIONS = Dialect("/v1/completions", _read, openai.error_body)

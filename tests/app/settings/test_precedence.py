@@ -24,19 +24,15 @@ VARIABLES = {
 
 
 @pytest.mark.usefixtures("llamacpp")
-def test_every_sampling_option_has_a_variable(
+def test_every_option_of_an_answer_has_a_variable(
     ask_json: AskJson, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, (value, _, _) in VARIABLES.items():
         monkeypatch.setenv(f"SPECCHAT_{name}", value)
-    assert ask_json("hi")["sampling"] == {key: value for _, key, value in VARIABLES.values()}
-
-
-@pytest.mark.usefixtures("llamacpp")
-def test_common_options_have_variables(ask_json: AskJson, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"MODEL": "demo", "DRAFT": "off", "CTX": "100", "THREADS": "1"}.items():
         monkeypatch.setenv(f"SPECCHAT_{name}", value)
-    report = ask_json(*SHORT)
+    report = ask_json("hi")
+    assert report["sampling"] == {key: value for _, key, value in VARIABLES.values()}
     assert report["draft"]["requested"] == "off"
     assert report["model"]["context"] == 100
 
@@ -65,15 +61,13 @@ def test_the_command_line_beats_a_variable_and_that_the_settings_file(
 
 
 @pytest.mark.usefixtures("llamacpp")
-def test_options_before_the_command_count(specchat: Specchat, write_settings: Write) -> None:
+def test_options_before_the_command_count_and_one_after_it_beats_them(
+    specchat: Specchat, write_settings: Write
+) -> None:
     write_settings('draft = "self"\n')
     ended = specchat("--model", "demo", "--draft", "off", "--ctx", "90", "ask", *SHORT, "--json")
     assert '"requested": "off"' in ended.stdout
     assert '"context": 90' in ended.stdout
-
-
-@pytest.mark.usefixtures("llamacpp")
-def test_an_option_after_the_command_beats_one_before(specchat: Specchat) -> None:
     ended = specchat("--draft", "self", "ask", *SHORT, "--draft", "off", "--json")
     assert '"requested": "off"' in ended.stdout
 
@@ -81,10 +75,8 @@ def test_an_option_after_the_command_beats_one_before(specchat: Specchat) -> Non
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("temprature = 1\n", ["'temprature'", "nearest: temperature"]),
         ("zzz = 1\n", ["'zzz'", "max_tokens"]),
         ("temperature =\n", ["line 1"]),
-        ("temperature = 5000\n", ["temperature", "at most 100"]),
         ('temperature = "hot"\n', ["temperature"]),
         ("ctx = [1]\n", ["ctx"]),
     ],
@@ -92,18 +84,10 @@ def test_an_option_after_the_command_beats_one_before(specchat: Specchat) -> Non
 def test_a_wrong_settings_file_is_named(
     specchat: Specchat, write_settings: Write, text: str, told: list[str]
 ) -> None:
-    write_settings(text)
+    path = write_settings(text)
     ended = specchat("ask", "hi")
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert all(part in ended.stderr for part in told), ended.stderr
-
-
-@pytest.mark.parametrize("text", ['temperature = "hot"\n', "ctx = [1]\n"])
-def test_a_value_of_the_wrong_kind_is_blamed_on_the_settings_file(
-    specchat: Specchat, write_settings: Write, text: str
-) -> None:
-    path = write_settings(text)
-    assert str(path) in specchat("ask", "hi").stderr
+    assert all(part in ended.stderr for part in [str(path), *told]), ended.stderr
 
 
 def test_a_broken_settings_file_does_not_hide_where_it_is(
