@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from app.ahead.piece_reader import (
     GROUP,
     QUIET_SECONDS,
-    SHORT_SECONDS,
-    STOPPABLE_SECONDS,
     AheadTime,
     PieceLength,
     PieceReader,
@@ -243,29 +241,26 @@ def by_costs(plain: float, per_token: float) -> PieceLength:
     return PieceLength(lambda: costs)
 
 
-def test_a_piece_takes_no_longer_than_a_delay_that_is_not_felt() -> None:
-    lengths = by_costs(0.01, 0.0025)  # 16 tokens take 0.0475 s
-    assert lengths.choose(MOST, 0.0, stops_passes=False) == 16
-    assert (lengths.seconds(16) or 1.0) < SHORT_SECONDS < (lengths.seconds(32) or 0.0)
+QUICK, SLOW_ONES, SLOW_FIRST = (0.01, 0.0025), (0.2, 0.1), (0.2, 0.002)
+"""Costs of a pass and of each further token: 16 tokens take 0.0475, 1.7 and 0.23 s."""
 
 
-def test_a_plain_step_may_be_waited_for_where_it_takes_longer() -> None:
-    assert by_costs(0.2, 0.1).choose(MOST, 0.0, stops_passes=False) == GROUP
-    assert by_costs(0.2, 0.002).choose(MOST, 0.0, stops_passes=False) == 16
-
-
-def test_a_piece_that_can_be_stopped_may_take_longer() -> None:
-    lengths = by_costs(0.01, 0.0025)
-    length = lengths.choose(MOST, 0.0, stops_passes=True)
-    assert length > lengths.choose(MOST, 0.0, stops_passes=False)
-    assert (lengths.seconds(length) or 1.0) <= STOPPABLE_SECONDS
-
-
-def test_after_silence_a_piece_that_can_be_stopped_is_as_long_as_in_a_prompt() -> None:
-    lengths = by_costs(0.2, 0.1)
-    assert lengths.choose(MOST, QUIET_SECONDS, stops_passes=True) == MOST
-    assert lengths.choose(MOST, QUIET_SECONDS - 0.1, stops_passes=True) == GROUP
-    assert lengths.choose(MOST, QUIET_SECONDS, stops_passes=False) == GROUP
+@pytest.mark.parametrize(
+    ("costs", "silence", "stops_passes", "expected"),
+    [
+        (QUICK, 0.0, False, 16),  # a delay that is not felt
+        (QUICK, 0.0, True, 64),
+        (SLOW_ONES, 0.0, False, GROUP),
+        (SLOW_FIRST, 0.0, False, 16),  # takes little more than a plain step
+        (SLOW_ONES, QUIET_SECONDS, True, MOST),
+        (SLOW_ONES, QUIET_SECONDS - 0.1, True, GROUP),
+        (SLOW_ONES, QUIET_SECONDS, False, GROUP),
+    ],
+)
+def test_a_piece_takes_as_long_as_may_be_waited_for(
+    costs: tuple[float, float], silence: float, *, stops_passes: bool, expected: int
+) -> None:
+    assert by_costs(*costs).choose(MOST, silence, stops_passes=stops_passes) == expected
 
 
 def test_without_measured_costs_pieces_grow_as_they_prove_short() -> None:

@@ -165,6 +165,8 @@ def test_nothing_is_examined_while_reading_is_refused(bench: Bench) -> None:
 
 def test_what_is_certain_has_rested_at_once() -> None:
     text = RestedText()
+    assert text.length(5.0) == 0
+    assert text.next_in(5.0) is None
     text.update([1, 2, 3], float("-inf"))
     assert text.length(0.0) == 3
     assert text.next_in(0.0) is None
@@ -191,9 +193,3 @@ def test_a_change_makes_only_what_follows_it_rest_again() -> None:
     assert text.next_in(20.0) is None
     text.update([], 21.0)
     assert text.length(30.0) == 0
-
-
-def test_nothing_rests_before_anything_is_there() -> None:
-    text = RestedText()
-    assert text.length(5.0) == 0
-    assert text.next_in(5.0) is None

@@ -203,38 +203,34 @@ def test_info_of_a_repository_that_nobody_knows_offers_to_pull_it(specchat: Spec
     assert "specchat models pull maker/unheard-of" in ended.stderr
 
 
-def test_info_of_an_mlx_folder(specchat: Specchat) -> None:
-    folder = Paths.of_this_user().models / "Small-4bit"
-    folder.mkdir(parents=True)
+def test_info_of_an_mlx_folder(specchat: Specchat, folder: Path, tmp_path: Path) -> None:
+    quantized, floats = folder / "Small-4bit", tmp_path / "floats"
     config = {"model_type": "llama", "quantization": {"bits": 4}, "vocab_size": 32_000}
-    (folder / "config.json").write_text(json.dumps(config))
-    (folder / "model.safetensors").write_bytes(_safetensors({}))
+    _put_folder(quantized, config, {})
     facts = json.loads(specchat("models", "info", "Small-4bit", "--json").stdout)
     assert (facts["format"], facts["quantization"], facts["vocabulary"]) == ("MLX", "4-bit", 32_000)
     assert not facts["chat_template"]
-
-
-def test_info_of_an_mlx_folder_in_floats(specchat: Specchat, tmp_path: Path) -> None:
-    folder = tmp_path / "floats"
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps({"model_type": "llama"}))
     weights = {"a": ("BF16", [3, 5], 30), "b": ("F32", [2], 8)}
-    (folder / "model.safetensors").write_bytes(_safetensors(weights))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ messages }}"}))
-    shown = specchat("models", "info", str(folder)).stdout
+    _put_folder(floats, {"model_type": "llama"}, weights)
+    (floats / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ messages }}"}))
+    shown = specchat("models", "info", str(floats)).stdout
     assert re.search(r"parameters +17\n", shown)
     assert re.search(r"quantization +bfloat16\n", shown)
     assert re.search(r"chat template +yes\n", shown)
 
 
-def _safetensors(tensors: dict[str, tuple[str, list[int], int]]) -> bytes:
-    """A file of tensors, each by type, shape and bytes."""
+def _put_folder(
+    folder: Path, config: dict[str, Any], tensors: dict[str, tuple[str, list[int], int]]
+) -> None:
+    """An MLX folder with tensors, each by type, shape and bytes."""
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
     header, end = {}, 0
     for name, (dtype, shape, size) in tensors.items():
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + size]}
         end += size
     text = json.dumps(header).encode()
-    return struct.pack("<Q", len(text)) + text + bytes(end)
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(end))
 
 
 def test_names_that_are_not_there(specchat: Specchat, folder: Path) -> None:

@@ -180,14 +180,10 @@ def test_a_save_that_is_given_up_says_so(states: SavedStates) -> None:
     assert files(states) == set()
 
 
-def test_the_folder_is_its_owners_alone(states: SavedStates) -> None:
-    save(states, 1)
-    assert stat.S_IMODE(states.folder.stat().st_mode) == 0o700
-
-
-def test_clearing_leaves_nothing(states: SavedStates) -> None:
+def test_the_folder_is_its_owners_alone_and_clearing_leaves_nothing(states: SavedStates) -> None:
     save(states, 1)
     save(states, 2, key=THEIRS)
+    assert stat.S_IMODE(states.folder.stat().st_mode) == 0o700
     (states.folder / ".a.state.1").write_bytes(b"half")
     states.clear()
     assert files(states) == set()
@@ -232,12 +228,9 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_was_written_is_read(path: Path) -> None:
+def test_what_was_written_is_read_by_its_owner_alone(path: Path) -> None:
     assert whole(path) == (KEY, TOKENS, content().tobytes())
     assert [file.name for file in path.parent.iterdir()] == ["one.state"]
-
-
-def test_only_its_owner_may_read_it(path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 

@@ -1,6 +1,6 @@
 """When the prompt cache is saved and restored, on a scripted model."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -65,6 +65,22 @@ class Chat:
 @pytest.fixture
 def states(tmp_path: Path) -> SavedStates:
     return SavedStates(tmp_path / "states")
+
+
+@pytest.fixture
+def marked(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Lets contexts go back to nothing but a length, or to 0: marked(length)."""
+
+    def mark(marked: int) -> None:
+        def rollback_to(context: ScriptedContext, length: int) -> int:
+            if length >= context.length:
+                return context.length
+            return marked if marked <= length else 0
+
+        monkeypatch.setattr(ScriptedContext, "can_roll_back", False)
+        monkeypatch.setattr(ScriptedContext, "rollback_to", rollback_to)
+
+    return mark
 
 
 def test_the_next_run_goes_on_where_the_last_one_ended(states: SavedStates) -> None:
@@ -181,42 +197,28 @@ def test_a_conversation_that_grows_is_kept_once(states: SavedStates) -> None:
     assert chat.in_memory == [300]
 
 
-@pytest.mark.parametrize("marked", [0, 90])
+@pytest.mark.parametrize("end", [0, 90])
 def test_where_there_is_no_going_back_the_marked_end_of_the_prompt_is_kept_too(
-    states: SavedStates, monkeypatch: pytest.MonkeyPatch, marked: int
+    states: SavedStates, marked: Callable[[int], None], end: int
 ) -> None:
     """For a next prompt that writes the answer otherwise."""
-
-    def rollback_to(context: ScriptedContext, length: int) -> int:
-        if length >= context.length:
-            return context.length
-        return marked if marked <= length else 0
-
-    monkeypatch.setattr(ScriptedContext, "can_roll_back", False)
-    monkeypatch.setattr(ScriptedContext, "rollback_to", rollback_to)
+    marked(end)
     chat = Chat(states)
     chat.answer(FIRST)
     chat.context.forward([8] * 80, 0)
     chat.keeper.answered()
     chat.answer(SECOND)
-    assert chat.in_memory == [180, 90][: 2 if marked else 1]
-    assert chat.answer([*FIRST, *[9] * 80]) == marked
+    assert chat.in_memory == [180, 90][: 2 if end else 1]
+    assert chat.answer([*FIRST, *[9] * 80]) == end
     chat.answer(SECOND)
     assert chat.answer([*FIRST, *[8] * 80, 7]) == 180
 
 
 def test_where_there_is_no_going_back_what_is_typed_is_dropped_from_the_copy(
-    states: SavedStates, monkeypatch: pytest.MonkeyPatch
+    states: SavedStates, marked: Callable[[int], None]
 ) -> None:
     """Another conversation comes in between; the question may be changed before it is sent."""
-
-    def rollback_to(context: ScriptedContext, length: int) -> int:
-        if length >= context.length:
-            return context.length
-        return 100 if length >= 100 else 0
-
-    monkeypatch.setattr(ScriptedContext, "can_roll_back", False)
-    monkeypatch.setattr(ScriptedContext, "rollback_to", rollback_to)
+    marked(100)
     chat = Chat(states)
     chat.answer(FIRST)
     chat.read_ahead([*FIRST, *[7] * 8])
@@ -226,15 +228,10 @@ def test_where_there_is_no_going_back_what_is_typed_is_dropped_from_the_copy(
 
 
 def test_a_short_answer_is_saved_with_the_marked_end_of_its_prompt(
-    states: SavedStates, monkeypatch: pytest.MonkeyPatch
+    states: SavedStates, marked: Callable[[int], None]
 ) -> None:
     """The copy that ends there takes the place of the whole, which was not saved yet."""
-
-    def rollback_to(context: ScriptedContext, length: int) -> int:
-        return context.length if length >= context.length else min(length, 90)
-
-    monkeypatch.setattr(ScriptedContext, "can_roll_back", False)
-    monkeypatch.setattr(ScriptedContext, "rollback_to", rollback_to)
+    marked(90)
     chat = Chat(states)
     chat.answer(FIRST)
     chat.answer(SECOND)
@@ -243,17 +240,20 @@ def test_a_short_answer_is_saved_with_the_marked_end_of_its_prompt(
     assert chat.saved == [90, 100]
 
 
-def test_a_copy_that_the_engine_refuses_is_given_up(
-    states: SavedStates, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def restoring_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuses(context: ScriptedContext, *_: object) -> NoReturn:
         context.truncate(0)
         raise ModelError("no")
 
+    monkeypatch.setattr(ScriptedContext, "restore", refuses)
+
+
+@pytest.mark.usefixtures("restoring_is_refused")
+def test_a_copy_that_the_engine_refuses_is_given_up(states: SavedStates) -> None:
     chat = Chat(states)
     chat.answer(FIRST)
     chat.answer(SECOND)
-    monkeypatch.setattr(ScriptedContext, "restore", refuses)
     assert chat.answer([*FIRST, 5]) == 0
     assert chat.in_memory == [100]  # of the second, which was there
 
@@ -348,56 +348,58 @@ def test_a_damaged_state_gives_way_to_the_next_best(states: SavedStates) -> None
     assert not best.path.exists()
 
 
+@pytest.mark.usefixtures("restoring_is_refused")
 def test_a_state_that_the_engine_refuses_is_removed_and_the_prompt_computed(
-    states: SavedStates, monkeypatch: pytest.MonkeyPatch
+    states: SavedStates,
 ) -> None:
     chat = Chat(states)
     chat.answer(FIRST)
     chat.keeper.close()
-
-    def refuses(context: ScriptedContext, *_: object) -> NoReturn:
-        context.truncate(0)
-        raise ModelError("no")
-
-    monkeypatch.setattr(ScriptedContext, "restore", refuses)
     assert Chat(states).answer([*FIRST, 5]) == 0
     assert chat.saved == []
 
 
-@pytest.mark.parametrize("fault", [ModelError("no"), MemoryError()])
+@pytest.mark.parametrize(
+    ("fails", "fault"),
+    [
+        ("tests.fixtures.scripted.ScriptedContext.save", ModelError("no")),
+        ("tests.fixtures.scripted.ScriptedContext.save", MemoryError()),
+        ("app.prompt_cache.state_keeper.fingerprint", FileNotFoundError()),  # of the model's file
+    ],
+)
 def test_a_save_that_fails_is_not_tried_again(
-    states: SavedStates, monkeypatch: pytest.MonkeyPatch, fault: Exception
+    states: SavedStates, monkeypatch: pytest.MonkeyPatch, fails: str, fault: Exception
 ) -> None:
-    def fails(_: ScriptedContext) -> NoReturn:
+    def fail(*_: object) -> NoReturn:
         raise fault
 
-    monkeypatch.setattr(ScriptedContext, "save", fails)
+    monkeypatch.setattr(fails, fail)
     chat = Chat(states)
     chat.answer(FIRST)
     chat.keeper.close()
     assert not chat.keeper.is_unsaved
-    assert chat.saved == []
+    assert chat.answer(SECOND) == 0
+    assert not states.folder.exists()
 
 
+@pytest.mark.parametrize(
+    ("bytes_each", "state_bytes", "enough"), [(20, 0, 2_000), (1, 2_000, 2_100)]
+)
 def test_a_state_beyond_the_bound_is_not_even_copied(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    bytes_each: int,
+    state_bytes: int,
+    enough: int,
 ) -> None:
-    monkeypatch.setattr(ScriptedContext, "kv_bytes_per_token", 20)
-    chat = Chat(SavedStates(tmp_path, most_bytes=1999))
-    chat.answer(FIRST)
-    assert not chat.keeper.is_unsaved
-
-
-def test_a_running_state_counts_once_however_many_copies_a_context_holds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A context of MLX holds two, and goes back further than by two tokens."""
-    monkeypatch.setattr(ScriptedContext, "state_bytes", 4000)
-    monkeypatch.setattr(ScriptedContext, "saved_state_bytes", 2000)
-    for most_bytes, is_unsaved in ((2099, False), (2100, True)):
+    """A running state counts once, though a context of MLX holds two copies to go back further."""
+    monkeypatch.setattr(ScriptedContext, "kv_bytes_per_token", bytes_each)
+    monkeypatch.setattr(ScriptedContext, "state_bytes", 2 * state_bytes)
+    monkeypatch.setattr(ScriptedContext, "saved_state_bytes", state_bytes)
+    for most_bytes in (enough - 1, enough):
         chat = Chat(SavedStates(tmp_path, most_bytes=most_bytes))
         chat.answer(FIRST)
-        assert chat.keeper.is_unsaved == is_unsaved
+        assert chat.keeper.is_unsaved == (most_bytes == enough)
 
 
 def test_a_state_too_large_to_write_in_time_is_left_at_the_end(
@@ -442,17 +444,3 @@ def test_what_was_read_of_the_next_question_is_saved_along_if_it_can_be_forgotte
     assert chat.saved == ([108] if can_roll_back else [])
     assert not chat.keeper.is_unsaved
     assert Chat(states).answer([*FIRST, 5, 6]) == (100 if can_roll_back else 0)
-
-
-def test_a_model_whose_file_is_gone_is_not_saved(
-    states: SavedStates, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def gone(_: Path) -> NoReturn:
-        raise FileNotFoundError
-
-    monkeypatch.setattr(state_keeper, "fingerprint", gone)
-    chat = Chat(states)
-    chat.answer(FIRST)
-    chat.keeper.close()
-    assert chat.answer(SECOND) == 0
-    assert not states.folder.exists()
