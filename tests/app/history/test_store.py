@@ -189,19 +189,6 @@ def test_a_removed_chat_can_be_restored(history: History) -> None:
     assert history.chat(chat).messages == 1
 
 
-def test_what_was_removed_long_ago_is_deleted(history: History, path: Path) -> None:
-    chat = history.create("demo")
-    history.add(chat, "user", "secret words")
-    history.remove(chat)
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("UPDATE chats SET removed = removed - 100000")
-        connection.commit()
-    history.purge()
-    history.restore(chat)
-    assert history.chats() == []
-    assert history.messages(chat) == []
-
-
 def test_two_programs_share_a_file(history: History, path: Path) -> None:
     with closing(History.open(path)) as other:
         ours, theirs = history.create("demo"), other.create("demo")

@@ -57,20 +57,15 @@ def said(role: str, content: Any) -> dict[str, Any]:
         (hi(top_p=0), "top_p"),
         (hi(top_p=1.5), "top_p"),
         (hi(max_tokens=0), "max_tokens"),
-        (hi(max_tokens=-1), "max_tokens"),
-        (hi(max_tokens=1.5), "max_tokens"),
         (hi(max_tokens="5"), "max_tokens"),
         (hi(max_tokens=True), "max_tokens"),
         (hi(temperature="1"), "temperature"),
-        (hi(stream="yes"), "stream"),
         (hi(stream=1), "stream"),
         (hi(stream_options={"include_usage": "yes"}), "stream_options.include_usage"),
-        (hi(max_completion_tokens=-5), "max_completion_tokens"),
         (hi(n=0), "n"),
         (hi(n=MOST_CHOICES + 1), "n"),
         (hi(seed=-2), "seed"),
         (hi(seed=1 << 63), "seed"),
-        (hi(seed="x"), "seed"),
         (hi(top_k=-1), "top_k"),
         (hi(presence_penalty=2.1), "presence_penalty"),
         (hi(frequency_penalty=-2.1), "frequency_penalty"),
@@ -87,16 +82,11 @@ def said(role: str, content: Any) -> dict[str, Any]:
         (hi(response_format={"type": "json_schema"}), "response_format.json_schema"),
         (hi(response_format={"type": "json_object"}, grammar="root ::= [a-z]"), "grammar"),
         (hi(modalities=["audio"]), "modalities.0"),
-        (hi(functions=[]), "functions"),
         (hi(web_search_options={}), "web_search_options"),
         (hi(something_new=1), "something_new"),
-        (hi(messages=[]), "messages"),
-        (hi(messages="hi"), "messages"),
         (hi(messages=[HI["messages"][0]] * (MOST_ITEMS + 1)), "messages"),
-        (hi(messages=None), "messages"),
         ({}, "messages"),
         (said("robot", "hi"), "messages.0.role"),
-        (said("function", "hi"), "messages.0.role"),
         (said("user", 5), "messages.0.content"),
         (said("user", None), "messages.0.content"),
         (said("tool", None), "messages.0.content"),
@@ -123,21 +113,24 @@ def test_a_field_that_cannot_be_is_refused_by_name(
 
 
 @pytest.mark.parametrize(
-    ("body", "param"),
+    ("body", "param", "message"),
     [
-        ({"prompt": [1, 2, 3]}, "prompt.0"),
-        ({"prompt": "a", "echo": True}, "echo"),
-        ({"prompt": "a", "best_of": 2}, "best_of"),
-        ({"prompt": ["a"] * 9, "n": 2}, "n"),
-        ({"prompt": ["a"] * (MOST_CHOICES + 1)}, "prompt"),
-        ({"prompt": "a", "messages": []}, "messages"),
-        ({}, "prompt"),
+        ({"prompt": [1, 2, 3]}, "prompt.0", "prompt.0: must be a valid string"),
+        ({"prompt": "a", "echo": True}, "echo", "echo: must be False"),
+        ({"prompt": "a", "best_of": 2}, "best_of", "best_of: must be 1"),
+        ({"prompt": ["a"] * 9, "n": 2}, "n", ""),
+        ({"prompt": ["a"] * (MOST_CHOICES + 1)}, "prompt", "prompt: must have at most"),
+        ({"prompt": "a", "messages": []}, "messages", "messages is not supported"),
+        ({}, "prompt", "prompt: Field required"),
     ],
 )
-def test_completions_refuse_by_name_too(server: Server, body: Any, param: str) -> None:
+def test_completions_refuse_by_name_too(
+    server: Server, body: Any, param: str, message: str
+) -> None:
     answered = post(server, COMPLETIONS, body)
     assert answered.status == 400
     assert answered.error["param"] == param
+    assert answered.error["message"].startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -166,11 +159,6 @@ def test_completions_refuse_by_name_too(server: Server, body: Any, param: str) -
 )
 def test_errors_are_in_words_of_json(server: Server, body: Any, message: str) -> None:
     assert post(server, CHAT, body).error["message"] == message
-
-
-def test_a_truth_value_is_in_words_of_json_too(server: Server) -> None:
-    refused = post(server, COMPLETIONS, {"prompt": "a", "echo": True})
-    assert refused.error["message"] == "echo: must be False"
 
 
 def test_an_empty_prompt_and_a_gap_for_a_model_that_fills_none_are_refused(server: Server) -> None:
