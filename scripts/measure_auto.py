@@ -119,8 +119,8 @@ def main() -> None:
             print(f"{spec}: {', '.join(drafting.names)}")
             ways.append(ours(spec, session, drafting.controller))
         runner = Runner(session, Methods(ExitStack(), ways), suite)
-        for progress in runner.run():
-            print(f"{progress.done} of {progress.planned}", end="\r", flush=True)
+        for done, planned, _ in runner.run():
+            print(f"{done} of {planned}", end="\r", flush=True)
         bench = runner.bench
     print(table(bench))
     for name, other in (

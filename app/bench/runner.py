@@ -3,7 +3,7 @@
 import datetime
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from app.bench.methods import Method, Methods, Outcome
@@ -13,13 +13,6 @@ from app.engine.session import Session, bytes_per_token
 from backends.base import ModelError, UsageError
 from backends.chat.message import Message
 from decoding.sampling.settings import SamplingSettings
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    done: int
-    planned: int
-    text: str
 
 
 class Runner:
@@ -44,8 +37,10 @@ class Runner:
         )
         return False
 
-    def run(self, clock: Callable[[], float] = time.perf_counter) -> Iterator[Progress]:
-        """Measure, yielding before each reply; stops between rounds when time is up.
+    def run(self, clock: Callable[[], float] = time.perf_counter) -> Iterator[tuple[int, int, str]]:
+        """Measure, yielding replies done, planned, and the next one; stops when time is up.
+
+        A round is always complete, unless whoever iterates stops before.
 
         Raises:
             ModelError: plain decoding failed.
@@ -66,7 +61,7 @@ class Runner:
                     self._read(task)
                     read = task
                 text = f"{task.kind}, temperature {temperature:g}: {method.name}"
-                yield Progress(number * each + count, suite.rounds * each, text)
+                yield number * each + count, suite.rounds * each, text
                 self._measure(task, temperature, method, number)
             self._rounds = number + 1
             spent = clock() - begun

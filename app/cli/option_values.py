@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 from typer import Context
@@ -31,12 +31,6 @@ from decoding.sampling.settings import LossyRule, SamplingSettings, parse_lossy
 _SESSION_NAMES = [field.name for field in fields(SessionOptions)]
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerOptions:
-    system: str
-    answering: Answering
-
-
 def session_options(context: Context) -> SessionOptions:
     """A command's session options; those typed before the command's name count too."""
     for name in CAUTIOUS:
@@ -59,8 +53,8 @@ def checked_option(name: str, value: Any) -> Any:
         raise UsageError(what, error.why, error.remedy) from error
 
 
-def answer_options(context: Context) -> AnswerOptions:
-    """Options for answers: typed ones, then the preset, variables, the settings file."""
+def answer_options(context: Context) -> tuple[str, Answering]:
+    """System prompt and options for answers: typed, of the preset, variables, the settings file."""
     preset = _preset(context.params["preset"])
     values = _values(context, [key.name for key in CHAT_KEYS], preset)
     sampling = as_sampling(values)
@@ -69,8 +63,7 @@ def answer_options(context: Context) -> AnswerOptions:
     if values["max_tokens"] < 1:
         raise UsageError(f"--max-tokens cannot be {values['max_tokens']:,}", "it is at least 1")
     system = text_input.check(values["system"] or "", "the system prompt")
-    answering = Answering(SamplingSettings(**sampling), values["max_tokens"])
-    return AnswerOptions(system, answering)
+    return system, Answering(SamplingSettings(**sampling), values["max_tokens"])
 
 
 def typed_lossy_rule(context: Context) -> LossyRule | None:

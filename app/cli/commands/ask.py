@@ -68,8 +68,8 @@ def ask(
 ) -> None:
     """Answer one question on standard output; text piped in is added to it."""
     session_options = option_values.session_options(context)
-    given = option_values.answer_options(context)
-    if raw and given.system:
+    system, answering = option_values.answer_options(context)
+    if raw and system:
         raise UsageError("--raw and --system contradict each other", "raw text has no roles")
     must_match = _grammar(schema, grammar)
     text = text_input.gather(prompt, file or [])
@@ -77,9 +77,9 @@ def ask(
         grammar=must_match, prediction=text_input.predicted(predict) if predict else ""
     )
     request = Request(
-        Conversation(given.system, [Message("user", text)]),
-        given.answering.sampling,
-        given.answering.max_tokens,
+        Conversation(system, [Message("user", text)]),
+        answering.sampling,
+        answering.max_tokens,
         options=known,
         text=RawText(text) if raw else None,
     )

@@ -116,7 +116,7 @@ def _measure(runner: Runner) -> bool:
     """Run the suite under a progress bar; False if it was stopped."""
     with interruptible() as stop:
         for progress in runner.run():
-            stderr.progress(progress.done, progress.planned, progress.text)
+            stderr.progress(*progress)
             if stop.is_set():
                 stderr.note("stopped: the figures cover what was measured so far")
                 return False

@@ -36,11 +36,11 @@ Ctrl-C stops an answer; its text so far is kept."""
 @options.with_options(*options.SESSION, *options.ANSWER)
 def chat(context: typer.Context) -> None:
     """Talk line by line; nothing on the screen is ever rewritten."""
-    given = option_values.answer_options(context)
+    system, answering = option_values.answer_options(context)
     session_options = option_values.session_options(context)
     session = _opened(session_options)
     try:
-        talk = _Talk(session, given.system, given.answering)
+        talk = _Talk(session, system, answering)
         if sys.stdin.isatty():
             stderr.note(talk.greeting())
         talk.warn()

@@ -1,6 +1,6 @@
 """`specchat verify`: whether a pair is lossless on this machine."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import typer
@@ -23,44 +23,6 @@ from decoding.sampling.settings import OFF, LossyRule
 _LOSSY = option(LOSSY, str, OFF, "RULE", help_text="measure how far a lossy rule is from exact")
 
 
-@dataclass(frozen=True, slots=True)
-class _Verdict:
-    """All findings on a pair. distance: of a lossy rule, None for the exact one."""
-
-    target: str
-    drafter: str
-    findings: tuple[Finding, ...]
-    distance: Distance | None
-
-    @property
-    def lossless(self) -> bool:
-        return all(finding.lossless for finding in self.findings)
-
-    @property
-    def text(self) -> str:
-        verdict = "lossless" if self.lossless else "NOT lossless"
-        if self.distance is not None and self.lossless:
-            # Beside the effect of chance.
-            is_beyond = self.distance.measured > self.distance.plain_most
-            by_chance = "" if is_beyond else ", which chance alone may explain"
-            verdict = (
-                f"lossy as asked: distance {self.distance.measured:.3f} from the model's "
-                f"distribution{by_chance} (total variation; as many plain replies have "
-                f"{self.distance.plain_mean:.3f} on average, up to {self.distance.plain_most:.3f})"
-            )
-        return f"Verdict: {verdict} on this machine, {self.target} drafted by {self.drafter}."
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "lossless": self.lossless,
-            "verdict": self.text,
-            "target": self.target,
-            "drafter": self.drafter,
-            "findings": [asdict(finding) for finding in self.findings],
-            "distance": asdict(self.distance) if self.distance else None,
-        }
-
-
 @with_options(*SESSION, _LOSSY)
 def verify(context: typer.Context, json: Json = False, output: Output = None) -> None:
     """Check that drafting changes nothing: exit code 0 if lossless, 1 if not."""
@@ -81,16 +43,16 @@ def verify(context: typer.Context, json: Json = False, output: Output = None) ->
     finally:
         session.close()
     if json:
-        write_object(verdict.as_json(), output)
+        write_object(verdict, output)
     else:
-        stdout.write_line(verdict.text)
-    raise typer.Exit(EXIT_DONE if verdict.lossless else EXIT_ERROR)
+        stdout.write_line(verdict["verdict"])
+    raise typer.Exit(EXIT_DONE if verdict["lossless"] else EXIT_ERROR)
 
 
 def _verified(
     session: Session, controller: Controller, rule: LossyRule | None, *, shown: bool
-) -> _Verdict:
-    """Run every check; shown: print each finding at once."""
+) -> dict[str, Any]:
+    """All findings on a pair; shown: print each at once."""
     findings: list[Finding] = []
     distance: Distance | None = None
     with interruptible() as stop:
@@ -108,4 +70,31 @@ def _verified(
                 case _:
                     stderr.status(event)
     stderr.clear_status()
-    return _Verdict(session.reference.name, controller.name, tuple(findings), distance)
+    lossless = all(finding.lossless for finding in findings)
+    target, drafter, verdict = (
+        session.reference.name,
+        controller.name,
+        _in_words(lossless, distance),
+    )
+    return {
+        "lossless": lossless,
+        "verdict": f"Verdict: {verdict} on this machine, {target} drafted by {drafter}.",
+        "target": target,
+        "drafter": drafter,
+        "findings": [asdict(finding) for finding in findings],
+        "distance": asdict(distance) if distance else None,
+    }
+
+
+def _in_words(lossless: bool, distance: Distance | None) -> str:
+    """distance: of a lossy rule, None for the exact one."""
+    if distance is None or not lossless:
+        return "lossless" if lossless else "NOT lossless"
+    # Beside the effect of chance.
+    is_beyond = distance.measured > distance.plain_most
+    by_chance = "" if is_beyond else ", which chance alone may explain"
+    return (
+        f"lossy as asked: distance {distance.measured:.3f} from the model's "
+        f"distribution{by_chance} (total variation; as many plain replies have "
+        f"{distance.plain_mean:.3f} on average, up to {distance.plain_most:.3f})"
+    )

@@ -9,13 +9,13 @@ from typer import main as typer_main
 
 from app.cli import completion, option_values
 from app.cli.main import app
-from app.cli.option_values import AnswerOptions
 from app.paths import Paths
+from app.settings.answering import Answering
 from tests.app.conftest import Specchat
 
 
 @pytest.fixture
-def parse(home: Path) -> Callable[..., AnswerOptions]:
+def parse(home: Path) -> Callable[..., tuple[str, Answering]]:
     """Options for answers of a command line of `specchat chat`."""
     path = home / "config" / "config.toml"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -23,7 +23,7 @@ def parse(home: Path) -> Callable[..., AnswerOptions]:
         '[presets.exact]\nsystem = "Be exact."\ntemperature = 0.25\nlossy = "typical"\n'
     )
 
-    def parsed(*arguments: str) -> AnswerOptions:
+    def parsed(*arguments: str) -> tuple[str, Answering]:
         group = typer_main.get_command(app)
         assert isinstance(group, core.TyperGroup)
         with group.make_context("specchat", ["chat"]) as outer:
@@ -36,17 +36,17 @@ def parse(home: Path) -> Callable[..., AnswerOptions]:
 
 
 def test_a_preset_overrides_variables_and_typed_options_override_it(
-    parse: Callable[..., AnswerOptions], monkeypatch: pytest.MonkeyPatch
+    parse: Callable[..., tuple[str, Answering]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPECCHAT_TEMPERATURE", "0.5")
     monkeypatch.setenv("SPECCHAT_TOP_K", "7")
-    assert parse().answering.sampling.temperature == 0.5
-    given = parse("--preset", "exact")
-    assert given.system == "Be exact."
-    assert (given.answering.sampling.temperature, given.answering.sampling.top_k) == (0.25, 7)
-    assert str(given.answering.sampling.lossy) == "typical:0.09"
-    typed = parse("--preset", "exact", "--temperature", "1", "--system", "Be brief.")
-    assert (typed.answering.sampling.temperature, typed.system) == (1.0, "Be brief.")
+    assert parse()[1].sampling.temperature == 0.5
+    system, answering = parse("--preset", "exact")
+    assert system == "Be exact."
+    assert (answering.sampling.temperature, answering.sampling.top_k) == (0.25, 7)
+    assert str(answering.sampling.lossy) == "typical:0.09"
+    system, answering = parse("--preset", "exact", "--temperature", "1", "--system", "Be brief.")
+    assert (answering.sampling.temperature, system) == (1.0, "Be brief.")
 
 
 def test_without_presets_none_is_found(specchat: Specchat) -> None:
