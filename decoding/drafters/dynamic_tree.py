@@ -2,9 +2,7 @@
 
 Li et al. 2024 (arXiv 2406.16858), section 4: a node's score is the product of the drafter's own
 probabilities down to it, which approximates its acceptance. Each level expands the nodes with the
-highest scores in one pass, and of all nodes the best are drafted. Where passes of the target cost
-nearly alike, all nodes are drafted that are worth it, few or many, as in SpecExec (Svirschevski et
-al. 2024, arXiv 2406.02532).
+highest scores in one pass, and of all nodes the best are drafted.
 """
 
 from collections.abc import Sequence
@@ -18,7 +16,7 @@ from numpy.typing import NDArray
 from backends.base import Context
 from decoding.draft import NO_DRAFT, Draft, KeepOn, PointMassTree, with_confidence
 from decoding.drafters.base import ReadsBacklog
-from decoding.drafters.trees import Growth, TreeReader, TreeShape
+from decoding.drafters.trees import TreeReader, TreeShape
 from decoding.estimation.cost import TreeSize
 from decoding.sampling.distribution import Distribution
 from decoding.sampling.sampler import Sampler
@@ -62,23 +60,13 @@ class DynamicTree(ReadsBacklog[TreeReader]):
         self._context = context
         self._end_tokens = end_tokens
         self._size, self._width = size, size.nodes
-        self._least = self._least_level = 0.0
 
-    def plan(self, shape: TreeShape, growth: Growth | None = None) -> None:
-        """Draft trees of the shape's size, depth and width, grown where the model is confident.
-
-        growth: instead, the nodes that are worth it, as deep and as wide as these happen to be.
-        """
-        if growth is not None:
-            self._size = TreeSize(self.largest.depth, min(growth.nodes, self.largest.nodes))
-            self._width = self._size.nodes
-            self._least, self._least_level = growth.least, growth.level
-            return
+    def plan(self, shape: TreeShape) -> None:
+        """Draft trees of the shape's size, depth and width, grown where the model is confident."""
         self._size = TreeSize(
             min(shape.depth, self.largest.depth), min(shape.nodes, self.largest.nodes)
         )
         self._width = max(shape.widths, default=0)
-        self._least = self._least_level = 0.0
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
         is_greedy = sampler.settings.temperature == 0.0  # a point mass would give a single branch
@@ -100,7 +88,7 @@ class DynamicTree(ReadsBacklog[TreeReader]):
         first = run = 0
         for _ in range(1, depth):
             level = self._to_expand(nodes, first, min(self._width, most - run))
-            if not level or sum(nodes[node].score for node in level) < self._least_level:
+            if not level:
                 return
             numbers, rows = self._reader.level(
                 [nodes[node].path[-1] for node in level], [nodes[node].above for node in level]
@@ -113,7 +101,7 @@ class DynamicTree(ReadsBacklog[TreeReader]):
         """The best nodes from first on that are among the best of all and do not end a reply."""
         best = (
             node
-            for node in self._worthwhile(nodes)
+            for node in _best(nodes, self._size.nodes)
             if node >= first and nodes[node].path[-1] not in self._end_tokens
         )
         return sorted(islice(best, max(count, 0)))
@@ -126,27 +114,18 @@ class DynamicTree(ReadsBacklog[TreeReader]):
         number: int,
         history: Sequence[int],
     ) -> list[_Node]:
-        """The likeliest children of a node, best first: at least one, unless the grammar fails.
-
-        row: the logits after it.
-        """
+        """The likeliest children of a node, best first; row: the logits after it."""
         q_draft = self._sampler.q_draft(row, history, node.path)
         if q_draft is None:
             return []
         return [
             _Node(node.score * share, share, (*node.path, token), parent, number)
-            for place, (token, share) in enumerate(_likeliest(q_draft, self._size.nodes))
-            if place == 0 or node.score * share >= self._least
+            for token, share in _likeliest(q_draft, self._size.nodes)
         ]
-
-    def _worthwhile(self, nodes: Sequence[_Node]) -> list[int]:
-        """The nodes that would be drafted, best first: at least the best one."""
-        best = _best(nodes, self._size.nodes)
-        return [node for node in best if nodes[node].score >= self._least] or best[:1]
 
     def _drafted(self, nodes: Sequence[_Node]) -> Draft:
         """A draft of the best nodes; their parents are among them, as scores never rise."""
-        kept = sorted(self._worthwhile(nodes))
+        kept = sorted(_best(nodes, self._size.nodes))
         index = {node: number for number, node in enumerate(kept)} | {-1: -1}
         tokens = tuple(nodes[node].path[-1] for node in kept)
         tree = PointMassTree(tokens, tuple(index[nodes[node].parent] for node in kept))

@@ -13,7 +13,7 @@ from backends.base import Context
 from backends.base.parent_array import path_to
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn, TreeWithoutReplacement, with_q_draft
 from decoding.drafters.base import ReadsBacklog
-from decoding.drafters.trees import Growth, PlannedDrafter, TreeReader, TreeShape
+from decoding.drafters.trees import PlannedDrafter, TreeReader, TreeShape
 from decoding.estimation.cost import TreeSize
 from decoding.events import Step
 from decoding.sampling.distribution import Distribution, uniform
@@ -46,7 +46,7 @@ class SampledTree(ReadsBacklog[TreeReader]):
         self._shape = shape
         self._end_tokens = end_tokens
 
-    def plan(self, shape: TreeShape, growth: Growth | None = None) -> None:
+    def plan(self, shape: TreeShape) -> None:
         """Draft this shape from the next proposal on, cut to the largest size."""
         self._shape = shape.within(self.largest.nodes, self.largest.depth)
 
@@ -121,10 +121,10 @@ class TreeByTemperature(Drafter):
     def largest(self) -> TreeSize:
         return self._likeliest.largest
 
-    def plan(self, shape: TreeShape, growth: Growth | None = None) -> None:
+    def plan(self, shape: TreeShape) -> None:
         """Draft this shape from the next proposal on."""
-        self._likeliest.plan(shape, growth)
-        self._sampled.plan(shape, growth)
+        self._likeliest.plan(shape)
+        self._sampled.plan(shape)
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
         chosen = self._likeliest if sampler.settings.temperature == 0.0 else self._sampled

@@ -67,28 +67,12 @@ class TreeShape:
         return TreeShape(self.parents[:kept], self.ranks[:kept])
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """How far a tree may grow beyond its planned shape, where its model is confident.
-
-    nodes: the most it may have. least: joint probability from which a node is worth verifying.
-    level: sum of joint probabilities from which it is worth expanding nodes in one more pass.
-    """
-
-    nodes: int
-    least: float
-    level: float
-
-
 class PlannedDrafter(Drafter, Protocol):
     @property
     def largest(self) -> TreeSize: ...
 
-    def plan(self, shape: TreeShape, growth: Growth | None = None) -> None:
-        """Draft in this shape from the next proposal on, cut to the largest.
-
-        growth: instead, all nodes that are worth it, by a drafter that need not fix its shape.
-        """
+    def plan(self, shape: TreeShape) -> None:
+        """Draft in this shape from the next proposal on, cut to the largest."""
         ...
 
 

@@ -24,7 +24,7 @@ from decoding.draft import (
     Tree,
     TreeWithoutReplacement,
 )
-from decoding.drafters.trees import Growth, PlannedDrafter, TreeShape
+from decoding.drafters.trees import PlannedDrafter, TreeShape
 from decoding.estimation import learning as rank_acceptance
 from decoding.estimation.acceptance import GREEDY, POSITION_PRIOR, Acceptance, AcceptanceEstimates
 from decoding.estimation.cost import (
@@ -213,16 +213,11 @@ class ManagedDrafter(FaultGuard):
             return TreePasses(passes)
         return TreeCosts(passes, self._tree) if self._tree else passes
 
-    def plan(self, shape: TreeShape, growth: Growth | None = None) -> None:
-        """Draft trees of this shape from now on; growth: as in PlannedDrafter."""
+    def plan(self, shape: TreeShape) -> None:
+        """Draft trees of this shape from now on."""
         if self.planned is not None and isinstance(self.cost, LevelCost):
-            self.planned.plan(shape, growth)
+            self.planned.plan(shape)
             self.cost.plan(shape.widths)
-
-    def grew(self, tree: Tree) -> None:
-        """Set the levels of a tree that grew beyond its planned shape, by which it cost."""
-        if isinstance(self.cost, LevelCost):
-            self.cost.plan(TreeShape(tree.parents, (0,) * len(tree.parents)).widths)
 
     @property
     def shared_lines(self) -> "ManagedDrafter | None":

@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from decoding.draft import Draft, Tree
-from decoding.drafters.trees import Growth, PlannedDrafter, TreeShape
-from decoding.estimation.acceptance import GREEDY
+from decoding.draft import Draft
+from decoding.drafters.trees import PlannedDrafter, TreeShape
 from decoding.estimation.cost import CostModel, DraftCost, TreePasses
 from decoding.estimation.draft_cost import BlockCost, LevelCost
 from decoding.events import Cause, EmptyDraft
@@ -21,7 +20,7 @@ from decoding.planning.draft_length import (
     reachable,
 )
 from decoding.planning.managed_drafter import ManagedDrafter
-from decoding.planning.parking import hopeful_speedup, is_flat
+from decoding.planning.parking import hopeful_speedup
 from decoding.planning.risk_budget import RiskBudget
 
 _START_STEPS = 32
@@ -49,7 +48,7 @@ class DraftPlan:
 
     limit: the most tokens. affordable: the most that it may lose, in plain steps. rate: recent
     tokens per plain step's time. least: tokens that are drafted whatever their confidence. shape:
-    of a tree; None for a line. growth: how far the tree may grow beyond it.
+    of a tree; None for a line.
     """
 
     managed: ManagedDrafter
@@ -60,7 +59,6 @@ class DraftPlan:
     gain: float = 0.0
     least: int = 1
     shape: TreeShape | None = None
-    growth: Growth | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,37 +182,9 @@ class ModelDraftPlanner:
             is_refused = best(affordable=_UNBOUNDED).gain > 0.0
             return Cause.TOO_RISKY if is_refused else Cause.PAYS_NOT
         is_line = tree.shape.nodes == tree.shape.depth
-        growth = None
-        # Above temperature 0 no gain over the planned shape was measured.
-        if is_flat(self._costs) and managed.estimates.bucket == GREEDY:
-            growth = self._growth(drafter, cost, rate, limit, affordable - start)
-        elif is_line and managed.shared_lines is not None:  # left to the drafter of lines
+        if is_line and managed.shared_lines is not None:  # left to the drafter of lines
             return Cause.PAYS_NOT
-        return DraftPlan(
-            managed, cost, limit, affordable, rate, tree.gain, shape=tree.shape, growth=growth
-        )
-
-    def _growth(
-        self,
-        drafter: PlannedDrafter,
-        cost: LevelCost,
-        rate: float,
-        limit: int,
-        affordable: float,
-    ) -> Growth:
-        """How far a tree may grow: a node is worth its share of the pass, a level its drafting.
-
-        Costs are those of the whole curve, as a flat one has no steps. affordable: the most that
-        may be lost, in plain steps.
-        """
-        plain, most = self._costs.seconds(1), min(drafter.largest.nodes, limit)
-        level, further = cost.level(1) / plain, (cost.level(2) - cost.level(1)) / plain
-        slope = (self._costs.of_tree(most) - self._costs.of_tree(1)) / max(most - 1, 1)
-        drafting = level * min(drafter.largest.depth, limit)
-        node = max(slope, 0.0) + further
-        left = affordable - drafting - self._costs.of_tree(1)
-        nodes = most if left >= most * node else max(int(left / node), 1)
-        return Growth(nodes, rate * node, rate * level)
+        return DraftPlan(managed, cost, limit, affordable, rate, tree.gain, shape=tree.shape)
 
     def _is_proven(self, managed: ManagedDrafter, cost: LevelCost, shape: TreeShape) -> bool:
         """Whether a tree pays even at one standard error below its estimated acceptance."""
@@ -239,14 +209,12 @@ class ModelDraftPlanner:
         started = self._clock()
         backlog = managed.drafter.backlog(history)
         if plan.shape is not None:
-            managed.plan(plan.shape, plan.growth)
+            managed.plan(plan.shape)
         if isinstance(plan.cost, BlockCost):
             plan.cost.plan(plan.limit)
         keep_on = _WorthOneMore(plan, self._costs, self._clock)
         draft = managed.propose(history, plan.limit, self._n_vocab, keep_on)
         seconds = self._clock() - started
-        if plan.growth is not None and isinstance(draft.form, Tree):
-            managed.grew(draft.form)
         expected = plan.cost.seconds(max(len(draft), 1), backlog)
         if seconds > max(_STALL_SECONDS, _STALL_FACTOR * expected):
             managed.drop(f"it stalled: {seconds:.1f} s for {len(draft)} tokens")

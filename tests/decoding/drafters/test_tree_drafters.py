@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from backends.base.parent_array import depths, path_to
 from decoding.drafters.dynamic_tree import DynamicTree
 from decoding.drafters.sampled_tree import SampledTree
-from decoding.drafters.trees import Growth, TreeShape
+from decoding.drafters.trees import TreeShape
 from decoding.estimation.cost import TreeSize
 from decoding.events import Step
 from decoding.generation import Limits, always, generate
@@ -83,51 +83,6 @@ def test_the_best_of_all_nodes_are_drafted(table: Table, fake_context: Open) -> 
             for node in range(len(draft))
         }
         assert found == set(sorted(every, key=lambda path: -every[path])[:6])
-
-
-def every_node(context: "FakeContext", deepest: int) -> dict[Prefix, float]:
-    """The score of every node there is, down to a level."""
-    scores: dict[Prefix, float] = {(): 1.0}
-    waiting: list[Prefix] = [()]
-    for path in waiting:
-        law = warp(context.row([*PROMPT, *path]), DENSE)
-        for token in range(6):
-            scores[(*path, token)] = scores[path] * law.of(token)
-            if len(path) + 1 < deepest:
-                waiting.append((*path, token))
-    del scores[()]
-    return scores
-
-
-@pytest.mark.parametrize("least", [0.4, 0.1, 0.02])
-def test_a_grown_tree_has_the_nodes_that_are_worth_it_whatever_was_planned(
-    least: float, table: Table, fake_context: Open
-) -> None:
-    line = TreeShape((-1, 0), (0, 0))
-    growth = Growth(50, least, 0.0)
-    for seed in range(10):
-        context = fake_context(table(seed), n_ctx=128, n_chunk=64)
-        drafter = DynamicTree("dynamic", context, TreeSize(4, 50), n_vocab=6)
-        drafter.plan(line, growth)
-        draft = proposed(drafter, DENSE, 60)
-        scores = every_node(context, 4)
-        found = {
-            tuple(draft.tokens[one] for one in path_to(node, parents_in(draft)))
-            for node in range(len(draft))
-        }
-        best = sorted(scores, key=lambda path: -scores[path])[:50]
-        assert found == {path for path in best if scores[path] >= least} or len(found) == 1
-        drafter.plan(line)
-        assert len(proposed(drafter, DENSE, 60)) == 2
-
-
-def test_a_level_that_is_not_worth_its_pass_is_not_run(table: Table, fake_context: Open) -> None:
-    context = fake_context(table(3), n_ctx=128, n_chunk=64)
-    drafter = DynamicTree("dynamic", context, TreeSize(4, 50), n_vocab=6)
-    drafter.plan(TreeShape((-1,), (0,)), Growth(50, 0.01, 1.01))
-    draft = proposed(drafter, DENSE, 60)
-    assert set(parents_in(draft)) == {-1}
-    assert context.forwards == [len(PROMPT)]
 
 
 def test_a_level_is_one_pass_and_what_was_said_is_not_read_again(

@@ -150,7 +150,7 @@ class TreeDrafter(IdleDrafter):
     name = "tree"
     largest = TreeSize(3, 5)
 
-    def plan(self, shape: object, growth: object = None) -> None: ...
+    def plan(self, shape: object) -> None: ...
 
 
 def pair_of_members(lines: Acceptance | None = None) -> tuple[ManagedDrafter, ManagedDrafter]:
