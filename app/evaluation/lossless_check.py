@@ -2,10 +2,10 @@
 
 import time
 from collections import Counter
-from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from app.builtin_prompts import built_in_prompts
+from app.builtin_prompts import BuiltInPrompt, built_in_prompts
 from app.engine.session import Session
 from backends.base import Context
 from backends.chat.message import Message
@@ -108,6 +108,8 @@ REPLIES = 1500
 _SECONDS = 90.0
 """Time limit for sampled replies in all, on a slow machine: fewer detect only coarser faults."""
 
+_QUICK_SECONDS = 20.0
+
 FALSE_ALARM = 1e-4
 _GREEDY = SamplingSettings(temperature=0.0)
 _WARPED = SamplingSettings(1.0, top_k=2, top_p=0.97, min_p=0.02)
@@ -150,19 +152,43 @@ class Distance:
 
 @dataclass(frozen=True, slots=True)
 class _Tested:
-    """A loaded pair, with the session's context and a controller that ignores costs."""
+    """A loaded pair, with the session's context and a controller that ignores costs.
+
+    seconds: limit of all sampled replies. is_stopped: whether the user wants the result so far.
+    """
 
     session: Session
     context: Context
     controller: TakingTurns
+    prompts: Sequence[BuiltInPrompt]
+    seconds: float
+    is_stopped: Callable[[], bool]
 
     @property
     def names(self) -> set[str]:
         return {member.name for member in self.controller.drafters}
 
 
+def expected_seconds(session: Session, *, is_quick: bool) -> float | None:
+    """About how long the check takes at most; None if it is not known how fast the model is."""
+    rate = session.plain_replies.rate or session.drafting.plain_rate
+    prompts, seconds = _extent(is_quick=is_quick)
+    return 2 * len(prompts) * TOKENS / rate + seconds if rate else None
+
+
+def _extent(*, is_quick: bool) -> tuple[Sequence[BuiltInPrompt], float]:
+    """The prompts of the greedy replies, and the time for sampled ones."""
+    prompts = built_in_prompts()
+    return (prompts[::4], _QUICK_SECONDS) if is_quick else (prompts, _SECONDS)
+
+
 def verify_session(
-    session: Session, controller: Controller, rule: LossyRule | None = None
+    session: Session,
+    controller: Controller,
+    rule: LossyRule | None = None,
+    *,
+    is_quick: bool = False,
+    is_stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[Finding | Distance | str]:
     """Check a loaded pair, from rounding over greedy replies to the distribution.
 
@@ -170,9 +196,12 @@ def verify_session(
 
     The controller's drafters draft at every step, in turns, at any cost. rule: a lossy rule, whose
     distance from the model's distribution is measured; it has no effect at temperature 0.
+    is_stopped: asked again and again; once it holds, what was found so far is all.
     """
+    extent = _extent(is_quick=is_quick)
     with session.context.use() as context:
-        yield from _findings(_Tested(session, context, TakingTurns(controller)), rule)
+        pair = _Tested(session, context, TakingTurns(controller), *extent, is_stopped)
+        yield from _findings(pair, rule)
 
 
 def _findings(pair: _Tested, rule: LossyRule | None) -> Iterator[Finding | Distance | str]:
@@ -186,8 +215,9 @@ def _findings(pair: _Tested, rule: LossyRule | None) -> Iterator[Finding | Dista
     yield from _greedy(pair, rounding)
     if rule is None:
         for settings in (_WARPED, _PENALISED):
-            yield from _distribution(pair, settings, rounding)
-    else:
+            if not pair.is_stopped():
+                yield from _distribution(pair, settings, rounding)
+    elif not pair.is_stopped():
         yield from _distance(pair, rule, rounding)
     for member in pair.controller.drafters:
         if member.dropped:
@@ -205,11 +235,12 @@ def _rounding(session: Session, context: Context) -> float:
 def _greedy(pair: _Tested, rounding: float) -> Iterator[Finding | str]:
     session, context = pair.session, pair.context
     limits = Limits(TOKENS, session.model.tokenizer.end_tokens)
-    prompts = built_in_prompts()
     every: list[Step] = []
     replies = different = 0
-    for number, prompt in enumerate(prompts, start=1):
-        yield f"temperature 0: prompt {number} of {len(prompts)}"
+    for number, prompt in enumerate(pair.prompts, start=1):
+        if pair.is_stopped():
+            break
+        yield f"temperature 0: prompt {number} of {len(pair.prompts)}"
         tokens = session.template.prompt([Message("user", prompt.text)]).tokens
         if len(tokens) + TOKENS >= context.n_ctx:
             yield Finding(f"Prompt {number} ({prompt.kind}) does not fit the context: left out.")
@@ -319,7 +350,7 @@ def _draw(
         outcome, steps = reply(context, prompt, replace(settings, seed=number), pair.controller)
         drawn.replies[number % turns.count][compared(exact, outcome)] += 1
         drawn.forms.update(tallied(steps, pair.names))
-        if time.perf_counter() - started > seconds:
+        if pair.is_stopped() or time.perf_counter() - started > seconds:
             break
     return drawn
 
@@ -339,7 +370,7 @@ def _repetitive_prompt(pair: _Tested, settings: SamplingSettings) -> list[int]:
 def _distribution(
     pair: _Tested, settings: SamplingSettings, rounding: float
 ) -> Iterator[Finding | str]:
-    drawn = yield from _draw(pair, settings, _SECONDS / 2, rounding)
+    drawn = yield from _draw(pair, settings, pair.seconds / 2, rounding)
     chance = p_value(drawn.exact, *drawn.replies)
     lossless = chance >= FALSE_ALARM
     verdict = ("follow" if lossless else "do not follow") + " the model's own distribution"
@@ -360,7 +391,7 @@ def _distance(
     pair: _Tested, rule: LossyRule, rounding: float
 ) -> Iterator[Finding | Distance | str]:
     settings = replace(_PENALISED, lossy=rule)
-    drawn = yield from _draw(pair, settings, _SECONDS, rounding)
+    drawn = yield from _draw(pair, settings, pair.seconds, rounding)
     noise = plain_distances(drawn.exact, drawn.every.total())
     yield Finding(
         f"{_where(settings)}, {rule.words}: {drawn.words} were compared with the model's own "

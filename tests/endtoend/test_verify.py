@@ -3,9 +3,11 @@
 import json
 import math
 import re
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -61,6 +63,25 @@ def test_a_sound_engine_is_lossless(verify_tiny: Verify, monkeypatch: pytest.Mon
         assert "lines of lookup by sample match" in drafted
         assert "by block verification" in drafted
     assert "not tested" not in said
+
+
+def test_ctrl_c_ends_a_quick_check_with_a_verdict_so_far(
+    verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replied, prompts = lossless_check.greedy_reply, iter(range(9))
+
+    def interrupted(*arguments: Any) -> Any:
+        if next(prompts) == 2:
+            signal.raise_signal(signal.SIGINT)
+        return replied(*arguments)
+
+    monkeypatch.setattr(lossless_check, "greedy_reply", interrupted)
+    code, said = verify_tiny("--quick", "--json")
+    told = json.loads(said)
+    assert (code, told["lossless"], told["complete"]) == (130, True, False)
+    assert told["verdict"].startswith("Verdict so far: lossless")
+    assert any("tokens in 3 replies" in one["text"] for one in told["findings"])
+    assert not any("Temperature 1" in one["text"] for one in told["findings"])
 
 
 @pytest.fixture

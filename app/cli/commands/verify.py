@@ -1,7 +1,7 @@
 """`specchat verify`: whether a pair is lossless on this machine."""
 
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -11,10 +11,10 @@ from app.cli.output import Json, Output, write_object
 from app.cli.session import open_session
 from app.cli.terminal import stderr, stdout
 from app.cli.terminal.interrupt import interruptible
-from app.cli.terminal.process import EXIT_DONE, EXIT_ERROR
+from app.cli.terminal.process import EXIT_DONE, EXIT_ERROR, EXIT_INTERRUPTED
 from app.drafting import draft_spec
 from app.engine.session import Session
-from app.evaluation.lossless_check import Distance, Finding, verify_session
+from app.evaluation.lossless_check import Distance, Finding, expected_seconds, verify_session
 from app.settings.catalogue import LOSSY
 from backends.base import DraftUnavailableError, UsageError
 from decoding.planning.controller import Controller
@@ -22,9 +22,17 @@ from decoding.sampling.settings import OFF, LossyRule
 
 _LOSSY = option(LOSSY, str, OFF, "RULE", help_text="measure how far a lossy rule is from exact")
 
+_LONG = 90.0
+"""Seconds from which a time is told in minutes."""
+
 
 @with_options(*SESSION, _LOSSY)
-def verify(context: typer.Context, json: Json = False, output: Output = None) -> None:
+def verify(
+    context: typer.Context,
+    quick: Annotated[bool, typer.Option("--quick", help="fewer and shorter checks")] = False,
+    json: Json = False,
+    output: Output = None,
+) -> None:
     """Check that drafting changes nothing: exit code 0 if lossless, 1 if not."""
     # A rule set for answers is ignored: a verdict is about the exact rule unless one is typed.
     session_options = option_values.session_options(context)
@@ -39,26 +47,32 @@ def verify(context: typer.Context, json: Json = False, output: Output = None) ->
             raise DraftUnavailableError(
                 "there is nothing to verify", session.drafting.status.reason
             )
-        verdict = _verified(session, controller, rule, shown=not json)
+        verdict = _verified(session, controller, rule, is_quick=quick, shown=not json)
     finally:
         session.close()
     if json:
         write_object(verdict, output)
     else:
         stdout.write_line(verdict["verdict"])
-    raise typer.Exit(EXIT_DONE if verdict["lossless"] else EXIT_ERROR)
+    if not verdict["lossless"]:
+        raise typer.Exit(EXIT_ERROR)
+    raise typer.Exit(EXIT_DONE if verdict["complete"] else EXIT_INTERRUPTED)
 
 
 def _verified(
-    session: Session, controller: Controller, rule: LossyRule | None, *, shown: bool
+    session: Session, controller: Controller, rule: LossyRule | None, *, is_quick: bool, shown: bool
 ) -> dict[str, Any]:
-    """All findings on a pair; shown: print each at once."""
+    """All findings on a pair, or those until Ctrl-C; shown: print each at once."""
     findings: list[Finding] = []
     distance: Distance | None = None
+    if (seconds := expected_seconds(session, is_quick=is_quick)) is not None:
+        how_long = f"about {seconds / 60:.0f} minutes" if seconds > _LONG else "about a minute"
+        stderr.note(f"this takes {how_long} at most; Ctrl+C ends it with a verdict so far")
     with interruptible() as stop:
-        for event in verify_session(session, controller, rule):
-            if stop.is_set():
-                raise KeyboardInterrupt
+        checks = verify_session(
+            session, controller, rule, is_quick=is_quick, is_stopped=stop.is_set
+        )
+        for event in checks:
             match event:
                 case Distance():
                     distance = event
@@ -69,16 +83,15 @@ def _verified(
                         stdout.write_line(event.text)
                 case _:
                     stderr.status(event)
+        is_complete = not stop.is_set()
     stderr.clear_status()
     lossless = all(finding.lossless for finding in findings)
-    target, drafter, verdict = (
-        session.reference.name,
-        controller.name,
-        _in_words(lossless, distance),
-    )
+    target, drafter = session.reference.name, controller.name
+    verdict = f"Verdict{'' if is_complete else ' so far'}: {_in_words(lossless, distance)}"
     return {
         "lossless": lossless,
-        "verdict": f"Verdict: {verdict} on this machine, {target} drafted by {drafter}.",
+        "complete": is_complete,
+        "verdict": f"{verdict} on this machine, {target} drafted by {drafter}.",
         "target": target,
         "drafter": drafter,
         "findings": [asdict(finding) for finding in findings],
