@@ -31,6 +31,7 @@ def load(
     lock_bytes: int | None = None,
     cache_type: CacheType | None = None,
     beside: Model | None = None,
+    blank: bool = False,
 ) -> Model:
     """Load a model; only the thread that loads it may run it.
 
@@ -38,7 +39,8 @@ def load(
     lock_bytes: weights to lock in memory while the others stream from disk, None for a model that
     fits; llama.cpp on the processor only. beside: a loaded model of the same file that streams,
     whose held weights this one uses too.
-    cache_type: of the KV cache, None for the engine's own; llama.cpp only.
+    cache_type: of the KV cache, None for the engine's own; llama.cpp only. blank: without weights
+    whose copying takes long, to find out whether it runs; ignored by MLX.
 
     Raises:
         UsageError: the wanted backend cannot run such a model, or has no such option.
@@ -70,6 +72,7 @@ def load(
         lock_bytes=lock_bytes,
         cache_type=cache_type,
         beside=beside,
+        blank=blank,
     )
 
 

@@ -44,6 +44,10 @@ _POLL_SECONDS = 0.1
 _MOST_BYTES = 2 << 30
 """Memory allowed beyond three times the files: weights may be mapped, repacked and on a GPU."""
 
+_LARGE_BYTES = 2 << 30
+"""Files from which on no weights are copied in the child: to a GPU that takes seconds, and to
+rearrange them for the processor 0.5 s a gigabyte. The kernels that run are the same."""
+
 _LAST_BYTES = 4096
 _MOST_CHARACTERS = 200
 _NAMED: dict[str, type[SpecchatError]] = {
@@ -100,7 +104,7 @@ class ProofProcess:
         seconds += file_bytes / _BYTES_PER_SECOND[trial.backend]
         child = self._child = self._child or _Child.start()
         try:
-            answer = child.ask(trial, seconds, 3 * file_bytes + _MOST_BYTES, tick)
+            answer = child.ask(trial, file_bytes, seconds, tick)
         except BaseException:
             self.close()
             raise
@@ -158,7 +162,7 @@ class _Child:
         self._answers.put(b"")
 
     def ask(
-        self, trial: CrashCheck, seconds: float, most_bytes: int, tick: Callable[[], None]
+        self, trial: CrashCheck, file_bytes: int, seconds: float, tick: Callable[[], None]
     ) -> dict[str, str]:
         """Error of a model, {} if it ran.
 
@@ -166,7 +170,8 @@ class _Child:
             ModelError: the child crashed, took too long or used too much memory.
         """
         paths = {"path": str(trial.path), "head": str(trial.head) if trial.head else None}
-        self._send({**asdict(trial), **paths, "seconds": seconds})
+        blank, most_bytes = file_bytes >= _LARGE_BYTES, 3 * file_bytes + _MOST_BYTES
+        self._send({**asdict(trial), **paths, "seconds": seconds, "blank": blank})
         self._line(trial, _START_SECONDS, most_bytes, tick)  # the engine has started
         return _checked(self._line(trial, seconds, most_bytes, tick), trial)
 

@@ -84,7 +84,8 @@ def _answer(request: dict[str, Any]) -> dict[str, str]:
         settings = (request[name] for name in ("threads", "gpu_layers", "backend", "experts"))
         lock_bytes = 0 if request["streams"] else None
         cache_type = CacheType(request["cache_type"]) if request["cache_type"] else None
-        loaded = load(path, *settings, lock_bytes=lock_bytes, cache_type=cache_type)
+        options = {"lock_bytes": lock_bytes, "cache_type": cache_type, "blank": request["blank"]}
+        loaded = load(path, *settings, **options)
         with closing(loaded) as model:
             _generate_token(model, Path(request["head"]) if request["head"] else None)
     except SpecchatError as error:

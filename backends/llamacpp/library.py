@@ -178,14 +178,18 @@ def _gpu(device: Device) -> Gpu:
 
 def _devices() -> list[Device]:
     """The engine's table."""
-    registry, base = shared_library("ggml"), shared_library("ggml-base")
+    base = shared_library("ggml-base")
+    return [_device(base, pointer) for pointer in device_pointers()]
+
+
+def device_pointers() -> list[int]:
+    """Addresses of the engine's devices."""
+    registry = shared_library("ggml")
     registry.ggml_backend_dev_count.restype = ctypes.c_size_t
     registry.ggml_backend_dev_get.argtypes = [ctypes.c_size_t]
     registry.ggml_backend_dev_get.restype = ctypes.c_void_p
-    return [
-        _device(base, registry.ggml_backend_dev_get(index))
-        for index in range(registry.ggml_backend_dev_count())
-    ]
+    count = registry.ggml_backend_dev_count()
+    return [registry.ggml_backend_dev_get(index) for index in range(count)]
 
 
 def _device(base: ctypes.CDLL, pointer: int) -> Device:

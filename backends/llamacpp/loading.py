@@ -3,10 +3,13 @@
 import ctypes
 import os
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
+from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 from llama_cpp import llama_cpp as api
 
@@ -67,6 +70,7 @@ def load(
     lock_bytes: int | None = None,
     cache_type: CacheType | None = None,
     beside: LlamaModel | None = None,
+    blank: bool = False,
 ) -> LlamaModel:
     """Load a GGUF file; weights are memory-mapped, and copied to the GPU if the build uses one.
 
@@ -74,7 +78,8 @@ def load(
     lock_bytes: weights to lock in memory while the others stream from disk, None for a model that
     fits. What GPUs get is copied there once; gpu_layers of None are then none. beside: a streaming
     model of the same file, whose held weights this one uses too. cache_type: of the KV cache, half
-    floats if None.
+    floats if None. blank: leave out what would be copied of the weights' matrices, which takes most
+    of the time; passes then run as ever and mean nothing.
 
     Raises:
         ModelError: the file is missing, damaged or of an unknown architecture.
@@ -107,7 +112,11 @@ def load(
     parameters.n_gpu_layers = _ALL_LAYERS if offloaded and gpu_layers is None else gpu_layers or 0
     if experts is not None:
         parameters.kv_overrides = _overrides(f"{header.architecture}.{_ACTIVE_EXPERTS}", experts)
-    with mapping_only() if weights is not None else nullcontext():
+    with ExitStack() as stack:
+        if weights is not None or (blank and offloaded and gpu_layers is None):
+            stack.enter_context(mapping_only())
+        if blank:
+            leave_out_matrices(stack)
         pointer = api.llama_model_load_from_file(os.fsencode(path), parameters)
     if pointer is None:
         if weights is not None and beside is None:
@@ -189,8 +198,6 @@ class _Registry(ctypes.Structure):
 
 def _registry() -> _Registry | None:
     """The registry of the processor backend; None where it is not as it is known here."""
-    if sys.platform != "linux":
-        return None
     try:
         by_name = library.shared_library("ggml").ggml_backend_reg_by_name
     except (OSError, AttributeError):
@@ -212,7 +219,7 @@ def mapping_only() -> Generator[None]:
 
     The system is then told to expect reads in no order, which is to be taken back afterwards.
     """
-    registry = _registry()
+    registry = _registry() if sys.platform == "linux" else None
     if registry is None:
         yield
         return
@@ -230,3 +237,68 @@ def mapping_only() -> Generator[None]:
         yield
     finally:
         registry.get_function = usual
+
+
+# Loading without most of the weights, for a process that only finds out whether a model runs.
+# What a GPU gets, and what the processor has rearranged, is copied into buffers by a function of
+# their own, which here copies tables and norms alone: passes take indices from tables.
+
+_NO_MATRICES = (
+    *(api.GGML_TYPE_F32, api.GGML_TYPE_F64),
+    *(api.GGML_TYPE_I8, api.GGML_TYPE_I16, api.GGML_TYPE_I32, api.GGML_TYPE_I64),
+)
+_Allocate = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+_Copy = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, *[ctypes.c_size_t] * 2)
+_MORE_TYPES = b"ggml_backend_dev_get_extra_bufts"
+_in_place: list[object] = []
+"""Functions that buffers hold, for as long as they may."""
+
+
+class _BufferType(ctypes.Structure):
+    """Begin of struct ggml_backend_buffer_type. Source: ggml/src/ggml-backend-impl.h."""
+
+    _fields_ = [("get_name", ctypes.c_void_p), ("allocate", ctypes.c_void_p)]
+
+
+class _Buffer(ctypes.Structure):
+    """Begin of struct ggml_backend_buffer."""
+
+    _fields_ = [("others", ctypes.c_void_p * 4), ("copy", ctypes.c_void_p)]
+
+
+def leave_out_matrices(closing: ExitStack) -> None:
+    """Let buffers that are made before closing closes take no matrices."""
+    for address in _buffer_types() if _registry() else ():
+        kind = _BufferType.from_address(address)
+        closing.callback(setattr, kind, "allocate", kind.allocate)
+        kind.allocate = _placed(_Allocate(partial(_made_blank, _Allocate(kind.allocate))))
+
+
+def _made_blank(allocate: Callable[[int, int], int | None], kind: int, size: int) -> int | None:
+    if made := allocate(kind, size):
+        buffer = _Buffer.from_address(made)
+        buffer.copy = _placed(_Copy(partial(_copied, _Copy(buffer.copy))))
+    return made
+
+
+def _copied(copy: Callable[..., None], buffer: int, tensor: int, *data: int) -> None:
+    if ctypes.c_int.from_address(tensor).value in _NO_MATRICES:  # it begins with its type
+        copy(buffer, tensor, *data)
+
+
+def _placed(function: Any) -> int | None:
+    _in_place.append(function)
+    return ctypes.cast(function, ctypes.c_void_p).value
+
+
+def _buffer_types() -> Iterator[int]:
+    """Addresses of the types of buffer that weights may be copied into."""
+    base = library.shared_library("ggml-base")
+    for name in ("dev_buffer_type", "dev_backend_reg", "reg_get_proc_address"):
+        getattr(base, f"ggml_backend_{name}").restype = ctypes.c_void_p
+    for device in map(ctypes.c_void_p, library.device_pointers()):
+        yield base.ggml_backend_dev_buffer_type(device)
+        registry = ctypes.c_void_p(base.ggml_backend_dev_backend_reg(device))
+        if asked := base.ggml_backend_reg_get_proc_address(registry, _MORE_TYPES):
+            listed = ctypes.CFUNCTYPE(ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)(asked)
+            yield from takewhile(bool, listed(device) or ())

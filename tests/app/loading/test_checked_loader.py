@@ -105,7 +105,15 @@ def test_files_that_once_ended_the_app_are_refused(
         load(models, written(tmp_path, parts))
 
 
+@pytest.fixture(params=[False, True], ids=["small", "large"])
+def _of_any_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Treats small files as large ones, of which no weights are copied for the proof."""
+    if request.param:
+        monkeypatch.setattr(proof_process, "_LARGE_BYTES", 0)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("_of_any_size")
 def test_a_crash_is_told_with_what_the_engine_said_last(
     models: CheckedLoader, crashing: Path
 ) -> None:
@@ -114,8 +122,17 @@ def test_a_crash_is_told_with_what_the_engine_said_last(
     assert "n_embd_head == n_rot" in told.value.why
     if os.name == "posix":
         assert "SIGABRT" in told.value.why
-    with pytest.raises(ModelError, match="stops the engine"):
-        load(models, crashing)  # nothing was kept of it
+
+
+@pytest.mark.usefixtures("_of_any_size")
+def test_a_file_that_was_cut_is_refused(tmp_path: Path, models: CheckedLoader) -> None:
+    path = written(tmp_path, good_parts(tmp_path / "good"))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-4096])
+    with pytest.raises(ModelError, match=r"the file is incomplete"):
+        load(models, path)
+    path.write_bytes(whole)
+    load(models, path)
 
 
 _OTHERS: set[int] = set()
@@ -135,7 +152,8 @@ def proving() -> list[psutil.Process]:
 
 
 @pytest.mark.slow
-def test_a_hang_is_given_up(
+@pytest.mark.usefixtures("_of_any_size")
+def test_a_hang_in_the_first_pass_is_given_up(
     models: CheckedLoader, hanging: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(proof_process._SECONDS, LLAMACPP, 0.5)

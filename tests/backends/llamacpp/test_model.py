@@ -1,11 +1,12 @@
 """Models of llama.cpp: what is told of them, their memory, types of cache, and experts."""
 
+import ctypes
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ from backends.engines.backend_selection import LLAMACPP
 from backends.engines.proof_process import CrashCheck, ProofProcess
 from backends.llamacpp import library
 from backends.llamacpp.context import LlamaContext
-from backends.llamacpp.loading import mapping_only
+from backends.llamacpp.loading import leave_out_matrices, mapping_only
 from models.metadata.identity import fingerprint
 from models.metadata.memory_bill import facts_of
 from tests.fixtures.tiny.kinds import Tiny
@@ -291,3 +292,73 @@ def test_a_file_is_only_mapped(demo_file: Path, tmp_path: Path, is_lazy: bool):
     share = mapped_share(path)
     api.llama_model_free(pointer)
     assert share < 0.1 if is_lazy else share > 0.9
+
+
+_COPIED = ("AVX2 = 1", "DOTPROD = 1")
+"""Processors for which Q4_0 is rearranged."""
+
+
+@pytest.mark.skipif(
+    not any(one in library.system_info() for one in _COPIED), reason="weights stay where they are"
+)
+def test_a_blank_model_runs_without_the_weights_that_would_be_copied(
+    tiny_llama: Callable[..., Path], tmp_path: Path
+) -> None:
+    parameters = api.llama_model_quantize_default_params()
+    parameters.ftype = api.LLAMA_FTYPE_MOSTLY_Q4_0
+    path = tmp_path / "packed.gguf"
+    source, target = os.fsencode(tiny_llama()), os.fsencode(path)
+    api.llama_model_quantize(source, target, parameters)  # pyright: ignore[reportArgumentType]
+
+    def logits(*, blank: bool) -> Logits:
+        with closing(llamacpp.load(path, threads=1, blank=blank)) as model:
+            return model.open(64).forward(PROMPT, 1).copy()
+
+    whole = logits(blank=False)
+    assert not np.allclose(logits(blank=True), whole)
+    np.testing.assert_array_equal(logits(blank=False), whole)  # the engine is as it was
+
+
+class _Room(ctypes.Structure):
+    """struct ggml_init_params."""
+
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("at", ctypes.c_void_p),
+        ("without_data", ctypes.c_bool),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_copied"),
+    [
+        (api.GGML_TYPE_F32, True),
+        (api.GGML_TYPE_I32, True),
+        (api.GGML_TYPE_F16, False),
+        (api.GGML_TYPE_Q4_0, False),
+    ],
+)
+def test_tables_are_copied_into_a_blank_model(kind: int, is_copied: bool) -> None:
+    """An index that is no row's would have a GPU read beyond its memory."""
+    library.start()
+    base = library.shared_library("ggml-base")
+    of_processor = library.shared_library("ggml-cpu").ggml_backend_cpu_buffer_type
+    make, add, allocate = (
+        getattr(base, f"ggml_{name}")
+        for name in ("init", "new_tensor_1d", "backend_alloc_ctx_tensors_from_buft")
+    )
+    for call in (make, add, allocate, of_processor):
+        call.restype = ctypes.c_void_p
+    room = ctypes.c_void_p(make(_Room(4096, None, True)))
+    tensor = ctypes.c_void_p(add(room, kind, ctypes.c_int64(32)))
+    with ExitStack() as stack:
+        leave_out_matrices(stack)
+        buffer = ctypes.c_void_p(allocate(room, ctypes.c_void_p(of_processor())))
+    base.ggml_backend_buffer_clear(buffer, 0)
+    given, size = b"\1" * 8, ctypes.c_size_t(8)
+    kept = ctypes.create_string_buffer(8)
+    base.ggml_backend_tensor_set(tensor, given, ctypes.c_size_t(0), size)
+    base.ggml_backend_tensor_get(tensor, kept, ctypes.c_size_t(0), size)
+    base.ggml_backend_buffer_free(buffer)
+    base.ggml_free(room)
+    assert kept.raw == (given if is_copied else bytes(8))
