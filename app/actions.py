@@ -50,6 +50,7 @@ ACTIONS = (
     Action("compact", "Go on in a new chat that begins with a summary of this one", "", "compact"),
     Action("context", "Set the context size, in tokens", "", "context", "N"),
     Action("set", "Change a setting; KEY alone restores its default", "", "set", "KEY [VALUE]"),
+    Action("think", "Think first: on, off, low, medium, high, or tokens", "", "think", "[HOW]"),
     Action("settings", "Settings of this chat and of the app", "f8", "settings"),
     Action("preset", "Use a preset for this chat; off for none", "", "preset", "[NAME]"),
     Action("theme", "Choose the colour theme", "", "theme", "[NAME]"),

@@ -4,6 +4,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from app.chat.conversation import ReplyOptions
 from backends.base import Tokenizer, UsageError
 from backends.base.safe_files import NotTextError, read_text
 from backends.chat.chat_template import Prompt
@@ -13,6 +14,7 @@ from decoding.constraint.constraint import AfterReasoning, Constraint, Reasoning
 from decoding.constraint.divisions import Divisions
 from decoding.constraint.grammar import Grammar, GrammarError, GrammarKind
 from decoding.constraint.matcher import GrammarVocabulary
+from decoding.constraint.thinking_budget import ThinkingBudget
 from decoding.drafters.cross_vocabulary.vocabularies import Speller, TokenBytes
 
 _MOST_BYTES = 4 << 20
@@ -70,7 +72,7 @@ def _naming_the_file(grammar: Grammar) -> Generator[None]:
 
 
 _CHANNEL, _ASSISTANT = "<|channel|>", "<|start|>assistant"
-_FINAL = f"{_CHANNEL}final<|message|>"
+_FINAL, _END_OF_CHANNEL = f"{_CHANNEL}final<|message|>", f"<|end|>{_ASSISTANT}"
 """Of templates with channels, as gpt-oss has: the answer is in the one that is called final."""
 
 _END_OF_PROMPT = 16
@@ -89,36 +91,57 @@ class ReplyConstraints:
     def is_ready(self) -> bool:
         return self._vocabulary is not None
 
-    def of(self, grammar: Grammar, prompt: Prompt) -> Constraint:
+    def of(self, options: ReplyOptions, prompt: Prompt) -> Constraint | None:
         """The constraint of the reply to a prompt, after the part of it that the prompt begins.
 
-        A model that reasons first may do so freely; its answer must match. A text that is no
-        conversation is continued without reasoning.
+        A model that reasons first may do so freely, up to its budget; its answer must match. A text
+        that is no conversation is continued without reasoning. None if nothing is limited.
 
         Raises:
             UsageError: the grammar cannot be used, or does not allow the beginning of the reply.
         """
+        end, grammar = len(prompt.tokens) - prompt.begun, options.grammar
+        reasoning = self._reasoning(prompt.tokens[:end]) if prompt.is_conversation else None
+        constraint, name = self._of_grammar(grammar, reasoning) if grammar else (None, "")
+        if options.think_budget and reasoning is not None:
+            constraint = self._budget(options.think_budget, reasoning, constraint)
+        begun = prompt.tokens[end:]
+        if constraint is None:
+            return None
+        if constraint.count_allowed((), begun) < len(begun):
+            if not name:  # the thinking that is continued is longer than the budget
+                return None
+            raise UsageError(
+                f"the answer cannot be continued under {name}", "its beginning does not match"
+            )
+        constraint.accept(begun)
+        return constraint
+
+    def _of_grammar(self, grammar: Grammar, reasoning: Reasoning | None) -> tuple[Constraint, str]:
+        """The constraint of a grammar on the answer, and its name."""
         vocabulary = self._built()
         self._divisions = self._divisions or Divisions(vocabulary.texts)
         with _naming_the_file(grammar):
             made = compiled(grammar)
             constraint: Constraint = vocabulary.constraint(made, self._divisions)
-        end = len(prompt.tokens) - prompt.begun
-        reasoning = self._reasoning(prompt.tokens[:end]) if prompt.is_conversation else None
         if reasoning is not None:
             ends = self._tokenizer.end_tokens
             constraint = AfterReasoning(constraint, reasoning, vocabulary.texts, ends)
-        begun = prompt.tokens[end:]
-        if constraint.count_allowed((), begun) < len(begun):
-            raise UsageError(
-                f"the answer cannot be continued under {made.name}", "its beginning does not match"
-            )
-        constraint.accept(begun)
-        return constraint
+        return constraint, made.name
+
+    def _budget(self, budget: int, reasoning: Reasoning, inner: Constraint | None) -> Constraint:
+        tokenizer = self._tokenizer
+        return ThinkingBudget(
+            budget,
+            reasoning,
+            tokenizer.n_vocab,
+            tokenizer.entry,
+            lambda text: tokenizer.encode(text.decode(), special=True),
+            inner,
+        )
 
     def _reasoning(self, prompt: Sequence[int]) -> Reasoning | None:
-        texts = self._built().texts
-        end = b"".join(texts[token] for token in prompt[-_END_OF_PROMPT:])
+        end = b"".join(map(self._tokenizer.entry, prompt[-_END_OF_PROMPT:]))
         return reasoning_after(end.decode("utf-8", "replace"), self._tokenizer.chat_template or "")
 
     def _built(self) -> GrammarVocabulary:
@@ -134,7 +157,7 @@ def reasoning_after(prompt: str, template: str) -> Reasoning | None:
     prompt: its end, of which the template may have written the opening text.
     """
     if prompt.endswith(_ASSISTANT) and _CHANNEL in template:
-        return Reasoning(b"", _FINAL.encode(), is_open=True)
+        return Reasoning(b"", _FINAL.encode(), True, _END_OF_CHANNEL.encode())
     for opening, closing in OWN_MARKS.items():
         if closing in template:
             is_open = prompt.rstrip().endswith(opening)

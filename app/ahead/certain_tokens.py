@@ -1,7 +1,7 @@
 """Which tokens the next prompt surely begins with, while its last message is still typed."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.ahead.expected import Expected
 from app.chat.conversation import Conversation
@@ -51,7 +51,8 @@ class CertainTokens:
     """
 
     def __init__(self, template: ChatTemplate, n_ctx: int) -> None:
-        self._template = template
+        self._any = self._template = template
+        """With any effort of thinking, and with the latest one."""
         self._n_ctx = n_ctx
         self._frames: dict[tuple[Message, ...], PromptFrame | None] = {}
         self._opening: tuple[PromptFrame | None, Sequence[int]] = None, ()
@@ -61,14 +62,18 @@ class CertainTokens:
 
     def of(self, expected: Expected) -> BegunPrompt:
         """The beginning of the prompt that is expected; nothing of one that cannot be made."""
-        system, turns = expected.conversation.system, list(expected.conversation.turns)
+        whole = expected.conversation
+        turns = list(whole.turns)
         text = turns.pop().content if turns and turns[-1].role == "user" else ""
         words = finished_words(text) if expected.is_typing else None
-        key = (system, turns, text if words is None else words, bool(text), words is None)
+        said = text if words is None else words
+        key = (whole.system, turns, whole.think, said, bool(text), words is None)
+        if (template := self._any.thinking(whole.think)) is not self._template:
+            self._template, self._frames = template, {}
         if expected.is_typing:
             self._template.get_ready()
         if key != self._last[0]:
-            before = Conversation(system, turns)
+            before = replace(whole, turns=turns)
             is_whole = bool(text) and words is None
             found = self.as_sent(expected) if is_whole else self._found(before, text, words or "")
             self._last = key, found
@@ -84,7 +89,8 @@ class CertainTokens:
         if self._is_too_long(conversation.turns[-1].content):
             return BegunPrompt()
         try:
-            prompt, dropped = conversation.fit(self._template.urgent_prompt, self._n_ctx)
+            template = self._any.thinking(conversation.think)
+            prompt, dropped = conversation.fit(template.urgent_prompt, self._n_ctx)
         except UsageError:
             return BegunPrompt()
         messages = tuple(conversation.messages(dropped)[:-1])
@@ -100,7 +106,7 @@ class CertainTokens:
         if self._is_too_long(text) or self._frame(tuple(before.messages())) is None:
             return BegunPrompt()
         message = Message("user", text or _BEGINNINGS[0])
-        whole = Conversation(before.system, [*before.turns, message])
+        whole = replace(before, turns=[*before.turns, message])
         try:
             prompt, dropped = whole.fit(self._prompt, self._n_ctx)
         except UsageError:

@@ -28,8 +28,8 @@ class Expected:
         turns, text = mine.turns, ""
         if turns and turns[-1].role == "user":
             turns, text = turns[:-1], turns[-1].content
-        is_same = (mine.system, turns) == (conversation.system, before)
-        return is_same and last.content.startswith(text.rstrip())
+        led = conversation.system, conversation.think, before
+        return (mine.system, mine.think, turns) == led and last.content.startswith(text.rstrip())
 
 
 @dataclass(frozen=True, slots=True)

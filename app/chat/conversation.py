@@ -8,13 +8,17 @@ from typing import Self
 from backends.base import PromptTooLongError
 from backends.chat.chat_template import Prompt
 from backends.chat.message import Message
+from backends.chat.reply_form import THINK_AUTO
 from decoding.constraint.grammar import Grammar
 
 
 @dataclass(slots=True)
 class Conversation:
+    """think: whether, or how much, the model thinks first; one of EFFORTS."""
+
     system: str = ""
     turns: list[Message] = field(default_factory=list[Message])
+    think: str = THINK_AUTO
 
     @classmethod
     def of(cls, messages: Iterable[Message], instructions: str = "") -> Self:
@@ -91,7 +95,8 @@ class ReplyOptions:
     anything may come. prediction: text that it will repeat in large parts; it only speeds it up.
     top_logprobs: of how many of the likeliest tokens the log probability is told at each position,
     beside that of the token itself; None if none is. shows_control: whether the texts of control
-    tokens are part of its text, as those that open a tool call are.
+    tokens are part of its text, as those that open a tool call are. think_budget: tokens of
+    thinking after which it is ended; 0 for any number.
     """
 
     stops: tuple[str, ...] = ()
@@ -99,6 +104,7 @@ class ReplyOptions:
     prediction: str = ""
     top_logprobs: int | None = None
     shows_control: bool = False
+    think_budget: int = 0
 
 
 USUAL = ReplyOptions()

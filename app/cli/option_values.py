@@ -18,6 +18,8 @@ from app.settings.catalogue import (
     BY_NAME,
     CHAT_KEYS,
     LOSSY,
+    THINK,
+    THINK_BUDGET,
     as_sampling,
     checked,
     from_variable,
@@ -63,7 +65,9 @@ def answer_options(context: Context) -> tuple[str, Answering]:
     if values["max_tokens"] < 1:
         raise UsageError(f"--max-tokens cannot be {values['max_tokens']:,}", "it is at least 1")
     system = text_input.check(values["system"] or "", "the system prompt")
-    return system, Answering(SamplingSettings(**sampling), values["max_tokens"])
+    how, budget = (checked_option(name, values[name]) for name in (THINK, THINK_BUDGET))
+    sampled = SamplingSettings(**sampling)
+    return system, Answering(sampled, values["max_tokens"], think=how, think_budget=budget)
 
 
 def typed_lossy_rule(context: Context) -> LossyRule | None:

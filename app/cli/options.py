@@ -11,6 +11,7 @@ from app.cli import completion
 from app.loading.session_options import AUTO_LAYERS, STREAM_AUTO
 from app.settings.catalogue import BY_NAME, DEFAULT_MAX_TOKENS, LOSSY, variable_of
 from app.settings.values import DEFAULT_HOST, DEFAULT_PORT
+from backends.chat.reply_form import THINK_AUTO
 from decoding.sampling.settings import OFF, SamplingSettings
 
 _USUAL = SamplingSettings()
@@ -109,6 +110,8 @@ ANSWER = (
     option("seed", int | None, None, "N"),
     LOSSY_RULE,
     option("max_tokens", int, DEFAULT_MAX_TOKENS, "N"),
+    option("think", str, THINK_AUTO, "HOW", complete=completion.efforts),
+    option("think_budget", int, 0, "N"),
 )
 """How answers are made."""
 

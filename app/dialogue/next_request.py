@@ -9,6 +9,7 @@ from app.dialogue.dialogue import Dialogue
 from app.dialogue.tree import USER, Turn
 from app.history.records import Queued
 from backends.chat.message import Message
+from backends.chat.reply_form import THINK_AUTO
 
 _MOST_CHARACTERS = 2_000_000
 """Longest message that is expected: splitting more into tokens would hold up the model."""
@@ -37,20 +38,26 @@ class NextRequest:
         self._made_of: tuple[object, ...] = ()
         self._made: Expected | None = None
 
-    def expected(self, dialogue: Dialogue, typed: Typed, edited: Turn | None = None) -> Expected:
+    def expected(
+        self,
+        dialogue: Dialogue,
+        typed: Typed,
+        edited: Turn | None = None,
+        think: str = THINK_AUTO,
+    ) -> Expected:
         """What is expected of a chat that waits for a question.
 
-        edited: the question that the typed one would stand beside.
+        edited: the question that the typed one would stand beside. think: as in Conversation.
         """
         led, text = self._what_leads(dialogue, edited), typed.text.lstrip()
         is_new = edited is None
         queued = dialogue.queue[0] if is_new and dialogue.queue and not text else None
         is_typing = bool(text) and not (is_new and text.startswith(_COMMAND))
-        made_of = led, typed, is_typing, queued
+        made_of = led, typed, is_typing, queued, think
         if self._made is None or made_of != self._made_of:
             asked = typed if is_typing else queued  # an empty prompt sends what is queued
             message = _message(asked) if asked is not None else []
-            conversation = Conversation(led.system, [*led.turns, *message])
+            conversation = Conversation(led.system, [*led.turns, *message], think)
             self._made_of = made_of
             self._made = Expected(conversation, typed.at, is_typing)
         return self._made

@@ -204,6 +204,8 @@ class ReplyMetrics:
     """What became of the last step's draft: "lookup: 4 of 6 accepted"; empty without a draft."""
     lossy: str
     """The lossy rule that tokens may depend on, in words; empty for a lossless reply."""
+    thinking_ended_at: int
+    """As of a Reply."""
     prompt_tokens: int
     cached_prompt_tokens: int
     ahead_tokens: int
@@ -287,6 +289,7 @@ def reply_metrics(session: "Session", reply: Reply, *, is_final: bool = True) ->
         shape=_shape(statistics.last_step),
         last_draft=_last_draft(statistics.last_step),
         lossy=reply.lossy.words if reply.lossy else "",
+        thinking_ended_at=reply.thinking_ended_at,
         ahead_tokens=reply.ahead_tokens,
         load_seconds=session.load_seconds,
         decode_tokens_per_second=rate,

@@ -1,12 +1,14 @@
 """A request, and the reply to it as it is generated."""
 
 import time
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from app.chat.conversation import USUAL, Conversation, Infill, RawText, ReplyOptions
 from backends.chat.message import Tool
+from backends.chat.reply_form import split
 from decoding.constraint.grammar import GrammarKind
 from decoding.events import FinishReason, TokenLogprob
 from decoding.sampling.settings import LossyRule, SamplingSettings
@@ -94,6 +96,8 @@ class Reply:
     """Energy used for decoding, where the machine can measure it."""
     ahead_tokens: int = 0
     """Prompt tokens that were read before the request came."""
+    thinking_ended_at: int = 0
+    """Tokens of thinking after which its budget ended it; 0 if it did not."""
     own_drafters: tuple[str, ...] = ()
     """Names of the drafters that draft for this reply alone."""
     own_statuses: "tuple[DrafterStatus, ...]" = ()
@@ -106,6 +110,14 @@ class Reply:
         """Kind of the grammar that its text must match, None if it may be anything."""
         grammar = self.request.options.grammar
         return grammar.kind if grammar else None
+
+    @property
+    def thinking_tokens(self) -> int:
+        """Tokens of thinking so far, with those that open and close it."""
+        parts = split(self.text)
+        is_some = bool(parts.thinking or parts.is_thinking)
+        end = len(self.text) - len(parts.answer) if is_some else 0
+        return bisect_right(self.token_ends, end) if end else 0
 
     @property
     def predicted(self) -> PredictedTokens | None:

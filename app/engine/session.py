@@ -34,6 +34,7 @@ from backends.hardware.bandwidth import Bandwidth
 from backends.hardware.energy import Energy, EnergyMeter
 from backends.streaming.disk_speed import DiskSpeed
 from decoding.constraint.constraint import Constraint
+from decoding.constraint.thinking_budget import ThinkingBudget
 from decoding.events import Event, Finish, Prefill, Step, TokenLogprob
 from decoding.generation import Limits, generate
 from decoding.planning.controller import Controller
@@ -150,7 +151,8 @@ class Session:
         if size > _MOST_PER_TOKEN * n_ctx:  # else others would wait for seconds while it is read
             raise PromptTooLargeError(size, n_ctx)
         if text is None:
-            rendered = partial(self.template.urgent_prompt, tools=request.tools)
+            template = self.template.thinking(request.conversation.think)
+            rendered = partial(template.urgent_prompt, tools=request.tools)
             if request.may_drop:
                 prompt, dropped = request.conversation.fit(rendered, n_ctx)
                 return self._continued(prompt, request), dropped
@@ -202,10 +204,13 @@ class Session:
                 be used.
         """
         request.settings.check_vocabulary(self.model.info.n_vocab)
-        if request.options.grammar is None:
+        options = request.options
+        if options.think_budget >= min(request.max_tokens, self.context.facts.n_ctx):
+            options = replace(options, think_budget=0)  # nothing can exceed it
+        if options.grammar is None and not options.think_budget:
             return None
         self._constraints = self._constraints or ReplyConstraints(self.model.tokenizer)
-        return self._constraints.of(request.options.grammar, prompt)
+        return self._constraints.of(options, prompt)
 
     def stream(
         self, prompt: Prompt, reply: Reply, is_cancelled: Callable[[], bool]
@@ -249,6 +254,8 @@ class Session:
                         text.finish()
                         reply.joules = energy.joules
                     self._take_in(event, reply, text)
+                    if isinstance(constraint, ThinkingBudget) and constraint.has_ended_it:
+                        reply.thinking_ended_at = constraint.budget
                     yield event
                     if isinstance(event, Prefill):
                         energy.start()

@@ -4,16 +4,18 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError, from_json
 
+from app.chat.conversation import Conversation
 from app.serve.refusal import RefusedError, invalid
 from app.serve.server_options import MOST_FIELDS, MOST_ITEMS, MOST_VALUES
 from app.settings.answering import Answering
 from backends.base import UsageError
 from backends.chat.message import Tool
+from backends.chat.reply_form import THINK_OFF
 from decoding.sampling.settings import SamplingSettings
 
 _WANTED = "Input should be "
@@ -164,6 +166,18 @@ def asked_sampling(
     except UsageError as error:
         what = error.what.removeprefix("--")
         raise invalid(f"{what}: {error.why}", what.partition(" ")[0].replace("-", "_")) from None
+
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+_EFFORTS = {"none": THINK_OFF, "minimal": "low", "xhigh": "high", "max": "high"}
+
+
+def thinking(
+    conversation: Conversation, defaults: Answering, effort: str | None, budget: int | None = None
+) -> int:
+    """Note in a conversation how much thinking a request asks for; returns the budget in tokens."""
+    conversation.think = _EFFORTS.get(effort, str(effort)) if effort else defaults.think
+    return defaults.think_budget if budget is None else budget
 
 
 def seeds(first: int, count: int) -> list[int]:

@@ -9,6 +9,7 @@ from typing import cast
 from app.settings import catalogue
 from app.settings.catalogue import BY_NAME, CHAT_KEYS, LOSSY, Value
 from backends.base import UsageError
+from backends.chat.reply_form import THINK_AUTO
 from decoding.sampling.settings import OFF, SamplingSettings
 
 PRESET = "preset"
@@ -19,25 +20,30 @@ _OWN = tuple(key.name for key in CHAT_KEYS if key.name != "system")
 class Answering:
     """Sampling settings, and the maximum length of an answer in tokens.
 
-    has_seed: whether the user set the seed; otherwise each answer draws its own.
+    has_seed: whether the user set the seed; otherwise each answer draws its own. think: one of
+    EFFORTS. think_budget: tokens of thinking after which it is ended; 0 for any number.
     """
 
     sampling: SamplingSettings
     max_tokens: int
     has_seed: bool = False
+    think: str = THINK_AUTO
+    think_budget: int = 0
 
     @classmethod
     def of(cls, values: Mapping[str, Value]) -> "Answering":
         """The defaults that some settings make."""
-        longest = int(values.get("max_tokens", catalogue.DEFAULT_MAX_TOKENS))
-        sampling = SamplingSettings(**catalogue.as_sampling(values))
-        return cls(sampling, longest, "seed" in values)
+        return cls(SamplingSettings(), catalogue.DEFAULT_MAX_TOKENS).changed(values)
 
     def changed(self, own: Mapping[str, Value]) -> "Answering":
         """Return a copy with a chat's own values."""
-        longest = int(own.get("max_tokens", self.max_tokens))
-        has_seed = self.has_seed or "seed" in own
-        return Answering(replace(self.sampling, **catalogue.as_sampling(own)), longest, has_seed)
+        return Answering(
+            replace(self.sampling, **catalogue.as_sampling(own)),
+            int(own.get("max_tokens", self.max_tokens)),
+            self.has_seed or "seed" in own,
+            str(own.get(catalogue.THINK, self.think)),
+            int(own.get(catalogue.THINK_BUDGET, self.think_budget)),
+        )
 
     def for_an_answer(self) -> SamplingSettings:
         seed = self.sampling.seed if self.has_seed else secrets.randbelow(1 << 32)
@@ -46,7 +52,7 @@ class Answering:
     def value(self, name: str) -> Value:
         if name == LOSSY:
             return str(self.sampling.lossy or OFF)
-        return self.max_tokens if name == "max_tokens" else getattr(self.sampling, name)
+        return getattr(self if hasattr(self, name) else self.sampling, name)
 
 
 def stored(own: Mapping[str, Value]) -> str:

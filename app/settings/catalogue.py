@@ -27,6 +27,7 @@ from app.settings.values import (
 )
 from backends.base import UsageError
 from backends.chat.message import whole_characters
+from backends.chat.reply_form import EFFORTS, THINK_AUTO
 from backends.engines.backend_selection import AUTO, BACKENDS, check_backend
 from decoding.sampling.settings import OFF, SamplingSettings, parse_lossy
 
@@ -37,12 +38,13 @@ _USUAL = SamplingSettings()
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 _MOST_BITS = 64
 _MOST_SHOWN = 120
-LOSSY = "lossy"
+LOSSY, THINK, THINK_BUDGET = "lossy", "think", "think_budget"
 DEFAULT_THEME = "specchat-dark"
 _MOST = {
     "ahead_waste": MOST_AHEAD_WASTE,
     "port": MOST_PORT,
     "prompt_memory": MOST_PROMPT_MEMORY,
+    THINK_BUDGET: 1 << 31,
 }
 PREFIX = "SPECCHAT_"
 """How the variables of all keys begin."""
@@ -134,6 +136,11 @@ KEYS = (
     Key("seed", Kind.INTEGER, Part.CHAT, "for the same random numbers again; else drawn", 1),
     Key(LOSSY, Kind.TEXT, Part.CHAT, "opt-in lossy rule: typical, ears:0.1 or lenient:2", OFF),
     Key("max_tokens", Kind.INTEGER, Part.CHAT, "the longest answer in tokens", DEFAULT_MAX_TOKENS),
+    Key(THINK, Kind.TEXT, Part.CHAT,
+        "whether the model thinks first: auto, off, on, low, medium, high", THINK_AUTO, EFFORTS,
+        title="Thinking"),
+    Key(THINK_BUDGET, Kind.INTEGER, Part.CHAT,
+        "tokens after which thinking is ended; 0 for any number", 0, title="Thinking budget"),
     Key("theme", Kind.TEXT, Part.APP, "colours of the app", DEFAULT_THEME),
     Key("animations", Kind.SWITCH, Part.APP, "whether changes on the screen are animated", True),
     Key("enter_sends", Kind.SWITCH, Part.APP, "false: Enter starts a new line, Ctrl+J sends", True),

@@ -379,7 +379,9 @@ class ChatScreen(Screen[None]):
         view = self.view
         is_free = view.is_idle and not self._engine.is_answering
         if is_free and self.prompt.is_followed:  # else the text is about to be known
-            expected = self._next_request.expected(view.dialogue, self._typed, view.edited)
+            expected = self._next_request.expected(
+                view.dialogue, self._typed, view.edited, view.answering.think
+            )
             self._engine.expect(expected)
 
     # The store

@@ -165,11 +165,13 @@ def _figures(metrics: ReplyMetrics | None, continued: str | None) -> list[str]:
 def _speed(metrics: ReplyMetrics) -> list[str]:
     is_drafted = metrics.drafted > 0 and metrics.drafted_share is not None
     first = metrics.ttft_seconds or 0.0
+    budget = metrics.thinking_ended_at
     return [
         rate(metrics.decode_tokens_per_second),
         metrics.comparison.words,
         f"{percent(metrics.drafted_share or 0.0)} drafted" if is_drafted else "",
         f"started after {first:.0f} s" if first > _SLOW_START else "",
+        f"thinking ended at {tokens_in_words(budget)}" if budget else "",
     ]
 
 

@@ -25,6 +25,8 @@ from backends.chat.reply_form import (
     OF_THINKING,
     OPEN,
     PLAIN,
+    THINK_AUTO,
+    THINK_OFF,
     THINKING,
     ReplyForm,
     ToolForm,
@@ -33,6 +35,7 @@ from backends.chat.reply_form import (
     opened_thinking,
     own_marks,
     split,
+    thinking_variables,
 )
 from backends.chat.template_process import TemplateProcess
 from backends.chat.tools import (
@@ -114,6 +117,18 @@ class ChatTemplate:
         """Urgent prompts, and when they were rendered."""
         self._starts_next = True
         """Whether rendering also prepares for the next prompt."""
+        self._think = THINK_AUTO
+        self._others: dict[str, ChatTemplate] = {}
+        """The same template with other efforts."""
+
+    def thinking(self, think: str) -> "ChatTemplate":
+        """The template where the model thinks as asked; one of EFFORTS."""
+        if think == self._think:
+            return self
+        if think not in self._others:
+            other = self._others[think] = ChatTemplate(self._tokenizer, self._process)
+            other._think = think
+        return self._others[think]
 
     def get_ready(self) -> None:
         """Prepare for the next prompt; to be called some time after an urgent one."""
@@ -296,6 +311,8 @@ class ChatTemplate:
             raise UsageError("the model's chat template refuses this conversation", why)
         if text is None or text != whole_characters(text):
             return None, f"the model's chat template failed ({why}): a plain form is used"
+        if self._think == THINK_OFF and (opened := opened_thinking(text)):
+            text = f"{text}\n{THINKING[opened]}\n\n"  # as templates write it that have a switch
         left_out = form.left_out if isinstance(form, Form) else 0
         return text, _LEAVES_OUT.format(left_out) if left_out else ""
 
@@ -314,6 +331,7 @@ class ChatTemplate:
             "add_generation_prompt": True,
             "bos_token": self._tokenizer.bos_text,
             "eos_token": "" if eos is None else self._tokenizer.entry(eos).decode(errors="replace"),
+            **thinking_variables(self._think, self._source or ""),
         }
         if tools:
             variables["tools"] = tool_variables(tools)

@@ -65,6 +65,28 @@ def tool_form(source: str) -> ToolForm | None:
     return None
 
 
+THINK_AUTO, THINK_OFF, THINK_ON = "auto", "off", "on"
+EFFORTS = (THINK_AUTO, THINK_OFF, THINK_ON, "low", "medium", "high")
+"""Whether, and how much, a model thinks before it answers; auto: as its template has it. Templates
+that know no degrees think or do not."""
+
+
+def thinking_variables(think: str, template: str) -> dict[str, object]:
+    """What a template is told of an effort, by the names that families give it.
+
+    enable_thinking: Qwen, GLM, SmolLM, Gemma. thinking: DeepSeek, Granite. reasoning_effort:
+    gpt-oss, Mistral; where it knows no "none", the least is low.
+    """
+    if think == THINK_AUTO:
+        return {}
+    told: dict[str, object] = dict.fromkeys(("enable_thinking", "thinking"), think != THINK_OFF)
+    if think == THINK_OFF:
+        told["reasoning_effort"] = "none" if re.search("['\"]none['\"]", template) else "low"
+    elif think != THINK_ON:
+        told["reasoning_effort"] = think
+    return told
+
+
 OPEN, CLOSE = "<think>", "</think>"
 
 THINKING = {

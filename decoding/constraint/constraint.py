@@ -90,12 +90,14 @@ class Reasoning:
     """How a model marks its reasoning.
 
     opening: what it begins with, where it is a token of its own. closing: what ends it, and the
-    answer follows. is_open: whether the reply begins within it.
+    answer follows. is_open: whether the reply begins within it. before_closing: what the family
+    writes before the closing text.
     """
 
     opening: bytes
     closing: bytes
     is_open: bool
+    before_closing: bytes = b""
 
 
 class _Phase(Enum):

@@ -74,10 +74,12 @@ def ask(
     must_match = _grammar(schema, grammar)
     text = text_input.gather(prompt, file or [])
     known = ReplyOptions(
-        grammar=must_match, prediction=text_input.predicted(predict) if predict else ""
+        grammar=must_match,
+        prediction=text_input.predicted(predict) if predict else "",
+        think_budget=answering.think_budget,
     )
     request = Request(
-        Conversation(system, [Message("user", text)]),
+        Conversation(system, [Message("user", text)], answering.think),
         answering.sampling,
         answering.max_tokens,
         options=known,

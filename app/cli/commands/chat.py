@@ -5,7 +5,7 @@ import sys
 import typer
 
 from app.chat.attachments import in_full
-from app.chat.conversation import Conversation
+from app.chat.conversation import Conversation, ReplyOptions
 from app.chat.named_files import read_files
 from app.cli import option_values, options
 from app.cli.session import open_session, stats_line, stream_answer
@@ -150,7 +150,11 @@ class _Talk:
     def _exchange(self, message: str) -> None:
         """Answer one message; if that fails, the conversation is unchanged."""
         session, conversation, answering = self._session, self._conversation, self._answering
-        reply = Reply(Request(conversation, answering.sampling, answering.max_tokens))
+        conversation.think = answering.think
+        options = ReplyOptions(think_budget=answering.think_budget)
+        reply = Reply(
+            Request(conversation, answering.sampling, answering.max_tokens, options=options)
+        )
         files, faults = read_files(message)
         for fault in faults:
             stderr.note(f"note: {fault}: the message goes without it")

@@ -25,6 +25,7 @@ from app.serve.refusal import RefusalKind, RefusedError, invalid
 from app.serve.reply_reader import refusal_of
 from app.serve.request_body import (
     Content,
+    Effort,
     Fields,
     Items,
     Lenient,
@@ -34,6 +35,7 @@ from app.serve.request_body import (
     check_text,
     read_body,
     text_of,
+    thinking,
 )
 from app.serve.served_engine import ServedEngine
 from app.serve.server_options import MOST_STOP_CHARACTERS, MOST_STOPS
@@ -42,6 +44,7 @@ from app.serve.tools.open_calls import finite, loads_finite
 from app.settings.answering import Answering
 from backends.base import PromptTooLongError, SpecchatError
 from backends.chat.message import Message, ToolCall
+from backends.chat.reply_form import THINK_ON
 from decoding.constraint.grammar import Grammar, GrammarKind
 
 _TYPES: Mapping[RefusalKind, str] = {
@@ -148,16 +151,22 @@ class OutputFormat(Fields):
 
 
 class OutputConfig(Lenient):
-    """The form of the reply; how much effort it takes is the model's."""
-
     format: OutputFormat | None = None
+    effort: Effort | None = None
+
+
+class Thinking(Lenient):
+    """Whether the model thinks first, and how long."""
+
+    type: Literal["enabled", "disabled", "adaptive"]
+    budget_tokens: Annotated[int, Field(ge=1)] | None = None
 
 
 class CountRequest(Fields):
     """The body of a request to count tokens, and what a request for a reply has as well."""
 
     ignored = frozenset((
-        "thinking", "cache_control", "context_management", "inference_geo", "speed", "diagnostics",
+        "cache_control", "context_management", "inference_geo", "speed", "diagnostics",
         "user_profile_id",
     ))  # fmt: skip
 
@@ -167,6 +176,7 @@ class CountRequest(Fields):
     tools: Items[InputTool] = Field(default_factory=list[InputTool])
     tool_choice: ToolChoice = ToolChoice()
     output_config: OutputConfig = OutputConfig()
+    thinking: Thinking | None = None
     output_format: OutputFormat | None = None
     """Where the beta of structured outputs had it."""
 
@@ -190,13 +200,17 @@ class CountRequest(Fields):
         form, grammar = self.output_config.format or self.output_format, None
         if form is not None:
             grammar = Grammar(GrammarKind.JSON_SCHEMA, json.dumps(form.schema_))
-        offered = self.offered
+        offered, asked = self.offered, self.thinking
+        effort: str | None = self.output_config.effort
+        if asked is not None:
+            effort = "none" if asked.type == "disabled" else effort or THINK_ON
+        budget = thinking(conversation, answering, effort, asked.budget_tokens if asked else None)
         return Request(
             conversation,
             answering.for_an_answer(),
             1 << 31,
             partial=begun,
-            options=offered.options(ReplyOptions(stops, grammar)),
+            options=offered.options(ReplyOptions(stops, grammar, think_budget=budget)),
             tools=offered.tools,
             may_drop=False,
         )

@@ -15,6 +15,7 @@ from app.serve.dialects import openai
 from app.serve.refusal import invalid
 from app.serve.request_body import (
     Content,
+    Effort,
     Fields,
     Items,
     Lenient,
@@ -22,6 +23,7 @@ from app.serve.request_body import (
     read_body,
     seeds,
     text_of,
+    thinking,
 )
 from app.serve.server_options import MOST_TOP_LOGPROBS
 from app.serve.tools.offered_tools import OfferedTools, offered_tools
@@ -108,7 +110,7 @@ class Prediction(Fields):
 
 
 class ChatRequest(openai.CommonFields):
-    ignored = openai.CommonFields.ignored | {"reasoning_effort", "verbosity"}
+    ignored = openai.CommonFields.ignored | {"verbosity"}
 
     messages: Annotated[Items[ChatMessage], Field(min_length=1)]
     max_tokens: openai.Count | None = None
@@ -120,6 +122,7 @@ class ChatRequest(openai.CommonFields):
     tools: Items[ChatTool] = Field(default_factory=list[ChatTool])
     tool_choice: Literal["auto", "none", "required"] | NamedTool = "auto"
     parallel_tool_calls: bool = True
+    reasoning_effort: Effort | None = None
 
     @property
     def offered(self) -> OfferedTools:
@@ -199,11 +202,13 @@ def _read(body: bytes, defaults: Answering, model: Loaded) -> tuple[AskedReply, 
     asked = read_body(ChatRequest, body)
     sampling = asked.sampling(defaults, model.info.n_vocab)
     offered = asked.offered
+    conversation = conversation_of(asked.messages)
+    budget = thinking(conversation, defaults, asked.reasoning_effort)
     first = Request(
-        conversation_of(asked.messages),
+        conversation,
         sampling,
         asked.max_completion_tokens or asked.max_tokens or 1 << 31,
-        options=offered.options(_options(asked)),
+        options=replace(offered.options(_options(asked)), think_budget=budget),
         tools=offered.tools,
         may_drop=False,
     )

@@ -17,6 +17,7 @@ from app.serve.dialects.openai import error_body
 from app.serve.refusal import RefusedError, invalid
 from app.serve.request_body import (
     Content,
+    Effort,
     Fields,
     Items,
     Lenient,
@@ -24,6 +25,7 @@ from app.serve.request_body import (
     asked_sampling,
     read_body,
     text_of,
+    thinking,
 )
 from app.serve.tools.offered_tools import OfferedTools, offered_tools
 from app.settings.answering import Answering
@@ -122,12 +124,16 @@ class TextConfig(Lenient):
     format: Format = Format()
 
 
+class ReasoningConfig(Lenient):
+    effort: Effort | None = None
+
+
 class ResponsesRequest(Fields):
     """The body of a request to /v1/responses; nothing of it is stored."""
 
     ignored = frozenset((
         "include", "max_tool_calls", "metadata", "prompt_cache_key", "prompt_cache_options",
-        "prompt_cache_retention", "reasoning", "safety_identifier", "service_tier", "store",
+        "prompt_cache_retention", "safety_identifier", "service_tier", "store",
         "stream_options", "client_metadata", "user",
     ))  # fmt: skip
 
@@ -142,6 +148,7 @@ class ResponsesRequest(Fields):
     tool_choice: Literal["auto", "none", "required"] | NamedTool = "auto"
     parallel_tool_calls: bool = True
     text: TextConfig = TextConfig()
+    reasoning: ReasoningConfig = ReasoningConfig()
     truncation: Literal["auto", "disabled"] = "disabled"
     background: Literal[False] = False
     top_logprobs: Literal[0] = 0
@@ -390,11 +397,13 @@ def _read(body: bytes, defaults: Answering, model: Loaded) -> tuple[AskedReply, 
     if not conversation.turns:
         raise invalid("input: there is nothing to answer", "input")
     offered = asked.offered
+    budget = thinking(conversation, defaults, asked.reasoning.effort)
+    options = ReplyOptions(grammar=asked.text.format.grammar, think_budget=budget)
     request = Request(
         conversation,
         asked_sampling(defaults, temperature=asked.temperature, top_p=asked.top_p),
         asked.max_output_tokens or 1 << 31,
-        options=offered.options(ReplyOptions(grammar=asked.text.format.grammar)),
+        options=offered.options(options),
         tools=offered.tools,
         may_drop=asked.truncation == "auto",
     )

@@ -27,6 +27,7 @@ from app.tui.chat.markdown import Document, Hues, Line, Row, TableLine, TextLine
 from app.tui.store import Store
 from app.tui.terminal import copy
 from app.tui.widgets import LaidOutOnce, typed_app
+from app.tui.wording import joined, seconds, tokens_in_words
 from backends.chat.reply_form import split
 
 _FADE_SECONDS = 0.5
@@ -263,6 +264,7 @@ class AnswerText(LaidOutOnce, Vertical):
         self._folded.display = bool(parts.thinking)
         self._reply: Reply | None = None
         """What the text comes from while it grows."""
+        self._thinks_since: float | None = None
         self._drafted = DraftedRuns()
         self._marked = (0, 0)
         """Where in the turn's text something was found."""
@@ -333,7 +335,13 @@ class AnswerText(LaidOutOnce, Vertical):
 
     def _show_thinking(self, thinking: str, is_thinking: bool) -> None:
         self._folded.display = True
-        self._folded.title = "Thinking…" if is_thinking else "Thinking"
+        if is_thinking:
+            self._folded.title = "Thinking…"
+            self._thinks_since = self._thinks_since or time.monotonic()
+        elif self._thinks_since is not None and self._reply is not None:
+            tokens = tokens_in_words(self._reply.thinking_tokens)
+            took = seconds(time.monotonic() - self._thinks_since)
+            self._folded.title, self._thinks_since = joined(["Thinking", tokens, took]), None
         if not self._folded.collapsed or not is_thinking:
             self._thoughts.update(Content(printable(thinking)))
 

@@ -1,7 +1,7 @@
 """The answer in progress: its text, the turn that it belongs to, and the line below it."""
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from app.chat.conversation import USUAL, Conversation, ReplyOptions
 from app.dialogue.dialogue import Dialogue
@@ -75,6 +75,7 @@ class PendingAnswer:
         if conversation is None:
             above = turn.parent
             conversation = dialogue.conversation(above) if above else Conversation(dialogue.system)
+        conversation.think = answering.think
         request = Request(
             conversation,
             answering.for_an_answer(),
@@ -82,7 +83,7 @@ class PendingAnswer:
             turn.text,
             dialogue.tokens(turn),
             chat=dialogue.chat,
-            options=options,
+            options=replace(options, think_budget=answering.think_budget),
         )
         continued, turn.ending, turn.is_growing = turn.ending, "", True
         return cls(Answer(request), turn, continued if turn.text else None)

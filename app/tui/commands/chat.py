@@ -92,6 +92,7 @@ class ChatCommands(Commands):
         title, request = demonstration()
         if question is not None:
             title, conversation = title_of(question.text), dialogue.conversation(question)
+            conversation.think = answering.think
             request = Request(  # of this chat, so that its own answer is not retrieved
                 conversation, answering.sampling, answering.max_tokens, chat=dialogue.chat
             )

@@ -80,6 +80,11 @@ class SettingsCommands(ModelCommands):
             raise UsageError("how many tokens?", "", "Example: /context 8192")
         self._change(BY_NAME["ctx"], size)
 
+    def think(self, how: str) -> None:
+        """Set how much the model thinks, or after how many tokens that is ended."""
+        is_budget = how.replace(",", "").isdecimal()
+        self._change(BY_NAME[catalogue.THINK_BUDGET if is_budget else catalogue.THINK], how)
+
     def theme(self, name: str) -> None:
         if name:
             self.settings_editor.change("theme", name)

@@ -249,7 +249,7 @@ class RaceScreen(Screen[None]):
 
     def _ask(self, draft: str) -> Answer:
         own = self._request.conversation
-        conversation = Conversation(own.system, list(own.turns))
+        conversation = replace(own, turns=list(own.turns))
         return self._engine.ask(replace(self._request, conversation=conversation, draft=draft))
 
     def _stop(self) -> None:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from app.chat.conversation import ReplyOptions
 from app.structured_output import ReplyConstraints
 from backends.chat.chat_template import Prompt
 from decoding.constraint.grammar import Grammar, GrammarKind
@@ -24,7 +25,10 @@ def test_only_an_answer_in_a_conversation_follows_reasoning(
     tokenizer.chat_template = "{{ messages }}" + " ".join(marks)
     constraints = ReplyConstraints(tokenizer)
     prompt = Prompt([NO, NO], is_conversation=is_conversation)
-    mask = constraints.of(Grammar(GrammarKind.REGEX, "yes|no"), prompt).allowed(())
+    options = ReplyOptions(grammar=Grammar(GrammarKind.REGEX, "yes|no"))
+    constraint = constraints.of(options, prompt)
+    assert constraint is not None
+    mask = constraint.allowed(())
     assert mask is not None
     allowed = np.flatnonzero(mask).tolist()
     assert allowed == ([OPEN, YES, NO] if is_conversation else [YES, NO])

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pytest
@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from backends.base import ModelError
 from decoding import generation
-from decoding.constraint.constraint import Mask
+from decoding.constraint.constraint import Mask, Reasoning
 from decoding.constraint.divisions import Divisions
 from decoding.constraint.matcher import MatcherConstraint, Walker
+from decoding.constraint.thinking_budget import ThinkingBudget
 from decoding.draft import Draft, Drafter, KeepOn
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.forced_tokens import ForcedTokens
@@ -196,6 +197,50 @@ def test_the_loop_says_what_masking_then_warping_says(
 ) -> None:
     drafter = DRAFTERS[name](fake_context(table(7, N_VOCAB)))
     assert error(fake_context(table(3, N_VOCAB)), drafter, language, sampling) < 1e-9
+
+
+LETTERS = ENDING[0]
+BUDGETS = {
+    "open": (2, Reasoning(b"", b"b", is_open=True), "a?|a{0,2}b[ab]*"),
+    "a longer closing text": (1, Reasoning(b"", b"bb", is_open=True), "|a?bb[ab]*"),
+    "opened by the reply": (1, Reasoning(b"a", b"b", is_open=False), "a?|b[ab]*|a{1,2}b[ab]*"),
+    "what comes before it": (1, Reasoning(b"", b"b", True, b"a"), "|b[ab]*|ab[ab]*"),
+}
+"""Budgets of reasoning, and all texts that they leave; each letter is a token."""
+
+
+def budgeted(kind: type[ThinkingBudget], name: str) -> ThinkingBudget:
+    budget, reasoning, _ = BUDGETS[name]
+    return kind(budget, reasoning, N_VOCAB, LETTERS.entry, LETTERS.spell)
+
+
+@pytest.mark.parametrize(
+    ("name", "budget"),
+    [
+        *((name, "a longer closing text") for name in DRAFTERS),
+        *(("a line by the block rule", budget) for budget in BUDGETS),
+    ],
+)
+def test_a_budget_of_reasoning_leaves_the_law_of_the_tokens_that_may_follow(
+    name: str, budget: str, table: Table, fake_context: Open
+) -> None:
+    drafter = DRAFTERS[name](fake_context(table(7, N_VOCAB)))
+    constrain = cast("Constrain", partial(budgeted, ThinkingBudget, budget))
+    target, language = fake_context(table(3, N_VOCAB)), (LETTERS, BUDGETS[budget][2])
+    assert error(target, drafter, language, constrain=constrain) < 1e-9
+
+
+class CountsOnlyWhatWasAccepted(ThinkingBudget):
+    """Wrong: drafted tokens are not counted, so that a draft outruns the budget."""
+
+    def allowed(self, drafted: Sequence[int]) -> Mask | None:
+        return super().allowed(())
+
+
+def test_a_budget_that_drafts_outrun_is_found(table: Table, fake_context: Open) -> None:
+    constrain = cast("Constrain", partial(budgeted, CountsOnlyWhatWasAccepted, "open"))
+    target, language = fake_context(table(3, N_VOCAB)), (LETTERS, BUDGETS["open"][2])
+    assert error(target, say(0, 0, 0)(target), language, constrain=constrain) > 0.01
 
 
 class MaskedAfterWarping(Sampler):
