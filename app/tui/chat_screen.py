@@ -305,6 +305,13 @@ class ChatScreen(Screen[None]):
     def action_select_last(self, role: str = "") -> None:
         self.view.select_last(role)
 
+    async def action_show_version(self, step: int) -> None:
+        """Show another version of the last message that has several."""
+        versions = self.view.dialogue.versions
+        several = (turn for turn in reversed(self.view.dialogue.turns) if len(versions(turn)) > 1)
+        if (turn := next(several, None)) is not None:
+            await self.view.show_version(turn, step)
+
     def action_focus_welcome(self) -> None:
         for welcome in self.query(Welcome):
             welcome.focus_rows()

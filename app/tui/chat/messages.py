@@ -43,6 +43,7 @@ class MessageView(LaidOutOnce, Vertical, can_focus=True):
     MessageView .versions {
         width: auto; height: 1; margin: 0 0 0 2; color: $text-muted; display: none;
     }
+    MessageView .versions:hover { text-style: underline; }
     """
 
     @dataclass
@@ -55,7 +56,7 @@ class MessageView(LaidOutOnce, Vertical, can_focus=True):
     def __init__(self, turn: Turn) -> None:
         super().__init__()
         self.turn = turn
-        self._versions = 1
+        self._place = self._versions = 1
         self._label = Static(classes="versions")
 
     @property
@@ -63,7 +64,7 @@ class MessageView(LaidOutOnce, Vertical, can_focus=True):
         return self._versions > 1
 
     def show_versions(self, place: int, count: int) -> None:
-        self._versions = count
+        self._place, self._versions = place, count
         self._label.update(Content(f"{_OPEN}{place}/{count}{_CLOSE}"))
         self._label.display = count > 1
         self.set_class(count == 1, "-only")
@@ -78,6 +79,13 @@ class MessageView(LaidOutOnce, Vertical, can_focus=True):
 
     def action_version(self, step: int) -> None:
         self.post_message(self.VersionWanted(self.turn, step))
+
+    def on_click(self, event: events.Click) -> None:
+        """Show the version before or after, where its side of the label is clicked, in a ring."""
+        if event.widget is self._label:
+            event.stop()
+            step = -1 if event.x < self._label.size.width // 2 else 1
+            self.action_version((self._place - 1 + step) % self._versions + 1 - self._place)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
         return action != "version" or self._versions > 1

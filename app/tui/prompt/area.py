@@ -325,6 +325,8 @@ class PromptArea(FoldingArea):
                 self._filled = None  # the completion has put one there already
             case "up" | "down":
                 return self._is_at_edge(key) and self._browse(key)
+            case "left" | "right" if not self.text and self.edited_version is None:
+                self.post_message(Wanted("show_version", -1 if key == "left" else 1))
             case "tab":
                 self.post_message(Wanted("select_last"))
             case "escape":

@@ -34,6 +34,7 @@ _SEND = ("Enter", "send; while an answer comes, queue")
 _NEW_LINE = ("Ctrl+J, Shift+Enter", "new line")
 _PROMPT: Lines = (
     ("↑ ↓", "earlier questions; with a queue, ↑ takes the last one back"),
+    ("← →", "other versions, if nothing is typed"),
     ("Tab", "complete; else select a message"),
     ("/", "commands"),
     ("@file", 'add a text file; @"a file" one with spaces'),

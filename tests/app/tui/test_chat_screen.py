@@ -528,3 +528,22 @@ async def test_the_app_can_end_while_a_message_is_removed(
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not removing.is_set():
                 await asyncio.sleep(0)  # a pause of the pilot waits for the removal's end
+
+
+async def test_arrows_at_an_empty_prompt_and_clicks_switch_versions(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ask("first")
+        for count in (2, 3):
+            await chat.pilot.press("ctrl+r")
+            await chat.until(lambda count=count: f"‹{count}/{count}›" in chat.shown)
+            await chat.idle()
+        for keys, place in ((["left"], 2), (["left", "left"], 1), (["right"], 2)):
+            await chat.pilot.press(*keys)
+            await chat.until(lambda place=place: f"‹{place}/3›" in chat.shown)
+        await chat.pilot.press("x", "left", "left", "y")  # in a text they move the cursor
+        assert chat.prompt.text == "yx"
+        for offset, place in (((4, 0), 3), ((4, 0), 1), ((0, 0), 3), ((0, 0), 2)):
+            label = chat.view.transcript.views[-1]._label
+            assert await chat.pilot.click(label, offset=offset)
+            await chat.until(lambda place=place: f"‹{place}/3›" in chat.shown)
+        assert "copied" not in chat.toasts.lower()

@@ -123,7 +123,7 @@ async def test_ctrl_c_stops_then_clears_then_quits(prompt: Prompting) -> None:
 
 
 async def test_another_key_between_takes_ctrl_c_back(prompt: Prompting) -> None:
-    await prompt.press("ctrl+c", "left")
+    await prompt.press("ctrl+c", "home")
     assert prompt.title == ""
     await prompt.press("ctrl+c")
     assert prompt.app.messages == []
@@ -185,7 +185,7 @@ async def test_escape_closes_suggestions_then_leaves_the_edit_then_stops(prompt:
 
 
 async def test_escape_twice_selects_the_last_question(prompt: Prompting) -> None:
-    await prompt.press("escape", "left", "escape")
+    await prompt.press("escape", "home", "escape")
     assert prompt.app.messages == []
     await prompt.press("escape")
     assert prompt.wanted == ("select_last", "user")
