@@ -20,7 +20,6 @@ from app.loading.placement import MemoryPlan
 from backends.base import DownloadError, DraftUnavailableError, ModelError
 from backends.hardware.host import available_memory
 from decoding.drafters.ngram import Ngram
-from decoding.estimation.cost import CostModel
 from decoding.estimation.text_kind import TextKindReader
 from decoding.events import Shortfall, State
 from decoding.planning.controller import Controller
@@ -224,27 +223,21 @@ def build(spec: DraftSpec, environment: DrafterEnvironment) -> Drafting:
         return Drafting(spec.requested, "switched off")
     if why := environment.context.facts.draft_refusal:
         return Drafting(spec.requested, f"{info.name} {why}")
-    calibrations = Calibrations(environment.paths, environment.notify)
-    costs = calibrations.target(environment.target, environment.context)
-    memory = AcceptanceMemory(info.path, environment.paths)
-    builder = Builder(environment, calibrations, memory, costs)
     with ExitStack() as stack:
-        drafting = _Building(spec, environment, calibrations, costs, memory, builder, stack).run()
+        drafting = _Building(spec, environment, stack).run()
         stack.pop_all()
     return drafting
 
 
-@dataclass(frozen=True, slots=True)
 class _Building:
     """Builds the drafters of a spec. stack: to close them if that fails."""
 
-    spec: DraftSpec
-    environment: DrafterEnvironment
-    calibrations: Calibrations
-    costs: CostModel
-    memory: AcceptanceMemory
-    builder: Builder
-    stack: ExitStack
+    def __init__(self, spec: DraftSpec, environment: DrafterEnvironment, stack: ExitStack) -> None:
+        self.spec, self.environment, self.stack = spec, environment, stack
+        self.calibrations = Calibrations(environment.paths, environment.notify)
+        self.costs = self.calibrations.target(environment.target, environment.context)
+        self.memory = AcceptanceMemory(environment.target.info.path, environment.paths)
+        self.builder = Builder(environment, self.calibrations, self.memory, self.costs)
 
     def run(self) -> Drafting:
         handles, missing = self._requested()

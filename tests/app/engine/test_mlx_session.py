@@ -132,15 +132,6 @@ def test_what_does_not_fit_mlx_is_a_usage_error(
     assert words in ended.stderr
 
 
-def test_facts_of_a_folder_are_shown_without_running_it(
-    specchat: Specchat, small_mlx: SmallMlx
-) -> None:
-    shown = specchat("models", "info", str(small_mlx("plain"))).stdout
-    rows = [line.split() for line in shown.splitlines()]
-    assert ["format", "MLX"] in rows
-    assert ["vocabulary", "300"] in rows
-
-
 def test_drafters_for_a_folder_are_ranked(small_mlx: SmallMlx, home: Path) -> None:
     paths = Paths.of_this_user()
     shutil.copytree(small_mlx("plain", num_hidden_layers=1), paths.models / "small-mlx")

@@ -142,29 +142,36 @@ def test_a_crash_of_the_drafter_s_thread_costs_the_drafter_and_not_the_answer(
     assert_plain(heard, path)
 
 
-@pytest.mark.parametrize("end", ["close", "without_models"])
-def test_freeing_the_model_while_it_drafts_ahead_ends_that_first(opened: Open, end: str) -> None:
+def worker_of(session: Session) -> Any:
+    (overlapped,) = (one.overlapping for one in session.drafting.handles if one.overlapping)
+    return overlapped._worker
+
+
+@pytest.mark.parametrize("end", ["close", "without_models", "leave"])
+def test_whatever_ends_a_reply_while_it_is_drafted_ahead_leaves_no_work_behind(
+    opened: Open, end: str
+) -> None:
     session = opened()
-    reply = new_reply(most=48)
+    reply, worker = new_reply(most=48), worker_of(session)
     events = session.stream(session.template.raw("hi"), reply, lambda: False)
     for _ in events:
         if reply.statistics.predrafted_rounds:
             break
-    (overlapped,) = (one.overlapping for one in session.drafting.handles if one.overlapping)
-    getattr(session.drafting, end)()
-    worker: Any = overlapped._worker
+    if end == "leave":
+        events.close()
+    else:
+        getattr(session.drafting, end)()
     assert worker._round is None
-    with pytest.raises(RuntimeError):
-        worker.start(iter([None]))
+    if end != "leave":  # the model is freed
+        with pytest.raises(RuntimeError):
+            worker.start(iter([None]))
 
 
 def test_nothing_is_drafted_ahead_while_other_drafters_are_built_and_measured(
     opened: Open, drafter: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = opened()
-    reply = new_reply(most=48)
-    (overlapped,) = (one.overlapping for one in session.drafting.handles if one.overlapping)
-    worker: Any = overlapped._worker
+    reply, worker = new_reply(most=48), worker_of(session)
     rounds: list[object] = []
 
     def built(*given: Any) -> Drafting:
@@ -177,18 +184,6 @@ def test_nothing_is_drafted_ahead_while_other_drafters_are_built_and_measured(
             if worker._round is not None and not rounds:
                 session.redraft(f"lookup,{drafter}", print)
     assert rounds == [None]
-
-
-def test_a_reply_that_is_left_early_leaves_no_work_behind(opened: Open) -> None:
-    session = opened()
-    reply = new_reply(most=48)
-    with closing(session.stream(session.template.raw("hi"), reply, lambda: False)) as events:
-        for _ in events:
-            if reply.statistics.predrafted_rounds:
-                break
-    (overlapped,) = (one.overlapping for one in session.drafting.handles if one.overlapping)
-    worker: Any = overlapped._worker
-    assert worker._round is None
 
 
 def test_it_drafts_ahead_only_on_a_device_of_its_own(
