@@ -137,13 +137,31 @@ def test_ctrl_c_is_not_lost_while_the_engine_reports(
 
 
 @pytest.mark.slow
-def test_ctrl_c_while_the_model_loads(on_terminal: Callable[..., Any]) -> None:
-    terminal = on_terminal(*ENDLESS)
-    terminal.read_until("loading demo")
+@pytest.mark.parametrize(
+    ("more", "shown"),
+    [
+        ((), "loading demo"),
+        (("--draft", "self:q8_0"), "making the self-drafter"),
+        (("--file", "long.txt", "--draft", "off"), "reading the prompt"),
+    ],
+)
+def test_ctrl_c_before_the_answer(
+    on_terminal: Callable[..., Any],
+    home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    more: tuple[str, ...],
+    shown: str,
+) -> None:
+    (tmp_path / "long.txt").write_text("one two three four " * 500, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    terminal = on_terminal(*ENDLESS, *more)
+    terminal.read_until(shown)
     terminal.type("\x03")
-    code, shown = terminal.end()
+    code, rest = terminal.end()
     assert code == 130
-    assert "Traceback" not in shown
+    assert "Traceback" not in rest
+    assert not list((home / "cache" / "self-drafts").glob("*.partial*"))
 
 
 STUCK = """
@@ -170,26 +188,3 @@ def test_ctrl_c_ends_what_does_not_come_back() -> None:
         finally:
             process.kill()
     assert (process.returncode, err) == (130, b"")
-
-
-@pytest.mark.slow
-def test_ctrl_c_while_a_self_drafter_is_made(on_terminal: Callable[..., Any], home: Path) -> None:
-    terminal = on_terminal(*ENDLESS, "--draft", "self:q8_0")
-    terminal.read_until("making the self-drafter")
-    terminal.type("\x03")
-    code, shown = terminal.end()
-    assert code == 130
-    assert "Traceback" not in shown
-    assert not list((home / "cache" / "self-drafts").glob("*.partial*"))
-
-
-@pytest.mark.slow
-def test_ctrl_c_while_the_prompt_is_read(on_terminal: Callable[..., Any], tmp_path: Path) -> None:
-    path = tmp_path / "long.txt"
-    path.write_text("one two three four " * 500, encoding="utf-8")
-    terminal = on_terminal("ask", "Sum up:", "--file", str(path), "--draft", "off")
-    terminal.read_until("reading the prompt")
-    terminal.type("\x03")
-    code, shown = terminal.end()
-    assert code == 130
-    assert "Traceback" not in shown

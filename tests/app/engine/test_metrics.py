@@ -146,22 +146,19 @@ def test_a_noisy_reply_is_less_sure() -> None:
 GIGABYTE = 10**9
 
 
-def test_in_memory_it_is_bandwidth_over_bytes() -> None:
-    assert wall(GIGABYTE, 20e9) == 20.0
-    assert wall(GIGABYTE, None) is None
-
-
 @pytest.mark.parametrize(
-    ("streamed", "disk", "expected"),
-    [(GIGABYTE // 2, 1e9, 2.0), (GIGABYTE, 1e9, 1.0), (GIGABYTE // 100, 1e9, 20.0)],
-    ids=["half", "all", "so little that memory decides"],
-)
-def test_what_streams_comes_at_the_disk_s_rate(streamed: int, disk: float, expected: float) -> None:
-    assert wall(GIGABYTE, 20e9, streamed, disk) == pytest.approx(expected)
-
-
-def test_an_unknown_disk_leaves_it_unknown() -> None:
-    assert wall(GIGABYTE, 20e9, GIGABYTE // 2, None) is None
+    ("bandwidth", "streamed", "disk", "expected"),
+    [
+        (20e9, 0, None, 20.0), (None, 0, None, None), (20e9, GIGABYTE // 2, 1e9, 2.0),
+        (20e9, GIGABYTE, 1e9, 1.0), (20e9, GIGABYTE // 100, 1e9, 20.0),  # so little: memory decides
+        (20e9, GIGABYTE // 2, None, None),
+    ],
+)  # fmt: skip
+def test_the_wall_is_what_memory_and_the_disk_give(
+    bandwidth: float | None, streamed: int, disk: float | None, expected: float | None
+) -> None:
+    found = wall(GIGABYTE, bandwidth, streamed, disk)
+    assert found == (None if expected is None else pytest.approx(expected))
 
 
 SETTINGS = SamplingSettings(temperature=0.0)

@@ -31,16 +31,6 @@ def context(demo: Model) -> Iterator[Context]:
         yield found
 
 
-@pytest.mark.parametrize(
-    ("spec", "names"), [("retrieval", ["retrieval"]), ("Lookup,RETRIEVAL", ["lookup", "retrieval"])]
-)
-def test_it_is_had_by_name(
-    demo: Model, context: Context, paths: Paths, spec: str, names: list[str]
-) -> None:
-    with closing(drafters(spec, demo, context, paths)) as drafting:
-        assert (drafting.names, drafting.missing) == (names, "")
-
-
 def test_switched_off_it_is_left_out_and_says_why(
     demo: Model, context: Context, paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:

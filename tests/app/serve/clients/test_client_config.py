@@ -66,20 +66,11 @@ def test_every_client_has_a_format() -> None:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_it_names_address_and_model(client: str) -> None:
+def test_it_names_address_model_and_context(client: str) -> None:
     leaves = list(_leaves(_parsed(client, OPEN)))
-
     assert any(ADDRESS in leaf for leaf in leaves)
-    assert any(leaf.endswith(MODEL) or f"={MODEL}" in leaf for leaf in leaves) or (
-        client == "open-webui" and f"DEFAULT_MODELS={MODEL}" in leaves
-    )
-
-
-@pytest.mark.parametrize("client", sorted(set(CLIENTS) - {"llm"}))
-def test_it_names_the_context(client: str) -> None:
-    text = client_config(client, OPEN, Posix()).text
-
-    assert str(CONTEXT) in text
+    assert any(leaf.endswith(MODEL) or f"={MODEL}" in leaf for leaf in leaves)
+    assert client == "llm" or str(CONTEXT) in client_config(client, OPEN, Posix()).text
 
 
 @pytest.mark.parametrize("client", CLIENTS)
