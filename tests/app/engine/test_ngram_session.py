@@ -76,14 +76,6 @@ def test_who_does_not_want_it_has_nothing_kept(
     assert not Paths.of_this_user().ngrams.exists()
 
 
-def test_the_settings_file_forbids_it_too(ask_json: AskJson, model: str) -> None:
-    settings = Paths.of_this_user().settings
-    settings.parent.mkdir(parents=True)
-    settings.write_text("learn = false\n")
-    ask_json("hi", "--model", model, *SHORT, "--draft", "ngram")
-    assert files() == []
-
-
 def test_a_wrong_value_is_named(
     specchat: Specchat, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

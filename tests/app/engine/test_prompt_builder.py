@@ -67,12 +67,14 @@ def test_one_that_is_asked_later_does_not_overtake_what_was_asked_between() -> N
     assert session.built == ["a", "bc"]
 
 
-def test_one_that_nobody_waits_for_is_not_built() -> None:
+def test_what_nobody_waits_for_is_neither_built_nor_counted() -> None:
     session, builder = Recorded(), PromptBuilder()
-    wanted = builder.ask(Answer(request(RawText("a"))))
-    assert wanted.cancel()
-    builder.work(wanted, session.as_session)
+    for asked in (Answer(request(RawText("a"))), "a"):
+        wanted = builder.ask(asked)
+        assert wanted.cancel()
+        builder.work(wanted, session.as_session)
     assert not session.built
+    assert session.now == 0.0
 
 
 def test_a_prompt_is_built_once_for_each_model() -> None:
@@ -133,11 +135,3 @@ def test_counting_takes_a_small_share_of_an_answer() -> None:
     session.now += 10.0
     builder.work_beside(session.as_session)
     assert done == [1, 2]
-
-
-def test_a_cancelled_count_takes_no_time() -> None:
-    session, builder, _ = counting([])
-    wanted = builder.ask("a")
-    assert wanted.cancel()
-    builder.work(wanted, session.as_session)
-    assert session.now == 0.0

@@ -33,13 +33,6 @@ def check_undrafted(ended: CompletedProcess[str], *told: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_cache_that_cannot_be_written(specchat: Specchat, bare_home: Path) -> None:
-    bare_home.mkdir()
-    (bare_home / "cache").write_text("a file where a folder should be")
-    check_undrafted(specchat(*ASK, "--draft", "self", "--json"), "cannot be kept", "cache")
-
-
-@pytest.mark.slow
 def test_a_home_below_a_regular_file(
     specchat: Specchat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,15 +35,12 @@ def test_for_reading(history: History, chat: int) -> None:
     assert text.endswith("**Assistant**\n\nScattering 🌈\n\n*stopped*\n")
 
 
-def test_a_chat_without_messages(history: History) -> None:
-    number = history.create("demo")
-    assert as_markdown(history.chat(number), []).startswith("# Chat\n")
-    assert as_json(history.chat(number), [])["messages"] == []
-
-
-def test_a_model_that_is_not_known_leaves_no_comma(history: History) -> None:
+def test_a_chat_without_messages_or_model(history: History) -> None:
     number = history.create("")
-    assert "," not in as_markdown(history.chat(number), [])
+    text = as_markdown(history.chat(number), [])
+    assert text.startswith("# Chat\n")
+    assert "," not in text
+    assert as_json(history.chat(number), [])["messages"] == []
     history.set_fact(number, "model", "demo")
     assert as_markdown(history.chat(number), []).endswith(", demo\n")
 
