@@ -4,8 +4,8 @@ import itertools
 import math
 import os
 import struct
-import tracemalloc
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import gguf
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from backends.base import ModelError
 from backends.files.gguf_header import GgufHeader, Tensor, parts, read_header
+from tests.fixtures.little_memory import taking_less_than
 
 UINT32, FLOAT32, STRING, ARRAY, UINT64, FLOAT64 = 4, 6, 8, 9, 10, 12
 HUGE = [1 << 20, (1 << 20) + 1, 1 << 24, 1 << 31, 1 << 32, 1 << 62, (1 << 64) - 1]
@@ -191,14 +192,8 @@ def test_a_count_too_high_is_an_error_and_takes_no_memory(
         "texts": with_a_tensor(entry("k", ARRAY, array(STRING, count, text("a")))),
         "lists": with_a_tensor(entry("k", ARRAY, array(ARRAY, count, array(UINT32, 0, b"")))),
     }[place]
-    tracemalloc.start()
-    try:
-        with pytest.raises(ModelError):
-            read(folder, data)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 1 << 20
+    with taking_less_than(1 << 20), pytest.raises(ModelError):
+        read(folder, data)
 
 
 def test_lists_of_lists_are_stepped_over(folder: Path) -> None:
@@ -293,16 +288,9 @@ def test_flipped_bytes_give_a_header_or_a_model_error(
     data = bytearray(whole)
     for at, value in changes:
         data[at % len(data)] = value
-    tracemalloc.start()
-    try:
+    with taking_less_than(1 << 20), suppress(ModelError):
         header = read(folder, bytes(data[: len(data) - cut]))
         assert all(0 <= one.stored_bytes <= len(data) for one in header.tensors)
-    except ModelError:
-        pass
-    finally:
-        _, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-    assert peak < 1 << 20
 
 
 def test_flipping_any_one_byte_gives_a_header_or_a_model_error(folder: Path, whole: bytes) -> None:

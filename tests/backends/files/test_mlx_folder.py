@@ -3,7 +3,7 @@
 import json
 import re
 import struct
-import tracemalloc
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from backends.files.attention import Layers
 from backends.files.mlx_folder import experts_of, is_mlx_folder, read_mlx_folder
 from backends.files.safetensors_header import MAX_HEADER, stored_tensors
 from models.metadata.memory_bill import facts_of
+from tests.fixtures.little_memory import taking_less_than
 
 CONFIG: dict[str, Any] = {
     "model_type": "gemma3_text",
@@ -105,18 +106,11 @@ def test_a_link_that_leads_to_itself_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 1, 1 << 20, MAX_HEADER, 1 << 31, 1 << 62, (1 << 64) - 1])
-def test_a_wrong_length_is_an_error_and_takes_no_memory(folder: Path, length: int) -> None:
-    path = folder / "long.safetensors"
+def test_a_wrong_length_is_an_error_and_takes_no_memory(tmp_path: Path, length: int) -> None:
+    path = tmp_path / "long.safetensors"
     path.write_bytes(struct.pack("<Q", length) + safetensors(TENSORS)[8:])
-    tracemalloc.start()
-    try:
-        with pytest.raises(ModelError, match="damaged or cut short"):
-            stored_tensors(path)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-        path.unlink()
-    assert peak < 1 << 20
+    with taking_less_than(1 << 20), pytest.raises(ModelError, match="damaged or cut short"):
+        stored_tensors(path)
 
 
 @pytest.mark.parametrize(
@@ -136,39 +130,30 @@ def test_a_wrong_length_is_an_error_and_takes_no_memory(folder: Path, length: in
         {"t": {"shape": [1] * 9, "data_offsets": [0, 4]}},
     ],
 )
-def test_an_entry_that_cannot_be_is_an_error(folder: Path, header: Any) -> None:
-    path = folder / "odd.safetensors"
+def test_an_entry_that_cannot_be_is_an_error(tmp_path: Path, header: Any) -> None:
+    path = tmp_path / "odd.safetensors"
     path.write_bytes(safetensors(header))
     with pytest.raises(ModelError, match="damaged or cut short"):
         stored_tensors(path)
-    path.unlink()
 
 
 @pytest.mark.parametrize("depth", [10_000, MAX_HEADER // 2])
-def test_brackets_without_end_are_an_error(folder: Path, depth: int) -> None:
-    path = folder / "deep.safetensors"
+def test_brackets_without_end_are_an_error(tmp_path: Path, depth: int) -> None:
+    path = tmp_path / "deep.safetensors"
     path.write_bytes(struct.pack("<Q", depth) + b"[" * depth)
     with pytest.raises(ModelError, match="damaged or cut short"):
         stored_tensors(path)
-    path.unlink()
-    (folder / "config.json").write_bytes(b'{"a":' * 10_000)
+    (tmp_path / "config.json").write_bytes(b'{"a":' * 10_000)
     with pytest.raises(ModelError, match="damaged"):
-        read_mlx_folder(folder)
+        read_mlx_folder(tmp_path)
 
 
-def test_a_header_full_of_empty_lists_takes_bounded_memory(folder: Path) -> None:
-    path = folder / "full.safetensors"
+def test_a_header_full_of_empty_lists_takes_bounded_memory(tmp_path: Path) -> None:
+    path = tmp_path / "full.safetensors"
     text = b"[" + b"[]," * (MAX_HEADER // 3 - 2) + b"[]]"
     path.write_bytes(struct.pack("<Q", len(text)) + text)
-    tracemalloc.start()
-    try:
-        with pytest.raises(ModelError):
-            stored_tensors(path)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-        path.unlink()
-    assert peak < 100 << 20
+    with taking_less_than(100 << 20), pytest.raises(ModelError):
+        stored_tensors(path)
 
 
 def test_settings_too_long_are_an_error(folder: Path) -> None:
@@ -190,15 +175,8 @@ def test_flipped_bytes_give_figures_or_a_model_error(
     for at, value in changes:
         data[at % len(data)] = value
     write(folder, weights=bytes(data[: len(data) - cut]))
-    tracemalloc.start()
-    try:
+    with taking_less_than(1 << 20), suppress(ModelError):
         assert facts_of(folder).weight_bytes <= len(data) * len(TENSORS)
-    except ModelError:
-        pass
-    finally:
-        _, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-    assert peak < 1 << 20
 
 
 @common
@@ -207,15 +185,8 @@ def test_settings_of_any_kind_give_figures_or_a_model_error(
     folder: Path, changes: dict[str, Any]
 ) -> None:
     write(folder, CONFIG | changes)
-    tracemalloc.start()
-    try:
+    with taking_less_than(1 << 20), suppress(ModelError):
         assert facts_of(folder).attention.cache_bytes(512) >= 0
-    except ModelError:
-        pass
-    finally:
-        _, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-    assert peak < 1 << 20
 
 
 @pytest.mark.parametrize(
