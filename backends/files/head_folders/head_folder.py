@@ -168,7 +168,7 @@ def _assistant(head: StoredHead) -> TrainedDrafter:
         TrainedKind.ASSISTANT,
         architecture="gemma4",
         layers=settings.count("num_hidden_layers"),
-        width=head.settings.count("backbone_hidden_size"),
+        width=head.settings.count("backbone_hidden_size", 1536),
         n_vocab=settings.count("vocab_size"),
         draw_bytes=_assistant_bytes(head),
     )
@@ -247,7 +247,7 @@ def _is_sidecar(head: StoredHead) -> bool:
 def _fault(head: StoredHead, why: str) -> str:
     if not head.tensors and head.pickles:
         return f"its weights are in {head.pickles[0][:64]}, a program, which is never run"
-    return why or "it is not as any head is"
+    return why
 
 
 def _bytes(head: StoredHead, names: Mapping[str, str], prefixes: tuple[str, ...]) -> int:

@@ -4,7 +4,7 @@
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
 # pyright: reportUnknownVariableType=false
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -93,7 +93,7 @@ def assisted_model(
     if text is None:
         why = f"it drafts for Gemma 4, and this model is a {target.info.architecture}"
         raise ModelError(what, why, _OTHER)
-    for why in _reasons(settings, module, text):
+    for why in _reasons(module, text):
         raise ModelError(what, why, _OTHER)
     embedding, scale = text.model.embed_tokens, text.model.embed_scale
 
@@ -129,30 +129,23 @@ def _last_of_kinds(text: gemma4_text.Model) -> dict[str, int]:
     return {kind: layer for layer, kind in enumerate(kinds[:with_own])}
 
 
-def _reasons(
-    settings: AssistantSettings, module: AssistantModule, text: gemma4_text.Model
-) -> Sequence[str]:
-    width, n_vocab = text.args.hidden_size, text.args.vocab_size
-    if settings.target_width != width:
-        return [f"it is for models of width {settings.target_width:,}, and this one's is {width:,}"]
-    if settings.layers.vocab_size != n_vocab:
-        return [f"it knows {settings.layers.vocab_size:,} tokens, the model {n_vocab:,}"]
+def _reasons(module: AssistantModule, text: gemma4_text.Model) -> Iterator[str]:
     last = _last_of_kinds(text)
     for number, layer in enumerate(module.model.layers):
         if layer.layer_type not in last:
-            return [f"its layer {number} reads a {layer.layer_type} layer, and the model has none"]
+            yield f"its layer {number} reads a {layer.layer_type} layer, and the model has none"
+            return
         own, given = layer.self_attn, text.layers[last[layer.layer_type]].self_attn
         if own.head_dim != given.head_dim:
-            return [
+            yield (
                 f"its layer {number} has heads of {own.head_dim:,} numbers, "
                 f"and the model's keys have {given.head_dim:,}"
-            ]
+            )
         if own.n_heads % given.n_kv_heads:
-            return [
+            yield (
                 f"the {own.n_heads:,} heads of its layer {number} "
                 f"cannot share {given.n_kv_heads:,} of the model"
-            ]
-    return []
+            )
 
 
 _FAILED = "the assistant could not draft"
@@ -174,8 +167,6 @@ class AssistantContext(HeadContext, SampledContext):
         assisted: AssistedModel,
         target: MlxContext,
         states: HiddenStates,
-        *,
-        on_close: Callable[[], None],
     ) -> None:
         """Draft beside a context; states: what the model's last layer leaves in it."""
         self._module: AssistantModule | None = module
@@ -185,7 +176,6 @@ class AssistantContext(HeadContext, SampledContext):
         self.n_ctx = self.max_rollback = target.n_ctx
         self.n_chunk, self.max_logits = target.n_chunk, target.max_logits
         self._n_vocab = module.n_vocab
-        self._on_close = on_close
         self.tokens = []
         self._length = 0
         """Tokens passed: those held, and in a draft those that are still being computed."""
@@ -264,7 +254,7 @@ class AssistantContext(HeadContext, SampledContext):
         if self._module is None:
             return
         self._module = self._assisted = self._own = None
-        self._on_close()
+        remove_states(self._target, self._states)
 
 
 def load_assistant(folder: HeadFolder, target: MlxModel) -> LoadedHead:
@@ -293,7 +283,4 @@ def _open(
     if not all(isinstance(caches[layer.cache], KVCache) for layer in assisted.layers.values()):
         why = "its model does not keep the keys and values of every token"
         raise DraftUnavailableError("the assistant cannot draft", why)
-    states = add_final_states(context)
-    return AssistantContext(
-        module, assisted, context, states, on_close=lambda: remove_states(context, states)
-    )
+    return AssistantContext(module, assisted, context, add_final_states(context))

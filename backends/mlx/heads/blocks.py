@@ -31,7 +31,7 @@ from backends.mlx.heads.layers import (
     output_bytes,
     output_of,
 )
-from backends.mlx.heads.taps import remove_states, tapped_states
+from backends.mlx.heads.taps import add_layer_states, remove_states
 from backends.mlx.heads.weights import (
     LoadedHead,
     dtype_of,
@@ -332,7 +332,7 @@ def load_dflash(folder: HeadFolder, target: MlxModel) -> LoadedHead:
 def open_dflash(drafter: BlockDrafter, layout: BlockLayout, context: MlxContext) -> BlockHead:
     per_token = len(layout.layers) * layout.attention.numbers_per_token * dtype_of(drafter).size
     require_room(context.n_ctx, per_token)
-    states = tapped_states(context, layout.taps, layout.target_width)
+    states = add_layer_states(context, layout.taps)
     return BlockHead(
         MlxBlockPasses(drafter, layout),
         states,

@@ -3,7 +3,7 @@
 # mlx and mlx-lm are typed in part only:
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -14,8 +14,9 @@ from backends.base import Logits, ModelError, check_room, check_truncation
 from backends.heads.head import ChainHead
 from backends.heads.hidden_states import HiddenStates
 from backends.mlx.caches import evaluate
-from backends.mlx.context import MAX_LOGITS
+from backends.mlx.context import MlxContext
 from backends.mlx.device_sampling import MlxSampling, SampledContext
+from backends.mlx.heads.taps import remove_states
 
 
 class ChainModule(Protocol):
@@ -57,28 +58,25 @@ class MlxChainContext(ChainHead, SampledContext):
     def __init__(
         self,
         module: ChainModule,
+        target: MlxContext,
         states: HiddenStates,
         *,
         n_vocab: int,
-        n_ctx: int,
-        n_chunk: int,
         kv_bytes_per_token: int,
-        on_close: Callable[[], None],
         skips_first: bool = False,
     ) -> None:
-        """Draft with a module from what the passes of a model's context leave.
+        """Draft with a module from states that the passes of a model's context leave.
 
         skips_first: whether the head has no entry for the first token, before which there is no
         state; otherwise that is zeros.
         """
         self._module: ChainModule | None = module
+        self._target = target
         self._states = states
         self._n_vocab = n_vocab
-        self.n_ctx = self.max_rollback = n_ctx
-        self.n_chunk = n_chunk
-        self.max_logits = min(MAX_LOGITS, n_chunk)
+        self.n_ctx = self.max_rollback = target.n_ctx
+        self.n_chunk, self.max_logits = target.n_chunk, target.max_logits
         self.kv_bytes_per_token = kv_bytes_per_token
-        self._on_close = on_close
         self._skips_first = skips_first
         self.device_sampling = MlxSampling(self)
         self.tokens = []
@@ -207,5 +205,5 @@ class MlxChainContext(ChainHead, SampledContext):
             return
         self._module = self._last = None
         self._caches.clear()
-        self._on_close()
+        remove_states(self._target, self._states)
         mx.clear_cache()

@@ -27,7 +27,7 @@ from backends.mlx.heads.layers import (
     output_bytes,
     output_of,
 )
-from backends.mlx.heads.taps import remove_states, tapped_states
+from backends.mlx.heads.taps import add_layer_states
 from backends.mlx.heads.weights import (
     LoadedHead,
     dtype_of,
@@ -137,14 +137,11 @@ def open_eagle3(
     """
     per_token = layout.attention.numbers_per_token * dtype_of(layers).size
     require_room(context.n_ctx, per_token)
-    states = tapped_states(context, taps, layout.target_width)
     return MlxChainContext(
         layers,
-        states,
+        context,
+        add_layer_states(context, taps),
         n_vocab=layout.n_vocab,
-        n_ctx=context.n_ctx,
-        n_chunk=context.n_chunk,
         kv_bytes_per_token=per_token,
-        on_close=lambda: remove_states(context, states),
         skips_first=True,
     )

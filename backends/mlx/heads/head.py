@@ -51,14 +51,8 @@ def load_head(path: Path, target: MlxModel, context: MlxContext) -> "MlxHead":
         DraftUnavailableError: no such head can read the model.
     """
     folder = checked_head_folder(path, target.folder)
-    load = _LOAD.get(folder.drafter.kind)
-    if load is None:
-        raise DraftUnavailableError(
-            f"the {folder.drafter.kind} of {path.name} cannot draft",
-            "MLX does not run this kind here",
-        )
     try:
-        return MlxHead(folder, load(folder, target), target, context)
+        return MlxHead(folder, _LOAD[folder.drafter.kind](folder, target), target, context)
     except DraftUnavailableError:
         raise
     except Exception as error:  # code of an architecture may raise anything

@@ -23,13 +23,11 @@ from backends.files.head_folders.head_folder import HeadFolder
 from backends.mlx.caches import bytes_per_token
 from backends.mlx.context import MlxContext
 from backends.mlx.heads.chain import MlxChainContext
-from backends.mlx.heads.taps import add_final_states, remove_states
+from backends.mlx.heads.taps import add_final_states
 from backends.mlx.heads.weights import (
     LoadedHead,
-    Weights,
     filled,
     prediction_names,
-    quantize_as_stored,
     read_weights,
     require_room,
     with_converted_norms,
@@ -120,8 +118,6 @@ def empty_layers(text: Any, *, has_experts: bool) -> PredictionLayers:
 
 
 _LAYER = re.compile(r"layers\.(\d{1,4})\.")
-_SHOWN = 3
-"""Names in a refusal."""
 
 
 def load_prediction(folder: HeadFolder, target: MlxModel) -> LoadedHead:
@@ -136,8 +132,6 @@ def load_prediction(folder: HeadFolder, target: MlxModel) -> LoadedHead:
         )
     has_experts = any(".switch_mlp." in name for name in weights)
     layers = empty_layers(text, has_experts=has_experts)
-    quantize_as_stored(layers, weights)
-    _require_layout(layers, weights)
     chain = PredictionChain(filled(layers, weights), text)
     n_vocab = target.info.n_vocab
     output = weights_of(chain.output_layer)
@@ -158,25 +152,4 @@ def open_chain(chain: PredictionChain, context: MlxContext, n_vocab: int) -> Mlx
     per_token = bytes_per_token(caches)  # by a pass of which only shapes are found out
     require_room(context.n_ctx, per_token)
     states = add_final_states(context)
-    return MlxChainContext(
-        chain,
-        states,
-        n_vocab=n_vocab,
-        n_ctx=context.n_ctx,
-        n_chunk=context.n_chunk,
-        kv_bytes_per_token=per_token,
-        on_close=lambda: remove_states(context, states),
-    )
-
-
-def _require_layout(layers: PredictionLayers, weights: Weights) -> None:
-    """Refuse weights of other names than the layers have, saying which were found."""
-    wanted = {name for name, _ in weights_of(layers)}
-    unknown, missing = sorted(weights.keys() - wanted), sorted(wanted - weights.keys())
-    if unknown or missing:
-        parts = [
-            f"{word} {', '.join(names[:_SHOWN])}"
-            for word, names in (("they have", unknown), ("they lack", missing))
-            if names
-        ]
-        raise DraftUnavailableError("its next-token layers are not known", "; ".join(parts))
+    return MlxChainContext(chain, context, states, n_vocab=n_vocab, kv_bytes_per_token=per_token)

@@ -66,15 +66,3 @@ def _widths(model: nn.Module, layers: Sequence[int]) -> list[int]:
             f"{type(model).__module__} does not hand its layers states one by one",
         )
     return [found[layer].shape[-1] for layer in layers]
-
-
-def tapped_states(context: MlxContext, taps: Sequence[int], width: int) -> HiddenStates:
-    """Let passes leave the inputs of layers, each of this width, from the next one on."""
-    states = add_layer_states(context, taps)
-    if states.width != len(taps) * width:
-        found = states.width // max(len(taps), 1)
-        remove_states(context, states)
-        raise DraftUnavailableError(
-            "a head cannot read this model", f"its layers have {found:,} numbers, not {width:,}"
-        )
-    return states

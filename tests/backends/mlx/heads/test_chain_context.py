@@ -15,7 +15,7 @@ from backends.base import Context, DeviceSampling, Logits, ModelError, Warping
 from backends.mlx.context import MlxContext
 from backends.mlx.heads.chain import MlxChainContext
 from backends.mlx.heads.head import load_head
-from backends.mlx.heads.taps import add_final_states, remove_states
+from backends.mlx.heads.taps import add_final_states
 from backends.mlx.model import MlxModel
 from tests.backends.mlx.heads.whole_text import rows_after
 from tests.fixtures.mlx_models import N_VOCAB
@@ -38,16 +38,13 @@ class Chain:
     module: Any
     context: MlxContext
 
-    def open(self, *, skips_first: bool = False, n_chunk: int = 64) -> MlxChainContext:
-        states = add_final_states(self.context)
+    def open(self, *, skips_first: bool = False) -> MlxChainContext:
         return MlxChainContext(
             self.module,
-            states,
+            self.context,
+            add_final_states(self.context),
             n_vocab=N_VOCAB,
-            n_ctx=N_CTX,
-            n_chunk=n_chunk,
             kv_bytes_per_token=1,
-            on_close=lambda: remove_states(self.context, states),
             skips_first=skips_first,
         )
 

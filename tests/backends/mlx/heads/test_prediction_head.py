@@ -195,7 +195,7 @@ def _set(name: str, make: Callable[[Any], Any]) -> Callable[[dict[str, Any]], No
 
 INPUT_NORM = "layers.0.input_layernorm.weight"
 DAMAGE: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
-    "other names": (_rename("fc.weight", "eh_proj.weight"), "have eh_proj.weight.*lack fc.weight"),
+    "other names": (_rename("fc.weight", "eh_proj.weight"), "have eh_proj.weight"),
     "a part missing": (lambda weights: weights.pop("norm.weight"), "lack norm.weight"),
     "one more": (
         lambda weights: weights.update({"embed_tokens.weight": mx.zeros((4, 4))}),
