@@ -2,9 +2,8 @@
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,34 +58,6 @@ def _cheapest_parts(tried: NDArray[np.float64]) -> NDArray[np.float64]:
     return parts
 
 
-@dataclass(frozen=True, slots=True)
-class CostLine:
-    """Fitted line. whole: cost with every layer, in plain steps; layer: share per layer."""
-
-    whole: float
-    layer: float
-
-    @classmethod
-    def through(cls, measured: Mapping[int, Sequence[float]], n_layers: int) -> Self | None:
-        """Fit costs by number of skipped layers, None with too few measurements.
-
-        Uses the median of equal numbers, as other load may have slowed single passes.
-        """
-        skipped = sum(count * len(costs) for count, costs in measured.items())
-        if len(measured) < 2 or skipped < n_layers:
-            return None
-        counts = list(measured)
-        medians = [statistics.median(measured[count]) for count in counts]
-        weights = [len(measured[count]) ** 0.5 for count in counts]
-        slope, whole = map(float, np.polyfit(counts, medians, 1, w=weights))
-        if whole <= 0.0 or slope >= 0.0:
-            return cls(statistics.fmean(medians), 0.0)
-        return cls(whole, min(-slope / whole, 1.0 / n_layers))
-
-    def of(self, skipped: int) -> float:
-        return self.whole * (1.0 - self.layer * skipped)
-
-
 _HOPE = 0.5
 """Optimistic factor on estimated losses of untried sets, so that the search explores."""
 
@@ -112,7 +83,7 @@ class Tried:
 class Ranked:
     """Tried recipe with its speedup, predicted from acceptance and fitted_cost.
 
-    fitted_cost: of a draft token in plain steps, smoothed over all recipes of the same body.
+    fitted_cost: of a draft token in plain steps, smoothed over all recipes.
     """
 
     recipe: Recipe
@@ -157,7 +128,7 @@ class RecipeSearch:
     def _proposed(self) -> Iterator[Recipe]:
         yield from self._bodies
         yield from self._joined()
-        bodies = sorted(self._tried, key=self._speedup_of, reverse=True)
+        bodies = self._best_first(self._tried)
         if self._together:
             quickest = min(
                 (one for one in bodies if self._tried[one].acceptance >= _REPRESENTATIVE),
@@ -180,16 +151,16 @@ class RecipeSearch:
     @property
     def ranking(self) -> list[Ranked]:
         """Tried recipes, the highest predicted speedup first."""
-        lines = {body: self._line(body) for body in {recipe.body for recipe in self._tried}}
+        costs = self._costs()
         ranked: list[Ranked] = []
         for recipe, tried in self._tried.items():
             if recipe != OWN:
-                cost = lines[recipe.body].of(len(recipe.skipped_layers))
+                cost = costs(recipe)
                 ranked.append(Ranked(recipe, tried, cost, self._speedup(tried.acceptance, cost)))
         return sorted(ranked, key=lambda each: each.speedup, reverse=True)
 
     def _joined(self) -> Iterator[Recipe]:
-        bodies = sorted(self._tried, key=self._speedup_of, reverse=True)
+        bodies = self._best_first(self._tried)
         fewer_bits = next((body for body in bodies if body.quantization), None)
         fewer_experts = next((body for body in bodies if body.experts), None)
         if fewer_bits and fewer_experts:
@@ -236,14 +207,14 @@ class RecipeSearch:
         """Untried recipe of a body with the highest predicted speedup, and that speedup."""
         if self._cannot_skip:
             return None
-        line, whole = self._line(body), self._tried[body].acceptance
+        costs, whole = self._costs(), self._tried[body].acceptance
         best: tuple[float, Recipe] | None = None
         for skipped in sets:
             recipe = replace(body, skipped_layers=skipped)
             if recipe in self._tried or recipe in self._failed or not self._can_skip(skipped):
                 continue
             share = whole * self._losses.share(skipped)
-            speedup = self._speedup(share, line.of(len(skipped)))
+            speedup = self._speedup(share, costs(recipe))
             if best is None or speedup > best[0]:
                 best = speedup, recipe
         return best
@@ -253,31 +224,39 @@ class RecipeSearch:
         tried = [each for each in self._tried if each.body == body and each.skipped_layers]
         if not tried:
             return
-        best = set(max(tried, key=self._speedup_of).skipped_layers)
+        best = set(self._best_first(tried)[0].skipped_layers)
         for layer in range(self._n_layers):
             changed = best ^ {layer}
             if 0 < len(changed) < self._n_layers:
                 yield tuple(sorted(changed))
 
-    def _speedup_of(self, recipe: Recipe) -> float:
-        cost = self._line(recipe.body).of(len(recipe.skipped_layers))
-        return self._speedup(self._tried[recipe].acceptance, cost)
+    def _best_first(self, recipes: Iterable[Recipe]) -> list[Recipe]:
+        costs = self._costs()
 
-    def _line(self, body: Recipe) -> CostLine:
-        """Cost line of a body; until enough was tried, with the cost of a layer of another body."""
-        own = self._own_line(body)
-        if own is not None:
-            return own
-        others = filter(None, map(self._own_line, {recipe.body for recipe in self._tried}))
-        layer = next((line.layer for line in others), 1.0 / self._n_layers)
-        return CostLine(self._tried[body].draw_cost, layer)
+        def speedup(recipe: Recipe) -> float:
+            return self._speedup(self._tried[recipe].acceptance, costs(recipe))
 
-    def _own_line(self, body: Recipe) -> CostLine | None:
-        measured: dict[int, list[float]] = {}
+        return sorted(recipes, key=speedup, reverse=True)
+
+    def _costs(self) -> Callable[[Recipe], float]:
+        """Costs of a draft token: one for each body, less one share of it for each skipped layer.
+
+        Medians of what was measured, as other load may have slowed single passes. The share, at
+        most a layer's of all, is told by recipes that skip many layers.
+        """
+        most, shares = 1.0 / self._n_layers, list[float]()
+        wholes: dict[Recipe, list[float]] = {}
         for recipe, tried in self._tried.items():
-            if recipe.body == body:
-                measured.setdefault(len(recipe.skipped_layers), []).append(tried.draw_cost)
-        return CostLine.through(measured, self._n_layers)
+            skipped = len(recipe.skipped_layers)
+            if 3 * skipped >= self._n_layers:
+                kept = tried.draw_cost / self._tried[recipe.body].draw_cost
+                shares.append((1.0 - kept) / skipped)
+        share = min(max(statistics.median(shares), 0.0), most) if shares else most
+        for recipe, tried in self._tried.items():
+            kept = 1.0 - share * len(recipe.skipped_layers)
+            wholes.setdefault(recipe.body, []).append(tried.draw_cost / kept)
+        costs = {body: statistics.median(found) for body, found in wholes.items()}
+        return lambda recipe: costs[recipe.body] * (1.0 - share * len(recipe.skipped_layers))
 
 
 def _together(n_layers: int, can_skip: Callable[[Skipped], bool]) -> int:
