@@ -45,11 +45,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[SessionOptions]:
     ("typed", "variable", "stored", "expected"),
     [
         (None, None, None, None),
-        ("auto", None, None, None),
         ("20", None, None, 20),
-        (None, "auto", None, None),
-        (None, "7", None, 7),
-        (None, None, '"auto"', None),
         (None, None, "9", 9),
         ("auto", "7", "9", None),
         ("0", "auto", '"auto"', 0),
