@@ -436,12 +436,6 @@ def test_accepted_lengths_and_shapes_are_added_up_over_runs() -> None:
     assert (warm["accepted_lengths"], warm["steps_by_shape"]) == ([3], {"line": 3, "none": 7})
 
 
-def test_the_wall_is_bandwidth_over_bytes() -> None:
-    bench = replace(synthetic_bench(), bytes_per_token=50_000_000, bandwidth_bytes_per_second=10e9)
-    assert bench.wall == 200.0
-    assert replace(bench, bandwidth_bytes_per_second=None).wall is None
-
-
 def test_json_has_the_summary_first() -> None:
     bench = without(synthetic_bench(), "self", "maths")
     written = json.loads(json.dumps(bench.as_json()))
