@@ -2,9 +2,8 @@
 
 import hashlib
 import os
-import re
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,10 +20,6 @@ from backends.streaming.weight_plan import weight_layout
 from models.bounded_files import NameList
 from models.metadata.identity import model_files, stamp, stored_bytes
 from models.metadata.memory_bill import facts_of
-from models.metadata.trained_drafters import drafter_of
-
-_SOME_LAYERS = re.compile(r"\d+ layers$")
-"""How many fit on a GPU changes with what other programs take of it; one proof holds for all."""
 
 
 def proof_key(trial: CrashCheck) -> str:
@@ -38,24 +33,11 @@ def proof_key(trial: CrashCheck) -> str:
         stamps = [stamp(file) for file in (*_files(trial.path), *heads)]
     except OSError as error:
         raise ModelError(f"cannot read {trial.proven}", error.strerror or str(error)) from error
-    runner = expected_runner(trial.backend, trial.threads, trial.gpu_layers)
-    device = _SOME_LAYERS.sub("some layers", runner.device)
-    settings = (runner.engine, device, trial.experts, trial.vocabulary_only)
-    settings += ("streams",) if trial.streams else ()
-    settings += (f"cache {one}",) if (one := quantized(trial.cache_type)) else ()
-    settings += ("own head",) if _brings_head(trial) else ()
-    identity = os.fsencode("\n".join(map(str, (*stamps, *settings))))
-    return hashlib.sha256(identity).hexdigest()[:32]
-
-
-def _brings_head(trial: CrashCheck) -> bool:
-    """Whether the proof of a model runs its own next-token layers too."""
-    if trial.vocabulary_only or trial.streams:
-        return False
-    with suppress(ModelError):  # the proof tells what is wrong
-        found = drafter_of(trial.path)
-        return found is not None and not found.is_alone
-    return False
+    # How many layers fit changes with what others take of a GPU; one proof holds for all numbers.
+    runner = expected_runner(trial.backend, trial.threads, trial.gpu_layers and 1)
+    options = (trial.experts, trial.vocabulary_only, trial.streams, quantized(trial.cache_type))
+    identity = "\n".join(map(str, (*stamps, runner.engine, runner.device, *options)))
+    return hashlib.sha256(os.fsencode(identity)).hexdigest()[:32]
 
 
 def _files(path: Path) -> list[Path]:
@@ -64,32 +46,25 @@ def _files(path: Path) -> list[Path]:
     return sorted(file for file in path.iterdir() if file.is_file())
 
 
-def fitting_layers(path: Path, backend: str) -> int | None:
-    """Layers to put on GPUs, as the engine counts them; None for all, or where that is unknown.
-
-    Raises:
-        ModelError: the file is missing or damaged, or the engine cannot be started.
-    """
-    split = split_here(path, backend)
-    return None if split is None or split.is_whole else split.gpu_layers
-
-
 def split_here(path: Path, backend: str) -> GpuSplit | None:
     """Division of a model between GPUs and processor; None without GPUs whose memory is known.
 
     All layers go to GPUs if they fit with the smallest context; otherwise as many as fit with the
     usual one.
+
+    Raises:
+        ModelError: the file is missing or damaged, or the engine cannot be started.
     """
     gpus = separate_gpus(backend, None)
     if not gpus:
         return None
     facts, layout = facts_of(path, backend), weight_layout(path)
-    room = [gpu.free_bytes or 0 for gpu in gpus]
     limit = facts.context_limit or DEFAULT_CONTEXT
-    split = fullest_split(layout, facts, min(SMALLEST_CONTEXT, limit), room)
-    if split.is_whole:
-        return split
-    return fullest_split(layout, facts, min(DEFAULT_CONTEXT, limit), room)
+    smallest, usual = (
+        fullest_split(layout, facts, min(n_ctx, limit), [gpu.free_bytes or 0 for gpu in gpus])
+        for n_ctx in (SMALLEST_CONTEXT, DEFAULT_CONTEXT)
+    )
+    return smallest if smallest.is_whole else usual
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +101,8 @@ class CheckedLoader:
         backend = backend_for(path, wanted)
         streams = lock_bytes is not None or beside is not None
         if gpu_layers is None and not streams:
-            gpu_layers = fitting_layers(path, backend)
+            split = split_here(path, backend)
+            gpu_layers = None if split is None or split.is_whole else split.gpu_layers
         trial = CrashCheck(
             path, backend, threads, gpu_layers, experts, streams=streams, cache_type=cache_type
         )
