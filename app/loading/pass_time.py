@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Self
+from functools import cache, partial
 
 from app.loading.placement import MemoryPlan
 from backends.base import OutOfMemoryError
@@ -39,32 +39,25 @@ def pass_seconds(
     budget: bytes of memory for held weights and a drafter together. Of a mixture of experts, a pass
     reads from disk those that its tokens choose.
     """
-    plans: dict[int, LockPlan] = {}
     token_bytes = layout.read_bytes()
 
+    @cache
+    def beside(drafter_bytes: int) -> LockPlan:
+        return lock_plan(layout, budget - drafter_bytes)
+
     def seconds(drafter_bytes: int, n_tokens: int) -> float:
-        if drafter_bytes not in plans:
-            plans[drafter_bytes] = lock_plan(layout, budget - drafter_bytes)
-        return rates.seconds(plans[drafter_bytes].read_bytes(n_tokens), token_bytes, n_tokens)
+        streamed = beside(drafter_bytes).read_bytes(n_tokens)
+        return rates.seconds(streamed, token_bytes, n_tokens)
 
     return seconds
 
 
-@dataclass(frozen=True, slots=True)
-class SplitReads:
-    """Bytes that a pass over one token reads: on GPUs, from disk and from the machine's memory."""
-
-    on_gpu: int
-    streamed: int
-    held: int
-
-    @classmethod
-    def of(cls, planned: MemoryPlan) -> Self:
-        split, streamed = planned.split, 0
-        assert split is not None
-        if planned.lock_bytes is not None:
-            streamed = lock_plan(split.beside, planned.lock_bytes).read_bytes()
-        return cls(split.read, streamed, split.beside.read_bytes() - streamed)
+def streamed_bytes(planned: MemoryPlan) -> int:
+    """Bytes that a pass over one token of a split model reads from disk."""
+    assert planned.split is not None
+    if planned.lock_bytes is None:
+        return 0
+    return lock_plan(planned.split.beside, planned.lock_bytes).read_bytes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +67,13 @@ class SplitRates:
     beside: ReadRates
     gpu: float
 
-    def seconds(self, reads: SplitReads, n_tokens: int = 1) -> float:
+    def seconds(self, on_gpu: int, streamed: int, beside: int, n_tokens: int = 1) -> float:
         """Seconds of a pass: GPUs and processor compute one after the other, so their times add up.
 
-        ReadRates.seconds(streamed, streamed + held, n_tokens) + n_tokens * on_gpu / gpu. An upper
+        Bytes that a token reads: on GPUs, from disk, and of the processor's part in all. An upper
         bound, as tokens share what is read.
         """
-        of_processor = self.beside.seconds(reads.streamed, reads.streamed + reads.held, n_tokens)
-        return of_processor + n_tokens * reads.on_gpu / self.gpu
+        return self.beside.seconds(streamed, beside, n_tokens) + n_tokens * on_gpu / self.gpu
 
 
 def split_seconds(
@@ -91,17 +83,17 @@ def split_seconds(
 
     planned: the plan by these bytes; where it raises OutOfMemoryError, a pass takes forever.
     """
-    known: dict[int, SplitReads | None] = {}
 
-    def seconds(drafter_bytes: int, n_tokens: int) -> float:
-        if drafter_bytes not in known:
-            known[drafter_bytes] = None  # where what it displaces on GPUs fits nowhere else
-            with suppress(OutOfMemoryError):
-                known[drafter_bytes] = SplitReads.of(planned(drafter_bytes))
-        reads = known[drafter_bytes]
-        return math.inf if reads is None else rates.seconds(reads, n_tokens)
+    @cache
+    def by_tokens(drafter_bytes: int) -> Callable[[int], float]:
+        with suppress(OutOfMemoryError):
+            chosen = planned(drafter_bytes)
+            assert chosen.split is not None
+            on_gpu, beside = chosen.split.read, chosen.split.beside.read_bytes()
+            return partial(rates.seconds, on_gpu, streamed_bytes(chosen), beside)
+        return lambda _: math.inf  # what it displaces on GPUs fits nowhere else
 
-    return seconds
+    return lambda drafter_bytes, n_tokens: by_tokens(drafter_bytes)(n_tokens)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,9 +28,9 @@ from app.loading.pass_time import (
     ReadRates,
     Split,
     SplitRates,
-    SplitReads,
     pass_seconds,
     split_seconds,
+    streamed_bytes,
 )
 from app.loading.placement import (
     GpuPlanner,
@@ -383,13 +383,14 @@ class SplitChoice:
         chosen = first
         with suppress(OutOfMemoryError):
             chosen = replace(self._beside(first, contenders.room(best)), usual=first.usual)
-        split, reads = chosen.split, SplitReads.of(chosen)
+        split, streamed = chosen.split, streamed_bytes(chosen)
         assert split is not None
         held = split.beside.weight_bytes
         if chosen.lock_bytes is not None:
             held = lock_plan(split.beside, chosen.lock_bytes).locked_bytes
-        rate = 1.0 / rates.seconds(reads) if rates else None
-        share, layout = Share(held, reads.streamed), self.planner.layout
+        beside = split.beside.read_bytes()
+        rate = 1.0 / rates.seconds(split.read, streamed, beside) if rates else None
+        share, layout = Share(held, streamed), self.planner.layout
         return chosen, contenders.outlook(share, layout, disk, rate, best, split)
 
     def _planned(self, planner: GpuPlanner, reserved: int) -> MemoryPlan:

@@ -11,7 +11,7 @@ import pytest
 from app.engine.session import Session
 from app.engine.session_opening import open_session
 from app.loading import placement
-from app.loading.pass_time import ReadRates, SplitRates, SplitReads, pass_seconds, split_seconds
+from app.loading.pass_time import ReadRates, SplitRates, pass_seconds, split_seconds, streamed_bytes
 from app.loading.placement import (
     GPU_RESERVE,
     GpuPlanner,
@@ -201,7 +201,8 @@ def test_no_division_that_fits_is_faster(free: int, disk: float | None) -> None:
 
     def seconds(count: int) -> float:
         split = split_at(LAYOUT, FACTS, N_CTX, count)
-        return rates.seconds(SplitReads.of(MemoryPlan(N_CTX, N_CTX, 0, lock_bytes, split)))
+        streamed = streamed_bytes(MemoryPlan(N_CTX, N_CTX, 0, lock_bytes, split))
+        return rates.seconds(split.read, streamed, split.beside.read_bytes())
 
     chosen = fullest_split(LAYOUT, FACTS, N_CTX, (free,)).gpu_layers
     every = {count: seconds(count) for count in range(LAYERS + 2) if needed(count) <= free}
@@ -324,10 +325,9 @@ def test_what_cannot_even_stream_is_refused() -> None:
 
 def test_gpus_and_processor_take_their_time_in_turn() -> None:
     rates = SplitRates(ReadRates(3e9, 60e9), 900e9)
-    reads = SplitReads(9 * GB, 6 * GB, 12 * GB)
-    assert rates.seconds(reads) == pytest.approx(2.0 + 0.01)
-    assert rates.seconds(replace(reads, streamed=0)) == pytest.approx(0.2 + 0.01)
-    assert rates.seconds(replace(reads, streamed=0), 4) == pytest.approx(4 * (0.2 + 0.01))
+    assert rates.seconds(9 * GB, 6 * GB, 18 * GB) == pytest.approx(2.0 + 0.01)
+    assert rates.seconds(9 * GB, 0, 12 * GB) == pytest.approx(0.2 + 0.01)
+    assert rates.seconds(9 * GB, 0, 12 * GB, 4) == pytest.approx(4 * (0.2 + 0.01))
 
 
 def test_a_drafter_on_a_gpu_costs_the_layers_it_displaces() -> None:
