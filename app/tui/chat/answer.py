@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from textual import events
 from textual.app import ComposeResult
+from textual.color import Color
 from textual.containers import Vertical
 from textual.content import Content, Span
 from textual.geometry import Offset, Size
@@ -63,7 +64,7 @@ class GrowingMarkdown(LaidOutOnce, Widget):
         self._width = 0
         self._strips: dict[int, Strip] = {}
         self._laid: tuple[Line | None, list[Span], Hues] = (None, [], ())
-        self._has_cursor = False
+        self._has_cursor = self._has_hues = False
 
     # Text
 
@@ -82,6 +83,12 @@ class GrowingMarkdown(LaidOutOnce, Widget):
         if is_shown != self._has_cursor:
             self._has_cursor = is_shown
             self._follow(len(self._ends))
+
+    def set_hues(self, are_shown: bool) -> None:
+        """Tell whether hues mean who drafted; if not, code has colours."""
+        if are_shown != self._has_hues:
+            self._has_hues = are_shown
+            self._repaint_rows(0)
 
     def repaint(self, start: int) -> None:
         """Paint anew from a position of the Markdown on: hues may have changed."""
@@ -152,6 +159,8 @@ class GrowingMarkdown(LaidOutOnce, Widget):
     def _painted(self, y: int, number: int, row: Row) -> Strip:
         width, style = self.size.width, self.visual_style
         line = self.document.lines[number]
+        if line.code is not None:
+            style += Style(background=Color.parse(self.app.theme_variables["panel"]))
         hues = self._hues_of(line)
         content = line.content(row, hues, has_cursor=self._has_cursor_at(number))
         strips = [
@@ -165,7 +174,7 @@ class GrowingMarkdown(LaidOutOnce, Widget):
     def _hues_of(self, line: Line) -> Hues:
         drafted = self._hues(line.start, line.end)
         if not drafted:
-            return ()
+            return () if self._has_hues else None
         if self._laid[:2] != (line, drafted):  # else for another row of the line
             matches = line.matches(self.document.source)
             self._laid = line, drafted, [hues_over(found, drafted) for found in matches]
@@ -320,6 +329,7 @@ class AnswerText(LaidOutOnce, Vertical):
             self._drafted.follow(self._reply, self._painted_at)
         self._show_text()
         self._markdown.set_cursor(self._is_growing)
+        self._markdown.set_hues(self._is_growing)
         self._age()
 
     def _show_text(self) -> None:
@@ -383,5 +393,8 @@ class AnswerText(LaidOutOnce, Vertical):
         self._painted_at = time.monotonic()
         self._markdown.set_cursor(self._is_growing)
         self._markdown.repaint(0)
-        if self._age() and not self._is_growing:
+        fades = self._age() and not self._is_growing
+        keeps = self._store.keeps_colours and self._drafted.has_any
+        self._markdown.set_hues(self._is_growing or fades or keeps)
+        if fades:
             self.set_timer(_FADE_SECONDS, self._fade)

@@ -143,6 +143,10 @@ class DraftedRuns:
         else:
             self._runs.append(run)
 
+    @property
+    def has_any(self) -> bool:
+        return bool(self._runs)
+
     def fade(self, now: float) -> int | None:
         """Let runs of two seconds ago lose their hue; returns where the first one with a hue is.
 

@@ -4,11 +4,11 @@ import re
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import accumulate, zip_longest
 from typing import NamedTuple
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 from markdown_it.tree import SyntaxTreeNode
 from pygments.token import Token as Syntax
@@ -51,11 +51,28 @@ _EMPTY = Content("")
 _MUTED, _RULES = "$text-muted", "$border-blurred"
 _LISTS = ("bullet_list", "ordered_list")
 _STYLES = {"em": "italic", "strong": "bold", "s": "strike"}
+_HEADINGS = {"h1": "bold underline", "h2": "bold"}
+_LOWER_HEADING = "bold italic"
 _PARSER = MarkdownIt("gfm-like", {"html": False})
 """It shows HTML as it is written: a terminal cannot render it."""
 
-Hues = Sequence[Sequence[Span]]
-"""Spans laid over each text of a line."""
+_MATHS = re.compile(r"\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
+
+
+def _read_maths(state: StateInline, silent: bool) -> bool:
+    r"""Read \(a formula\), of which no sign is markup."""
+    found = _MATHS.match(state.src, state.pos)
+    if found is not None:
+        if not silent:
+            state.push("maths", "", 0).content = (found[1] or found[2]).strip()
+        state.pos = found.end()
+    return found is not None
+
+
+_PARSER.inline.ruler.before("escape", "maths", _read_maths)
+
+Hues = Sequence[Sequence[Span]] | None
+"""Spans laid over each text of a line; None where no text of the answer has any."""
 
 
 class Row(NamedTuple):
@@ -138,23 +155,33 @@ class TextLine(Line):
 
 
 class _Code:
-    def __init__(self, text: str, language: str, *, grows: bool) -> None:
-        self.text, self.language = text, language
+    """number: its place among the code blocks of the text, from 1 on."""
+
+    def __init__(self, text: str, language: str, number: int, *, grows: bool) -> None:
+        self.text, self.language, self.number = text, language, number
         self.lines = printable(text).expandtabs(_TAB).split("\n")
         is_whole = not grows and len(self.lines) <= _MOST_LINES
         self._chunk = len(self.lines) if is_whole else _CHUNK
-        self._highlighted: dict[int, list[Content]] = {}
+        self._highlighted: dict[tuple[int, bool], list[Content]] = {}
 
-    def highlighted(self, number: int) -> Content:
+    @property
+    def label(self) -> str:
+        """The language, and how a block after the first is copied."""
+        copied = f"/code {self.number}" if self.number > 1 else ""
+        return " · ".join(filter(None, [one_line(self.language), copied]))
+
+    def highlighted(self, number: int, *, in_colour: bool) -> Content:
         chunk, place = divmod(number, self._chunk)
-        if chunk not in self._highlighted:
+        key = chunk, in_colour
+        if key not in self._highlighted:
             lines = self.lines[chunk * self._chunk : (chunk + 1) * self._chunk]
-            self._highlighted[chunk] = _highlighted(lines, self.language)
-        return self._highlighted[chunk][place]
+            theme = _Colours if in_colour else _Greys
+            self._highlighted[key] = _highlighted(lines, self.language, theme)
+        return self._highlighted[key][place]
 
 
 class _Greys(HighlightTheme):
-    """Highlighting by weight: hues are for drafters."""
+    """Highlighting by weight: while text is new, hues are for drafters."""
 
     STYLES = {  # noqa: RUF012  # as Textual declares it
         Syntax.Comment: f"{_MUTED} italic",
@@ -169,9 +196,22 @@ class _Greys(HighlightTheme):
     }
 
 
-def _highlighted(lines: list[str], language: str) -> list[Content]:
+class _Colours(_Greys):
+    STYLES = {  # noqa: RUF012
+        **_Greys.STYLES,
+        Syntax.Keyword: "$text-accent",
+        Syntax.Literal.Number: "$text-error",
+        Syntax.Literal.String: "$text-warning",
+        Syntax.Name.Builtin: "$text-accent",
+        Syntax.Name.Decorator: "$text-accent",
+        Syntax.Name.Tag: "$text-accent",
+        Syntax.Operator.Word: "$text-accent",
+    }
+
+
+def _highlighted(lines: list[str], language: str, theme: type[HighlightTheme]) -> list[Content]:
     if language:
-        styled = highlight("\n".join(lines), language=language, theme=_Greys)
+        styled = highlight("\n".join(lines), language=language, theme=theme)
         contents = styled.split("\n", allow_blank=True)
         if [len(content) for content in contents] == [len(line) for line in lines]:
             return list(contents)
@@ -187,9 +227,13 @@ class CodeLine(TextLine):
         Line.__init__(self, head, hang, start, end, code.text)
         self._code, self._number = code, number
 
-    @cached_property
-    def text(self) -> Content:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self._code.highlighted(self._number)
+    def content(self, row: Row, hues: Hues, *, has_cursor: bool) -> Content:
+        self.text = self._code.highlighted(self._number, in_colour=hues is None)
+        return super().content(row, hues, has_cursor=has_cursor)
+
+    @property
+    def is_first(self) -> bool:
+        return self._number == 0
 
     @property
     def texts(self) -> Sequence[str]:
@@ -200,9 +244,9 @@ class CodeLine(TextLine):
         rule = Content.styled(_RULE if room >= _NARROW // 2 else "", _RULES)
         continued = Content.styled(_CONTINUED, _RULES) if room >= _NARROW else rule
         head = self.head
-        if self._number == 0 and self._code.language:
-            language = Content.styled(one_line(self._code.language), _MUTED)
-            yield Row(0, 0, Content.assemble(head, rule, language))
+        if self.is_first and self._code.label:
+            label = Content.styled(self._code.label, _MUTED)
+            yield Row(0, 0, Content.assemble(head, rule, label))
             head = self.hang
         line, start, prefix = self.texts[0], 0, head + rule
         while start < len(line) or not start:
@@ -218,7 +262,7 @@ class CodeLine(TextLine):
             self.start,
             self.head.plain,
             self._number,
-            self._code.language,
+            self._code.label,
             *self.texts,
         )
 
@@ -235,9 +279,13 @@ class RuleLine(TextLine):
 
 
 class _Table:
-    """What the rows of a table share: its header, and the width that each column wants."""
+    """What the rows of a table share: its header, and the width that each column wants.
 
-    def __init__(self, rows: Sequence[Sequence[Content]]) -> None:
+    aligned: where the text of each column stands, such as "right".
+    """
+
+    def __init__(self, rows: Sequence[Sequence[Content]], aligned: Sequence[str]) -> None:
+        self.aligned = aligned
         self.header, self.has_body = rows[0], len(rows) > 1
         self.natural = [
             max((row[column].cell_length for row in rows if column < len(row)), default=1) or 1
@@ -284,7 +332,7 @@ class TableLine(Line):
     def content(self, row: Row, hues: Hues, *, has_cursor: bool) -> Content:
         del has_cursor
         width, screen = self._laid_out
-        if any(hues):
+        if hues and any(hues):
             pairs = zip(self._cells, hues, strict=True)
             screen = self._screen([cell.add_spans([*spans]) for cell, spans in pairs], width)
         return screen[row.start]
@@ -310,8 +358,8 @@ class TableLine(Line):
         gap = Content(" " * _GAP)
         lines = [
             gap.join(
-                part.pad_right(max(0, column - part.cell_length))
-                for part, column in zip(parts, widths, strict=False)
+                _aligned(part, column, place)
+                for part, column, place in zip(parts, widths, self._table.aligned, strict=False)
             )
             for parts in zip_longest(*wrapped, fillvalue=_EMPTY)
         ]
@@ -327,6 +375,12 @@ class TableLine(Line):
         for header, cell in zip_longest(self._table.header, cells, fillvalue=_EMPTY):
             lines += [*header.stylize("bold").wrap(width), *cell.wrap(width)]
         return [*lines, _EMPTY]
+
+
+def _aligned(text: Content, width: int, place: str) -> Content:
+    left = max(0, width - text.cell_length)
+    before = {"center": left // 2, "right": left}.get(place, 0)
+    return text.pad_left(before).pad_right(left - before)
 
 
 def _end_of_row(line: str, start: int, width: int) -> int:
@@ -347,13 +401,14 @@ class _Cut(NamedTuple):
     """Where the text can be read on: a block at the left edge, or an item of a long list.
 
     lines: how many are before it. has_gap: whether a blank one follows them. list_type: of the list
-    that it goes on with.
+    that it goes on with. codes: how many blocks of code are before it.
     """
 
     start: int
     lines: int
     has_gap: bool
     list_type: str = ""
+    codes: int = 0
 
 
 class Document:
@@ -374,6 +429,12 @@ class Document:
         held = may_begin_item and _NUMBER.match(more, begin)
         self.source += more[:begin] if held else more
         return self._read(grows=True)
+
+    @property
+    def codes(self) -> list[str]:
+        """The blocks of code."""
+        firsts = (line for line in self.lines if isinstance(line, CodeLine) and line.is_first)
+        return [line.code or "" for line in firsts]
 
     def complete(self) -> int:
         """Read all once more: links may be defined below their use, and code is highlighted whole.
@@ -425,7 +486,7 @@ class _Reader:
         self._grows = grows
         rest = source[cut.start :]
         self._starts = [*accumulate(map(len, rest.splitlines(keepends=True)), initial=cut.start)]
-        self._has_gap = cut.has_gap
+        self._has_gap, self._codes = cut.has_gap, cut.codes
         for place, node in enumerate(SyntaxTreeNode(_PARSER.parse(rest)).children):
             if place or node.type != cut.list_type:
                 self._has_gap = self._has_gap or place > 0 or bool(cut.list_type)
@@ -434,7 +495,7 @@ class _Reader:
 
     def _cut_at(self, node: SyntaxTreeNode, list_type: str = "") -> None:
         count = self._lines_before + len(self.lines)
-        self.last_cut = _Cut(self._range(node)[0], count, self._has_gap, list_type)
+        self.last_cut = _Cut(self._range(node)[0], count, self._has_gap, list_type, self._codes)
 
     def _read_block(self, node: SyntaxTreeNode, margin: _Margin) -> None:
         start, end = self._range(node)
@@ -460,7 +521,8 @@ class _Reader:
                 self.lines.append(RuleLine(margin.head, margin.hang, start, end))
             case _:
                 text = _content(node.children[0]) if node.children else Content(node.content)
-                text = text.stylize("bold") if node.type == "heading" else text
+                if node.type == "heading":
+                    text = text.stylize(_HEADINGS.get(node.tag, _LOWER_HEADING))
                 self.lines.append(TextLine(margin.head, margin.hang, start, end, text=text))
 
     def _read_list(self, node: SyntaxTreeNode, margin: _Margin) -> None:
@@ -482,7 +544,8 @@ class _Reader:
 
     def _read_code(self, node: SyntaxTreeNode, margin: _Margin) -> None:
         language = node.info.split()[0] if node.info.strip() else ""
-        code = _Code(node.content.rstrip(), language, grows=self._grows)
+        self._codes += 1
+        code = _Code(node.content.rstrip(), language, self._codes, grows=self._grows)
         first = (node.map or (0, 0))[0] + (node.type == "fence")
         for number in range(len(code.lines)):
             start, end = (self._start(first + number + one) for one in (0, 1))
@@ -492,7 +555,8 @@ class _Reader:
     def _read_table(self, node: SyntaxTreeNode, margin: _Margin) -> None:
         rows = [row for part in node.children for row in part.children]
         cells = [[_content(cell.children[0]) for cell in row.children] for row in rows]
-        table = _Table(cells)
+        styles = [str(cell.attrs.get("style", "")) for cell in rows[0].children]
+        table = _Table(cells, [style.rpartition(":")[2] for style in styles])
         for row, texts in zip(rows, cells, strict=True):
             self.lines.append(TableLine(texts, table, margin.head, *self._range(row)))
             margin = margin.below()
@@ -531,7 +595,9 @@ def _content(node: SyntaxTreeNode) -> Content:
         else:
             text = _text(token)
             if token.type == "code_inline":
-                spans.append(Span(length, length + len(text), "$foreground on $panel"))
+                spans.append(Span(length, length + len(text), "$text-accent on $panel"))
+            elif token.type == "maths":
+                spans.append(Span(length, length + len(text), "italic"))
             elif token.type == "image":
                 spans.append(Span(length, length + len(text), _link(token.attrs.get("src"))))
             texts.append(text)

@@ -3,7 +3,6 @@
 Screens are imported when they are opened: the first paint waits for none.
 """
 
-import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -16,15 +15,15 @@ from app.history.records import title_of
 from app.printable import one_line
 from app.structured_output import read_grammar
 from app.tui.chat.find import FindBar
+from app.tui.chat.markdown import Document
 from app.tui.commands.app import Commands
 from app.tui.keymap import sending_key
 from app.tui.terminal import copy
 from app.tui.welcome import Welcome
 from app.tui.wording import quoted_title
 from backends.base import UsageError
+from backends.chat.reply_form import split
 from decoding.constraint.grammar import Grammar, GrammarKind
-
-_CODE_BLOCK = re.compile(r"^```[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 _OFF = "off"
 
@@ -178,7 +177,7 @@ class ChatCommands(Commands):
         self.app.notify(copy(self.app, self._last_answer(), "the answer"))
 
     def copy_code(self, number: str) -> None:
-        blocks = _CODE_BLOCK.findall(self._last_answer())
+        blocks = Document(split(self._last_answer()).answer).codes
         chosen = int(number) if number.isdecimal() else 1
         if not 1 <= chosen <= len(blocks):
             count = "1 code block" if len(blocks) == 1 else f"{len(blocks)} code blocks"

@@ -65,6 +65,24 @@ async def test_colours_fade_after_the_end_without_further_text(
     assert app.painted("fading-lookup") == ""
 
 
+async def test_code_has_colours_once_those_of_drafters_have_faded(
+    app: ShowingAnswer, clock: Clock
+) -> None:
+    app.grow(("```python\nx = ", MODEL), ("'copied'", "lookup"), ("\ny = 'own'\n```", MODEL))
+    app.answer.follow()
+    await app.pilot.pause()
+    assert app.painted("drafter-lookup") == "'copied'"
+    assert app.painted("text-warning") == ""
+    clock.now += 3.0
+    while not app.painted("text-warning"):
+        await app.pilot.pause(0.1)
+    assert app.painted("text-warning") == "'copied''own'"
+    assert app.painted("drafter-lookup") == ""
+    app.store.keeps_colours = True
+    await app.pilot.pause()
+    assert (app.painted("drafter-lookup"), app.painted("text-warning")) == ("'copied'", "")
+
+
 async def test_kept_colours_stay_and_come_back(app: ShowingAnswer, clock: Clock) -> None:
     app.grow(("a **", MODEL), ("copied", "lookup"), ("** word", MODEL))
     app.answer.follow()

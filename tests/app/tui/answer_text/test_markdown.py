@@ -260,3 +260,42 @@ async def test_lists_and_code_within_lists() -> None:
     assert await shown(text) == [
         "• one and", "• two", "  1. three", "  ┃ code", "", "• four", "", "│ quoted", "", "end",
     ]  # fmt: skip
+
+
+async def test_formulas_columns_and_later_blocks_of_code_can_be_told() -> None:
+    text = (
+        "A \\(x_1 * y_1\\) and \\[\n a_2\n\\], but \\(not\n\n"
+        "| n | m |\n| :-: | --: |\n| wide | wide |\n| 1 | 2 |\n\n"
+        "```python\none\n```\n\n```\ntwo\n```\n"
+    )
+    assert await shown(text) == [
+        "A x_1 * y_1 and a_2, but (not",
+        "",
+        " n       m",
+        "────  ────",
+        "wide  wide",
+        " 1       2",
+        "",
+        "┃ python",
+        "┃ one",
+        "",
+        "┃ /code 2",
+        "┃ two",
+    ]
+    document = markdown.Document()
+    for character in text:  # the number is the same as it grows
+        document.append(character)
+    assert document.codes == ["one", "two"]
+    assert [line.key for line in document.lines] == [
+        line.key for line in markdown.Document(text).lines
+    ]
+
+
+async def test_levels_of_headings_and_code_in_a_line_look_different() -> None:
+    async with showing("# One\n\n## Two\n\n### Three\n\n`code` and *text*") as (app, _):
+        styles = {one.text.strip(): one.style for one in app.segments() if one.style}
+        assert styles["One"].underline
+        assert styles["Two"].bold
+        assert styles["Three"].italic
+        assert len({str(styles[level]) for level in ("One", "Two", "Three")}) == 3
+        assert "code" in app.painted("text-accent")
