@@ -323,20 +323,32 @@ class Vocabulary:
 class ContextFacts(Protocol):
     """Facts of a context, known without running it."""
 
-    @property
-    def n_ctx(self) -> int:
-        """Most tokens it can hold."""
-        ...
+    n_ctx: int
+    """Most tokens it can hold."""
+    n_chunk: int
+    """Most tokens of one forward pass; prefill is split into chunks of this size."""
+    max_logits: int
+    """Most rows of logits one forward pass returns."""
+    exact_batch: int
+    """Tokens from which on all passes compute a token alike, to the bit.
 
-    @property
-    def n_chunk(self) -> int:
-        """Most tokens of one forward pass; prefill is split into chunks of this size."""
-        ...
+    So do the shorter ones among themselves, in whole groups of 4 tokens. 0 where that depends
+    on each length, or where no pass is as long.
+    """
+    stops_passes: bool
+    """Whether forward ends a long pass early, with PassStoppedError (see stopping_passes).
 
-    @property
-    def max_logits(self) -> int:
-        """Most rows of logits one forward pass returns."""
-        ...
+    Where there is a running state, only right after a checkpoint: nothing is lost then.
+    """
+    draft_refusal: str
+    """Why max_rollback is 0, as the rest of a sentence after the model's name; "" else."""
+    max_branches: int
+    """Most leaves of a tree."""
+    kv_bytes_per_token: int
+    state_bytes: int
+    """Bytes of its running state in all copies, which grow with no token; 0 for most models."""
+    saved_state_bytes: int
+    """Bytes of its running state in what save returns, which has no copies."""
 
     @property
     def tokens(self) -> Sequence[int]:
@@ -345,6 +357,7 @@ class ContextFacts(Protocol):
 
     @property
     def length(self) -> int: ...
+
     @property
     def can_roll_back(self) -> bool:
         """Whether truncate accepts any length; otherwise only what rollback_to gives."""
@@ -356,28 +369,6 @@ class ContextFacts(Protocol):
 
         No draft may be longer. 0 if none can be taken back; n_ctx if any can.
         """
-        ...
-
-    @property
-    def exact_batch(self) -> int:
-        """Tokens from which on all passes compute a token alike, to the bit.
-
-        So do the shorter ones among themselves, in whole groups of 4 tokens. 0 where that depends
-        on each length, or where no pass is as long.
-        """
-        ...
-
-    @property
-    def stops_passes(self) -> bool:
-        """Whether forward ends a long pass early, with PassStoppedError (see stopping_passes).
-
-        Where there is a running state, only right after a checkpoint: nothing is lost then.
-        """
-        ...
-
-    @property
-    def draft_refusal(self) -> str:
-        """Why max_rollback is 0, as the rest of a sentence after the model's name; "" else."""
         ...
 
     def rollback_to(self, length: int) -> int:
@@ -392,24 +383,6 @@ class ContextFacts(Protocol):
     @property
     def tree_refusal(self) -> str:
         """Why it does not, as the rest of a sentence after the model's name; "" if it does."""
-        ...
-
-    @property
-    def max_branches(self) -> int:
-        """Most leaves of a tree."""
-        ...
-
-    @property
-    def kv_bytes_per_token(self) -> int: ...
-
-    @property
-    def state_bytes(self) -> int:
-        """Bytes of its running state in all copies, which grow with no token; 0 for most models."""
-        ...
-
-    @property
-    def saved_state_bytes(self) -> int:
-        """Bytes of its running state in what save returns, which has no copies."""
         ...
 
 
