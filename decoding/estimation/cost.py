@@ -352,17 +352,6 @@ class DraftCost:
         self._beside = beside
         self._plain = beside.seconds(1) if beside else 1.0
 
-    @staticmethod
-    def of_shares(costs: CostModel, draw: float, read: float, begin: float = 0.0) -> "DraftCost":
-        """Cost of a drafter that shares weights and device with the target, in plain steps.
-
-        Such as next-token layers: before drafts are timed, a share is that of the weights read. A
-        draft is followed by reading what was kept of it once more (Step.accepted tokens), as it was
-        drafted from guesses of the target's hidden states.
-        """
-        plain = costs.seconds(1)
-        return DraftCost(draw * plain, read * plain, begin * plain, beside=costs)
-
     @property
     def draw_seconds(self) -> float:
         return self._draw * self._load

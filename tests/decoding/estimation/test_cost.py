@@ -96,7 +96,7 @@ def test_a_draft_may_cost_something_whatever_its_length() -> None:
 
 def test_what_slows_the_target_slows_layers_that_share_its_device() -> None:
     costs = CostModel(POINTS)
-    cost = DraftCost.of_shares(costs, draw=0.05, read=0.01, begin=0.2)
+    cost = DraftCost(0.0005, 0.0001, 0.002, beside=costs)
     alone = DraftCost(0.0005, 0.0001, 0.002)
     assert cost.seconds(2, 3) == pytest.approx(alone.seconds(2, 3))
     for _ in range(60):

@@ -176,7 +176,7 @@ def test_what_takes_longer_passes_than_were_measured_says_so() -> None:
 def test_what_a_draft_costs_whatever_its_length_counts_too() -> None:
     costs = CostModel({1: 1.0, 4: 1.25})
     cheap, dear = (
-        ManagedDrafter(IdleDrafter(), cost=DraftCost.of_shares(costs, 0.0, 0.0, begin), prior=0.8)
+        ManagedDrafter(IdleDrafter(), cost=DraftCost(0.0, 0.0, begin), prior=0.8)
         for begin in (0.2, 3.0)
     )
     assert drafter_status(cheap, costs).state is State.ON
