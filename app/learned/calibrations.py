@@ -77,7 +77,7 @@ _WAITS = (60.0, 3600.0, 24 * 3600.0)
 """Seconds until an uncertain curve is measured again, after one, two, and more measurements.
 
 On a simulated machine whose passes are interrupted four times in five, a curve is within 15 % after
-one measurement in 27 of 60 cases, after two in 48, after three in 57, and never in more
+one measurement in 24 of 60 cases, after two in 50, after three in 59, and never in more
 (tests/decoding/estimation/test_calibration.py).
 """
 
