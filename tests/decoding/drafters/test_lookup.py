@@ -66,13 +66,6 @@ def test_tokens_of_any_value_are_told_apart() -> None:
     check([0, 2**31 - 1, 151_935, 0, 2**31 - 1, 5, 0, 2**31 - 1, 151_935])
 
 
-def test_the_first_tokens_match_nothing() -> None:
-    index = SuffixIndex()
-    assert (index.match_length, index.match_end) == (0, 0)
-    index.append(3)
-    assert (index.match_length, index.match_end) == (0, 0)
-
-
 def test_in_a_long_run_of_one_token_the_match_is_an_occurrence() -> None:
     text = [*range(2, 9), *[1] * 250, 9, *[1] * 150]
     index = SuffixIndex()
@@ -115,41 +108,6 @@ def proposal(history: Sequence[int], limit: int = 100, **options: int) -> list[i
     lookup = PromptLookup(**options)
     lookup.begin(history, SAMPLER)
     return list(lookup.propose(history, limit).tokens)
-
-
-def test_it_proposes_what_followed_the_same_words() -> None:
-    assert proposal([1, 2, 3, 4, 5, 6, 7, 1, 2, 3], limit=4) == [4, 5, 6, 7]
-
-
-def test_the_latest_occurrence_counts() -> None:
-    assert proposal([1, 2, 3, 4, 4, 4, 1, 2, 3, 5, 5, 5, 1, 2, 3], limit=3) == [5, 5, 5]
-
-
-def test_a_longer_match_goes_before_a_later_one() -> None:
-    history = [9, 1, 2, 3, 4, 4, 4, 4, 8, 1, 2, 3, 5, 5, 5, 9, 1, 2, 3]
-    assert proposal(history, limit=4) == [4, 4, 4, 4]
-
-
-def test_a_match_too_short_proposes_nothing() -> None:
-    history = [1, 2, 3, 4, 5, 3]
-    assert proposal(history) == []
-    assert proposal(history, limit=2, min_match=1) == [4, 5]
-    history = [1, 2, 3, 4, 5, 2, 3]
-    assert proposal(history, min_match=3) == []
-    assert proposal(history, limit=2) == [4, 5]
-
-
-@pytest.mark.parametrize("history", [[], [1], [1, 2, 3, 4]])
-def test_without_a_repetition_it_proposes_nothing(history: list[int]) -> None:
-    assert proposal(history, min_match=1) == []
-
-
-def test_the_limit_and_its_own_maximum_bound_a_draft() -> None:
-    history = [*range(20), *range(12)]
-    assert proposal(history) == ([*range(12, 20), *range(12)] * 4)[:MOST_DRAFTED]
-    assert proposal(history, limit=5) == [12, 13, 14, 15, 16]
-    assert proposal(history, limit=0) == []
-    assert proposal(history, max_draft=3) == [12, 13, 14]
 
 
 def test_text_that_repeats_itself_is_continued_past_its_end() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from decoding.draft import Draft, KeepOn, PointMassLine, SampledLine
+from decoding.draft import Draft, KeepOn, PointMassLine
 from decoding.estimation.cost import CostModel, DraftCost
 from decoding.estimation.text_kind import TextKindReader
 from decoding.events import Cause, Step
@@ -190,17 +190,6 @@ FAULTS = {
         _changed(form=lambda d: PointMassLine((N_VOCAB, *d.tokens[1:]))),
         "nonsense",
     ),
-    "negative": (_changed(form=lambda d: PointMassLine((-1, *d.tokens[1:]))), "nonsense"),
-    "too many": (
-        _changed(
-            form=lambda d: PointMassLine(d.tokens * 2),
-            confidence=lambda d: d.confidence * 2,
-            evidence=lambda d: d.evidence * 2,
-        ),
-        "nonsense",
-    ),
-    "no evidence": (_changed(evidence=lambda d: ()), "nonsense"),
-    "too few distributions": (_changed(form=lambda d: SampledLine(d.tokens, ())), "nonsense"),
 }
 
 
