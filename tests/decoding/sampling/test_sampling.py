@@ -121,14 +121,6 @@ def test_warp_agrees_with_the_slow_reference(
         assert found.of(token) == pytest.approx(expected.probabilities[token], rel=1e-9)
 
 
-@common
-@given(st.integers(0, 2**32), st.sampled_from([100, 6000]), st.integers(1, 60))
-def test_top_k_keeps_exactly_the_highest(seed: int, n_vocab: int, count: int) -> None:
-    logits = np.random.default_rng(seed).normal(size=n_vocab).astype(np.float32)
-    kept = warp(logits, SamplingSettings(1.0, top_k=count, top_p=1.0, min_p=0.0))
-    assert kept.ids.tolist() == sorted(np.argsort(-logits, kind="stable")[:count].tolist())
-
-
 @pytest.mark.parametrize("n_vocab", [10, 6000])
 def test_ties_at_the_border_of_top_k_go_to_the_lower_ids(n_vocab: int) -> None:
     logits = np.zeros(n_vocab, dtype=np.float32)
@@ -137,32 +129,11 @@ def test_ties_at_the_border_of_top_k_go_to_the_lower_ids(n_vocab: int) -> None:
     assert kept.ids.tolist() == [0, 1, 2, 7]
 
 
-def test_top_p_reaches_past_its_first_guess_in_a_flat_distribution() -> None:
-    logits = np.zeros(4000, dtype=np.float32)
-    kept = warp(logits, SamplingSettings(1.0, top_k=0, top_p=0.5, min_p=0.0))
-    assert len(kept.ids) == 2000
-    assert kept.probabilities.tolist() == pytest.approx([1 / 2000] * 2000)
-
-
 def test_ties_at_the_border_of_top_p_go_to_the_lower_ids() -> None:
     logits = np.random.default_rng(1).integers(-2, 3, 600).astype(np.float32)
     kept = warp(logits, SamplingSettings(1.0, top_k=0, top_p=0.5, min_p=0.0))
     order = np.argsort(-logits, kind="stable")
     assert kept.ids.tolist() == sorted(order[: len(kept.ids)].tolist())
-
-
-def test_min_p_1_keeps_all_of_the_best() -> None:
-    logits = np.array([2.0, 1.0, 2.0, 0.0], dtype=np.float32)
-    kept = warp(logits, SamplingSettings(1.0, top_k=0, top_p=1.0, min_p=1.0))
-    assert kept.ids.tolist() == [0, 2]
-    assert kept.probabilities.tolist() == [0.5, 0.5]
-
-
-def test_borders_are_set_before_the_temperature() -> None:
-    logits = np.log(np.array([0.6, 0.3, 0.1])).astype(np.float32)
-    kept = warp(logits, SamplingSettings(100.0, top_k=0, top_p=0.8, min_p=0.0))
-    assert kept.ids.tolist() == [0, 1]
-    assert kept.probabilities.tolist() == pytest.approx([0.5, 0.5], abs=0.01)
 
 
 @common
@@ -181,24 +152,6 @@ def test_temperature_0_is_the_first_of_the_best(
 def test_a_row_without_a_finite_best_is_an_error(bad: list[float], temperature: float) -> None:
     with pytest.raises(ModelError):
         warp(np.array(bad, dtype=np.float32), SamplingSettings(temperature))
-
-
-def test_the_penalty_makes_repeated_tokens_less_likely_on_either_side_of_0() -> None:
-    logits = np.array([2.0, -2.0, 1.0], dtype=np.float32)
-    settings = SamplingSettings(1.0, 0, 1.0, 0.0, repeat_penalty=2.0)
-    weights = np.exp([1.0, -4.0, 1.0])
-    found = warp(logits, settings, [0, 1, 1, 0])
-    assert found.probabilities.tolist() == pytest.approx((weights / weights.sum()).tolist())
-
-
-def test_the_penalty_looks_at_the_last_64_tokens_only() -> None:
-    logits = np.array([2.0, 1.0, 0.0], dtype=np.float32)
-    settings = SamplingSettings(1.0, 0, 1.0, 0.0, repeat_penalty=2.0)
-    inside = warp(logits, settings, [0] + [1] * 63)
-    outside = warp(logits, settings, [0] + [1] * 64)
-    only_one = warp(logits, settings, [1])
-    assert outside.probabilities.tolist() == only_one.probabilities.tolist()
-    assert inside.of(0) < outside.of(0)
 
 
 def test_each_time_that_the_reply_has_a_token_counts_and_the_prompt_does_not() -> None:
@@ -360,18 +313,6 @@ def test_penalties_see_the_drafted_prefix(seed: int, n_history: int, n_drafted: 
     found = Sampler(settings).distribution(logits, text[:n_history], text[n_history:])
     expected = warp(logits, settings, text)
     assert found.probabilities.tolist() == expected.probabilities.tolist()
-
-
-def test_a_drafted_token_is_penalised() -> None:
-    logits = np.ones(3, dtype=np.float32)
-    sampler = Sampler(SamplingSettings(1.0, 0, 1.0, 0.0, repeat_penalty=2.0))
-    assert sampler.distribution(logits, [0], [1]).of(1) < sampler.distribution(logits, [0]).of(1)
-
-
-def test_without_a_penalty_the_history_is_not_looked_at() -> None:
-    logits = np.array([1.0, 2.0, 0.5], dtype=np.float32)
-    found = Sampler(PLAIN).distribution(logits, [1, 1, 1], [1])
-    assert found.probabilities.tolist() == warp(logits, PLAIN).probabilities.tolist()
 
 
 def test_where_min_p_alone_settles_it_the_outcome_is_that_of_every_border() -> None:

@@ -186,7 +186,7 @@ def test_ctrl_c_keeps_what_was_measured_and_leaves_no_file(on_terminal: Any, pat
     assert "the same command measures the rest" in said
     assert files(paths) == []
     (kept,) = paths.tuning.iterdir()
-    assert '"recipe": "q4_0"' in kept.read_text()
+    assert '"q4_0": {"acceptance"' in kept.read_text()
     again = on_terminal("models", "tune", "demo")
     assert "recipe 1: " not in again.read_until("recipe 2: ")
     again.type("\x03")
