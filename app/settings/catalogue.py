@@ -143,6 +143,8 @@ KEYS = (
         "tokens after which thinking is ended; 0 for any number", 0, title="Thinking budget"),
     Key("theme", Kind.TEXT, Part.APP, "colours of the app", DEFAULT_THEME),
     Key("animations", Kind.SWITCH, Part.APP, "whether changes on the screen are animated", True),
+    Key("notify", Kind.SWITCH, Part.APP,
+        "tell when a long answer ends while the terminal has no focus", True),
     Key("enter_sends", Kind.SWITCH, Part.APP, "false: Enter starts a new line, Ctrl+J sends", True),
     Key("panel", Kind.TEXT, Part.APP, "the live panel; auto shows it if there is room", "auto",
         ("auto", "shown", "hidden")),

@@ -11,7 +11,7 @@ from app.settings.catalogue import DEFAULT_THEME, Value
 from app.settings.in_effect import InEffect
 from app.settings.values import AHEAD_AUTO, DEFAULT_AHEAD_WASTE
 
-NAMES = ("theme", "animations", "enter_sends", "panel", "ahead", "ahead_waste")
+NAMES = ("theme", "animations", "notify", "enter_sends", "panel", "ahead", "ahead_waste")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,7 @@ class Preferences:
     file: Path
     theme: str = DEFAULT_THEME
     animations: bool = True
+    notify: bool = True
     enter_sends: bool = True
     panel: str = "auto"
     ahead: str = AHEAD_AUTO

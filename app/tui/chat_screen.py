@@ -1,5 +1,6 @@
 """The main screen: it writes the store, and has widgets' messages carried out."""
 
+import time
 from collections.abc import Sequence
 from inspect import isawaitable
 from typing import ClassVar
@@ -43,7 +44,7 @@ from app.tui.prompt.folding import PromptText
 from app.tui.prompt.prompt import Prompt
 from app.tui.store import Store
 from app.tui.store_writer import StoreWriter
-from app.tui.terminal import copy
+from app.tui.terminal import OutsideWindow, copy
 from app.tui.text_fields import PrintableInput, typed
 from app.tui.welcome import Welcome, WelcomeRows
 from app.tui.widgets import Wanted, in_turn, typed_app
@@ -53,6 +54,9 @@ _UPDATE_SECONDS = 1 / 6
 """Between two looks at the engine."""
 
 _SAVE_DRAFT_SECONDS = 0.5
+
+_LONG_ANSWER = 10.0
+"""Seconds of answers whose end is told outside the terminal: who waits so long may look away."""
 
 _PANEL_WIDTH = 110
 """Columns from which the panel is shown unless the user decides otherwise."""
@@ -124,6 +128,8 @@ class ChatScreen(Screen[None]):
         self._faults = FaultReports(self.view, notices)
         self._composer_draft = ComposerDraft(engine.paths)
         self._cleared = ClearedTexts(engine.paths.cleared)
+        self._outside = OutsideWindow(self.app)
+        self._answers_since: float | None = None
         self._typed = Typed()
         self._next_request = NextRequest()
         self.commands = AllCommands(
@@ -147,10 +153,24 @@ class ChatScreen(Screen[None]):
         for text in (*self.view.dialogue.questions(), *self._cleared.texts()):
             self.prompt.area.remember(PromptText(text))
         self.watch(self.store, "preferences", self._apply_preferences)
+        for attribute in ("title", "is_answering"):
+            self.watch(self.store, attribute, self._tell_outside)
         self.set_interval(_UPDATE_SECONDS, in_turn(self, self._update))
         self.set_interval(_SAVE_DRAFT_SECONDS, self._save_draft)
 
+    def _tell_outside(self) -> None:
+        """Show title and state where the terminal has a title; tell that a long answer ended."""
+        store, now = self.store, time.monotonic()
+        self._outside.show_title(f"{'● ' * store.is_answering}{store.title or 'specchat'}")
+        if store.is_answering:
+            self._answers_since = self._answers_since or now
+        elif self._answers_since is not None:
+            took, self._answers_since = now - self._answers_since, None
+            if took >= _LONG_ANSWER and not self.app.app_focus and store.preferences.notify:
+                self._outside.notify(f"Answered: {store.title}")
+
     def on_unmount(self) -> None:
+        self._outside.restore_title()
         self.view.abandon()
         self.downloads.stop_all()
         self._keep_unsent()

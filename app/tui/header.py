@@ -21,6 +21,9 @@ _LEAST_TITLE = 12
 
 _GAP = 2
 
+_NEARLY_FULL = 0.8
+"""Share of the context from which it is a warning: the next answer may leave out old turns."""
+
 _SHARE = re.compile(r"\d+ ?%")
 
 
@@ -60,17 +63,11 @@ class Header(Static):
         self._shown = shown
         left = ellipsised(title, width - (cell_len(right) + _GAP if right else 0))
         gap = " " * (width - cell_len(left) - cell_len(right))
-        warning = right if right.startswith("▲") else ""
-        warning = warning.partition(" · ")[0]
-        self.update(
-            Content.assemble(
-                (left, "bold"),
-                gap,
-                (warning, "$warning"),
-                (right.removeprefix(warning), "$text-muted"),
-            ),
-            layout=False,
-        )
+        parts = [
+            (part, "$warning" if part.startswith("▲") else "$text-muted")
+            for part in re.split("( · )", right)
+        ]
+        self.update(Content.assemble((left, "bold"), gap, *parts), layout=False)
 
     def _versions(self, width: int) -> list[str]:
         model, device, full = self._model, self._device, self._full
@@ -117,7 +114,8 @@ class Header(Static):
         """How full the context is; while the next prompt is read, as full as before."""
         metrics, loaded = self._store.live.metrics, self._store.status.loaded
         if metrics is not None and metrics.context_used and loaded is not None:
-            return f"{percentage(metrics.context_used, loaded.context_size)} %"
+            used, size = metrics.context_used, loaded.context_size
+            return f"{'▲ ' * (used >= _NEARLY_FULL * size)}{percentage(used, size)} %"
         return self._full if self._store.is_answering else ""
 
 

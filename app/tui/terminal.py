@@ -25,7 +25,7 @@ from textual.driver import Driver
 from textual.filter import LineFilter
 from textual.message import Message
 
-from app.printable import STAND_INS, STOPPED_IN_LINE, line_stand_in
+from app.printable import STAND_INS, STOPPED_IN_LINE, line_stand_in, one_line
 from app.process import END_SIGNALS, code_after, heeded
 from backends.chat.message import whole_characters
 
@@ -39,6 +39,46 @@ def copy(app: App[Any], text: str, what: str) -> str:
         app.copy_to_clipboard(text)
         return f"Sent {what} to the terminal's clipboard, if it has one."
     return f"Copied {what}."
+
+
+_KEEP_TITLE, _TITLE, _TITLE_BEFORE = "\x1b[22;2t", "\x1b]2;{}\x07", "\x1b[23;2t"
+_NOTIFY = "\x1b]9;{}\x07"
+_NOTIFY_ELSEWHERE = "\x1b]777;notify;specchat;{}\x07"
+"""For foot and rxvt; most others know the one above, or leave it."""
+
+_NO_TITLES = ("linux", "dumb", "")
+"""Values of TERM of terminals that have neither, and might show the sequences."""
+
+
+class OutsideWindow:
+    """What is seen of the app while its terminal is not looked at: title, bell, notifications."""
+
+    def __init__(self, app: App[Any]) -> None:
+        self._app = app
+        self._title = ""
+        self._has_one = os.environ.get("TERM", "") not in _NO_TITLES or os.name == "nt"
+
+    def show_title(self, title: str) -> None:
+        if title != self._title:
+            kept = "" if self._title else _KEEP_TITLE
+            self._title = title
+            self._write(kept + _TITLE.format(one_line(title)))
+
+    def restore_title(self) -> None:
+        if self._title:
+            self._write(_TITLE_BEFORE)
+
+    def notify(self, text: str) -> None:
+        """Ring the bell, and have a notification shown where the terminal can."""
+        elsewhere = os.environ.get("TERM", "").startswith(("foot", "rxvt"))
+        told = one_line(text).replace(";", ",")
+        self._write((_NOTIFY_ELSEWHERE if elsewhere else _NOTIFY).format(told))
+        self._app.bell()
+
+    def _write(self, sequence: str) -> None:
+        driver = self._app._driver  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        if driver is not None and self._has_one:
+            driver.write(sequence)
 
 
 class ExitSignals:

@@ -29,6 +29,8 @@ def using(tokens: int) -> Live:
         (40, TITLE, 900, "Correct the spelling…  qwen3-4b · 11 %"),
         (40, "Summarise report.md in five lines", 3350, "Summarise report.md…   qwen3-4b · 41 %"),
         (40, "Names for a boat", 410, "Names for a boat   qwen3-4b · 5 % full"),
+        (40, "Names for a boat", 6520, "Names for a boat  qwen3-4b · 80 % full"),
+        (40, "Names for a boat", 6560, "Names for a boat     qwen3-4b · ▲ 80 %"),
         (40, "", 0, "New chat                      qwen3-4b"),
         (10, TITLE, 720, "Correct…"),
     ],
