@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import IO, Any
+from typing import Any
 
 import psutil
 
@@ -83,51 +83,9 @@ class CrashCheck:
 
 
 class ProofProcess:
-    """Runs models in a child, which is replaced when one crashes it."""
+    """Runs models in a child, which ends with the first that crashes it."""
 
     def __init__(self) -> None:
-        self._child: _Child | None = None
-
-    def prove(
-        self, trial: CrashCheck, file_bytes: int, tick: Callable[[], None] = lambda: None
-    ) -> None:
-        """Load a model and generate a token in the child.
-
-        tick: called ten times a second; an exception from it ends the child and is passed on.
-
-        Raises:
-            ModelError: the model cannot be run, or the child crashed or hung.
-            UsageError: the model cannot be run with these options.
-        """
-        on_gpu = expected_runner(trial.backend, 1, trial.gpu_layers).device.startswith("GPU")
-        seconds = _GPU_SECONDS if on_gpu else _SECONDS[trial.backend]
-        seconds += file_bytes / _BYTES_PER_SECOND[trial.backend]
-        child = self._child = self._child or _Child.start()
-        try:
-            answer = child.ask(trial, file_bytes, seconds, tick)
-        except BaseException:
-            self.close()
-            raise
-        if answer:
-            error = _NAMED.get(answer["kind"], ModelError)
-            raise error(answer["what"], answer["why"], answer["remedy"])
-
-    def close(self) -> None:
-        """Kill the child."""
-        if self._child is not None:
-            self._child.close()
-            self._child = None
-
-
-class _Child:
-    def __init__(self, process: subprocess.Popen[bytes], log: IO[bytes]) -> None:
-        self._process = process
-        self._log = log
-        self._answers: SimpleQueue[bytes] = SimpleQueue()
-        Thread(target=self._receive, name="proof", daemon=True).start()
-
-    @classmethod
-    def start(cls) -> "_Child":
         """Start an interpreter with the module path of this one.
 
         Raises:
@@ -137,22 +95,23 @@ class _Child:
         paths = filter(None, [root, os.environ.get("PYTHONPATH")])
         # Otherwise llama.cpp starts a debugger to print a backtrace.
         environment = {"PYTHONPATH": os.pathsep.join(paths), "GGML_NO_BACKTRACE": "1"}
-        log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
         try:
-            process = subprocess.Popen(
+            self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "backends.engines.proof_worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=log,
+                stderr=self._log,
                 env=os.environ | environment,
                 start_new_session=True,
                 creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
             )
         except OSError as error:
-            log.close()
+            self._log.close()
             why = f"no process can be started: {error.strerror or error}"
             raise ModelError("models cannot be checked here", why) from error
-        return cls(process, log)
+        self._answers: SimpleQueue[bytes] = SimpleQueue()
+        Thread(target=self._receive, name="proof", daemon=True).start()
 
     def _receive(self) -> None:
         assert self._process.stdout is not None
@@ -161,19 +120,33 @@ class _Child:
                 self._answers.put(line)
         self._answers.put(b"")
 
-    def ask(
-        self, trial: CrashCheck, file_bytes: int, seconds: float, tick: Callable[[], None]
-    ) -> dict[str, str]:
-        """Error of a model, {} if it ran.
+    def prove(
+        self, trial: CrashCheck, file_bytes: int, tick: Callable[[], None] = lambda: None
+    ) -> None:
+        """Load a model and generate a token in the child.
+
+        tick: called ten times a second; an exception from it ends the child and is passed on.
 
         Raises:
-            ModelError: the child crashed, took too long or used too much memory.
+            ModelError: the model cannot be run, or the child crashed or hung and is closed.
+            UsageError: the model cannot be run with these options.
         """
+        on_gpu = expected_runner(trial.backend, 1, trial.gpu_layers).device.startswith("GPU")
+        seconds = _GPU_SECONDS if on_gpu else _SECONDS[trial.backend]
+        seconds += file_bytes / _BYTES_PER_SECOND[trial.backend]
+        most_bytes = 3 * file_bytes + _MOST_BYTES
         paths = {"path": str(trial.path), "head": str(trial.head) if trial.head else None}
-        blank, most_bytes = file_bytes >= _LARGE_BYTES, 3 * file_bytes + _MOST_BYTES
-        self._send({**asdict(trial), **paths, "seconds": seconds, "blank": blank})
-        self._line(trial, _START_SECONDS, most_bytes, tick)  # the engine has started
-        return _checked(self._line(trial, seconds, most_bytes, tick), trial)
+        limits = {"seconds": seconds, "blank": file_bytes >= _LARGE_BYTES}
+        try:
+            self._send({**asdict(trial), **paths, **limits})
+            self._line(trial, _START_SECONDS, most_bytes, tick)  # the engine has started
+            answer = _checked(self._line(trial, seconds, most_bytes, tick), trial)
+        except BaseException:
+            self.close()
+            raise
+        if answer:
+            error = _NAMED.get(answer["kind"], ModelError)
+            raise error(answer["what"], answer["why"], answer["remedy"])
 
     def _line(
         self, trial: CrashCheck, seconds: float, most_bytes: int, tick: Callable[[], None]
@@ -220,7 +193,7 @@ class _Child:
         return f"{how}: {line[:_MOST_CHARACTERS]}" if line else how
 
     def close(self) -> None:
-        """Kill the process and close its pipes."""
+        """Kill the process and close its pipes. Safe to call again."""
         self._process.kill()
         self._process.wait()
         assert self._process.stdin is not None

@@ -79,7 +79,7 @@ class Engine(Gguf):
     name = "engine"
 
     def __init__(self) -> None:
-        lent = _Lent(ProofProcess())
+        lent = _Lent()
         checked_loader.ProofProcess = lambda: lent  # pyright: ignore[reportAttributeAccessIssue]
 
     def read(self, path: Path) -> str:
@@ -116,17 +116,25 @@ class Engine(Gguf):
 class _Lent:
     """A child that is kept for the next file. One that a file stopped gets a second try alone."""
 
-    def __init__(self, process: ProofProcess) -> None:
-        self._process = process
+    def __init__(self) -> None:
+        self._process = ProofProcess()
 
     def prove(self, trial: CrashCheck, file_bytes: int, tick: Callable[[], None]) -> None:
         try:
-            self._process.prove(trial, file_bytes, tick)
+            self._prove(trial, file_bytes, tick)
         except ModelError as error:
             if "process ended" not in error.why:
                 raise
-            self._process.prove(trial, file_bytes, tick)
+            self._prove(trial, file_bytes, tick)
             raise AssertionError(f"only after other files: {error}") from error
+
+    def _prove(self, trial: CrashCheck, file_bytes: int, tick: Callable[[], None]) -> None:
+        try:
+            self._process.prove(trial, file_bytes, tick)
+        except ModelError as error:
+            if _is_stop(error):  # which closes the child
+                self._process = ProofProcess()
+            raise
 
     def close(self) -> None:
         pass

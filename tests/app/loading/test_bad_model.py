@@ -58,7 +58,7 @@ HEADER_BYTES = 1_000_000
 LENGTH = 98_362_432
 
 
-@pytest.mark.parametrize("kept", [6, 30, 5_000, HEADER_BYTES, 3_000_000, LENGTH // 2, LENGTH - 1])
+@pytest.mark.parametrize("kept", [30, HEADER_BYTES, LENGTH - 1])
 def test_a_file_cut_short(specchat: Specchat, demo_file: Path, tmp_path: Path, kept: int) -> None:
     path = tmp_path / "cut.gguf"
     shutil.copyfile(demo_file, path)
@@ -71,7 +71,7 @@ def test_a_file_cut_short(specchat: Specchat, demo_file: Path, tmp_path: Path, k
     assert "ownload or copy" in ended.stderr
 
 
-@pytest.mark.parametrize("at", [8, 16, 24, 40, 80])
+@pytest.mark.parametrize("at", [16, 80])
 def test_a_damaged_header(specchat: Specchat, demo_file: Path, tmp_path: Path, at: int) -> None:
     path = tmp_path / "damaged.gguf"
     with demo_file.open("rb") as whole:

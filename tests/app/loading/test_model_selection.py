@@ -15,7 +15,6 @@ from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from backends.base import ModelError
 from models.reference import Reference, at_hand, resolve
-from tests.fixtures.damaged_gguf import good_parts, set_number, written
 
 
 @pytest.fixture
@@ -83,14 +82,6 @@ def test_only_a_model_that_was_named_is_remembered(
     assert not paths.last_model.exists()
     ask_json("hi", "--max-tokens", "1", "--model", "Demo")
     assert paths.last_model.read_text(encoding="utf-8") == "demo"
-
-
-@pytest.fixture
-def crashing(tmp_path: Path) -> Path:
-    """A model over which the engine ends the process, for no reason that we know."""
-    parts = good_parts(tmp_path / "good", "qwen2")
-    set_number(parts, "rope.dimension_count", 4)
-    return written(tmp_path, parts, "crashing.gguf")
 
 
 @pytest.mark.usefixtures("llamacpp")

@@ -1,7 +1,6 @@
 """Models read from disk: what is told of one before, and that it is agreed to once."""
 
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from app.loading.streaming import (
 from app.paths import Paths
 from backends.base import OutOfMemoryError
 from backends.streaming.disk_speed import DiskSpeed
+from models.bounded_files import read_object
 from models.metadata.memory_bill import facts_of
 from models.reference import Reference
 
@@ -63,33 +63,22 @@ def test_a_refusal_in_scripts_names_the_option() -> None:
     assert "Choose a smaller model." in offer.remedy
 
 
-def test_an_agreement_is_kept_for_one_model(tmp_path: Path) -> None:
+def test_an_agreement_is_recorded_for_one_model(tmp_path: Path) -> None:
     agreed = AgreedModels(tmp_path / "agreed.json")
     one, other = tmp_path / "one.gguf", tmp_path / "other.gguf"
     assert not agreed.has(one)
     agreed.add(one)
     assert agreed.has(one)
     assert not agreed.has(other)
-    (tmp_path / "damaged.json").write_text('{"schema": 1, "models": 7}')
-    assert not AgreedModels(tmp_path / "damaged.json").has(one)
+    assert read_object(agreed.file)["models"] == [os.path.realpath(one)]
 
 
-def test_another_process_knows_what_was_agreed_to(tmp_path: Path) -> None:
-    record, model = tmp_path / "agreed.json", tmp_path / "model.gguf"
-    AgreedModels(record).add(model)
-    program = (
-        "import sys; from pathlib import Path\n"
-        "from app.loading.streaming import AgreedModels\n"
-        "print(*[AgreedModels(Path(sys.argv[1])).has(Path(name)) for name in sys.argv[2:]])"
-    )
-    command = [sys.executable, "-c", program, str(record), str(model), str(tmp_path / "other")]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert told.split() == ["True", "False"]
-
-
-def test_a_record_that_cannot_be_written_does_not_ask_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["file/agreed.json", "folder"])
+def test_a_record_that_cannot_be_written_does_not_ask_again(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_text("in the place of a folder")
-    agreed = AgreedModels(tmp_path / "file" / "agreed.json")
+    (tmp_path / "folder").mkdir()
+    agreed = AgreedModels(tmp_path / name)
+    assert not agreed.has(tmp_path / "model.gguf")
     agreed.add(tmp_path / "model.gguf")
     assert agreed.has(tmp_path / "model.gguf")
     assert not agreed.has(tmp_path / "other.gguf")
@@ -106,14 +95,6 @@ def test_what_was_recorded_is_forgotten_with_the_record(tmp_path: Path) -> None:
 def test_a_damaged_record_asks_again(tmp_path: Path, content: bytes) -> None:
     agreed = AgreedModels(tmp_path / "agreed.json")
     agreed.file.write_bytes(content)
-    assert not agreed.has(tmp_path / "model.gguf")
-    agreed.add(tmp_path / "model.gguf")
-    assert agreed.has(tmp_path / "model.gguf")
-
-
-def test_a_record_that_cannot_be_read_asks_again_in_the_next_process_only(tmp_path: Path) -> None:
-    agreed = AgreedModels(tmp_path / "agreed.json")
-    agreed.file.mkdir()
     assert not agreed.has(tmp_path / "model.gguf")
     agreed.add(tmp_path / "model.gguf")
     assert agreed.has(tmp_path / "model.gguf")

@@ -54,16 +54,3 @@ def test_no_other_division_is_faster(
     lengths = range(1, 1 + MOST_DRAFTED) if found.drafter else (0,)
     best = max(_rate(found.drafter, length, seconds) for length in lengths)
     assert isclose(found.rate, best, rel_tol=1e-9)
-
-
-def test_a_slow_disk_is_worth_a_drafter_and_a_fast_one_is_not() -> None:
-    budget, weights = 500 * MEGABYTE, 1200 * MEGABYTE
-    slow = best_split([GOOD], _machine(0.2e9, budget, weights), budget)
-    assert slow.drafter is GOOD
-    weak = Contender("weak", 400 * MEGABYTE, 0.05, 0.2)
-    assert best_split([weak], _machine(5e9, budget, weights), budget).drafter is None
-
-
-def test_a_drafter_that_helps_as_much_as_weights_is_left_out() -> None:
-    """A drafter that is never accepted costs what it takes from the weights."""
-    assert best_split([USELESS], _machine(1e9, 500, 1000), 500).drafter is None
