@@ -127,6 +127,12 @@ class Engine:
         current = self._current
         return current is not None and not current.request.program
 
+    @property
+    def waiting_program(self) -> str:
+        """The program whose request waits for an answer in progress, "" if none does."""
+        waiting = (one for one in list(self._unfinished) if one is not self._current)
+        return next((one.request.program for one in waiting if one.request.program), "")
+
     def expect(self, expected: Expected | None) -> None:
         """Tell what the next request will begin with, None if nothing is known of it.
 

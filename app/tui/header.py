@@ -42,7 +42,7 @@ class Header(Static):
         self._shown: tuple[str, str, int] | None = None
 
     def on_mount(self) -> None:
-        for attribute in ("title", "status", "live", "not_saved"):
+        for attribute in ("title", "status", "waiting_program", "live", "not_saved"):
             self.watch(self._store, attribute, self._show, init=False)
 
     def on_resize(self) -> None:
@@ -99,7 +99,10 @@ class Header(Static):
     @property
     def _program(self) -> str:
         program = self._store.status.program
-        return f"answering {one_line(program)}" if program else ""
+        waiting = self._store.waiting_program
+        if program:
+            return f"answering {one_line(program)}"
+        return f"{one_line(waiting)} waits" if waiting else ""
 
     @property
     def _device(self) -> str:

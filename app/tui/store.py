@@ -53,6 +53,8 @@ class Store(DOMNode):
 
     status: reactive[Status] = reactive(Status(Phase.LOADING, "starting"))
     """The engine's latest snapshot."""
+    waiting_program: reactive[str] = reactive("")
+    """The program that waits for an answer in progress, empty if none does."""
     draft: reactive[str] = reactive("auto")
     """The requested drafters."""
     drafting: reactive[str] = reactive("auto")

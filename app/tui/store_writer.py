@@ -107,6 +107,7 @@ class StoreWriter:
     def write(self) -> None:
         status = self._engine.status
         self._store.status = replace(status, ahead=None)  # which changes at each piece
+        self._store.waiting_program = self._engine.waiting_program
         self._store.ahead = status.ahead if self._view.is_idle else None
         self._store.draft = self._engine.draft
         self.write_chat()

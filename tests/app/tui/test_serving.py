@@ -13,6 +13,7 @@ import pytest
 
 pytest.importorskip("uvicorn")
 
+from app.engine.answer import Answer
 from app.engine.engine import Engine
 from app.paths import Paths
 from app.serve.server_options import ServerOptions
@@ -52,6 +53,33 @@ async def test_a_program_and_the_user_are_answered_in_turn(chatting: Chatting) -
             await chat.until(lambda: "answering" not in chat.shown)
             assert chat.texts == [("user", "hello"), ("assistant", ALL)]
     assert answered["choices"][0]["message"]["content"] == ALL
+
+
+async def test_a_program_that_waits_is_told_and_answered_before_the_next_question(
+    chatting: Chatting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled: list[str] = []
+    fill = Engine._fill
+
+    def note(engine: Engine, answer: Answer) -> None:
+        filled.append(answer.request.program or "user")
+        fill(engine, answer)
+
+    monkeypatch.setattr(Engine, "_fill", note)
+    gate = Event()
+    async with chatting(ScriptedModel(WORDS, gate=gate), (100, 30), reads_ahead=False) as chat:
+        await chat.ready()
+        with serving(ServerOptions("127.0.0.1", 0), GREEDY)(chat.app.engine) as served_at:
+            await chat.say("one")
+            await chat.until(lambda: len(filled) == 1)
+            asked = asyncio.create_task(asked_by_editor(served_at))
+            await chat.until(lambda: "editor waits" in chat.shown.splitlines()[0])
+            await chat.say("two")
+            gate.set()
+            await asked
+            await chat.until(lambda: len(chat.texts) == 4 and chat.view.is_idle)
+            assert "waits" not in chat.shown.splitlines()[0]
+    assert filled == ["user", "editor", "user"]
 
 
 @pytest.mark.slow
