@@ -154,6 +154,16 @@ def test_a_row_without_a_finite_best_is_an_error(bad: list[float], temperature: 
         warp(np.array(bad, dtype=np.float32), SamplingSettings(temperature))
 
 
+def test_the_penalty_looks_at_the_last_64_tokens_only() -> None:
+    logits = np.array([2.0, 1.0, 0.0], dtype=np.float32)
+    settings = SamplingSettings(1.0, 0, 1.0, 0.0, repeat_penalty=2.0)
+    inside = warp(logits, settings, [0] + [1] * 63)
+    outside = warp(logits, settings, [0] + [1] * 64)
+    only_one = warp(logits, settings, [1])
+    assert outside.probabilities.tolist() == only_one.probabilities.tolist()
+    assert inside.of(0) < outside.of(0)
+
+
 def test_each_time_that_the_reply_has_a_token_counts_and_the_prompt_does_not() -> None:
     logits = np.array([2.0, -2.0, 1.0, 0.0], dtype=np.float32)
     settings = SamplingSettings(1.0, 0, 1.0, 0.0, presence_penalty=0.5, frequency_penalty=0.25)
