@@ -1,13 +1,13 @@
 """The loop on a backend of numbers: exact for every drafter, and its cache always in step.
 
 Sampled replies are compared with the target's law by chi-square tests. Their seeds are fixed, and
-each would reject a right program with probability ALARM; a wrong rule is shown to be rejected.
+each would reject a right program with probability FALSE_ALARM; a wrong rule is seen.
 """
 
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, product
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from scipy.stats import chi2
 
 from backends.base import ModelError, PromptTooLongError
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn, PointMassLine, SampledLine
@@ -35,6 +34,7 @@ from decoding.telemetry import Statistics
 from decoding.text import TextStream
 from decoding.verification import target_pass
 from decoding.verification.rules import TargetRows, Verdict
+from tests.fixtures.chance import chance
 from tests.fixtures.drafters import IdleDrafter
 from tests.fixtures.first_hit import FirstHit
 from tests.fixtures.forms import certain, certain_tree, distributions_in
@@ -49,7 +49,7 @@ Open = Callable[..., "FakeContext"]
 
 N_VOCAB = 6
 LONGEST_DRAFT = 8
-ALARM = 1e-6
+FALSE_ALARM = 1e-4
 GREEDY = SamplingSettings(temperature=0.0)
 NO_END: frozenset[int] = frozenset()
 
@@ -813,7 +813,6 @@ def test_seeds_give_different_replies(setting: Callable[[int], Setting]) -> None
     assert len(replies) == 12
 
 
-LENGTH = 3
 REPLIES = 2500
 SAMPLED = {
     "temperature alone": SamplingSettings(0.8, 0, 1.0, 0.0),
@@ -821,49 +820,8 @@ SAMPLED = {
 }
 
 
-def law_of_reply(
-    context: "FakeContext", prompt: Sequence[int], settings: SamplingSettings
-) -> dict[tuple[int, ...], float]:
-    """The exact probability of every possible reply."""
-    law: dict[tuple[int, ...], float] = {}
-    for reply in product(range(N_VOCAB), repeat=LENGTH):
-        probability = 1.0
-        for i, token in enumerate(reply):
-            text = [*prompt, *reply[:i]]
-            probability *= warp(context.row(text), settings, text).of(token)
-        if probability > 0.0:
-            law[reply] = probability
-    return law
-
-
-def p_value(law: dict[tuple[int, ...], float], counts: Counter[tuple[int, ...]]) -> float:
-    """Chi-square; replies expected less than five times are counted together."""
-    total = counts.total()
-    assert counts.keys() <= law.keys(), "a reply the target never gives"
-    common_ones = [reply for reply, probability in law.items() if total * probability >= 5.0]
-    expected = [total * law[reply] for reply in common_ones]
-    observed = [float(counts[reply]) for reply in common_ones]
-    rest = total - sum(expected)
-    if rest > 1e-6 * total:
-        expected.append(rest)
-        observed.append(total - sum(observed))
-    terms = [(o - e) ** 2 / e for o, e in zip(observed, expected, strict=True)]
-    return float(chi2.sf(sum(terms), len(terms) - 1))
-
-
-def sampled_p_value(one: Setting, settings: SamplingSettings, drafter: Drafter | None) -> float:
-    prompt = [1, 3, 2, 1, 3]
-    context = one.context()
-    counts: Counter[tuple[int, ...]] = Counter()
-    drafted = 0
-    for seed in range(REPLIES):
-        seeded = replace(settings, seed=seed)
-        limits = Limits(LENGTH + 1, NO_END)
-        events = list(generate(context, prompt, seeded, limits, drafters=always(drafter)))
-        counts[tuple(tokens_of(events)[:LENGTH])] += 1
-        drafted += sum(step.drafted for step in steps_of(events))
-    assert drafted > 0
-    return p_value(law_of_reply(context, prompt, settings), counts)
+def sampled(one: Setting, settings: SamplingSettings, drafter: Drafter) -> float:
+    return chance(one.context(), [1, 3, 2, 1, 3], settings, drafter, REPLIES, more=1, accepted=0.1)
 
 
 @pytest.mark.slow
@@ -872,7 +830,7 @@ def test_sampled_replies_with_a_draft_model_follow_the_law_of_the_target(
     setting: Callable[[int], Setting], name: str
 ) -> None:
     one = setting(11)
-    assert sampled_p_value(one, SAMPLED[name], one.model()) > ALARM
+    assert sampled(one, SAMPLED[name], one.model()) > FALSE_ALARM
 
 
 @pytest.mark.slow
@@ -880,7 +838,7 @@ def test_sampled_replies_with_prompt_lookup_follow_the_law_of_the_target(
     setting: Callable[[int], Setting],
 ) -> None:
     settings = SAMPLED["every border and a penalty"]
-    assert sampled_p_value(setting(11), settings, PromptLookup(min_match=1)) > ALARM
+    assert sampled(setting(11), settings, PromptLookup(min_match=1)) > FALSE_ALARM
 
 
 @pytest.mark.slow
@@ -894,7 +852,7 @@ def test_sampled_replies_with_drafters_made_of_others_follow_the_law_of_the_targ
         "cascade": one.cascade(),
         "vote": Vote("vote", [PromptLookup(min_match=1), one.model()], max_draft=2),
     }
-    assert sampled_p_value(one, settings, drafters[make]) > ALARM
+    assert sampled(one, settings, drafters[make]) > FALSE_ALARM
 
 
 @pytest.mark.slow
@@ -912,7 +870,7 @@ def test_control_the_same_test_rejects_resampling_from_the_target(
     monkeypatch.setattr(target_pass, "verify_block", wrong)
     one = setting(11)
     settings = SAMPLED["temperature alone"]
-    assert sampled_p_value(one, settings, one.model()) < ALARM
+    assert sampled(one, settings, one.model()) < FALSE_ALARM
 
 
 @pytest.mark.parametrize("draft", [certain((2, 3)), certain_tree((2, 3, 4), (-1, 0, -1)), NO_DRAFT])

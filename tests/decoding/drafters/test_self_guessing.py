@@ -1,16 +1,12 @@
 """jacobi: the model's words after a pass are the next guesses, and they move with the text."""
 
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from itertools import product
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import chi2
 
 from backends.base import ModelError, UsageError
 from decoding.draft import Drafter
@@ -22,9 +18,10 @@ from decoding.generation import Limits
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.planning.parking import State
-from decoding.sampling.distribution import SamplingSettings, warp
+from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.sampler import Sampler
 from decoding.telemetry import Statistics
+from tests.fixtures.chance import chance
 from tests.fixtures.forms import parents_in
 from tests.fixtures.replied import replied, said
 from tests.fixtures.retimed import retimed
@@ -179,11 +176,11 @@ def test_settings_are_read_and_nonsense_is_refused():
 
 # Replies drafted by jacobi and lookahead on a backend of numbers: exact at every temperature.
 #
-# The chi-square tests have fixed seeds; each rejects a right program with probability ALARM.
+# The chi-square tests have fixed seeds; each rejects a right program with probability FALSE_ALARM.
 
 N_VOCAB = 6
-ALARM = 1e-6
-LENGTH, REPLIES = 3, 1500
+FALSE_ALARM = 1e-4
+REPLIES = 1500
 GREEDY = SamplingSettings(temperature=0.0)
 NO_END: frozenset[int] = frozenset()
 SHAPE = LookaheadShape(window=3, ngram=3, pool=3)
@@ -249,27 +246,6 @@ def test_drafts_are_accepted_and_counted(
     assert (window_tokens > 0) == (name == "lookahead")
 
 
-def p_value(
-    context: "FakeContext", prompt: Sequence[int], sampling: SamplingSettings, counts: Counter
-) -> float:
-    """Chi-square against the exact law; replies expected less than five times go together."""
-    law: dict[tuple[int, ...], float] = {}
-    for reply in product(range(N_VOCAB), repeat=LENGTH):
-        text, chance = list(prompt), 1.0
-        for token in reply:
-            chance *= warp(context.row(text), sampling, text).of(token)
-            text.append(token)
-        law[reply] = chance
-    assert all(law[reply] > 0.0 for reply in counts), "a reply the target never gives"
-    total = counts.total()
-    often = [reply for reply, chance in law.items() if total * chance >= 5.0]
-    cells = [(counts[reply], total * law[reply]) for reply in often]
-    seen, expected = (sum(column) for column in zip(*cells, strict=True))
-    cells.append((total - seen, max(total - expected, 1e-9)))
-    distance = sum((one - other) ** 2 / other for one, other in cells)
-    return float(chi2.sf(distance, len(cells) - 1))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "sampling"),
@@ -282,16 +258,9 @@ def test_sampled_replies_follow_the_law_of_the_target(
     name: str, sampling: SamplingSettings, table: Callable[..., np.ndarray], fake_context: Open
 ):
     """The pool of lookahead is filled by the replies before."""
-    context, drafter, prompt = fake_context(table(11)), MAKERS[name](), [1, 3, 2]
-    counts: Counter[tuple[int, ...]] = Counter()
-    accepted = 0
-    for seed in range(REPLIES):
-        seeded = replace(sampling, seed=seed)
-        found = replied(context, prompt, seeded, Limits(LENGTH + 1, NO_END), drafter)
-        counts[tuple(said(found)[:LENGTH])] += 1
-        accepted += sum(step.accepted for step in found)
-    assert accepted > 100
-    assert p_value(context, prompt, sampling, counts) > ALARM
+    context, drafter = fake_context(table(11)), MAKERS[name]()
+    found = chance(context, [1, 3, 2], sampling, drafter, REPLIES, more=1, accepted=0.07)
+    assert found > FALSE_ALARM
 
 
 def test_a_reply_goes_on_when_a_drafter_breaks_on_what_it_hears(
