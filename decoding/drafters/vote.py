@@ -1,7 +1,6 @@
 """Several drafters vote on each token, weighted by their recent hit rates."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from decoding.draft import MOST_DRAFTED, NO_DRAFT, Draft, Drafter, KeepOn, refusal_of_all
 from decoding.drafters.base import GrowingDraft
@@ -12,43 +11,16 @@ _PRIOR = 0.5
 """Prior hit rate of a voter; ties go to the first."""
 
 
-class HitRate:
-    def __init__(self) -> None:
-        self._counts: list[Count] = []
+def elect(ballots: Sequence[int | None], rates: Sequence[float]) -> int | None:
+    """The token with the highest sum of rates; ties go to the first voter. None without ballots.
 
-    def at(self, position: int) -> float:
-        """Share of correct ballots; rarely reached positions fall back on the previous one."""
-        rate = _PRIOR
-        for count in self._counts[: position + 1]:
-            rate = count.mean(rate)
-        return rate
-
-    def add(self, position: int, *, was_right: bool) -> None:
-        """Count one ballot."""
-        self._counts += [Count() for _ in range(position + 1 - len(self._counts))]
-        self._counts[position].add(was_right)
-
-
-@dataclass(frozen=True, slots=True)
-class Election:
-    """The token that each voter proposed at one position, None for nothing, and the winner."""
-
-    ballots: tuple[int | None, ...]
-    elected: int
-
-    @property
-    def supporters(self) -> list[int]:
-        """Voters for the elected token."""
-        return [voter for voter, ballot in enumerate(self.ballots) if ballot == self.elected]
-
-
-def elect(ballots: Sequence[int | None], rates: Sequence[float]) -> Election | None:
-    """The token with the highest sum of rates; ties go to the first voter. None without ballots."""
+    ballots: of each voter, None for nothing.
+    """
     weights: dict[int, float] = {}
     for ballot, rate in zip(ballots, rates, strict=True):
         if ballot is not None:
             weights[ballot] = weights.get(ballot, 0.0) + rate
-    return Election(tuple(ballots), max(weights, key=weights.__getitem__)) if weights else None
+    return max(weights, key=weights.__getitem__, default=None)
 
 
 class Vote(Drafter):
@@ -72,9 +44,10 @@ class Vote(Drafter):
         self._voters = tuple(voters)
         self._end_tokens = end_tokens
         self._max_draft = max_draft
-        self._rates = tuple(HitRate() for _ in voters)
+        self._rates = tuple(Count() for _ in voters)
         self._after = 0
-        self._elections: list[Election] = []
+        self._elections: list[tuple[Sequence[int | None], int]] = []
+        """Ballots and the elected token at each position of the last draft."""
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
         certain = sampler.at(0.0)
@@ -98,12 +71,12 @@ class Vote(Drafter):
             yield from voter.read(history)
 
     def commit(self, history: Sequence[int]) -> None:
-        for position, election in enumerate(self._elections[: len(history) - self._after]):
-            token = history[self._after + position]
-            for rate, ballot in zip(self._rates, election.ballots, strict=True):
+        said = history[self._after :]
+        for (ballots, elected), token in zip(self._elections, said, strict=False):
+            for rate, ballot in zip(self._rates, ballots, strict=True):
                 if ballot is not None:
-                    rate.add(position, was_right=ballot == token)
-            if election.elected != token:
+                    rate.add(ballot == token)
+            if elected != token:
                 break
         self._elections = []
         for voter in self._voters:
@@ -113,19 +86,20 @@ class Vote(Drafter):
         self._after = len(history)
         self._elections = []
         text = list(history)
-        draft = GrowingDraft()
+        draft, rates = GrowingDraft(), [rate.mean(_PRIOR) for rate in self._rates]
         wants_more = True
         while wants_more and len(draft) < min(limit, self._max_draft):
-            rates = [rate.at(len(draft)) for rate in self._rates]
-            election = elect([_ballot(voter, text) for voter in self._voters], rates)
-            if election is None:
+            ballots = [_ballot(voter, text) for voter in self._voters]
+            elected = elect(ballots, rates)
+            if elected is None:
                 break
-            self._elections.append(election)
-            confidence = max(rates[voter] for voter in election.supporters)
-            evidence = sum(1 << voter for voter in election.supporters)
-            draft.add(election.elected, confidence, evidence)
-            text.append(election.elected)
-            if election.elected in self._end_tokens:
+            self._elections.append((ballots, elected))
+            supporters = [voter for voter, ballot in enumerate(ballots) if ballot == elected]
+            confidence = max(rates[voter] for voter in supporters)
+            evidence = sum(1 << voter for voter in supporters)
+            draft.add(elected, confidence, evidence)
+            text.append(elected)
+            if elected in self._end_tokens:
                 break
             wants_more = keep_on is None or keep_on(confidence, evidence)
         return draft.done(self.name) if draft.tokens else NO_DRAFT

@@ -122,19 +122,6 @@ def test_tokens_are_continued_only_as_far_as_they_spell_the_text() -> None:
         assert not spelling(tokenizer, tokens, "ab")
 
 
-def test_text_ends_before_a_stop_text() -> None:
-    assert fed([b"hello STOP and more", b"even more"], "STOP") == (["hello ", ""], "", True)
-
-
-def test_a_stop_text_split_across_tokens_is_found() -> None:
-    assert fed([b"hi\n", b"Us", b"er: x"], "\nUser:") == (["hi", "", ""], "", True)
-
-
-def test_a_stop_text_that_begins_within_a_false_start_is_found() -> None:
-    assert fed([b"xaa", b"ab"], "aab") == (["x", "a"], "", True)
-    assert fed([b"xaa", b"b"], "aab") == (["x", ""], "", True)
-
-
 def test_what_only_looked_like_a_stop_text_is_released() -> None:
     assert fed([b"a\nUs", b"ual"], "\nUser:") == (["a", "\nUsual"], "", False)
 
@@ -151,10 +138,6 @@ def test_finish_gives_its_text_once() -> None:
     stream = text_stream([b"\nUs"], ("\nUser:",))
     assert stream.feed(0) == ""
     assert (stream.finish(), stream.finish()) == ("\nUs", "")
-
-
-def test_the_first_of_several_stop_texts_counts() -> None:
-    assert fed([b"one \nSystem: two \nUser:"], "\nUser:", "\nSystem:") == (["one "], "", True)
 
 
 def test_a_stop_text_with_a_character_split_across_tokens_is_found() -> None:

@@ -83,10 +83,7 @@ def told(one: Vote, said: Sequence[int], times: int) -> list[int]:
 def test_the_highest_sum_of_hit_rates_is_elected_and_at_a_tie_the_first(
     ballots: list[int | None], rates: list[float], elected: int
 ) -> None:
-    found = elect(ballots, rates)
-    assert found is not None
-    assert found.elected == elected
-    assert [ballots[voter] for voter in found.supporters] == [elected] * len(found.supporters)
+    assert elect(ballots, rates) == elected
 
 
 def test_without_a_ballot_nothing_is_elected() -> None:
@@ -103,18 +100,6 @@ def test_the_voter_that_is_right_wins_over_two_that_are_not() -> None:
     assert draft.tokens == (2, 2)
     assert draft.evidence == (0b100, 0b100)
     assert draft.confidence[0] > 0.8
-
-
-def test_a_place_is_judged_only_where_those_before_it_were_right() -> None:
-    """Voters for 1 are right at the first place only; the second is reached after it."""
-    one = vote(Says(1), Says(2))
-    history = told(one, [1, 2], times=60)
-    assert one.propose(history, 2).tokens == (1, 2)
-    other = vote(Says(1), Says(2))
-    history = told(other, [2, 1], times=60)
-    draft = other.propose(history, 2)
-    assert draft.tokens == (2, 1)
-    assert draft.evidence == (0b10, 0b01)
 
 
 def test_who_supports_a_token_is_its_evidence() -> None:
