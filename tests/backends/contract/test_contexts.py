@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from backends.base import Context, Logits, ModelError, Rollback
+from backends.engines.model_loading import vocabulary
 from tests.backends.contract.conftest import Loaded
 
 Pair = tuple[Context, Context]
@@ -95,3 +96,20 @@ def test_more_tokens_than_the_context_holds_are_refused_and_change_nothing(plain
             context.forward(text(9), 1)
         assert list(context.tokens) == text(8)
         context.forward(text(8, seed=1), 1)
+
+
+def test_a_vocabulary_read_without_weights_is_the_models(plain: Loaded) -> None:
+    ours = plain.model.tokenizer
+    with vocabulary(plain.model.info.path) as found:
+        theirs = found.tokenizer
+        assert found.rollback is Rollback.ANY
+        assert (theirs.bos, theirs.eos, theirs.end_tokens) == (ours.bos, ours.eos, ours.end_tokens)
+        entries = [list(map(one.entry, range(ours.n_vocab))) for one in (theirs, ours)]
+        assert entries[0] == entries[1]
+        said = [one.encode("Héllo 🙂, the weather", special=False) for one in (theirs, ours)]
+        assert said[0] == said[1]
+
+
+def test_a_vocabulary_tells_of_a_running_state(stateful: Loaded) -> None:
+    with vocabulary(stateful.model.info.path) as found:
+        assert found.rollback is Rollback.BOUNDED

@@ -244,16 +244,6 @@ def greedy(context: Context, first: int, count: int = 8) -> tuple[list[int], Log
     return tokens, np.array(rows)
 
 
-def test_what_follows_has_the_same_bits_as_without(context: Context, other: Context) -> None:
-    read(context, REPEATED)
-    other.restore(REPEATED, context.save())
-    assert list(other.tokens) == REPEATED
-    tokens, rows = greedy(context, 30)
-    again, rows_again = greedy(other, 30)
-    assert tokens == again
-    assert np.array_equal(rows, rows_again)
-
-
 def test_it_is_the_same_after_rejected_tokens_and_after_a_rollback(
     context: Context, other: Context
 ) -> None:
@@ -322,18 +312,6 @@ def test_a_copy_that_memory_does_not_hold_is_refused(
     monkeypatch.setattr("backends.llamacpp.context.available_memory", lambda: 1_000_000)
     with pytest.raises(OutOfMemoryError, match="saved"):
         context.save()
-
-
-def test_a_running_state_is_restored_too(tiny_mamba: Path) -> None:
-    with closing(llamacpp.load(tiny_mamba)) as model:
-        context, other = model.open(64), model.open(64)
-        for one in (context, other):
-            one.forward([5, 6, 7, 8], 0)
-        other.truncate(0)
-        other.forward([9], 0)
-        other.restore([5, 6, 7, 8], context.save())
-        assert list(other.tokens) == [5, 6, 7, 8]
-        assert np.array_equal(greedy(context, 9)[1], greedy(other, 9)[1])
 
 
 @pytest.mark.parametrize("back", [0, 1, 5, 40])

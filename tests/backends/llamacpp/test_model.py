@@ -74,6 +74,7 @@ def test_control_texts_are_tokens_only_where_that_is_meant(demo: Model):
     assert not tokenizer.end_tokens.intersection(spelled)
     assert "<|im_end|>" in tokenizer.special_texts
     assert tokenizer.piece(2) == b""
+    assert (tokenizer.bos, tokenizer.bos_text) == (None, "<|im_start|>"), "none before prompts"
 
 
 def test_weights_are_not_rearranged_for_kernels_that_round_otherwise(
