@@ -213,6 +213,8 @@ def test_a_cache_takes_the_bytes_of_its_type(tiny: Tiny, cache_type: CacheType) 
     context.forward(PROMPT, 1)
     numbers = 6 * 2 * 32  # layers, key and value, numbers of a head
     assert context.kv_bytes_per_token == round(numbers * cache_type.number_bytes)
+    billed = facts_of(tiny("llama")).with_cache(model.info.cache_type).attention.cache_bytes(256)
+    assert billed == 256 * context.kv_bytes_per_token
     kept = context.save().size
     context.forward(PROMPT, 1)
     assert context.save().size - kept == pytest.approx(
@@ -260,14 +262,6 @@ def test_sequences_are_opened_only_where_trees_may_be_drafted(
     assert context.pointer is not None
     assert api.llama_n_seq_max(context.pointer) == sequences
     assert context.can_verify_tree == (sequences > 1)
-    model.close()
-
-
-@pytest.mark.parametrize("cache_type", CacheType)
-def test_the_bill_has_the_bytes_of_the_type(tiny: Tiny, cache_type: CacheType) -> None:
-    model = loaded(tiny("llama"), cache_type)
-    found = facts_of(tiny("llama")).with_cache(model.info.cache_type).attention.cache_bytes(256)
-    assert found == 256 * model.open(256).kv_bytes_per_token
     model.close()
 
 

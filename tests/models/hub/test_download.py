@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.base import DownloadError, HubUnreachableError, UsageError
+from backends.base import DownloadError, HubUnreachableError
 from models.hub import HubSettings, Phase
 from models.hub import repository_cache as receipts
 from models.hub.connection import mapped_errors
@@ -184,11 +184,6 @@ def test_the_environment_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert hub_cache() == tmp_path / name / below
     monkeypatch.delenv("HF_ENDPOINT", raising=False)
     assert HubSettings.of_environment(tmp_path).endpoint == "https://huggingface.co"
-
-
-def test_an_unknown_quantization(pull: Pull) -> None:
-    with pytest.raises(UsageError, match=r"has no Q6_K: .*Q4_K_M \(5\.1 MB\), Q8_0 \(10\.2 MB\)"):
-        pull("Q6_K")
 
 
 def test_damaged_receipts_count_as_none(settings: HubSettings, pull: Pull) -> None:

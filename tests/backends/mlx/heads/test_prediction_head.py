@@ -152,18 +152,6 @@ def test_a_head_that_is_closed_costs_its_model_nothing(small_prediction: SmallPr
         assert not context.unread
 
 
-def test_two_contexts_of_a_head_draft_alike(small_prediction: SmallPrediction) -> None:
-    with opened(*small_prediction()) as pair:
-        other = pair.head.open_beside(pair.context)
-        pair.context.forward(TEXT, 0)
-        rows = [each.forward([*TEXT, 7], 1).copy() for each in (pair.drafts, other)]
-        assert (rows[0] == rows[1]).all()
-        pair.drafts.close()
-        pair.context.forward([7], 0)
-        other.truncate(len(TEXT))
-        assert np.isfinite(other.forward([7, 8], 1)).all()
-
-
 def damaged(
     folders: tuple[Path, Path], tmp_path: Path, change: Callable[[dict[str, Any]], None]
 ) -> tuple[Path, Path]:

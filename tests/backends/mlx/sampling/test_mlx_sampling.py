@@ -154,17 +154,6 @@ def test_a_prompt_longer_than_one_pass_is_read_before_drafting(pair: Pair) -> No
         pair[1].n_chunk = whole
 
 
-def test_what_does_not_fit_is_refused_and_nothing_is_lost(pair: Pair) -> None:
-    context = pair[0]
-    context.truncate(0)
-    context.forward(PROMPT, 1)
-    sampling = context.device_sampling
-    assert sampling is not None
-    with pytest.raises(ModelError, match="do not fit"):
-        sampling.draft([1], Warping(1.0, 0, 1.0, 0.0), np.full(context.n_ctx, 0.5), pair[2])
-    assert list(context.tokens) == PROMPT
-
-
 def test_scores_that_are_no_numbers_are_an_error(small_mlx: Callable[..., Path]) -> None:
     broken = mlx.load(small_mlx("plain", seed=3))
     assert broken.module is not None
