@@ -27,7 +27,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +157,7 @@ def _stream_naively() -> None:
     def hold_nothing(layout: WeightLayout, _budget_bytes: int) -> LockPlan:
         return planned(layout, 0)
 
-    load_model.mapping_only = nullcontext
+    load_model.only_map = lambda _: None
     streamed_weights.lock_plan = hold_nothing
     streamed_weights.StreamedWeights.follow = lambda self: None  # noqa: ARG005
 

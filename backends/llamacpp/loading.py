@@ -114,7 +114,7 @@ def load(
         parameters.kv_overrides = _overrides(f"{header.architecture}.{_ACTIVE_EXPERTS}", experts)
     with ExitStack() as stack:
         if weights is not None or (blank and offloaded and gpu_layers is None):
-            stack.enter_context(mapping_only())
+            only_map(stack)
         if blank:
             leave_out_matrices(stack)
         pointer = api.llama_model_load_from_file(os.fsencode(path), parameters)
@@ -170,42 +170,59 @@ def vocabulary(path: Path) -> Generator[Vocabulary]:
         api.llama_model_free(pointer)
 
 
-# Mapping a model's file without reading all of it first, for models larger than memory (Linux).
-# llama.cpp has the system read a whole file while it maps it (MAP_POPULATE), and has no option for
-# that: a file of 40 GB is read for the better part of a minute, in vain, and nothing can stop it.
-# It leaves that out on machines with several memory nodes (NUMA), and asks the registry of its
-# processor backend whether it runs on one. Within this block the registry says so.
+# Changing what llama.cpp has no option for, while it loads: functions in its tables are wrapped.
+# Source of the tables: ggml/src/ggml-backend-impl.h.
 
-_QUESTION = b"ggml_backend_cpu_is_numa"
 _API_VERSION = 2
-"""GGML_BACKEND_API_VERSION that the structure below is of."""
+"""GGML_BACKEND_API_VERSION of the tables as they are known here."""
 
-_GetFunction = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)
+_POINTER = ctypes.sizeof(ctypes.c_void_p)
+_FIND_FUNCTION = 4 * _POINTER
+"""Offset of get_proc_address in struct ggml_backend_reg."""
+_ALLOCATE = _POINTER
+"""Offset of alloc_buffer in struct ggml_backend_buffer_type."""
+_COPY = 4 * _POINTER
+"""Offset of set_tensor in struct ggml_backend_buffer."""
+
+_FindFunction = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)
+_Allocate = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+_Copy = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, *[ctypes.c_size_t] * 2)
+_in_place: list[object] = []
+"""Functions in tables, which outlive the loading in those of buffers."""
 
 
-class _Registry(ctypes.Structure):
-    """struct ggml_backend_reg. Source: ggml/src/ggml-backend-impl.h."""
-
-    _fields_ = [
-        ("api_version", ctypes.c_int),
-        ("get_name", ctypes.c_void_p),
-        ("get_device_count", ctypes.c_void_p),
-        ("get_device", ctypes.c_void_p),
-        ("get_function", ctypes.c_void_p),
-        ("context", ctypes.c_void_p),
-    ]
-
-
-def _registry() -> _Registry | None:
-    """The registry of the processor backend; None where it is not as it is known here."""
+def _registry() -> int:
+    """Address of the registry of the processor backend; 0 where it is not as it is known here."""
     try:
         by_name = library.shared_library("ggml").ggml_backend_reg_by_name
     except (OSError, AttributeError):
-        return None
+        return 0
     by_name.argtypes, by_name.restype = [ctypes.c_char_p], ctypes.c_void_p
-    address = by_name(b"CPU")
-    registry = _Registry.from_address(address) if address else None
-    return registry if registry and registry.api_version == _API_VERSION else None
+    address = by_name(b"CPU") or 0
+    is_known = address and ctypes.c_int.from_address(address).value == _API_VERSION
+    return address if is_known else 0
+
+
+def _wrap(place: int, kind: Any, wrapper: Callable[..., Any]) -> Callable[[], None]:
+    """Wrap the function whose address is at a place; the result takes the wrapper away.
+
+    kind: its type in ctypes. wrapper: called with the function, then what that is called with.
+    """
+    pointer = ctypes.c_void_p.from_address(place)
+    usual = pointer.value
+    function = kind(partial(wrapper, kind(usual)))
+    _in_place.append(function)
+    pointer.value = ctypes.cast(function, ctypes.c_void_p).value
+    return partial(setattr, pointer, "value", usual)
+
+
+# Mapping a model's file without reading all of it first, for models larger than memory (Linux).
+# llama.cpp has the system read a whole file while it maps it (MAP_POPULATE): a file of 40 GB is
+# read for the better part of a minute, in vain, and nothing can stop it. It leaves that out on
+# machines with several memory nodes (NUMA), and asks the registry of its processor backend whether
+# it runs on one: then the registry says so.
+
+_QUESTION = b"ggml_backend_cpu_is_numa"
 
 
 @ctypes.CFUNCTYPE(ctypes.c_bool)
@@ -213,30 +230,18 @@ def _yes() -> bool:
     return True
 
 
-@contextmanager
-def mapping_only() -> Generator[None]:
-    """Let files that are loaded within the block only be mapped, where this engine allows that.
+def only_map(closing: ExitStack) -> None:
+    """Let files loaded before closing closes only be mapped, where this engine allows that.
 
     The system is then told to expect reads in no order, which is to be taken back afterwards.
     """
-    registry = _registry() if sys.platform == "linux" else None
-    if registry is None:
-        yield
-        return
-    usual = registry.get_function
-    found = _GetFunction(usual)
 
-    @_GetFunction
-    def answer(registry: int, name: bytes) -> int | None:
-        return (
-            ctypes.cast(_yes, ctypes.c_void_p).value if name == _QUESTION else found(registry, name)
-        )
+    def answer(find: Callable[..., int | None], registry: int, name: bytes) -> int | None:
+        yes = ctypes.cast(_yes, ctypes.c_void_p).value
+        return yes if name == _QUESTION else find(registry, name)
 
-    registry.get_function = ctypes.cast(answer, ctypes.c_void_p).value
-    try:
-        yield
-    finally:
-        registry.get_function = usual
+    if sys.platform == "linux" and (registry := _registry()):
+        closing.callback(_wrap(registry + _FIND_FUNCTION, _FindFunction, answer))
 
 
 # Loading without most of the weights, for a process that only finds out whether a model runs.
@@ -247,48 +252,23 @@ _NO_MATRICES = (
     *(api.GGML_TYPE_F32, api.GGML_TYPE_F64),
     *(api.GGML_TYPE_I8, api.GGML_TYPE_I16, api.GGML_TYPE_I32, api.GGML_TYPE_I64),
 )
-_Allocate = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
-_Copy = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, *[ctypes.c_size_t] * 2)
 _MORE_TYPES = b"ggml_backend_dev_get_extra_bufts"
-_in_place: list[object] = []
-"""Functions that buffers hold, for as long as they may."""
-
-
-class _BufferType(ctypes.Structure):
-    """Begin of struct ggml_backend_buffer_type. Source: ggml/src/ggml-backend-impl.h."""
-
-    _fields_ = [("get_name", ctypes.c_void_p), ("allocate", ctypes.c_void_p)]
-
-
-class _Buffer(ctypes.Structure):
-    """Begin of struct ggml_backend_buffer."""
-
-    _fields_ = [("others", ctypes.c_void_p * 4), ("copy", ctypes.c_void_p)]
 
 
 def leave_out_matrices(closing: ExitStack) -> None:
     """Let buffers that are made before closing closes take no matrices."""
-    for address in _buffer_types() if _registry() else ():
-        kind = _BufferType.from_address(address)
-        closing.callback(setattr, kind, "allocate", kind.allocate)
-        kind.allocate = _placed(_Allocate(partial(_made_blank, _Allocate(kind.allocate))))
 
+    def copied(copy: Callable[..., None], buffer: int, tensor: int, *data: int) -> None:
+        if ctypes.c_int.from_address(tensor).value in _NO_MATRICES:  # it begins with its type
+            copy(buffer, tensor, *data)
 
-def _made_blank(allocate: Callable[[int, int], int | None], kind: int, size: int) -> int | None:
-    if made := allocate(kind, size):
-        buffer = _Buffer.from_address(made)
-        buffer.copy = _placed(_Copy(partial(_copied, _Copy(buffer.copy))))
-    return made
+    def made(allocate: Callable[..., int | None], kind: int, size: int) -> int | None:
+        if buffer := allocate(kind, size):
+            _wrap(buffer + _COPY, _Copy, copied)
+        return buffer
 
-
-def _copied(copy: Callable[..., None], buffer: int, tensor: int, *data: int) -> None:
-    if ctypes.c_int.from_address(tensor).value in _NO_MATRICES:  # it begins with its type
-        copy(buffer, tensor, *data)
-
-
-def _placed(function: Any) -> int | None:
-    _in_place.append(function)
-    return ctypes.cast(function, ctypes.c_void_p).value
+    for kind in _buffer_types() if _registry() else ():
+        closing.callback(_wrap(kind + _ALLOCATE, _Allocate, made))
 
 
 def _buffer_types() -> Iterator[int]:

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +27,7 @@ from backends.engines.backend_selection import LLAMACPP
 from backends.engines.proof_process import CrashCheck, ProofProcess
 from backends.llamacpp import library
 from backends.llamacpp.context import LlamaContext
-from backends.llamacpp.loading import leave_out_matrices, mapping_only
+from backends.llamacpp.loading import leave_out_matrices, only_map
 from models.metadata.identity import fingerprint
 from models.metadata.memory_bill import facts_of
 from tests.fixtures.tiny.kinds import Tiny
@@ -281,7 +281,9 @@ def test_a_file_is_only_mapped(demo_file: Path, tmp_path: Path, is_lazy: bool):
     parameters.load_mode, parameters.use_extra_bufts = 1, False
     path = tmp_path / "copy.gguf"
     path.write_bytes(demo_file.read_bytes())
-    with mapping_only() if is_lazy else nullcontext():
+    with ExitStack() as stack:
+        if is_lazy:
+            only_map(stack)
         pointer = api.llama_model_load_from_file(os.fsencode(path), parameters)
     assert pointer is not None
     share = mapped_share(path)
