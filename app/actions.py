@@ -44,6 +44,7 @@ ACTIONS = (
     Action("redo", "Redo what was undone", "ctrl+y", "redo"),
     Action("copy_answer", "Copy the last answer", "", "copy"),
     Action("copy_code", "Copy a code block of the last answer", "", "code", "[NUMBER]"),
+    Action("shell", "Attach what a shell command writes; !COMMAND too", "", "shell", "COMMAND"),
     Action("editor", "Write the question in your editor", "ctrl+g", "editor"),
     Action("system", "Set the instructions; off removes them", "", "system", "[TEXT]"),
     Action("schema", "Make answers match a schema or grammar; off ends it", "", "schema", "FILE"),
@@ -94,7 +95,12 @@ def _once(commands: list[tuple[str, Action]]) -> list[tuple[str, Action]]:
 
 
 def parse(text: str) -> tuple[Action, str] | None:
-    """The action and argument of a slash command; None if the text is not a known command."""
+    """The action and argument of a slash command; None if the text is not a known command.
+
+    What follows a ! is a command of the shell.
+    """
+    if text.startswith("!") and text[1:].strip():
+        return BY_NAME["shell"], text[1:].strip()
     if not text.startswith("/") or "\n" in text:
         return None
     name, _, argument = text[1:].partition(" ")

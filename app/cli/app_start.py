@@ -29,7 +29,9 @@ from backends.engines.backend_selection import check_backend
 # What resolves names is imported where a name is to be resolved: without one, the app opens sooner.
 
 
-def app_start(context: Context, paths: Paths, *, continues: bool) -> AppStart:
+def app_start(
+    context: Context, paths: Paths, *, continues: bool, no_shell: bool = False
+) -> AppStart:
     """Options and settings of the app; context: of `specchat` itself.
 
     A setting that cannot be used is left out, with a notice.
@@ -40,6 +42,7 @@ def app_start(context: Context, paths: Paths, *, continues: bool) -> AppStart:
     settings = settings_in_effect(paths)
     typed = _typed(context)
     values: dict[str, Any] = {**settings.values, **typed}
+    preferences = preferences_of(settings, paths.settings)
     session = SessionOptions.of(values)
     check_backend(session.backend)
     check_ranges(session)
@@ -48,7 +51,7 @@ def app_start(context: Context, paths: Paths, *, continues: bool) -> AppStart:
         session,
         str(values.get("system", "")),
         Answering.of(values),
-        preferences_of(settings, paths.settings),
+        replace(preferences, shell=False) if no_shell else preferences,
         continues,
         (*settings.notices, *notices),
     )

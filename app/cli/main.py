@@ -102,6 +102,9 @@ def start(
     continues: Annotated[
         bool, typer.Option("--continue", help="Open the last chat, in the app.")
     ] = False,
+    no_shell: Annotated[
+        bool, typer.Option("--no-shell", help="Run no !COMMAND in the app.")
+    ] = False,
     serves: Annotated[
         bool, typer.Option("--serve", help="Answer other programs too, beside the app.")
     ] = False,
@@ -133,7 +136,7 @@ def start(
         from app.serve.serving import serving
 
         paths = Paths.of_this_user()
-        start = app_start(context, paths, continues=continues)
+        start = app_start(context, paths, continues=continues, no_shell=no_shell)
         open_app(start, serving(server_start(context, paths), start.answering) if serves else None)
         return
     if continues or serves:

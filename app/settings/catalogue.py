@@ -109,6 +109,7 @@ KEYS = (
         "megabytes for the prompts of other conversations; 0 for none", DEFAULT_PROMPT_MEMORY),
     Key("retrieval", Kind.SWITCH, Part.START, "learn from earlier chats; kept on disk", True),
     Key("offline", Kind.SWITCH, Part.START, "never touch the network", False),
+    Key("shell", Kind.SWITCH, Part.START, "whether !COMMAND runs a command of yours", True),
     Key("learn", Kind.SWITCH, Part.START, "store what drafters learn, on this machine only", True),
     Key("host", Kind.TEXT, Part.START, "address that the server listens on", "127.0.0.1"),
     Key("port", Kind.INTEGER, Part.START, "port that the server listens on", DEFAULT_PORT),

@@ -11,7 +11,7 @@ from app.settings.catalogue import DEFAULT_THEME, Value
 from app.settings.in_effect import InEffect
 from app.settings.values import AHEAD_AUTO, DEFAULT_AHEAD_WASTE
 
-NAMES = ("theme", "animations", "notify", "enter_sends", "panel", "ahead", "ahead_waste")
+NAMES = ("theme", "animations", "notify", "enter_sends", "shell", "panel", "ahead", "ahead_waste")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,7 @@ class Preferences:
     animations: bool = True
     notify: bool = True
     enter_sends: bool = True
+    shell: bool = True
     panel: str = "auto"
     ahead: str = AHEAD_AUTO
     ahead_waste: float = DEFAULT_AHEAD_WASTE

@@ -34,6 +34,7 @@ from app.tui.chat.view import ChatView
 from app.tui.commands.app import AppCommands
 from app.tui.commands.chat import ChatCommands
 from app.tui.commands.settings import SettingsCommands
+from app.tui.commands.shell import ShellCommands
 from app.tui.downloads import Downloads
 from app.tui.faults import FaultReports
 from app.tui.header import Header
@@ -78,7 +79,7 @@ def _of(action: Action) -> str:
     return "leave" if action.name == "stop" else f"perform('{action.name}')"
 
 
-class AllCommands(AppCommands, ChatCommands, SettingsCommands):
+class AllCommands(AppCommands, ChatCommands, SettingsCommands, ShellCommands):
     """What the registered actions do, each by its name."""
 
 

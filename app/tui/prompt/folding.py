@@ -43,12 +43,12 @@ class Attached:
         self._files: dict[str, str] = {}
         self._placeholders: re.Pattern[str] | None = None
 
-    def fold(self, text: str, around: str = "") -> str:
+    def fold(self, text: str, around: str = "", what: str = "pasted") -> str:
         """A new placeholder for a paste. around: a text that must not contain it already."""
         lines = _lines(text)
         counted = f"{lines:,} lines" if lines > 1 else f"{len(text):,} characters"
         suffixes = chain([""], (f", {number}" for number in count(2)))
-        names = (f"[pasted {counted}{suffix}]" for suffix in suffixes)
+        names = (f"[{what} {counted}{suffix}]" for suffix in suffixes)
         name = next(name for name in names if name not in self._pastes and name not in around)
         self._add(name, text)
         return name
@@ -162,6 +162,10 @@ class FoldingArea(PrintableTextArea):
             self.fault = "too long to unfold"
         else:
             self._unfold(name, text)
+
+    def attach(self, text: str, what: str) -> None:
+        """Insert a placeholder for a text that was not typed, such as a command's output."""
+        self._put(f"{self.attached.fold(text, self.text, what)} ")
 
     def _put(self, text: str) -> None:
         if result := self._replace_via_keyboard(text, *self.selection):

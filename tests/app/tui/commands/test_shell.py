@@ -1,0 +1,61 @@
+"""A command of the user's runs beside the chat, and its output is attached to the question."""
+
+import sys
+
+import pytest
+
+from app.paths import Paths
+from app.tui.commands import shell
+from app.tui.commands.shell import run
+from tests.app.tui.conftest import Chatting
+from tests.fixtures.scripted import ScriptedModel
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="commands of a POSIX shell")
+
+
+async def test_its_output_joins_what_is_typed_and_is_sent_with_it(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(["Two."])) as chat:
+        await chat.say("!printf 'one\\ntwo\\n'")
+        area = chat.prompt
+        await chat.until(lambda: "[$ printf" in area.text)
+        await chat.pilot.press(*"Which?")
+        await chat.pilot.press("enter")
+        await chat.until(lambda: len(chat.view.dialogue.turns) == 2 and chat.view.is_idle)
+        question = chat.view.dialogue.turns[0]
+        assert question.text.endswith("3 lines] Which?")
+        assert [one.text for one in question.attachments] == ["$ printf 'one\\ntwo\\n'\none\ntwo"]
+
+
+async def test_it_is_refused_where_it_is_switched_off(chatting: Chatting) -> None:
+    settings = Paths.of_this_user().settings
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    settings.write_text("shell = false")
+    async with chatting(ScriptedModel(["Two."])) as chat:
+        await chat.say("!touch made")
+        await chat.until(lambda: "--no-shell" in chat.prompt.fault)
+        assert chat.prompt.text == "!touch made"
+
+
+@pytest.mark.parametrize(
+    ("command", "output"),
+    [
+        ("echo out; echo err >&2; exit 3", "out\nerr\n[exit code 3]"),
+        ("printf '\\033[31mred\\033[0m'", "red"),
+        ("cat", ""),
+        ("nosuchcommand-at-all 2>/dev/null", "[exit code 127]"),
+        ("printf '\\377'", "\ufffd"),
+    ],
+)
+async def test_what_a_command_wrote_is_plain_text_with_how_it_ended(
+    command: str, output: str
+) -> None:
+    assert await run(command, 60) == f"$ {command}\n{output}".rstrip()
+
+
+async def test_one_that_does_not_end_is_ended_with_what_it_started() -> None:
+    assert (await run("echo begun; sleep 1000 & wait", 0.3)).endswith("begun\n[stopped after 0 s]")
+
+
+async def test_one_that_writes_without_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shell, "_MOST_BYTES", 1 << 16)
+    assert (await run("yes", 60)).endswith("[cut at 0 MB]")
