@@ -127,29 +127,27 @@ def list_models(folder: Path, speeds: Speeds, loaded: str = "", loaded_bytes: in
 
 def _installed(local: Sequence[Installed], room: int) -> Iterator[ListedModel]:
     for model in local:
-        size = model.size_bytes
-        origin = model.origin.value
+        size, path = model.size_bytes, model.path
+        listed = ListedModel(model.name, size, size, None, model.origin.value, path)
         try:
-            drafter = drafter_alone(model.path)
-            if drafter is not None:
-                trained = drafter.kind.value
-                yield ListedModel(model.name, size, size, None, origin, model.path, trained=trained)
+            if (drafter := drafter_alone(path)) is not None:
+                yield replace(listed, trained=drafter.kind.value)
                 continue
-            facts = facts_of(model.path)
+            facts = facts_of(path)
         except SpecchatError as error:
-            fault = _fault(error)
-            yield ListedModel(model.name, size, size, None, origin, model.path, fault=fault)
+            yield replace(listed, fault=_fault(error))
             continue
         n_ctx, needed = _memory(facts)
-        found = _fit(model.path, facts, needed, room)
-        entry = entry_of(Reference(model.name, model.path))
-        licence = licence_name(entry.licence) if entry else ""
-        backend = expected_backend(model.path)
-        known = tuple(one for one in _own(entry) if one.runs_on(backend))
-        yield ListedModel(
-            model.name, size, facts.read_bytes or size, found, origin, model.path, needed, n_ctx,
-            licence, drafters=known,
-        )  # fmt: skip
+        entry, backend = entry_of(Reference(model.name, path)), expected_backend(path)
+        yield replace(
+            listed,
+            read_bytes=facts.read_bytes or size,
+            fit=_fit(path, facts, needed, room),
+            memory_bytes=needed,
+            n_ctx=n_ctx,
+            licence=licence_name(entry.licence) if entry else "",
+            drafters=tuple(one for one in _own(entry) if one.runs_on(backend)),
+        )
 
 
 def _fit(path: Path, facts: ModelFacts, needed: int, room: int) -> Fit:
@@ -176,7 +174,8 @@ def _downloadable(present: Sequence[Entry | None], room: int) -> Iterator[Listed
     for entry in catalogue.entries():
         if not entry.chats or entry in present:
             continue
-        count = _file_size(entry)
+        size = entry.size(entry.default_quantization)
+        count = size.bytes if size else None
         read = round(count * entry.active / entry.parameters) if count else None
         facts = facts_of_entry(entry, entry.default_quantization)
         n_ctx, needed = _memory(facts) if facts else (DEFAULT_CONTEXT, None)
@@ -193,11 +192,6 @@ def _downloadable(present: Sequence[Entry | None], room: int) -> Iterator[Listed
             is_gated=entry.is_gated,
             drafters=_own(entry),
         )
-
-
-def _file_size(entry: Entry) -> int | None:
-    size = entry.size(entry.default_quantization)
-    return size.bytes if size else None
 
 
 def facts_for_bill(path: Path) -> ModelFacts | None:

@@ -287,12 +287,11 @@ def _remedy(facts: ModelFacts, asked: int | None, free: int) -> str:
 
 _RESERVED_SHARE = 1 / 8
 _LEAST_SHARE, _LEAST_RESERVED = 1 / 5, 160_000_000
-_FEWEST_RESERVED = 64_000_000
 """Left free for pages on their way from the disk, for the libraries' own, and for other programs:
-an eighth, but at least the smaller of a fifth and 160 MB, and 64 MB in any case. 1,194 MB of
-weights in a memory group of 900 MB, with a drafter of 92 MB: a pass over 20 tokens took 1.0 s with
-104 MB left free, 0.74 with 158, 0.73 with 208, 0.76 with 266; without a drafter a token took 0.41
-and 0.39 s with 104 and 160 MB."""
+an eighth, but at least the smaller of a fifth and 160 MB. 1,194 MB of weights in a memory group of
+900 MB, with a drafter of 92 MB: a pass over 20 tokens took 1.0 s with 104 MB left free, 0.74 with
+158, 0.73 with 208, 0.76 with 266; without a drafter a token took 0.41 and 0.39 s with 104 and 160
+MB."""
 
 _CACHE_SHARE = 1 / 8
 """Of free memory, for context and working memory unless the user asks for a context: what they take
@@ -341,8 +340,7 @@ def can_stream(facts: ModelFacts, free: int) -> bool:
 
 
 def reserve(free: int) -> int:
-    least = min(round(_LEAST_SHARE * free), _LEAST_RESERVED)
-    return max(round(_RESERVED_SHARE * free), least, _FEWEST_RESERVED)
+    return max(round(_RESERVED_SHARE * free), min(round(_LEAST_SHARE * free), _LEAST_RESERVED))
 
 
 def _beside_weights(facts: ModelFacts, n_ctx: int) -> MemoryBill:

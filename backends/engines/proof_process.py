@@ -135,10 +135,9 @@ class ProofProcess:
         seconds = _GPU_SECONDS if on_gpu else _SECONDS[trial.backend]
         seconds += file_bytes / _BYTES_PER_SECOND[trial.backend]
         most_bytes = 3 * file_bytes + _MOST_BYTES
-        paths = {"path": str(trial.path), "head": str(trial.head) if trial.head else None}
         limits = {"seconds": seconds, "blank": file_bytes >= _LARGE_BYTES}
         try:
-            self._send({**asdict(trial), **paths, **limits})
+            self._send(asdict(trial) | limits)
             self._line(trial, _START_SECONDS, most_bytes, tick)  # the engine has started
             answer = _checked(self._line(trial, seconds, most_bytes, tick), trial)
         except BaseException:
@@ -169,7 +168,7 @@ class ProofProcess:
     def _send(self, request: dict[str, Any]) -> None:
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.write(json.dumps(request, default=str).encode() + b"\n")
             self._process.stdin.flush()
         except OSError:  # it has ended, as reading its answer will show
             return

@@ -116,6 +116,7 @@ def load(
         if weights is not None or (blank and offloaded and gpu_layers is None):
             only_map(stack)
         if blank:
+            parameters.load_mode = _MAPPED  # else some GPUs are given weights by another way
             leave_out_matrices(stack)
         pointer = api.llama_model_load_from_file(os.fsencode(path), parameters)
     if pointer is None:
