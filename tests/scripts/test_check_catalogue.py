@@ -1,16 +1,12 @@
 """The catalogue compared with a hub: a small one on this machine."""
 
-import json
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from models.catalogue import read
 from scripts.release.check_catalogue import main
+from tests.fixtures.local_hub import LocalHub
 
 CATALOGUE = """
 quantizations = ["Q4_K_M", "Q8_0"]
@@ -44,47 +40,25 @@ parameters = 2e9
 repository = "org/gone-GGUF"
 """
 
-REPOSITORIES: dict[str, dict[str, Any]] = {
-    "org/heads": {"files": {}},
-    "org/right-4bit": {"files": {"model.safetensors": 5}},
+SIZES = {
+    "org/heads": {},
+    "org/right-4bit": {"model.safetensors": 5},
     "org/right-GGUF": {
-        "files": {
-            "right-Q4_K_M.gguf": 601_000_000,
-            "right-Q8_0-00001-of-00002.gguf": 700_000_000,
-            "right-Q8_0-00002-of-00002.gguf": 400_000_001,
-        }
+        "right-Q4_K_M.gguf": 601_000_000,
+        "right-Q8_0-00001-of-00002.gguf": 700_000_000,
+        "right-Q8_0-00002-of-00002.gguf": 400_000_001,
     },
-    "org/wrong-GGUF": {"files": {"wrong-Q4_K_M.gguf": 1_300_000_000}, "gated": "manual"},
+    "org/wrong-GGUF": {"wrong-Q4_K_M.gguf": 1_300_000_000},
 }
 
 
-class Handler(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        name = self.path.partition("?")[0].removeprefix("/api/models/")
-        found = REPOSITORIES.get(name)
-        self.send_response(200 if found else 404)
-        body: dict[str, Any] = {"error": "Repository not found"}
-        if found:
-            siblings = [{"rfilename": file, "size": size} for file, size in found["files"].items()]
-            body = {"id": name, "siblings": siblings, "gated": found.get("gated", False)}
-        else:
-            self.send_header("X-Error-Code", "RepoNotFound")
-        self.send_header("Content-Type", "application/json")
-        self.end_headers()
-        self.wfile.write(json.dumps(body).encode())
-
-    def log_request(self, code: int | str = "-", size: int | str = "-") -> None: ...
-
-
 @pytest.fixture
-def hub() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+def hub(local_hub: LocalHub) -> str:
+    for name, sizes in SIZES.items():
+        local_hub.repositories[name] = dict.fromkeys(sizes, b"")
+        local_hub.claimed_sizes |= sizes
+    local_hub.facts["org/wrong-GGUF"] = {"gated": "manual"}
+    return local_hub.endpoint
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """The layer's gradients against differences, and its passes against each other."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,6 +50,17 @@ def case() -> Case:
     return Case(weights, *rows)
 
 
+def slope(loss: Callable[[], float], values: Array, place: tuple[int, ...]) -> Any:
+    """How the loss changes with a value, but for rounding."""
+    held = values[place]
+    values[place] = held + 1e-5
+    above = loss()
+    values[place] = held - 1e-5
+    found = (above - loss()) / 2e-5
+    values[place] = held
+    return pytest.approx(found, rel=1e-3, abs=1e-4)
+
+
 @pytest.mark.parametrize("is_drafted", [False, True])
 def test_gradients_are_the_slopes_of_the_output(case: Case, is_drafted: bool) -> None:
     weights = case.weights
@@ -68,13 +81,7 @@ def test_gradients_are_the_slopes_of_the_output(case: Case, is_drafted: bool) ->
     for values, gradient in places:
         for _ in range(4):
             place = tuple(int(random.integers(size)) for size in values.shape)
-            held = values[place]
-            values[place] = held + 1e-5
-            above = loss()
-            values[place] = held - 1e-5
-            slope = (above - loss()) / 2e-5
-            values[place] = held
-            assert gradient[place] == pytest.approx(slope, rel=1e-3, abs=1e-4)
+            assert gradient[place] == slope(loss, values, place)
 
 
 def test_gradients_flow_back_through_guessed_states(case: Case) -> None:
@@ -96,13 +103,7 @@ def test_gradients_flow_back_through_guessed_states(case: Case) -> None:
     pairs = [(weights["ffn_up"], of_first["ffn_up"] + of_second["ffn_up"]), (case.fused, of_fused)]
     for values, gradient in pairs:
         place = tuple(size // 2 for size in values.shape)
-        held_value = values[place]
-        values[place] = held_value + 1e-5
-        above = loss()
-        values[place] = held_value - 1e-5
-        slope = (above - loss()) / 2e-5
-        values[place] = held_value
-        assert gradient[place] == pytest.approx(slope, rel=1e-3, abs=1e-4)
+        assert gradient[place] == slope(loss, values, place)
 
 
 def test_no_position_sees_what_comes_after_it(case: Case) -> None:
