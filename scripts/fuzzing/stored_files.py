@@ -41,7 +41,7 @@ from models.self_draft.recipe import Recipe
 from models.tuning.recipe_search import Tried
 from scripts.fuzzing.campaign import READ, REBUILT
 from scripts.fuzzing.damage import damaged, damaged_text
-from tests.fixtures.byte_tokenizer import ByteTokenizer
+from tests.fixtures.tokenizers import ByteTokenizer
 
 _N_VOCAB = 500
 _FINGERPRINT = "a" * 24

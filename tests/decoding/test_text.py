@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoding.text import TextStream, spelling
-from tests.fixtures.byte_tokenizer import BOS, END, START, ByteTokenizer
+from tests.fixtures.tokenizers import BOS, END, START, ByteTokenizer
 
 if TYPE_CHECKING:
     from backends.base import Tokenizer

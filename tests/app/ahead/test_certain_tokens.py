@@ -11,9 +11,8 @@ from app.ahead.expected import Expected
 from app.chat.conversation import Conversation
 from backends.chat.chat_template import ChatTemplate
 from backends.chat.message import Message
-from tests.fixtures.byte_tokenizer import END, START, ByteTokenizer
 from tests.fixtures.chatml import ChatmlHere
-from tests.fixtures.tokenizers import ToyTokenizer
+from tests.fixtures.tokenizers import END, START, ByteTokenizer, ToyTokenizer
 
 if TYPE_CHECKING:
     from backends.chat.template_process import TemplateProcess

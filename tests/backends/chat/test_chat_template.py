@@ -17,8 +17,8 @@ from backends.chat import chat_template, template_process
 from backends.chat.chat_template import PLAIN_STOPS, ChatTemplate, Prompt
 from backends.chat.message import Message
 from backends.chat.template_process import TemplateProcess
-from tests.fixtures.byte_tokenizer import BOS, END, START, ByteTokenizer
 from tests.fixtures.chatml import ChatmlHere
+from tests.fixtures.tokenizers import BOS, END, START, ByteTokenizer
 
 CHATML = """
 {%- for message in messages -%}

@@ -20,11 +20,11 @@ from backends.chat.message import Message, Tool, ToolCall
 from backends.chat.reply_form import ChannelSpeller, ThinkingSpeller, split
 from decoding.text import TextStream, spelling
 from tests.backends.chat.test_template_families import JinjaHere
-from tests.fixtures.byte_tokenizer import ByteTokenizer
 from tests.fixtures.channels import CHANNELS
 from tests.fixtures.family_marks import ALL_MARKS
 from tests.fixtures.hostile_model import _PLAIN
 from tests.fixtures.tiny_models import byte_characters
+from tests.fixtures.tokenizers import ByteTokenizer
 
 if TYPE_CHECKING:
     from backends.chat.template_process import TemplateProcess

@@ -15,7 +15,7 @@ from backends.chat import template_worker
 from backends.chat.chat_template import ChatTemplate
 from backends.chat.message import Message
 from backends.chat.template_process import Render, TemplateProcess
-from tests.fixtures.byte_tokenizer import ByteTokenizer
+from tests.fixtures.tokenizers import ByteTokenizer
 
 
 class JinjaHere:

@@ -11,8 +11,8 @@ from backends.chat.chat_template import ChatTemplate, Prompt
 from backends.chat.message import Message, Tool, ToolCall
 from backends.chat.reply_form import ReplyForm, ToolForm
 from backends.chat.template_process import TemplateProcess
-from tests.fixtures.byte_tokenizer import END, START, ByteTokenizer
 from tests.fixtures.chatml import ChatmlHere
+from tests.fixtures.tokenizers import END, START, ByteTokenizer
 
 TOOL = Tool(
     "look_up",
