@@ -1,5 +1,6 @@
 """At temperature 0 every drafter gives the token ids of plain decoding, on a real model."""
 
+from collections.abc import Iterator
 from contextlib import closing
 from itertools import count
 from pathlib import Path
@@ -12,7 +13,7 @@ from app.drafting.drafter_building import DrafterEnvironment
 from app.engine.session_drafters import build
 from app.loading.target_context import TargetContext
 from app.paths import Paths
-from backends.base import Context, Model
+from backends.base import CacheType, Context, Model
 from decoding.checks.greedy_check import branch_difference, divergences
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.lookup import PromptLookup
@@ -214,3 +215,26 @@ def test_several_threads_change_nothing(
         drafted = replied(context, prompt, GREEDY, limits, PromptLookup())
     assert said(drafted) == said(plain)
     assert sum(step.accepted for step in drafted) > 0
+
+
+@pytest.fixture(scope="module", params=[CacheType.Q8_0, CacheType.Q4_0])
+def cached(
+    llamacpp: ModuleType, demo_file: Path, request: pytest.FixtureRequest
+) -> Iterator[Model]:
+    with closing(llamacpp.load(demo_file, threads=1, cache_type=request.param)) as loaded:
+        yield loaded
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tokens", [32, pytest.param(96, marks=pytest.mark.nightly)])
+def test_with_a_quantized_cache_it_is_plain_decoding_with_the_same_cache(
+    cached: Model, tokens: int
+) -> None:
+    limits = Limits(tokens, cached.tokenizer.end_tokens)
+    with closing(cached.open(2048)) as context:
+        for _, prompt in tokenized(cached)[::4]:
+            plain, found = (
+                said(replied(context, prompt, GREEDY, limits, drafter))
+                for drafter in (None, PromptLookup())
+            )
+            assert found == plain

@@ -1,4 +1,4 @@
-"""A drafter model whose context fills up: others draft on, and the next reply has it again."""
+"""A controller over drafters on small models: what it makes of a full one, and of several."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -8,17 +8,18 @@ from types import ModuleType
 import pytest
 
 from backends.base import Context, Model
-from decoding.checks.greedy_check import divergences
+from decoding.checks.greedy_check import branch_difference, divergences
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.lookup import PromptLookup
 from decoding.estimation.cost import CostModel, DraftCost
-from decoding.events import Step
+from decoding.events import Shape, Step
 from decoding.generation import Limits, always, generate
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.planning.parking import State
 from decoding.sampling.distribution import SamplingSettings
-from tests.fixtures.replied import said
+from tests.fixtures.drafters import Rehearsed
+from tests.fixtures.replied import replied, said
 from tests.fixtures.retimed import retimed
 
 N_CTX, DRAFTER_CTX = 256, 64
@@ -33,7 +34,7 @@ def model(tiny_llama: Callable[..., Path], llamacpp: ModuleType) -> Iterator[Mod
         yield model
 
 
-def replied(context: Context, tokens: int, controller: Controller) -> tuple[list[Step], list[str]]:
+def reply(context: Context, tokens: int, controller: Controller) -> tuple[list[Step], list[str]]:
     """The steps of a greedy reply, and what was said of the drafter model at each."""
     context.truncate(0)  # as plain decoding would find it
     steps: list[Step] = []
@@ -50,14 +51,15 @@ def replied(context: Context, tokens: int, controller: Controller) -> tuple[list
     return steps, reasons
 
 
-def test_when_it_is_full_the_reply_goes_on_without_it(model: Model) -> None:
+def test_when_a_drafters_context_is_full_the_reply_goes_on_without_it(model: Model) -> None:
+    """And the next reply has it again."""
     with closing(model.open(N_CTX)) as context, closing(model.open(DRAFTER_CTX)) as drafting:
         cost = DraftCost(0.001, 0.0001)
         drafter = DraftModel("model", drafting, n_vocab=model.info.n_vocab)
         drafters = [ManagedDrafter(PromptLookup()), ManagedDrafter(drafter, cost=cost)]
         controller = Controller(drafters, CostModel(FLAT), model.info.n_vocab, lambda: 0.0)
         for _ in range(2):
-            steps, reasons = replied(context, 200, controller)
+            steps, reasons = reply(context, 200, controller)
             assert not list(divergences(context, PROMPT, said(steps)))
             starts = [len(PROMPT) + len(said(steps[:place])) for place in range(len(steps))]
             late = sum(start < DRAFTER_CTX for start in starts)
@@ -68,3 +70,19 @@ def test_when_it_is_full_the_reply_goes_on_without_it(model: Model) -> None:
             assert "model" in drafters[:late]
             assert "lookup" in drafters[late:]
             assert "model" not in drafters[late:]
+
+
+def test_trees_of_several_leave_greedy_replies_plain(model: Model) -> None:
+    """But where two tokens are as good as equal: after a branch the cache is in another order."""
+    prompt, greedy, limits = [1, *range(40, 72)], SamplingSettings(0.0), Limits(120, frozenset())
+    with closing(model.open(N_CTX)) as context:
+        text = [*prompt, *said(replied(context, prompt, greedy, limits, None))]
+        drafters = [ManagedDrafter(Rehearsed(f"by {errs}", text, errs)) for errs in (3, 4)]
+        branches, costs = context.max_branches, CostModel({1: 1.0, 16: 1.01})
+        controller = Controller(
+            drafters, costs, model.info.n_vocab, clock=lambda: 0.0, max_branches=branches
+        )
+        found = replied(context, prompt, greedy, limits, controller)
+        assert sum(step.accepted for step in found if step.shape is Shape.TREE) > 20
+        allowed = 2 * branch_difference(context, prompt)
+        assert all(one.margin <= allowed for one in divergences(context, prompt, said(found)))
