@@ -1,6 +1,5 @@
 """The app on a scripted model, driven by a pilot."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
@@ -8,7 +7,6 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from textual.pilot import Pilot
 
 from app.engine.engine import Engine
 from app.engine.metrics import Comparison, ReplyMetrics, Standing
@@ -30,10 +28,9 @@ from decoding.telemetry import DrafterStatistics
 from models.metadata.memory_bill import Fit
 from tests.fixtures.metrics import LIVE
 from tests.fixtures.prompt_app import Prompting, prompting
-from tests.fixtures.screen_text import screen_text
 from tests.fixtures.scripted import ScriptedModel, opened
+from tests.fixtures.small_app import Driven
 
-PATIENCE_SECONDS = 120.0
 WORDS = [f"word{number} " for number in range(30)]
 ALL = "".join(WORDS)
 
@@ -85,12 +82,8 @@ def live(metrics: ReplyMetrics, comparison: Comparison = LIVE.comparison) -> Liv
     )
 
 
-class Chat:
-    """The running app, driven by a test."""
-
-    def __init__(self, app: SpecchatApp, pilot: Pilot[None]) -> None:
-        self.app = app
-        self.pilot = pilot
+class Chat(Driven[SpecchatApp]):
+    """The running app."""
 
     @property
     def screen(self) -> ChatScreen:
@@ -117,17 +110,6 @@ class Chat:
     @property
     def toasts(self) -> str:
         return "\n".join(one.message for one in self.app._notifications)
-
-    @property
-    def shown(self) -> str:
-        """The whole screen."""
-        return screen_text(self.app)
-
-    async def until(self, holds: Callable[[], bool]) -> None:
-        """Let the app go on until something holds."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while not holds():
-                await self.pilot.pause(0.02)
 
     async def ready(self) -> None:
         """Wait until a model is loaded."""

@@ -18,7 +18,7 @@ async def test_a_paste_is_one_line_where_it_stood(chat: Chat) -> None:
     chat.prompt.insert(" in one sentence")
     await chat.pilot.press("enter")
     await chat.until(lambda: len(chat.texts) == 2 and chat.view.is_idle)
-    await chat.until(lambda: "pasted 42 lines ·" in chat.shown)
+    await chat.until("pasted 42 lines ·")
     assert "▸ pasted 42 lines" in chat.shown
     lines = [line.strip(" ▌") for line in chat.shown.splitlines()[1:] if "▌" in line]
     assert lines[0] == "Summarise:"
@@ -41,4 +41,4 @@ async def test_a_selected_attachment_has_its_keys(
     assert "Enter unfold" in chat.shown
     assert chat.screen.query_one(AttachmentRow).has_focus
     await chat.pilot.press("enter")
-    await chat.until(lambda: "Dear Ms Lindqvist" in chat.shown)
+    await chat.until("Dear Ms Lindqvist")

@@ -13,11 +13,10 @@ from app.paths import Paths
 from app.tui.chat.answer import GrowingMarkdown
 from app.tui.chat.messages import QuestionView
 from app.tui.chat.transcript import Transcript
-from app.tui.panel.panel import Panel
-from app.tui.prompt.completion import Completion
-from tests.app.tui.conftest import ALL, PATIENCE_SECONDS, WORDS, Chat, Chatting
-from tests.fixtures.screen_text import screen_text, settled_text
+from tests.app.tui.conftest import ALL, WORDS, Chat, Chatting
+from tests.fixtures.screen_text import settled_text
 from tests.fixtures.scripted import ScriptedModel
+from tests.fixtures.small_app import PATIENCE_SECONDS
 
 
 async def test_a_question_is_answered_whole(chat: Chat) -> None:
@@ -34,7 +33,7 @@ async def test_what_was_told_in_the_chat_covers_no_row_of_another_screen(
     async with chatting(ScriptedModel(WORDS), (60, 20), toasts=True) as chat:
         await chat.ready()
         await chat.pilot.press("f4")
-        await chat.until(lambda: "Drafted text stays coloured." in chat.shown)
+        await chat.until("Drafted text stays coloured.")
         await chat.pilot.press("f3")
         await chat.until(lambda: "Drafters" in chat.shown and chat.app.screen is not chat.screen)
         await chat.until(lambda: "Drafted text stays coloured." not in chat.shown)
@@ -167,7 +166,7 @@ async def test_what_was_not_sent_is_there_the_next_time(chatting: Chatting) -> N
         await chat.pilot.press("up", "up")
         assert chat.prompt.text == "first"
     async with chatting(ScriptedModel(WORDS), continues=True) as chat:
-        await chat.until(lambda: "queued · 1" in chat.shown)
+        await chat.until("queued · 1")
         assert chat.texts[0] == ("user", "first")
         assert chat.prompt.text == "first\n\nhalf typed"
     async with chatting(ScriptedModel(WORDS), keeps=False) as chat:
@@ -214,33 +213,6 @@ async def test_regenerate_edit_and_go_on(chatting: Chatting) -> None:
         await chat.until(lambda: chat.texts[0] == ("user", "hello"))
 
 
-@pytest.mark.slow
-async def test_slash_commands_complete_and_run(chat: Chat) -> None:
-    chat.prompt.focus()
-    await chat.pilot.press("slash", "p", "a")
-    completion = chat.screen.query_one(Completion)
-    assert completion.display
-    before = chat.screen.query_one(Panel).display
-    await chat.pilot.press("enter")
-    await chat.until(lambda: chat.screen.query_one(Panel).display != before)
-    assert chat.prompt.text == ""
-    await chat.say("/nonsense")
-    assert chat.texts == []
-    assert chat.prompt.text == "/nonsense"
-
-
-@pytest.mark.slow
-async def test_lines_and_what_was_written_before(chat: Chat) -> None:
-    await chat.ask("first\nof two lines")
-    chat.prompt.focus()
-    await chat.pilot.press("a", "ctrl+j", "b")
-    assert chat.prompt.text == "a\nb"
-    await chat.pilot.press("up", "up")
-    assert chat.prompt.text == "first\nof two lines"
-    await chat.pilot.press("down", "down")
-    assert chat.prompt.text == "a\nb"
-
-
 async def test_a_file_named_in_a_question_goes_with_it(
     chat: Chat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,7 +235,7 @@ async def test_a_race_of_the_last_question_leaves_the_chat_as_it_was(chatting: C
         await chat.ask("hello")
         before = list(chat.texts)
         await chat.pilot.press("f5")
-        await chat.until(lambda: "31 tokens" in chat.shown)
+        await chat.until("31 tokens")
         await chat.pilot.press("escape")
         await chat.until(lambda: chat.app.screen is chat.screen)
         assert chat.texts == before
@@ -376,7 +348,7 @@ async def test_a_click_copies_code_an_answer_or_an_address(
     ]
     async with chatting(ScriptedModel(answer)) as chat:
         await chat.ask("how?")
-        await chat.until(lambda: "more" in screen_text(chat.app))
+        await chat.until("more")
         await chat.pilot.click(GrowingMarkdown, offset=(3, 3))
         await chat.until(lambda: clipboard.text == "print(1)")
         await chat.pilot.click(chat.view.transcript.views[1].query_one(".line"))
@@ -422,7 +394,7 @@ async def test_a_chat_that_is_gone_cannot_be_opened_and_says_so(chatting: Chatti
         await chat.until(lambda: "Search titles" in chat.shown and "one" in chat.shown)
         history.remove(number)
         await chat.pilot.press("enter")
-        await chat.until(lambda: f"there is no chat {number}" in chat.shown)
+        await chat.until(f"there is no chat {number}")
 
 
 @pytest.mark.slow

@@ -40,7 +40,7 @@ async def test_a_full_disk_is_told_and_the_chat_goes_on(chatting: Chatting) -> N
         connection.execute(f"PRAGMA max_page_count = {pages}")
         await chat.ask("x" * 7_000)
         assert chat.texts[-1] == ("assistant", ALL)
-        await chat.until(lambda: "▲ not saved" in chat.shown)
+        await chat.until("▲ not saved")
         assert "full" in chat.shown.splitlines()[0]
         connection.execute("PRAGMA max_page_count = 1000000")
         await chat.ask("there is room again")
@@ -122,7 +122,7 @@ async def test_a_model_larger_than_memory_is_asked_about(
         await chat.until(lambda: engine.status.phase is Phase.READY)
         offer = StreamOfferError(refusal, "big", Path("big.gguf"), outlook)
         engine._status = Status(Phase.FAILED, error=offer)
-        await chat.until(lambda: "Read it from disk?" in chat.shown)
+        await chat.until("Read it from disk?")
         assert "about 1.9 tok/s" in " ".join(chat.shown.split())
         assert "Enter reads it from disk" in chat.shown.splitlines()[-1]
         await chat.pilot.press("enter")
@@ -134,7 +134,7 @@ async def test_a_load_that_was_cancelled_says_no_error_and_keeps_the_question(ch
     await chat.until(lambda: engine.status.phase is Phase.READY)
     engine._status = Status(Phase.FAILED)
     await chat.say("kept")
-    await chat.until(lambda: "waiting for a model" in chat.shown)
+    await chat.until("waiting for a model")
     assert chat.cards == ""
     await chat.pilot.press("enter")
     await chat.until(lambda: len(chat.texts) == 2 and chat.texts[1][1] == ALL)

@@ -62,7 +62,7 @@ async def test_the_list_shows_the_line_and_goes_on_to_it(chatting: Chatting) -> 
     async with chatting(ScriptedModel(WORDS)) as chat:
         await chat.ready()
         await chat.pilot.press("ctrl+o", *"narwhal")
-        await chat.until(lambda: "a **Narwhal** in reply 3" in chat.shown)
+        await chat.until("a **Narwhal** in reply 3")
         await chat.pilot.press("enter")
         await chat.until(lambda: "a Narwhal in reply 3" in chat.shown and "1 of 2" in chat.shown)
         assert chat.screen.query_one(FindBar).query_one(Input).value == "narwhal"

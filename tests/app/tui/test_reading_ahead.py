@@ -1,5 +1,7 @@
 """Reading ahead as the app sees it: what it expects is what is asked, and no key disturbs it."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
@@ -233,7 +235,7 @@ async def test_the_setting_reaches_the_engine_at_once() -> None:
         await chat.say("/set ahead_waste 3")
         await chat.until(lambda: permission.most_waste() == 3.0)
         await chat.say("/set ahead sometimes")
-        await chat.until(lambda: "ahead cannot be" in chat.shown)
+        await chat.until("ahead cannot be")
         assert permission() == ""
     engine.close(10.0)
     assert file.read(paths.settings) == {"ahead": "on", "ahead_waste": 3.0}
@@ -245,10 +247,10 @@ async def test_the_setting_reaches_the_engine_at_once() -> None:
 async def test_the_mark_appears_and_goes(chat: Chat, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("x" * 2000)
     await chat.ready()
-    await chat.until(lambda: "drafting: off" in chat.shown)
+    await chat.until("drafting: off")
     before = chat.shown.splitlines()
     chat.screen.prompt.area.write(f"see @{tmp_path / 'notes.txt'} now ")
-    await chat.until(lambda: "read 2," in chat.shown)
+    await chat.until("read 2,")
     read = chat.shown.splitlines()
     assert len(read) == len(before)
     assert read[-2].endswith(" · drafting: off ─╯")
@@ -260,7 +262,7 @@ async def test_what_was_read_is_told_of_the_answer(chat: Chat, tmp_path: Path) -
     (tmp_path / "notes.txt").write_text("x" * 2000)
     await chat.ready()
     chat.screen.prompt.area.write(f"see @{tmp_path / 'notes.txt'} now ")
-    await chat.until(lambda: "read 2," in chat.shown)
+    await chat.until("read 2,")
     await chat.pilot.press("enter")
     await chat.until(lambda: len(chat.view.dialogue.turns) == 2 and chat.view.is_idle)
     answer = chat.view.answer
@@ -285,10 +287,9 @@ WRONG_MOMENTS = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("keys", WRONG_MOMENTS.values(), ids=WRONG_MOMENTS)
-async def test_a_key_in_the_midst_of_reading(chatting: Chatting, keys: list[str]) -> None:
-    """Nothing waits for what is read, nothing is lost, and the next answer is whole."""
+@asynccontextmanager
+async def reading(chatting: Chatting) -> AsyncIterator[tuple[Chat, Event]]:
+    """In the midst of reading a long text, until the event is set."""
     gate = Event()
     gate.set()
     model = ScriptedModel(WORDS, gate=gate)
@@ -298,6 +299,17 @@ async def test_a_key_in_the_midst_of_reading(chatting: Chatting, keys: list[str]
         passes = model.passes
         await type_in(chat, "typed " * 400)
         await chat.until(lambda: model.passes > passes)
+        yield chat, gate
+        await chat.ask("and now?")
+        assert chat.texts[-1] == ("assistant", ALL)
+        assert model.most_at_once == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keys", WRONG_MOMENTS.values(), ids=WRONG_MOMENTS)
+async def test_a_key_in_the_midst_of_reading(chatting: Chatting, keys: list[str]) -> None:
+    """Nothing waits for what is read, nothing is lost, and the next answer is whole."""
+    async with reading(chatting) as (chat, gate):
         for key in keys:
             await chat.pilot.press(key)
         gate.set()
@@ -307,22 +319,11 @@ async def test_a_key_in_the_midst_of_reading(chatting: Chatting, keys: list[str]
         assert any("typed typed" in text for text in typed)
         chat.prompt.end_edit()
         await chat.pilot.press("escape")
-        await chat.ask("and now?")
-        assert chat.texts[-1] == ("assistant", ALL)
-        assert model.most_at_once == 1
 
 
 @pytest.mark.slow
 async def test_another_model_in_the_midst_of_reading(chatting: Chatting) -> None:
-    gate = Event()
-    gate.set()
-    model = ScriptedModel(WORDS, gate=gate)
-    async with chatting(model) as chat:
-        await chat.ask("hello")
-        gate.clear()
-        passes = model.passes
-        await type_in(chat, "typed " * 400)
-        await chat.until(lambda: model.passes > passes)
+    async with reading(chatting) as (chat, gate):
         engine = chat.app.engine
         loaded = engine.status.loaded
         engine.load("scripted")
@@ -330,8 +331,6 @@ async def test_another_model_in_the_midst_of_reading(chatting: Chatting) -> None
         await chat.until(lambda: engine.status.loaded is not loaded)
         await chat.ready()
         assert chat.prompt.text.startswith("typed typed")
-        await chat.ask("and now?")
-        assert chat.texts[-1] == ("assistant", ALL)
 
 
 @pytest.mark.slow

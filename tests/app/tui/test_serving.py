@@ -42,10 +42,8 @@ async def test_a_program_and_the_user_are_answered_in_turn(chatting: Chatting) -
     async with chatting(ScriptedModel(WORDS, gate=gate), (100, 30), reads_ahead=False) as chat:
         await chat.ready()
         with serving(ServerOptions("127.0.0.1", 0), GREEDY)(chat.app.engine) as served_at:
-            asked = asyncio.create_task(
-                asyncio.to_thread(posted, served_at.address, HI, "editor/2.0")
-            )
-            await chat.until(lambda: "answering editor" in chat.shown)
+            asked = asyncio.create_task(asked_by_editor(served_at))
+            await chat.until("answering editor")
             await chat.say("hello")
             gate.set()
             answered = await asked
@@ -91,15 +89,13 @@ async def test_a_question_that_waits_for_a_program_is_taken_back_at_once(
     async with chatting(model, (100, 30), reads_ahead=False) as chat:
         await chat.ready()
         with serving(ServerOptions("127.0.0.1", 0), GREEDY)(chat.app.engine) as served_at:
-            asked = asyncio.create_task(
-                asyncio.to_thread(posted, served_at.address, HI, "editor/2.0")
-            )
-            await chat.until(lambda: "answering editor" in chat.shown)
+            asked = asyncio.create_task(asked_by_editor(served_at))
+            await chat.until("answering editor")
             await chat.say("hello")
-            await chat.until(lambda: "waiting for editor" in chat.shown)
+            await chat.until("waiting for editor")
             assert "reading" not in chat.shown
             await chat.pilot.press("f5")
-            await chat.until(lambda: "your question waits for editor" in chat.shown)
+            await chat.until("your question waits for editor")
             await chat.pilot.press("escape")
             await chat.idle()  # though the gate is shut, and the program is still answered
             assert chat.view.dialogue.turns == []
@@ -129,7 +125,7 @@ async def test_the_address_is_no_warning_and_is_found_again_in_help() -> None:
             assert "▲" not in chat.shown
             app.clear_notifications()
             await pilot.press("f1")
-            await chat.until(lambda: "http://127.0.0.1:8377/v1" in chat.shown)
+            await chat.until("http://127.0.0.1:8377/v1")
     finally:
         engine.close(10.0)
 

@@ -229,7 +229,7 @@ async def test_idle(still: StillApp, monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_the_first_run(still: StillApp) -> None:
     async with still("demo") as app:
-        await app.chat.until(lambda: "smollm2" in app.chat.shown)
+        await app.chat.until("smollm2")
         await app.compare("first_run")
         app.store.downloads = {"qwen3-4b": "34 %, 2 min left"}
         await app.compare("first_download")

@@ -45,6 +45,6 @@ async def test_selecting_the_last_message_from_far_above_scrolls_to_it(chatting:
         await open_versions(chat)
         await chat.pilot.press("tab", "up", "left")
         await chat.view.transcript.action_first()
-        await chat.until(lambda: "Paragraph 0" in chat.shown)
+        await chat.until("Paragraph 0")
         await chat.pilot.press("escape", "tab")
-        await chat.until(lambda: "A short answer." in chat.shown)
+        await chat.until("A short answer.")

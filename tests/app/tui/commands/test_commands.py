@@ -183,7 +183,7 @@ async def test_answers_match_a_schema_until_it_is_off(
     await chat.until(lambda: "Invalid type" in chat.prompt.fault)
     assert chat.view.grammar is None
     await chat.say(f"/schema {schema}")
-    await chat.until(lambda: "schema: person.json" in chat.shown)
+    await chat.until("schema: person.json")
     expected = Grammar(GrammarKind.JSON_SCHEMA, '{"type": "object"}')
     assert chat.view.grammar == expected
     asked: list[Answer] = []
@@ -225,7 +225,7 @@ async def test_a_schema_is_taken_back_before_what_was_done_earlier(
     await chat.say("/schema off")
     await chat.until(lambda: chat.view.grammar is None)
     await chat.pilot.press("ctrl+z")
-    await chat.until(lambda: "schema: person.json" in chat.shown)
+    await chat.until("schema: person.json")
     assert chat.view.grammar == Grammar(GrammarKind.JSON_SCHEMA, '{"type": "object"}')
     await chat.pilot.press("ctrl+z")
     await chat.until(lambda: "schema: person.json" not in chat.shown)
@@ -256,10 +256,10 @@ async def test_the_frame_follows_a_drafter_chosen_after_an_answer(chatting: Chat
         await built(chat)
         await chat.pilot.press("escape")
         await chat.idle()
-        await chat.until(lambda: "drafting: off" in chat.shown)
+        await chat.until("drafting: off")
         await chat.say("/draft lookup")
         await built(chat, "lookup")
-        await chat.until(lambda: "drafting: lookup" in chat.shown)
+        await chat.until("drafting: lookup")
 
 
 async def test_a_drafter_is_taken_back_before_what_was_done_earlier(chat: Chat) -> None:
@@ -317,7 +317,7 @@ async def test_what_needs_a_model_says_that_it_is_loading(chatting: Chatting, ke
     async with chatting(Late(WORDS, gate=Event()), continues=True) as chat:
         await chat.until(lambda: len(chat.texts) == 2)
         await chat.pilot.press(key)
-        await chat.until(lambda: "the model is still loading" in chat.shown)
+        await chat.until("the model is still loading")
         assert chat.app.screen is chat.screen
 
 
@@ -331,10 +331,10 @@ async def test_a_queue_that_is_sent_while_the_model_loads_goes_with_it(chatting:
         await chat.idle()
     gate = Event()
     async with chatting(Late(WORDS, gate=gate), continues=True) as chat:
-        await chat.until(lambda: "queued · 1" in chat.shown)
+        await chat.until("queued · 1")
         chat.prompt.focus()
         await chat.pilot.press("enter")
-        await chat.until(lambda: "waiting for a model" in chat.shown)
+        await chat.until("waiting for a model")
         gate.set()
         await chat.until(lambda: len(chat.texts) == 4 and chat.view.is_idle)
         assert chat.texts[2] == ("user", "second")

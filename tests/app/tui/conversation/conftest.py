@@ -1,6 +1,5 @@
 """A chat view alone, on a scripted model, driven by a pilot."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from threading import Event
@@ -19,14 +18,13 @@ from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.settings.answering import Answering
 from app.settings.start import Preferences
-from app.tui.chat.messages import AnswerView, MessageView
+from app.tui.chat.messages import MessageView
 from app.tui.chat.view import ChatView
 from app.tui.look import register_themes
 from app.tui.store import Store
 from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.scripted import ScriptedModel, opened
-
-PATIENCE_SECONDS = 60.0
+from tests.fixtures.small_app import Driven
 
 
 class ViewApp(App[None]):
@@ -64,12 +62,11 @@ class ViewApp(App[None]):
             self.store.is_editing = True
 
 
-class Chat:
-    """The running view, driven by a test."""
+class Chat(Driven[ViewApp]):
+    """The running view."""
 
     def __init__(self, app: ViewApp, pilot: Pilot[None], engine: Engine) -> None:
-        self.app = app
-        self.pilot = pilot
+        super().__init__(app, pilot)
         self.engine = engine
         self.view = app.view
 
@@ -80,18 +77,6 @@ class Chat:
     @property
     def texts(self) -> list[str]:
         return [view.turn.text for view in self.messages]
-
-    @property
-    def last_answer(self) -> AnswerView:
-        view = self.messages[-1]
-        assert isinstance(view, AnswerView)
-        return view
-
-    async def until(self, holds: Callable[[], bool]) -> None:
-        """Let the app go on until something holds."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while not holds():
-                await self.pilot.pause(0.01)
 
     async def ready(self) -> None:
         await self.until(lambda: self.engine.status.loaded is not None)

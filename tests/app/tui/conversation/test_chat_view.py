@@ -12,10 +12,9 @@ from app.dialogue.tree import ASSISTANT
 from app.history import History
 from app.paths import Paths
 from app.tui.chat.lines import Card, QueueRow
-from app.tui.chat.messages import AnswerView, AttachmentRow
+from app.tui.chat.messages import AnswerView
 from tests.app.tui.conftest import ALL, WORDS
 from tests.app.tui.conversation.conftest import Chat, Chatting
-from tests.fixtures.screen_text import screen_text
 from tests.fixtures.scripted import ScriptedModel
 
 
@@ -42,10 +41,10 @@ def labels(chat: Chat) -> list[str]:
 
 
 async def test_an_answer_ends_with_its_figures(chat: Chat) -> None:
-    assert "Welcome." in screen_text(chat.app)
+    assert "Welcome." in chat.shown
     await chat.ask("hello")
     assert chat.texts == ["hello", ALL]
-    assert "Welcome." not in screen_text(chat.app)
+    assert "Welcome." not in chat.shown
     assert "tokens" in chat.messages[-1].turn.ending
 
 
@@ -56,7 +55,7 @@ async def test_regenerating_adds_an_answer_and_can_be_undone(chat: Chat) -> None
     await chat.idle()
     second = chat.messages[-1].turn
     assert chat.view.dialogue.versions(second) == [first, second]
-    assert "2/2" in screen_text(chat.app)
+    assert "2/2" in chat.shown
     assert await chat.app.changes.undo() == "regenerated an answer"
     assert chat.messages[-1].turn is first
     await chat.app.changes.redo()
@@ -144,7 +143,7 @@ async def test_a_stopped_regeneration_shows_the_answer_before(chatting: Chatting
         chat.view.stop()
         model.go()
         await chat.until(lambda: chat.view.is_idle and chat.texts == ["hello", ALL])
-        await chat.until(lambda: "2/2" not in screen_text(chat.app))
+        await chat.until(lambda: "2/2" not in chat.shown)
         assert chat.app.returned == []
 
 
@@ -208,8 +207,8 @@ async def test_an_error_is_one_card_below_the_answer(chatting: Chatting) -> None
         await chat.ask("hello")
         assert chat.texts == ["hello", "".join(WORDS[:5])]
         assert cards(chat) == ["the engine failed: it was told to"]
-        assert "Ctrl+T continues" in screen_text(chat.app)
-        assert "interrupted" not in screen_text(chat.app)
+        assert "Ctrl+T continues" in chat.shown
+        assert "interrupted" not in chat.shown
         await chat.view.show_fault("another", "Ctrl+L chooses another")
         assert cards(chat) == ["another"]
 
@@ -295,25 +294,13 @@ async def test_selection_by_keys(chat: Chat) -> None:
     assert chat.texts == ["three", ALL]
 
 
-async def test_an_attachment_unfolds(chat: Chat) -> None:
-    await chat.ready()
-    await chat.view.send("read @a.md", (Attachment(AttachmentKind.FILE, "a.md", "secret"),))
-    await chat.idle()
-    await chat.until(lambda: "▸ a.md · 6 tokens" in screen_text(chat.app))
-    assert "secret" not in screen_text(chat.app)
-    chat.app.query_one(AttachmentRow).focus()
-    await chat.pilot.press("enter")
-    await chat.pilot.pause()
-    assert "secret" in screen_text(chat.app)
-
-
 async def test_the_newest_line_is_short_beside_the_panel(chat: Chat) -> None:
     await chat.ask("one")
-    assert "tok/s" in screen_text(chat.app)
+    assert "tok/s" in chat.shown
     chat.app.store.is_panel_shown = True
     await chat.pilot.pause()
-    assert "tok/s" not in screen_text(chat.app)
-    assert "31 tokens" in screen_text(chat.app)
+    assert "tok/s" not in chat.shown
+    assert "31 tokens" in chat.shown
 
 
 @pytest.mark.parametrize("size", [(10, 3), (1, 1)])
@@ -324,7 +311,7 @@ async def test_a_tiny_terminal_and_hostile_text(chatting: Chatting, size: tuple[
         await chat.view.send("\x1b[2J\u202e" * 30 + "[bold]", (file,))
         await chat.view.send("\n[red]\x9b")
         await chat.until(lambda: len(chat.view.dialogue.turns) == 4 and chat.view.is_idle)
-        assert "\x1b" not in screen_text(chat.app)
+        assert "\x1b" not in chat.shown
 
 
 async def test_what_the_screen_shows_of_a_growing_answer_is_saved(chatting: Chatting) -> None:
@@ -332,7 +319,7 @@ async def test_what_the_screen_shows_of_a_growing_answer_is_saved(chatting: Chat
         await chat.begin("hello")
         with closing(History.open(Paths.of_this_user().history)) as another:
             while not chat.view.is_idle:
-                shown = re.findall(r"word\d+", screen_text(chat.app))
+                shown = re.findall(r"word\d+", chat.shown)
                 saved = another.messages(1)[-1].text.split()
                 assert saved[: len(shown)] == shown
                 await chat.pilot.pause(0.01)
