@@ -22,7 +22,7 @@ from decoding.text import TextStream, spelling
 from tests.backends.chat.test_template_families import JinjaHere
 from tests.fixtures.channels import CHANNELS
 from tests.fixtures.family_marks import ALL_MARKS
-from tests.fixtures.hostile_model import _PLAIN
+from tests.fixtures.tiny.tiny_file import BYTES, PLAIN
 from tests.fixtures.tiny_models import byte_characters
 from tests.fixtures.tokenizers import ByteTokenizer
 
@@ -213,7 +213,7 @@ def llama(family: Family, folder: Path) -> Iterator[Tokenizer]:
     from backends.engines.model_loading import vocabulary
 
     kinds, marks = gguf.TokenType, {family.bos, EOS, *family.control} - {""}
-    plain = _PLAIN[3:] if family.kind == "llama" else [*byte_characters().values(), "he"]
+    plain = [*BYTES, *PLAIN] if family.kind == "llama" else [*byte_characters().values(), "he"]
     control = ["<unk>", *sorted(marks)]
     texts = [*control, *plain, *family.defined]
     types = [kinds.CONTROL] * len(control)
