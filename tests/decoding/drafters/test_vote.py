@@ -102,6 +102,11 @@ def test_the_voter_that_is_right_wins_over_two_that_are_not() -> None:
     assert draft.confidence[0] > 0.8
 
 
+def test_a_place_is_judged_only_where_those_before_it_were_right() -> None:
+    one = vote(Says(1), Says(2))
+    assert one.propose(history := told(one, [2, 1], times=1), 1).tokens == (2,), history
+
+
 def test_who_supports_a_token_is_its_evidence() -> None:
     one = vote(Says(3), Says(None), Says(3), Says(4))
     assert one.propose([START], 2).evidence == (0b101, 0b101)
