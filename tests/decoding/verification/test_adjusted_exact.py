@@ -26,7 +26,6 @@ from decoding.events import Rule
 from decoding.sampling.distribution import Distribution, warp
 from decoding.sampling.sampler import Sampler
 from decoding.sampling.settings import SamplingSettings
-from decoding.verification import rules as point_mass_tree
 from decoding.verification.rules import without
 from decoding.verification.target_pass import judge, settle
 from tests.fixtures.enumeration import (
@@ -35,13 +34,12 @@ from tests.fixtures.enumeration import (
     Path,
     Prefix,
     Rows,
-    SymbolicUniform,
     draw,
     random_rows,
 )
 from tests.fixtures.one_step import distance_and_accepted
 
-pytestmark = pytest.mark.usefixtures("symbolic", "_symbolic_trees")
+pytestmark = pytest.mark.usefixtures("symbolic")
 
 PROMPT = (0, 2, 2)
 REPLIED = (1,)
@@ -55,11 +53,6 @@ ADJUSTED = SamplingSettings(
     logit_bias=((1, 1.9), (2, -1.4)),
 )
 BANNED = replace(ADJUSTED, logit_bias=((2, -100.0), (0, 1.5)), repeat_penalty=1.3)
-
-
-@pytest.fixture
-def _symbolic_trees(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(point_mass_tree, "uniform", SymbolicUniform)
 
 
 FormWith = Callable[[Rows, Path], Form]

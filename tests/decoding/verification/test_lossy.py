@@ -15,6 +15,7 @@ from decoding.verification import lossy
 from decoding.verification.lossy import verify_lossy
 from decoding.verification.rules import TargetRows, Verdict
 from tests.decoding.conftest import FakeContext, random_table
+from tests.fixtures.drafters import IdleDrafter
 from tests.fixtures.enumeration import (
     DENSE,
     N_VOCAB,
@@ -173,30 +174,13 @@ def test_typical_puts_a_typical_token_in_the_place_of_another() -> None:
     assert said == pytest.approx({0: 0.7 / 0.98, 1: 0.28 / 0.98})
 
 
-class Impossible:
+class Impossible(IdleDrafter):
     """Drafts what the model is least likely to say."""
 
-    name, is_free = "impossible", True
+    name = "impossible"
 
     def __init__(self, context: FakeContext) -> None:
         self._context = context
-
-    def begin(self, history: Any, sampler: Any) -> None: ...
-
-    def commit(self, history: Any) -> None: ...
-
-    def observe(self, step: Any) -> None: ...
-
-    def rest(self) -> None: ...
-
-    def backlog(self, history: Any) -> int:
-        return 0
-
-    def refusal(self, history: Any) -> str:
-        return ""
-
-    def read(self, history: Any) -> Any:
-        return iter(())
 
     def propose(self, history: Any, limit: int, keep_on: Any = None) -> Draft:
         token = int(self._context.row(history).argmin())
