@@ -56,7 +56,7 @@ DEAR = {"by temperature", "sampled to an end", "paths", "line drafted ahead"}
 """Forms that take long to enumerate, or are like others."""
 
 ROWS = {"certain line", "certain tree"}
-OF_DRAFTER = {"paths to an end", "cascade with a tail"}
+OF_DRAFTER = {"paths to an end", "cascade"}
 
 Of = Literal["grammar", "rows", "drafter"]
 """What fails: the grammar, or the rows of the target or of the drafter."""
@@ -141,7 +141,7 @@ FORMS: dict[str, Callable[[FakeContext], Drafter]] = {
     "line": line,
     "line of a block": block,
     "line drafted ahead": lambda one: Overlapping(line(one), StepwiseWorker(2), always=True),
-    "cascade with a tail": cascade,
+    "cascade": cascade,
     "vote": lambda one: Vote("vote", [line(one), Says(1, 1)], max_draft=2),
     "certain line": lambda _: Says(0, 1, 2),
     "certain tree": lambda _: Says(0, 1, 2, 1, parents=(-1, -1, 0, 0)),
