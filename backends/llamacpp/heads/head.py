@@ -31,13 +31,12 @@ def open_prediction(at: Opening) -> ChainContext:
     Raises:
         OutOfMemoryError: its cache does not fit in free memory.
     """
-    most = at.branches if at.layers == 1 else 1
+    layers = at.drafter.layers
+    most = at.branches if layers == 1 else 1
     pointer = at.context(predicts=True, most_branches=most)
     keep_hidden(pointer, only_outputs=True)
     states = at.final_states()
-    return ChainContext(
-        at, pointer, states, width=states.width, max_branches=most, layers=at.layers
-    )
+    return ChainContext(at, pointer, states, width=states.width, max_branches=most, layers=layers)
 
 
 def open_eagle3(at: Opening) -> ChainContext:
@@ -134,7 +133,7 @@ class LlamaHead(LoadedLayers):
         self._pointer = pointer
         self._target = target
         self._header = header
-        self._kind = drafter.kind
+        self._drafter = drafter
         info = head_info(
             target.info,
             path=path,
@@ -162,14 +161,14 @@ class LlamaHead(LoadedLayers):
             at = Opening(
                 self._pointer or self._target.pointer,
                 self._header,
-                self.info.n_layers,
+                self._drafter,
                 self.info.n_vocab,
                 self.info.threads,
                 self._target.info.cache_type,
                 context,
                 resources,
             )
-            opened = _OPEN[self._kind](at)
+            opened = _OPEN[self._drafter.kind](at)
         self._contexts[key] = opened
         context.close_with(opened)
         return opened

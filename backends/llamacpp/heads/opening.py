@@ -13,6 +13,7 @@ from llama_cpp import llama_cpp as api
 
 from backends.base import CacheType, Logits, OutOfMemoryError
 from backends.files.attention import head_attention
+from backends.files.gguf_drafter import TrainedDrafter
 from backends.files.gguf_header import GgufHeader
 from backends.heads.head import HeadContext
 from backends.heads.hidden_states import HiddenStates, Rows
@@ -41,14 +42,14 @@ _HALF = 2
 class Opening:
     """What a context of a head is opened from, beside a context of its model.
 
-    model: that with the head's weights. header: of its file. layers: with a cache. cache_type: of
-    the model's KV cache. resources: to undo what was done here; who takes over a context takes
+    model: that with the head's weights. header: of its file. cache_type: of the model's KV cache.
+    resources: to undo what was done here; who takes over a context takes
     these too.
     """
 
     model: api.llama_model_p
     header: GgufHeader
-    layers: int
+    drafter: TrainedDrafter
     n_vocab: int
     threads: int
     cache_type: CacheType | None
@@ -57,7 +58,7 @@ class Opening:
 
     @property
     def kv_bytes_per_token(self) -> int:
-        return _HALF * head_attention(self.header, self.layers).numbers_per_token
+        return _HALF * head_attention(self.header, self.drafter.layers).numbers_per_token
 
     @property
     def n_chunk(self) -> int:
