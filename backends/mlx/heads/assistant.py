@@ -273,14 +273,12 @@ def load_assistant(folder: HeadFolder, target: MlxModel) -> LoadedHead:
             why = "token_ordering does not name each token once"
             raise ModelError(f"the weights of {name} are damaged", why, REMEDY)
     mx.eval(module.parameters())
-    return LoadedHead(module, lambda context: _open(module, assisted, context))
 
+    def opened(context: MlxContext) -> AssistantContext:
+        caches = context.settled_caches()
+        if not all(isinstance(caches[layer.cache], KVCache) for layer in assisted.layers.values()):
+            why = "its model does not keep the keys and values of every token"
+            raise DraftUnavailableError("the assistant cannot draft", why)
+        return AssistantContext(module, assisted, context, add_final_states(context))
 
-def _open(
-    module: AssistantModule, assisted: AssistedModel, context: MlxContext
-) -> AssistantContext:
-    caches = context.settled_caches()
-    if not all(isinstance(caches[layer.cache], KVCache) for layer in assisted.layers.values()):
-        why = "its model does not keep the keys and values of every token"
-        raise DraftUnavailableError("the assistant cannot draft", why)
-    return AssistantContext(module, assisted, context, add_final_states(context))
+    return LoadedHead(module, opened)

@@ -321,25 +321,21 @@ def load_dflash(folder: HeadFolder, target: MlxModel) -> LoadedHead:
     layout = folder.layout
     assert isinstance(layout, BlockLayout), "it was checked"
     drafter = with_weights(BlockDrafter(layout, folder.drafted, target.module), folder)
+
+    def opened(context: MlxContext) -> BlockHead:
+        per_token = len(layout.layers) * layout.attention.numbers_per_token * dtype_of(drafter).size
+        require_room(context.n_ctx, per_token)
+        states = add_layer_states(context, layout.taps)
+        return BlockHead(
+            MlxBlockPasses(drafter, layout),
+            states,
+            longest=layout.longest,
+            n_vocab=layout.n_vocab,
+            n_ctx=context.n_ctx,
+            n_chunk=context.n_chunk,
+            kv_bytes_per_token=per_token,
+            on_close=lambda: remove_states(context, states),
+        )
+
     has_output = layout.has_output or layout.ties_output
-    return LoadedHead(
-        drafter,
-        lambda context: open_dflash(drafter, layout, context),
-        shared_bytes=0 if has_output else output_bytes(target.module),
-    )
-
-
-def open_dflash(drafter: BlockDrafter, layout: BlockLayout, context: MlxContext) -> BlockHead:
-    per_token = len(layout.layers) * layout.attention.numbers_per_token * dtype_of(drafter).size
-    require_room(context.n_ctx, per_token)
-    states = add_layer_states(context, layout.taps)
-    return BlockHead(
-        MlxBlockPasses(drafter, layout),
-        states,
-        longest=layout.longest,
-        n_vocab=layout.n_vocab,
-        n_ctx=context.n_ctx,
-        n_chunk=context.n_chunk,
-        kv_bytes_per_token=per_token,
-        on_close=lambda: remove_states(context, states),
-    )
+    return LoadedHead(drafter, opened, 0 if has_output else output_bytes(target.module))

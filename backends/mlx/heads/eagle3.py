@@ -120,28 +120,22 @@ def load_eagle3(folder: HeadFolder, target: MlxModel) -> LoadedHead:
     assert isinstance(layout, Eagle3Layout), "it was checked"
     layers = with_weights(Eagle3Layers(layout, folder.drafted, target.module), folder)
     taps = layout.taps_in(target.folder.count("num_hidden_layers"))
-    return LoadedHead(
-        layers,
-        lambda context: open_eagle3(layers, layout, taps, context),
-        shared_bytes=0 if layout.has_output else output_bytes(target.module),
-    )
 
+    def opened(context: MlxContext) -> MlxChainContext:
+        """A context that runs a token at its own position, where the paper has the one before.
 
-def open_eagle3(
-    layers: Eagle3Layers, layout: Eagle3Layout, taps: tuple[int, ...], context: MlxContext
-) -> MlxChainContext:
-    """A context of a head that reads the inputs of these layers, beside one of its model.
+        Positions are rotary, so that only their distances count.
+        """
+        per_token = layout.attention.numbers_per_token * dtype_of(layers).size
+        require_room(context.n_ctx, per_token)
+        return MlxChainContext(
+            layers,
+            context,
+            add_layer_states(context, taps),
+            n_vocab=layout.n_vocab,
+            kv_bytes_per_token=per_token,
+            skips_first=True,
+        )
 
-    It runs a token at the token's own position, where the paper's code has the one before:
-    positions are rotary, so that only their distances count.
-    """
-    per_token = layout.attention.numbers_per_token * dtype_of(layers).size
-    require_room(context.n_ctx, per_token)
-    return MlxChainContext(
-        layers,
-        context,
-        add_layer_states(context, taps),
-        n_vocab=layout.n_vocab,
-        kv_bytes_per_token=per_token,
-        skips_first=True,
-    )
+    shared_bytes = 0 if layout.has_output else output_bytes(target.module)
+    return LoadedHead(layers, opened, shared_bytes)

@@ -134,22 +134,20 @@ def load_prediction(folder: HeadFolder, target: MlxModel) -> LoadedHead:
     layers = empty_layers(text, has_experts=has_experts)
     chain = PredictionChain(filled(layers, weights), text)
     n_vocab = target.info.n_vocab
+
+    def opened(context: MlxContext) -> MlxChainContext:
+        """A context of layers that read what the output layer of the model reads.
+
+        The first token has an entry too, after a state of zeros, as in llama.cpp.
+        """
+        caches = chain.make_cache()
+        chain(mx.array([0]), chain.encode(mx.zeros((1, layers.norm.weight.size))), caches)
+        per_token = bytes_per_token(caches)  # by a pass of which only shapes are found out
+        require_room(context.n_ctx, per_token)
+        states = add_final_states(context)
+        return MlxChainContext(
+            chain, context, states, n_vocab=n_vocab, kv_bytes_per_token=per_token
+        )
+
     output = weights_of(chain.output_layer)
-    return LoadedHead(
-        layers,
-        lambda context: open_chain(chain, context, n_vocab),
-        shared_bytes=sum(array.nbytes for _, array in output),
-    )
-
-
-def open_chain(chain: PredictionChain, context: MlxContext, n_vocab: int) -> MlxChainContext:
-    """A context of layers that read what the output layer of a model reads.
-
-    The first token has an entry too, after a state of zeros, as in llama.cpp.
-    """
-    caches = chain.make_cache()
-    chain(mx.array([0]), chain.encode(mx.zeros((1, chain.layers.norm.weight.size))), caches)
-    per_token = bytes_per_token(caches)  # by a pass of which only shapes are found out
-    require_room(context.n_ctx, per_token)
-    states = add_final_states(context)
-    return MlxChainContext(chain, context, states, n_vocab=n_vocab, kv_bytes_per_token=per_token)
+    return LoadedHead(layers, opened, sum(array.nbytes for _, array in output))
