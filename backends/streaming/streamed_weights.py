@@ -216,7 +216,6 @@ class StreamedWeights:
             return
         self._plan = plan
         self._locked.hold(plan)
-        self._end_threads()
         self.follow()
 
     def follow(self) -> None:
@@ -228,9 +227,7 @@ class StreamedWeights:
         """
         if not self._files:
             return
-        if self._drop is not None:
-            self._drop.close()
-            self._drop = None
+        self._end_threads()
         mapped = [each for file in self._files for each in mapped_file.mapped_ranges(file)]
         for address, size in mapped:
             memory_pages.read_normally(address, size)
@@ -252,8 +249,7 @@ class StreamedWeights:
         if mapped_file.CAN_DROP:
             self._drop = DropBehind(self._files, self._plan, n_layers)
             self._drop.end()
-        if self._readahead is None:
-            self._readahead = Readahead(self._files, self._plan, n_layers, available_memory())
+        self._readahead = Readahead(self._files, self._plan, n_layers, available_memory())
 
     @property
     def reads_experts(self) -> bool:
