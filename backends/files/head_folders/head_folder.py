@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,6 @@ from backends.files.head_folders.eagle3_layout import Eagle3Layout, eagle3_layou
 from backends.files.head_folders.shapes import MAP, drafted_tokens
 from backends.files.head_folders.stored_head import Settings, StoredHead, read_head
 from backends.files.mlx_folder import MlxFolder, experts_of
-from backends.files.safetensors_header import StoredTensor
 
 Layout = Eagle3Layout | BlockLayout
 
@@ -260,15 +258,11 @@ def _bytes(head: StoredHead, names: Mapping[str, str], prefixes: tuple[str, ...]
 class HeadFolder:
     """A folder with a head that fits a model.
 
-    config: its config.json as written. weights: its tensors by name as stored; files: where each
-    is. layout: of an EAGLE-3 head or a drafter of blocks. drafted: the model's token of each of the
+    layout: of an EAGLE-3 head or a drafter of blocks. drafted: the model's token of each of the
     head's, shape (tokens,), where it knows fewer.
     """
 
-    path: Path
-    config: Mapping[str, Any]
-    weights: Mapping[str, StoredTensor]
-    files: Mapping[str, Path]
+    head: StoredHead
     drafter: TrainedDrafter
     layout: Layout | None = None
     drafted: NDArray[np.int64] | None = None
@@ -300,8 +294,7 @@ def checked_head_folder(path: Path, target: MlxFolder) -> HeadFolder:
         drafted = _drafted(head, layout)
     except ValueError as error:
         raise ModelError(what, str(error), remedy) from error
-    settings = head.settings.values
-    return HeadFolder(path, settings, head.tensors, head.files, drafter, layout, drafted)
+    return HeadFolder(head, drafter, layout, drafted)
 
 
 def _drafted(head: StoredHead, layout: Layout | None) -> NDArray[np.int64] | None:

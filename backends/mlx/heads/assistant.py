@@ -258,12 +258,12 @@ class AssistantContext(HeadContext, SampledContext):
 
 
 def load_assistant(folder: HeadFolder, target: MlxModel) -> LoadedHead:
-    name = folder.path.name
-    settings = read_assistant(folder.config)
+    name = folder.head.path.name
+    settings = read_assistant(folder.head.settings)
     module = AssistantModule(settings)
     assisted = assisted_model(name, settings, module, target)
     left_out = "lm_head." if settings.is_tied else ()  # a copy of the embedding
-    stored = {name: name for name in folder.weights if not name.startswith(left_out)}
+    stored = {name: name for name in folder.head.tensors if not name.startswith(left_out)}
     filled(module, read_weights(folder, stored))
     module.set_dtype(assisted.dtype)  # of the keys it reads: others would be converted in each pass
     if settings.clusters:

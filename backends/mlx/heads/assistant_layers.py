@@ -9,7 +9,6 @@ Gemma4AssistantConfig of transformers 5 (models/gemma4_assistant).
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import mlx.core as mx
 from mlx import nn
@@ -53,8 +52,7 @@ class AssistantSettings:
     active_clusters: int = 0
 
 
-def read_assistant(config: Mapping[str, Any]) -> AssistantSettings:
-    settings = Settings(config)
+def read_assistant(settings: Settings) -> AssistantSettings:
     layers = _layers(settings.part("text_config"))
     target_width = _positive(settings, "backbone_hidden_size", 1536)
     is_tied = settings.flag("tie_word_embeddings", default=True)

@@ -73,9 +73,9 @@ class MlxHead(LoadedLayers):
         shared_bytes = loaded.shared_bytes if drafter.is_alone else 0
         info = head_info(
             target.info,
-            path=folder.path,
-            name=folder.path.name,
-            architecture=str(folder.config.get("model_type", "unknown")),
+            path=folder.head.path,
+            name=folder.head.path.name,
+            architecture=str(folder.head.settings.values.get("model_type", "unknown")),
             quantization="head",
             parameters=get_total_parameters(loaded.weights),
             weight_bytes=sum(array.nbytes for _, array in weights_of(loaded.weights)),

@@ -123,7 +123,7 @@ _LAYER = re.compile(r"layers\.(\d{1,4})\.")
 def load_prediction(folder: HeadFolder, target: MlxModel) -> LoadedHead:
     assert target.module is not None, "the model is closed"
     text = text_of(target.module)
-    stored = prediction_names(folder.weights, is_alone=folder.drafter.is_alone)
+    stored = prediction_names(folder.head.tensors, is_alone=folder.drafter.is_alone)
     weights = with_converted_norms(read_weights(folder, stored))
     count = len({match[1] for name in weights if (match := _LAYER.match(name))})
     if count != 1:

@@ -80,9 +80,10 @@ def prediction_names(names: Iterable[str], *, is_alone: bool) -> dict[str, str]:
 
 def read_weights(folder: HeadFolder, stored: Mapping[str, str]) -> Weights:
     """Lazy arrays by name, if they fit in free memory. stored: their names in the files."""
-    require_memory(folder.path, sum(folder.weights[name].bytes for name in stored.values()))
+    head = folder.head
+    require_memory(head.path, sum(head.tensors[name].bytes for name in stored.values()))
     weights: Weights = {}
-    for file in {folder.files[name] for name in stored.values()}:
+    for file in {head.files[name] for name in stored.values()}:
         held = cast("Weights", mx.load(str(file)))
         weights |= {name: held[place] for name, place in stored.items() if place in held}
     return with_joined_experts(weights)
