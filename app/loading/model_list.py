@@ -88,41 +88,24 @@ class ModelList:
     loaded: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Speeds:
-    """What is known of the speed of models on this machine, in tokens a second.
-
-    measured: of an installed model, None if it never ran here. expected: of a model that reads so
-    many bytes per token, None if the memory speed is unknown.
-    """
-
-    measured: Callable[[Path], float | None]
-    expected: Callable[[int], float | None]
-    streaming: Callable[[Path, int], Speed | None] = lambda _path, _free: None
-    """Of an installed model that is read from disk with so many bytes of memory free."""
-
-    def of(self, model: ListedModel, free: int = 0) -> Speed | None:
-        """The speed of a model with so much memory free; None if unknown or it cannot run."""
-        if not model.is_usable:
-            return None
-        if model.fit is Fit.STREAMS and model.path:
-            return self.streaming(model.path, free)
-        measured = self.measured(model.path) if model.path else None
-        if measured is not None:
-            return Speed(measured, is_measured=True)
-        expected = self.expected(model.read_bytes) if model.read_bytes else None
-        return None if expected is None else Speed(expected, is_measured=False)
-
-
-def list_models(folder: Path, speeds: Speeds, loaded: str = "", loaded_bytes: int = 0) -> ModelList:
+def list_models(
+    folder: Path,
+    speed: Callable[[ListedModel, int], Speed | None] = lambda _model, _free: None,
+    loaded: str = "",
+    loaded_bytes: int = 0,
+) -> ModelList:
     """List models with their speed.
 
+    speed: of a model that can be used, with so many bytes of memory free; None if unknown.
     loaded: the model in use; loaded_bytes: its memory, which another model could have.
     """
     free = available_memory()
-    models = offered(folder, free + loaded_bytes)
-    shown = tuple(replace(model, speed=speeds.of(model, free + loaded_bytes)) for model in models)
-    return ModelList(shown, free, folder, loaded)
+    room = free + loaded_bytes
+    models = (
+        replace(model, speed=speed(model, room)) if model.is_usable else model
+        for model in offered(folder, room)
+    )
+    return ModelList(tuple(models), free, folder, loaded)
 
 
 def _installed(local: Sequence[Installed], room: int) -> Iterator[ListedModel]:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.engine.engine import Engine
@@ -92,26 +91,28 @@ def models_here(engine: Engine) -> "ModelList":
     """List models with measured or expected speed; reads files, so it is for a thread."""
     from app.drafting.choose.memory_choice import expected_streaming_rate
     from app.learned.speeds import rate_beside
-    from app.loading.model_list import Speed, Speeds, list_models
+    from app.loading.model_list import ListedModel, Speed, list_models
+    from models.metadata.memory_bill import Fit
 
     loaded = engine.status.loaded
     if loaded is None:
-        return list_models(engine.paths.models, Speeds(lambda _: None, lambda _: None))
+        return list_models(engine.paths.models)
     info, reach = loaded.info, loaded.reach
 
-    def measured(path: Path) -> float | None:
-        return loaded.plain_rate if path == info.path else rate_beside(path, info, engine.paths)
-
-    def expected(bytes_per_token: int) -> float | None:
-        return reach.rate(bytes_per_token) if reach else None
-
-    def streaming(path: Path, free: int) -> Speed | None:
-        if path == info.path and loaded.plain_rate:
-            return Speed(loaded.plain_rate, is_measured=True)
-        memory = loaded.bandwidth
-        rate = expected_streaming_rate(path, free, memory, engine.paths) if memory else None
-        return None if rate is None else Speed(rate, is_measured=False)
+    def speed(model: ListedModel, free: int) -> Speed | None:
+        path, streams = model.path, model.fit is Fit.STREAMS
+        measured = None
+        if path == info.path:
+            measured = loaded.plain_rate
+        elif path and not streams:
+            measured = rate_beside(path, info, engine.paths)
+        if measured:
+            return Speed(measured, is_measured=True)
+        rate = reach.rate(model.read_bytes) if reach else None
+        if streams and path:
+            memory = loaded.bandwidth
+            rate = memory and expected_streaming_rate(path, free, memory, engine.paths)
+        return Speed(rate, is_measured=False) if rate else None
 
     held = info.locked_bytes if info.streamed_bytes_per_token else info.weight_bytes
-    speeds = Speeds(measured, expected, streaming)
-    return list_models(engine.paths.models, speeds, loaded.name, held)
+    return list_models(engine.paths.models, speed, loaded.name, held)

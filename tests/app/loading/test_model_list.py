@@ -3,14 +3,16 @@
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from app.engine.status import Loaded
 from app.loading.model_list import (
     ListedModel,
     Reach,
     Speed,
-    Speeds,
     about,
     list_models,
     offered,
@@ -18,13 +20,14 @@ from app.loading.model_list import (
     suggested,
 )
 from app.paths import Paths
+from app.tui.downloads import models_here
 from models import catalogue
 from models.catalogue import find
 from models.metadata.memory_bill import Fit, facts_of
+from models.reference import Reference
 from models.stores.available_models import demo_path
+from tests.fixtures.metrics import LIVE
 from tests.fixtures.tiny.kinds import Tiny
-
-NOTHING_KNOWN = Speeds(lambda _: None, lambda _: None)
 
 
 @pytest.fixture
@@ -68,17 +71,35 @@ def test_an_incomplete_file_is_told_with_its_sizes(folder: Path, share: float) -
     assert mine.memory_bytes is None
 
 
-def test_a_model_that_ran_here_has_its_measured_speed(folder: Path) -> None:
-    speeds = Speeds(lambda path: 114.2, lambda count: 1e10 / count)
-    models = {model.name: model for model in list_models(folder, speeds, "demo").models}
-    assert models["demo"].speed == Speed(114.2, is_measured=True)
-    assert models["smollm2-1.7b"].speed == Speed(1e10 / 1.06e9, is_measured=False)
-    assert all(model.speed is None for model in list_models(folder, NOTHING_KNOWN).models)
+def test_a_model_that_ran_here_has_its_measured_speed_and_others_follow_from_it(
+    folder: Path, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("beside", "large"):
+        shutil.copy(tiny("llama"), folder / f"{name}.gguf")
+    demo = demo_path()
+    assert demo is not None
+    info = replace(LIVE.model, path=demo, bytes_read_per_token=1_000_000_000)
+    loaded = Loaded(Reference("demo", demo), info, 512, (), "", (), 0.0, 40e9, 20.0)
+    engine: Any = SimpleNamespace(paths=Paths.of_this_user(), status=SimpleNamespace(loaded=loaded))
+    rates = {"beside": 7.0}
+    monkeypatch.setattr("app.learned.speeds.rate_beside", lambda path, *_: rates.get(path.stem))
+    monkeypatch.setattr("app.drafting.choose.memory_choice.expected_streaming_rate", lambda *_: 0.5)
+    monkeypatch.setattr(
+        "app.loading.model_list._fit",
+        lambda path, *_: Fit.STREAMS if path.stem == "large" else Fit.FITS,
+    )
+    models = {model.name: model for model in models_here(engine).models}
+    assert models["demo"].speed == Speed(20.0, is_measured=True)
+    assert models["beside"].speed == Speed(7.0, is_measured=True)
+    assert models["large"].speed == Speed(0.5, is_measured=False)
+    assert models["smollm2-1.7b"].speed == Speed(20e9 / 1.06e9, is_measured=False)
+    engine.status.loaded = None
+    assert all(model.speed is None for model in models_here(engine).models)
 
 
 def test_the_model_in_use_leaves_its_memory_to_another(folder: Path) -> None:
     def fitting(loaded_bytes: int) -> int:
-        found = list_models(folder, NOTHING_KNOWN, "demo", loaded_bytes)
+        found = list_models(folder, loaded="demo", loaded_bytes=loaded_bytes)
         return sum(model.fit is not Fit.TOO_BIG for model in found.models)
 
     assert fitting(1 << 40) > fitting(0)
