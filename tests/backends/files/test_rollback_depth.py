@@ -18,7 +18,7 @@ from backends.files.attention import (
     usual_depth,
 )
 from backends.files.gguf_header import GgufHeader
-from tests.fixtures.tiny import nemotron_h_moe
+from tests.fixtures.tiny.models import write_nemotron_h_moe
 
 if TYPE_CHECKING:
     from backends.files.gguf_header import Number
@@ -111,11 +111,11 @@ print(context.max_rollback)
 @pytest.mark.slow
 @pytest.mark.usefixtures("llamacpp")
 def test_the_engine_runs_as_many_copies_where_nearly_all_layers_have_a_state(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """It plans for few operations there, and ends the process if a pass takes more."""
-    monkeypatch.setattr(nemotron_h_moe, "_TRUNK", ("ssm",) * (_LAYERS - 1) + ("attention",))
-    path = nemotron_h_moe.write_nemotron_h_moe(tmp_path / "deep.gguf", nextn=0)
+    trunk = ("ssm",) * (_LAYERS - 1) + ("attention",)
+    path = write_nemotron_h_moe(tmp_path / "deep.gguf", trunk=trunk, nextn=0)
     ended = subprocess.run(
         [sys.executable, "-c", _RUN, str(path)], capture_output=True, text=True, check=False
     )
