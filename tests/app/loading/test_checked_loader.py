@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from app.loading.checked_loader import CheckedLoader, proof_key, split_here
 from app.loading.placement import GPU_RESERVE
 from app.paths import Paths
 from backends.base import Model, ModelError
-from backends.engines import proof_process
+from backends.engines import proof_process, proof_worker
 from backends.engines.backend_selection import LLAMACPP
 from backends.engines.engine_facts import expected_runner
 from backends.engines.proof_process import CrashCheck, ProofProcess
@@ -160,6 +161,28 @@ def test_a_vocabulary_is_proved_too(
     repeat_token(parts)
     with pytest.raises(ModelError, match="twice"), models.vocabulary(written(tmp_path, parts)):
         pass
+
+
+def test_the_weights_of_a_large_file_are_left_out_of_its_proof(
+    tmp_path: Path, models: CheckedLoader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, seen = written(tmp_path, good_parts(tmp_path / "good")), list[object]()
+
+    def sent(_self: ProofProcess, request: dict[str, object]) -> None:
+        monkeypatch.setattr(proof_worker, "load", loading)
+        answer = proof_worker._answer(json.loads(json.dumps(request, default=str)))
+        raise ModelError(answer["what"], "")
+
+    def loading(*_: object, blank: bool, **_options: object) -> None:
+        seen.append(blank)
+        raise ModelError("it was asked for", "")
+
+    monkeypatch.setattr(ProofProcess, "_send", sent)
+    for size in (path.stat().st_size + 1, path.stat().st_size):
+        monkeypatch.setattr(proof_process, "_LARGE_BYTES", size)
+        with pytest.raises(ModelError, match="it was asked for"):
+            load(models, path)
+    assert seen == [False, True]
 
 
 def test_the_second_start_pays_nothing(
