@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli import completion
+from app import completion
 from app.loading.session_options import AUTO_LAYERS, STREAM_AUTO
 from app.settings.catalogue import BY_NAME, DEFAULT_MAX_TOKENS, LOSSY, variable_of
 from app.settings.values import DEFAULT_HOST, DEFAULT_PORT

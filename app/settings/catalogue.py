@@ -151,6 +151,8 @@ KEYS = (
         ("auto", "shown", "hidden")),
 )  # fmt: skip
 BY_NAME = {key.name: key for key in KEYS}
+SETTABLE = tuple(key.name for key in KEYS if key.part is not Part.START or key.name == "ctx")
+"""Keys that can be set in the running app."""
 CHAT_KEYS = tuple(key for key in KEYS if key.part is Part.CHAT)
 PRESET_KEYS = tuple(key for key in CHAT_KEYS if key.name != "seed")
 

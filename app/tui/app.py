@@ -63,6 +63,7 @@ class SpecchatApp(App[None]):
     VERTICAL_BREAKPOINTS = HEIGHTS
     CSS = """
     ToastRack { dock: top; align: right top; margin: 1 0 0 0; }
+    ChatScreen.-wide.-with-panel ToastRack { margin: 1 40 0 0; }
     Toast { max-width: 80%; margin: 0; padding: 0 1; background: $panel; }
     """
     PAUSE_GC_ON_SCROLL: ClassVar[bool] = True

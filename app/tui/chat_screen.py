@@ -154,6 +154,7 @@ class ChatScreen(Screen[None]):
         for text in (*self.view.dialogue.questions(), *self._cleared.texts()):
             self.prompt.area.remember(PromptText(text))
         self.watch(self.store, "preferences", self._apply_preferences)
+        self.watch(self.store, "is_panel_shown", self._follow_panel)
         for attribute in ("title", "is_answering"):
             self.watch(self.store, attribute, self._tell_outside)
         self.set_interval(_UPDATE_SECONDS, in_turn(self, self._update))
@@ -210,6 +211,9 @@ class ChatScreen(Screen[None]):
         is_wide = self.app.size.width >= _PANEL_WIDTH
         has_room = is_wide or self.app.size.height >= _PANEL_HEIGHT
         self.store.is_panel_shown = (how == "shown" and has_room) or (how == "auto" and is_wide)
+
+    def _follow_panel(self, is_shown: bool) -> None:
+        self.set_class(is_shown, "-with-panel")  # toasts stand beside it
 
     # Actions
 

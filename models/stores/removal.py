@@ -36,7 +36,8 @@ def remove(model: Installed, settings: HubSettings, folder: Path) -> None:
         elif model.origin is Origin.HUB_CACHE:
             _remove_from_cache(model, settings)
         else:
-            raise _foreign(model, f"it belongs to {model.origin}")
+            own = "it is a part of specchat" if model.origin is Origin.BUNDLED else ""
+            raise _foreign(model, own or f"it belongs to {model.origin}")
     except OSError as error:
         raise SpecchatError(f"cannot remove {model.name}", str(error)) from error
 

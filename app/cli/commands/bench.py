@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeGuard
 
 import typer
 
+from app import completion
 from app.bench.methods import Methods, methods
 from app.bench.report import measured, public_methods, public_model
 from app.bench.report import report as report_of
@@ -15,7 +16,7 @@ from app.bench.results import Bench
 from app.bench.runner import Runner
 from app.bench.suite import SUITES, Suite, round_seconds, size_in_words, slow_suite
 from app.bench.wording import table
-from app.cli import completion, option_values, options
+from app.cli import option_values, options
 from app.cli.command import STDOUT
 from app.cli.output import Output, check_apart, check_writable, write_file
 from app.cli.report_file import ReportFile, machine, version, write_report

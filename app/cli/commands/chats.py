@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from app.cli import completion, options
+from app import completion
+from app.cli import options
 from app.cli.command import Command, Group
 from app.cli.output import Json, Output, write_result
 from app.cli.terminal import stderr, stdout

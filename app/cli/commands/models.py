@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli import completion, option_values, options
+from app import completion
+from app.cli import option_values, options
 from app.cli.command import Command, Group
 from app.cli.commands.model_info import as_json, as_rows, model_info, named
 from app.cli.commands.pair import pair

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli import completion, option_values
+from app import completion
+from app.cli import option_values
 from app.cli.options import BACKEND, CTX, GPU_LAYERS, STREAM, THREADS, argument, with_options
 from app.cli.output import Json, Output, write_result
 from app.cli.session import phases

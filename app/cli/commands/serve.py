@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from app import completion
 from app.ahead.permission import Permission
-from app.cli import completion, option_values, options
+from app.cli import option_values, options
 from app.cli.terminal import process, stderr, stdout
 from app.cli.terminal.interrupt import deferred
 from app.cli.terminal.process import EXIT_INTERRUPTED

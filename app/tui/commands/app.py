@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textual.app import App
 from textual.screen import Screen
@@ -21,6 +21,11 @@ from app.tui.store import Store
 from app.tui.widgets import Wanted
 from backends.base import UsageError
 from backends.base.safe_files import read_text
+
+if TYPE_CHECKING:
+    from models.reference import HubReference
+
+_USUAL_EDITORS = ("sensible-editor", "nano", "micro", "nvim", "vim", "vi", "notepad")
 
 _MOST_EDITED = 64 << 20
 """Bytes of a question; none is as long."""
@@ -68,6 +73,26 @@ class Commands:
 
         self.app.push_screen(screen, carry_out)
 
+    def missing_drafter(self, text: str) -> "HubReference | None":
+        """The first drafter of a SPEC that is not on this machine.
+
+        Raises:
+            SpecchatError: it is no SPEC, or it does not fit the model.
+        """
+        from app.drafting import draft_spec
+        from models.reference import HubReference, UnknownNameError
+
+        loaded = self.engine.status.loaded
+        target = loaded.reference if loaded else None
+        try:
+            spec = draft_spec.parse(text, self.engine.paths, target)
+        except UnknownNameError as error:
+            raise UsageError(error.what, "", "F3 lists the drafters") from error
+        if loaded is not None:
+            spec.check(loaded.name, loaded.info.n_layers, loaded.info.active_experts)
+        references = (reference for node in spec.nodes for reference in node.references)
+        return next((one for one in references if isinstance(one, HubReference)), None)
+
 
 class AppCommands(Commands):
     def help(self) -> None:
@@ -87,9 +112,11 @@ class AppCommands(Commands):
         store.is_panel_shown = shown
 
     def editor(self) -> None:
-        editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
+        usual = next(filter(None, map(shutil.which, _USUAL_EDITORS)), None)
+        editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or usual
         if not editor:
-            raise UsageError("no editor is configured", "$VISUAL and $EDITOR are not set")
+            usual = ", ".join(_USUAL_EDITORS)
+            raise UsageError("no editor is found", f"$EDITOR is not set, nor is there {usual}")
         written = self.prompt.area.written
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "question.md"

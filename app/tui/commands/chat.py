@@ -86,6 +86,9 @@ class ChatCommands(Commands):
 
         self.view.require_model()
         self.view.require_idle()
+        if draft and (missing := self.missing_drafter(draft)) is not None:
+            what = f"{missing.name} is not on this machine"
+            raise UsageError(what, "", f"/draft {draft} downloads it")
         question = self.view.last_turn(USER)
         dialogue, answering = self.view.dialogue, self.view.answering
         title, request = demonstration()
@@ -150,6 +153,8 @@ class ChatCommands(Commands):
         dialogue = self.view.dialogue
         if not dialogue.turns:
             raise UsageError("there is no chat to rename yet")
+        if not title:
+            raise UsageError("which title?", "", "Example: /rename Names for a boat")
         before, shown = dialogue.name, dialogue.title
         dialogue.rename(title)
         self.changes.add(

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from models.reference import HubReference, Reference
 
 _MODELS_LISTED = "Ctrl+L lists them; you can also give a .gguf file or organization/name of the hub"
-_DRAFTERS_LISTED = "F3 lists the drafters"
 
 _LOOK_SECONDS = 0.1
 """Between two looks whether an answer has ended."""
@@ -60,24 +59,12 @@ class ModelCommands(Commands):
         Raises:
             SpecchatError: it is no SPEC, or it does not fit the model.
         """
-        from app.drafting import draft_spec
-        from models.reference import HubReference, UnknownNameError
-
         if not text:
             raise UsageError("which drafter?", "", "Example: /draft lookup")
         text = text.strip("\"'")  # quoted as for a shell
-        loaded = self.engine.status.loaded
-        target = loaded.reference if loaded else None
-        try:
-            spec = draft_spec.parse(text, self.engine.paths, target)
-        except UnknownNameError as error:
-            raise UsageError(error.what, "", _DRAFTERS_LISTED) from error
-        if loaded is not None:
-            spec.check(loaded.name, loaded.info.n_layers, loaded.info.active_experts)
-        references = [reference for node in spec.nodes for reference in node.references]
-        missing = [reference for reference in references if isinstance(reference, HubReference)]
-        if missing:
-            self._download(missing[0], text)
+        missing = self.missing_drafter(text)
+        if missing is not None:
+            self._download(missing, text)
             return
         self.engine.set_draft(text)
 

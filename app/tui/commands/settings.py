@@ -11,7 +11,7 @@ from app.loading.session_options import DEFAULT_CONTEXT
 from app.printable import one_line
 from app.settings import catalogue
 from app.settings.answering import PRESET, Answering
-from app.settings.catalogue import BY_NAME, Key, Kind, Part, Value
+from app.settings.catalogue import BY_NAME, SETTABLE, Key, Kind, Value
 from app.settings.in_effect import settings_in_effect
 from app.settings.start import NAMES
 from app.tui.commands.models import ModelCommands
@@ -22,15 +22,12 @@ _AT_START = "it takes effect when specchat starts"
 _OFF = "off"
 _SHOWN_ELSEWHERE = ("model", "draft")
 """Settings that may have to be downloaded or loaded first, of which the screen tells."""
-_SETTABLE = tuple(
-    key.name for key in catalogue.KEYS if key.part is not Part.START or key.name == "ctx"
-)
 _LABELS = {"ctx": "Context size"}
 
 
 def _unknown(name: str) -> UsageError:
     what = f"there is no setting {name!r}"
-    if near := catalogue.nearest(name, _SETTABLE):
+    if near := catalogue.nearest(name, SETTABLE):
         return UsageError(what, f"nearest: {', '.join(near)}")
     return UsageError(what, "", "F8 lists all")
 
@@ -71,7 +68,7 @@ class SettingsCommands(ModelCommands):
         if name not in BY_NAME:
             raise _unknown(name)
         key = BY_NAME[name]
-        if name not in _SETTABLE:
+        if name not in SETTABLE:
             raise UsageError(f"{name} cannot be set here", _AT_START)
         self._change(key, text)
 

@@ -137,6 +137,7 @@ class Panel(ScrollView, can_focus=True):
     DEFAULT_CSS: ClassVar[str] = """
     Panel { display: none; width: 1fr; height: auto; max-height: 50vh; padding: 0 1;
         border-top: solid $border-blurred; scrollbar-size: 0 0; background: $background; }
+    .-narrow Panel.-details { max-height: 40vh; }
     Panel > .panel--selected { background: $primary 25%; }
     .-wide Panel { width: 40; height: 1fr; max-height: 100%; padding: 0 0 0 1;
         border-top: none; border-left: solid $border-blurred; }
@@ -160,7 +161,7 @@ class Panel(ScrollView, can_focus=True):
 
     def on_mount(self) -> None:
         self.watch(self._store, "is_panel_shown", self._show_or_hide)
-        self.watch(self._store, "shows_details", self._show)
+        self.watch(self._store, "shows_details", self._show_details)
         self.watch(self._store, "live", self._follow)
 
     @property
@@ -180,6 +181,10 @@ class Panel(ScrollView, can_focus=True):
 
     def _show_or_hide(self, is_shown: bool) -> None:
         self.display = is_shown
+        self._show()
+
+    def _show_details(self, are_shown: bool) -> None:
+        self.set_class(are_shown, "-details")
         self._show()
 
     def _follow(self, live: Live) -> None:

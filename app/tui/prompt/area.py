@@ -17,7 +17,7 @@ from app.dialogue.next_request import Typed
 from app.dialogue.tree import USER
 from app.printable import one_line
 from app.tui.keymap import keys_of, sending_key
-from app.tui.prompt.completion import COMMAND, Completion
+from app.tui.prompt.completion import ARGUMENT, COMMAND, Completion
 from app.tui.prompt.folding import FoldingArea, PromptText
 from app.tui.store import Store
 from app.tui.terminal import copy
@@ -275,7 +275,11 @@ class PromptArea(FoldingArea):
     def complete(self, suggestion: str, *, run: bool) -> None:
         """Accept a suggestion; run: run a command instead of filling it in."""
         kind, name = suggestion[:1], suggestion[1:]
-        if kind != COMMAND:
+        if kind == ARGUMENT:
+            self.rewrite(PromptText(name))
+            if run and not name.endswith((" ", "/")):
+                self._send_or_break(sends=True)
+        elif kind != COMMAND:
             self._complete_file(name)
         elif run and not BY_SLASH[name].needs_argument:
             self.take()
@@ -315,7 +319,8 @@ class PromptArea(FoldingArea):
         event.prevent_default()
 
     def _handle(self, key: str) -> bool:
-        if self._completion.display and key in _COMPLETION_KEYS:
+        is_chosen = self._completion.highlighted is not None or key != "enter"
+        if self._completion.display and key in _COMPLETION_KEYS and is_chosen:
             self._choose(key)
             return True
         match key:

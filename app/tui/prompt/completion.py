@@ -1,4 +1,4 @@
-"""Suggestions above the prompt: slash commands and file names."""
+"""Suggestions above the prompt: slash commands, their arguments, and file names."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,9 +8,11 @@ from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from app.actions import matching
+from app import completion
+from app.actions import matching, parse
 from app.chat.named_files import file_names
 from app.printable import one_line
+from app.settings.catalogue import BY_NAME, SETTABLE, Kind
 from app.tui.store import Store
 from app.tui.widgets import typed_app
 
@@ -25,7 +27,7 @@ _NARROW = 60
 _OTHER_ROWS = 6
 """Rows of the screen that the suggestions leave to the prompt and the conversation."""
 
-COMMAND, FILE = "/", "@"
+COMMAND, FILE, ARGUMENT = "/", "@", "="
 """First character of a suggestion: its kind."""
 
 
@@ -50,6 +52,8 @@ class Completion(OptionList):
         super().__init__()
         self._store = store
         self._completed = ("", "")
+        self._listed: tuple[str, list[str]] = ("", [])
+        """What the argument of a command may be, listed once while it is typed."""
 
     def suggest(self, text: str, before_cursor: str) -> None:
         """Show suggestions: commands if the text begins with one, else files named at the cursor.
@@ -62,12 +66,34 @@ class Completion(OptionList):
         rows = max(0, min(_MOST_ROWS, (self.app.size.height - _OTHER_ROWS) // 2))
         self.styles.max_height = rows
         commands = _commands(text, is_narrow=self.app.size.width < _NARROW) if rows else []
-        options = commands or (_files(before_cursor) if rows else [])
+        arguments = self._arguments(text) if rows else []
+        options = commands or arguments or (_files(before_cursor) if rows else [])
         self.clear_options()
         self.add_options(_shortened(options))
-        self._show((COMMAND if commands else FILE) if options else "")
+        self._show((COMMAND if commands else ARGUMENT if arguments else FILE) if options else "")
         if self.display:
-            self.highlighted = 0
+            self.highlighted = None if arguments and text.endswith(" ") else 0
+
+    def _arguments(self, text: str) -> list[Option]:
+        """What a command's argument may go on with; nothing if it is complete."""
+        if " " not in text or (command := parse(text)) is None:
+            self._listed = ("", [])
+            return []
+        slash, _, typed = text.partition(" ")
+        action = command[0].name
+        head, last = _divided(action, typed.lstrip())
+        listed = f"{action} {head}"
+        if listed != self._listed[0]:
+            self._listed = listed, _values(action, head)
+        values = self._listed[1] if action != "schema" else file_names(f"@{last}")
+        found = [value for value in values if value.lower().startswith(last.lower())]
+        if [value.strip() for value in found] == [last]:
+            return []
+        found.sort(key=lambda value: value != last)
+        return [
+            Option(Content(one_line(value)), id=f"{ARGUMENT}{slash} {head}{value}")
+            for value in found
+        ]
 
     def hide(self) -> None:
         """Hide the suggestions until the text changes."""
@@ -102,6 +128,45 @@ def _commands(text: str, *, is_narrow: bool) -> list[Option]:
         Option(Content(f"{name:{width}} {action.title}"), id=f"{COMMAND}{slash}")
         for name, (slash, action) in zip(names, found, strict=True)
     ]
+
+
+def _divided(action: str, typed: str) -> tuple[str, str]:
+    """An argument in what is complete of it and what is being typed."""
+    if action in ("draft", "race"):
+        at = typed.rfind(",") + 1
+    else:
+        at = typed.find(" ") + 1 if action == "set" else 0
+    return typed[:at], typed[at:]
+
+
+def _values(action: str, head: str = "") -> list[str]:
+    """What an argument may go on with; what ends in a blank is not all of it."""
+    match action:
+        case "model":
+            return completion.models("")
+        case "draft" | "race":
+            return completion.drafters("")
+        case "preset":
+            return completion.presets("")
+        case "theme":
+            from app.tui.keymap import THEMES
+
+            return list(THEMES)
+        case "set" if not head:
+            return [f"{name} " for name in SETTABLE]
+        case "set":
+            return _values_of(head.strip())
+        case _:
+            return []
+
+
+def _values_of(name: str) -> list[str]:
+    key = BY_NAME.get(name)
+    if name in ("model", "draft", "preset", "theme"):
+        return _values(name)
+    if key is None:
+        return []
+    return ["true", "false"] if key.kind is Kind.SWITCH else list(key.choices)
 
 
 def _files(before_cursor: str) -> list[Option]:

@@ -7,7 +7,8 @@ import pytest
 from typer import core
 from typer import main as typer_main
 
-from app.cli import completion, option_values
+from app import completion
+from app.cli import option_values
 from app.cli.main import app
 from app.paths import Paths
 from app.settings.answering import Answering

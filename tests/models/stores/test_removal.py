@@ -80,13 +80,20 @@ def test_what_another_program_downloaded_stays(settings: HubSettings) -> None:
     assert model.path.read_bytes() == CONTENT
 
 
-@pytest.mark.parametrize("origin", [Origin.LM_STUDIO, Origin.LLAMA_CPP, Origin.OLLAMA])
-def test_folders_of_other_programs_are_left_alone(
-    origin: Origin, settings: HubSettings, tmp_path: Path
+@pytest.mark.parametrize(
+    ("origin", "why"),
+    [
+        *((one, f"it belongs to {one}") for one in (Origin.LM_STUDIO, Origin.LLAMA_CPP)),
+        (Origin.OLLAMA, "it belongs to Ollama"),
+        (Origin.BUNDLED, "it is a part of specchat"),
+    ],
+)
+def test_what_is_not_the_users_is_left_alone(
+    origin: Origin, why: str, settings: HubSettings, tmp_path: Path
 ) -> None:
     file = tmp_path / "model.gguf"
     file.write_bytes(CONTENT)
-    with pytest.raises(UsageError, match=f"it belongs to {origin}"):
+    with pytest.raises(UsageError, match=why):
         remove(Installed("model", file, len(CONTENT), origin), settings, MODELS)
     assert file.exists()
 

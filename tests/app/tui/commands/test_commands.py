@@ -1,5 +1,6 @@
 """Slash commands and keys that cannot do what they are for: why is told, nothing typed is lost."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, cast
@@ -8,6 +9,7 @@ import pytest
 from textual.content import Content
 
 from app.actions import ACTIONS, unknown_command
+from app.tui.chat_screen import ChatScreen
 from app.tui.commands.app import editor_command
 from app.tui.prompt.completion import Completion
 from app.tui.screens.settings import SettingsScreen
@@ -389,3 +391,99 @@ def test_a_path_with_spaces_needs_no_quotes(tmp_path: Path, on_windows: bool) ->
 def test_no_command_at_all_is_an_error(editor: str) -> None:
     with pytest.raises(ValueError, match=r"quotation|unpack"):
         editor_command(editor)
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("/race foo", "there is no drafter foo"),
+        ("/race 124m", "gpt2-124m is not on this machine"),
+        ("/rename ", "which title?"),
+    ],
+)
+async def test_what_a_command_cannot_do_is_told_at_once(
+    chatting: Chatting, typed: str, said: str
+) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ask("hello")
+        title = chat.view.dialogue.title
+        await chat.say(typed)
+        await chat.until(lambda: said in chat.prompt.fault)
+        assert (chat.app.screen, chat.view.dialogue.title) == (chat.screen, title)
+
+
+async def test_an_editor_is_found_without_a_variable(
+    chatting: Chatting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.delenv("EDITOR", raising=False)
+    ran: list[str] = []
+    found = {"vim": "/bin/vim", "vi": "/bin/vi"}
+
+    def run(words: list[str], **_: object) -> None:
+        ran.append(words[0])
+        Path(words[1]).write_text("written there", encoding="utf-8")
+
+    monkeypatch.setattr("app.tui.commands.app.shutil.which", found.get)
+    monkeypatch.setattr("app.tui.commands.app.subprocess.run", run)
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        monkeypatch.setattr(chat.app, "suspend", nullcontext)
+        await chat.pilot.press("ctrl+g")
+        assert (ran, chat.prompt.text) == (["/bin/vim"], "written there")
+        found.clear()
+        await chat.pilot.press("ctrl+g")
+        await chat.until(lambda: "no editor is found" in chat.prompt.fault)
+
+
+async def test_a_toast_leaves_the_panel_free(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS), (120, 30), toasts=True) as chat:
+        await chat.ask("hello")
+        await chat.say("/theme nord")
+        await chat.until(lambda: "Theme: nord" in chat.shown)
+        line = next(line for line in chat.shown.splitlines() if "Theme: nord" in line)
+        assert line.index("Theme: nord") + len("Theme: nord") < chat.screen.panel.region.x
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered", "keys", "sent"),
+    [
+        ("/theme spec", "specchat-light", ["enter"], "/theme specchat-dark"),
+        ("/set pan", "panel", ["enter", *"hid", "enter"], "/set panel hidden"),
+        ("/draft lookup,ngr", "ngram", ["tab", "enter"], "/draft lookup,ngram"),
+        ("/draft ", "lookup", ["down", "up", "escape"], ""),
+        ("/draft ", "lookup", ["enter"], "/draft"),
+        ("/schema chema.j", "", ["enter"], "/schema chema.j"),
+        ("/schema a.j", "a.json", ["enter"], "/schema a.json"),
+        ("/theme nord", "", ["enter"], "/theme nord"),
+    ],
+)
+async def test_arguments_are_completed(
+    chatting: Chatting,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    typed: str,
+    offered: str,
+    keys: list[str],
+    sent: str,
+) -> None:
+    (tmp_path / "a.json").write_text('{"type": "string"}', encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ready()
+        picked: list[str] = []
+
+        async def perform(_: ChatScreen, name: str, argument: str = "") -> bool:
+            picked.append(f"/{name} {argument}".strip())
+            return True
+
+        monkeypatch.setattr(ChatScreen, "action_perform", perform)
+        chat.prompt.text = typed
+        await chat.pilot.pause(0.1)
+        completion = chat.screen.query_one(Completion)
+        if offered:
+            await chat.until(lambda: offered in chat.shown)
+        else:
+            assert not completion.display
+        await chat.pilot.press(*keys)
+        await chat.pilot.pause()
+        assert picked == ([sent] if sent else [])
