@@ -73,35 +73,33 @@ def test_what_a_busy_machine_measured_is_told_as_such() -> None:
     assert drafter_status(managed, STEPPED).reason == reason + doubt
 
 
-def test_a_few_tokens_that_were_accepted_do_not_contradict_that_it_is_parked() -> None:
-    managed = found(drafter_model(0.1), accepted=3, judged=3)
-    state = drafter_status(managed, STEPPED)
-    assert state.state is State.PARKED
-    assert state.reason.endswith("has 1.00 so far and is expected to have less")
+KNOWN = {"greedy:drawn": (4.1, 10.0), "warm:drawn": (3.0, 10.0)}
 
 
-def test_a_parked_drafter_nobody_tried_says_so() -> None:
-    reason = drafter_status(drafter_model(0.1), STEPPED).reason
-    assert reason.endswith("untried, 0.65 assumed")
-
-
-def test_a_parked_drafter_that_a_trial_judged_says_what_it_expects() -> None:
-    guess = Acceptance({"greedy:drawn": (4.1, 10.0), "warm:drawn": (3.0, 10.0)}, is_trial=True)
+@pytest.mark.parametrize(
+    ("counts", "is_trial", "temperature", "end"),
+    [
+        ({}, False, 0.0, "untried, 0.65 assumed"),
+        (KNOWN, True, None, "a trial expects 0.30"),  # before any reply
+        (KNOWN, True, 0.0, "a trial expects 0.41"),
+        (KNOWN, False, 0.0, "had 0.41"),
+        (KNOWN, False, 1.0, "untried, 0.65 assumed"),
+    ],
+)
+def test_a_parked_drafter_says_what_is_known_of_it(
+    counts: dict[str, tuple[float, float]], is_trial: bool, temperature: float | None, end: str
+) -> None:
+    guess = Acceptance(counts, is_trial=is_trial)
     managed = ManagedDrafter(Silent("model", is_free=False), guess, DraftCost(0.1, 0.0))
-    assert drafter_status(managed, STEPPED).reason.endswith(
-        "a trial expects 0.30"
-    )  # before any reply
-    managed.begin(temperature=0.0)
-    assert drafter_status(managed, STEPPED).reason.endswith("a trial expects 0.41")
+    if temperature is not None:
+        managed.begin(temperature)
+    assert drafter_status(managed, STEPPED).reason.endswith(end)
 
 
-def test_a_parked_drafter_that_drafted_before_says_what_it_had() -> None:
-    known = Acceptance({"greedy:drawn": (4.1, 10.0)})
-    managed = ManagedDrafter(Silent("model", is_free=False), known, DraftCost(0.1, 0.0))
-    managed.begin(temperature=0.0)
-    assert drafter_status(managed, STEPPED).reason.endswith("had 0.41")
-    managed.begin(temperature=1.0)
-    assert drafter_status(managed, STEPPED).reason.endswith("untried, 0.65 assumed")
+def test_a_few_tokens_that_were_accepted_do_not_contradict_that_it_is_parked() -> None:
+    status = drafter_status(found(drafter_model(0.1), accepted=3, judged=3), STEPPED)
+    assert status.state is State.PARKED
+    assert status.reason.endswith("has 1.00 so far and is expected to have less")
 
 
 def test_a_judged_token_ends_the_trial() -> None:
@@ -156,10 +154,6 @@ def test_the_whole_is_as_its_best_drafter(
     standings: list[DrafterStatus], expected: tuple[State, str]
 ) -> None:
     assert overall(standings) == expected
-
-
-def test_states_read_as_words() -> None:
-    assert [str(state) for state in State] == ["on", "parked", "off"]
 
 
 def test_what_takes_longer_passes_than_were_measured_says_so() -> None:
