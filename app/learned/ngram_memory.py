@@ -161,7 +161,8 @@ class NgramMemory:
         self._unsaved += self.drafter.heard()
         del self._unsaved[:-MOST_UNSAVED]
         now = self._clock()
-        if not self._unsaved or now < self._next_save or self._is_saving:
+        is_saving = self._saving is not None and self._saving.is_alive()
+        if not self._unsaved or now < self._next_save or is_saving:
             return
         self._next_save = now + SAVE_SECONDS
         passages, self._unsaved = self._unsaved, []
@@ -174,10 +175,6 @@ class NgramMemory:
         if self._unsaved:
             passages, self._unsaved = self._unsaved, []
             self._save(passages)
-
-    @property
-    def _is_saving(self) -> bool:
-        return self._saving is not None and self._saving.is_alive()
 
     def _save(self, passages: Sequence[Passage]) -> None:
         """Add passages to the file; if that fails, keep them for the next save."""

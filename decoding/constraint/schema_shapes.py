@@ -250,7 +250,8 @@ class Shapes:
             fitting, others = wanted, self._others(case, wanted)
         else:
             listed, rules = allowed
-            fitting = [name for name in wanted if self._is_name(case, name)]
+            asked = [*case.given("propertyNames")]
+            fitting = [name for name in wanted if any(self.of([*asked, {"const": name}]))]
             if fitting or _pattern_names(case):  # not to be told from names of the rules
                 rules = ()
             rest = tuple(part.get("additionalProperties", True) for part in case.parts)
@@ -288,10 +289,6 @@ class Shapes:
     def _is_any_text(self, case: Case) -> bool:
         is_short = case.least("maxLength") is not None
         return not (is_short or case.most("minLength") or self._expressions(case))
-
-    def _is_name(self, case: Case, name: str) -> bool:
-        schemas = [*case.given("propertyNames"), {"const": name}]
-        return any(shape for shape in self.of(schemas))
 
     def _value(self, case: Case, name: str) -> tuple[object, ...]:
         schemas: list[object] = []

@@ -22,12 +22,9 @@ from decoding.sampling.distribution import Distribution, uniform
 DistributionAfter = Callable[[tuple[int, ...]], Distribution]
 """The q_draft after a drafted prefix."""
 
-Rank = Callable[[tuple[int, ...], Distribution], NDArray[np.int64]]
-"""The ids of the q_draft after a prefix, from lowest to highest, whatever was sampled."""
-
 
 def select(
-    lines: Sequence[Sequence[int]], q_draft_after: DistributionAfter, rank: Rank
+    lines: Sequence[Sequence[int]], q_draft_after: DistributionAfter
 ) -> tuple[int, tuple[Distribution, ...]]:
     """Index of the selected line, and the distribution of each of its tokens given the selection.
 
@@ -43,7 +40,7 @@ def select(
             "equal lines end together"
         )
         q_draft = q_draft_after(prefix)
-        places = q_draft.ids.searchsorted(rank(prefix, q_draft))
+        places = np.argsort(q_draft.probabilities, kind="stable")
         ranked = q_draft.probabilities[places]
         ends = below + width * ranked.cumsum()
         starts = np.concatenate(([below], ends[:-1]))
@@ -127,7 +124,8 @@ class SeveralPaths(ReadsBacklog[TreeReader]):
         lines: list[Prefix] = [()] * self.paths
         for position in range(length):
             lines = [self._extended(line, q_draft) for line in lines]
-            level = [line for line in dict.fromkeys(lines) if self._goes_on(line, position)]
+            whole = [line for line in dict.fromkeys(lines) if len(line) == position + 1]
+            level = [line for line in whole if line[-1] not in self._end_tokens]
             if position + 1 == length or not level:
                 break
             added, rows = self._reader.level(
@@ -145,16 +143,7 @@ class SeveralPaths(ReadsBacklog[TreeReader]):
         after = q_draft.get(line)
         return line if after is None else (*line, after.draw(uniform(self._sampler.drafting)))
 
-    def _goes_on(self, line: Prefix, position: int) -> bool:
-        return len(line) == position + 1 and line[-1] not in self._end_tokens
-
     def _selected(self, lines: Sequence[Prefix], q_draft: Mapping[Prefix, Distribution]) -> Draft:
-        index, distributions = select(lines, q_draft.__getitem__, by_likelihood)
+        index, distributions = select(lines, q_draft.__getitem__)
         line = SampledLine(lines[index], distributions, width=self.paths)
         return with_q_draft(line, self.name)
-
-
-def by_likelihood(prefix: Prefix, q_draft: Distribution) -> NDArray[np.int64]:
-    """Token ids from the least likely to the likeliest."""
-    del prefix
-    return q_draft.ids[np.argsort(q_draft.probabilities, kind="stable")]

@@ -22,13 +22,9 @@ GREEDY = "greedy"
 
 def temperature_bucket(temperature: float, rule: LossyRule | None = None) -> str:
     """Bucket of temperatures at which acceptance is similar; each lossy rule has its own."""
-    return _temperatures(temperature) + (f"{_LOSSY}{rule}" if rule else "")
-
-
-def _temperatures(temperature: float) -> str:
-    if temperature == 0.0:
-        return GREEDY
-    return "cool" if temperature <= 0.5 else "warm" if temperature <= 0.9 else "hot"
+    above = "cool" if temperature <= 0.5 else "warm" if temperature <= 0.9 else "hot"
+    bucket = above if temperature else GREEDY
+    return f"{bucket}{_LOSSY}{rule}" if rule else bucket
 
 
 def is_lossless(key: str) -> bool:

@@ -260,7 +260,8 @@ def calibrate(
     text = _Text(tokens)
 
     def timed(n: int) -> float:
-        _check_wanted(is_wanted)
+        if not is_wanted():
+            raise PassStoppedError
         context.truncate(1)
         following = text.take(n)
         started = clock()
@@ -341,11 +342,6 @@ def _change_costs(timed: Callable[[int], float]) -> bool:
     timed(2)
     first, second, *later = (timed(1) for _ in range(_RUN))
     return first + second > (2.0 + _COSTLY_CHANGE) * _quartile(later)
-
-
-def _check_wanted(is_wanted: Callable[[], bool]) -> None:
-    if not is_wanted():
-        raise PassStoppedError
 
 
 def ends_early(seconds: Mapping[int, float], context: PassFacts, expert_share: float = 0.0) -> bool:

@@ -34,16 +34,13 @@ class TokenBytes:
         by_token = tuple(map(tokenizer.piece, range(tokenizer.n_vocab)))
         tokens: dict[bytes, int] = {}
         for token, piece in enumerate(by_token):
-            if piece and (piece not in tokens or _is_byte(tokenizer, tokens[piece])):
+            known = tokens.get(piece)
+            if piece and (known is None or _BYTE_ENTRY.fullmatch(tokenizer.entry(known))):
                 tokens[piece] = token
         return cls(by_token, tokens, max(map(len, by_token), default=0))
 
     def joined(self, tokens: Iterable[int]) -> bytes:
         return b"".join(map(self.by_token.__getitem__, tokens))
-
-
-def _is_byte(tokenizer: Tokenizer, token: int) -> bool:
-    return _BYTE_ENTRY.fullmatch(tokenizer.entry(token)) is not None
 
 
 class Speller:

@@ -123,9 +123,10 @@ class Corpus:
 
     def _names(self) -> list[str]:
         try:
-            return [name for name in os.listdir(self._folder) if _is_segment(name)]
+            names = os.listdir(self._folder)
         except OSError:
             return []
+        return [name for name in names if name.endswith(SUFFIX) and not name.startswith(".")]
 
     def _open(self, path: Path) -> None:
         try:
@@ -287,7 +288,3 @@ class Corpus:
     def close(self) -> None:
         while self._segments:
             self._segments.pop().close()
-
-
-def _is_segment(name: str) -> bool:
-    return name.endswith(SUFFIX) and not name.startswith(".")
