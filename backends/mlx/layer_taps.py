@@ -5,7 +5,6 @@
 # pyright: reportUnknownVariableType=false
 
 import copy
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -49,28 +48,18 @@ def layers_of(model: nn.Module) -> list[nn.Module]:
 def with_layers(model: nn.Module, make: WithLayers) -> Any:
     """View of a model with what is made of the module that holds its layers as one list.
 
-    None if it does not hold them as one list. All weights are shared.
+    None if it does not hold them as one list, or nothing is made. All weights are shared.
     """
     held = layers_of(model)
-    return _changed(model, held, make) if held else None
 
+    def made(part: Any, _path: str) -> Any:
+        for key, value in part.items() if held and isinstance(part, nn.Module) else ():
+            if isinstance(value, list) and list(map(id, value)) == list(map(id, held)):
+                return make(copy.copy(part), key)
+        return None
 
-def _changed(module: nn.Module, held: list[nn.Module], make: WithLayers) -> Any:
-    """Copy of a module, and of its children on the path to a list, with another list."""
-    for key, value in module.items():
-        if isinstance(value, nn.Module):
-            changed = _changed(value, held, make)
-            if changed is not None:
-                view = copy.copy(module)
-                view[key] = changed
-                return view
-        elif isinstance(value, list) and _are_same(cast("list[object]", value), held):
-            return make(copy.copy(module), key)
-    return None
-
-
-def _are_same(some: Sequence[object], others: Sequence[object]) -> bool:
-    return len(some) == len(others) and all(map(operator.is_, some, others))
+    view = with_parts(model, made)
+    return None if view is model else view
 
 
 Inputs = dict[int, mx.array]
@@ -80,22 +69,29 @@ The number of layers stands for what the output layer is given.
 """
 
 
-class _Tapped:
-    """Takes the place of a module, which it runs."""
+class StandIn:
+    """Takes the place of a module, and has its attributes."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.__dict__["_module"], name)
+
+
+class _Tapped(StandIn):
+    """Runs the module in another way."""
 
     def __init__(self, module: nn.Module, run: Callable[..., Any]) -> None:
-        self._module = module
+        super().__init__(module)
         self._run = run
 
     @property
     def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride]
         """That of the module: architectures tell kinds of layers apart by it (olmo_hybrid)."""
         return type(self.__dict__["_module"])
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.__dict__["_module"], name)
 
     def __getitem__(self, name: str) -> Any:
         return self._module[name]

@@ -16,7 +16,7 @@ from mlx_lm.models.cache import ArraysCache, KVCache
 
 from backends.base.checkpoints import Checkpoints
 from backends.mlx.caches import leaves
-from backends.mlx.layer_taps import with_parts
+from backends.mlx.layer_taps import StandIn, with_parts
 
 
 class HeldStates:
@@ -127,19 +127,14 @@ class _Player:
     tape: _Tape | None = None
 
 
-class _RecordedMixer:
+class _RecordedMixer(StandIn):
     def __init__(self, mixer: nn.Module, log: CallLog) -> None:
-        self._mixer = copy.copy(mixer)
+        super().__init__(copy.copy(mixer))
         self._log = log
         self._player = _Player()
         for name, child in mixer.items():
             if type(child) in _PROJECTIONS:
-                self._mixer[name] = _Projection(name, child, self._player)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.__dict__["_mixer"], name)
+                self._module[name] = _Projection(name, child, self._player)
 
     def __call__(self, *positional: Any, **named: Any) -> Any:
         calls = self._log.calls
@@ -147,14 +142,14 @@ class _RecordedMixer:
         given = [one for one in arguments if isinstance(one, mx.array)]
         caches = [one for one in arguments if type(one) is ArraysCache]
         if calls is None or len(given) != 1 or len(caches) != 1:  # a mask is of the whole pass
-            return self._mixer(*positional, **named)
+            return self._module(*positional, **named)
         tape = _Tape(given[0])
 
         def run(played: _Tape) -> Any:
             """Run the mixer with a tape's input in the place of the pass's own."""
             self._player.tape = played
             try:
-                return self._mixer(
+                return self._module(
                     *(played.given if one is given[0] else one for one in positional),
                     **{
                         name: played.given if one is given[0] else one
@@ -171,25 +166,20 @@ class _RecordedMixer:
         return made
 
 
-class _Projection:
+class _Projection(StandIn):
     """Takes the place of a projection: what it made of a mixer's input is made once."""
 
     def __init__(self, name: str, projection: nn.Module, player: _Player) -> None:
+        super().__init__(projection)
         self._name = name
-        self._projection = projection
         self._player = player
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.__dict__["_projection"], name)
 
     def __call__(self, given: mx.array) -> mx.array:
         tape = self._player.tape
         if tape is None or given is not tape.given:
-            return self._projection(given)
+            return self._module(given)
         if self._name not in tape.projected:
-            tape.projected[self._name] = self._projection(given)
+            tape.projected[self._name] = self._module(given)
         return tape.projected[self._name]
 
 
