@@ -1,14 +1,15 @@
 """A folder that may be a head: its settings, which nobody has checked, and its tensors."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar
 
 from backends.base import ModelError
 from backends.files.mlx_folder import REMEDY, read_settings
 from backends.files.safetensors_header import StoredTensor, stored_tensors
+
+T = TypeVar("T")
 
 _MOST = 1 << 32
 
@@ -27,14 +28,15 @@ class Settings:
 
     def count(self, key: str, default: int = 0) -> int:
         value = self._value(key, default)
-        if type(value) is not int or not 0 <= value < _MOST:
+        if not 0 <= value < _MOST:
             raise _wrong(key, value)
         return value
 
     def number(self, key: str, default: float) -> float:
-        value = self._value(key, default)
-        is_number = type(value) in (int, float) and abs(value) < _MOST
-        if not is_number or not math.isfinite(value):
+        value = self.values.get(key)
+        if type(value) is not int:
+            value = self._value(key, default)
+        if not abs(value) < _MOST:
             raise _wrong(key, value)
         return float(value)
 
@@ -45,45 +47,33 @@ class Settings:
         return value
 
     def flag(self, key: str, default: bool = False) -> bool:
-        value = self._value(key, default)
-        if not isinstance(value, bool):
-            raise _wrong(key, value)
-        return value
+        return self._value(key, default)
 
     def text(self, key: str) -> str:
-        value = self._value(key, "")
-        if not isinstance(value, str):
-            raise _wrong(key, value)
-        return value
+        return self._value(key, "")
 
     def counts(self, key: str) -> tuple[int, ...]:
-        listed = self._listed(key)
+        listed = self._value(key, list[Any]())
         if not all(type(one) is int and 0 <= one < _MOST for one in listed):
             raise _wrong(key, listed)
-        return tuple(cast("list[int]", listed))
+        return tuple(listed)
 
     def texts(self, key: str) -> tuple[str, ...]:
-        return tuple(str(one) for one in self._listed(key))
+        return tuple(map(str, self._value(key, list[Any]())))
 
     def part(self, key: str) -> "Settings":
         """Settings of a part, none if it is missing."""
-        value = self._value(key, {})
-        if not isinstance(value, dict):
-            raise _wrong(key, value)
-        return Settings(cast("dict[str, Any]", value))
+        return Settings(self._value(key, dict[str, Any]()))
 
     def under(self, other: "Settings") -> "Settings":
         return Settings({**self.values, **other.values})
 
-    def _value(self, key: str, default: object) -> Any:
+    def _value(self, key: str, default: T) -> T:
+        """The value of a key, of the same type as the default."""
         value = self.values.get(key)
-        return default if value is None else value
-
-    def _listed(self, key: str) -> list[object]:
-        value = self._value(key, [])
-        if not isinstance(value, list):
+        if value is not None and type(value) is not type(default):
             raise _wrong(key, value)
-        return cast("list[object]", value)
+        return default if value is None else value
 
 
 def _wrong(key: str, value: object) -> ValueError:
