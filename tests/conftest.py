@@ -23,10 +23,7 @@ pytest_plugins = [
     "tests.fixtures.mlx_prediction",
     "tests.fixtures.tiny.kinds",
     "tests.fixtures.tiny.head_pair",  # imports the one above
-    "tests.fixtures.tiny.assisted_pair",
-    "tests.fixtures.tiny.pairs",
-    "tests.fixtures.tiny.twin_pair",
-    "tests.fixtures.tiny.folder_pairs",  # imports those above
+    "tests.fixtures.tiny.mlx_pairs",  # imports all those above
     "tests.fixtures.tiny_models",
 ]
 

@@ -19,7 +19,7 @@ from backends.engines.backend_selection import AUTO, forms
 from backends.files.gguf_drafter import TrainedKind
 from models.metadata.memory_bill import facts_of
 from models.reference import Reference
-from tests.fixtures.tiny.pairs import Pair
+from tests.fixtures.tiny.kinds import Pair
 
 PROMPT = [1, 75, 300, 299]
 NEXT = TrainedKind.NEXT_TOKEN_LAYERS

@@ -15,7 +15,7 @@ from app.loading.target_context import TargetContext
 from app.paths import Paths
 from backends.base import Model
 from tests.fixtures.heard import hurry
-from tests.fixtures.tiny.pairs import Pair
+from tests.fixtures.tiny.kinds import Pair
 
 Build = Callable[..., Drafting]
 

@@ -29,8 +29,8 @@ from decoding.events import Finish, Prefill, Step
 from decoding.sampling.distribution import SamplingSettings
 from tests.app.conftest import Specchat
 from tests.fixtures.heard import Heard, assert_plain, hear, hurry
-from tests.fixtures.tiny.folder_pairs import FOLDER_WORDS, FolderPair
-from tests.fixtures.tiny.pairs import Pair
+from tests.fixtures.tiny.kinds import Pair
+from tests.fixtures.tiny.mlx_pairs import FOLDER_WORDS, FolderPair
 
 MOST_TOKENS = 32
 _ENOUGH = 250

@@ -19,7 +19,7 @@ from decoding.events import Prefill
 from tests.app.conftest import AskJson, Specchat
 from tests.fixtures.heard import hurry
 from tests.fixtures.sessions import new_reply, opened_on, replied
-from tests.fixtures.tiny.pairs import Pair
+from tests.fixtures.tiny.kinds import Pair
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 

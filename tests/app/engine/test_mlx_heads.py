@@ -28,8 +28,8 @@ from models.metadata.trained_drafters import found_for
 from models.reference import HubReference, Reference, entry_of
 from tests.app.conftest import AskJson, Specchat
 from tests.fixtures.heard import hurry
-from tests.fixtures.tiny.folder_pairs import FOLDER_WORDS, FolderPair
 from tests.fixtures.tiny.kinds import Tiny
+from tests.fixtures.tiny.mlx_pairs import FOLDER_WORDS, FolderPair
 
 ASK = ("abc abc abc abc", "--temperature", "0", "--max-tokens", "24", "--raw", "--ctx", "256")
 SLOW = pytest.mark.slow

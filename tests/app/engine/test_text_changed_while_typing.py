@@ -26,8 +26,7 @@ from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.heard import Heard, assert_plain, hear, hurry
 from tests.fixtures.settled import long_ago, settle
-from tests.fixtures.tiny.kinds import Tiny
-from tests.fixtures.tiny.pairs import Pair
+from tests.fixtures.tiny.kinds import Pair, Tiny
 
 GREEDY = SamplingSettings(temperature=0.0)
 WORDS = ("one", "two", "the", "then", "and", "say", "on", "a\nline", "<|im_end|>", "12.5", "né")

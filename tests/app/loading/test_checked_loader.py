@@ -29,8 +29,7 @@ from backends.llamacpp.library import Device
 from models.bounded_files import MOST_NAMES, NameList
 from scripts.fuzzing.gguf import GgufParts
 from tests.fixtures.damaged_gguf import good_parts, repeat_token, set_number, written
-from tests.fixtures.tiny.kinds import Tiny
-from tests.fixtures.tiny.pairs import Pair
+from tests.fixtures.tiny.kinds import Pair, Tiny
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 

@@ -26,8 +26,8 @@ from tests.fixtures.tiny.head_pair import N_CTX, Pair
 from tests.fixtures.tiny.head_rows import difference, drafter_of, likeliest
 from tests.fixtures.tiny.heads import BLOCK, SAID, write_eagle3
 from tests.fixtures.tiny.kinds import HEADS, PREDICTING
-from tests.fixtures.tiny.twin_pair import Twin, TwinPair
-from tests.fixtures.tiny.twin_pair import opened as opened_folders
+from tests.fixtures.tiny.mlx_pairs import Twin, TwinPair
+from tests.fixtures.tiny.mlx_pairs import opened as opened_folders
 from tests.fixtures.tiny.twins import twin
 
 Beside = Pair | TwinPair

@@ -28,7 +28,7 @@ from tests.fixtures.drafter_files import (
     Keys,
     written,
 )
-from tests.fixtures.tiny.twin_pair import Twin
+from tests.fixtures.tiny.mlx_pairs import Twin
 
 AHEAD = {**TARGET_KEYS, "nextn_predict_layers": 1}
 

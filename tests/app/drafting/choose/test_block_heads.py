@@ -23,7 +23,7 @@ from decoding.estimation.draft_cost import BlockCost
 from decoding.planning.managed_drafter import ManagedDrafter
 from tests.fixtures.drafters import IdleDrafter
 from tests.fixtures.scripted import ScriptedModel
-from tests.fixtures.tiny.pairs import Pair
+from tests.fixtures.tiny.kinds import Pair
 
 COSTS = CostModel({1: 1.0, 16: 1.5})
 

@@ -31,7 +31,7 @@ from models.reference import Reference
 from models.self_draft.recipe import Recipe, weights_made
 from models.self_draft.self_draft_store import SelfDrafts
 from tests.fixtures.large_model import FACTS, LAYOUT
-from tests.fixtures.tiny.pairs import Pair
+from tests.fixtures.tiny.kinds import Pair
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 

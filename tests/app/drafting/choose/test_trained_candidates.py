@@ -15,7 +15,7 @@ from backends.engines.backend_selection import Form
 from models.hub.hub_settings import hub_cache
 from models.metadata.memory_bill import facts_of
 from models.reference import Reference, on_hub
-from tests.fixtures.tiny.pairs import Pair
+from tests.fixtures.tiny.kinds import Pair
 
 
 def by_name(target: Target) -> dict[str, DrafterInfo]:

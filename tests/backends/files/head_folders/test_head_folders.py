@@ -21,8 +21,8 @@ from backends.files.mlx_folder import MlxFolder
 from tests.fixtures.safetensors_file import write_safetensors
 from tests.fixtures.tiny.head_folder import HeadFolderParts, parts_of_folder
 from tests.fixtures.tiny.heads import BLOCK, DFLASH_TAPS, DRAFTED, EAGLE3_TAPS, MASK, OWN_WIDTH
+from tests.fixtures.tiny.mlx_pairs import Twin
 from tests.fixtures.tiny.tiny_file import WIDTH
-from tests.fixtures.tiny.twin_pair import Twin
 
 Change = Callable[[HeadFolderParts], None]
 

@@ -20,8 +20,7 @@ from backends.base import DraftUnavailableError, Logits, ModelError
 from backends.engines.model_loading import load_head
 from backends.llamacpp import LlamaContext
 from backends.llamacpp.heads import assistant, blocks, chain, head, opening
-from tests.fixtures.tiny.kinds import Tiny
-from tests.fixtures.tiny.pairs import Pair
+from tests.fixtures.tiny.kinds import Pair, Tiny
 
 PROMPT = [1, 75, 300, 299]
 KINDS = ("qwen35", "eagle3", "gemma4-assistant", "dflash")

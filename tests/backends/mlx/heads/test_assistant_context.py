@@ -14,9 +14,8 @@ from decoding.drafters.draft_model import DraftModel
 from decoding.sampling.sampler import Sampler
 from decoding.sampling.settings import SamplingSettings
 from tests.fixtures.tiny.assistant_reference import AssistantReference
-from tests.fixtures.tiny.assisted_pair import Assisted, opened
+from tests.fixtures.tiny.mlx_pairs import N_CTX, Assisted, TwinPair, opened
 from tests.fixtures.tiny.models import WINDOW
-from tests.fixtures.tiny.twin_pair import N_CTX, TwinPair
 
 PROMPT = [1, 75, 300, 299, 310, 75, 98, 112, 130, 7, 42]
 DRAFT = [130, 201, 299, 305]
@@ -30,7 +29,7 @@ the order of 1."""
 
 @pytest.fixture
 def pair(assisted: Assisted) -> Iterator[TwinPair]:
-    with opened(assisted()) as found:
+    with opened(*assisted()) as found:
         yield found
 
 
@@ -51,7 +50,7 @@ def test_drafts_are_those_of_the_plain_formulas(
     """Within a window and past it, and of models whose last layers share keys and values."""
     folders = assisted(num_kv_shared_layers=shared_layers)
     text = (PROMPT * 4)[:length]
-    with opened(folders) as pair:
+    with opened(*folders) as pair:
         pair.context.forward(text, 1)
         found = rows_after(pair.drafts, text, [LAST, *DRAFT])
         plain = AssistantReference(folders.assistant, pair.model.module)

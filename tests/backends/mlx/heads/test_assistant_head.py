@@ -15,9 +15,9 @@ mx: Any = pytest.importorskip("mlx.core", reason="MLX is not installed")
 from backends import mlx
 from backends.base import ModelError
 from backends.mlx.heads.head import load_head
-from tests.fixtures.tiny.assisted_pair import Assisted, Folders, opened
 from tests.fixtures.tiny.heads import OWN_WIDTH
 from tests.fixtures.tiny.kinds import Tiny
+from tests.fixtures.tiny.mlx_pairs import Assisted, Folders, opened
 from tests.fixtures.tiny.twins import write_assistant_folder
 
 PROMPT, LAST = [1, 75, 300, 299, 310, 75], 305
@@ -102,7 +102,7 @@ def test_usual_settings_may_be_left_out(rewritten: Callable[..., Folders]) -> No
         config["text_config"]["rope_parameters"] = None
 
     change_settings(folders.assistant, leave_out)
-    with opened(folders) as pair:
+    with opened(*folders) as pair:
         assert np.isfinite(pair.drafts.forward(PROMPT, 1)).all()
 
 
@@ -112,7 +112,7 @@ def test_models_with_images_of_any_kind_have_assistants(
     folders = rewritten()
     unified = Path(shutil.copytree(folders.model, tmp_path / "unified"))
     change_settings(unified, lambda config: config.update(model_type="gemma4_unified"))
-    with opened(Folders(unified, folders.assistant)) as pair:
+    with opened(unified, folders.assistant) as pair:
         assert np.isfinite(pair.drafts.forward(PROMPT, 1)).all()
 
 
@@ -126,7 +126,7 @@ def test_half_precision_and_fewer_bits(
     rewritten: Callable[..., Folders], assisted: Assisted
 ) -> None:
     """Weights in the type of the model's keys; quantized layers are recognized by their scales."""
-    with opened(assisted()) as pair:
+    with opened(*assisted()) as pair:
         pair.context.forward(PROMPT, 1)
         exact = pair.drafts.forward([*PROMPT, LAST], 1).copy()
     folders = rewritten()
@@ -145,7 +145,7 @@ def test_half_precision_and_fewer_bits(
             quantized[name] = array.astype(mx.bfloat16)
     mx.eval(quantized)  # saving replaces the file that they are read from
     mx.save_safetensors(str(file), quantized)
-    with opened(folders) as pair:
+    with opened(*folders) as pair:
         assert pair.head.info.weight_bytes < sum(array.nbytes for array in weights.values()) / 2
         pair.context.forward(PROMPT, 1)
         found = pair.drafts.forward([*PROMPT, LAST], 1)
@@ -155,7 +155,7 @@ def test_half_precision_and_fewer_bits(
 def test_a_model_in_half_precision(assisted: Assisted, tmp_path: Path) -> None:
     """The assistant computes in the type of the keys it reads, and gives scores in float32."""
     folders = assisted()
-    with opened(folders) as pair:
+    with opened(*folders) as pair:
         pair.context.forward(PROMPT, 1)
         exact = pair.drafts.forward([*PROMPT, LAST], 1).copy()
     half = Path(shutil.copytree(folders.model, tmp_path / "half"))
@@ -163,7 +163,7 @@ def test_a_model_in_half_precision(assisted: Assisted, tmp_path: Path) -> None:
     halved = {name: array.astype(mx.bfloat16) for name, array in weights.items()}
     mx.eval(halved)  # saving replaces the file that they are read from
     mx.save_safetensors(str(half / "model.safetensors"), halved)
-    with opened(Folders(half, folders.assistant)) as pair:
+    with opened(half, folders.assistant) as pair:
         pair.context.forward(PROMPT, 1)
         found = pair.drafts.forward([*PROMPT, LAST], 1)
         assert found.dtype == np.float32
@@ -177,23 +177,23 @@ def test_a_model_in_half_precision(assisted: Assisted, tmp_path: Path) -> None:
 def test_an_output_layer_of_its_own(rewritten: Callable[..., Folders]) -> None:
     table = mx.random.normal((N_VOCAB, OWN_WIDTH), key=mx.random.key(1))
     folders = rewritten({"lm_head.weight": table}, tie_word_embeddings=False)
-    with opened(folders) as pair:
+    with opened(*folders) as pair:
         pair.context.forward(PROMPT, 1)
         own = pair.drafts.forward([*PROMPT, LAST], 1).copy()
     change_settings(folders.assistant, lambda config: config.update(tie_word_embeddings=True))
-    with opened(folders) as pair:
+    with opened(*folders) as pair:
         pair.context.forward(PROMPT, 1)
         assert np.abs(pair.drafts.forward([*PROMPT, LAST], 1) - own).max() > 1
 
 
 def test_only_tokens_of_the_likeliest_clusters_are_known(assisted: Assisted) -> None:
-    with opened(assisted()) as pair:
+    with opened(*assisted()) as pair:
         pair.context.forward(PROMPT, 1)
         whole = pair.drafts.forward([*PROMPT, LAST], 1)[0].copy()
     clustered = assisted(clusters=CLUSTERS)
     weights = mx.load(str(clustered.assistant / "model.safetensors"))
     of_cluster = np.array(weights["masked_embedding.token_ordering"]).reshape(CLUSTERS, -1)
-    with opened(clustered) as pair:
+    with opened(*clustered) as pair:
         pair.context.forward(PROMPT, 1)
         row = pair.drafts.forward([*PROMPT, LAST], 1)[0]
         known = np.isfinite(row)

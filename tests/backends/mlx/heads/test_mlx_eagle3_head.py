@@ -15,8 +15,8 @@ from tests.fixtures.tiny.eagle3_reference import Eagle3Reference
 from tests.fixtures.tiny.head_folder import HeadFolderParts, parts_of_folder
 from tests.fixtures.tiny.head_rows import difference, read
 from tests.fixtures.tiny.heads import DRAFTED, EAGLE3_TAPS
+from tests.fixtures.tiny.mlx_pairs import Twin, opened, opened_kind
 from tests.fixtures.tiny.tiny_file import HEAD, WIDTH
-from tests.fixtures.tiny.twin_pair import Twin, opened, opened_kind
 
 TEXT = [1, 75, 300, 299, 310, 75, 98, 112, 40, 41, 250]
 GUESSED = [305, 210, 220]

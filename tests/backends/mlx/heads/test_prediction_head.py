@@ -19,7 +19,7 @@ from backends.mlx.heads.weights import with_converted_norms
 from tests.backends.mlx.heads.whole_text import rows_after
 from tests.fixtures.mlx_models import N_VOCAB
 from tests.fixtures.mlx_prediction import Layout, SmallPrediction, write_prediction
-from tests.fixtures.tiny.twin_pair import N_CTX, opened
+from tests.fixtures.tiny.mlx_pairs import N_CTX, opened
 
 TEXT = list(range(40, 60))
 THEN = (105, 210, 220)

@@ -13,13 +13,12 @@ from backends.files import attention as rollback_depth
 from decoding.generation import Limits
 from decoding.sampling.settings import SamplingSettings
 from tests.fixtures.replied import replied, said
-from tests.fixtures.tiny import head_pair, twin_pair
-from tests.fixtures.tiny.assisted_pair import Assisted
+from tests.fixtures.tiny import head_pair, mlx_pairs
 from tests.fixtures.tiny.head_rows import drafter_of, likeliest
 from tests.fixtures.tiny.heads import write_dflash
 from tests.fixtures.tiny.kinds import HEADS, Tiny
+from tests.fixtures.tiny.mlx_pairs import Assisted, Twin
 from tests.fixtures.tiny.models import write_qwen35
-from tests.fixtures.tiny.twin_pair import Twin
 from tests.fixtures.tiny.twins import twin, write_qwen35_twin
 
 BLOCKS = ("dflash", "dflash2", "dspark")
@@ -48,7 +47,7 @@ def compared(
 ) -> int:
     """Number of rows that were found alike: of each prompt up to a near-tie."""
     found = 0
-    with head_pair.opened(*theirs_of) as theirs, twin_pair.opened(*ours_of) as ours:
+    with head_pair.opened(*theirs_of) as theirs, mlx_pairs.opened(*ours_of) as ours:
         for prompt in PROMPTS:
             expected = rows_of(theirs.context, theirs.drafts, prompt)
             rows = rows_of(ours.context, ours.drafts, prompt)
@@ -95,7 +94,7 @@ def test_next_token_layers_draft_alike_and_replies_are_the_same_but_for_near_tie
     folder = write_qwen35_twin(file, tmp_path / "twin")
     assert compared((file, file), (folder, folder), CLOSER) > len(PROMPTS) * COUNT * 3 // 4
     random, limits, same = np.random.default_rng(0), Limits(24, frozenset()), 0
-    with head_pair.opened(file, file) as theirs, twin_pair.opened(folder, folder) as ours:
+    with head_pair.opened(file, file) as theirs, mlx_pairs.opened(folder, folder) as ours:
         for prompt in (random.integers(3, 350, 40).tolist() for _ in range(6)):
             replies: list[list[int]] = []
             for pair in (theirs, ours):
