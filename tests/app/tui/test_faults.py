@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -96,6 +97,30 @@ async def test_two_windows_on_one_database(chatting: Chatting) -> None:
         assert history is not None
         kept = {chat.title: chat.messages for chat in history.chats()}
         assert kept == {"from one": 4, "from the other": 2}
+
+
+async def test_only_the_window_that_asks_has_a_cursor_and_only_until_the_end(
+    chatting: Chatting,
+) -> None:
+    gate = Event()
+    asking = ScriptedModel(WORDS, gate=gate, holds_at=10)
+    async with chatting(asking) as one:
+        gate.set()
+        await one.ask("first")
+        gate.clear()
+        async with chatting(ScriptedModel(WORDS), continues=True) as other:
+            await other.ready()
+            await one.say("second")
+            await one.until(lambda: "█" in one.shown)
+            await other.until(lambda: len(other.texts) == 4 and "word0" in other.texts[3][1])
+            assert "█" not in other.shown
+            gate.set()
+            await one.idle()
+            await other.until(lambda: other.texts == one.texts)
+            assert "█" not in one.shown + other.shown
+            await other.ask("third")
+            await one.until(lambda: one.texts == other.texts)
+            assert "█" not in one.shown + other.shown
 
 
 async def test_an_error_of_a_model_is_shown_once_and_whole(chat: Chat) -> None:
