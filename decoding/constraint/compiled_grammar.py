@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from decoding.constraint.checks import depth, lark_depth, schemas
 from decoding.constraint.gbnf import gbnf_to_lark
-from decoding.constraint.grammar import Grammar, GrammarError, GrammarKind, plain_reason
+from decoding.constraint.grammar import Grammar, GrammarError, GrammarKind, plain_reason, validated
 from decoding.constraint.schema_grammar import schema_grammar
 
 if TYPE_CHECKING:
@@ -100,15 +100,13 @@ def compiled(grammar: Grammar) -> CompiledGrammar:
     Raises:
         GrammarError: it cannot be read, uses what is not supported, or nothing can match it.
     """
-    from llguidance import LLMatcher
-
     name = _NAMES[grammar.kind]
     longest = _LONGEST_GBNF if grammar.kind is GrammarKind.GBNF else _LONGEST
     if len(grammar.text) > longest:
         raise GrammarError(f"{name} is too long", f"at most {longest:,} characters")
     try:
         made = CompiledGrammar.of(name, _converted(name, grammar))
-        is_wrong, messages = LLMatcher.validate_grammar_with_warnings(made.text, limits=limits())
+        is_wrong, messages = validated(made.text, limits())
     except RecursionError as error:
         raise GrammarError(f"{name} cannot be used", "it is nested too deeply") from error
     except ValueError as error:

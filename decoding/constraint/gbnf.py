@@ -26,6 +26,9 @@ from decoding.constraint.gbnf_rules import (
     read_rules,
 )
 
+_NOTHING = "(?:)"
+"""A regular expression of the empty text."""
+
 _MOST_STEPS = 300_000
 """Pairs of places that are looked at, in a tenth of a second."""
 
@@ -396,9 +399,12 @@ class _Writer:
                 listed = "".join(rf"\x{{{first:x}}}-\x{{{last:x}}}" for first, last in ranges)
                 return f"[{listed}]" if listed else r"[^\x{0}-\x{10ffff}]"
             case Sequence(items):
-                return "".join(map(self._expression, items)) or "(?:)"
+                return "".join(map(self._expression, items)) or _NOTHING
             case Choice(items):
-                return f"(?:{'|'.join(map(self._expression, items))})"
+                texts = dict.fromkeys(map(self._expression, items))
+                # The library panics on some alternatives of nothing.
+                some = "|".join(text for text in texts if text != _NOTHING)
+                return f"(?:{some}){'?' * (_NOTHING in texts)}" if some else _NOTHING
             case Repeat(item, least, most):
                 return f"(?:{self._expression(item)}){_times(least, most)}"
             case Rule(name):

@@ -4,8 +4,12 @@ import json
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from backends.base import ModelError, UsageError
+
+if TYPE_CHECKING:
+    from llguidance import LLParserLimits
 
 
 class GrammarKind(StrEnum):
@@ -57,6 +61,20 @@ class NotAllowedError(ModelError):
             "the model gives no score to any token that its grammar allows",
             "The answer so far is kept.",
         )
+
+
+def validated(grammar: str, limits: "LLParserLimits | None" = None) -> tuple[bool, list[str]]:
+    """Whether something is wrong with a list of grammars, and what the library says of it."""
+    from llguidance import LLMatcher
+
+    try:
+        return LLMatcher.validate_grammar_with_warnings(grammar, limits=limits)
+    except BaseException as panic:
+        if (
+            type(panic).__name__ != "PanicException"
+        ):  # which the library raises, and does not export
+            raise
+        return True, [f"the library that reads it failed: {panic}"]
 
 
 _LONGEST_REASON = 300

@@ -7,7 +7,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, cast
 
-from decoding.constraint.grammar import plain_reason
+from decoding.constraint.grammar import plain_reason, validated
 from decoding.constraint.schema_cases import (
     SAFE_DIGITS,
     Case,
@@ -404,10 +404,8 @@ def _is_possible(rule: str) -> bool:
     Raises:
         GrammarError: it cannot be read.
     """
-    from llguidance import LLMatcher
-
     grammar = f'{{"grammars": [{{"json_schema": {rule.removeprefix(_JSON)}}}]}}'
-    is_wrong, messages = LLMatcher.validate_grammar_with_warnings(grammar)
+    is_wrong, messages = validated(grammar)
     if is_wrong and "Unsatisfiable schema" not in messages[0]:
         raise unusable(plain_reason(messages[0]))
     return not is_wrong

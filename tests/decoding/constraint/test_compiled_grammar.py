@@ -45,6 +45,11 @@ def rules(count: int, last: str = '"b"', name: str = "rule", groups: int = 0) ->
         (SCHEMA, json.dumps({"const": "x" * (1 << 20)}), "too long"),
         (GrammarKind.REGEX, "(", "unclosed"),
         (GrammarKind.REGEX, "(?=a)b", "look"),
+        (
+            GrammarKind.LARK,
+            "start: T\nT: /a(?:(?:)|(?:))ab|(?:(?:)|(?:)|aab)/",
+            "library .* failed",
+        ),
         (GBNF, "root ::= thing", "thing"),
         (GBNF, "nothing here", "GBNF"),
         (GBNF, f"root ::= {'(' * 5000}", "deep"),
@@ -103,6 +108,7 @@ def test_a_reason_shows_nothing_that_the_user_did_not_write(
         (GrammarKind.LARK, rules(100, groups=3)),
         (GBNF, rules(100, groups=3).replace(":", " ::=").replace("start", "root")),
         (GBNF, 'root ::= "(((((" [(]* "))"'),
+        (GBNF, 'root ::= "a" ("" | "") "ab" | y\ny ::= "" | "" | "a" "a" "b"'),
         (
             GBNF,
             "\n".join(["root ::= r0", *(f"r{n} ::= r{n + 1}" for n in range(999)), "r999 ::= [a]"]),
