@@ -40,6 +40,7 @@ MAX_LOGITS = _BLOCK - 1
 """Most rows of logits of one forward pass, so that no draft is verified by that kernel; the engine
 keeps a buffer of this size."""
 
+_ONE_LINE = "keeps a running state, which cannot follow several branches"
 _NO_SLOT = 1
 _ABORTED = 2
 _INVALID = -1
@@ -62,21 +63,19 @@ class LlamaContext(TreeContext):
         n_vocab: int,
         n_ctx: int,
         n_chunk: int,
-        max_logits: int,
         kv_bytes_per_token: int,
         state: RunningState | None,
         state_bytes: int,
-        saved_state_bytes: int,
         draft_refusal: str,
-        tree_refusal: str,
         on_close: Callable[["LlamaContext"], None],
         weights: StreamedWeights | None = None,
         choices: ChosenExperts | None = None,
         has_window: bool = False,
         is_on_processor: bool = False,
     ) -> None:
-        """Take over an open context; has_window: whether layers see only the last tokens.
+        """Take over an open context.
 
+        state_bytes: of one copy of the state. has_window: whether layers see only the last tokens.
         is_on_processor: whether all passes run there, where the engine lets them be stopped.
         """
         self.pointer: api.llama_context_p | None = pointer
@@ -86,12 +85,12 @@ class LlamaContext(TreeContext):
         self._n_vocab = n_vocab
         self.n_ctx = n_ctx
         self.n_chunk = n_chunk
-        self.max_logits = self.max_branches = max_logits
+        self.max_logits = self.max_branches = min(MAX_LOGITS, n_chunk)
         self.kv_bytes_per_token = kv_bytes_per_token
-        self.state_bytes = state_bytes
-        self.saved_state_bytes = saved_state_bytes
+        self.state_bytes = state_bytes * (1 + state.depth) if state else 0
+        self.saved_state_bytes = state_bytes
         self.draft_refusal = draft_refusal
-        self.tree_refusal = tree_refusal
+        self.tree_refusal = "" if state is None else _ONE_LINE
         self._state = state
         self.tokens: list[int] = []
         self._views: dict[int, Logits] = {}

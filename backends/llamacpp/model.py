@@ -2,9 +2,8 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Self
 
 from llama_cpp import llama_cpp as api
 
@@ -35,61 +34,10 @@ _CHECKPOINTS_SHARE = 16
 """Free bytes per byte of checkpoints of a running state. A guess; not measured."""
 
 _NO_ROOM = "keeps a running state, and there is no memory for copies of it to go back to"
-_ONE_LINE = "keeps a running state, which cannot follow several branches"
 _SMALL_MODEL_BYTES = 1 << 30
 
 
 _FLOAT_BYTES = 4
-
-
-@dataclass(frozen=True, slots=True)
-class ContextSizes:
-    """Sizes of a model's contexts, in bytes but for these.
-
-    state_bytes: of one copy of its running state, 0 without one. usual_depth: copies beside the
-    present one, where memory is not short. activations: numbers of a token that a pass holds at
-    once, at most.
-    """
-
-    kv_bytes_per_token: int
-    state_bytes: int
-    usual_depth: int
-    activations: int
-    n_vocab: int
-
-    @classmethod
-    def of(
-        cls, header: GgufHeader, tensors: Sequence[Tensor], cache_type: CacheType, n_vocab: int
-    ) -> Self:
-        width, wide = header.integer("embedding_length"), header.integer("feed_forward_length")
-        return cls(
-            round(attention_of(header).numbers_per_token * cache_type.number_bytes),
-            state_bytes(header),
-            usual_depth(header, sum(tensor.stored_bytes for tensor in tensors)),
-            4 * width + 3 * wide,
-            n_vocab,
-        )
-
-    def spare(self, n_ctx: int, n_chunk: int, n_logits: int, free: int) -> int:
-        """Bytes left of the free ones beside a context, for copies of a running state.
-
-        A context takes its cache, logits and the activations of a pass. Logits are computed in one
-        buffer and kept in another. At 512 tokens, llama.cpp took 25 MiB beside the cache of the
-        bundled model with passes of 256 tokens (31 counted here), and 42 of a 1.1B body with 512
-        (59 counted).
-
-        n_chunk, n_logits: most tokens and rows of logits of a pass.
-
-        Raises:
-            ContextTooLargeError: the context does not fit.
-        """
-        numbers = 2 * n_logits * self.n_vocab + n_chunk * self.activations
-        beside = _FLOAT_BYTES * numbers + self.state_bytes
-        needed = n_ctx * self.kv_bytes_per_token + beside
-        if needed > free:
-            fitting = (free - beside) // max(self.kv_bytes_per_token, 1)
-            raise ContextTooLargeError(n_ctx, needed, free, fitting)
-        return free - needed
 
 
 class LlamaModel:
@@ -126,7 +74,14 @@ class LlamaModel:
         self.tokenizer = LlamaTokenizer(
             pointer, template.decode(errors="replace") if template else None
         )
-        self._sizes = ContextSizes.of(header, tensors, cache_type, self.tokenizer.n_vocab)
+        numbers_per_token = attention_of(header).numbers_per_token
+        self._kv_bytes_per_token = round(numbers_per_token * cache_type.number_bytes)
+        self._state_bytes = state_bytes(header)
+        """Of one copy of the running state, 0 without one."""
+        self._usual_depth = usual_depth(header, sum(tensor.stored_bytes for tensor in tensors))
+        width, wide = header.integer("embedding_length"), header.integer("feed_forward_length")
+        self._activations = 4 * width + 3 * wide
+        """Numbers of a token that a pass holds at once, at most."""
         share, kind = header.expert_share, rollback(pointer, header.architecture)
         all_layers = header.integer("block_count")  # with those that predict ahead
         is_split = offloaded and gpu_layers is not None and gpu_layers <= all_layers
@@ -226,13 +181,10 @@ class LlamaModel:
             n_vocab=info.n_vocab,
             n_ctx=n_ctx,
             n_chunk=n_chunk,
-            max_logits=parameters.n_outputs_max,
-            kv_bytes_per_token=self._sizes.kv_bytes_per_token,
+            kv_bytes_per_token=self._kv_bytes_per_token,
             state=state,
-            state_bytes=self._sizes.state_bytes * (1 + state.depth) if state else 0,
-            saved_state_bytes=self._sizes.state_bytes,
+            state_bytes=self._state_bytes,
             draft_refusal=_draft_refusal(info, state, drafts=drafts),
-            tree_refusal="" if state is None else _ONE_LINE,
             on_close=self._contexts.discard,
             weights=weights,
             choices=choices,
@@ -273,16 +225,23 @@ class LlamaModel:
     def _depth(self, n_ctx: int, n_chunk: int) -> int:
         """Copies of a running state to keep beside the present one; 0 without one.
 
+        A context takes its cache, logits and the activations of a pass. Logits are computed in one
+        buffer and kept in another. At 512 tokens, llama.cpp took 25 MiB beside the cache of the
+        bundled model with passes of 256 tokens (31 counted here), and 42 of a 1.1B body with 512
+        (59 counted).
+
         Raises:
             ContextTooLargeError: the context does not fit without any.
         """
-        sizes = self._sizes
-        depth = min(sizes.usual_depth, max(n_chunk - 2, 0))  # else the engine aborts
+        depth = min(self._usual_depth, max(n_chunk - 2, 0))  # else the engine aborts
         if self.is_offloaded:
             return depth
-        n_logits = min(MAX_LOGITS, n_chunk)
-        spare = sizes.spare(n_ctx, n_chunk, n_logits, available_memory())
-        return min(depth, max(spare // max(sizes.state_bytes, 1), 0))
+        numbers = 2 * min(MAX_LOGITS, n_chunk) * self.info.n_vocab + n_chunk * self._activations
+        beside, per_token = _FLOAT_BYTES * numbers + self._state_bytes, self._kv_bytes_per_token
+        needed, free = n_ctx * per_token + beside, available_memory()
+        if needed > free:
+            raise ContextTooLargeError(n_ctx, needed, free, (free - beside) // max(per_token, 1))
+        return min(depth, (free - needed) // max(self._state_bytes, 1))
 
     def close(self) -> None:
         if self._pointer is None:
