@@ -1,5 +1,7 @@
 """What the campaigns take from a terminal: whole pictures, and the answers in them."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -100,3 +102,22 @@ def test_what_was_seen_and_is_not_saved_is_a_fault(path: Path) -> None:
 def test_an_answer_with_a_hole_is_a_fault(path: Path) -> None:
     keep(path, "1 2 3 6 7")
     assert list(faults(path, {}, "")) == ["an answer to 'question x1x' does not count: 2 3 6 7"]
+
+
+# In a process of its own: this one has threads, with which it must not be forked.
+SHOW_SIZE = """
+import os
+from scripts.campaigns import observed as forked
+
+program = forked.start(lambda: print(*os.get_terminal_size(0)), ["size"], {})
+program.wait()
+print(program.shown().split() == [str(forked.COLUMNS), str(forked.ROWS)])
+program.close()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="terminals of POSIX")
+def test_a_terminal_has_its_size_before_the_program_begins() -> None:
+    command = [sys.executable, "-c", SHOW_SIZE]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "True\n", "")

@@ -297,40 +297,24 @@ def hurry(prompt: Prompting, text: str) -> None:
         prompt.area.post_message(events.Key(_KEYS.get(letter, letter), character))
 
 
-async def test_what_is_typed_behind_a_question_stays(prompt: Prompting) -> None:
-    hurry(prompt, "one\rtwo")
-    await prompt.until(lambda: prompt.text == "two")
-    assert prompt.submitted == ["one"]
-
-
-async def test_two_questions_at_once_are_two(prompt: Prompting) -> None:
-    hurry(prompt, "one\rtwo\r")
-    await prompt.until(lambda: prompt.submitted == ["one", "two"])
-
-
-async def test_a_whole_command_is_not_cut_to_what_is_offered_for_its_beginning(
-    prompt: Prompting,
+@pytest.mark.parametrize(
+    ("typed", "hurried", "left", "sent"),
+    [
+        ("", "one\rtwo", "two", ["one"]),
+        ("", "one\rtwo\r", "", ["one", "two"]),
+        ("", "one\x03two", "two", []),
+        ("", "/wrong\rtwo", "/wrongtwo", []),  # a wrong command stays in front
+        ("/set", "\rtop", "/set top", []),  # one that is picked goes on
+        ("/set", " temperature 0.5\r", "", []),  # not cut to what is offered for its beginning
+    ],
+)
+async def test_keys_that_come_at_once(
+    prompt: Prompting, typed: str, hurried: str, left: str, sent: list[str]
 ) -> None:
-    await prompt.type("/set")
-    hurry(prompt, " temperature 0.5\r")
-    await prompt.until(lambda: prompt.text == "")
-    assert prompt.submitted == []
-
-
-async def test_a_command_that_is_picked_goes_on_with_what_is_typed(prompt: Prompting) -> None:
-    await prompt.type("/set")
-    hurry(prompt, "\rtop")
-    await prompt.until(lambda: prompt.text == "/set top")
-
-
-async def test_a_wrong_command_stays_in_front_of_what_was_typed_since(prompt: Prompting) -> None:
-    hurry(prompt, "/wrong\rtwo")
-    await prompt.until(lambda: prompt.text == "/wrongtwo")
-
-
-async def test_what_is_typed_behind_a_cleared_text_stays(prompt: Prompting) -> None:
-    hurry(prompt, "one\x03two")
-    await prompt.until(lambda: prompt.text == "two")
+    await prompt.type(typed)
+    hurry(prompt, hurried)
+    await prompt.until(lambda: prompt.text == left and len(prompt.submitted) == len(sent))
+    assert prompt.submitted == sent
 
 
 LINES = "a line\n" * 42
