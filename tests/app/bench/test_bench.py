@@ -68,7 +68,6 @@ def test_a_model_that_streams(
     free = round(1.4 * demo_file.stat().st_size)
     monkeypatch.setattr("app.engine.session_opening.free_memory", lambda *_: free)
     monkeypatch.setattr("app.loading.placement._LEAST_RESERVED", 1_000_000)
-    monkeypatch.setattr("app.loading.placement._FEWEST_RESERVED", 1_000_000)
     file = tmp_path / "bench.json"
     common = ("bench", "--draft", "ngram", "--ctx", "1024", "--json", str(file))
     ended = specchat(*common, "--stream", "on")

@@ -154,7 +154,6 @@ def mixture(
     free = bill(facts_of(file), 64).total - 1
     monkeypatch.setattr("app.engine.session_opening.free_memory", lambda *_: free)
     monkeypatch.setattr(stream_plan, "_LEAST_RESERVED", 0)
-    monkeypatch.setattr(stream_plan, "_FEWEST_RESERVED", 0)
 
     def open_with(draft: str) -> Session:
         return opened_on(file, draft, ctx=64, stream=STREAM_ON)

@@ -27,7 +27,6 @@ Opened = Callable[[str], Session]
 def opened(home: Path, demo: Model, demo_file: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
     """Open a session where all but a tenth of the bundled model's weights fit."""
     monkeypatch.setattr(stream_plan, "_LEAST_RESERVED", 1_000_000)
-    monkeypatch.setattr(stream_plan, "_FEWEST_RESERVED", 1_000_000)
     # the vocabulary takes a quarter as much as this model
     monkeypatch.setattr("models.metadata.memory_bill._BPE_TOKEN", 0)
     free = round(1.4 * demo_file.stat().st_size)

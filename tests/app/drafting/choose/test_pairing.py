@@ -126,7 +126,6 @@ def test_a_model_that_streams_is_ranked_once_that_is_agreed(
         rank(options, paths, lambda _: None)
     assert "--stream on" in refused.value.remedy
     monkeypatch.setattr(stream_plan, "_LEAST_RESERVED", 1_000_000)
-    monkeypatch.setattr(stream_plan, "_FEWEST_RESERVED", 1_000_000)
     pairs = by_name(rank(replace(options, stream="on"), paths, lambda _: None))
     small, lookup = pairs["small"], pairs["lookup"]
     assert pairs["self"].fit is Fit.TOO_BIG
