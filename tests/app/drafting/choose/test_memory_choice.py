@@ -64,7 +64,7 @@ def test_a_named_drafter_gets_its_memory_and_a_claim_only_if_measured(
         memory.save()
     needed = bill(facts_of(drafter), min(512, facts_of(drafter).context_limit)).total
     beside = bill(facts, 512).cache + working(facts)
-    free = 64_000_000 + beside + needed
+    free = round((beside + needed) * 5 / 4)  # a fifth is reserved
     alone = stream_plan("target", facts, 512, 512, free).lock_bytes
     planned, outlook = planned_stream(reference, facts, spec, options, paths, 512, free)
     assert (planned.room, planned.lock_bytes) == (needed, (alone or 0) - needed)
@@ -108,7 +108,7 @@ def test_the_model_with_fewer_experts_needs_a_context_only(tiny_llama: Callable[
     facts = facts_of(target)
     options = SessionOptions("target", "self:experts=1", ctx=512)
     spec = draft_spec.parse(options.draft, paths, reference)
-    free = 64_000_000 + 2 * (facts.attention.cache_bytes(512) + working(facts, 512))
+    free = round(2 * (facts.attention.cache_bytes(512) + working(facts, 512)) * 5 / 4)
     planned, _ = planned_stream(reference, facts, spec, options, paths, 512, free)
     assert planned.room == facts.attention.cache_bytes(512) + working(facts, CHUNK)
 
@@ -134,7 +134,7 @@ def test_a_speed_that_was_measured_takes_the_place_of_the_estimate(
     paths, reference = Paths.of_this_user(), Reference("target", target)
     options, facts = SessionOptions("target", "off", ctx=512), facts_of(target)
     spec = draft_spec.parse("off", paths, reference)
-    free = 64_000_000 + facts.attention.cache_bytes(512) + working(facts)
+    free = round((facts.attention.cache_bytes(512) + working(facts)) * 5 / 4)
     planned, expected = planned_stream(reference, facts, spec, options, paths, 512, free)
     assert expected.rate is not None
     with closing(load(target, None, 0, lock_bytes=planned.lock_bytes)) as model:
