@@ -3,38 +3,15 @@
 llama.cpp gives the same bits after passes over several tokens: one token takes other kernels.
 """
 
-from collections.abc import Sequence
 from contextlib import closing
 
 import numpy as np
 import pytest
 
-from backends.base import NO_COPIES, Context, Logits, ModelError, Rollback, RollbackRefusedError
+from backends.base import NO_COPIES, Context, ModelError, Rollback, RollbackRefusedError
 from backends.base.checkpoints import MOST
 from tests.backends.contract.conftest import Loaded
-
-PROMPT = [40, 41, 42, 43, 44, 45, 46, 47, 48]
-DRAFT = [60, 71, 82, 93, 104, 115, 126]
-THEN = [50, 51]
-TEXT = [int(token) for token in np.random.default_rng(0).integers(3, 300, 200)]
-
-
-def rows_after(context: Context, tokens: Sequence[int] = THEN) -> Logits:
-    """Logits after each of the last tokens, one pass for each."""
-    return np.stack([context.forward([token], 1)[0].copy() for token in tokens])
-
-
-def expected(stateful: Loaded, text: Sequence[int]) -> Logits:
-    """Logits of THEN in a new context that has read text in one pass."""
-    with closing(stateful.model.open(512)) as context:
-        context.forward(text, 0)
-        return rows_after(context)
-
-
-def read(context: Context, tokens: Sequence[int]) -> None:
-    """Read tokens, ten in a pass."""
-    for start in range(0, len(tokens), 10):
-        context.forward(tokens[start : start + 10], 0)
+from tests.fixtures.tiny.taken_back import DRAFT, PROMPT, TEXT, expected, read, rows_after
 
 
 def test_the_model_says_how_far_it_goes_back(stateful: Loaded, context: Context) -> None:
@@ -51,16 +28,16 @@ def test_where_nothing_drafts_there_are_no_copies(stateful: Loaded, context: Con
         assert 2 * plain.state_bytes <= context.state_bytes
         plain.forward(PROMPT, 0)
         plain.checkpoint()
-        assert stateful.near(rows_after(plain), expected(stateful, PROMPT))
+        assert stateful.near(rows_after(plain), expected(stateful.model, PROMPT))
         assert plain.rollback_to(len(PROMPT) + 1) == len(PROMPT), "only where it was asked to"
         plain.truncate(len(PROMPT))
-        assert stateful.near(rows_after(plain), expected(stateful, PROMPT))
+        assert stateful.near(rows_after(plain), expected(stateful.model, PROMPT))
 
 
 def test_the_models_remember_what_they_read(stateful: Loaded) -> None:
     """Otherwise the comparisons below would prove nothing."""
     forgot = [*PROMPT[:4], 7, *PROMPT[5:]]
-    difference = np.abs(expected(stateful, forgot) - expected(stateful, PROMPT)).max()
+    difference = np.abs(expected(stateful.model, forgot) - expected(stateful.model, PROMPT)).max()
     assert difference > 100 * max(stateful.rounding, 1e-5)
 
 
@@ -77,7 +54,7 @@ def test_every_depth_of_a_pass_of_every_length(
         assert context.rollback_to(len(text)) == len(text)
         context.truncate(len(text))
         assert list(context.tokens) == text
-        assert stateful.near(rows_after(context), expected(stateful, text))
+        assert stateful.near(rows_after(context), expected(stateful.model, text))
 
 
 def test_only_the_last_pass_is_taken_back(context: Context) -> None:
@@ -98,7 +75,7 @@ def test_a_cut_past_the_end_changes_nothing(
     context.forward(PROMPT, 0)
     with pytest.raises(ModelError, match="cannot be cut"):
         context.truncate(length)
-    assert stateful.near(rows_after(context), expected(stateful, PROMPT))
+    assert stateful.near(rows_after(context), expected(stateful.model, PROMPT))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -149,8 +126,8 @@ def test_contexts_of_one_model_do_not_share_what_they_record(
         other.forward(DRAFT, len(DRAFT))
         context.truncate(5)
         other.truncate(3)
-        assert stateful.near(rows_after(context), expected(stateful, PROMPT[:5]))
-        assert stateful.near(rows_after(other), expected(stateful, DRAFT[:3]))
+        assert stateful.near(rows_after(context), expected(stateful.model, PROMPT[:5]))
+        assert stateful.near(rows_after(other), expected(stateful.model, DRAFT[:3]))
 
 
 def test_what_follows_a_checkpoint_has_the_bits_of_the_first_time(context: Context) -> None:

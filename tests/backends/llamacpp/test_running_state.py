@@ -4,7 +4,7 @@ What holds for MLX too is in tests/backends/contract/test_running_states.py.
 """
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,6 @@ import pytest
 
 from backends.base import (
     Context,
-    Logits,
     Model,
     ModelError,
     OutOfMemoryError,
@@ -30,38 +29,16 @@ from llama_cpp import llama_cpp as api
 from backends import llamacpp
 from backends.llamacpp import running_state
 from backends.llamacpp.running_state import RunningState
+from tests.fixtures.tiny.taken_back import DRAFT, PROMPT, TEXT, expected, read, rows_after
 
 if TYPE_CHECKING:
     from backends.llamacpp.context import LlamaContext
-
-PROMPT = [40, 41, 42, 43, 44, 45, 46, 47, 48]
-DRAFT = [60, 71, 82, 93, 104, 115, 126]
-THEN = [50, 51]
-TEXT = [int(token) for token in np.random.default_rng(0).integers(3, 300, 200)]
 
 
 @pytest.fixture
 def context(hybrid: Model) -> Iterator[Context]:
     with closing(hybrid.open(512)) as context:
         yield context
-
-
-def rows_after(context: Context, tokens: Sequence[int]) -> Logits:
-    """Logits after each of the last tokens, one pass for each."""
-    return np.stack([context.forward([token], 1)[0].copy() for token in tokens])
-
-
-def expected(hybrid: Model, text: Sequence[int]) -> Logits:
-    """Logits of THEN in a new context that has read text in one pass."""
-    with closing(hybrid.open(512)) as context:
-        context.forward(text, 0)
-        return rows_after(context, THEN)
-
-
-def read(context: Context, tokens: Sequence[int]) -> None:
-    """Read tokens, ten in a pass."""
-    for start in range(0, len(tokens), 10):
-        context.forward(tokens[start : start + 10], 0)
 
 
 def test_there_is_a_copy_for_each_token_that_may_be_taken_back(
@@ -88,17 +65,6 @@ def test_only_tokens_of_the_last_pass_are_taken_back_and_once(context: Context) 
         context.truncate(context.length - 1)
 
 
-def test_nothing_is_taken_back_of_a_restored_state(hybrid: Model, context: Context) -> None:
-    context.forward(PROMPT, 0)
-    state = context.save()
-    with closing(hybrid.open(512)) as other:
-        other.forward([*DRAFT, *DRAFT], 0)
-        other.restore(PROMPT, state)
-        with pytest.raises(RollbackRefusedError):
-            other.truncate(len(PROMPT) - 1)
-        assert np.array_equal(rows_after(other, THEN), rows_after(context, THEN))
-
-
 def test_counting_one_token_too_many_is_noticed(
     hybrid: Model, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,7 +73,7 @@ def test_counting_one_token_too_many_is_noticed(
     context.forward(PROMPT, 0)
     context.forward([50], 1)
     context.truncate(len(PROMPT))
-    stale = rows_after(context, THEN)
+    stale = rows_after(context)
     assert np.abs(stale - expected(hybrid, PROMPT)).max() > 0.1
 
 
@@ -145,7 +111,7 @@ def test_where_memory_is_short_there_are_fewer_copies_or_none(
 def test_a_checkpoint_that_the_engine_refuses_leaves_the_beginning(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = rows_after(context, THEN)
+    first = rows_after(context)
     context.truncate(0)
     read(context, TEXT[:30])
     context.checkpoint()
@@ -154,7 +120,7 @@ def test_a_checkpoint_that_the_engine_refuses_leaves_the_beginning(
     with pytest.raises(RollbackRefusedError, match="from 50 to 30"):
         context.truncate(30)
     assert list(context.tokens) == []
-    assert np.array_equal(rows_after(context, THEN), first)
+    assert np.array_equal(rows_after(context), first)
 
 
 @pytest.mark.parametrize("count", [1, 3, 60])
@@ -162,7 +128,7 @@ def test_a_stopped_pass_leaves_the_last_checkpoint(context: Context, count: int)
     """The engine seems to undo a short pass, but its state has run it."""
     read(context, TEXT[:30])
     context.checkpoint()
-    first = rows_after(context, THEN)
+    first = rows_after(context)
     context.truncate(30)
     is_stopping = True
 
@@ -177,7 +143,7 @@ def test_a_stopped_pass_leaves_the_last_checkpoint(context: Context, count: int)
         context.forward(TEXT[30 : 30 + count], 0)
     is_stopping = False
     assert list(context.tokens) == TEXT[:30]
-    assert np.array_equal(rows_after(context, THEN), first)
+    assert np.array_equal(rows_after(context), first)
     is_stopping = True
     with pytest.raises(PassStoppedError):
         context.forward(TEXT[:count], 0)
@@ -190,11 +156,11 @@ def test_a_refused_token_changes_nothing(context: Context) -> None:
     with pytest.raises(ModelError):
         context.forward([1_000_000], 0)
     assert list(context.tokens) == TEXT[:28]
-    rows = rows_after(context, THEN)
+    rows = rows_after(context)
     context.truncate(0)
     read(context, TEXT[:20])
     context.forward(TEXT[20:28], 0)
-    assert np.allclose(rows_after(context, THEN), rows, atol=1e-3)
+    assert np.allclose(rows_after(context), rows, atol=1e-3)
 
 
 def test_a_model_without_snapshots_comes_back_to_checkpoints_too(tiny_mamba: Path) -> None:
@@ -204,7 +170,7 @@ def test_a_model_without_snapshots_comes_back_to_checkpoints_too(tiny_mamba: Pat
     assert "cannot take back for the architecture mamba" in context.draft_refusal
     read(context, TEXT[:30])
     context.checkpoint()
-    first = rows_after(context, THEN)
+    first = rows_after(context)
     context.truncate(30)
-    assert np.array_equal(rows_after(context, THEN), first)
+    assert np.array_equal(rows_after(context), first)
     model.close()

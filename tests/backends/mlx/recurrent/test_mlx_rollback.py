@@ -16,11 +16,9 @@ from backends.base import Context, Logits, ModelError, Warping
 from backends.mlx import running_state as recorded_mixers
 from backends.mlx.model import MlxModel
 from tests.fixtures.mlx_models import HYBRIDS, N_VOCAB
+from tests.fixtures.tiny.taken_back import DRAFT, PROMPT, THEN, expected, rows_after
 
 SmallMlx = Callable[..., Path]
-PROMPT = [40, 41, 42, 43, 44, 45, 46, 47, 48]
-DRAFT = [60, 71, 82, 93, 104, 115, 126]
-THEN = [50, 51]
 GREEDY = Warping(0.0, 0, 1.0, 0.0)
 
 ROUNDING = 1e-4
@@ -50,18 +48,6 @@ def context(model: MlxModel) -> Iterator[Context]:
         yield context
 
 
-def rows_after(context: Context, tokens: Sequence[int]) -> Logits:
-    """Logits after each of the last tokens, one pass for each."""
-    return np.stack([context.forward([token], 1)[0].copy() for token in tokens])
-
-
-def expected(model: MlxModel, text: Sequence[int]) -> Logits:
-    """Logits of THEN in a new context that has read text in one pass."""
-    with closing(model.open(512)) as context:
-        context.forward(text, 0)
-        return rows_after(context, THEN)
-
-
 def near(some: Logits, others: Logits) -> bool:
     return bool(np.abs(some - others).max() < ROUNDING)
 
@@ -73,7 +59,7 @@ def test_the_longest_pass_is_taken_back_whole(model: MlxModel, context: Context)
         context.forward(PROMPT, 0)
         context.forward(text, len(text))
         context.truncate(len(PROMPT) + kept)
-        assert near(rows_after(context, THEN), expected(model, [*PROMPT, *text[:kept]]))
+        assert near(rows_after(context), expected(model, [*PROMPT, *text[:kept]]))
 
 
 def test_what_was_taken_back_can_be_cut_further(model: MlxModel, context: Context) -> None:
@@ -81,7 +67,7 @@ def test_what_was_taken_back_can_be_cut_further(model: MlxModel, context: Contex
     context.forward(DRAFT, len(DRAFT))
     for kept in (6, 6, 2, 1, 0):
         context.truncate(len(PROMPT) + kept)
-    assert near(rows_after(context, THEN), expected(model, PROMPT))
+    assert near(rows_after(context), expected(model, PROMPT))
 
 
 def judged(context: Context, tokens: list[int], drafted: list[int]) -> tuple[int, int]:
@@ -97,7 +83,7 @@ def test_plain_steps_of_the_device_are_those_of_passes(model: MlxModel, context:
         _, token = judged(context, history[-1:], [])
         history.append(token)
     assert list(context.tokens) == history[:-1]
-    assert near(expected(model, history[:-1]), rows_after(context, THEN))
+    assert near(expected(model, history[:-1]), rows_after(context))
 
 
 def test_what_the_device_drafts_is_taken_back(model: MlxModel, context: Context) -> None:
@@ -137,7 +123,7 @@ def test_a_failed_pass_leaves_an_empty_context(
             context.forward(DRAFT, 1)
     assert context.length == context.rollback_to(5) == 0
     context.forward(PROMPT, 0)
-    assert near(rows_after(context, THEN), expected(model, PROMPT))
+    assert near(rows_after(context), expected(model, PROMPT))
 
 
 def test_scans_are_run_again_where_they_can(small_mlx: SmallMlx) -> None:
@@ -176,11 +162,11 @@ def test_a_state_that_is_changed_beside_the_mixers_is_read_again(
         context.forward(PROMPT, 0)
         context.forward(DRAFT, len(DRAFT))
         context.truncate(len(PROMPT) + 3)
-        rows = rows_after(context, THEN)
+        rows = rows_after(context)
         with closing(model.open(512)) as other:
             other.forward(PROMPT, 0)
             other.forward(DRAFT[:3], 0)
-            assert near(rows, rows_after(other, THEN))
+            assert near(rows, rows_after(other))
 
 
 def test_what_is_recorded_is_freed_with_the_next_pass(small_mlx: SmallMlx) -> None:
