@@ -119,9 +119,10 @@ class ReadingAhead:
         return None if self._pause_ends is None else max(0.0, self._pause_ends - now)
 
     def _refused_for(self, now: float) -> float:
-        """Seconds until reading may be allowed again, after it was refused; 0 if it is allowed.
+        """Seconds until a refusal is looked at again; 0 if reading is allowed.
 
-        It is asked here, as work that is due stops what is less urgent, and refused work is not.
+        Permission is asked here because work that is due interrupts less urgent work: refused work
+        must not be due.
         """
         if 0.0 < self._look_again_at <= now and not self._is_refused(now):
             self._look_again_at = 0.0

@@ -63,7 +63,7 @@ def _percent(share: float) -> str:
 
 
 def why_no_line(drafter: Drafter, target: Model) -> str:
-    """Why a drafter model is none of these, in words."""
+    """Why a drafter model cannot be one of a cascade, vote or tree, in words."""
     if isinstance(drafter, BlockDraft):
         return f"{drafter.name} drafts whole blocks"
     return f"{drafter.name} has another vocabulary than {target.info.name}"

@@ -156,7 +156,7 @@ class Calibrations:
             cost = DraftCost.of(self._measured(model, context, beside, name), costs)
             if context.kv_bytes_per_token:
                 return cost
-            # It reads what its model has in the cache, and so nothing itself.
+            # It attends to its model's cache, so reading a text costs it nothing.
             return DraftCost(cost.draw_seconds, 0.0, is_steady=cost.is_steady, beside=costs)
         drawing, reading = (
             self._measured(model, BlockPasses(context, reads), _blocks(beside, reads), name, kind)

@@ -51,9 +51,9 @@ class Guard:
             raise RefusedError(RefusalKind.UNAUTHORIZED, "the key is missing or wrong")
 
     def _is_own(self, name: str) -> bool:
-        """Whether a name leads here without a name server that others control.
+        """Whether a Host header names this machine itself, so that no DNS rebinding is behind it.
 
-        A page whose name is made to lead here (DNS rebinding) has that name in its requests.
+        A page whose own name is made to resolve to this machine sends that name.
         """
         if is_loopback(name) or name in self.names:
             return True
@@ -72,7 +72,7 @@ _MOST_OF_A_NAME = 32
 
 
 def program_of(headers: Mapping[str, str]) -> str:
-    """The name of the program that asks, as it tells it, without its version."""
+    """The name of the program that asks, by its User-Agent, without the version."""
     first = headers.get("user-agent", "").partition(" ")[0]
     name, _, version = first.partition("/")
     shown = name if version[:1].isdigit() else first

@@ -102,7 +102,7 @@ _WATCHED = (
     *("status", "is_answering", "queued", "is_editing", "is_broken_off", "preferences"),
     *("selected", "has_versions", "has_text", "completing", "is_panel_shown", "shows_details"),
 )
-"""What of the store decides which keys work."""
+"""Attributes of the store that determine the keys shown."""
 
 
 class KeysBar(Static):

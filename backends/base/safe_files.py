@@ -214,7 +214,7 @@ def put_in_place(written: Path, path: Path) -> Path:
     Raises:
         OSError: it cannot be written out or renamed; the old file is untouched.
     """
-    with open(written, "r+b") as file:  # Windows writes out only what may be changed
+    with open(written, "r+b") as file:  # Windows flushes only files opened for writing
         sync_file(file)
     written.replace(path)
     sync_folder(path.parent)

@@ -68,8 +68,8 @@ def keeps_state(header: GgufHeader) -> list[bool]:
 def keeps_cache(header: GgufHeader) -> list[bool]:
     """Whether each layer of a model has keys and values in its cache.
 
-    Layers that predict further tokens have theirs in another context, but for those of some models
-    with a running state; some layers read those of others.
+    Layers for multi-token prediction keep theirs in a context of their own, except in some models
+    with a running state. Layers that share another layer's cache have none.
     """
     states, architecture = keeps_state(header), header.architecture
     if architecture == _IN_ALL_LAYERS:
@@ -124,7 +124,8 @@ def _convolved(header: GgufHeader) -> int:
 _MOST_LAYERS = 1 << 12
 
 _INDEXED = frozenset({"deepseek32", "dots3note", "glm-dsa", "glm5-next", "hy_v4", "qwen4exp"})
-"""Architectures whose layers keep a key more of each token, and choose by it what they read."""
+"""Architectures with sparse attention: an indexer keeps one more key of each token, by which a
+layer selects the tokens that it attends to."""
 
 _SHARED_INDEX = 1 << 20
 """Context from which GLM's layers share the choice of one in four, where the file lists none."""
@@ -182,8 +183,8 @@ class Attention:
 def attention_of(header: GgufHeader) -> Attention:
     """What llama.cpp keeps of each layer of a GGUF model.
 
-    Of MLA a row of keys alone, which the values are a part of. Sources: load_hparams and
-    create_memory of src/llama-model.cpp, src/llama-kv-cache.cpp.
+    Multi-head latent attention keeps keys alone: the values are part of them.
+    Sources: load_hparams and create_memory of src/llama-model.cpp, src/llama-kv-cache.cpp.
 
     Raises:
         ModelError: the number of layers is absurd.
@@ -194,7 +195,7 @@ def attention_of(header: GgufHeader) -> Attention:
 
 
 def head_attention(header: GgufHeader, n_layers: int) -> Attention:
-    """The same of a head in a GGUF file, of which it is the last layers.
+    """What llama.cpp keeps of each layer of a head, the last layers of its GGUF file.
 
     Raises:
         ModelError: the number of layers is absurd.

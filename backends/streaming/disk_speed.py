@@ -78,7 +78,7 @@ def _read_pieces(path: Path, pieces: Iterator[int], deadline: float) -> int:
 
 
 def _forget(file: FileIO, offset: int) -> None:
-    """Drop a piece from the cache (Linux): compressed and some other files are read through it."""
+    """Drop a piece from the page cache (Linux): compressed files are read through it anyway."""
     if sys.platform == "linux":
         os.posix_fadvise(file.fileno(), offset, _PIECE, os.POSIX_FADV_DONTNEED)
 

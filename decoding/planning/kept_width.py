@@ -33,9 +33,9 @@ class KeptWidth:
     def choose(self, drafts: Sequence[Sequence[Option]], rate: float, affordable: float) -> int:
         """The width of the next step.
 
-        drafts: by drafter, tokens expected to be accepted of drafts of each length, and the cost of
-        drafting them. rate: recent tokens per plain step's time, lowered to what a width reaches.
-        affordable: the most that may be lost.
+        drafts: by drafter, for each draft length, the tokens expected to be accepted and the cost
+        of drafting. rate: recent tokens per plain step's time, capped at what a width can reach.
+        affordable: the most that may be lost, in plain steps.
         """
         relative = self._costs.relative
         options = {

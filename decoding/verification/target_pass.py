@@ -67,8 +67,8 @@ def judge(
 ) -> Judged:
     """Run the target over the last token of history and a draft, and verify it; settle follows.
 
-    top_logprobs: of how many of the likeliest tokens log probabilities are wanted beside that of
-    each token; None if none are.
+    top_logprobs: how many of the likeliest tokens get a log probability at each position, beside
+    the token itself; None for no log probabilities.
 
     Raises:
         ModelError: the engine failed.

@@ -16,9 +16,9 @@ _MOST = 1 << 32
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Values by key. A value of another kind than is asked for raises a ValueError in words.
+    """Values by key; null counts as missing.
 
-    A setting that is null is as one that is missing.
+    A value of another type than is asked for raises a ValueError that tells it in words.
     """
 
     values: Mapping[str, Any]
