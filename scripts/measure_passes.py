@@ -10,7 +10,6 @@ import argparse
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +84,7 @@ def main(words: Sequence[str] | None = None) -> None:
         print(*table(model.info, costs), "", sep="\n")
         model.close()
     if arguments.json:
-        facts = {"schema": 1, "specchat": version("specchat"), "machine": asdict(machine(None))}
+        facts = {"schema": 1, "specchat": version("specchat"), "machine": machine(None)}
         text = json.dumps({**facts, "models": found}, indent=1)
         arguments.json.write_text(f"{text}\n", encoding="utf-8")
 

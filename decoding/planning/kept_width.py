@@ -20,7 +20,7 @@ class KeptWidth:
     """
 
     def __init__(self, costs: CostModel) -> None:
-        self.rows = 1
+        self.rows: int = 1
         self.is_refused = False
         self._costs = costs
         self._is_free = True
