@@ -72,7 +72,7 @@ class Completion(OptionList):
         self.add_options(_shortened(options))
         self._show((COMMAND if commands else ARGUMENT if arguments else FILE) if options else "")
         if self.display:
-            self.highlighted = None if arguments and text.endswith(" ") else 0
+            self.highlighted = None if arguments and text.endswith((" ", ",")) else 0
 
     def _arguments(self, text: str) -> list[Option]:
         """What a command's argument may go on with; nothing if it is complete."""
