@@ -59,6 +59,7 @@ class Disk:
         self.synced: list[str] = []
         """Names of the files and folders that were synced, in order."""
         self._contents: dict[int, bytes] = {}
+        self._cuts = 0
         self._names: dict[Path, dict[str, int | None]] = {root: {}}
         """By folder the inode of each name, None for a folder."""
         self._open: list[int] = []
@@ -81,10 +82,16 @@ class Disk:
         self._contents[status.st_ino] = os.pread(descriptor, status.st_size, 0)
 
     def after_power_cut(self, to: Path) -> Path:
-        """Write what is left into a new folder, and return it."""
+        """Write what is left into a new folder within to, and return it.
+
+        What still runs on the one before may write there while it is removed.
+        """
         shutil.rmtree(to, ignore_errors=True)
-        self._write(self.root, to)
-        return to
+        to.mkdir(exist_ok=True)
+        self._cuts += 1
+        left = to / str(self._cuts)
+        self._write(self.root, left)
+        return left
 
     def _write(self, folder: Path, to: Path) -> None:
         to.mkdir()

@@ -301,7 +301,9 @@ def results(seeds: range) -> Iterator[tuple[str, str]]:
             words = {True: "right", False: "WRONG", None: "unjudged"}
             yield words[is_valid(read(said))], f"{seed} {text} allows {said}"
             other = changed(read(said), choose)
-            if is_valid(other) and '"format"' not in text:
+            # Of names that are not listed one counts: two may be the same name twice.
+            is_counted = re.search('"minProperties": [23]', text) is not None
+            if is_valid(other) and '"format"' not in text and not is_counted:
                 again = written(other, is_short=True)
                 tokens = [*again.encode(), STOP]
                 count = VOCABULARY.constraint(grammar).count_allowed((), tokens)
