@@ -99,7 +99,7 @@ def parse(text: str) -> tuple[Action, str] | None:
 
     What follows a ! is a command of the shell.
     """
-    if text.startswith("!") and text[1:].strip():
+    if text.startswith("!") and "\n" not in text:
         return BY_NAME["shell"], text[1:].strip()
     if not text.startswith("/") or "\n" in text:
         return None

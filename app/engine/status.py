@@ -10,6 +10,7 @@ from app.ahead.expected import AheadState
 from app.paths import Paths
 from backends.base import ModelInfo, SpecchatError
 from backends.base.safe_files import make_private_folder, write_whole
+from backends.chat.reply_form import offers_thinking
 
 if TYPE_CHECKING:
     from app.engine.session import Session
@@ -48,6 +49,8 @@ class Loaded:
     """Memory bandwidth of the device in bytes per second, None if it was not measured."""
     plain_rate: float | None = None
     """Tokens a second of plain decoding: the best ever measured here."""
+    can_think: bool = True
+    """Whether its chat template knows any thinking."""
 
     @classmethod
     def of(cls, session: "Session") -> Self:
@@ -62,6 +65,7 @@ class Loaded:
             session.load_seconds,
             session.bandwidth.bytes_per_second if session.bandwidth else None,
             session.plain_replies.rate or session.drafting.plain_rate,
+            offers_thinking(session.model.tokenizer.chat_template or ""),
         )
 
     @property

@@ -32,7 +32,6 @@ from app.tui.chat.lines import InstructionsLine
 from app.tui.chat.messages import AttachmentRow, MessageView
 from app.tui.chat.view import ChatView
 from app.tui.commands.app import AppCommands
-from app.tui.commands.chat import ChatCommands
 from app.tui.commands.settings import SettingsCommands
 from app.tui.commands.shell import ShellCommands
 from app.tui.downloads import Downloads
@@ -79,7 +78,7 @@ def _of(action: Action) -> str:
     return "leave" if action.name == "stop" else f"perform('{action.name}')"
 
 
-class AllCommands(AppCommands, ChatCommands, SettingsCommands, ShellCommands):
+class AllCommands(AppCommands, ShellCommands, SettingsCommands):
     """What the registered actions do, each by its name."""
 
 

@@ -65,7 +65,7 @@ class Header(Static):
         gap = " " * (width - cell_len(left) - cell_len(right))
         parts = [
             (part, "$warning" if part.startswith("▲") else "$text-muted")
-            for part in re.split("( · )", right)
+            for part in re.split("(▲(?:(?! · ).)*)", right)
         ]
         self.update(Content.assemble((left, "bold"), gap, *parts), layout=False)
 

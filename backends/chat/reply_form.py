@@ -87,6 +87,12 @@ def thinking_variables(think: str, template: str) -> dict[str, object]:
     return told
 
 
+def offers_thinking(template: str) -> bool:
+    """Whether a template knows any thinking, by the names and marks of its family."""
+    names = ("enable_thinking", "thinking", "reasoning_effort", "<|channel|>", *OF_THINKING)
+    return any(name in template for name in names)
+
+
 OPEN, CLOSE = "<think>", "</think>"
 
 THINKING = {

@@ -13,6 +13,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -79,10 +80,13 @@ class Engine(Gguf):
     name = "engine"
 
     def __init__(self) -> None:
-        lent = _Lent()
-        checked_loader.ProofProcess = lambda: lent  # pyright: ignore[reportAttributeAccessIssue]
+        self._lent = _Lent()
 
     def read(self, path: Path) -> str:
+        with patch.object(checked_loader, "ProofProcess", lambda: self._lent):
+            return self._read(path)
+
+    def _read(self, path: Path) -> str:
         paths = Paths(path.parent, path.parent, path.parent)
         models = checked_loader.CheckedLoader(paths, lambda _text: None)
         try:

@@ -5,18 +5,19 @@ chats of the history, by their numbers: what was begun in an editor goes on in t
 """
 
 import asyncio
+import json
 import logging
 import os
+import re
 import stat
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any, TextIO, cast
 from urllib.parse import unquote, urlsplit
-from urllib.request import url2pathname
 
 import typer
 from acp import PROTOCOL_VERSION, RequestError, run_agent, schema
@@ -28,6 +29,7 @@ from acp.helpers import (
     update_user_message_text,
 )
 from acp.interfaces import Agent, Client
+from acp.stdio import stdio_streams
 
 from app.ahead.permission import Permission
 from app.chat.attachments import Attachment, AttachmentKind
@@ -62,6 +64,9 @@ _CLOSE_SECONDS = 0.8
 
 _SILENCE_SECONDS = 60.0
 """Between two looks at an answer of which nothing comes, as a prompt is read."""
+
+_LONGEST_LINE = 50 << 20
+"""Bytes of a message, as the protocol's library has it: files may stand in it."""
 
 _FAILED, _NOT_FOUND = -32603, -32002
 """The protocol's codes of an internal error, and of a session that is not there."""
@@ -109,13 +114,46 @@ def acp(context: typer.Context) -> None:
     logging.getLogger().addHandler(logging.NullHandler())  # for what the protocol's library says
     engine.start()
     try:
-        asyncio.run(run_agent(cast("Agent", agent)))  # what it lacks is optional
+        asyncio.run(_talk(agent))
     finally:
         agent.abandon()
         history.close()
         is_closed = engine.close(_CLOSE_SECONDS)
     if not is_closed:  # a pass that takes longer would delay the end of the interpreter
         process.leave(EXIT_DONE)
+
+
+async def _talk(agent: "EditorAgent") -> None:
+    lines = Lines(*await stdio_streams(limit=_LONGEST_LINE))
+    await run_agent(cast("Agent", agent), lines)  # what the agent lacks is optional
+
+
+class Lines:
+    """Messages, a line each. What is none gets an error, and the connection goes on."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    async def send(self, message: Mapping[str, Any]) -> None:
+        self._writer.write(json.dumps(message).encode() + b"\n")
+        await self._writer.drain()
+
+    async def receive(self) -> dict[str, Any] | None:
+        while line := await self._reader.readline():
+            try:
+                message: object = json.loads(line)
+            except (ValueError, RecursionError):
+                error = RequestError.parse_error()
+            else:
+                if isinstance(message, dict):
+                    return cast("dict[str, Any]", message)
+                error = RequestError.invalid_request()
+            if line.strip():
+                await self.send({"jsonrpc": "2.0", "id": None, "error": error.to_error_obj()})
+        return None
+
+    async def close(self) -> None:
+        self._writer.close()
 
 
 def _is_pipe(stream: TextIO | None) -> bool:
@@ -457,7 +495,9 @@ def _question(blocks: Sequence[Block]) -> tuple[str, tuple[Attachment, ...]]:
 def _local(uri: str) -> str:
     """The path of a file by its address; another address stays as it is."""
     parts = urlsplit(uri)
-    return url2pathname(unquote(parts.path)) if parts.scheme == "file" else uri
+    path = unquote(parts.path)
+    on_drive = re.match("/[A-Za-z]:", path)  # of Windows
+    return path[bool(on_drive) :] if parts.scheme == "file" else uri
 
 
 def _not_found(session_id: str) -> RequestError:

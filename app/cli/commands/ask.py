@@ -20,9 +20,9 @@ from app.structured_output import read_grammar, read_schema
 from backends.base import ModelError, UsageError
 from backends.chat.chat_template import Prompt
 from backends.chat.message import Message
+from backends.chat.reply_form import THINK_AUTO, offers_thinking
 from decoding.constraint.grammar import Grammar
 from decoding.events import FinishReason
-from decoding.sampling.settings import SamplingSettings
 
 
 @options.with_options(*options.SESSION, *options.ANSWER)
@@ -90,7 +90,7 @@ def ask(
     reply = Reply(request)
     try:
         question, _ = session.prompt(request)
-        _note_limits(session, question, request.settings)
+        _note_limits(session, question, request)
         try:
             stream_answer(session, question, reply, shown=streaming)
         except ModelError as error:
@@ -128,12 +128,15 @@ def _grammar(schema: Path | None, grammar: Path | None) -> Grammar | None:
     return read_grammar(grammar) if grammar is not None else None
 
 
-def _note_limits(session: Session, prompt: Prompt, sampling: SamplingSettings) -> None:
+def _note_limits(session: Session, prompt: Prompt, request: Request) -> None:
     drafting = session.drafting
     if drafting.missing and drafting.requested != draft_spec.OFF:
         effect = "drafting continues without one" if drafting.handles else "drafting is off"
         stderr.note(f"note: {effect}: {drafting.missing}")
-    rule = sampling.lossy_in_effect
+    rule = request.settings.lossy_in_effect
+    thinks = request.conversation.think != THINK_AUTO or request.options.think_budget
+    if thinks and not offers_thinking(session.model.tokenizer.chat_template or ""):
+        stderr.note("note: this model knows no thinking")
     for note in (*session.notes, *drafting.notes, prompt.note, rule.warning if rule else ""):
         if note:
             stderr.note(f"note: {note}")

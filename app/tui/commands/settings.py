@@ -17,6 +17,7 @@ from app.settings.start import NAMES
 from app.tui.commands.models import ModelCommands
 from app.tui.keymap import check_theme
 from backends.base import UsageError
+from backends.chat.reply_form import EFFORTS
 
 _AT_START = "it takes effect when specchat starts"
 _OFF = "off"
@@ -80,7 +81,14 @@ class SettingsCommands(ModelCommands):
     def think(self, how: str) -> None:
         """Set how much the model thinks, or after how many tokens that is ended."""
         is_budget = how.replace(",", "").isdecimal()
+        if how and not is_budget and how not in EFFORTS:
+            raise UsageError(f"no thinking {how!r}", "", f"{', '.join(EFFORTS)}, or tokens")
+        if not how:
+            self.settings_editor.change(catalogue.THINK_BUDGET, None)
         self._change(BY_NAME[catalogue.THINK_BUDGET if is_budget else catalogue.THINK], how)
+        loaded = self.engine.status.loaded
+        if loaded is not None and not loaded.can_think:
+            self.app.notify(f"{one_line(loaded.name)} knows no thinking; other models may.")
 
     def theme(self, name: str) -> None:
         if name:

@@ -7,9 +7,10 @@ import signal
 import sys
 
 from rich.text import Text
+from textual.worker import Worker
 
 from app.printable import one_line
-from app.tui.commands.app import Commands
+from app.tui.commands.chat import ChatCommands
 from backends.base import UsageError
 from backends.chat.message import whole_characters
 
@@ -18,27 +19,49 @@ _MOST_BYTES = 1 << 20
 """As much as of an attached file."""
 
 
-class ShellCommands(Commands):
+class ShellCommands(ChatCommands):
+    _running: Worker[None] | None = None
+
     def shell(self, command: str) -> None:
         """Run a command beside the chat; the model neither asks for it nor sees it unsent.
 
         Raises:
-            UsageError: commands are switched off.
+            UsageError: there is none, one runs already, or commands are switched off.
         """
         if not self.store.preferences.shell:
             raise UsageError("no command is run", "specchat was started with --no-shell")
-        self.app.notify(f"Running {one_line(command)}")
-        self.app.run_worker(self._attach(command))
+        if not command:
+            raise UsageError("which command?", "", "Example: !git diff")
+        if self._is_running:
+            raise UsageError("a command is running", "", "Esc stops it.")
+        self.app.notify(f"Running {one_line(command)} · Esc stops it", timeout=_MOST_SECONDS)
+        self._running = self.app.run_worker(self._attach(command))
+
+    @property
+    def _is_running(self) -> bool:
+        return self._running is not None and not self._running.is_finished
+
+    def stop(self) -> None:
+        """Stop the answer in progress; without one, the command that runs."""
+        if self._running is not None and self._is_running and self.view.is_idle:
+            self._running.cancel()
+            self.app.notify("Stopped the command.")
+        else:
+            super().stop()
 
     async def _attach(self, command: str) -> None:
-        output = await run(command, _MOST_SECONDS)
+        output, end = await run(command, _MOST_SECONDS)
         self.app.clear_notifications()
-        self.prompt.area.attach(output, f"$ {one_line(command)[:40]}:")
+        told = ", ".join(filter(None, [f"$ {one_line(command)[:40]}", end]))
+        self.prompt.area.attach(output, f"{told}:")
         self.prompt.area.focus()
 
 
-async def run(command: str, seconds: float) -> str:
-    """A command as typed and what it wrote, cut at a time and a length; it reads nothing."""
+async def run(command: str, seconds: float) -> tuple[str, str]:
+    """A command with what it wrote, cut at a time and a length, and how it ended if not well.
+
+    It reads nothing.
+    """
     process = await asyncio.create_subprocess_shell(
         command,
         stdin=asyncio.subprocess.DEVNULL,
@@ -53,19 +76,19 @@ async def run(command: str, seconds: float) -> str:
             while piece := await process.stdout.read(1 << 16):
                 written += piece
                 if len(written) > _MOST_BYTES:
-                    end = f"[cut at {_MOST_BYTES >> 20} MB]"
+                    end = f"cut at {_MOST_BYTES >> 20} MB"
                     break
             else:
                 code = await process.wait()
-                end = f"[exit code {code}]" if code else ""
+                end = f"exit code {code}" if code else ""
     except TimeoutError:
-        end = f"[stopped after {seconds:.0f} s]"
+        end = f"stopped after {seconds:.0f} s"
     finally:
         _end(process)
         await process.wait()
     text = whole_characters(written[:_MOST_BYTES].decode(errors="replace"))
     plain = Text.from_ansi(text).plain.rstrip()
-    return "\n".join(filter(None, [f"$ {command}", plain, end]))
+    return "\n".join(filter(None, [f"$ {command}", plain, end and f"[{end}]"])), end
 
 
 def _end(process: asyncio.subprocess.Process) -> None:

@@ -165,7 +165,10 @@ class FoldingArea(PrintableTextArea):
 
     def attach(self, text: str, what: str) -> None:
         """Insert a placeholder for a text that was not typed, such as a command's output."""
-        self._put(f"{self.attached.fold(text, self.text, what)} ")
+        row, column = self.selection.end
+        before = self.document.get_line(row)[:column]
+        space = " " * (not before[-1:].isspace() and bool(before))
+        self._put(f"{space}{self.attached.fold(text, self.text, what)} ")
 
     def _put(self, text: str) -> None:
         if result := self._replace_via_keyboard(text, *self.selection):

@@ -24,6 +24,7 @@ from app.tui.keymap import THEMES
 from app.tui.screens.lists import CURSOR, ListScreen, Row, columns, text_row
 from app.tui.text_fields import PrintableInput, PrintableTextArea, typed
 from backends.base import SpecchatError
+from backends.chat.reply_form import EFFORTS
 
 
 class Edit(Enum):
@@ -108,6 +109,14 @@ MORE = (
                  wanted="a number from 0.01 to 100, such as 1.1"),
     SettingField("seed", "Seed", "A number makes the same answer again.",
                  wanted="a whole number from 0, such as 7"),
+    SettingField(
+        "think", "Thinking", "Whether the model thinks first, where its template offers that.",
+        Edit.CHOICE, choices=EFFORTS,
+    ),
+    SettingField(
+        "think_budget", "Thinking budget", "Ends longer thinking; 0 for any length.",
+        unit="tokens", wanted="a whole number from 0, such as 500",
+    ),
     SettingField(
         "lossy", "Lossy", "Also keeps guesses that the model would not have made: faster, but no "
         "longer its own answers. off, typical, ears:0.1 or lenient:2.",

@@ -1,6 +1,7 @@
 """`specchat acp`: chats in an editor, asked for by a real client of the protocol."""
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -31,7 +32,7 @@ from acp.helpers import (
 )
 from acp.interfaces import Agent, Client
 
-from app.cli.commands.acp import EditorAgent
+from app.cli.commands.acp import EditorAgent, Lines
 from app.engine.engine import Engine
 from app.history.store import open_history
 from app.loading.session_options import SessionOptions
@@ -87,7 +88,7 @@ async def editing(home: Path, model: ScriptedModel) -> AsyncGenerator[tuple[Agen
     agent = EditorAgent(engine, history, Answering.of({"temperature": 0.0}))
     near, far = socket.socketpair()
     reader, writer = await asyncio.open_connection(sock=far)
-    running = asyncio.create_task(run_agent(cast("Agent", agent), writer, reader))
+    running = asyncio.create_task(run_agent(cast("Agent", agent), Lines(reader, writer)))
     engine.start()
     editor = Editor()
     answers, asks = await asyncio.open_connection(sock=near)
@@ -226,6 +227,19 @@ async def test_an_error_of_the_engine_is_told_and_the_text_before_it_stays(home:
         assert ("agent_message_chunk", "It b") in editor.take()
         with pytest.raises(RequestError, match="no chat 77"):
             await agent.load_session(cwd="/", session_id="77", mcp_servers=[])
+
+
+async def test_what_is_no_message_gets_an_error_and_ends_nothing() -> None:
+    near, far = socket.socketpair()
+    lines = Lines(*await asyncio.open_connection(sock=far))
+    said, asks = await asyncio.open_connection(sock=near)
+    asks.write(b'garbage\n42\n\n[1]\n{"id": 1}\n')
+    assert await lines.receive() == {"id": 1}
+    codes = [json.loads(await said.readline())["error"]["code"] for _ in range(3)]
+    assert codes == [-32700, -32600, -32600]
+    asks.close()
+    assert await lines.receive() is None
+    await lines.close()
 
 
 def test_without_an_editor_it_says_who_starts_it(specchat: Specchat) -> None:

@@ -139,8 +139,8 @@ async def test_one_code_block_is_one(chatting: Chatting) -> None:
     ("line", "toast"),
     [
         ("/set temperature 0.2", "Temperature: 0.2"),
-        ("/think off", "Thinking: off"),
-        ("/think 1,500", "Thinking budget: 1,500"),
+        ("/think off", "scripted knows no thinking; other models may."),
+        ("/set think_budget 1,500", "Thinking budget: 1,500"),
         ("/set temperature", "Temperature: the default"),
         ("/context 2048", "Context size: 2048"),
         ("/theme specchat-light", "Theme: specchat-light"),

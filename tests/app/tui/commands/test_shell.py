@@ -1,6 +1,7 @@
 """A command of the user's runs beside the chat, and its output is attached to the question."""
 
 import sys
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -9,6 +10,9 @@ from app.tui.commands import shell
 from app.tui.commands.shell import run
 from tests.app.tui.conftest import Chatting
 from tests.fixtures.scripted import ScriptedModel
+
+if TYPE_CHECKING:
+    from app.tui.chat_screen import ChatScreen
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="commands of a POSIX shell")
 
@@ -36,6 +40,24 @@ async def test_it_is_refused_where_it_is_switched_off(chatting: Chatting) -> Non
         assert chat.prompt.text == "!touch made"
 
 
+async def test_esc_stops_it_and_how_it_ended_is_told(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(["Two."]), toasts=True) as chat:
+        await chat.say("!sleep 1000")
+        await chat.until(lambda: "Running sleep" in chat.toasts)
+        await chat.say("!false")
+        await chat.until(lambda: "a command is running" in chat.prompt.fault)
+        chat.prompt.text = ""
+        await chat.pilot.press("escape")
+        await chat.until(lambda: "Stopped the command." in chat.toasts)
+        await chat.say("!")
+        await chat.until(lambda: "which command?" in chat.prompt.fault)
+        chat.prompt.text = "so"
+        chat.prompt.move_cursor(chat.prompt.document.end)
+        screen = cast("ChatScreen", chat.app.screen)
+        await screen.action_perform("shell", "false")
+        await chat.until(lambda: chat.prompt.text.startswith("so [$ false, exit code 1: "))
+
+
 @pytest.mark.parametrize(
     ("command", "output"),
     [
@@ -49,13 +71,17 @@ async def test_it_is_refused_where_it_is_switched_off(chatting: Chatting) -> Non
 async def test_what_a_command_wrote_is_plain_text_with_how_it_ended(
     command: str, output: str
 ) -> None:
-    assert await run(command, 60) == f"$ {command}\n{output}".rstrip()
+    written, end = await run(command, 60)
+    assert written == f"$ {command}\n{output}".rstrip()
+    assert written.endswith(f"[{end}]" if end else written)
 
 
 async def test_one_that_does_not_end_is_ended_with_what_it_started() -> None:
-    assert (await run("echo begun; sleep 1000 & wait", 0.3)).endswith("begun\n[stopped after 0 s]")
+    written, _ = await run("echo begun; sleep 1000 & wait", 0.3)
+    assert written.endswith("begun\n[stopped after 0 s]")
 
 
 async def test_one_that_writes_without_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shell, "_MOST_BYTES", 1 << 16)
-    assert (await run("yes", 60)).endswith("[cut at 0 MB]")
+    _, end = await run("yes", 60)
+    assert end == "cut at 0 MB"
