@@ -442,10 +442,7 @@ class EditorAgent:
 
     def _save(self, chat: _Chat, pending: PendingAnswer) -> None:
         pending.follow()
-        answer = pending.answer
-        if answer.dropped > pending.dropped:
-            chat.dialogue.drop_oldest(answer.dropped - pending.dropped)
-            pending.dropped = answer.dropped
+        pending.drop_oldest(chat.dialogue)
         pending.save(chat.dialogue)
 
     def _close(self, chat: _Chat, pending: PendingAnswer) -> None:

@@ -115,6 +115,15 @@ class PendingAnswer:
             self._note_lossy()
             dialogue.save(self.turn)
 
+    def drop_oldest(self, dialogue: Dialogue) -> bool:
+        """Leave out of later prompts what this one had no room for; returns whether it is more."""
+        more = self.answer.dropped - self.dropped
+        if more <= 0 or self.turn not in dialogue.turns:
+            return False
+        dialogue.drop_oldest(more)
+        self.dropped = self.answer.dropped
+        return True
+
     def close(self, dialogue: Dialogue) -> None:
         """Save the answer with its ending."""
         turn = self.turn

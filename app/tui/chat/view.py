@@ -391,9 +391,7 @@ class ChatView(ShownChat):
         answer = pending.answer
         is_done = answer.is_done  # before the text: nothing can come after it
         pending.follow()
-        if answer.dropped > pending.dropped and pending.turn in self.dialogue.turns:
-            self.dialogue.drop_oldest(answer.dropped - pending.dropped)
-            pending.dropped = answer.dropped
+        if pending.drop_oldest(self.dialogue):
             await self.transcript.mark_outside(self.dialogue.dropped)
         pending.save(self.dialogue)  # before it is painted: what was on the screen is never lost
         view = self.transcript.view_of(pending.turn)
