@@ -21,6 +21,11 @@ def percentage(count: int, total: int) -> str:
     return f"{100 * count / total:.0f}"
 
 
+def counted(count: int, word: str) -> str:
+    """A number with its noun, such as 1 token or 2,048 tokens."""
+    return f"{count:,} {word}{'s' * (count != 1)}"
+
+
 _MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 _MINUTE, _HOUR = 60.0, 3600.0
 

@@ -253,7 +253,7 @@ def _check_regular(path: Path) -> None:
 def _missing(path: Path, folder: Path) -> UsageError:
     beside = [file.name for file in path.parent.glob("*.gguf")] if path.parent.is_dir() else []
     near = nearest(path.name, [*beside, *known_names(folder)])
-    return UsageError(f"there is no file {path}", f"nearest: {', '.join(near)}" if near else "")
+    return UsageError(f"no file {path}" + (f". Nearest: {', '.join(near)}" if near else ""))
 
 
 def _unknown(
@@ -263,7 +263,7 @@ def _unknown(
     installed = {*known, *words}
     others = [other for entry in catalogue.entries() for other in entry.names]
     near = nearest(name, [*installed, *others])
-    what = f"there is no {'drafter' if words else 'model'} {name or repr(name)}"
+    what = f"no {'drafter' if words else 'model'} {name or repr(name)}"
     if near:
         return UsageError(f"{what}. Nearest: {', '.join(_described(near, installed))}.")
     if words:

@@ -79,7 +79,7 @@ def slow_suite(suite: Suite, plain_seconds: float, n_methods: int) -> Suite:
         raise UsageError(
             f"a bench would take about {least / 3600:.1f} hours",
             f"a token takes {plain_seconds:.2g} s, and the shortest round is "
-            f"{len(tasks(shortest))} replies of {shortest.max_tokens} tokens, {n_methods} times",
+            f"{len(tasks(shortest))} answers of {shortest.max_tokens} tokens, {n_methods} times",
             "Compare single answers instead: specchat ask --json, with and without --draft off.",
         )
     return shortest

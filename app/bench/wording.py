@@ -94,10 +94,6 @@ def spread_sentences(bench: Bench) -> list[str]:
     return [f"rounds deviate by at most {percent(largest)} from their median ({where})"]
 
 
-def counted(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
-
-
 def idle_sentences(bench: Bench) -> list[str]:
     """Names the methods that drafted nothing, whose difference from plain decoding is noise."""
     return [
@@ -145,7 +141,7 @@ def same_token_sentences(bench: Bench) -> list[str]:
     if not counts:
         return []
     listed = "; ".join(counts)
-    return [f"replies identical to plain decoding at temperature 0: {listed}{explanation}"]
+    return [f"answers identical to plain decoding at temperature 0: {listed}{explanation}"]
 
 
 def sentence(text: str) -> str:

@@ -119,8 +119,8 @@ def _preset(name: str | None) -> dict[str, Any]:
     path = Paths.of_this_user().settings
     presets = file.read(path).get(file.PRESETS_TABLE, {})
     if not presets:
-        raise UsageError(f"there is no preset {name!r}", f"no presets are defined in {path}")
-    return presets[known(name, presets, f"there is no preset {name!r} in {path}")]
+        raise UsageError(f"no preset {name!r}", f"no presets are defined in {path}")
+    return presets[known(name, presets, f"no preset {name!r} in {path}")]
 
 
 def _check_settings(context: Context) -> None:

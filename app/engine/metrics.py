@@ -148,17 +148,17 @@ def plain_rate(costs: CostModel | None, statistics: Statistics, noise: float) ->
     if not seconds:
         return None
     if costs is None or statistics.drafted == 0:
-        return PlainRate((statistics.completion_tokens - 1) / seconds, "this reply, which is plain")
+        return PlainRate((statistics.completion_tokens - 1) / seconds, "this plain answer")
     plain = statistics.plain_steps
     noise = max(noise, plain.noise or 0.0)
     # Where changes of width cost time, the plain steps between others are not those of plain
     # decoding.
     if not costs.changes and plain.count >= _ENOUGH_PLAIN_STEPS and plain.total > 0.0:
-        source = f"{plain.count} plain steps of this reply"
+        source = f"{plain.count} plain steps of this answer"
         return PlainRate(plain.count / plain.total, source, _error(plain.total, seconds, noise))
     if statistics.steps < _ENOUGH_STEPS:
         return None
-    source = "measured when the model was loaded, corrected by the steps of this reply"
+    source = "measured when the model was loaded, corrected by the steps of this answer"
     error = math.hypot(_COST_ERROR, noise / math.sqrt(seconds))
     return PlainRate(1.0 / costs.seconds(1), source, error)
 

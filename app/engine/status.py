@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from app.ahead.expected import AheadState
 from app.paths import Paths
+from app.wording import counted
 from backends.base import ModelInfo, SpecchatError
 from backends.base.safe_files import make_private_folder, write_whole
 from backends.chat.reply_form import offers_thinking
@@ -24,8 +25,7 @@ def where_it_runs(info: ModelInfo) -> str:
     engine, device = _ENGINES[info.backend], info.device.partition(":")[0]
     if info.backend == "mlx" or device.startswith("GPU"):
         return f"{engine} {device}"
-    threads = "1 thread" if info.threads == 1 else f"{info.threads} threads"
-    return f"{engine} {device}, {threads}"
+    return f"{engine} {device}, {counted(info.threads, 'thread')}"
 
 
 class Phase(StrEnum):

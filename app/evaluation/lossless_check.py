@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from app.builtin_prompts import BuiltInPrompt, built_in_prompts
 from app.engine.session import Session
+from app.wording import counted
 from backends.base import Context
 from backends.chat.message import Message
 from decoding.checks.distribution_check import (
@@ -265,9 +266,10 @@ def _agreement(steps: Sequence[Step], replies: int, different: int) -> str:
     drafted, accepted = sum(step.drafted for step in steps), sum(step.accepted for step in steps)
     trees = sum(step.shape is Shape.TREE for step in steps)
     return (
-        f"Temperature 0: {count - different:,} of {count:,} tokens in {replies} replies are "
-        f"plain decoding's after the same text ({drafted:,} drafted in {trees:,} trees and "
-        f"{len(steps) - replies - trees:,} other steps, {accepted:,} accepted)."
+        f"Temperature 0: {count - different:,} of {count:,} tokens in "
+        f"{counted(replies, 'answer')} are plain decoding's after the same text ({drafted:,} "
+        f"drafted in {counted(trees, 'tree')} and "
+        f"{counted(len(steps) - replies - trees, 'other step')}, {accepted:,} accepted)."
     )
 
 
@@ -320,7 +322,7 @@ class _Drawn:
     @property
     def words(self) -> str:
         return (
-            f"the first {LENGTH} tokens of {self.every.total():,} replies, "
+            f"the first {LENGTH} tokens of {self.every.total():,} answers, "
             f"with {self.forms.total():,} drafted,"
         )
 
@@ -345,7 +347,7 @@ def _draw(
     started = time.perf_counter()
     for number in range(REPLIES):
         if number % 10 == 0:
-            yield f"{where}: reply {number} of {REPLIES}"
+            yield f"{where}: answer {number} of {REPLIES}"
         turns.start(number)
         outcome, steps = reply(context, prompt, replace(settings, seed=number), pair.controller)
         drawn.replies[number % turns.count][compared(exact, outcome)] += 1
@@ -381,7 +383,7 @@ def _distribution(
     )
     if drawn.cut_short > 0.0:
         yield Finding(
-            f"{_where(settings)}: {drawn.cut_short:.0%} of these replies were compared only as far "
+            f"{_where(settings)}: {drawn.cut_short:.0%} of these answers were compared only as far "
             "as rounding cannot decide which tokens are possible. The more, the less this shows."
         )
     yield from _coverage(pair, settings, drawn.forms)

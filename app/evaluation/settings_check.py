@@ -53,9 +53,9 @@ def check_settings(paths: Paths) -> list[Fault]:
     for variable in unknown_variables():
         # All begin alike, which is no likeness.
         near = nearest(variable.removeprefix(PREFIX).lower(), BY_NAME)
-        why = f"nearest: {', '.join(map(variable_of, near))}" if near else ""
-        what, remedy = f"unknown variable {variable}", f"Unset {variable}."
-        faults.append(Fault("", variable, what, why, remedy))
+        hint = f". Nearest: {', '.join(map(variable_of, near))}" if near else ""
+        what, remedy = f"unknown variable {variable}{hint}", f"Unset {variable}."
+        faults.append(Fault("", variable, what, "", remedy))
     for name, value in variables():
         if isinstance(value, UsageError):
             values.pop(name, None)

@@ -66,11 +66,11 @@ class SessionOptions:
 def check_ranges(options: SessionOptions) -> None:
     """Check all numeric options, --stream and --kv."""
     if options.stream not in STREAM_CHOICES:
-        known = f"known: {', '.join(STREAM_CHOICES)}"
-        raise UsageError(f"--stream cannot be {options.stream!r}", known)
+        why = f"it is one of {', '.join(STREAM_CHOICES)}"
+        raise UsageError(f"--stream cannot be {options.stream!r}", why)
     if options.kv is not None and options.kv not in KV_CHOICES:
-        known = f"known: {', '.join(KV_CHOICES)}"
-        raise UsageError(f"--kv cannot be {options.kv!r}", known)
+        why = f"it is one of {', '.join(KV_CHOICES)}"
+        raise UsageError(f"--kv cannot be {options.kv!r}", why)
     for name in RANGES:
         if (value := getattr(options, name)) is not None:
             check_range(name, value)

@@ -17,6 +17,7 @@ from app.engine.status import Loaded, Phase
 from app.serve.refusal import RefusalKind, RefusedError, stopped
 from app.serve.reply_reader import refusal_of
 from app.serve.server_options import Limits
+from app.wording import counted
 from backends.base import SpecchatError, UsageError
 from backends.chat.message import Message
 from decoding.sampling.settings import SamplingSettings
@@ -52,7 +53,7 @@ class Turns:
         if self.is_closed:
             raise stopped()
         if self.answering and self.waiting >= self._most_waiting:
-            what = f"{self.waiting} requests wait already; try again later"
+            what = f"the queue is full ({counted(self.waiting, 'request')}); try again later"
             raise RefusedError(RefusalKind.BUSY, what)
 
     @contextmanager
@@ -130,14 +131,14 @@ class Metrics:
         self.gone = counter("disconnects", "Requests whose client went away before the end")
         self._prompt = counter("prompt_tokens", "Tokens of prompts, cached ones included")
         self._cached = counter("cached_prompt_tokens", "Tokens of prompts that were cached")
-        self._completion = counter("completion_tokens", "Tokens of replies")
-        self._steps = counter("steps", "Passes of the target that gave tokens of replies")
+        self._completion = counter("completion_tokens", "Tokens of answers")
+        self._steps = counter("steps", "Passes of the target that gave tokens of answers")
         self._drafted = counter("drafted_tokens", "Drafted tokens by drafter", "drafter")
         self._accepted = counter("accepted_tokens", "Accepted tokens by drafter", "drafter")
         self._prefill = counter("prefill_seconds", "Time spent on reading prompts")
-        self._decode = counter("decode_seconds", "Time from first to last tokens of replies")
-        self._rate = gauge("decode_tokens_per_second", "Decode rate of the last reply")
-        self._speedup = gauge("speedup", "Decode rate of the last reply by that of plain decoding")
+        self._decode = counter("decode_seconds", "Time from first to last tokens of answers")
+        self._rate = gauge("decode_tokens_per_second", "Decode rate of the last answer")
+        self._speedup = gauge("speedup", "Decode rate of the last answer by that of plain decoding")
         gauge("requests_waiting", "Requests in the queue").set_function(lambda: turns.waiting)
         gauge("requests_answering", "Requests being answered").set_function(lambda: turns.answering)
         self._ttft = Histogram(

@@ -95,7 +95,7 @@ KEYS = (
     Key("draft", Kind.TEXT, Part.APP, "auto, off, lookup, self[:RECIPE], a model, or a chain",
         "auto", title="Drafter"),
     Key("backend", Kind.TEXT, Part.START, f"engine: {', '.join(BACKENDS)}", AUTO),
-    Key("ctx", Kind.INTEGER, Part.START, "context in tokens", 4096),
+    Key("ctx", Kind.INTEGER, Part.START, "context in tokens", 4096, title="Context size"),
     Key("threads", Kind.INTEGER, Part.START, "processor threads; else all physical cores", 4),
     Key("gpu_layers", Kind.COUNT, Part.START, "layers on the GPU; auto: as many as fit",
         AUTO_LAYERS, title="GPU layers"),
@@ -179,8 +179,8 @@ def known(name: str, names: Iterable[str], what: str) -> str:
     if name in names:
         return name
     if near := nearest(name, names):
-        raise UsageError(what, f"nearest: {', '.join(near)}")
-    raise UsageError(what, f"known: {', '.join(names)}" if names else "none are defined")
+        raise UsageError(f"{what}. Nearest: {', '.join(near)}")
+    raise UsageError(f"{what}. Known: {', '.join(names) or 'none'}")
 
 
 def nearest(name: str, names: Iterable[str]) -> list[str]:
@@ -260,11 +260,11 @@ def checked(key: Key, value: object) -> Value:
     if not isinstance(value, wanted) or is_switch != (key.kind is Kind.SWITCH):
         raise _wrong_kind(key, value)
     assert isinstance(value, str | int | float)
-    what = f"{key.name} cannot be {shown(value)}"
+    what = f"{key.label.lower()} cannot be {shown(value)}"
     if isinstance(value, int) and value.bit_length() > _MOST_BITS:
         raise UsageError(what, "it is out of range")
-    if key.choices:
-        known(str(value), key.choices, what)
+    if key.choices and value not in key.choices:
+        raise UsageError(what, f"it is one of {', '.join(key.choices)}")
     if isinstance(value, str) and "\0" in value:
         raise UsageError(what, "it holds a NUL character")
     if isinstance(value, str) and whole_characters(value) != value:
@@ -292,4 +292,4 @@ def _check_range(name: str, value: Value, what: str) -> None:
 
 
 def _wrong_kind(key: Key, value: object) -> UsageError:
-    return UsageError(f"{key.name} cannot be {shown(value)}", f"it must be {key.kind}")
+    return UsageError(f"{key.label.lower()} cannot be {shown(value)}", f"it must be {key.kind}")

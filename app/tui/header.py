@@ -24,6 +24,8 @@ _GAP = 2
 _NEARLY_FULL = 0.8
 """Share of the context from which it is a warning: the next answer may leave out old turns."""
 
+_CONTEXT = "context "
+
 _SHARE = re.compile(r"\d+ ?%")
 
 
@@ -38,7 +40,7 @@ class Header(Static):
         super().__init__()
         self._store = store
         self._full = ""
-        """How full the context is, such as "9 %"; empty before the first answer."""
+        """How full the context is, such as "context 9 %"; empty before the first answer."""
         self._shown: tuple[str, str, int] | None = None
 
     def on_mount(self) -> None:
@@ -54,8 +56,9 @@ class Header(Static):
         title = one_line(self._store.title) or "New chat"
         room = width - _GAP - min(cell_len(title), _LEAST_TITLE)
         right = next((text for text in self._versions(width) if cell_len(text) <= room), "")
-        longer = right and self._full and right.endswith(self._full) and f"{right} full"
-        if longer and cell_len(title) + _GAP + cell_len(longer) <= width:
+        is_brief = self._full not in right and right.endswith(_brief(self._full))
+        longer = right.removesuffix(_brief(self._full)) + self._full
+        if is_brief and cell_len(title) + _GAP + cell_len(longer) <= width:
             right = longer
         shown = title, right, width
         if shown == self._shown:
@@ -76,14 +79,14 @@ class Header(Static):
         program = self._program
         long = (
             [
-                (warning, program, model, device, full and f"{full} full"),
+                (warning, program, model, device, full),
                 (brief, program, model, device),
                 (brief, program, model),
             ]
             if width >= _WIDE
             else []
         )
-        short = [(brief, model, full), (brief, model), (brief,)]
+        short = [(brief, model, _brief(full)), (brief, model), (brief,)]
         return [" · ".join(filter(None, parts)) for parts in (*long, *short)]
 
     @property
@@ -118,8 +121,12 @@ class Header(Static):
         metrics, loaded = self._store.live.metrics, self._store.status.loaded
         if metrics is not None and metrics.context_used and loaded is not None:
             used, size = metrics.context_used, loaded.context_size
-            return f"{'▲ ' * (used >= _NEARLY_FULL * size)}{percentage(used, size)} %"
+            return f"{'▲ ' * (used >= _NEARLY_FULL * size)}{_CONTEXT}{percentage(used, size)} %"
         return self._full if self._store.is_answering else ""
+
+
+def _brief(full: str) -> str:
+    return full.replace(_CONTEXT, "")
 
 
 def _loading(progress: str) -> str:

@@ -111,7 +111,7 @@ def check_theme(name: str) -> str:
     Raises:
         UsageError: there is no such theme; the error names the nearest.
     """
-    return catalogue.known(name, THEMES, f"there is no theme {name!r}")
+    return catalogue.known(name, THEMES, f"no theme {name!r}")
 
 
 def usable_preferences(preferences: Preferences) -> tuple[Preferences, tuple[UsageError, ...]]:

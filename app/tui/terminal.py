@@ -31,13 +31,12 @@ from backends.chat.message import whole_characters
 
 
 def copy(app: App[Any], text: str, what: str) -> str:
-    """Copy a text; returns a notification that names `what` was copied."""
+    """Copy a text, by the terminal's clipboard where there is no other; returns what to tell."""
     text = whole_characters(text)
     try:
         pyperclip.copy(text)
     except pyperclip.PyperclipException:
         app.copy_to_clipboard(text)
-        return f"Sent {what} to the terminal's clipboard, if it has one."
     return f"Copied {what}."
 
 

@@ -8,7 +8,7 @@ from app.ahead.expected import AheadState
 from app.engine.metrics import ReplyMetrics
 from app.printable import one_line
 from app.settings.values import SWITCHED_OFF
-from app.wording import CONTINUES, SEPARATOR, percentage
+from app.wording import CONTINUES, SEPARATOR, counted, percentage
 from backends.base import SpecchatError
 from decoding.events import FinishReason, Shortfall, State
 from decoding.sampling.settings import LOSSY, LossyRule
@@ -141,7 +141,7 @@ def ending(
     a new answer. The figures are those of the continuation.
     """
     tokens = metrics.completion_tokens if metrics else 0
-    end = _end(reason, tokens_in_words(tokens, "more " if continued is not None else ""))
+    end = _end(reason, counted(tokens, "token" if continued is None else "more token"))
     figures = _speed(metrics) if end and metrics else _figures(metrics, continued)
     lossy = lossy_part(continued or "")
     own = metrics.lossy if metrics else ""
@@ -159,7 +159,7 @@ def _figures(metrics: ReplyMetrics | None, continued: str | None) -> list[str]:
     last = "" if continued is None else "the last "
     took = metrics.decode_seconds
     time = seconds(took) if took else ""
-    return [f"{last}{tokens_in_words(metrics.completion_tokens)}", time, *_speed(metrics)]
+    return [f"{last}{counted(metrics.completion_tokens, 'token')}", time, *_speed(metrics)]
 
 
 def _speed(metrics: ReplyMetrics) -> list[str]:
@@ -171,7 +171,7 @@ def _speed(metrics: ReplyMetrics) -> list[str]:
         metrics.comparison.words,
         f"{percent(metrics.drafted_share or 0.0)} drafted" if is_drafted else "",
         f"started after {first:.0f} s" if first > _SLOW_START else "",
-        f"thinking ended at {tokens_in_words(budget)}" if budget else "",
+        f"thinking ended at {counted(budget, 'token')}" if budget else "",
     ]
 
 
@@ -191,10 +191,6 @@ def _end(reason: FinishReason | None, tokens: str) -> str:
 def fault(error: SpecchatError) -> str:
     """An error in the prompt's frame: phrases without a full stop, as in every title."""
     return joined([error.summary, error.remedy.removesuffix(".")])
-
-
-def tokens_in_words(count: int, kind: str = "") -> str:
-    return f"1 {kind}token" if count == 1 else f"{count:,} {kind}tokens"
 
 
 def joined(parts: Iterable[str]) -> str:

@@ -15,7 +15,7 @@ BACKENDS = AUTO, LLAMACPP, MLX = "auto", "llamacpp", "mlx"
 def check_backend(name: str) -> None:
     """Refuse an unknown backend. Raises UsageError: there is no backend of that name."""
     if name not in BACKENDS:
-        raise UsageError(f"there is no backend {name!r}", f"known: {', '.join(BACKENDS)}")
+        raise UsageError(f"--backend cannot be {name!r}", f"it is one of {', '.join(BACKENDS)}")
 
 
 BUILD_CUDA = "specchat build cuda"

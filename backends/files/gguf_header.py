@@ -299,7 +299,7 @@ def read_header(path: Path) -> GgufHeader:
         stat = path.stat()
         return _read(path, stat.st_size, stat.st_mtime_ns)
     except FileNotFoundError as error:
-        raise ModelError(f"there is no file {path}") from error
+        raise ModelError(f"no file {path}") from error
     except OSError as error:
         raise ModelError(f"cannot read {path}", error.strerror or str(error)) from error
     except (struct.error, ValueError, OverflowError) as error:

@@ -49,7 +49,7 @@ def stored_tensors(path: Path) -> dict[str, StoredTensor]:
             header = json.loads(file.read(length))
         return _tensors(header, 8 + length, size)
     except FileNotFoundError as error:
-        raise ModelError(f"there is no file {path}") from error
+        raise ModelError(f"no file {path}") from error
     except OSError as error:
         raise ModelError(f"cannot read {path}", error.strerror or str(error)) from error
     except (struct.error, ValueError, RecursionError) as error:

@@ -134,7 +134,7 @@ _READ_BY_MLX_LM = ("generation_config.json", "hf_quant_config.json")
 def checked_folder(path: Path) -> MlxFolder:
     """Settings of a folder with complete weights, a known architecture and enough free memory."""
     if not path.is_dir():
-        raise ModelError(f"there is no folder {path}")
+        raise ModelError(f"no folder {path}")
     found = _head_in(path)
     if found is not None and found.is_alone:
         raise ModelError(

@@ -105,7 +105,7 @@ def parse_lossy(text: str) -> LossyRule | None:
 def _strengths(name: str) -> _Strengths:
     if name not in _STRENGTHS:
         raise UsageError(
-            f"there is no lossy rule {name or 'without a name'}",
+            f"no lossy rule {name or 'without a name'}",
             f"there are {', '.join(LOSSY_RULES)} and {OFF}",
             "A strength may follow one, as in ears:0.2.",
         )

@@ -292,7 +292,7 @@ def _unclear(
         return UsageError(f"{repository} has several {wish}", _some(paths), "Name the file.")
     sizes = {each.label: f"{shorten(each.label)} ({size_text(each.size_bytes)})" for each in models}
     near = difflib.get_close_matches(wish.upper(), sizes, n=3, cutoff=0.5)
-    nearest = f"nearest: {', '.join(sizes[label] for label in near)}; " if near else ""
+    nearest = f"nearest is {', '.join(sizes[label] for label in near)}; " if near else ""
     return UsageError(
         f"{repository} has no {wish}",
         f"{nearest}it has {_some(list(sizes.values()))}",

@@ -53,7 +53,7 @@ def test_a_sound_engine_is_lossless(verify_tiny: Verify, monkeypatch: pytest.Mon
     code, said = verify_tiny()
     assert code == 0
     assert "Verdict: lossless" in said
-    found = re.search(r"([\d,]+) of ([\d,]+) tokens in \d+ replies are plain decoding's", said)
+    found = re.search(r"([\d,]+) of ([\d,]+) tokens in \d+ answers are plain decoding's", said)
     assert found is not None
     same, total = (int(count.replace(",", "")) for count in found.groups())
     assert total - same == said.count("a near-tie decided by rounding") <= 1
@@ -80,7 +80,7 @@ def test_ctrl_c_ends_a_quick_check_with_a_verdict_so_far(
     told = json.loads(said)
     assert (code, told["lossless"], told["complete"]) == (130, True, False)
     assert told["verdict"].startswith("Verdict so far: lossless")
-    assert any("tokens in 3 replies" in one["text"] for one in told["findings"])
+    assert any("tokens in 3 answers" in one["text"] for one in told["findings"])
     assert not any("Temperature 1" in one["text"] for one in told["findings"])
 
 

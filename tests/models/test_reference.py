@@ -51,7 +51,7 @@ def test_the_bundled_model_needs_no_folder(tmp_path: Path, demo_file: Path, name
 def test_a_path_is_taken_as_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     assert file_of("tiny.gguf", folder).path == Path("tiny.gguf")
-    with pytest.raises(UsageError, match=r"there is no file gone\.gguf: nearest: tiny\.gguf"):
+    with pytest.raises(UsageError, match=r"no file gone\.gguf. Nearest: tiny\.gguf"):
         file_of("gone.gguf", folder)
     assert file_of("notes.txt", folder).path == Path("notes.txt")
 
@@ -258,7 +258,7 @@ def test_folders_and_split_models_have_one_name_each(folder: Path) -> None:
 def test_the_nearest_name_may_be_of_the_catalogue_or_a_drafter(folder: Path) -> None:
     with pytest.raises(UsageError, match=r"Nearest: qwen3-30b-a3b \(.* GB, to download\)"):
         resolve("qwen3-30b-a3", folder)
-    with pytest.raises(UsageError, match=r"there is no drafter .* Nearest: lookup"):
+    with pytest.raises(UsageError, match=r"no drafter .* Nearest: lookup"):
         resolve("lokup", folder, ["lookup"])
 
 

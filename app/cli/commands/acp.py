@@ -52,7 +52,7 @@ from app.serve.tools.reply_splitter import ReplySplitter
 from app.settings.answering import Answering
 from app.settings.in_effect import settings_in_effect
 from app.tui.chat.pending import PendingAnswer
-from app.wording import without_continuation
+from app.wording import counted, without_continuation
 from backends.base import SpecchatError, UsageError
 from backends.chat.message import whole_characters
 from backends.chat.reply_form import split
@@ -317,7 +317,7 @@ class EditorAgent:
         elif config_id == "draft":
             self._engine.set_draft(str(value))
         else:
-            raise RequestError.invalid_params({"reason": f"there is no option {config_id!r}"})
+            raise RequestError.invalid_params({"reason": f"no option {config_id!r}"})
         changed = self._options()
         for option in changed:
             if option.id == config_id and isinstance(option, schema.SessionConfigOptionSelect):
@@ -374,7 +374,7 @@ class EditorAgent:
         if name == "version":
             versions = dialogue.versions(answer)
             if argument not in map(str, range(1, len(versions) + 1)):
-                raise UsageError(f"there are versions 1 to {len(versions)}")
+                raise UsageError(f"the answer has {counted(len(versions), 'version')}")
             dialogue.show(versions[int(argument) - 1])
             await self._tell(session_id, versions[int(argument) - 1])
             return done
@@ -498,7 +498,7 @@ def _local(uri: str) -> str:
 
 
 def _not_found(session_id: str) -> RequestError:
-    return RequestError(_NOT_FOUND, f"there is no chat {session_id}")
+    return RequestError(_NOT_FOUND, f"no chat {session_id}")
 
 
 def _told(what: str, remedy: str = "") -> RequestError:

@@ -136,7 +136,7 @@ def _note_limits(session: Session, prompt: Prompt, request: Request) -> None:
     rule = request.settings.lossy_in_effect
     thinks = request.conversation.think != THINK_AUTO or request.options.think_budget
     if thinks and not offers_thinking(session.model.tokenizer.chat_template or ""):
-        stderr.note("note: this model knows no thinking")
+        stderr.note("note: this model has no thinking mode")
     for note in (*session.notes, *drafting.notes, prompt.note, rule.warning if rule else ""):
         if note:
             stderr.note(f"note: {note}")

@@ -62,7 +62,7 @@ def bench(
     report: ReportFile = None,
 ) -> None:
     """Measure lookup, self, auto and --draft against plain decoding, on six kinds of prompts."""
-    chosen = SUITES[known(suite, SUITES, f"there is no suite {suite!r}")]
+    chosen = SUITES[known(suite, SUITES, f"no suite {suite!r}")]
     json = output or json
     files = [file for file in (json if _is_file(json) else None, html, report) if file is not None]
     for file in files:

@@ -21,6 +21,7 @@ from app.loading.streaming import AgreedModels, StreamOfferError
 from app.paths import Paths
 from app.settings.answering import Answering
 from app.settings.catalogue import BY_NAME, CHAT_KEYS, Value, known, parsed
+from app.wording import counted
 from backends.base import SpecchatError, UsageError
 from decoding.events import FinishReason
 
@@ -122,13 +123,13 @@ class _Talk:
         if command == "/new":
             self._conversation.clear()
             self._last_stats = "no answer yet"
-            stderr.note("A new conversation.")
+            stderr.note("A new chat.")
         elif command == "/stats":
             stderr.note(self._last_stats)
         elif first == "/set":
             self._set(*arguments)
         else:
-            unknown = "" if command == "/help" else f"There is no command {command}.\n"
+            unknown = "" if command == "/help" else f"No command {command}.\n"
             stderr.note(f"{unknown}{_HELP}")
 
     def _set(self, name: str = "", text: str = "") -> None:
@@ -166,7 +167,8 @@ class _Talk:
             raise
         if dropped:
             conversation.drop_oldest(dropped)
-            stderr.note(f"note: the {dropped} oldest turns no longer fit and were dropped")
+            oldest = counted(dropped, "message")
+            stderr.note(f"note: the context is full, so the oldest {oldest} no longer counts")
         if prompt.note:
             stderr.note(f"note: {prompt.note}")
         try:

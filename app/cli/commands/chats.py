@@ -19,6 +19,7 @@ from app.history.export import as_json, as_markdown, read_backup, write_export
 from app.history.store import open_history, remove_chat
 from app.paths import Paths
 from app.printable import printable
+from app.wording import counted
 from backends.base import UsageError
 
 _MOST_OFFERED = 3
@@ -118,13 +119,12 @@ def _chat(history: History, number: int) -> Chat:
         return chats_by_number[number]
     nearest = sorted(chats_by_number, key=lambda other: abs(other - number))[:_MOST_OFFERED]
     offers = ", ".join(f"{other} ({_title(chats_by_number[other])})" for other in nearest)
-    why = f"nearest: {offers}" if offers else "none is saved"
-    raise UsageError(f"there is no chat {number}", why)
+    raise UsageError(f"no chat {number}. {f'Nearest: {offers}' if offers else 'None is saved'}")
 
 
 def _line(chat: Chat) -> str:
     day = datetime.datetime.fromtimestamp(chat.updated).astimezone().date()
-    return f"{chat.number:5}  {day}  {chat.messages:4} messages  {_title(chat)}"
+    return f"{chat.number:5}  {day}  {counted(chat.messages, 'message'):>13}  {_title(chat)}"
 
 
 def _title(chat: Chat) -> str:

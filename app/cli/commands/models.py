@@ -195,7 +195,7 @@ def _named(name: str) -> Installed:
     if model := named(name, listed):
         return model
     near = nearest(name, [model.name for model in listed])
-    what = f"there is no model {name or repr(name)} on this machine"
+    what = f"no model {name or repr(name)} on this machine"
     if near:
         raise UsageError(f"{what}. Nearest: {', '.join(near)}.")
     raise UsageError(f"{what}. `specchat models list` names all.")

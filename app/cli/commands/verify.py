@@ -108,6 +108,6 @@ def _in_words(lossless: bool, distance: Distance | None) -> str:
     by_chance = "" if is_beyond else ", which chance alone may explain"
     return (
         f"lossy as asked: distance {distance.measured:.3f} from the model's "
-        f"distribution{by_chance} (total variation; as many plain replies have "
+        f"distribution{by_chance} (total variation; as many plain answers have "
         f"{distance.plain_mean:.3f} on average, up to {distance.plain_most:.3f})"
     )

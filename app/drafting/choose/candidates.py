@@ -170,7 +170,7 @@ def listed(target: Target, paths: Paths, memory: AcceptanceMemory | None) -> Ite
     yield DrafterInfo(LOOKUP, Kind.LOOKUP, True, "repeats earlier text of the conversation")
     retrieval = DrafterInfo(RETRIEVAL, Kind.RETRIEVAL, True, "repeats text of earlier chats")
     yield retrieval if may_index(paths) else retrieval.refused("switched off in the settings")
-    yield DrafterInfo(NGRAM, Kind.NGRAM, True, "n-grams learned from the model's replies")
+    yield DrafterInfo(NGRAM, Kind.NGRAM, True, "n-grams learned from the model's answers")
     yield from _guesses(target)
     mine = own(target, paths)
     yield mine

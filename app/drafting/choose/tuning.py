@@ -219,14 +219,14 @@ class Tuning:
             with closing(TemplateProcess()) as templates:
                 template = ChatTemplate(tokenizer, templates)
                 for number, text in enumerate(_prompts(), start=1):
-                    self._notify(f"generating a reply for comparison: {number}")
+                    self._notify(f"generating an answer for comparison: {number}")
                     tokens = template.prompt([Message("user", text)]).tokens
                     if tokens and len(tokens) + _REPLY_TOKENS < context.n_ctx:
                         replies.append(spoken(context, tokens, _SETTINGS, limits))
             if not replies:
                 raise DraftUnavailableError(
                     f"{self._target.info.name} cannot be tuned",
-                    f"its context of {context.n_ctx} tokens holds no reply",
+                    f"its context of {context.n_ctx} tokens holds no answer",
                 )
             self._results.add_replies(replies)
         return replies

@@ -43,7 +43,7 @@ class OfferedTools:
         if not self.tools:
             return options
         if options.grammar is not None:
-            raise invalid("a reply of a given form cannot call tools: set tool_choice to none")
+            raise invalid("an answer of a given form cannot call tools: set tool_choice to none")
         if self.is_required:
             schema = json.dumps(call_schema(self.tools))
             return replace(options, grammar=Grammar(GrammarKind.JSON_SCHEMA, schema), stops=())

@@ -28,7 +28,7 @@ from app.tui.chat.markdown import Document, Hues, Line, Row, TableLine, TextLine
 from app.tui.store import Store
 from app.tui.terminal import copy
 from app.tui.widgets import LaidOutOnce, typed_app
-from app.tui.wording import joined, seconds, tokens_in_words
+from app.tui.wording import counted, joined, seconds
 from backends.chat.reply_form import split
 
 _FADE_SECONDS = 0.5
@@ -349,7 +349,7 @@ class AnswerText(LaidOutOnce, Vertical):
             self._folded.title = "Thinking…"
             self._thinks_since = self._thinks_since or time.monotonic()
         elif self._thinks_since is not None and self._reply is not None:
-            tokens = tokens_in_words(self._reply.thinking_tokens)
+            tokens = counted(self._reply.thinking_tokens, "token")
             took = seconds(time.monotonic() - self._thinks_since)
             self._folded.title, self._thinks_since = joined(["Thinking", tokens, took]), None
         if not self._folded.collapsed or not is_thinking:

@@ -23,7 +23,7 @@ from app.tui.chat.answer import AnswerText
 from app.tui.store import Store
 from app.tui.terminal import copy
 from app.tui.widgets import LaidOutOnce, folded, typed_app
-from app.tui.wording import SEPARATOR, tokens_in_words
+from app.tui.wording import SEPARATOR, counted
 
 _OPEN = "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}"
 _CLOSE = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}"
@@ -119,7 +119,7 @@ class AttachmentRow(Vertical, can_focus=True):
     async def _count(self) -> None:
         future = asyncio.wrap_future(self._count_tokens(self._attachment.text))
         tokens = await asyncio.shield(future)  # the engine still answers a cancelled row
-        self._tokens = f"{SEPARATOR}{tokens_in_words(tokens)}"
+        self._tokens = f"{SEPARATOR}{counted(tokens, 'token')}"
         self.query_one(".name", Static).update(self._head())
 
     def _head(self) -> Content:

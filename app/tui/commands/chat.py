@@ -20,7 +20,7 @@ from app.tui.commands.app import Commands
 from app.tui.keymap import sending_key
 from app.tui.terminal import copy
 from app.tui.welcome import Welcome
-from app.tui.wording import quoted_title
+from app.tui.wording import counted, quoted_title
 from backends.base import UsageError
 from backends.chat.reply_form import split
 from decoding.constraint.grammar import Grammar, GrammarKind
@@ -185,8 +185,7 @@ class ChatCommands(Commands):
         blocks = Document(split(self._last_answer()).answer).codes
         chosen = int(number) if number.isdecimal() else 1
         if not 1 <= chosen <= len(blocks):
-            count = "1 code block" if len(blocks) == 1 else f"{len(blocks)} code blocks"
-            raise UsageError(f"the last answer has {count}")
+            raise UsageError(f"the last answer has {counted(len(blocks), 'code block')}")
         self.app.notify(copy(self.app, blocks[chosen - 1], f"code block {chosen}"))
 
     def _last_answer(self) -> str:

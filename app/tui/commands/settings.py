@@ -23,13 +23,12 @@ _AT_START = "it takes effect when specchat starts"
 _OFF = "off"
 _SHOWN_ELSEWHERE = ("model", "draft")
 """Settings that may have to be downloaded or loaded first, of which the screen tells."""
-_LABELS = {"ctx": "Context size"}
 
 
 def _unknown(name: str) -> UsageError:
-    what = f"there is no setting {name!r}"
+    what = f"no setting {name!r}"
     if near := catalogue.nearest(name, SETTABLE):
-        return UsageError(what, f"nearest: {', '.join(near)}")
+        return UsageError(f"{what}. Nearest: {', '.join(near)}")
     return UsageError(what, "", "F8 lists all")
 
 
@@ -58,7 +57,7 @@ class SettingsCommands(ModelCommands):
             self.settings_editor.change(PRESET, None)
             self.app.notify("No preset.")
         else:
-            known = catalogue.known(name, presets, f"there is no preset {name!r}")
+            known = catalogue.known(name, presets, f"no preset {name!r}")
             self.settings_editor.change(PRESET, known)
             self._confirm("Preset", known)
 
@@ -88,7 +87,7 @@ class SettingsCommands(ModelCommands):
         self._change(BY_NAME[catalogue.THINK_BUDGET if is_budget else catalogue.THINK], how)
         loaded = self.engine.status.loaded
         if loaded is not None and not loaded.can_think:
-            self.app.notify(f"{one_line(loaded.name)} knows no thinking; other models may.")
+            self.app.notify(f"{one_line(loaded.name)} has no thinking mode; other models have one.")
 
     def theme(self, name: str) -> None:
         if name:
@@ -102,7 +101,7 @@ class SettingsCommands(ModelCommands):
         if key.name not in _SHOWN_ELSEWHERE:
             value = self.settings_editor.value(key.name)
             shown = f"{value:,}" if key.kind is Kind.NUMBER else text.strip()
-            self._confirm(_LABELS.get(key.name, key.label), shown if text else "the default")
+            self._confirm(key.label, shown if text else "the default")
 
     def _confirm(self, what: str, value: str) -> None:
         self.app.notify(f"{what}: {one_line(value)}")

@@ -32,7 +32,7 @@ from app.tui.panel.terms import (
     drafter_term,
 )
 from app.tui.store import Live
-from app.tui.wording import percent
+from app.tui.wording import counted, percent
 from decoding.telemetry import DrafterStatistics
 from models.byte_sizes import short_size
 
@@ -85,8 +85,8 @@ _MEANINGS = (
 def legend() -> list[Line]:
     """Each kind of drafter with its hue and where it gets text from."""
     return [
-        Line.of("Figures appear with the first answer."),
-        Line.of("Text that a drafter supplied is"),
+        Line.of("Drafts are guesses that the model"),
+        Line.of("checks. Text that was drafted is"),
         Line.of("coloured while it is new:"),
         BLANK,
         *(
@@ -189,7 +189,7 @@ def accepted_in_a_row(counts: tuple[int, ...]) -> list[Line]:
         f"{least} or more  {bar(share, 19)} {100 * share:.0f} %"
         for least, share in enumerate(shares, 1)
     ]
-    title = f"Accepted in a row, of {drafts:,} draft{'' if drafts == 1 else 's'}"
+    title = f"Accepted in a row, of {counted(drafts, 'draft')}"
     return _titled(title, IN_A_ROW, *rows)
 
 
@@ -215,7 +215,7 @@ def start(metrics: ReplyMetrics) -> Line:
     first, held = metrics.ttft_seconds, metrics.cached_prompt_tokens
     if first is None:
         return Line.of("first token not measured", START)
-    ready = f", {wording.tokens_in_words(held)} ready" if held else ""
+    ready = f", {counted(held, 'token')} ready" if held else ""
     return Line.of(f"first token {wording.seconds(first)}{ready}", START)
 
 

@@ -450,14 +450,15 @@ class PromptArea(FoldingArea):
 
     def _doubt(self) -> str:
         text = self.text.strip()
-        again = f"{SEPARATOR}{sending_key(self._store.preferences)} again sends it anyway"
+        again = f"{SEPARATOR}{sending_key(self._store.preferences)} again sends"
         is_command = self.edited_version is None
         if is_command and (word := unknown_command(text)) is not None:
             nearest = nearest_command(word)
             hint = f"did you mean {nearest}?" if nearest else "F1 lists all commands"
-            return f"no {word}; {hint}{again}"
+            return f"no {word}; {hint}{again} it as a question"
         faults = self.attached.faults(text)
-        return f"{one_line(SEPARATOR.join(faults))}{again}" if faults else ""
+        without = f"your text without the file{'s' * (len(faults) > 1)}"
+        return f"{one_line(SEPARATOR.join(faults))}{again} {without}" if faults else ""
 
     # Earlier texts
 

@@ -26,7 +26,7 @@ from app.tui.prompt.completion import Completion
 from app.tui.prompt.folding import PromptText
 from app.tui.store import Store
 from app.tui.widgets import typed_app
-from app.tui.wording import SEPARATOR, longest_fitting, tokens_in_words
+from app.tui.wording import SEPARATOR, counted, longest_fitting
 
 _FEW = 100
 """Tokens below which a text without attachments is not worth a figure."""
@@ -93,19 +93,19 @@ class TokenCounts:
         if not self._counts:
             if typed < _FEW:
                 return []
-            return [f"{typed:,} tokens{verdict}", f"{typed:,} tokens"]
+            return [f"{counted(typed, 'token')}{verdict}", counted(typed, "token")]
         if len(self._counts) == 1:
             one, count = next(iter(self._counts.items()))
             name = _shown_name(one)
-            counted = _in_words(count)
+            shown = _in_words(count)
         else:
             name = f"{len(self._counts)} attachments"
-            counted = "…" if None in known else tokens_in_words(attached)
+            shown = "…" if None in known else counted(attached, "token")
         names = [name, name.rpartition("/")[2]]
         if not verdict:
-            return [*(f"{name} · {counted}" for name in names), counted]
+            return [*(f"{name} · {shown}" for name in names), shown]
         return [
-            *(f"{name} · {counted}{verdict}" for name in names),
+            *(f"{name} · {shown}{verdict}" for name in names),
             f"{names[1]}{verdict}",
             verdict.removeprefix(" · "),
         ]
@@ -152,7 +152,7 @@ def _in_words(count: _Count) -> str:
     if isinstance(count, str):
         return count
     tokens = _tokens(count)
-    return "…" if tokens is None else tokens_in_words(tokens)
+    return "…" if tokens is None else counted(tokens, "token")
 
 
 def _verdict(tokens: int, context_size: int | None) -> str:

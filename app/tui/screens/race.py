@@ -108,11 +108,11 @@ def first_difference(plain: str, drafted: str) -> int | None:
 
 def _text_words(plain: Answer, drafted: Answer) -> str:
     lossy = drafted.metrics.lossy if drafted.metrics is not None else ""
-    counts = f"{len(plain.token_ids):,} and {len(drafted.token_ids):,} tokens"
+    counts = f"{len(plain.token_ids):,} and {wording.counted(len(drafted.token_ids), 'token')}"
     temperature = plain.request.settings.temperature
     place = first_difference(plain.text, drafted.text)
     if place is None:
-        same = f"word for word the same, {len(plain.token_ids):,} tokens"
+        same = f"word for word the same, {wording.counted(len(plain.token_ids), 'token')}"
     elif temperature > 0.0 or lossy:
         drawn = f", drawn at temperature {temperature:g}" if temperature > 0.0 else ""
         same = f"unequal texts{drawn}: {counts}"

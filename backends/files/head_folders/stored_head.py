@@ -116,7 +116,7 @@ def read_head(path: Path) -> StoredHead:
         ModelError: a file is missing, unreadable, damaged or cut short.
     """
     if not path.is_dir():
-        raise ModelError(f"there is no folder {path}")
+        raise ModelError(f"no folder {path}")
     if not (path / CONFIG).is_file():
         raise ModelError(f"cannot read {path / CONFIG}", "it is missing", REMEDY)
     settings = Settings(read_settings(path / CONFIG))

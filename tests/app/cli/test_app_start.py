@@ -38,11 +38,11 @@ def start(home: Path) -> Callable[..., AppStart]:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--model", "qwen3-4"), "there is no model qwen3-4. Nearest: qwen3-4b (2.5 GB, to"),
-        (("--model", "nosuch"), "there is no model nosuch"),
-        (("--model", "gone.gguf"), "there is no file gone.gguf"),
-        (("--draft", "nosuch"), "there is no drafter nosuch"),
-        (("--draft", "lokup"), "there is no drafter lokup. Nearest: lookup"),
+        (("--model", "qwen3-4"), "no model qwen3-4. Nearest: qwen3-4b (2.5 GB, to"),
+        (("--model", "nosuch"), "no model nosuch"),
+        (("--model", "gone.gguf"), "no file gone.gguf"),
+        (("--draft", "nosuch"), "no drafter nosuch"),
+        (("--draft", "lokup"), "no drafter lokup. Nearest: lookup"),
         (("--ctx", "0"), "--ctx cannot be 0"),
         (("--lossy", "eers"), "eers"),
         (("--backend", "cuda"), "cuda"),
@@ -74,7 +74,7 @@ def test_mistakes_in_settings_are_told_and_the_rest_applies(
     future, ctx, model, draft = given.notices
     assert "'future'" in future
     assert "SPECCHAT_CTX cannot be 'many'" in ctx
-    assert "there is no model nosuch" in model
+    assert "no model nosuch" in model
     assert "Nearest: lookup" in draft
 
 

@@ -60,9 +60,9 @@ def test_more_threads_than_the_engine_can_start_are_refused(launch: Callable[...
         (("--draft", "self:bogus"), "'bogus'"),
         (("--draft", "self:skip=99"), "layers 0 to 29"),
         (("--draft", "self:skip=0-29"), "every layer"),
-        (("--draft", "dmo"), "there is no drafter dmo. Nearest: demo"),
-        (("--draft", "slef"), "there is no drafter slef. Nearest: self"),
-        (("--backend", "cuda"), "known: auto, llamacpp, mlx"),
+        (("--draft", "dmo"), "no drafter dmo. Nearest: demo"),
+        (("--draft", "slef"), "no drafter slef. Nearest: self"),
+        (("--backend", "cuda"), "it is one of auto, llamacpp, mlx"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_before_the_model_is_loaded(

@@ -53,7 +53,7 @@ def test_a_preset_overrides_variables_and_typed_options_override_it(
 def test_without_presets_none_is_found(specchat: Specchat) -> None:
     ended = specchat("ask", "hi", "--preset", "exat")
     assert ended.returncode == 2
-    assert "there is no preset 'exat': no presets are defined in " in ended.stderr
+    assert "no preset 'exat': no presets are defined in " in ended.stderr
 
 
 def test_an_unknown_preset_names_the_nearest(specchat: Specchat, home: Path) -> None:
@@ -61,7 +61,7 @@ def test_an_unknown_preset_names_the_nearest(specchat: Specchat, home: Path) -> 
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("[presets.exact]\ntop_k = 1\n")
     ended = specchat("ask", "hi", "--preset", "exat")
-    assert (ended.returncode, "nearest: exact" in ended.stderr) == (2, True)
+    assert (ended.returncode, "Nearest: exact" in ended.stderr) == (2, True)
     assert completion.presets("e") == ["exact"]
 
 

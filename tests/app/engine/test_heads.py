@@ -187,7 +187,7 @@ def test_a_head_that_is_damaged_or_missing(
     head.unlink()
     missing = specchat("ask", "hi", "--model", str(model), "--draft", f"eagle3:{head}")
     assert missing.returncode == 2
-    assert "there is no file" in missing.stderr
+    assert "no file" in missing.stderr
     unnamed = specchat("ask", "hi", "--model", str(model), "--draft", "eagle3:")
     assert unnamed.returncode == 2
 

@@ -128,7 +128,7 @@ def test_the_error_grows_with_the_share_of_drafted_steps() -> None:
         steps = [*[(0, 0.01)] * 100, *[(3, 0.02)] * drafted]
         plain = plain_rate(COSTS, statistics(*steps), NOISE)
         assert plain is not None
-        assert plain.source == "100 plain steps of this reply"
+        assert plain.source == "100 plain steps of this answer"
         return plain.error or 0.0
 
     assert 0.0 < error(1) < error(10) < error(50) < 0.1

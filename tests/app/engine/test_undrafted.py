@@ -84,7 +84,7 @@ def test_a_missing_drafter(specchat: Specchat, tmp_path: Path) -> None:
     path = tmp_path / "missing.gguf"
     ended = specchat(*ASK, "--draft", str(path), "--json")
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert f"there is no file {path}" in ended.stderr
+    assert f"no file {path}" in ended.stderr
 
 
 def test_a_drafter_that_cannot_be_downloaded(specchat: Specchat) -> None:

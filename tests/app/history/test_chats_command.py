@@ -100,7 +100,7 @@ def test_remove(specchat: Specchat, chat: int) -> None:
     assert specchat("chats", "list").stdout == ""
     again = specchat("chats", "remove", str(chat))
     assert again.returncode == 2
-    assert "there is no chat" in again.stderr
+    assert "no chat" in again.stderr
 
 
 def test_text_cannot_steer_the_terminal(specchat: Specchat) -> None:
@@ -126,7 +126,7 @@ def test_an_unknown_number(specchat: Specchat, chat: int, command: tuple[str, ..
     file = ("chat.md",) if command == ("export",) else ()
     ended = specchat("chats", *command, "99999999999999999999", *file)
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert f"nearest: {chat} (" in ended.stderr
+    assert f"Nearest: {chat} (" in ended.stderr
 
 
 def test_a_file_that_is_no_database(specchat: Specchat, chat: int) -> None:

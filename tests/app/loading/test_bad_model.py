@@ -16,14 +16,14 @@ pytestmark = pytest.mark.usefixtures("llamacpp")
 def test_a_missing_file(specchat: Specchat) -> None:
     ended = specchat("ask", "hi", "--model", "missing.gguf")
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert "there is no file missing.gguf" in ended.stderr
+    assert "no file missing.gguf" in ended.stderr
 
 
 def test_the_nearest_files_are_named(specchat: Specchat, tmp_path: Path) -> None:
     (tmp_path / "small-q4.gguf").touch()
     ended = specchat("ask", "hi", "--model", str(tmp_path / "smal-q4.gguf"))
     assert ended.returncode == 2
-    assert "nearest: small-q4.gguf" in ended.stderr
+    assert "Nearest: small-q4.gguf" in ended.stderr
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a device of POSIX")
@@ -105,7 +105,7 @@ def test_a_folder_is_no_model(specchat: Specchat, tmp_path: Path, name: str) -> 
 def test_an_unknown_name_brings_the_nearest(specchat: Specchat, name: str) -> None:
     ended = specchat("ask", "hi", "--model", name)
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert f"there is no model {name}. Nearest: demo" in ended.stderr
+    assert f"no model {name}. Nearest: demo" in ended.stderr
 
 
 def test_a_name_like_no_other_brings_the_known_ones(specchat: Specchat, home: Path) -> None:

@@ -23,13 +23,13 @@ def using(tokens: int) -> Live:
 @pytest.mark.parametrize(
     ("width", "title", "used", "row"),
     [
-        (80, TITLE, 720, f"{TITLE}                    qwen3-4b · CPU · 9 % full"),
-        (80, TITLE, 900, f"{TITLE}                   qwen3-4b · CPU · 11 % full"),
+        (80, TITLE, 720, f"{TITLE}                 qwen3-4b · CPU · context 9 %"),
+        (80, TITLE, 900, f"{TITLE}                qwen3-4b · CPU · context 11 %"),
         (40, TITLE, 720, "Correct the spelling…   qwen3-4b · 9 %"),
         (40, TITLE, 900, "Correct the spelling…  qwen3-4b · 11 %"),
         (40, "Summarise report.md in five lines", 3350, "Summarise report.md…   qwen3-4b · 41 %"),
-        (40, "Names for a boat", 410, "Names for a boat   qwen3-4b · 5 % full"),
-        (40, "Names for a boat", 6520, "Names for a boat  qwen3-4b · 80 % full"),
+        (40, "Boat names", 410, "Boat names      qwen3-4b · context 5 %"),
+        (40, "Names for a boat", 6520, "Names for a boat       qwen3-4b · 80 %"),
         (40, "Names for a boat", 6560, "Names for a boat     qwen3-4b · ▲ 80 %"),
         (40, "", 0, "New chat                      qwen3-4b"),
         (10, TITLE, 720, "Correct…"),

@@ -100,7 +100,7 @@ def test_a_repository_of_mlx_is_refused_before_it_is_downloaded(
 
 def test_an_unknown_backend_is_refused() -> None:
     check_backend(AUTO)
-    with pytest.raises(UsageError, match="known: auto, llamacpp, mlx"):
+    with pytest.raises(UsageError, match="it is one of auto, llamacpp, mlx"):
         check_backend("cuda")
 
 

@@ -134,7 +134,7 @@ def test_a_file_without_tensors_such_as_a_first_part_is_read(folder: Path) -> No
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"there is no file .*absent\.gguf"):
+    with pytest.raises(ModelError, match=r"no file .*absent\.gguf"):
         read_header(tmp_path / "absent.gguf")
 
 

@@ -210,7 +210,7 @@ def test_what_is_not_there_is_told_with_what_is(wanted: str) -> None:
 
 
 def test_the_nearest_come_first() -> None:
-    with pytest.raises(UsageError, match=r"nearest: Q4_K_M \(4\.0 GB\)") as unknown:
+    with pytest.raises(UsageError, match=r"nearest is Q4_K_M \(4\.0 GB\)") as unknown:
         files_wanted(_repository(FILES), "q4_k_s")
     assert unknown.value.remedy.endswith("maker/Model-GGUF:Q4_K_M")
 

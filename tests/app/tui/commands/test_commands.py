@@ -64,12 +64,12 @@ async def test_a_command_that_failed_stays_in_the_prompt(chat: Chat, line: str) 
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("/set temp 1", "nearest: temperature"),
-        ("/set top 1", "nearest: top_k, top_p"),
-        ("/set foo 1", "there is no setting 'foo' · F8 lists all"),
-        ("/set hots 1", "there is no setting 'hots' · F8 lists all"),  # host is no setting here
-        ("/model nonsense", "there is no model nonsense · Ctrl+L lists them; you can also give"),
-        ("/draft nonsense", "there is no drafter nonsense · F3 lists the drafters"),
+        ("/set temp 1", "Nearest: temperature"),
+        ("/set top 1", "Nearest: top_k, top_p"),
+        ("/set foo 1", "no setting 'foo' · F8 lists all"),
+        ("/set hots 1", "no setting 'hots' · F8 lists all"),  # host is no setting here
+        ("/model nonsense", "no model nonsense · Ctrl+L lists them; you can also give"),
+        ("/draft nonsense", "no drafter nonsense · F3 lists the drafters"),
     ],
 )
 async def test_an_unknown_name_leads_to_what_lists_them_in_the_app(
@@ -139,7 +139,7 @@ async def test_one_code_block_is_one(chatting: Chatting) -> None:
     ("line", "toast"),
     [
         ("/set temperature 0.2", "Temperature: 0.2"),
-        ("/think off", "scripted knows no thinking; other models may."),
+        ("/think off", "scripted has no thinking mode; other models have one."),
         ("/set think_budget 1,500", "Thinking budget: 1,500"),
         ("/set temperature", "Temperature: the default"),
         ("/context 2048", "Context size: 2048"),
@@ -377,7 +377,7 @@ def test_no_command_at_all_is_an_error(editor: str) -> None:
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ("/race foo", "there is no drafter foo"),
+        ("/race foo", "no drafter foo"),
         ("/race 124m", "gpt2-124m is not on this machine"),
         ("/rename ", "which title?"),
     ],

@@ -112,7 +112,8 @@ async def test_all_that_cannot_be_added_is_told_at_once_and_then_sent() -> None:
         prompt.area.write(ODD)
         await prompt.until(lambda: prompt.title == "✕ " + " · ".join(WHY))
         await prompt.press("enter")
-        assert prompt.title == "✕ " + " · ".join([*WHY, "Enter again sends it anyway"])
+        told = "Enter again sends your text without the files"
+        assert prompt.title == "✕ " + " · ".join([*WHY, told])
         assert prompt.submitted == []
         await prompt.press("enter")
         assert prompt.submitted == [ODD]
@@ -134,7 +135,8 @@ async def test_what_is_wrong_with_files_fits_a_narrow_screen(text: str, fault: s
         prompt.area.write(text)
         await prompt.press("enter")
         shown = " ".join(line.strip() for line in await prompt.lines())
-        assert f"{fault} · Enter again sends it anyway" in shown
+        files = "files" if " · " in fault else "file"
+        assert f"{fault} · Enter again sends your text without the {files}" in shown
         assert prompt.title == ""
 
 

@@ -231,7 +231,7 @@ async def test_a_doubt_is_told_again_once_something_else_was_shown(prompt: Promp
     prompt.area.show_fault("there is nothing to undo")
     prompt.area.clear_fault()
     await prompt.press("enter")
-    assert prompt.title == "✕ no file no.md · Enter again sends it anyway"
+    assert prompt.title == "✕ no file no.md · Enter again sends your text without the file"
     await prompt.press("enter")
     assert prompt.submitted == ["see @no.md"]
 

@@ -47,7 +47,7 @@ def test_a_whole_folder_in_two_files_is_loaded(sharded: Path) -> None:
 
 
 def test_there_is_no_folder(tmp_path: Path) -> None:
-    refused(tmp_path / "none", "there is no folder")
+    refused(tmp_path / "none", "no folder")
 
 
 def test_settings_without_weights(folder: Path) -> None:
