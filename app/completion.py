@@ -52,14 +52,9 @@ def drafters(incomplete: str) -> list[str]:
 
 def presets(incomplete: str) -> list[str]:
     from app.paths import Paths
-    from app.settings import file
+    from app.settings.presets import Presets
 
-    try:
-        return _starting(
-            incomplete, file.read(Paths.of_this_user().settings).get(file.PRESETS_TABLE, {})
-        )
-    except SpecchatError:
-        return []
+    return _starting(incomplete, Presets.of(Paths.of_this_user()).names())
 
 
 def chats(incomplete: str) -> list[tuple[str, str]]:

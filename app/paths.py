@@ -20,6 +20,7 @@ class Paths:
         self.config, self.data, self.cache = config, data, cache
         self.settings = config / "config.toml"
         """The settings file, which may not exist."""
+        self.presets, self.prompts = config / "presets", config / "prompts"  # a file each
         self.agreed_models = data / "streamed-models.json"
         """Models that the user agreed to have read from disk."""
         self.read_ahead = data / "read-ahead.json"

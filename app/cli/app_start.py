@@ -18,8 +18,9 @@ from app.loading.session_options import AUTO_DRAFT, OFF_DRAFT, SessionOptions, c
 from app.paths import Paths
 from app.serve.server_options import SERVER_NAMES, ServerOptions
 from app.settings.answering import Answering
-from app.settings.catalogue import BY_NAME, Value
+from app.settings.catalogue import BY_NAME, MODEL, Value
 from app.settings.in_effect import notice, settings_in_effect
+from app.settings.presets import Presets, shadowed
 from app.settings.start import AppStart, preferences_of
 from backends.base import SpecchatError, UsageError
 from backends.engines.backend_selection import check_backend
@@ -40,7 +41,9 @@ def app_start(
         SpecchatError: a typed option cannot be used, or names no model or drafter.
     """
     settings = settings_in_effect(paths)
-    typed = _typed(context)
+    typed, preset = _typed(context), str(context.params.get("preset") or "")
+    if preset and (model := Presets(paths.presets, settings.presets).get(preset).get(MODEL)):
+        typed = {MODEL: model, **typed}
     values: dict[str, Any] = {**settings.values, **typed}
     preferences = preferences_of(settings, paths.settings)
     session = SessionOptions.of(values)
@@ -53,7 +56,8 @@ def app_start(
         Answering.of(values),
         replace(preferences, shell=False) if no_shell else preferences,
         continues,
-        (*settings.notices, *notices),
+        (*settings.notices, *notices, *shadowed(paths.prompts)),
+        preset=preset,
     )
 
 

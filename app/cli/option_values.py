@@ -12,7 +12,6 @@ from app.cli.terminal import text_input
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.serve.server_options import SERVER_NAMES, ServerOptions
-from app.settings import file
 from app.settings.answering import Answering
 from app.settings.catalogue import (
     BY_NAME,
@@ -23,10 +22,10 @@ from app.settings.catalogue import (
     as_sampling,
     checked,
     from_variable,
-    known,
     shown,
 )
 from app.settings.in_effect import CAUTIOUS
+from app.settings.presets import Presets
 from backends.base import SpecchatError, UsageError
 from decoding.sampling.settings import LossyRule, SamplingSettings, parse_lossy
 
@@ -37,7 +36,7 @@ def session_options(context: Context) -> SessionOptions:
     """A command's session options; those typed before the command's name count too."""
     for name in CAUTIOUS:
         from_variable(name)
-    return SessionOptions.of(_values(context, _SESSION_NAMES))
+    return SessionOptions.of(_values(context, _SESSION_NAMES, _preset(context)))
 
 
 def server_options(context: Context) -> ServerOptions:
@@ -57,8 +56,7 @@ def checked_option(name: str, value: Any) -> Any:
 
 def answer_options(context: Context) -> tuple[str, Answering]:
     """System prompt and options for answers: typed, of the preset, variables, the settings file."""
-    preset = _preset(context.params["preset"])
-    values = _values(context, [key.name for key in CHAT_KEYS], preset)
+    values = _values(context, [key.name for key in CHAT_KEYS], _preset(context))
     sampling = as_sampling(values)
     if sampling["seed"] is None:
         sampling["seed"] = secrets.randbelow(1 << 32)
@@ -113,14 +111,11 @@ def _values(
     return values
 
 
-def _preset(name: str | None) -> dict[str, Any]:
-    if name is None:
-        return {}
-    path = Paths.of_this_user().settings
-    presets = file.read(path).get(file.PRESETS_TABLE, {})
-    if not presets:
-        raise UsageError(f"no preset {name!r}", f"no presets are defined in {path}")
-    return presets[known(name, presets, f"no preset {name!r} in {path}")]
+def _preset(context: Context) -> dict[str, Any]:
+    """The settings of the preset that was named, after the command's name or before it."""
+    names = (one.params.get("preset") for one in (context, context.find_root()))
+    name = next(filter(None, names), None)
+    return Presets.of(Paths.of_this_user()).get(name) if name else {}
 
 
 def _check_settings(context: Context) -> None:

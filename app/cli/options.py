@@ -92,15 +92,16 @@ SERVER = (
 )
 """Where the server listens, and who may ask it."""
 
+PRESET = option(
+    "preset",
+    str | None,
+    None,
+    "NAME",
+    help_text="a preset's instructions and settings; typed options override it",
+    complete=completion.presets,
+)
 ANSWER = (
-    option(
-        "preset",
-        str | None,
-        None,
-        "NAME",
-        help_text="preset of the settings file; typed options override it",
-        complete=completion.presets,
-    ),
+    PRESET,
     option("system", str | None, None, "TEXT"),
     option("temperature", float, _USUAL.temperature, "T"),
     option("top_k", int, _USUAL.top_k, "K"),

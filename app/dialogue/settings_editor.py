@@ -7,23 +7,31 @@ from typing import Protocol
 
 from app.dialogue.changes import Change, Changes
 from app.dialogue.dialogue import Dialogue
-from app.settings import catalogue, file
+from app.settings import catalogue, file, presets
 from app.settings.answering import PRESET, Answering
-from app.settings.catalogue import BY_NAME, Kind, Part, Value
+from app.settings.catalogue import BY_NAME, MODEL, PRESET_KEYS, SYSTEM, Kind, Part, Value
+from app.settings.presets import Presets
 from backends.base import SpecchatError
 
 _THOUSANDS = re.compile(r"[1-9]\d{0,2}(,\d{3})+")
 
-SYSTEM, SEED, MODEL, CONTEXT = "system", "seed", "model", "ctx"
+SEED, CONTEXT = "seed", "ctx"
+SAVED_PRESET = "saved preset"
+"""Not a setting: what is set to a name is a preset, to this chat's settings."""
 
 
 class SettingsTarget(Protocol):
-    """The app and its chat. check_setting refuses a value that cannot work, use_setting may too."""
+    """The app and its chat.
+
+    check_setting refuses a value that cannot work, use_setting may too; check_model a model that
+    is not on this machine.
+    """
 
     @property
     def dialogue(self) -> Dialogue: ...
     @property
     def usual_context(self) -> int: ...
+    def check_model(self, name: str) -> None: ...
     def setting(self, name: str) -> Value: ...
     def check_setting(self, name: str, value: Value) -> None: ...
     def use_setting(self, name: str, value: Value) -> None: ...
@@ -34,8 +42,8 @@ class SettingsTarget(Protocol):
 class SettingsEditor:
     """Reads and changes settings. defaults, system: those of new chats. file: the settings file.
 
-    presets: values by name of the preset. A value of None stands for the default, and a seed of
-    None for one that is drawn. One that cannot be used raises a SpecchatError, and changes nothing.
+    A value of None stands for the default, and a seed of None for one that is drawn. One that
+    cannot be used raises a SpecchatError, and changes nothing.
     """
 
     def __init__(
@@ -45,7 +53,7 @@ class SettingsEditor:
         defaults: Answering,
         system: str,
         file: Path,
-        presets: Mapping[str, Mapping[str, Value]],
+        presets: Presets,
     ) -> None:
         self._target = target
         self._changes = changes
@@ -58,8 +66,8 @@ class SettingsEditor:
         if name == SYSTEM:
             return self._target.dialogue.system
         own = self._target.dialogue.own
-        if name == PRESET:
-            return own.get(PRESET, "")
+        if name in (PRESET, SAVED_PRESET):
+            return own.get(name, "")
         if BY_NAME[name].part is Part.CHAT:
             return own.get(name, self.default(name))
         return self._target.setting(name)
@@ -67,8 +75,8 @@ class SettingsEditor:
     def default(self, name: str) -> Value | None:
         if name == SYSTEM:
             return self._system
-        if name in (PRESET, SEED):
-            return "" if name == PRESET else None
+        if name in (PRESET, SAVED_PRESET, SEED):
+            return None if name == SEED else ""
         if name == MODEL:  # whichever is used is remembered
             return self._target.setting(MODEL)
         if name == CONTEXT:
@@ -108,22 +116,43 @@ class SettingsEditor:
 
     def _change_chat(self, name: str, value: Value | None) -> None:
         dialogue = self._target.dialogue
-        own, system = dict(dialogue.own), dialogue.system
+        own, system, model, before = dict(dialogue.own), dialogue.system, "", ""
         if name == SYSTEM:
             system = str(value or "")
         elif name == PRESET:
-            chosen = dict(self.presets.get(str(value or ""), {}))
-            system = str(chosen.pop(SYSTEM, system))
+            chosen = self.presets.get(str(value)) if value else {SYSTEM: self._system}
+            system, model = str(chosen.pop(SYSTEM, system)), str(chosen.pop(MODEL, ""))
+            before = str(self._target.setting(MODEL)) if model else ""
+            if model != before:
+                self._target.check_model(model)
             own = {**chosen, PRESET: str(value)} if value else {}
         else:
             own = {key: other for key, other in own.items() if key != name}
             own |= {} if value is None else {name: value}
-        self._do(f"changed {_label(name)}", self._of_chat(own, system), self._of_chat())
+        after, back = self._of_chat(own, system, model), self._of_chat(model=before)
+        self._do(f"changed {_label(name)}", after, back)
+
+    def save_preset(self, name: str) -> None:
+        """Save instructions and settings of this chat as a preset, which it then has."""
+        dialogue, path = self._target.dialogue, self.presets.path(name)
+        kept = {key.name for key in PRESET_KEYS} & dialogue.own.keys()
+        values = {SYSTEM: dialogue.system, **{one: dialogue.own[one] for one in sorted(kept)}}
+        before, text = presets.content(path), self.presets.text(name, values)
+        mark, unmark = self._of_chat({**dialogue.own, PRESET: name}), self._of_chat()
+
+        def step(written: str | None, then: Callable[[], None]) -> None:
+            presets.put(path, written)
+            then()
+
+        self._do(f"saved preset {name}", lambda: step(text, mark), lambda: step(before, unmark))
 
     def _of_chat(
-        self, own: Mapping[str, Value] | None = None, system: str | None = None
+        self, own: Mapping[str, Value] | None = None, system: str | None = None, model: str = ""
     ) -> Callable[[], None]:
-        """A step of the chat shown now, and of no other, to these values or to its present ones."""
+        """A step of the chat shown now, and of no other, to these values or to its present ones.
+
+        model: to be loaded too, unless it is.
+        """
         dialogue = self._target.dialogue
         own = dict(dialogue.own if own is None else own)
         system = dialogue.system if system is None else system
@@ -134,6 +163,8 @@ class SettingsEditor:
             changed.set_own(own)
             changed.set_system(system)
             self._target.show_chat_settings()
+            if model and model != self._target.setting(MODEL):
+                self._target.use_setting(MODEL, model)
 
         return step
 

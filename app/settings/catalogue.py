@@ -39,6 +39,7 @@ _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 _MOST_BITS = 64
 _MOST_SHOWN = 120
 LOSSY, THINK, THINK_BUDGET = "lossy", "think", "think_budget"
+SYSTEM, MODEL = "system", "model"
 DEFAULT_THEME = "specchat-dark"
 _MOST = {
     "ahead_waste": MOST_AHEAD_WASTE,
@@ -154,7 +155,7 @@ BY_NAME = {key.name: key for key in KEYS}
 SETTABLE = tuple(key.name for key in KEYS if key.part is not Part.START or key.name == "ctx")
 """Keys that can be set in the running app."""
 CHAT_KEYS = tuple(key for key in KEYS if key.part is Part.CHAT)
-PRESET_KEYS = tuple(key for key in CHAT_KEYS if key.name != "seed")
+PRESET_KEYS = (*(key for key in CHAT_KEYS if key.name != "seed"), BY_NAME[MODEL])
 
 
 def as_sampling(values: Mapping[str, Value]) -> dict[str, Any]:

@@ -34,7 +34,7 @@ _TABLES = """\
 # new = "ctrl+n"
 # chats = "ctrl+o,f10"
 
-# A preset is chosen with /preset NAME or in the settings (F8).
+# A preset is chosen with /preset NAME or in the settings (F8); presets/NAME.toml is one too.
 # [presets.exact]
 # system = "Answer exactly and in one sentence."
 # temperature = 0.0
@@ -64,7 +64,7 @@ def examined(path: Path) -> tuple[dict[str, Any], dict[str, UsageError]]:
         for name, value in [*table.items()]:
             where = f"{place}.{name}" if place else name
             try:
-                _check(where, place, name, value, path)
+                check(where, place, name, value, path)
             except UsageError as error:
                 faults[where] = error
                 del table[name]
@@ -151,8 +151,8 @@ def _text(path: Path) -> str | None:
         raise _unreadable(path, str(error)) from error
 
 
-def _check(where: str, place: str, name: str, value: object, path: Path) -> None:
-    """Raise a UsageError if an entry is invalid. place: of its table."""
+def check(where: str, place: str, name: str, value: object, path: Path) -> None:
+    """Raise a UsageError if an entry is invalid. place: of its table; path: of its file."""
     names = {
         "": [*BY_NAME, KEYS_TABLE, PRESETS_TABLE],
         KEYS_TABLE: [action.name for action in actions.ACTIONS if action.keys],

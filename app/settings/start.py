@@ -70,7 +70,7 @@ class AppStart:
 
     system, answering: the defaults of new chats. continues: whether the last chat opens.
     notices: settings that cannot be used, a sentence or two each. served_at: where other programs
-    reach the model, None if nowhere.
+    reach the model, None if nowhere. preset: what the chat begins with.
     """
 
     session: SessionOptions
@@ -80,3 +80,4 @@ class AppStart:
     continues: bool = False
     notices: tuple[str, ...] = ()
     served_at: ServedAt | None = None
+    preset: str = ""

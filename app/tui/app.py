@@ -108,6 +108,8 @@ class SpecchatApp(App[None]):
             self.engine, self._dialogue, self._start.answering, self.store, self._notices
         )
         self.push_screen(screen)
+        if self._start.preset:
+            self.call_after_refresh(screen.action_perform, "preset", self._start.preset)
         if self._start.served_at is not None:
             where = self._start.served_at.words
             self.notify(f"Other programs reach this model at {where} (F1 shows it again)")

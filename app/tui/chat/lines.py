@@ -12,6 +12,7 @@ from textual.widgets import Static
 
 from app.history.records import Queued
 from app.printable import one_line, printable
+from app.settings.answering import PRESET
 from app.settings.catalogue import Value
 from app.tui.widgets import Wanted, folded, typed_app
 
@@ -55,9 +56,10 @@ class InstructionsLine(Static, can_focus=True):
     """
 
     def show(self, system: str, own: Mapping[str, Value]) -> None:
-        settings = [f"{name.replace('_', ' ')} {_shown(value)}" for name, value in own.items()]
-        parts = [f"instructions: {one_line(system)}"] if system else []
-        self.update(Content(" · ".join([*parts, *map(one_line, settings)])))
+        shown = {name: f"{name.replace('_', ' ')} {_shown(value)}" for name, value in own.items()}
+        preset = shown.pop(PRESET, "")
+        parts = [preset, f"instructions: {system}" if system else "", *shown.values()]
+        self.update(Content(" · ".join(map(one_line, filter(None, parts)))))
         self.display = bool(system or own)
 
     def action_edit(self) -> None:

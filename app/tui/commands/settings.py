@@ -13,6 +13,7 @@ from app.settings import catalogue
 from app.settings.answering import PRESET, Answering
 from app.settings.catalogue import BY_NAME, SETTABLE, Key, Kind, Value
 from app.settings.in_effect import settings_in_effect
+from app.settings.presets import NO_PRESET, Presets
 from app.settings.start import NAMES
 from app.tui.commands.models import ModelCommands
 from app.tui.keymap import check_theme
@@ -37,9 +38,8 @@ class SettingsCommands(ModelCommands):
     def settings_editor(self) -> SettingsEditor:
         preferences, view = self.store.preferences, self.view
         system = view.dialogue.default_system
-        return SettingsEditor(
-            self, self.changes, view.defaults, system, preferences.file, preferences.presets
-        )
+        presets = Presets(self.engine.paths.presets, preferences.presets)
+        return SettingsEditor(self, self.changes, view.defaults, system, preferences.file, presets)
 
     def settings(self) -> None:
         from app.tui.screens.settings import SettingsScreen
@@ -47,19 +47,21 @@ class SettingsCommands(ModelCommands):
         self.choose(SettingsScreen(self.settings_editor, self.changes))
 
     def preset(self, name: str) -> None:
+        """Use a preset; without a name a list of them is shown."""
         presets = self.settings_editor.presets
         if not name:
-            if not presets:
-                file = self.store.preferences.file
-                raise UsageError("there are no presets", f"define them in {file}")
-            raise UsageError("which preset?", ", ".join(presets))
-        if name == _OFF and name not in presets:
+            from app.tui.screens.lists import PickScreen
+
+            rows = [(one, presets.about(one)) for one in presets.names()]
+            used = str(self.settings_editor.value(PRESET))
+            none = (NO_PRESET, "The usual instructions and settings")
+            self.choose(PickScreen("Presets", [*rows, none], used), "preset")
+        elif name == NO_PRESET and name not in presets.names():
             self.settings_editor.change(PRESET, None)
             self.app.notify("No preset.")
         else:
-            known = catalogue.known(name, presets, f"no preset {name!r}")
-            self.settings_editor.change(PRESET, known)
-            self._confirm("Preset", known)
+            self.settings_editor.change(PRESET, name)
+            self._confirm("Preset", name)
 
     def set(self, argument: str) -> None:
         name, _, text = argument.partition(" ")
@@ -145,6 +147,21 @@ class SettingsCommands(ModelCommands):
         if options.ctx is None:
             return loaded.context_size
         return min(loaded.info.context_limit, DEFAULT_CONTEXT)
+
+    def check_model(self, name: str) -> None:
+        """Refuse a model that is not on this machine.
+
+        Raises:
+            SpecchatError: it is not.
+        """
+        from backends.engines.backend_selection import forms
+        from models.reference import HubReference, resolve
+
+        engine = self.engine
+        found = resolve(name, engine.paths.models, forms=forms(engine.options.backend))
+        if isinstance(found, HubReference):
+            what = f"the model {name} is not on this machine"
+            raise UsageError(what, "", f"/model {name} downloads it")
 
     def check_setting(self, name: str, value: Value) -> None:
         """Refuse a value that cannot work, before it is kept.

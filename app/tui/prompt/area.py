@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from textual import events
 from textual.actions import SkipAction
@@ -16,13 +17,15 @@ from app.chat.named_files import quoted
 from app.dialogue.next_request import Typed
 from app.dialogue.tree import USER
 from app.printable import one_line
+from app.settings.presets import PROMPTS, expanded, prompts
 from app.tui.keymap import keys_of, sending_key
 from app.tui.prompt.completion import ARGUMENT, COMMAND, Completion
 from app.tui.prompt.folding import FoldingArea, PromptText
 from app.tui.store import Store
 from app.tui.terminal import copy
 from app.tui.widgets import Wanted
-from app.tui.wording import SEPARATOR
+from app.tui.wording import SEPARATOR, fault
+from backends.base import SpecchatError
 
 _EMPTY = PromptText()
 
@@ -281,9 +284,9 @@ class PromptArea(FoldingArea):
                 self._send_or_break(sends=True)
         elif kind != COMMAND:
             self._complete_file(name)
-        elif run and not BY_SLASH[name].needs_argument:
+        elif run and (action := BY_SLASH.get(name)) and not action.needs_argument:
             self.take()
-            self.post_message(CommandPicked(BY_SLASH[name], "", f"/{name}"))
+            self.post_message(CommandPicked(action, "", f"/{name}"))
         else:
             self.rewrite(PromptText(f"/{name} "))
             self._filled = self.text, self.cursor_location
@@ -433,11 +436,21 @@ class PromptArea(FoldingArea):
             self.remember(written)
             self.post_message(CommandPicked(*command, written.text))
         elif not self._is_doubtful():
-            self._send(self.take())
+            try:
+                text = expanded(self.text.strip(), self._prompts)
+            except SpecchatError as error:
+                self.fault = fault(error)
+            else:
+                self._send(self.take(), text)
 
-    def _send(self, written: PromptText, *, is_edit: bool = False) -> None:
+    @property
+    def _prompts(self) -> Path:
+        return self._store.preferences.file.with_name(PROMPTS)
+
+    def _send(self, written: PromptText, text: str = "", *, is_edit: bool = False) -> None:
+        """Send what was written. text: what it stands for."""
         self.remember(written)
-        sent = PromptText(written.text.strip(), written.attachments)
+        sent = PromptText(text or written.text.strip(), written.attachments)
         self._leaving.append(sent)
         self.post_message(Submitted(sent, is_edit=is_edit))
 
@@ -452,7 +465,8 @@ class PromptArea(FoldingArea):
         text = self.text.strip()
         again = f"{SEPARATOR}{sending_key(self._store.preferences)} again sends"
         is_command = self.edited_version is None
-        if is_command and (word := unknown_command(text)) is not None:
+        word = unknown_command(text) if is_command else None
+        if word is not None and word[1:] not in prompts(self._prompts):
             nearest = nearest_command(word)
             hint = f"did you mean {nearest}?" if nearest else "F1 lists all commands"
             return f"no {word}; {hint}{again} it as a question"

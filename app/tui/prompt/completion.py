@@ -13,6 +13,7 @@ from app.actions import matching, parse
 from app.chat.named_files import file_names
 from app.printable import one_line
 from app.settings.catalogue import BY_NAME, SETTABLE, Kind
+from app.settings.presets import PROMPTS, described, prompts
 from app.tui.store import Store
 from app.tui.widgets import typed_app
 
@@ -54,6 +55,7 @@ class Completion(OptionList):
         self._completed = ("", "")
         self._listed: tuple[str, list[str]] = ("", [])
         """What the argument of a command may be, listed once while it is typed."""
+        self._prompts: dict[str, str] | None = None
 
     def suggest(self, text: str, before_cursor: str) -> None:
         """Show suggestions: commands if the text begins with one, else files named at the cursor.
@@ -65,7 +67,7 @@ class Completion(OptionList):
         self._completed = text, before_cursor
         rows = max(0, min(_MOST_ROWS, (self.app.size.height - _OTHER_ROWS) // 2))
         self.styles.max_height = rows
-        commands = _commands(text, is_narrow=self.app.size.width < _NARROW) if rows else []
+        commands = self._commands(text) if rows else []
         arguments = self._arguments(text) if rows else []
         options = commands or arguments or (_files(before_cursor) if rows else [])
         self.clear_options()
@@ -73,6 +75,36 @@ class Completion(OptionList):
         self._show((COMMAND if commands else ARGUMENT if arguments else FILE) if options else "")
         if self.display:
             self.highlighted = None if arguments and text.endswith((" ", ",")) else 0
+
+    def _commands(self, text: str) -> list[Option]:
+        """Commands, then the user's prompts, then commands that have what is typed in their title.
+
+        Prompts are read once while a name is typed.
+        """
+        if not text.startswith("/") or " " in text or "\n" in text:
+            self._prompts = None
+            return []
+        if self._prompts is None:
+            found = prompts(self._store.preferences.file.with_name(PROMPTS))
+            self._prompts = {name: described(path) for name, path in found.items()}
+        typed, is_narrow = text[1:].lower(), self.app.size.width < _NARROW
+        rows = [
+            (slash, "" if is_narrow else action.argument, action.title)
+            for slash, action in matching(text)
+        ]
+        own = [
+            (name, "", about)
+            for name, about in self._prompts.items()
+            if name.lower().startswith(typed)
+        ]
+        begun = sum(slash.startswith(typed) for slash, _, _ in rows)
+        rows[begun:begun] = own
+        names = [f"/{slash} {argument}".rstrip() for slash, argument, _ in rows]
+        width = max(map(len, names), default=0) + 1
+        return [
+            Option(Content(f"{name:{width}} {title}"), id=f"{COMMAND}{slash}")
+            for name, (slash, _, title) in zip(names, rows, strict=True)
+        ]
 
     def _arguments(self, text: str) -> list[Option]:
         """What a command's argument may go on with; nothing if it is complete."""
@@ -116,18 +148,6 @@ class Completion(OptionList):
         self._show("")
         self._completed = "", ""
         return option.id or ""
-
-
-def _commands(text: str, *, is_narrow: bool) -> list[Option]:
-    if not text.startswith("/") or " " in text or "\n" in text:
-        return []
-    found = matching(text)
-    names = [f"/{slash} {'' if is_narrow else action.argument}".rstrip() for slash, action in found]
-    width = max(map(len, names), default=0) + 1
-    return [
-        Option(Content(f"{name:{width}} {action.title}"), id=f"{COMMAND}{slash}")
-        for name, (slash, action) in zip(names, found, strict=True)
-    ]
 
 
 def _divided(action: str, typed: str) -> tuple[str, str]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rich.cells import cell_len
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Vertical
@@ -20,6 +21,8 @@ from app.tui.wording import longest_fitting
 
 NARROW = 60
 """Columns of a terminal below which lists have short texts and few columns."""
+
+_NAME_WIDTH = 24
 
 _CORNERS = 6
 """Columns of the frame beside its texts: two corners, two lines and two blanks."""
@@ -238,6 +241,40 @@ class ListScreen(ModalScreen[ScreenResultType]):
 
     def action_leave(self) -> None:
         self.dismiss(None)
+
+
+class PickScreen(ListScreen[str]):
+    """Returns the name that is picked; rows: names with a line about each, and more below it."""
+
+    def __init__(self, title: str, rows: Sequence[tuple[str, str]], picked: str = "") -> None:
+        super().__init__(title, "Enter use · Esc back")
+        self._about = dict(rows)
+        self._picked = picked
+
+    def on_mount(self) -> None:
+        width = min(max(map(cell_len, self._about)) + 2, _NAME_WIDTH)
+
+        def row(name: str, about: str) -> Row:
+            def render(columns_: int, is_focused: bool) -> Content:
+                lead = lead_of(is_focused, "●" if name == self._picked else "", "$primary")
+                label = Content.styled(one_line(name), "bold" if is_focused else "")
+                told = Content.styled(about.partition("\n")[0], "$secondary")
+                return columns(lead, (label, width), (told, columns_ - width - lead[1] - 1))
+
+            return Row(name, render)
+
+        self._rows.show([row(*one) for one in self._about.items()])
+        self._rows.highlight(self._picked)
+        self._rows.focus()
+
+    @on(OptionList.OptionHighlighted)
+    def _tell(self) -> None:
+        about = self._about.get(self._rows.focused_id or "", "")
+        self._details.update(Content(about.rpartition("\n")[2]))
+
+    @on(OptionList.OptionSelected)
+    def _pick(self) -> None:
+        self.dismiss(self._rows.focused_id)
 
 
 class SearchScreen(ListScreen[ScreenResultType]):

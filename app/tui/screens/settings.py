@@ -1,7 +1,7 @@
 """The settings: each changes at once, in its row."""
 
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import ClassVar
 
@@ -13,7 +13,7 @@ from textual.message import Message
 from textual.widgets import Input, OptionList, TextArea
 
 from app.dialogue.changes import Changes, OwnChanges
-from app.dialogue.settings_editor import SettingsEditor
+from app.dialogue.settings_editor import SAVED_PRESET, SettingsEditor
 from app.loading.placement import SMALLEST_CONTEXT
 from app.loading.session_options import DEFAULT_CONTEXT
 from app.printable import one_line
@@ -32,10 +32,16 @@ class Edit(Enum):
     LINES = auto()
     CHOICE = auto()
     LIST = auto()
+    NAME = auto()
 
     @property
     def keys(self) -> str:
-        return {Edit.CHOICE: "← → change", Edit.LIST: "Enter lists them"}.get(self, "Enter edit")
+        keys = {
+            Edit.CHOICE: "← → change",
+            Edit.LIST: "Enter lists them",
+            Edit.NAME: "Enter name it",
+        }
+        return keys.get(self, "Enter edit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +89,10 @@ _AHEAD = (
     (AHEAD_OFF, "never", "never"),
 )
 
-PRESET_FIELD = SettingField(
-    "preset", "Preset", "Settings under a name, from the settings file.", Edit.CHOICE
-)
+SAVE = SettingField(
+    SAVED_PRESET, "Save as preset", "This chat's instructions and settings, under a name.",
+    Edit.NAME, words=(("", "", ""),),
+)  # fmt: skip
 CHAT = (
     SettingField("system", "Instructions", "What the model is told before the chat.", Edit.LINES),
     SettingField(
@@ -96,7 +103,8 @@ CHAT = (
         "max_tokens", "Longest answer", "Longer ones are cut; Ctrl+T continues.", unit="tokens",
         wanted="a whole number from 1, such as 2048",
     ),
-    PRESET_FIELD,
+    SettingField(PRESET, "Preset", "Instructions and settings under a name.", Edit.LIST),
+    SAVE,
 )  # fmt: skip
 MORE = (
     SettingField("top_k", "Top-k", "Only the k likeliest tokens; 0 for all.",
@@ -191,7 +199,7 @@ class _LinesArea(PrintableTextArea):
 
 
 class SettingsScreen(ListScreen[str | None]):
-    """Returns the list to open next: "model" or "drafters"; None for none."""
+    """Returns the list to open next: "preset", "model" or "drafters"; None for none."""
 
     BINDINGS: ClassVar = [
         Binding("left", "cycle(-1)", show=False),
@@ -202,7 +210,7 @@ class SettingsScreen(ListScreen[str | None]):
     ]
     DEFAULT_CSS: ClassVar[str] = """
     SettingsScreen Dialog { layers: below above; }
-    SettingsScreen.-wide Dialog { width: 84; height: 24; }
+    SettingsScreen.-wide Dialog { width: 84; height: 25; max-height: 100%; }
     SettingsScreen #value, SettingsScreen #lines,
     SettingsScreen #value:focus, SettingsScreen #lines:focus {
         layer: above; display: none; padding: 0; border: none; background: $panel;
@@ -219,7 +227,8 @@ class SettingsScreen(ListScreen[str | None]):
         self._changes = OwnChanges(changes)
         self._edited: SettingField | None = None
         self._fields = {one.name: one for one in (*CHAT, *MORE, *EVERY_CHAT, *APPEARANCE)}
-        self._fields[PRESET] = replace(PRESET_FIELD, choices=("", *editor.presets))
+        self._doubted = ""
+        """The preset that is replaced if its name is entered again."""
         self._is_expanded = any(editor.differs(field.name) for field in MORE)
         self._value = PrintableInput(compact=True, select_on_focus=False, id="value")
         self._lines = _LinesArea(highlight_cursor_line=False, id="lines")
@@ -241,7 +250,7 @@ class SettingsScreen(ListScreen[str | None]):
     def on_key(self, event: events.Key) -> None:
         """Type into the highlighted row: a new value, or further instructions."""
         field = self._edited or self._chosen
-        is_text = field is not None and field.edit in (Edit.TEXT, Edit.LINES)
+        is_text = field is not None and field.edit not in (Edit.CHOICE, Edit.LIST)
         text = typed(event)
         if field is None or not is_text or not text:
             return
@@ -307,7 +316,8 @@ class SettingsScreen(ListScreen[str | None]):
         """Name the keys that do something now, in as many words as there is room for."""
         field = self._edited
         if field is not None:
-            self._dialog.show_keys(*(_LINES_KEYS if field.edit is Edit.LINES else _EDIT_KEYS))
+            special = {Edit.LINES: _LINES_KEYS, Edit.NAME: ("Enter saves · Esc back",)}
+            self._dialog.show_keys(*special.get(field.edit, _EDIT_KEYS))
             return
         change = self._chosen.edit.keys if self._chosen else "Enter shows them"
         keys = [change, _UNDO] if self._changes.has_any else [change]
@@ -319,7 +329,7 @@ class SettingsScreen(ListScreen[str | None]):
 
     def _explained(self, field: SettingField) -> str:
         default = field.shown(self._editor.default(field.name))
-        ends = "" if field.edit is Edit.LIST else f" Default: {default}"
+        ends = "" if field.edit in (Edit.LIST, Edit.NAME) else f" Default: {default}"
         is_narrow = self.app.size.width < _NARROW
         return f"{'' if is_narrow else f'{field.label}: '}{field.text}{ends}"
 
@@ -340,7 +350,7 @@ class SettingsScreen(ListScreen[str | None]):
             self._show()
             self._rows.highlight(MORE[0].name)
         elif field.edit is Edit.LIST:
-            self.dismiss("model" if field.name == "model" else "drafters")
+            self.dismiss("drafters" if field.name == "draft" else field.name)
         elif field.edit is Edit.CHOICE:
             self.action_cycle(1)
         else:
@@ -359,7 +369,7 @@ class SettingsScreen(ListScreen[str | None]):
         index = self._rows.highlighted
         if index is None:
             return
-        self._edited = field
+        self._edited, self._doubted = field, ""
         value = self._editor.value(field.name)
         text = "" if value is None else str(value)
         top, size = index - round(self._rows.scroll_offset.y), self._rows.size
@@ -387,8 +397,25 @@ class SettingsScreen(ListScreen[str | None]):
         if field is None:
             return
         text = self._lines.text if field.edit is Edit.LINES else self._value.value
-        if self._try(field, text, is_typed=True):
+        if self._save(text.strip()) if field is SAVE else self._try(field, text, is_typed=True):
             self._close_field()
+
+    def _save(self, name: str) -> bool:
+        """Save a preset; one that exists is replaced when its name is entered again."""
+        presets = self._editor.presets
+        try:
+            if name != self._doubted and (name in presets.names() or presets.path(name).exists()):
+                self._doubted = name
+                self._tell(name, "there is such a preset; Enter again replaces it")
+                return False
+            self._editor.save_preset(name)
+        except SpecchatError as error:
+            self._tell("Not saved", error.why or error.what)
+            return False
+        self._changes.count()
+        self._dialog.show_title("Settings", f"saved preset {name}")
+        self._show()
+        return True
 
     @on(Input.Changed)
     @on(TextArea.Changed)

@@ -24,10 +24,10 @@ def parse(home: Path) -> Callable[..., tuple[str, Answering]]:
         '[presets.exact]\nsystem = "Be exact."\ntemperature = 0.25\nlossy = "typical"\n'
     )
 
-    def parsed(*arguments: str) -> tuple[str, Answering]:
+    def parsed(*arguments: str, before: tuple[str, ...] = ()) -> tuple[str, Answering]:
         group = typer_main.get_command(app)
         assert isinstance(group, core.TyperGroup)
-        with group.make_context("specchat", ["chat"]) as outer:
+        with group.make_context("specchat", [*before, "chat"]) as outer:
             command = group.get_command(outer, "chat")
             assert command is not None
             with command.make_context("chat", list(arguments), parent=outer) as context:
@@ -50,10 +50,23 @@ def test_a_preset_overrides_variables_and_typed_options_override_it(
     assert (answering.sampling.temperature, system) == (1.0, "Be brief.")
 
 
-def test_without_presets_none_is_found(specchat: Specchat) -> None:
-    ended = specchat("ask", "hi", "--preset", "exat")
-    assert ended.returncode == 2
-    assert "no preset 'exat': no presets are defined in " in ended.stderr
+def test_a_shipped_preset_is_used_also_before_the_name_of_a_command(
+    parse: Callable[..., tuple[str, Answering]],
+) -> None:
+    system, answering = parse("--preset", "editor")
+    assert system.startswith("You are a careful copy editor.")
+    assert answering.sampling.temperature == 0.0
+    assert parse(before=("--preset", "editor"))[0] == system
+
+
+def test_a_preset_names_a_model(specchat: Specchat, home: Path) -> None:
+    folder = home / "config" / "presets"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "big.toml").write_text('model = "no-such-model"\n')
+    (folder / "bad.toml").write_text("temperature = [")
+    for name, told in (("big", "no-such-model"), ("bad", "cannot read "), ("bed", "nearest: bad")):
+        ended = specchat("ask", "hi", "--preset", name)
+        assert (ended.returncode, told in ended.stderr) == (2, True)
 
 
 def test_an_unknown_preset_names_the_nearest(specchat: Specchat, home: Path) -> None:
@@ -61,8 +74,8 @@ def test_an_unknown_preset_names_the_nearest(specchat: Specchat, home: Path) -> 
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("[presets.exact]\ntop_k = 1\n")
     ended = specchat("ask", "hi", "--preset", "exat")
-    assert (ended.returncode, "Nearest: exact" in ended.stderr) == (2, True)
-    assert completion.presets("e") == ["exact"]
+    assert (ended.returncode, "nearest: exact" in ended.stderr) == (2, True)
+    assert completion.presets("e") == ["editor", "exact"]
 
 
 def test_completion_of_values() -> None:

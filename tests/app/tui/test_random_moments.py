@@ -27,10 +27,12 @@ KEYS = (
     "ctrl+r", "f9", "f9", "escape", "ctrl+c", "ctrl+z", "ctrl+y", "ctrl+t", "ctrl+n", "up", "down",
     "enter", "tab", "left", "right", "f2",
 )  # fmt: skip
+PROMPTS = ("/again ", "/again\n", "/explain ", "/unreadable ")
 SETTINGS = (
     ("draft", "off"), ("draft", "lookup"), ("draft", "nobody-knows-this"), ("schema", "off"),
     ("schema", "person.json"), ("set", "temperature 0.5"), ("system", "Be brief."),
-    ("model", "gone"),
+    ("model", "gone"), ("preset", "editor"), ("preset", "off"), ("preset", "gone"),
+    ("preset", "mine"),
 )  # fmt: skip
 
 
@@ -55,8 +57,10 @@ class Campaign:
         await self.chat.pilot.pause()
 
     async def act(self) -> None:
-        """Type, send, press a key, open a chat, change a setting or load the model again."""
-        kinds = ("send", "send", "type", "key", "key", "key", "chat", "setting", "model")
+        """Type, send, press a key, open a chat, change or save settings, or load a model."""
+        kinds = (
+            "send", "send", "type", "key", "key", "key", "chat", "setting", "save", "model",
+        )  # fmt: skip
         kind = self.chance.choice(kinds)
         if kind in ("send", "type"):
             await self._type()
@@ -68,6 +72,8 @@ class Campaign:
             await self._open()
         elif kind == "setting":
             await self.chat.screen.action_perform(*self.chance.choice(SETTINGS))
+        elif kind == "save":
+            self.chat.screen.commands.settings_editor.save_preset("mine")
         elif kind == "model" and self.chance.random() < 0.3:
             self.chat.view.stop()
             self.chat.app.engine.load("scripted")
@@ -78,7 +84,8 @@ class Campaign:
         area = self.chat.screen.prompt.area
         area.focus()
         area.move_cursor(area.document.end)  # no word is split by another
-        self.chat.screen.prompt.area.insert(f"{word} ")
+        is_prompt = not area.text and self.chance.random() < 0.3
+        area.insert(f"{self.chance.choice(PROMPTS) if is_prompt else ''}{word} ")
 
     async def _press(self, key: str) -> None:
         area = self.chat.prompt
@@ -163,6 +170,9 @@ async def lost(
     monkeypatch.setattr("app.chat.unsent._MOST_TEXTS", 1000)
     watch = Watch(monkeypatch)
     Path("person.json").write_text('{"type": "object"}', "utf-8")
+    prompts = Paths.of_this_user().prompts
+    (prompts / "unreadable.md").mkdir(parents=True)
+    (prompts / "again.md").write_text("Again $1, and then $2", "utf-8")
     model = ScriptedModel(WORDS, rate=150.0)
     async with chatting(model, (80, 24)) as chat:
         await chat.ready()

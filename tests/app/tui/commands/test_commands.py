@@ -9,9 +9,11 @@ import pytest
 from textual.content import Content
 
 from app.actions import ACTIONS, unknown_command
+from app.paths import Paths
 from app.tui.chat_screen import ChatScreen
 from app.tui.commands.app import editor_command
 from app.tui.prompt.completion import Completion
+from app.tui.screens.lists import PickScreen
 from app.tui.screens.settings import SettingsScreen
 from decoding.constraint.grammar import Grammar, GrammarKind
 from tests.app.tui.conftest import WORDS, Chat, Chatting
@@ -468,3 +470,78 @@ async def test_arguments_are_completed(
         await chat.pilot.press(*keys)
         await chat.pilot.pause()
         assert picked == ([sent] if sent else [])
+
+
+def _write_prompts(**prompts: str) -> None:
+    folder = Paths.of_this_user().prompts
+    folder.mkdir(parents=True)
+    for name, text in prompts.items():
+        (folder / f"{name}.md").write_text(text, encoding="utf-8")
+
+
+async def test_a_prompt_is_completed_sent_with_its_arguments_and_found_again(chat: Chat) -> None:
+    _write_prompts(greet="# Greets two\n\nSay [hello] to $1 and $2.", new="never")
+    await chat.ready()
+    chat.prompt.focus()
+    await chat.pilot.press("slash", *"gre")
+    completion = chat.screen.query_one(Completion)
+    await chat.until(lambda: completion.display)
+    prompt = completion.get_option_at_index(0).prompt
+    assert isinstance(prompt, Content)
+    assert prompt.plain == "/greet  Greets two"
+    await chat.pilot.press("enter", *"Ann", "space", *"Bob", "enter")
+    sent = "# Greets two\n\nSay [hello] to Ann and Bob."
+    await chat.until(lambda: chat.texts[:1] == [("user", sent)] and chat.view.is_idle)
+    await chat.pilot.press("up")
+    assert chat.prompt.text == "/greet Ann Bob"
+    await chat.say("/new")
+    await chat.until(lambda: chat.texts == [])
+
+
+async def test_a_prompt_that_cannot_be_read_stays_typed_and_a_misspelt_one_too(chat: Chat) -> None:
+    _write_prompts(empty="")
+    await chat.ready()
+    for line, told in (("/empty that is it", "empty.md is empty"), ("/emty it", "no /emty; ")):
+        await chat.say(line)
+        await chat.until(lambda told=told: told in chat.prompt.fault)
+        assert chat.prompt.text == line
+    assert chat.texts == []
+
+
+async def test_a_preset_is_picked_from_a_list_and_shown_with_its_chat(
+    chat: Chat,
+) -> None:
+    folder = Paths.of_this_user().presets
+    folder.mkdir(parents=True)
+    (folder / "broken.toml").write_text("temperature = [", encoding="utf-8")
+    (folder / "own.toml").write_text('system = "[b]Be\\u001b kind.[/b]"', encoding="utf-8")
+    await chat.ready()
+    await chat.say("/preset")
+    await chat.until(lambda: isinstance(chat.app.screen, PickScreen))
+    await chat.pilot.press("down", "down")
+    assert "[b]Be" in chat.shown
+    assert "✕ cannot read" in chat.shown
+    await chat.pilot.press("enter")
+    await chat.until(lambda: chat.view.dialogue.own.get("preset") == "own")
+    assert "preset own · instructions: [b]Be" in chat.shown
+    await chat.say("/preset broken")
+    await chat.until(lambda: "broken.toml: Invalid value" in chat.prompt.fault)
+    await chat.ask("hello")
+    again = chat.view.dialogue.fresh()
+    again.open(cast("int", chat.view.dialogue.chat))
+    assert again.own == {"preset": "own"}
+    await chat.say("/preset off")
+    await chat.until(lambda: chat.view.dialogue.own == {})
+    assert chat.view.dialogue.system == ""
+
+
+async def test_a_preset_names_a_model_that_is_not_here(chat: Chat) -> None:
+    folder = Paths.of_this_user().presets
+    folder.mkdir(parents=True)
+    (folder / "big.toml").write_text('model = "qwen3-4b"\ntop_k = 3', encoding="utf-8")
+    await chat.ready()
+    await chat.say("/preset big")
+    told = "the model qwen3-4b is not on this machine · /model qwen3-4b downloads it"
+    await chat.until(lambda: told in chat.prompt.fault)
+    assert chat.prompt.text == "/preset big"
+    assert chat.view.dialogue.own == {}

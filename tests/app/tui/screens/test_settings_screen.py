@@ -13,14 +13,19 @@ from app.dialogue.settings_editor import SettingsEditor
 from app.settings import file
 from app.settings.answering import Answering
 from app.settings.catalogue import Value
-from app.tui.screens.lists import RowList
+from app.settings.presets import Presets
+from app.tui.screens.lists import PickScreen, RowList
 from app.tui.screens.settings import SettingsScreen
 from backends.base import UsageError
 from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.hostile import TEXTS
 from tests.fixtures.small_app import Shown, compare_screen, small_app
 
-PRESETS = {"exact": {"system": "Be exact.", "top_k": 3}, "warm": {"temperature": 1.5}}
+PRESETS = {
+    "exact": {"system": "Be exact.", "top_k": 3},
+    "warm": {"temperature": 1.5, "model": "here"},
+    "gone": {"temperature": 0.5, "model": "gone"},
+}
 
 
 class Target:
@@ -50,6 +55,10 @@ class Target:
     def usual_context(self) -> int:
         return 8192
 
+    def check_model(self, name: str) -> None:
+        if name == "gone":
+            raise UsageError("the model gone is not on this machine")
+
     def check_setting(self, name: str, value: Value) -> None:
         if name == "ctx" and value == 77:
             raise UsageError("the context cannot be 77", "there is not enough memory")
@@ -72,7 +81,8 @@ class Page(Shown):
         self.path = path
         self.target, self.changes = Target(), Changes()
         self.answering = Answering(SamplingSettings(temperature=0.8, seed=5), 2048)
-        self.editor = SettingsEditor(self.target, self.changes, self.answering, "", path, PRESETS)
+        presets = Presets(path.with_name("presets"), PRESETS)
+        self.editor = SettingsEditor(self.target, self.changes, self.answering, "", path, presets)
 
     @property
     def dialogue(self) -> Dialogue:
@@ -116,6 +126,19 @@ async def test_the_settings_at_every_size(
     async with page(path, size, "Answer with the text alone.") as shown:
         await shown.press("down")
         compare_screen(shown.app, f"settings_{size[0]}x{size[1]}", pytestconfig)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (40, 20)])
+async def test_the_list_of_presets(
+    path: Path, size: tuple[int, int], pytestconfig: pytest.Config
+) -> None:
+    presets = Presets(path.with_name("presets"), {"a long name of a preset": {"top_k": 3}})
+    rows = [(name, presets.about(name)) for name in presets.names()]
+    async with small_app(size) as shown:
+        await shown.open(PickScreen("Presets", rows, "editor"))
+        compare_screen(shown.app, f"presets_{size[0]}x{size[1]}", pytestconfig)
+        await shown.press("down", "enter")
+        assert shown.app.returned == ["reviewer"]
 
 
 @pytest.mark.slow
@@ -179,7 +202,7 @@ async def test_typing_adds_to_instructions_and_replaces_a_number(shown: Page) ->
 
 
 async def test_keys_typed_in_a_burst_all_arrive(shown: Page) -> None:
-    await shown.down(7)
+    await shown.down(8)
     for key in [*"16384", "enter"]:
         shown.app.screen.query_one(RowList).post_message(
             events.Key(key, key if len(key) == 1 else None)
@@ -211,17 +234,82 @@ async def test_choices_apply_at_once_and_are_kept(shown: Page) -> None:
 
 async def test_a_preset_replaces_the_settings_of_the_chat(shown: Page) -> None:
     shown.dialogue.set_own({"seed": 3})
-    await shown.down(3)
-    await shown.press("right")
+    assert shown.editor.change("preset", "exact")
     assert shown.dialogue.own == {"top_k": 3, "preset": "exact"}
     assert shown.dialogue.system == "Be exact."
-    await shown.press("ctrl+z")
+    await shown.changes.undo()
     assert (shown.dialogue.own, shown.dialogue.system) == ({"seed": 3}, "")
+    await shown.changes.redo()
+    assert not shown.editor.change("preset", "exact")
+    assert shown.editor.change("preset", None)
+    assert (shown.dialogue.own, shown.dialogue.system) == ({}, "")
+
+
+async def test_a_preset_loads_its_model_or_changes_nothing(shown: Page) -> None:
+    with pytest.raises(UsageError, match="not on this machine"):
+        shown.editor.change("preset", "gone")
+    with pytest.raises(UsageError, match="there is no preset 'exat': nearest: exact"):
+        shown.editor.change("preset", "exat")
+    assert shown.dialogue.own == {}
+    assert not await shown.changes.undo()
+    shown.editor.change("preset", "warm")
+    assert shown.dialogue.own == {"temperature": 1.5, "preset": "warm"}
+    assert shown.target.settings["model"] == "here"
+    await shown.changes.undo()
+    assert (shown.dialogue.own, shown.target.settings["model"]) == ({}, "qwen3-4b")
+
+
+async def test_settings_are_saved_as_a_preset_and_that_is_undone(shown: Page) -> None:
+    shown.dialogue.set_own({"seed": 3, "temperature": 0.25})
+    shown.dialogue.set_system("Be brief.")
+    await shown.down(4)
+    await shown.press(*"mine", "enter")
+    saved = shown.path.with_name("presets") / "mine.toml"
+    assert shown.editor.presets.get("mine") == {"system": "Be brief.", "temperature": 0.25}
+    assert shown.dialogue.own == {"seed": 3, "temperature": 0.25, "preset": "mine"}
+    assert "saved preset mine" in shown.text
+    assert "Preset         mine" in shown.text
+    await shown.press("ctrl+z")
+    assert not saved.exists()
+    assert shown.dialogue.own == {"seed": 3, "temperature": 0.25}
+    await shown.press("ctrl+y")
+    assert saved.exists()
+
+
+@pytest.mark.parametrize("name", ["editor", "mine"])
+async def test_an_existing_preset_is_replaced_only_when_entered_again(
+    shown: Page, name: str
+) -> None:
+    saved = shown.path.with_name("presets") / f"{name}.toml"
+    if name == "mine":
+        saved.parent.mkdir(parents=True)
+        saved.write_text("top_k = 9")
+    await shown.down(4)
+    await shown.press("enter", *name, "enter")
+    assert "there is such a preset; Enter again replaces it" in shown.text
+    assert saved.exists() == (name == "mine")
+    await shown.press("enter")
+    assert shown.editor.presets.get(name) == {"system": ""}
+    await shown.press("ctrl+z")
+    assert saved.exists() == (name == "mine")
+    assert shown.editor.presets.get(name) != {"system": ""}
+
+
+async def test_a_preset_that_cannot_be_saved_changes_nothing(shown: Page) -> None:
+    await shown.down(4)
+    await shown.press("enter", *"a/b", "enter")
+    assert "✕ Not saved: a name has letters, digits, blanks, - and _" in shown.text
+    shown.path.parent.mkdir()
+    shown.path.with_name("presets").write_text("a file")
+    await shown.press("ctrl+u", *"mine", "enter")
+    assert "✕ Not saved: " in shown.text
+    assert shown.dialogue.own == {}
+    assert not await shown.changes.undo()
 
 
 @pytest.mark.slow
 async def test_more_settings_expand(shown: Page) -> None:
-    await shown.down(4)
+    await shown.down(5)
     await shown.press("enter", "enter", "ctrl+u", *"7", "enter")
     assert shown.dialogue.own == {"top_k": 7}
     assert "Lossy" in shown.text
@@ -229,7 +317,7 @@ async def test_more_settings_expand(shown: Page) -> None:
 
 @pytest.mark.slow
 async def test_the_context_changes_without_a_restart(shown: Page) -> None:
-    await shown.down(7)
+    await shown.down(8)
     await shown.press("enter", "ctrl+u", *"16,384 tokens", "enter")
     assert shown.target.settings["ctx"] == 16384
     assert shown.kept == {"ctx": 16384}
@@ -239,8 +327,8 @@ async def test_the_context_changes_without_a_restart(shown: Page) -> None:
     assert shown.kept == {"ctx": 16384}
 
 
-@pytest.mark.parametrize(("row", "opened"), [(5, "model"), (6, "drafters")])
-async def test_models_and_drafters_are_chosen_from_their_lists(
+@pytest.mark.parametrize(("row", "opened"), [(3, "preset"), (6, "model"), (7, "drafters")])
+async def test_presets_models_and_drafters_are_chosen_from_their_lists(
     shown: Page, row: int, opened: str
 ) -> None:
     await shown.down(row)
