@@ -76,7 +76,7 @@ class Presets:
             UsageError: there is none of this name, or its file cannot be used.
         """
         found = self._all()
-        source = found[known(name, found, f"there is no preset {name!r}")]
+        source = found[known(name, found, f"no preset {name!r}")]
         if not isinstance(source, Path):
             return dict(source)
         try:

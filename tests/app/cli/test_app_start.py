@@ -12,6 +12,7 @@ from app.cli.app_start import app_start
 from app.cli.main import app
 from app.paths import Paths
 from app.settings.start import AppStart
+from backends.base import UsageError
 
 OnTerminal = Callable[..., Any]
 
@@ -103,3 +104,19 @@ def test_nothing_but_the_app_continues_a_chat(
     code, written = on_terminal(*arguments).end()  # on a terminal that cannot show the app
     assert code == 2
     assert "--continue" in written
+
+
+def test_the_app_starts_with_a_preset_and_its_model(
+    start: Callable[..., AppStart], home: Path
+) -> None:
+    for kind, name, text in (
+        ("presets", "own.toml", 'model = "demo"\ntop_k = 3'), ("prompts", "new.md", "Never."),
+    ):  # fmt: skip
+        (home / "config" / kind).mkdir(parents=True)
+        (home / "config" / kind / name).write_text(text, encoding="utf-8")
+    begun = start("--preset", "own")
+    assert (begun.preset, begun.session.model) == ("own", "demo")
+    assert "/new is a command of specchat" in "".join(begun.notices)
+    assert start("--preset", "editor").session.model is None
+    with pytest.raises(UsageError, match="Nearest: own"):
+        start("--preset", "owm")

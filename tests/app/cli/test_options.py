@@ -64,7 +64,7 @@ def test_a_preset_names_a_model(specchat: Specchat, home: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "big.toml").write_text('model = "no-such-model"\n')
     (folder / "bad.toml").write_text("temperature = [")
-    for name, told in (("big", "no-such-model"), ("bad", "cannot read "), ("bed", "nearest: bad")):
+    for name, told in (("big", "no-such-model"), ("bad", "cannot read "), ("bed", "Nearest: bad")):
         ended = specchat("ask", "hi", "--preset", name)
         assert (ended.returncode, told in ended.stderr) == (2, True)
 
@@ -74,7 +74,7 @@ def test_an_unknown_preset_names_the_nearest(specchat: Specchat, home: Path) -> 
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("[presets.exact]\ntop_k = 1\n")
     ended = specchat("ask", "hi", "--preset", "exat")
-    assert (ended.returncode, "nearest: exact" in ended.stderr) == (2, True)
+    assert (ended.returncode, "Nearest: exact" in ended.stderr) == (2, True)
     assert completion.presets("e") == ["editor", "exact"]
 
 
