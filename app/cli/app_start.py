@@ -42,7 +42,7 @@ def app_start(
     """
     settings = settings_in_effect(paths)
     typed, preset = _typed(context), str(context.params.get("preset") or "")
-    if preset and (model := Presets(paths.presets, settings.presets).get(preset).get(MODEL)):
+    if preset and (model := Presets.of(paths).get(preset).get(MODEL)):
         typed = {MODEL: model, **typed}
     values: dict[str, Any] = {**settings.values, **typed}
     preferences = preferences_of(settings, paths.settings)

@@ -4,7 +4,8 @@ One in a folder of the configuration comes before specchat's own of the same nam
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,7 @@ _MOST_FILES = 1000
 
 _NAME = re.compile(r"\w(?:[\w .-]{0,46}[\w-])?")
 _COMMAND = re.compile(r"\w[\w.:-]*")
+_CALL = re.compile(rf"/({_COMMAND.pattern})(?!\S)")
 _HEAD = re.compile(r"---\n(.*?)\n---(?:\n+|\Z)", re.DOTALL)
 _DESCRIPTION = re.compile(r"^description:\s*(.+)$", re.MULTILINE)
 _PLACE = re.compile(r"\$(?:ARGUMENTS|([1-9]))\b")
@@ -40,13 +42,18 @@ def _files(folder: Path, ending: str) -> dict[str, Path]:
     return {path.stem: path for path in usable[:_MOST_FILES]}
 
 
-def _text(path: Path) -> str:
+@contextmanager
+def _told(what: str) -> Generator[None]:
+    """Tell what cannot be done, and why, in a UsageError."""
     try:
+        yield
+    except (OSError, ValueError) as error:
+        raise UsageError(what, getattr(error, "strerror", "") or str(error)) from error
+
+
+def _text(path: Path) -> str:
+    with _told(f"cannot read {path}"):
         return read_text(path, file.MOST_BYTES)
-    except OSError as error:
-        raise UsageError(f"cannot read {path}", error.strerror or str(error)) from error
-    except ValueError as error:
-        raise UsageError(f"cannot read {path}", str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +86,9 @@ class Presets:
         source = found[known(name, found, f"no preset {name!r}")]
         if not isinstance(source, Path):
             return dict(source)
-        try:
-            values = parse_toml(_text(source))
-        except ValueError as error:
-            raise UsageError(f"cannot read {source}", str(error)) from error
+        text = _text(source)
+        with _told(f"cannot read {source}"):
+            values = parse_toml(text)
         for key, value in values.items():
             file.check(key, f"{file.PRESETS_TABLE}.{name}", key, value, source)
         return values
@@ -135,14 +141,12 @@ def put(path: Path, text: str | None) -> None:
     Raises:
         UsageError: it cannot be written.
     """
-    try:
+    with _told(f"cannot write {path}"):
         make_private_folder(path.parent)
         if text is None:
             path.unlink(missing_ok=True)
         else:
             write_whole(path, text)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}", error.strerror or str(error)) from error
 
 
 # Prompts: /NAME ARGUMENTS in place of a text that is asked often.
@@ -160,12 +164,11 @@ def prompts(folder: Path) -> dict[str, Path]:
 
 def shadowed(folder: Path) -> list[str]:
     """Tell of each prompt that has the name of a built-in command, or that none can have."""
-    usable = prompts(folder)
+    why = {True: "is a command of specchat", False: "cannot be a command"}
     return [
-        f"{path} is not used: /{one_line(name)} "
-        f"{'is a command of specchat' if name.lower() in BY_SLASH else 'cannot be a command'}."
+        f"{path} is not used: /{one_line(name)} {why[name.lower() in BY_SLASH]}."
         for name, path in _files(folder, ".md").items()
-        if name not in usable
+        if name not in prompts(folder)
     ]
 
 
@@ -190,27 +193,23 @@ def expanded(text: str, folder: Path) -> str:
     Raises:
         UsageError: the prompt's file cannot be read, or holds nothing.
     """
-    name = text[1:].split(maxsplit=1)[0] if text[:1] == "/" and text[1:2].strip() else ""
-    path = prompts(folder).get(name)
-    if path is None:
+    named = _CALL.match(text)
+    path = prompts(folder).get(named[1]) if named else None
+    if named is None or path is None:
         return text
     prompt = _HEAD.sub("", _text(path), count=1).strip()
     if not prompt:
         raise UsageError(f"{path} is empty")
-    arguments = text[1 + len(name) :].strip()
-    places = [int(number) for number in _PLACE.findall(prompt) if number]
-    words = list(_WORD.finditer(arguments))
+    arguments = text[named.end() :].strip()
+    places, words = _PLACE.findall(prompt), list(_WORD.finditer(arguments))
+    if not places:
+        return f"{prompt}\n\n{arguments}".strip()
 
     def argument(place: re.Match[str]) -> str:
-        number = int(place[1] or 0)
-        if not number:
-            return arguments
-        if number > len(words):
-            return ""
-        word = words[number - 1]
-        is_rest = number == max(places) and number < len(words)
-        return arguments[word.start() :] if is_rest else word[1] or word[0]
+        number = place[1]
+        if not number or int(number) > len(words):
+            return "" if number else arguments
+        word, is_last = words[int(number) - 1], number == max(places)
+        return arguments[word.start() :] if is_last and word != words[-1] else word[1] or word[0]
 
-    if not _PLACE.search(prompt):
-        return "\n\n".join(filter(None, [prompt, arguments]))
     return _PLACE.sub(argument, prompt).strip()

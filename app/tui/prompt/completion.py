@@ -87,23 +87,17 @@ class Completion(OptionList):
         if self._prompts is None:
             found = prompts(self._store.preferences.file.with_name(PROMPTS))
             self._prompts = {name: described(path) for name, path in found.items()}
-        typed, is_narrow = text[1:].lower(), self.app.size.width < _NARROW
+        typed, has_room = text[1:].lower(), self.app.size.width >= _NARROW
         rows = [
-            (slash, "" if is_narrow else action.argument, action.title)
-            for slash, action in matching(text)
+            (name, f"/{name} {one.argument * has_room}", one.title) for name, one in matching(text)
         ]
-        own = [
-            (name, "", about)
-            for name, about in self._prompts.items()
-            if name.lower().startswith(typed)
-        ]
-        begun = sum(slash.startswith(typed) for slash, _, _ in rows)
-        rows[begun:begun] = own
-        names = [f"/{slash} {argument}".rstrip() for slash, argument, _ in rows]
-        width = max(map(len, names), default=0) + 1
+        begun = sum(name.startswith(typed) for name, _, _ in rows)
+        own = ((name, f"/{name}", about) for name, about in self._prompts.items())
+        rows[begun:begun] = [one for one in own if one[0].lower().startswith(typed)]
+        width = max((len(shown.rstrip()) for _, shown, _ in rows), default=0) + 1
         return [
-            Option(Content(f"{name:{width}} {title}"), id=f"{COMMAND}{slash}")
-            for name, (slash, _, title) in zip(names, rows, strict=True)
+            Option(Content(f"{shown.rstrip():{width}} {title}"), id=f"{COMMAND}{name}")
+            for name, shown, title in rows
         ]
 
     def _arguments(self, text: str) -> list[Option]:

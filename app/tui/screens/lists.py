@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from rich.cells import cell_len
@@ -252,20 +253,16 @@ class PickScreen(ListScreen[str]):
         self._picked = picked
 
     def on_mount(self) -> None:
-        width = min(max(map(cell_len, self._about)) + 2, _NAME_WIDTH)
-
-        def row(name: str, about: str) -> Row:
-            def render(columns_: int, is_focused: bool) -> Content:
-                lead = lead_of(is_focused, "●" if name == self._picked else "", "$primary")
-                label = Content.styled(one_line(name), "bold" if is_focused else "")
-                told = Content.styled(about.partition("\n")[0], "$secondary")
-                return columns(lead, (label, width), (told, columns_ - width - lead[1] - 1))
-
-            return Row(name, render)
-
-        self._rows.show([row(*one) for one in self._about.items()])
+        self._rows.show([Row(name, partial(self._row, name)) for name in self._about])
         self._rows.highlight(self._picked)
         self._rows.focus()
+
+    def _row(self, name: str, width: int, is_focused: bool) -> Content:
+        lead, left = lead_of(is_focused, "●" if name == self._picked else "", "$primary")
+        label = Content.styled(one_line(name), "bold" if is_focused else "")
+        about = Content.styled(self._about[name].partition("\n")[0], "$secondary")
+        named = min(max(map(cell_len, self._about)) + 2, _NAME_WIDTH)
+        return columns((lead, left), (label, named), (about, width - left - named - 1))
 
     @on(OptionList.OptionHighlighted)
     def _tell(self) -> None:
