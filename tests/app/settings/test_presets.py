@@ -84,7 +84,7 @@ def test_saving_keeps_the_model_and_lines_of_their_own(folder: Path) -> None:
     ("content", "told"),
     [
         (b"temperature = [", "cannot read "),
-        (b"top_q = 1", "unknown key 'top_q': Nearest: top_"),
+        (b"top_q = 1", "unknown key 'top_q'. Nearest: top_"),
         (b"seed = 1", "unknown key"),
         (b"temperature = -1", "temperature in "),
         (b"[system]\nx = 1", "it must be text"),
