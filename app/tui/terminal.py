@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import select
 import signal
 import sys
 from collections import deque
@@ -275,7 +276,30 @@ def driver_class() -> type[Driver] | None:
             super().__init__(app, **options)  # pyright: ignore[reportUnknownMemberType]
             self._file: Any = _ForgivingFile(self._file)
 
+        def start_application_mode(self) -> None:
+            typed = _typed_ahead(self.fileno)
+            super().start_application_mode()
+            for message in _Parser().feed(typed) if typed else ():
+                self.process_message(message)
+
     return TerminalDriver
+
+
+def _typed_ahead(terminal: int) -> str:
+    """What was typed before the app reads keys; till then the terminal makes Enter a line end."""
+    import termios
+    import tty
+
+    try:
+        before = termios.tcgetattr(terminal)
+        typed = b""
+        tty.setcbreak(terminal, termios.TCSANOW)
+        while select.select([terminal], [], [], 0)[0] and (piece := os.read(terminal, 1 << 12)):
+            typed += piece
+        termios.tcsetattr(terminal, termios.TCSANOW, before)
+    except (termios.error, OSError, ValueError):  # no terminal, or it has closed
+        return ""
+    return typed.decode(errors="replace").replace("\n", "\r")
 
 
 def is_gone() -> bool:
