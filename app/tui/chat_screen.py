@@ -330,7 +330,12 @@ class ChatScreen(Screen[None]):
         self.view.select_last(role)
 
     async def action_show_version(self, step: int) -> None:
-        """Show another version of the last message that has several."""
+        """Show another version of the last message that has several; an answer in progress stays.
+
+        A selected message's own keys switch it at any time.
+        """
+        if self.view.follows_answer:
+            return
         versions = self.view.dialogue.versions
         several = (turn for turn in reversed(self.view.dialogue.turns) if len(versions(turn)) > 1)
         if (turn := next(several, None)) is not None:
@@ -373,6 +378,7 @@ class ChatScreen(Screen[None]):
         if self.store.is_editing and self.view.edited is None:  # another chat was opened
             self.prompt.area.end_edit()
             self.store.is_editing = False
+        self.commands.attach_outputs()
         self.writer.write_chat()
         self._write_selection()
         self._expect()

@@ -12,7 +12,7 @@ from app.dialogue.tree import Turn
 from app.history.schema import matches
 from app.tui.chat.view import ChatView
 from app.tui.text_fields import PrintableInput
-from app.tui.widgets import typed_app
+from app.tui.widgets import in_turn, typed_app
 from backends.chat.reply_form import split
 
 if TYPE_CHECKING:
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 Place = tuple[Turn, int, int]
 """A message, and from where to where in its text; twice 0 for a file of it."""
+
+_FOLLOW_SECONDS = 0.25
+"""Between two looks whether the chat has grown or changed."""
 
 
 class FindBar(HorizontalGroup):
@@ -43,6 +46,10 @@ class FindBar(HorizontalGroup):
         self._count = Static()
         self._at: Place | None = None
         self._marked: MessageView | None = None
+        self._searched_texts: list[str] = []
+
+    def on_mount(self) -> None:
+        self.set_interval(_FOLLOW_SECONDS, in_turn(self, self._follow))
 
     def compose(self) -> ComposeResult:
         yield self._query
@@ -72,12 +79,23 @@ class FindBar(HorizontalGroup):
         self.display = False
         self._unmark()
 
+    async def _follow(self) -> None:
+        """Count anew in a chat that has changed; the view stays on the place it shows."""
+        if self.display and self._searched_texts != self._texts:
+            await self.action_step(0)
+
+    @property
+    def _texts(self) -> list[str]:
+        return [turn.text for turn in self._view.dialogue.turns]
+
     async def action_step(self, step: int) -> None:
         """Go on to the next place (1), or back (-1); to the first if that of before is gone."""
-        query = self._query.value.strip()
+        query, self._searched_texts = self._query.value.strip(), self._texts
         found = [place for turn in self._view.dialogue.turns for place in _places(turn, query)]
         number = (found.index(self._at) + step) % len(found) if self._at in found else 0
         self._count.update(f"{number + 1} of {len(found)}" if found else "none" if query else "")
+        if step == 0 and self._marked is not None and self._at in found:
+            return
         self._unmark()
         self._at = found[number] if found else None
         if self._at is not None:

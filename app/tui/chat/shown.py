@@ -80,6 +80,11 @@ class ShownChat(Vertical):
         return self.pending is None
 
     @property
+    def follows_answer(self) -> bool:
+        """Whether the answer in progress is among the messages shown."""
+        return self.pending is not None and self.pending.turn in self.dialogue.turns
+
+    @property
     def waits_for(self) -> str:
         """The program that is answered before the question in progress; empty if none is."""
         is_queued = self.pending is not None and self.pending.answer.stage is Stage.QUEUED

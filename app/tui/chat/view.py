@@ -236,7 +236,8 @@ class ChatView(ShownChat):
             if 0 <= place < len(versions):
                 is_selected = self.selected is turn
                 self.dialogue.show(versions[place])
-                await self._show(stays=True)
+                follows = self.follows_answer and not is_selected
+                await self._show(follow=follows, stays=not follows)
                 view = self.transcript.view_of(versions[place])
                 if is_selected and view is not None:
                     view.focus(scroll_visible=False)  # it is in view, and not laid out yet

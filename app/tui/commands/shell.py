@@ -9,6 +9,7 @@ import sys
 from rich.text import Text
 from textual.worker import Worker
 
+from app.dialogue.dialogue import Dialogue
 from app.printable import one_line
 from app.tui.commands.chat import ChatCommands
 from backends.base import UsageError
@@ -21,6 +22,8 @@ _MOST_BYTES = 1 << 20
 
 class ShellCommands(ChatCommands):
     _running: Worker[None] | None = None
+    _outputs: tuple[tuple[Dialogue, str, str], ...] = ()
+    """What commands wrote, with the chat that each was started in and what names it there."""
 
     def shell(self, command: str) -> None:
         """Run a command beside the chat; the model neither asks for it nor sees it unsent.
@@ -50,11 +53,25 @@ class ShellCommands(ChatCommands):
             super().stop()
 
     async def _attach(self, command: str) -> None:
+        chat = self.view.dialogue
         output, end = await run(command, _MOST_SECONDS)
         self.app.clear_notifications()
         told = ", ".join(filter(None, [f"$ {one_line(command)[:40]}", end]))
-        self.prompt.area.attach(output, f"{told}:")
-        self.prompt.area.focus()
+        self._outputs = (*self._outputs, (chat, output, told))
+        self.attach_outputs()
+        if self._outputs:
+            self.app.notify(f"What {told} wrote waits in its chat.")
+
+    def attach_outputs(self) -> None:
+        """Attach what was written for the chat shown; that of a new chat is for any new one."""
+        waiting, self._outputs = self._outputs, ()
+        shown = self.view.dialogue
+        for chat, output, told in waiting:
+            if shown.is_same_chat(chat) or shown.chat is chat.chat is None:
+                self.prompt.area.attach(output, f"{told}:")
+                self.prompt.area.focus()
+            else:
+                self._outputs = (*self._outputs, (chat, output, told))
 
 
 async def run(command: str, seconds: float) -> tuple[str, str]:

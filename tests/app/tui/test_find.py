@@ -1,6 +1,7 @@
 """Finding a text: within a chat, and from the list of chats on to the place that holds it."""
 
 from contextlib import closing
+from threading import Event
 
 from textual.widgets import Input
 
@@ -90,3 +91,19 @@ async def test_a_text_of_another_version_has_it_shown(chatting: Chatting) -> Non
         await chat.until(lambda: chat.texts[1:] == [("assistant", "a narwhal")])
         await chat.until(lambda: found(chat).strip() == "narwhal")
         assert isinstance(chat.view.transcript.views[1], AnswerView)
+
+
+async def test_what_is_found_grows_with_the_answer(chatting: Chatting) -> None:
+    gate = Event()
+    words = [*(f"line {number}\n\n" for number in range(40)), "a narwhal\n\n", "and a narwhal"]
+    async with chatting(ScriptedModel(words, gate=gate, holds_at=30), reads_ahead=False) as chat:
+        await chat.say("which?")
+        await chat.until("line 29")
+        await chat.pilot.press("ctrl+f", *"narwhal")
+        await chat.until(lambda: "none" in chat.shown)
+        gate.set()
+        await chat.until(lambda: "1 of 2" in chat.shown and found(chat).strip() == "narwhal")
+        await chat.pilot.press("enter")
+        await chat.until(lambda: "2 of 2" in chat.shown)
+        await chat.pilot.press("ctrl+r")  # the place is gone with the version
+        await chat.until(lambda: chat.view.is_idle and "1 of 2" in chat.shown)

@@ -1,5 +1,7 @@
 """A version is switched where it stands, however long the chat is."""
 
+from threading import Event
+
 import pytest
 
 from app.dialogue.tree import ASSISTANT, USER
@@ -48,3 +50,27 @@ async def test_selecting_the_last_message_from_far_above_scrolls_to_it(chatting:
         await chat.until("Paragraph 0")
         await chat.pilot.press("escape", "tab")
         await chat.until("A short answer.")
+
+
+async def test_arrows_at_the_prompt_let_the_answer_in_progress_be_followed(
+    chatting: Chatting,
+) -> None:
+    gate = Event()
+    gate.set()
+    lines = [f"line {number}\n\n" for number in range(40)]
+    async with chatting(ScriptedModel(lines, gate=gate, holds_at=20), reads_ahead=False) as chat:
+        await chat.ask("why?")
+        gate.clear()
+        await chat.pilot.press("ctrl+r")
+        await chat.until(lambda: not chat.view.is_idle and "line 19" in chat.shown)
+        grows = chat.view.last_turn()
+        for keys, shows in (
+            (("left",), True), (("tab", "left"), False), (("escape", "right"), True),
+        ):  # fmt: skip
+            await chat.pilot.press(*keys)
+            await chat.until(lambda shows=shows: (chat.view.last_turn() is grows) == shows)
+        assert chat.prompt.has_focus
+        gate.set()
+        await chat.idle()
+        await chat.until("line 39")
+        assert chat.view.transcript.is_anchored

@@ -1,6 +1,7 @@
 """A command of the user's runs beside the chat, and its output is attached to the question."""
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="commands of a POSIX shell")
 
 
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
 async def test_its_output_joins_what_is_typed_and_is_sent_with_it(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(["Two."])) as chat:
         await chat.say("!printf 'one\\ntwo\\n'")
@@ -28,6 +34,21 @@ async def test_its_output_joins_what_is_typed_and_is_sent_with_it(chatting: Chat
         question = chat.view.dialogue.turns[0]
         assert question.text.endswith("3 lines] Which?")
         assert [one.text for one in question.attachments] == ["$ printf 'one\\ntwo\\n'\none\ntwo"]
+
+
+async def test_its_output_waits_for_the_chat_that_it_was_started_in(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(["Two."]), toasts=True) as chat:
+        await chat.ask("first")
+        await chat.say("!until [ -e go ]; do sleep 0.01; done; echo done")
+        await chat.pilot.press("ctrl+n", *"Other")
+        Path("go").touch()
+        await chat.until(lambda: "waits in its chat" in chat.toasts)
+        assert chat.prompt.text == "Other"
+        await chat.screen.action_perform("chats", "1")
+        await chat.until(lambda: chat.prompt.text.startswith("Other [$ until"))
+        await chat.pilot.press("ctrl+a", "delete", "ctrl+n")
+        await chat.say("!echo new")
+        await chat.until(lambda: "[$ echo new" in chat.prompt.text)
 
 
 async def test_it_is_refused_where_it_is_switched_off(chatting: Chatting) -> None:
