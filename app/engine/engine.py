@@ -296,11 +296,14 @@ class Engine:
         """Publish what is in use, and which drafters that were named are not; then auto drafts."""
         error, drafting = None, session.drafting
         if drafting.missing and drafting.requested == self._draft not in _NO_NAMES:
-            error = DraftUnavailableError(drafting.missing)
+            told = drafting.missing
             if not drafting.handles:
                 with self._draft_lock:
                     self._draft = AUTO_DRAFT
                 session.redraft(AUTO_DRAFT, self._publish_text)
+                if names := session.drafting.names:
+                    told = f"{told}; auto drafts instead: {', '.join(names)}"
+            error = DraftUnavailableError(told)
         loaded = Loaded.of(session)
         self._status = Status(Phase.READY, "", loaded, error, program=self._status.program)
 

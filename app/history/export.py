@@ -151,16 +151,18 @@ def _settings(stored: str) -> object:
 
 
 _MOST_BYTES = 1 << 30
+_HERE = "SELECT number FROM chats WHERE created = ? AND removed IS NULL ORDER BY number"
 _MALFORMED = (
     *(LookupError, TypeError, AttributeError, ValueError, ArithmeticError),
     RecursionError,
 )
 
 
-def read_backup(history: History, path: Path) -> int:
-    """Add a chat that was exported as JSON, and return its number.
+def read_backup(history: History, path: Path, *, copies: bool = False) -> tuple[int, bool]:
+    """Add a chat that was exported as JSON; returns its number, and whether it was added.
 
-    A file of earlier versions holds the messages that were shown, with files and pastes in them.
+    One that began at the same moment is the same chat: unless copies, it is left as it is. A file
+    of earlier versions holds the messages that were shown, with files and pastes in them.
 
     Raises:
         UsageError: the file cannot be read, or is none of these.
@@ -172,17 +174,22 @@ def read_backup(history: History, path: Path) -> int:
             row | {"number": place, "parent": place - 1, "shown": place + 1}
             for place, row in enumerate(found["messages"], 1)
         ]
+        times = as_seconds(found["created"]), as_seconds(found["updated"])
+        here = history.rows(_HERE, times[:1])
+        if here and not copies:
+            return here[0][0], False
         title = found["title"]
         name = found["name"] if "name" in found else title * (title != title_of(rows[0]["text"]))
-        return history.add_whole(
+        number = history.add_whole(
             {name: as_text(found[name]) for name in ("model", "system")}
             | {"title": as_text(name), "settings": json.dumps(found.get("settings", {}))},
-            (as_seconds(found["created"]), as_seconds(found["updated"])),
+            times,
             [_saved(row) for row in rows],
             as_number(found.get("shown", 1)),
             {row["number"]: array("I", row.get("tokens", ())) for row in rows},
             [Queued(as_text(one["text"]), _attached(one)) for one in found.get("queue", ())],
         )
+        return number, True
     except OSError as error:
         raise UsageError(f"cannot read {path}", error.strerror or str(error)) from error
     except _MALFORMED as error:

@@ -22,7 +22,7 @@ from app.tui.downloads import models_here
 from app.tui.screens.lists import CURSOR, Row, RowList, columns, is_narrow, right, text_row
 from app.tui.store import Store
 from app.tui.widgets import Wanted, typed_app
-from app.wording import relative_time
+from app.wording import counted, relative_time
 from backends.base import UsageError
 from backends.engines.backend_selection import BUILD_CUDA
 from models.byte_sizes import short_size
@@ -53,7 +53,7 @@ class Offer:
         if is_narrow:
             start = "A tiny demo model is ready: quick, often wrong."
             return f"{start} Better ones for this machine ({memory} free):"
-        here = f"this machine ({memory} of memory free, {self.threads} threads)"
+        here = f"this machine ({memory} of memory free, {counted(self.threads, 'thread')})"
         return f"{_GREETING}\n\nFor real answers on {here}:"
 
 

@@ -80,14 +80,19 @@ def export(
 @chats.command("import", cls=Command)
 def import_chat(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A chat exported as .json.")],
+    copy: Annotated[
+        bool, typer.Option("--copy", help="Add it a second time if it is here already.")
+    ] = False,
     json: Json = False,
     output: Output = None,
 ) -> None:
     """Add a chat that was exported, with all its versions."""
     with _history(creates=True) as history:
-        chat = history.chat(read_backup(history, file))
-    imported = f"imported as {chat.number}: {_title(chat)}"
-    write_result({"imported": asdict(chat)}, [imported], json, output, stderr.note)
+        number, is_new = read_backup(history, file, copies=copy)
+        chat = history.chat(number)
+    what = "imported as" if is_new else "not imported (--copy does): it is here already as"
+    facts = {"imported" if is_new else "present": asdict(chat)}
+    write_result(facts, [f"{what} {number}: {_title(chat)}"], json, output, stderr.note)
 
 
 @chats.command(cls=Command)

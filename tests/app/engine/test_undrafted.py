@@ -105,5 +105,7 @@ def test_auto_drafts_in_place_of_a_missing_one_and_the_app_is_told() -> None:
         assert (engine.draft, status.phase) == ("auto", Phase.READY)
         assert status.loaded is not None
         assert "lookup" in status.loaded.drafters
+        names = ", ".join(status.loaded.drafters)
+        assert str(status.error).endswith(f"; auto drafts instead: {names}")
     finally:
         assert engine.close(10.0)

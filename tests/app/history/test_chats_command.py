@@ -64,6 +64,13 @@ def test_what_was_exported_is_imported_as_another_chat(
     assert (imported["title"], imported["messages"]) == ("Why \x1b[2Jis the sky blue?", 2)
     assert specchat("chats", "export", str(imported["number"]), str(other)).returncode == 0
     assert one.read_bytes() == other.read_bytes()
+    again = specchat("chats", "import", str(one))
+    assert (again.returncode, again.stdout) == (0, "")
+    assert f"it is here already as {imported['number']}: Why" in again.stderr
+    present = json.loads(specchat("chats", "import", str(one), "--json").stdout)["present"]
+    assert present == imported
+    copy = json.loads(specchat("chats", "import", str(one), "--copy", "--json").stdout)["imported"]
+    assert copy == {**imported, "number": imported["number"] + 1}
     refused = specchat("chats", "import", str(tmp_path / "none.json"))
     assert (refused.returncode, refused.stdout) == (2, "")
 

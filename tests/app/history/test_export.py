@@ -80,7 +80,8 @@ def test_a_backup_holds_every_version_and_is_read_back_equal(
     history.enqueue(chat, "next", (paste,))
     written = write_export(history, chat, tmp_path / "chat.json")
     with closing(History.open(tmp_path / "empty" / "chats.sqlite3")) as empty:
-        number = read_backup(empty, written)
+        number, is_new = read_backup(empty, written)
+        assert read_backup(empty, written) == (number, not is_new)
         assert backup(empty, number) == {**backup(history, chat), "number": number}
         assert [saved.text for saved in empty.path(number)] == ["why [pasted 2 lines]", "so"]
         assert empty.chats("then")[0].versions == 3
@@ -91,7 +92,7 @@ def test_a_file_of_earlier_versions_is_read(history: History, chat: int, tmp_pat
     old = as_json(history.chat(chat), history.path(chat))
     file = tmp_path / "old.json"
     file.write_text(json.dumps(old), encoding="utf-8")
-    number = read_backup(history, file)
+    number, _ = read_backup(history, file, copies=True)
     assert number != chat
     assert as_json(history.chat(number), history.path(number)) == {**old, "number": number}
     history.add(number, "user", "goes on")
