@@ -79,39 +79,59 @@ async def run(command: str, seconds: float) -> tuple[str, str]:
 
     It reads nothing.
     """
-    process = await asyncio.create_subprocess_shell(
+    loop = asyncio.get_running_loop()
+    transport, output = await loop.subprocess_shell(
+        _Output,
         command,
         stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
         start_new_session=True,
     )
-    assert process.stdout is not None
-    written, end = b"", ""
+    end = ""
     try:
         async with asyncio.timeout(seconds):
-            while piece := await process.stdout.read(1 << 16):
-                written += piece
-                if len(written) > _MOST_BYTES:
-                    end = f"cut at {_MOST_BYTES >> 20} MB"
-                    break
-            else:
-                code = await process.wait()
-                end = f"exit code {code}" if code else ""
+            await output.ended.wait()
+        if not output.lost.is_set():
+            end = f"cut at {_MOST_BYTES >> 20} MB"
+        elif code := transport.get_returncode():
+            end = f"exit code {code}"
     except TimeoutError:
         end = f"stopped after {seconds:.0f} s"
     finally:
-        _end(process)
-        await process.wait()
-    text = whole_characters(written[:_MOST_BYTES].decode(errors="replace"))
+        _end(transport)
+        await output.lost.wait()
+        transport.close()
+    text = whole_characters(output.written[:_MOST_BYTES].decode(errors="replace"))
     plain = Text.from_ansi(text).plain.rstrip()
     return "\n".join(filter(None, [f"$ {command}", plain, end and f"[{end}]"])), end
 
 
-def _end(process: asyncio.subprocess.Process) -> None:
-    """End a command with all that it started."""
+class _Output(asyncio.SubprocessProtocol):
+    """What a command wrote; it has ended once that is all of it, or more than is kept."""
+
+    def __init__(self) -> None:
+        self.written = bytearray()
+        self.ended = asyncio.Event()
+        self.lost = asyncio.Event()
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        del fd
+        self.written += data
+        if len(self.written) > _MOST_BYTES:
+            self.ended.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        self.ended.set()
+        self.lost.set()
+
+
+def _end(transport: asyncio.SubprocessTransport) -> None:
+    """End a command with all that it started; what left its group keeps no pipe to here."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if sys.platform == "win32":
-            process.kill()
+            transport.kill()
         else:
-            os.killpg(process.pid, signal.SIGKILL)
+            os.killpg(transport.get_pid(), signal.SIGKILL)
+    if pipe := transport.get_pipe_transport(1):
+        pipe.close()
