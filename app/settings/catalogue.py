@@ -261,7 +261,7 @@ def checked(key: Key, value: object) -> Value:
     if not isinstance(value, wanted) or is_switch != (key.kind is Kind.SWITCH):
         raise _wrong_kind(key, value)
     assert isinstance(value, str | int | float)
-    what = f"{key.label.lower()} cannot be {shown(value)}"
+    what = f"{key.title.lower() or key.name} cannot be {shown(value)}"
     if isinstance(value, int) and value.bit_length() > _MOST_BITS:
         raise UsageError(what, "it is out of range")
     if key.choices and value not in key.choices:
@@ -293,4 +293,5 @@ def _check_range(name: str, value: Value, what: str) -> None:
 
 
 def _wrong_kind(key: Key, value: object) -> UsageError:
-    return UsageError(f"{key.label.lower()} cannot be {shown(value)}", f"it must be {key.kind}")
+    what = f"{key.title.lower() or key.name} cannot be {shown(value)}"
+    return UsageError(what, f"it must be {key.kind}")

@@ -168,7 +168,7 @@ class _Talk:
         if dropped:
             conversation.drop_oldest(dropped)
             oldest = counted(dropped, "message")
-            stderr.note(f"note: the context is full, so the oldest {oldest} no longer counts")
+            stderr.note(f"note: the context is full; left out: the oldest {oldest}")
         if prompt.note:
             stderr.note(f"note: {prompt.note}")
         try:

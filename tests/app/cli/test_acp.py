@@ -161,7 +161,7 @@ async def test_versions_are_those_of_the_app(home: Path, speaker: Speaker) -> No
         assert ("agent_message_chunk", "Yes.") in editor.take()
         speaker.say("Never.")
         await ask(agent, session, "/edit Will it be?")
-        with pytest.raises(RequestError, match="versions 1 to 1"):
+        with pytest.raises(RequestError, match="the answer has 1 version"):
             await ask(agent, session, "/version 2")
     history = open_history(Paths(home / "config", home / "data", home / "cache"))
     texts = [message.text for message in history.messages(int(session))]

@@ -59,7 +59,7 @@ def test_system_stays_when_the_conversation_starts_over(
     specchat: Specchat, said: list[list[Message]]
 ) -> None:
     ended = specchat(*CHAT, "--system", "Be brief.", stdin=b"one\n/new\ntwo\n")
-    assert "A new conversation." in ended.stderr
+    assert "A new chat." in ended.stderr
     assert said[1] == [Message("system", "Be brief."), Message("user", "two")]
 
 
@@ -67,7 +67,7 @@ def test_commands_answer_on_standard_error(specchat: Specchat, said: list[list[M
     ended = specchat(*CHAT, stdin=b"/stats\n/help\n/hlep\n/quit\nnever sent\n")
     assert (ended.returncode, ended.stdout, said) == (0, "", [])
     assert "no answer yet" in ended.stderr
-    assert "There is no command /hlep." in ended.stderr
+    assert "No command /hlep." in ended.stderr
     assert ended.stderr.count("/quit") >= 2
 
 
@@ -96,7 +96,7 @@ def test_a_lossy_rule_that_is_set_is_warned_of_once(specchat: Specchat) -> None:
         ("/set model demo", "'model' cannot be set here"),
         ("/set temperature hot", "temperature cannot be 'hot'"),
         ("/set top_p 2", "top_p cannot be 2.0"),
-        ("/settings", "There is no command /settings."),
+        ("/settings", "No command /settings."),
     ],
 )
 def test_what_cannot_be_set_is_told_and_changes_nothing(
@@ -180,7 +180,7 @@ def test_the_oldest_turns_make_room_and_that_is_said(
         *CHAT, "--ctx", "96", stdin=f"first {message}\n{message}\n{message}\n".encode()
     )
     assert ended.returncode == 0
-    assert "oldest turns no longer fit and were dropped" in ended.stderr
+    assert "the context is full; left out: the oldest " in ended.stderr
     assert said[-1][0].role == "user"
     assert not said[-1][0].content.startswith("first")
 

@@ -164,8 +164,8 @@ def test_an_unknown_theme_falls_back_and_says_so() -> None:
 
 def test_the_legend_of_the_colours() -> None:
     assert [line.content.plain for line in legend()] == [
+        "Drafts are guesses that the model",
         "checks. Text that was drafted is",
-        "Text that a drafter supplied is",
         "coloured while it is new:",
         "",
         "■ lookup     copies from this chat",
