@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -122,9 +123,12 @@ class SettingsEditor:
         elif name == PRESET:
             chosen = self.presets.get(str(value)) if value else {SYSTEM: self._system}
             system, model = str(chosen.pop(SYSTEM, system)), str(chosen.pop(MODEL, ""))
-            before = str(self._target.setting(MODEL)) if model else ""
-            if model != before:
+            present = str(self._target.setting(MODEL))
+            if model not in ("", present):
                 self._target.check_model(model)
+                with suppress(SpecchatError):  # one that was named by its file stays unloaded
+                    self._target.check_model(present)
+                    before = present
             own = {**chosen, PRESET: str(value)} if value else {}
         else:
             own = {key: other for key, other in own.items() if key != name}
@@ -158,13 +162,13 @@ class SettingsEditor:
         system = dialogue.system if system is None else system
 
         def step() -> None:
+            if model and model != self._target.setting(MODEL):
+                self._target.use_setting(MODEL, model)
             shown = self._target.dialogue
             changed = shown if shown.is_same_chat(dialogue) else dialogue
             changed.set_own(own)
             changed.set_system(system)
             self._target.show_chat_settings()
-            if model and model != self._target.setting(MODEL):
-                self._target.use_setting(MODEL, model)
 
         return step
 

@@ -545,3 +545,21 @@ async def test_a_preset_names_a_model_that_is_not_here(chat: Chat) -> None:
     await chat.until(lambda: told in chat.prompt.fault)
     assert chat.prompt.text == "/preset big"
     assert chat.view.dialogue.own == {}
+
+
+async def test_a_preset_loads_the_model_that_it_names(
+    chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths, loaded = Paths.of_this_user(), list[str]()
+    for path, content in (
+        (paths.models / "other.gguf", "GGUF"),
+        (paths.presets / "other.toml", 'model = "other"'),
+    ):
+        path.parent.mkdir(parents=True)
+        path.write_text(content, encoding="utf-8")
+    await chat.ready()
+    monkeypatch.setattr(chat.app.engine, "load", loaded.append)
+    await chat.say("/preset other")
+    await chat.until(lambda: loaded == ["other"])
+    assert chat.view.dialogue.own == {"preset": "other"}
+    assert chat.prompt.fault == ""

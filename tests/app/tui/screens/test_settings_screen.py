@@ -56,7 +56,7 @@ class Target:
         return 8192
 
     def check_model(self, name: str) -> None:
-        if name == "gone":
+        if name in ("gone", "of a file"):
             raise UsageError("the model gone is not on this machine")
 
     def check_setting(self, name: str, value: Value) -> None:
@@ -257,6 +257,10 @@ async def test_a_preset_loads_its_model_or_changes_nothing(shown: Page) -> None:
     assert shown.target.settings["model"] == "here"
     await shown.changes.undo()
     assert (shown.dialogue.own, shown.target.settings["model"]) == ({}, "qwen3-4b")
+    shown.target.settings["model"] = "of a file"
+    shown.editor.change("preset", "warm")
+    await shown.changes.undo()
+    assert (shown.dialogue.own, shown.target.settings["model"]) == ({}, "here")
 
 
 async def test_settings_are_saved_as_a_preset_and_that_is_undone(shown: Page) -> None:
