@@ -36,7 +36,7 @@ _PROMPT: Lines = (
     ("↑ ↓", "earlier questions; with a queue, ↑ takes the last one back"),
     ("← →", "other versions, if nothing is typed"),
     ("Tab", "complete; else select a message"),
-    ("/", "commands"),
+    ("/", "commands and prompts"),
     ("@file", 'add a text file; @"a file" one with spaces'),
     ("Ctrl+C", "copy the selection; else stop the answer; else clear; twice, quit"),
     ("Ctrl+D", "quit, if nothing is typed"),
