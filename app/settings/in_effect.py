@@ -19,12 +19,11 @@ CAUTIOUS: Mapping[str, Value] = {"learn": False, "retrieval": False, "offline": 
 class InEffect:
     """What the settings file and the variables set.
 
-    values: by key. keys, presets: tables of the file. notices: what cannot be used, and why.
+    values: by key. keys: that table of the file. notices: what cannot be used, and why.
     """
 
     values: Mapping[str, Value]
     keys: Mapping[str, str]
-    presets: Mapping[str, Mapping[str, Value]]
     notices: tuple[str, ...]
 
 
@@ -49,8 +48,7 @@ def settings_in_effect(paths: Paths) -> InEffect:
         f"There is no setting for {variable}: it is ignored." for variable in unknown_variables()
     ]
     keys: dict[str, str] = settings.get(file.KEYS_TABLE, {})
-    presets: dict[str, dict[str, Value]] = settings.get(file.PRESETS_TABLE, {})
-    return InEffect(values, keys, presets, tuple(notices))
+    return InEffect(values, keys, tuple(notices))
 
 
 def notice(error: UsageError, name: str) -> str:

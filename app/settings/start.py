@@ -7,7 +7,7 @@ from typing import Any
 
 from app.loading.session_options import SessionOptions
 from app.settings.answering import Answering
-from app.settings.catalogue import DEFAULT_THEME, Value
+from app.settings.catalogue import DEFAULT_THEME
 from app.settings.in_effect import InEffect
 from app.settings.values import AHEAD_AUTO, DEFAULT_AHEAD_WASTE
 
@@ -32,16 +32,13 @@ class Preferences:
     ahead: str = AHEAD_AUTO
     ahead_waste: float = DEFAULT_AHEAD_WASTE
     keys: Mapping[str, str] = field(default_factory=dict[str, str])
-    presets: Mapping[str, Mapping[str, Value]] = field(
-        default_factory=dict[str, Mapping[str, Value]]
-    )
 
 
 def preferences_of(settings: InEffect, file: Path) -> Preferences:
     values: dict[str, Any] = {
         name: settings.values[name] for name in NAMES if name in settings.values
     }
-    return Preferences(file, **values, keys=settings.keys, presets=settings.presets)
+    return Preferences(file, **values, keys=settings.keys)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ class SettingsCommands(ModelCommands):
     def settings_editor(self) -> SettingsEditor:
         preferences, view = self.store.preferences, self.view
         system = view.dialogue.default_system
-        presets = Presets(self.engine.paths.presets, preferences.presets)
+        presets = Presets.of(self.engine.paths)
         return SettingsEditor(self, self.changes, view.defaults, system, preferences.file, presets)
 
     def settings(self) -> None:

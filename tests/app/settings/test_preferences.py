@@ -9,6 +9,7 @@ from app.paths import Paths
 from app.settings import file
 from app.settings.answering import Answering, restored, stored
 from app.settings.in_effect import CAUTIOUS, may_index, may_learn, settings_in_effect
+from app.settings.presets import Presets
 from app.settings.start import preferences_of
 from decoding.sampling.distribution import SamplingSettings
 
@@ -49,7 +50,7 @@ def test_what_is_wrong_in_the_file_is_left_out_and_the_rest_applies() -> None:
     settings = settings_in_effect(paths)
     assert {**settings.values, "threads": 1} == {"temperature": 0.2, "threads": 1}
     assert settings.keys == {"chats": "f10"}
-    assert settings.presets == {"a.b": {"top_p": 0.5}}
+    assert Presets.of(paths).table == {"a.b": {"top_p": 0.5}}
     assert [part in notice for part, notice in zip(WRONG, settings.notices, strict=True)]
     assert all(notice.endswith("It is ignored.") for notice in settings.notices)
 

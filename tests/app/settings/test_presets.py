@@ -4,7 +4,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.actions import BY_SLASH
@@ -59,6 +59,7 @@ def test_an_own_file_comes_first_then_the_table_of_the_settings(folder: Path) ->
     assert found.about("exact") == "of the file"
 
 
+@settings(max_examples=30)
 @given(VALUES)
 @example({"system": '\r\none\r\n\\two\n"""\n'})
 @example({"system": "\n"})

@@ -479,8 +479,8 @@ def _write_prompts(**prompts: str) -> None:
         (folder / f"{name}.md").write_text(text, encoding="utf-8")
 
 
-async def test_a_prompt_is_completed_sent_with_its_arguments_and_found_again(chat: Chat) -> None:
-    _write_prompts(greet="# Greets two\n\nSay [hello] to $1 and $2.", new="never")
+async def test_a_prompt_is_completed_and_sent_with_its_arguments(chat: Chat) -> None:
+    _write_prompts(greet="# Greets two\n\nSay [hello] to $1 and $2.", new="never", empty="")
     await chat.ready()
     chat.prompt.focus()
     await chat.pilot.press("slash", *"gre")
@@ -496,11 +496,6 @@ async def test_a_prompt_is_completed_sent_with_its_arguments_and_found_again(cha
     assert chat.prompt.text == "/greet Ann Bob"
     await chat.say("/new")
     await chat.until(lambda: chat.texts == [])
-
-
-async def test_a_prompt_that_cannot_be_read_stays_typed_and_a_misspelt_one_too(chat: Chat) -> None:
-    _write_prompts(empty="")
-    await chat.ready()
     for line, told in (("/empty that is it", "empty.md is empty"), ("/emty it", "no /emty; ")):
         await chat.say(line)
         await chat.until(lambda told=told: told in chat.prompt.fault)
@@ -535,30 +530,24 @@ async def test_a_preset_is_picked_from_a_list_and_shown_with_its_chat(
     assert chat.view.dialogue.system == ""
 
 
-async def test_a_preset_names_a_model_that_is_not_here(chat: Chat) -> None:
-    folder = Paths.of_this_user().presets
-    folder.mkdir(parents=True)
-    (folder / "big.toml").write_text('model = "qwen3-4b"\ntop_k = 3', encoding="utf-8")
-    await chat.ready()
-    await chat.say("/preset big")
-    told = "the model qwen3-4b is not on this machine · /model qwen3-4b downloads it"
-    await chat.until(lambda: told in chat.prompt.fault)
-    assert chat.prompt.text == "/preset big"
-    assert chat.view.dialogue.own == {}
-
-
-async def test_a_preset_loads_the_model_that_it_names(
+async def test_a_preset_loads_the_model_that_it_names_if_it_is_here(
     chat: Chat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths, loaded = Paths.of_this_user(), list[str]()
     for path, content in (
         (paths.models / "other.gguf", "GGUF"),
+        (paths.presets / "big.toml", 'model = "qwen3-4b"\ntop_k = 3'),
         (paths.presets / "other.toml", 'model = "other"'),
     ):
-        path.parent.mkdir(parents=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content, encoding="utf-8")
     await chat.ready()
     monkeypatch.setattr(chat.app.engine, "load", loaded.append)
+    await chat.say("/preset big")
+    told = "the model qwen3-4b is not on this machine · /model qwen3-4b downloads it"
+    await chat.until(lambda: told in chat.prompt.fault)
+    assert chat.prompt.text == "/preset big"
+    assert chat.view.dialogue.own == {}
     await chat.say("/preset other")
     await chat.until(lambda: loaded == ["other"])
     assert chat.view.dialogue.own == {"preset": "other"}
