@@ -34,6 +34,8 @@ _BITS_PER_WEIGHT = {
 _FIELDS = {"gated": "is_gated", "file": "file_pattern"}
 """Fields of an entry whose keys in the file have other names."""
 
+GOOD_AT = ("chat", "code", "reasoning", "images")
+
 _KEYS = ("model", "repository", "file", "published", "mlx", "licence")
 """Keys of a drafter beside its kind, in the order of CatalogueDrafter."""
 
@@ -129,6 +131,8 @@ class Entry:
     drafters: tuple[CatalogueDrafter, ...]
     is_gated: bool = False
     chats: bool = True
+    good_at: tuple[str, ...] = ()
+    """Of GOOD_AT."""
     sizes: Mapping[str, int | float] = field(default_factory=dict[str, int | float])
     mlx: str = ""
     template: str = ""
@@ -224,6 +228,7 @@ def _checked(entry: Entry) -> Entry:
         or {type(text) for text in texts} != {str}
         or {type(entry.is_gated), type(entry.chats)} != {bool}
         or not entry.quantizations
+        or not {*entry.good_at} <= {*GOOD_AT}
     ):
         raise TypeError(f"{entry.name!r} has a value of the wrong type"[:_LONGEST_REASON])
     return entry
@@ -276,6 +281,7 @@ def _entry(model: dict[str, Any], family: dict[str, Any], data: dict[str, Any]) 
     entry: dict[str, Any] = {
         **facts,
         "also": tuple(given.get("also", ())),
+        "good_at": tuple(given.get("good_at", ())),
         "parameters": int(given["parameters"]),
         "active": int(given.get("active", given["parameters"])),
         "attention": _attention(given),

@@ -17,6 +17,7 @@ from app.history.records import (
     Saved,
     Version,
     as_number,
+    as_seconds,
     as_text,
     linked,
     shown_path,
@@ -155,6 +156,11 @@ class History(Database):
             return chat
 
         return self.together(write)
+
+    def used_models(self) -> dict[str, float]:
+        """When each model's chats changed last, in seconds since 1970."""
+        sql = "SELECT model, MAX(updated) FROM chats GROUP BY model"
+        return {as_text(model): as_seconds(time) for model, time in self.rows(sql, ())}
 
     def chats(self, query: str = "", limit: int = 500) -> list[Chat]:
         """Chats that contain every word of query; the last may be a prefix.

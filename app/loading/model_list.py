@@ -1,7 +1,9 @@
 """The models to choose from: their size, whether they fit, the speed to expect of them."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 
 from app.loading.placement import SMALLEST_CONTEXT, can_stream
@@ -52,6 +54,9 @@ class ListedModel:
     speed: Speed | None = None
     drafters: tuple[CatalogueDrafter, ...] = ()
     """Drafters that the catalogue names for it, without those for any model."""
+    good_at: tuple[str, ...] = ()
+    """What the catalogue commends it for, such as "code"."""
+    is_starred: bool = False
     trained: str = ""
     """What drafter an installed file is that is no model; empty for a model."""
 
@@ -79,13 +84,15 @@ def offered(folder: Path, free: int | None = None) -> list[ListedModel]:
 class ModelList:
     """The models to choose from on this machine, whose free memory is in bytes.
 
-    loaded: name of the model in use, empty if there is none.
+    loaded: name of the model in use, empty if there is none. used: when each model answered last,
+    in seconds since 1970.
     """
 
     models: tuple[ListedModel, ...]
     free_bytes: int
     folder: Path
     loaded: str = ""
+    used: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
 def list_models(
@@ -129,6 +136,7 @@ def _installed(local: Sequence[Installed], room: int) -> Iterator[ListedModel]:
             memory_bytes=needed,
             n_ctx=n_ctx,
             licence=licence_name(entry.licence) if entry else "",
+            good_at=entry.good_at if entry else (),
             drafters=tuple(one for one in _own(entry) if one.runs_on(backend)),
         )
 
@@ -173,6 +181,7 @@ def _downloadable(present: Sequence[Entry | None], room: int) -> Iterator[Listed
             n_ctx=n_ctx,
             licence=licence_name(entry.licence),
             is_gated=entry.is_gated,
+            good_at=entry.good_at,
             drafters=_own(entry),
         )
 
@@ -200,6 +209,41 @@ def _memory(facts: ModelFacts) -> tuple[int, int]:
 
 def licence_name(licence: str) -> str:
     return {"apache-2.0": "Apache-2.0", "mit": "MIT"}.get(licence, licence)
+
+
+STAR = "★"
+
+
+class Order(StrEnum):
+    """How models are sorted, beside those that are starred, which are first."""
+
+    CATALOGUE = "catalogue"
+    NAME = "name"
+    SIZE = "size"
+    SPEED = "speed"
+    USED = "last-use"
+
+
+def starred(names: str) -> set[str]:
+    """The names in the setting `stars`."""
+    return {name.strip() for name in names.split(",")} - {""}
+
+
+def arranged(
+    models: Iterable[ListedModel], order: Order, stars: Collection[str], used: Mapping[str, float]
+) -> list[ListedModel]:
+    """Models with their stars: starred ones first, and the smallest, fastest or last used.
+
+    Those of which that is not known are at the end.
+    """
+
+    def rank(model: ListedModel) -> tuple[bool, float, str]:
+        size, rate = model.size_bytes or math.inf, model.speed.rate if model.speed else 0.0
+        by = {Order.SIZE: size, Order.SPEED: -rate, Order.USED: -used.get(model.name, 0.0)}
+        name = model.name.lower() if order is Order.NAME else ""
+        return not model.is_starred, by.get(order, 0.0), name
+
+    return sorted((replace(one, is_starred=one.name in stars) for one in models), key=rank)
 
 
 SUGGESTED_RATES = (8.0, 12.0, 20.0)

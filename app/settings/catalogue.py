@@ -143,6 +143,7 @@ KEYS = (
         title="Thinking"),
     Key(THINK_BUDGET, Kind.INTEGER, Part.CHAT,
         "tokens after which thinking is ended; 0 for any number", 0, title="Thinking budget"),
+    Key("stars", Kind.TEXT, Part.APP, "models that are listed first, separated by commas", ""),
     Key("theme", Kind.TEXT, Part.APP, "colours of the app", DEFAULT_THEME),
     Key("animations", Kind.SWITCH, Part.APP, "whether changes on the screen are animated", True),
     Key("notify", Kind.SWITCH, Part.APP,

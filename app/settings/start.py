@@ -1,7 +1,7 @@
 """All that the app starts with."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,6 @@ from app.settings.answering import Answering
 from app.settings.catalogue import DEFAULT_THEME
 from app.settings.in_effect import InEffect
 from app.settings.values import AHEAD_AUTO, DEFAULT_AHEAD_WASTE
-
-NAMES = ("theme", "animations", "notify", "enter_sends", "shell", "panel", "ahead", "ahead_waste")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +29,12 @@ class Preferences:
     panel: str = "auto"
     ahead: str = AHEAD_AUTO
     ahead_waste: float = DEFAULT_AHEAD_WASTE
+    stars: str = ""
     keys: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+NAMES = {one.name for one in fields(Preferences)} - {"file", "keys", "presets"}
+"""Of the settings that they hold."""
 
 
 def preferences_of(settings: InEffect, file: Path) -> Preferences:

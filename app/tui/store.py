@@ -96,6 +96,8 @@ class Store(DOMNode):
 
     def __init__(self, preferences: Preferences, served_at: ServedAt | None = None) -> None:
         super().__init__()
+        self.model_order = "catalogue"
+        """How the list of models was sorted last."""
         self.served_at: ServedAt | None = served_at
         """Where other programs reach the model, None if nowhere; it never changes."""
         self.set_reactive(Store.preferences, preferences)

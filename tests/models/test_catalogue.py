@@ -51,6 +51,8 @@ def test_an_entry_is_whole(entry: catalogue.Entry) -> None:
         assert size is not None
         assert 2 < 8 * size.bytes / entry.parameters < 13
     assert "/" in entry.mlx or not entry.mlx
+    assert list(entry.good_at) == [one for one in catalogue.GOOD_AT if one in entry.good_at]
+    assert bool(entry.good_at) == (entry.chats and entry.parameters > 300e6)
 
 
 @pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.name)

@@ -97,8 +97,8 @@ KEYS = (
     "name", "installed", "path", "size_bytes", "size_source", "fit", "gpu_layers", "origin", "get",
     "format", "title", "family", "architecture", "parameters", "active_parameters", "quantization",
     "context", "layers", "vocabulary", "chat_template", "template", "license", "gated", "parts",
-    "repository", "file", "mlx", "quantizations", "drafters", "trained_drafters", "evidence",
-    "checked",
+    "repository", "file", "mlx", "quantizations", "good_at", "drafters", "trained_drafters",
+    "evidence", "checked",
 )  # fmt: skip
 """Keys of every model's metadata, in this order; None where unknown."""
 
@@ -204,6 +204,7 @@ def _of_installed(name: str, path: Path) -> dict[str, Any]:
         "size_source": "file",
         "fit": fit_here(facts_for_bill(path), path),
         "gpu_layers": _gpu_layers(path),
+        "good_at": [*entry.good_at] if entry else None,
         "drafters": _drafters(entry),
         "trained_drafters": _trained(path),
     }
@@ -254,6 +255,7 @@ def _of_catalogue(reference: HubReference) -> dict[str, Any]:
         "file": entry.file(quantization),
         "mlx": entry.mlx or None,
         "quantizations": list(entry.quantizations),
+        "good_at": [*entry.good_at],
         "drafters": _drafters(entry),
         "evidence": entry.evidence or None,
         "checked": entry.checked or None,

@@ -1,7 +1,8 @@
 """`specchat models`: lists, downloads, removes and describes models."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from contextlib import closing
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 import typer
@@ -16,19 +17,26 @@ from app.cli.output import Json, Output, write_result
 from app.cli.session import phases
 from app.cli.terminal import stderr
 from app.drafting.choose.memory_choice import expected_streaming_rate
+from app.history.store import open_history
 from app.learned.speeds import processor_bandwidth, reach_here
 from app.loading.model_list import (
+    STAR,
     ListedModel,
+    Order,
     Reach,
+    Speed,
     Suggestion,
     about,
+    arranged,
     drafters_in_short,
     offered,
     recommended,
+    starred,
 )
 from app.loading.select import downloaded, request_for
 from app.loading.streaming import streaming_rate
 from app.paths import Paths
+from app.settings.in_effect import settings_in_effect
 from backends.base import HubUnreachableError, SpecchatError, UsageError
 from backends.engines.backend_selection import LLAMACPP, forms
 from backends.hardware.host import available_memory, physical_cores
@@ -64,12 +72,20 @@ _LEGEND = (
 
 
 @models.command("list", cls=Command)
-def list_models(json: Json = False, output: Output = None) -> None:
+def list_models(
+    sort: Annotated[
+        Order, typer.Option("--sort", help="Starred ones are first (Ctrl+L in the app).")
+    ] = Order.CATALOGUE,
+    json: Json = False,
+    output: Output = None,
+) -> None:
     """List installed models and available downloads, with size and whether they fit."""
     paths = Paths.of_this_user()
-    listed, parts = offered(paths.models), unfinished(hub_cache())
-    reach = reach_here(paths)
-    best = recommended(listed, reach)
+    reach, parts = reach_here(paths), unfinished(hub_cache())
+    found = offered(paths.models)
+    best = recommended(found, reach)
+    stars = starred(str(settings_in_effect(paths).values.get("stars", "")))
+    listed = arranged(_with_rates(found, reach), sort, stars, _used(paths))
     facts = {
         "models": [_offered_here(model) for model in listed if model.is_installed],
         "catalogue": [_offered_there(model) for model in listed if not model.is_installed],
@@ -94,6 +110,19 @@ def _recommendation(best: Suggestion | None, reach: Reach | None) -> str:
     return f"{name} ({about(best.rate)}; larger ones do not fit, or are slow here): {get}"
 
 
+def _with_rates(models: Sequence[ListedModel], reach: Reach | None) -> Iterator[ListedModel]:
+    for model in models:
+        rate = reach.rate(model.read_bytes) if reach else None
+        yield replace(model, speed=Speed(rate, is_measured=False) if rate else None)
+
+
+def _used(paths: Paths) -> dict[str, float]:
+    if not paths.history.exists():
+        return {}
+    with closing(open_history(paths)) as history:
+        return history.used_models()
+
+
 def _listing(listed: Sequence[ListedModel]) -> Iterator[str]:
     width = max(len(model.name) for model in listed)
     sections = ((True, "on this machine", "origin"), (False, "to download", "variant, licence"))
@@ -107,9 +136,11 @@ def _listing(listed: Sequence[ListedModel]) -> Iterator[str]:
             trained = f"{model.trained}: no model, but for --draft" if model.trained else ""
             drafters = drafters_in_short(model.drafters)
             rate = _streaming_rate(model)
-            parts = [model.about, trained, streaming_rate(rate) if rate else "", drafters]
+            good = f"good at {', '.join(model.good_at)}" if model.good_at else ""
+            parts = [model.about, good, trained, streaming_rate(rate) if rate else "", drafters]
             words = ", ".join(filter(None, parts))
-            yield f"  {model.name:<{width}}  {size:>10}  {model.fit or '?':7}  {words}"
+            mark = STAR if model.is_starred else " "
+            yield f"{mark} {model.name:<{width}}  {size:>10}  {model.fit or '?':7}  {words}"
         yield ""
     yield from _LEGEND
     yield "download: specchat models pull NAME"
@@ -219,18 +250,20 @@ def _offered_here(model: ListedModel) -> dict[str, Any]:
     }  # fmt: skip
     rate = _streaming_rate(model)
     facts |= {"origin": model.about, "fit": model.fit, "streaming_tokens_per_second": rate}
-    return {**facts, "trained_drafter": model.trained or None, **_drafters(model)}
+    return {**facts, "trained_drafter": model.trained or None, **_of_catalogue(model)}
 
 
 def _offered_there(model: ListedModel) -> dict[str, Any]:
     facts = {"name": model.name, "size_bytes": model.size_bytes, "fit": model.fit}
-    return {**facts, "about": model.about, **_drafters(model)}
+    return {**facts, "about": model.about, **_of_catalogue(model)}
 
 
-def _drafters(model: ListedModel) -> dict[str, list[str]]:
-    """Short names of what the catalogue names to draft for a model."""
+def _of_catalogue(model: ListedModel) -> dict[str, Any]:
+    """What the catalogue knows of a model, such as short names of what drafts for it."""
     known = model.drafters
     return {
+        "starred": model.is_starred,
+        "good_at": list(model.good_at),
         "drafters": [one.alias for one in known if one.runs_on(LLAMACPP)],
         "mlx_drafters": [one.alias for one in known if one.mlx],
     }

@@ -5,6 +5,7 @@ none.
 """
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from app.dialogue.changes import Change
@@ -72,8 +73,14 @@ class ModelCommands(Commands):
         from app.tui.downloads import models_here
         from app.tui.screens.models import ModelsScreen
 
-        engine = self.engine
-        screen = ModelsScreen(self.store, lambda: models_here(engine), self.downloads.stop)
+        engine, history = self.engine, self.view.dialogue.history
+        used = history.used_models() if history is not None else {}
+        screen = ModelsScreen(
+            self.store,
+            lambda: replace(models_here(engine), used=used),
+            self.downloads.stop,
+            lambda stars: self.perform("set", f"stars {stars}"),
+        )
         self.choose(screen, "model")
 
     def _use_or_download(self, name: str) -> None:

@@ -10,7 +10,17 @@ from textual.binding import Binding
 from textual.content import Content
 from textual.widgets import Input, OptionList
 
-from app.loading.model_list import ListedModel, ModelList, Speed, about, drafters_in_sentences
+from app.loading.model_list import (
+    STAR,
+    ListedModel,
+    ModelList,
+    Order,
+    Speed,
+    about,
+    arranged,
+    drafters_in_sentences,
+    starred,
+)
 from app.loading.streaming import streaming_rate
 from app.printable import one_line
 from app.tui import wording
@@ -76,24 +86,33 @@ class ModelsScreen(SearchScreen[str | None]):
     """Returns the name of the model to use or download, None if none was chosen.
 
     list_models: called on a thread, as it reads the files' headers. stop: stops the download of a
-    model, and tells whether there was one.
+    model, and tells whether there was one. star: keeps the names that have a star.
     """
 
-    BINDINGS: ClassVar = [Binding("delete", "stop", "Stop", priority=True)]
+    BINDINGS: ClassVar = [
+        Binding("delete", "stop", "Stop", priority=True),
+        Binding("f2", "star", "Star", priority=True),
+        Binding("f3", "sort", "Sort", priority=True),
+    ]
 
     def __init__(
-        self, store: Store, list_models: Callable[[], ModelList], stop: Callable[[str], bool]
+        self,
+        store: Store,
+        list_models: Callable[[], ModelList],
+        stop: Callable[[str], bool],
+        star: Callable[[str], object],
     ) -> None:
         super().__init__("Models", _LEAVE)
         self._store = store
         self._list_models = list_models
-        self._stop = stop
+        self._stop, self._star = stop, star
         self._found = ModelList((), 0, Path())
         """Empty until they are listed."""
         self._is_expanded = False
 
     def on_mount(self) -> None:
-        self.watch(self._store, "downloads", self._show, init=False)
+        for attribute in ("downloads", "preferences"):
+            self.watch(self._store, attribute, self._show, init=False)
         self._look()
 
     def on_resize(self) -> None:
@@ -108,8 +127,6 @@ class ModelsScreen(SearchScreen[str | None]):
 
     def _take(self, found: ModelList) -> None:
         self._found = found
-        free = f"{short_size(found.free_bytes)} of memory free"
-        self._dialog.show_title("Models", *[] if is_narrow(self.app.size.width) else [free])
         self._show()
         self._rows.highlight(found.loaded)
 
@@ -120,18 +137,24 @@ class ModelsScreen(SearchScreen[str | None]):
     def _show(self) -> None:
         if not self._found.models:
             return
+        free = f"{short_size(self._found.free_bytes)} of memory free"
+        facts = [] if is_narrow(self.app.size.width) else [free]
+        if (order := self._store.model_order) != Order.CATALOGUE:
+            by = f"by {order.replace('-', ' ')}"
+            facts = [*(f"{by} · {fact}" for fact in facts), by]
+        self._dialog.show_title("Models", *facts)
         self._rows.show(self._all_rows(self._found))
         self._explain()
 
     def _all_rows(self, found: ModelList) -> list[Row]:
         words = self._query.value.lower().split()
-        models = [
-            model for model in found.models if all(word in model.name.lower() for word in words)
-        ]
+        stars = starred(self._store.preferences.stars)
+        listed = arranged(found.models, Order(self._store.model_order), stars, found.used)
+        models = [model for model in listed if all(word in model.name.lower() for word in words)]
         here = [model for model in models if model.is_installed]
         others = [model for model in models if not model.is_installed]
         shows_all = self._is_expanded or bool(words)
-        big = [model for model in others if model.fit is Fit.TOO_BIG]
+        big = [one for one in others if one.fit is Fit.TOO_BIG and not one.is_starred]
         listed = [model for model in others if shows_all or model not in big]
         rows = self._group("" if is_narrow(self.app.size.width) else "On this machine", here)
         if rows and others:
@@ -152,13 +175,14 @@ class ModelsScreen(SearchScreen[str | None]):
     def _line(self, model: ListedModel, width: int, is_focused: bool) -> Content:
         mark, style = self._mark(model)
         lead = lead_of(is_focused, mark, style)
-        name = Content.styled(one_line(model.name), "bold" if is_focused else "")
+        name = Content.styled(_shown_name(model), "bold" if is_focused else "")
         size = short_size(model.size_bytes) if model.size_bytes else "?"
         if is_narrow(width + 2):
             return self._narrow_line(model, width, lead, name, size)
         speed = speed_words(model.speed, streams=model.fit is Fit.STREAMS)
         state = Content.styled(self._state(model), self._state_style(model))
         longest = max((len(each.name) for each in self._found.models), default=0)
+        longest += 2 * bool(self._store.preferences.stars)
         room = min(max(_NAME, longest), _NAME + max(0, width - _WIDE))
         left = width - 3 - room - _SIZE - 3 - _SPEED
         return columns(
@@ -241,7 +265,9 @@ class ModelsScreen(SearchScreen[str | None]):
             elif not is_small and model.speed and not model.speed.is_measured:
                 lines.append(_ESTIMATE)
         self._details.update(Content("\n".join(lines)))
-        self._dialog.show_keys(" · ".join(filter(None, [self._key_of(model), _LEAVE])))
+        keys = " · ".join(filter(None, [self._key_of(model), _LEAVE]))
+        more = ["F2 star"] * (model is not None) + ["F3 sort"] * bool(self._rows.focused_id)
+        self._dialog.show_keys(" · ".join([*more, keys]), keys)
 
     def _key_of(self, model: ListedModel | None) -> str:
         """The key that does something to the highlighted row, and what; empty if none does."""
@@ -287,11 +313,27 @@ class ModelsScreen(SearchScreen[str | None]):
                 is_in_use = chosen == self._found.loaded
                 self.dismiss(None if is_in_use else chosen)
 
+    def action_star(self) -> None:
+        """Give the highlighted model a star, or take it away."""
+        if (model := self._focused) is not None:
+            stars = starred(self._store.preferences.stars)
+            self._star(", ".join(sorted(stars ^ {model.name})))
+
+    def action_sort(self) -> None:
+        orders = [str(one) for one in Order]
+        place = orders.index(self._store.model_order) + 1
+        self._store.model_order = orders[place % len(orders)]
+        self._show()
+
     def action_stop(self) -> None:
         """Stop the download of the highlighted model; else the key edits the search."""
         name = self._rows.focused_id
         if name is None or not self._stop(name):
             raise SkipAction
+
+
+def _shown_name(model: ListedModel) -> str:
+    return f"{STAR} " * model.is_starred + one_line(model.name)
 
 
 def _details(model: ListedModel, free: int, *, is_narrow: bool) -> str:
@@ -301,6 +343,9 @@ def _details(model: ListedModel, free: int, *, is_narrow: bool) -> str:
     if model.trained:
         return f"{name} is no model: it drafts for one ({model.trained})."
     licence = f" Licence: {one_line(model.licence)}." if model.licence else ""
+    if model.good_at:  # no image can be given to it yet
+        words = ", ".join(model.good_at).replace("images", "images (not here yet)")
+        licence = f" Good at {words}.{licence}"
     gate = " Its authors ask for a login first." if model.is_gated else ""
     if model.memory_bytes is None:
         return f"{name}: its memory is not known.{licence}{gate}"

@@ -75,6 +75,23 @@ def test_from_pull_to_remove(specchat: Specchat, hub: LocalHub) -> None:
     assert "llama3.1-8b" in shown.partition("to download")[2]
 
 
+def test_stars_and_orders_and_what_each_is_good_at(
+    specchat: Specchat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECCHAT_STARS", "qwen3-4b, gone")
+    listing = json.loads(specchat("models", "list", "--sort", "size", "--json").stdout)
+    first, *others = listing["catalogue"]
+    assert (first["name"], first["starred"]) == ("qwen3-4b", True)
+    assert first["good_at"] == ["chat", "code", "reasoning"]
+    sizes = [model["size_bytes"] for model in others]
+    assert sizes == sorted(sizes)
+    shown = specchat("models", "list", "--sort", "last-use").stdout
+    assert re.search("^★ qwen3-4b .*good at chat, code, reasoning", shown, re.MULTILINE)
+    info = json.loads(specchat("models", "info", "qwen3-4b", "--json").stdout)
+    assert info["good_at"] == first["good_at"]
+    assert specchat("models", "list", "--sort", "colour").returncode == 2
+
+
 def test_pull_in_json(specchat: Specchat, hub: LocalHub) -> None:
     pulled = json.loads(specchat("models", "pull", f"{REPOSITORY}:q8_0", "--json").stdout)
     assert pulled["schema"] == 1

@@ -11,9 +11,11 @@ import pytest
 from app.engine.status import Loaded
 from app.loading.model_list import (
     ListedModel,
+    Order,
     Reach,
     Speed,
     about,
+    arranged,
     list_models,
     offered,
     recommended,
@@ -49,6 +51,28 @@ def test_installed_models_come_before_downloads(folder: Path) -> None:
     assert by_name["llama3.3-70b"].fit is Fit.TOO_BIG
     experts = by_name["qwen3-30b-a3b"]
     assert (experts.read_bytes or 0) < (experts.size_bytes or 0) / 5
+
+
+@pytest.mark.parametrize(
+    ("order", "names"),
+    [
+        (Order.CATALOGUE, "D b a c"),
+        (Order.NAME, "D a b c"),
+        (Order.SIZE, "D a c b"),
+        (Order.SPEED, "D c b a"),
+        (Order.USED, "D a b c"),
+    ],
+)
+def test_starred_models_are_first_and_the_unknown_last(order: Order, names: str) -> None:
+    models = [
+        ListedModel(
+            name, size, size, None, "", speed=Speed(rate, is_measured=True) if rate else None
+        )
+        for name, size, rate in (("b", None, 5), ("a", 1, None), ("c", 2, 9), ("D", 9, 1))
+    ]
+    found = arranged(models, order, {"D", "gone"}, {"a": 20.0, "b": 10.0})
+    assert " ".join(model.name for model in found) == names
+    assert [model.is_starred for model in found] == [True, False, False, False]
 
 
 def test_a_mixture_that_is_installed_is_rated_by_what_a_token_reads(

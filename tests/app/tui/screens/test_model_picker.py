@@ -61,8 +61,12 @@ class Picking(Shown):
         self.stopped.append(name)
         return name in self.app.store.downloads
 
+    def star(self, stars: str) -> None:
+        store = self.app.store
+        store.preferences = replace(store.preferences, stars=stars)
+
     async def again(self, models: ModelList = MODELS) -> None:
-        await self.open(ModelsScreen(self.app.store, lambda: models, self.stop))
+        await self.open(ModelsScreen(self.app.store, lambda: models, self.stop, self.star))
 
 
 @asynccontextmanager
@@ -178,17 +182,48 @@ async def test_a_download_moves_in_its_row_and_delete_stops_it(picking: Picking)
 async def test_only_keys_that_do_something_are_named() -> None:
     async with picker((80, 40)) as picking:
         await picking.press("home")
-        for keys in ("─ Esc back", "Enter use · Esc", "Enter download · Esc"):
-            assert f"{keys}" in picking.text
+        for keys in ("", "Enter use · ", "Enter download · "):
+            assert f"─ F2 star · F3 sort · {keys}Esc back" in picking.text
             await picking.press("down")
         await picking.press("up")
         picking.app.store.downloads = {"qwen3-8b": "1 %, 9 min left"}
         await picking.pilot.pause()
         assert "Del stop · Esc back" in picking.text
         await picking.press(*["down"] * 4)
-        assert "Enter shows them · Esc back" in picking.text
+        assert "─ F3 sort · Enter shows them · Esc back" in picking.text
         await picking.press(*"nosuch")
         assert "Enter tries it · Esc back" in picking.text
+
+
+async def test_a_star_and_an_order_are_shown_and_kept(picking: Picking) -> None:
+    def names() -> list[str]:
+        lines = [line.strip("│ ●▸▲") for line in picking.text.splitlines()[3:-4]]
+        return [line.partition("  ")[0] for line in lines if "tok/s" in line]
+
+    assert names()[:3] == ["qwen3-4b", "demo", "qwen3-8b"]
+    await picking.press("down", "down", "down", "f2")
+    assert names()[2:4] == ["★ llama3.2-3b", "qwen3-8b"]
+    for by, first, download in (
+        ("by name", "demo", "qwen3-14b"), ("by size", "demo", "smollm2-1.7b"),
+        ("by speed", "demo", "smollm2-1.7b"), ("by last use", "qwen3-4b", "qwen3-8b"),
+    ):  # fmt: skip
+        await picking.press("f3")
+        assert f"{by} · 11 GB" in picking.text
+        assert (names()[0], names()[2:4]) == (first, ["★ llama3.2-3b", download])
+    await picking.press("escape")
+    await picking.again()
+    assert "by last use" in picking.text
+    await picking.press("f3")
+    assert " by " not in picking.text
+    await picking.press("down", "down", "f2")
+    assert "★" not in picking.text
+
+
+async def test_what_a_model_is_good_at_is_told() -> None:
+    model = replace(MODELS.models[0], good_at=("chat", "images"))
+    async with picker(models=replace(MODELS, models=(model,))) as picking:
+        told = " ".join(line.strip("│ ") for line in picking.text.splitlines())
+        assert "Good at chat, images (not here yet)." in told
 
 
 async def test_enter_on_the_model_in_use_keeps_it_as_it_is(picking: Picking) -> None:
