@@ -83,13 +83,13 @@ class State(StrEnum):
     """State of drafting as a whole, or of one drafter."""
 
     ON = "on"
-    PARKED = "parked"
+    PAUSED = "parked"
     OFF = "off"
 
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """The acceptance of a parked drafter, and the higher one with which it would pay."""
+    """The acceptance of a paused drafter, and the higher one with which it would pay."""
 
     accepted: float
     needed: float

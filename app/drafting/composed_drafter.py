@@ -33,7 +33,7 @@ from decoding.estimation.draft_cost import LevelCost
 from decoding.planning.controller import Controller
 from decoding.planning.draft_length import likeliest
 from decoding.planning.managed_drafter import ManagedDrafter
-from decoding.planning.parking import is_flat, largest_tree, trees_may_gain
+from decoding.planning.pausing import is_flat, largest_tree, trees_may_gain
 
 BY_RANK = (0.6, 0.15, 0.06, 0.03)
 """Prior acceptance of a node's children by rank."""

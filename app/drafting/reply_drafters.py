@@ -11,7 +11,7 @@ from decoding.drafters.forced_tokens import ForcedTokens
 from decoding.drafters.predicted_text import PredictedText
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
-from decoding.planning.parking import DrafterStatus, drafter_status
+from decoding.planning.pausing import DrafterStatus, drafter_status
 
 _CHARACTERS_PER_TOKEN = 8
 """A context's worth of text, beyond which a predicted text is cut: tokens of text and code have 2

@@ -190,11 +190,11 @@ class ReplyMetrics:
     context_used: int
     context_size: int
     state: State
-    """Whether drafting is on, parked or off."""
+    """Whether drafting is on, paused or off."""
     reason: str
     """Why drafting, or a drafter, is not on."""
     shortfall: Shortfall | None
-    """Of the parked drafter that is closest to paying, None if none was measured."""
+    """Of the paused drafter that is closest to paying, None if none was measured."""
     drafters: tuple[str, ...]
     decision: str
     """What the controller decided for the last step, and why."""
@@ -302,7 +302,7 @@ def reply_metrics(session: "Session", reply: Reply, *, is_final: bool = True) ->
             error,
             statistics.completion_tokens,
             is_drafted=statistics.drafted > 0,
-            is_paused=status.state is State.PARKED,
+            is_paused=status.state is State.PAUSED,
         ),
         bytes_per_token=read,
         bandwidth_bytes_per_second=bandwidth.bytes_per_second if bandwidth else None,

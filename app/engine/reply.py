@@ -15,7 +15,7 @@ from decoding.sampling.settings import LossyRule, SamplingSettings
 from decoding.telemetry import Statistics
 
 if TYPE_CHECKING:
-    from decoding.planning.parking import DrafterStatus
+    from decoding.planning.pausing import DrafterStatus
 
 _PREDICTION = "prediction"
 """Name of the drafter of predicted texts, whose code is not needed to show a reply."""

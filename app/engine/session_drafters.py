@@ -23,7 +23,7 @@ from decoding.drafters.ngram import Ngram
 from decoding.estimation.text_kind import TextKindReader
 from decoding.events import Shortfall, State
 from decoding.planning.controller import Controller
-from decoding.planning.parking import DrafterStatus, least_shortfall, overall
+from decoding.planning.pausing import DrafterStatus, least_shortfall, overall
 from models.metadata.memory_bill import facts_of
 from models.reference import Reference
 
@@ -42,12 +42,12 @@ place, whatever the disk was measured to do. A guess; not measured."""
 
 @dataclass(frozen=True, slots=True)
 class DraftingStatus:
-    """Whether drafting is on, parked or off, and why drafters are not available, parked or off."""
+    """Whether drafting is on, paused or off, and why drafters are not available, paused or off."""
 
     state: State
     reason: str
     shortfall: Shortfall | None
-    """Of the parked drafter that is closest to paying, None if none was measured."""
+    """Of the paused drafter that is closest to paying, None if none was measured."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from backends.chat.message import Message
 from decoding.sampling.settings import SamplingSettings
 
 
-class Turns:
+class RequestQueue:
     """A bounded queue: one request is answered at a time, in the order in which they came.
 
     Used on the server's event loop alone. The engine has a queue of its own: who chats in the app
@@ -82,8 +82,8 @@ class Turns:
             self._queue[0].set()
 
 
-class Places:
-    """Places of which only so many are taken at once; used on the server's event loop alone.
+class Slots:
+    """Slots of which only so many are taken at once; used on the server's event loop alone.
 
     what: what a place is for, as it is told to whom finds none.
     """
@@ -118,7 +118,7 @@ _TTFT_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 class Metrics:
     """Counters of one server, in a registry of their own."""
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: RequestQueue) -> None:
         self._registry = registry = CollectorRegistry()
 
         def counter(name: str, what: str, *labels: str) -> Counter:
@@ -192,9 +192,9 @@ class ServedEngine:
     def __init__(self, engine: Engine, limits: Limits) -> None:
         self.engine = engine
         self.limits = limits
-        self.turns = Turns(limits.waiting)
-        self.reading = Places(limits.waiting + 1, "requests arrive")
-        self.counting = Places(limits.waiting, "prompts wait to be counted")
+        self.turns = RequestQueue(limits.waiting)
+        self.reading = Slots(limits.waiting + 1, "requests arrive")
+        self.counting = Slots(limits.waiting, "prompts wait to be counted")
         self.metrics = Metrics(self.turns)
         self.started_at = int(time.time())
 

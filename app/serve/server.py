@@ -21,7 +21,7 @@ from app.serve.dialects.chat import CHAT
 from app.serve.dialects.completions import COMPLETIONS
 from app.serve.dialects.responses import RESPONSES
 from app.serve.incoming import Guard
-from app.serve.served_engine import ServedEngine, Turns
+from app.serve.served_engine import RequestQueue, ServedEngine
 from app.serve.server_options import Limits, ServerOptions
 from app.settings.answering import Answering
 from backends.base import UsageError
@@ -150,7 +150,7 @@ class Server:
 class _Quiet(uvicorn.Server):
     """Uvicorn's server, which tells when it has started, and refuses requests before it ends."""
 
-    def __init__(self, config: uvicorn.Config, turns: Turns) -> None:
+    def __init__(self, config: uvicorn.Config, turns: RequestQueue) -> None:
         super().__init__(config)
         self.has_started = Event()
         self._turns = turns

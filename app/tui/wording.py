@@ -113,7 +113,7 @@ def drafting(spec: str, metrics: ReplyMetrics | None, rule: LossyRule | None) ->
         return "▲ lossy"
     if metrics is not None and metrics.state is State.OFF:
         return "off"
-    if metrics is not None and metrics.state is State.PARKED:
+    if metrics is not None and metrics.state is State.PAUSED:
         return f"paused{_because(metrics.shortfall)}"
     return one_line(spec)
 

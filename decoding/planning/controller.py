@@ -17,7 +17,7 @@ from decoding.planning.free_drafting import FreeDrafting, Offer, Proposed, expec
 from decoding.planning.kept_width import KeptWidth
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.planning.model_draft_planner import DraftPlan, ModelDraft, ModelDraftPlanner, Probing
-from decoding.planning.parking import DrafterStatus, drafter_status, is_promising
+from decoding.planning.pausing import DrafterStatus, drafter_status, is_promising
 from decoding.planning.risk_budget import RiskBudget
 from decoding.sampling.sampler import Sampler
 
@@ -41,7 +41,7 @@ class _Selection:
     """The draft selected for a step, and why.
 
     model_draft: where the draft comes from a drafter model. is_probe: whether it is a retry of a
-    parked drafter, which is paid from the budget for probes.
+    paused drafter, which is paid from the budget for probes.
     """
 
     cause: Cause
@@ -347,7 +347,7 @@ class Controller:
     def _probe(
         self, able: Sequence[ManagedDrafter], history: Sequence[int], limit: int
     ) -> _Selection | None:
-        """A retry of a parked drafter, if the budget for probes covers one."""
+        """A retry of a paused drafter, if the budget for probes covers one."""
         plan = self._probing.next(able, history, self._costs, limit, self.rate)
         if plan is None:
             return None

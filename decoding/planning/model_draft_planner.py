@@ -20,7 +20,7 @@ from decoding.planning.draft_length import (
     reachable,
 )
 from decoding.planning.managed_drafter import ManagedDrafter
-from decoding.planning.parking import hopeful_speedup
+from decoding.planning.pausing import hopeful_speedup
 from decoding.planning.risk_budget import RiskBudget
 
 _START_STEPS = 32

@@ -31,7 +31,7 @@ LENGTHS = (5, 3, 8, 4)
 """Draft lengths per proposing drafter, in turn; some reach past the replies that are checked."""
 
 
-class Turns:
+class RoundRobin:
     """Decides which drafters may draft at a step: each alone, and the free ones together.
 
     Turns depend on the numbers of reply and step alone, never on sampled tokens. So replies that
@@ -82,7 +82,7 @@ class TakingTurns(Controller):
         super().__init__(
             drafters, costs, of.n_vocab, lambda: 0.0, of.reader, max_branches=of.max_branches
         )
-        self.turns = Turns(drafters, lengths)
+        self.turns = RoundRobin(drafters, lengths)
 
     def _participants(
         self, history: Sequence[int], limit: int

@@ -16,7 +16,7 @@ from decoding.events import Shape, Step
 from decoding.generation import Limits, always, generate
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
-from decoding.planning.parking import State
+from decoding.planning.pausing import State
 from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.drafters import Rehearsed
 from tests.fixtures.replied import replied, said
@@ -46,7 +46,7 @@ def reply(context: Context, tokens: int, controller: Controller) -> tuple[list[S
             continue
         steps.append(event)
         standing = controller.statuses[-1]
-        assert not standing.reason or standing.state is State.PARKED
+        assert not standing.reason or standing.state is State.PAUSED
         reasons.append(standing.reason)
     return steps, reasons
 

@@ -17,7 +17,7 @@ from decoding.checks.greedy_check import branch_difference, divergences
 from decoding.draft import Drafter
 from decoding.events import Step
 from decoding.generation import Limits
-from decoding.planning.parking import State
+from decoding.planning.pausing import State
 from decoding.sampling.distribution import SamplingSettings
 from scripts.prompts import tokenized
 from tests.fixtures.first_hit import first_hit_of
@@ -81,12 +81,12 @@ def test_greedy_replies_of_the_bundled_model_are_plain_ones_but_for_near_ties(
 @pytest.mark.slow
 @pytest.mark.usefixtures("drafting_never_pays")
 @pytest.mark.parametrize("name", ["jacobi", "lookahead"])
-def test_where_it_cannot_pay_it_is_parked_with_the_reason(name: str, demo: Model, paths: Paths):
+def test_where_it_cannot_pay_it_is_paused_with_the_reason(name: str, demo: Model, paths: Paths):
     context = demo.open(512)
     prompt = tokenized(demo)[PROMPTS[0]][1]
     with drafting_by(name, demo, context, paths) as drafting:
         found = steps(context, prompt, 40, drafting.controller)
-        assert drafting.status.state is State.PARKED
+        assert drafting.status.state is State.PAUSED
         assert name in drafting.status.reason
         assert "slower than plain" in drafting.status.reason
         assert sum(step.passed - len(step.tokens) for step in found[1:]) <= 4

@@ -107,7 +107,7 @@ def acp(context: typer.Context) -> None:
     engine = Engine(session_options, paths, may_read=Permission())
     if not all(map(_is_pipe, (sys.stdin, sys.stdout))):
         remedy = "Name `specchat acp` in your editor's settings: docs/use/serve.md shows how."
-        raise UsageError("no editor is at the other end", "it starts this itself", remedy)
+        raise UsageError("no editor is connected", "an editor starts this itself", remedy)
     history = open_history(paths)
     agent = EditorAgent(engine, history, Answering.of(values), str(values.get("system", "")))
     sys.setswitchinterval(SWITCH_SECONDS)

@@ -245,7 +245,7 @@ async def test_what_is_no_message_gets_an_error_and_ends_nothing() -> None:
 def test_without_an_editor_it_says_who_starts_it(specchat: Specchat) -> None:
     ended = specchat("acp")
     assert ended.returncode == 2
-    assert "no editor is at the other end" in ended.stderr
+    assert "no editor is connected" in ended.stderr
 
 
 @pytest.mark.slow

@@ -127,7 +127,7 @@ def test_figures_of_a_drafted_answer_agree(ask_json: AskJson) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("drafting_never_pays")
-def test_a_drafter_that_does_not_pay_is_parked_and_says_why(ask_json: AskJson) -> None:
+def test_a_drafter_that_does_not_pay_is_paused_and_says_why(ask_json: AskJson) -> None:
     report = ask_json("Say hello.", *GREEDY, "--draft", "self:q8_0")
     assert report["draft"]["state"] == "parked"
     assert "slower than plain" in report["draft"]["reason"]

@@ -25,7 +25,7 @@ from decoding.drafters.vote import Vote
 from decoding.estimation.cost import CostModel
 from decoding.events import Shape, Step
 from decoding.generation import Limits
-from decoding.planning.parking import drafter_status
+from decoding.planning.pausing import drafter_status
 from decoding.sampling.distribution import SamplingSettings
 from models.metadata.memory_bill import bill, facts_of
 from tests.fixtures.first_hit import first_hit_of

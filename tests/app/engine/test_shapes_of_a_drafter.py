@@ -23,7 +23,7 @@ from decoding.events import Shape, Step
 from decoding.generation import Limits
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
-from decoding.planning.parking import trees_may_gain
+from decoding.planning.pausing import trees_may_gain
 from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.replied import replied, said
 from tests.fixtures.retimed import retimed

@@ -10,7 +10,7 @@ from app.tui import wording
 from app.tui.wording import remedy_here, sets_context
 from backends.base import PromptTooLongError, UsageError
 from decoding.events import FinishReason
-from decoding.planning.parking import Shortfall, State
+from decoding.planning.pausing import Shortfall, State
 from decoding.sampling.settings import parse_lossy
 from tests.fixtures.metrics import LIVE
 
@@ -110,14 +110,14 @@ def test_a_share_is_none_only_if_there_is_none(value: float, words: str) -> None
 
 
 def test_the_prompt_tells_what_becomes_of_drafting() -> None:
-    parked = replace(LIVE, state=State.PARKED)
-    short = replace(parked, shortfall=Shortfall(0.11, 0.22))
+    paused = replace(LIVE, state=State.PAUSED)
+    short = replace(paused, shortfall=Shortfall(0.11, 0.22))
     rule = parse_lossy("ears:0.1")
     assert wording.drafting("auto", None, None) == "auto"
     assert wording.drafting("auto", LIVE, None) == "auto"
     assert wording.drafting("qwen3-0.6b\x1b[2J", LIVE, None).startswith("qwen3-0.6b")
     assert "\x1b" not in wording.drafting("qwen3-0.6b\x1b[2J", LIVE, None)
-    assert wording.drafting("auto", parked, None) == "paused"
+    assert wording.drafting("auto", paused, None) == "paused"
     assert wording.drafting("auto", short, None) == "paused (11 % accepted, needs 22 %)"
     assert wording.drafting("off", short, rule) == "off"
     assert wording.drafting("auto", short, rule) == "▲ lossy"

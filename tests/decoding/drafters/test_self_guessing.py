@@ -17,7 +17,7 @@ from decoding.events import Origin, Step
 from decoding.generation import Limits
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
-from decoding.planning.parking import State
+from decoding.planning.pausing import State
 from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.sampler import Sampler
 from decoding.telemetry import Statistics
@@ -280,8 +280,8 @@ def test_a_reply_goes_on_when_a_drafter_breaks_on_what_it_hears(
     assert "it fell over" in managed.dropped
 
 
-@pytest.mark.parametrize(("of_sixteen", "state"), [(1.05, State.ON), (6.0, State.PARKED)])
-def test_lookahead_runs_where_its_passes_cost_little_and_is_parked_elsewhere(
+@pytest.mark.parametrize(("of_sixteen", "state"), [(1.05, State.ON), (6.0, State.PAUSED)])
+def test_lookahead_runs_where_its_passes_cost_little_and_is_paused_elsewhere(
     of_sixteen: float, state: State, table: Callable[..., np.ndarray], fake_context: Open
 ):
     """Every pass of its size counts, also one over window tokens alone."""
@@ -299,5 +299,5 @@ def test_lookahead_runs_where_its_passes_cost_little_and_is_parked_elsewhere(
     plain_cost, spent = len(said(steps)), sum(map(seconds, steps))
     (status,) = controller.statuses
     assert status.state is state
-    assert (status.reason != "") == (state is State.PARKED)
+    assert (status.reason != "") == (state is State.PAUSED)
     assert (plain_cost / spent > 1.2) if state is State.ON else (plain_cost / spent > 0.98)

@@ -15,7 +15,7 @@ from decoding.events import Cause, Step
 from decoding.planning.controller import BASELINE_EVERY, Controller
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.planning.model_draft_planner import Probing
-from decoding.planning.parking import State, overall
+from decoding.planning.pausing import State, overall
 from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.sampler import Sampler
 from tests.fixtures.simulated_text import N_VOCAB, Text, bursts, collapse, constant
@@ -135,14 +135,14 @@ def test_plain_decoding_stays_measured() -> None:
     assert log.speedup() > 10
 
 
-def test_a_parked_drafter_is_asked_within_its_budget_and_says_why() -> None:
+def test_a_paused_drafter_is_asked_within_its_budget_and_says_why() -> None:
     machine = Machine(constant(0.5, 1), CURVES["linear"], draw_cost=0.3)
     log = machine.run(tokens=4000)
     assert machine.drafter.asked < 200
     lost = sum(log.costs) - sum(log.tokens)
     assert lost <= 0.01 * sum(log.tokens) + 3
     state, reason = overall(machine.controller.statuses)
-    assert state is State.PARKED
+    assert state is State.PAUSED
     assert reason.startswith("model: slower than plain")
 
 

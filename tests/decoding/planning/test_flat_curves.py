@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from decoding.estimation.cost import CostModel
-from decoding.planning.parking import largest_tree
+from decoding.planning.pausing import largest_tree
 from tests.fixtures.simulated_text import bursts, collapse, constant
 from tests.fixtures.simulator import CURVES, STREAMED, Curve, Machine, curve
 

@@ -8,7 +8,7 @@ from decoding.estimation.draft_cost import LevelCost
 from decoding.estimation.learning import by_rank, learn, of_first
 from decoding.events import Shape, Step
 from decoding.planning.model_draft_planner import Probing
-from decoding.planning.parking import State, overall
+from decoding.planning.pausing import State, overall
 from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.forms import certain_tree
 from tests.fixtures.simulated_text import constant
@@ -37,12 +37,12 @@ def test_where_tokens_cost_little_trees_gain_a_tenth_over_the_best_line(draw_cos
     assert np.mean(gained) >= 1.1
 
 
-def test_where_every_token_costs_the_drafter_is_parked_and_little_is_lost():
+def test_where_every_token_costs_the_drafter_is_paused_and_little_is_lost():
     machine = ranked_machine(RANKS, CPU, 0.05)
     log = machine.run(tokens=1500)
     assert log.speedup() >= 0.985
     state, reason = overall(machine.controller.statuses)
-    assert state is State.PARKED
+    assert state is State.PAUSED
     assert reason.startswith("tree: slower than plain: needs acceptance")
 
 

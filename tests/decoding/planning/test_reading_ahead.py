@@ -43,7 +43,7 @@ def test_one_that_may_pay_reads_in_short_pieces_and_the_reply_need_not(
     assert context.forwards[8:] == [1]
 
 
-def test_one_that_is_parked_reads_nothing(context: FakeContext) -> None:
+def test_one_that_is_paused_reads_nothing(context: FakeContext) -> None:
     assert list(controller_of(context, DEAR).read_ahead(TEXT, 0.02)) == []
     assert context.forwards == []
 

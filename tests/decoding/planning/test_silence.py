@@ -15,7 +15,7 @@ from decoding.estimation.cost import CostModel, DraftCost
 from decoding.events import Cause, EmptyDraft, Step
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
-from decoding.planning.parking import DrafterStatus, State, drafter_status, is_promising
+from decoding.planning.pausing import DrafterStatus, State, drafter_status, is_promising
 from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.sampler import Sampler
 from decoding.telemetry import Statistics
@@ -97,7 +97,7 @@ def test_beside_a_silent_model_a_free_drafter_drafts_as_if_it_were_alone(
     if says_so:
         assert drafter.in_vain == 0
         assert drafter_status(managed, machine.controller.costs) == DrafterStatus(
-            "model", State.PARKED, "full: it holds no more"
+            "model", State.PAUSED, "full: it holds no more"
         )
     else:
         assert 0 < drafter.in_vain < 100
@@ -106,7 +106,7 @@ def test_beside_a_silent_model_a_free_drafter_drafts_as_if_it_were_alone(
 @pytest.mark.slow
 @pytest.mark.parametrize("takes", [0.0, 0.1, 1.0])
 @pytest.mark.parametrize("shape", ["flat", "mixture"])
-def test_one_that_is_silent_for_no_reason_is_parked(shape: str, takes: float) -> None:
+def test_one_that_is_silent_for_no_reason_is_paused(shape: str, takes: float) -> None:
     machine = lookup_alone()
     drafter = with_a_model(machine, takes=takes)
     managed = machine.controller.drafters[1]
@@ -114,7 +114,7 @@ def test_one_that_is_silent_for_no_reason_is_parked(shape: str, takes: float) ->
     machine.controller = Controller([managed], costs, N_VOCAB, machine.clock)
     log = machine.run(tokens=8000)
     found = drafter_status(managed, costs)
-    assert found.state is State.PARKED
+    assert found.state is State.PAUSED
     assert "proposed nothing" in found.reason or "even if every" in found.reason
     assert drafter.in_vain * max(takes, DRAW) <= 0.01 * 8000 + 10
     assert log.speedup() >= 0.98

@@ -30,7 +30,7 @@ from backends.base import Context, DiskFullError, Model, ModelError
 from backends.llamacpp.requantize import requantize
 from decoding.estimation.acceptance import Acceptance
 from decoding.estimation.cost import CostModel, Measured
-from decoding.planning.parking import State
+from decoding.planning.pausing import State
 from models.metadata.identity import fingerprint
 from models.self_draft.self_draft_store import SelfDrafts
 from models.tuning.recipe_gain import prospect
@@ -318,7 +318,7 @@ def test_a_copy_of_few_bits_is_not_offered_but_made_where_it_is_asked_for(
             assert SELF not in tried
         with closing(drafters(SELF, model, context, paths)) as drafting:
             assert drafting.names == [SELF]
-            assert drafting.status.state is State.PARKED
+            assert drafting.status.state is State.PAUSED
             assert "slower than plain here even if every drafted token" in drafting.status.reason
             assert any("no copy of few is expected to pay" in note for note in drafting.notes)
         with closing(drafters("self:q4_0", model, context, paths)) as drafting:

@@ -20,7 +20,7 @@ from app.tui.panel.graph import Scale, graph
 from app.tui.panel.panel import Panel
 from app.tui.panel.terms import SPEED, TERMS, Helpable, drafter_term
 from app.tui.store import Live, Second, Store
-from decoding.planning.parking import State
+from decoding.planning.pausing import State
 from decoding.telemetry import DrafterStatistics
 from tests.app.tui.conftest import DRAFTED, MINUTE, live
 from tests.fixtures.screen_text import screen_text
@@ -37,7 +37,7 @@ STATES: dict[str, Live] = {
     "answering": live(METRICS),
     "short": live(METRICS, Comparison(Standing.SHORT)),
     "even": live(METRICS, Comparison(Standing.EVEN, 1.0, 0.09)),
-    "paused": live(replace(METRICS, state=State.PARKED), PAUSED),
+    "paused": live(replace(METRICS, state=State.PAUSED), PAUSED),
     "slower": live(METRICS, Comparison(Standing.SLOWER, 0.89, 0.03)),
     "lossy": live(replace(METRICS, lossy="lossy: ears 0.1")),
     "plain": live(

@@ -1,4 +1,4 @@
-"""Why a drafter is on, parked or off, in words and figures a user can check."""
+"""Why a drafter is on, paused or off, in words and figures a user can check."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from decoding.estimation.acceptance import Acceptance
 from decoding.estimation.cost import CostModel, DraftCost, TreeSize
 from decoding.planning.draft_length import break_even
 from decoding.planning.managed_drafter import ManagedDrafter
-from decoding.planning.parking import DrafterStatus, State, drafter_status, overall
+from decoding.planning.pausing import DrafterStatus, State, drafter_status, overall
 from tests.fixtures.drafters import IdleDrafter
 
 CHEAP = CostModel({1: 1.0, 16: 1.2})
@@ -45,15 +45,15 @@ def test_a_free_drafter_is_on_until_long_nothing_was_worth_sending() -> None:
     managed.unsent = 31
     assert drafter_status(managed, STEPPED).state is State.ON
     managed.unsent = 32
-    assert drafter_status(managed, STEPPED).state is State.PARKED
+    assert drafter_status(managed, STEPPED).state is State.PAUSED
 
 
 def test_a_drafter_model_is_on_where_it_is_expected_to_pay() -> None:
     assert drafter_status(drafter_model(0.05), CHEAP) == DrafterStatus("model", State.ON)
-    assert drafter_status(drafter_model(0.5), STEPPED).state is State.PARKED
+    assert drafter_status(drafter_model(0.5), STEPPED).state is State.PAUSED
 
 
-def test_a_parked_drafter_names_what_it_needs_and_what_it_has() -> None:
+def test_a_paused_drafter_names_what_it_needs_and_what_it_has() -> None:
     managed = found(drafter_model(0.1), accepted=1, judged=4)
     share = managed.estimates.judged.accepted / managed.estimates.judged.judged
     needed = break_even(STEPPED, 0.1)
@@ -86,7 +86,7 @@ KNOWN = {"greedy:drawn": (4.1, 10.0), "warm:drawn": (3.0, 10.0)}
         (KNOWN, False, 1.0, "untried, 0.65 assumed"),
     ],
 )
-def test_a_parked_drafter_says_what_is_known_of_it(
+def test_a_paused_drafter_says_what_is_known_of_it(
     counts: dict[str, tuple[float, float]], is_trial: bool, temperature: float | None, end: str
 ) -> None:
     guess = Acceptance(counts, is_trial=is_trial)
@@ -96,9 +96,9 @@ def test_a_parked_drafter_says_what_is_known_of_it(
     assert drafter_status(managed, STEPPED).reason.endswith(end)
 
 
-def test_a_few_tokens_that_were_accepted_do_not_contradict_that_it_is_parked() -> None:
+def test_a_few_tokens_that_were_accepted_do_not_contradict_that_it_is_paused() -> None:
     status = drafter_status(found(drafter_model(0.1), accepted=3, judged=3), STEPPED)
-    assert status.state is State.PARKED
+    assert status.state is State.PAUSED
     assert status.reason.endswith("has 1.00 so far and is expected to have less")
 
 
@@ -130,13 +130,13 @@ def test_dearer_passes_park_what_was_on() -> None:
         for n in (2, 3, 4):
             costs.observe(1, 1.0)
             costs.observe(n, 4.0)
-    assert drafter_status(managed, costs).state in (State.ON, State.PARKED)
+    assert drafter_status(managed, costs).state in (State.ON, State.PAUSED)
     managed.cost = DraftCost(3.0, 0.0)
-    assert drafter_status(managed, costs).state is State.PARKED
+    assert drafter_status(managed, costs).state is State.PAUSED
 
 
 ON = DrafterStatus("a", State.ON)
-PARKED = DrafterStatus("b", State.PARKED, "slower")
+PAUSED = DrafterStatus("b", State.PAUSED, "slower")
 OFF = DrafterStatus("c", State.OFF, "broken")
 
 
@@ -145,8 +145,8 @@ OFF = DrafterStatus("c", State.OFF, "broken")
     [
         ([], (State.OFF, "")),
         ([ON], (State.ON, "")),
-        ([ON, PARKED, OFF], (State.ON, "b: slower; c: broken")),
-        ([OFF, PARKED], (State.PARKED, "c: broken; b: slower")),
+        ([ON, PAUSED, OFF], (State.ON, "b: slower; c: broken")),
+        ([OFF, PAUSED], (State.PAUSED, "c: broken; b: slower")),
         ([OFF], (State.OFF, "c: broken")),
     ],
 )
@@ -162,7 +162,7 @@ def test_what_takes_longer_passes_than_were_measured_says_so() -> None:
     )
     managed.begin(temperature=0.0)
     found = drafter_status(managed, STEPPED)
-    assert found.state is State.PARKED
+    assert found.state is State.PAUSED
     assert "longer than the 16 tokens" in found.reason
     assert drafter_status(managed, CostModel({1: 1.0, 16: 1.2, 64: 1.4})).state is State.ON
 
@@ -174,6 +174,6 @@ def test_what_a_draft_costs_whatever_its_length_counts_too() -> None:
         for begin in (0.2, 3.0)
     )
     assert drafter_status(cheap, costs).state is State.ON
-    assert drafter_status(dear, costs).state is State.PARKED
+    assert drafter_status(dear, costs).state is State.PAUSED
     assert break_even(costs) < break_even(costs, 0.0, 0.2) < 0.5
     assert break_even(costs, 0.0, 3.0) == float("inf")

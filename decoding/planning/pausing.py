@@ -9,8 +9,8 @@ from decoding.events import Shortfall, State
 from decoding.planning.draft_length import best_shape, break_even, predicted_speedup
 from decoding.planning.managed_drafter import ManagedDrafter
 
-_PARKED_AFTER = 32
-"""Proposals in a row not worth sending after which a free drafter is shown as parked. It affects
+_PAUSED_AFTER = 32
+"""Proposals in a row not worth sending after which a free drafter is shown as paused. It affects
 only what is shown; a guess, not measured."""
 
 
@@ -18,7 +18,7 @@ only what is shown; a guess, not measured."""
 class DrafterStatus:
     """State of a drafter; the reason is empty while it is on.
 
-    shortfall: None unless it is parked for an acceptance that was measured.
+    shortfall: None unless it is paused for an acceptance that was measured.
     """
 
     name: str
@@ -31,16 +31,16 @@ def drafter_status(managed: ManagedDrafter, costs: CostModel) -> DrafterStatus:
     if managed.dropped:
         return DrafterStatus(managed.name, State.OFF, managed.dropped)
     if managed.unable:
-        return DrafterStatus(managed.name, State.PARKED, managed.unable)
+        return DrafterStatus(managed.name, State.PAUSED, managed.unable)
     if managed.cost is None:
         draw_cost = start_cost = 0.0
-        parked = managed.unsent >= _PARKED_AFTER
+        paused = managed.unsent >= _PAUSED_AFTER
     else:
         draw_cost, start_cost = _in_plain_steps(managed.cost, costs)
         acceptance, passes = managed.estimates.at_position, managed.costs(costs)
         speedup = predicted_speedup(acceptance, passes, draw_cost, start_cost=start_cost)
-        parked = speedup <= 1.0
-    if not parked:
+        paused = speedup <= 1.0
+    if not paused:
         return DrafterStatus(managed.name, State.ON)
     shortfall = None
     if managed.costs(costs).largest == 1:
@@ -51,7 +51,7 @@ def drafter_status(managed: ManagedDrafter, costs: CostModel) -> DrafterStatus:
         shortfall = _shortfall(managed, needed)
         reason = _reason(managed, needed)
         reason += "" if is_steady else f" (costs {BUSY})"
-    return DrafterStatus(managed.name, State.PARKED, reason, shortfall)
+    return DrafterStatus(managed.name, State.PAUSED, reason, shortfall)
 
 
 def _shortfall(managed: ManagedDrafter, needed: float) -> Shortfall | None:
@@ -89,7 +89,7 @@ def _in_plain_steps(cost: DraftCost, costs: CostModel) -> tuple[float, float]:
 def overall(statuses: Sequence[DrafterStatus]) -> tuple[State, str]:
     states = [status.state for status in statuses]
     reasons = "; ".join(f"{status.name}: {status.reason}" for status in statuses if status.reason)
-    for state in (State.ON, State.PARKED):
+    for state in (State.ON, State.PAUSED):
         if state in states:
             return state, reasons
     return State.OFF, reasons
