@@ -2,17 +2,16 @@
 
 import gc
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import ClassVar
 
-from textual.app import App, SystemCommand
+from textual.app import App
 from textual.filter import LineFilter
 from textual.notifications import SeverityLevel
-from textual.screen import Screen
 
-from app.actions import ACTIONS, Action
+from app.actions import ACTIONS
 from app.ahead.permission import Permission
 from app.dialogue.dialogue import Dialogue
 from app.engine.engine import Companion, Engine
@@ -22,7 +21,6 @@ from app.paths import Paths
 from app.settings.start import AppStart, Preferences
 from app.tui.chat_screen import ChatScreen
 from app.tui.keymap import keys_of, usable_preferences
-from app.tui.keys_bar import shown_key
 from app.tui.look import BREAKPOINTS, HEIGHTS, register_themes
 from app.tui.store import Store
 from app.tui.terminal import (
@@ -57,13 +55,12 @@ class SpecchatApp(App[None]):
     """
 
     TITLE = "specchat"
-    ENABLE_COMMAND_PALETTE = True
-    COMMAND_PALETTE_BINDING = "ctrl+p"
+    ENABLE_COMMAND_PALETTE = False
     HORIZONTAL_BREAKPOINTS = BREAKPOINTS
     VERTICAL_BREAKPOINTS = HEIGHTS
     CSS = """
     ToastRack { dock: top; align: right top; margin: 1 0 0 0; }
-    ChatScreen.-wide.-with-panel ToastRack { margin: 1 40 0 0; }
+    ChatScreen.-wide.-with-panel ToastRack { margin: 1 41 0 0; }
     Toast { max-width: 80%; margin: 0; padding: 0 1; background: $panel; }
     """
     PAUSE_GC_ON_SCROLL: ClassVar[bool] = True
@@ -170,21 +167,9 @@ class SpecchatApp(App[None]):
         else:
             self.screen.dismiss()
 
-    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """The registered actions with their keys and commands, and nothing else."""
-        if isinstance(screen, ChatScreen):
-            for action in ACTIONS:
-                yield SystemCommand(
-                    action.title,
-                    self._ways_to(action),
-                    lambda action=action: screen.call_later(screen.begin, action),
-                )
-
-    def _ways_to(self, action: Action) -> str:
-        """The key and the slash commands of an action, such as "Ctrl+R  /regenerate /retry"."""
-        key = shown_key(keys_of(action, self.store.preferences.keys))
-        commands = " ".join(f"/{name}" for name in (action.slash, action.alias) if name)
-        return "  ".join(filter(None, [key, f"{commands} {action.argument}".strip()]))
+    def action_press(self, key: str) -> None:
+        """Press a key that was clicked on; later, as a key goes no further than who sent it."""
+        self.call_later(self.simulate_key, key)
 
 
 def _collect_garbage() -> None:

@@ -130,6 +130,8 @@ class ChatScreen(Screen[None]):
         self._cleared = ClearedTexts(engine.paths.cleared)
         self._outside = OutsideWindow(self.app)
         self._answers_since: float | None = None
+        self._has_asked = False
+        """Whether there was an answer yet: before, the panel has no figures to show."""
         self._typed = Typed()
         self._next_request = NextRequest()
         self.commands = AllCommands(
@@ -156,6 +158,7 @@ class ChatScreen(Screen[None]):
         self.watch(self.store, "is_panel_shown", self._follow_panel)
         for attribute in ("title", "is_answering"):
             self.watch(self.store, attribute, self._tell_outside)
+        self.watch(self.store, "is_answering", self._show_panel, init=False)
         self.set_interval(_UPDATE_SECONDS, in_turn(self, self._update))
         self.set_interval(_SAVE_DRAFT_SECONDS, self._save_draft)
 
@@ -209,7 +212,9 @@ class ChatScreen(Screen[None]):
         how = self.store.preferences.panel
         is_wide = self.app.size.width >= _PANEL_WIDTH
         has_room = is_wide or self.app.size.height >= _PANEL_HEIGHT
-        self.store.is_panel_shown = (how == "shown" and has_room) or (how == "auto" and is_wide)
+        self._has_asked = self._has_asked or self.store.is_answering
+        opens = how == "auto" and is_wide and self._has_asked
+        self.store.is_panel_shown = opens or (how == "shown" and has_room)
 
     def _follow_panel(self, is_shown: bool) -> None:
         self.set_class(is_shown, "-with-panel")  # toasts stand beside it
@@ -229,8 +234,9 @@ class ChatScreen(Screen[None]):
             return False
         return True
 
-    async def begin(self, action: Action) -> None:
+    async def action_begin(self, name: str) -> None:
         """Run an action that was picked from a list, or let the user type its argument."""
+        action = BY_NAME[name]
         if not action.needs_argument:
             await self.action_perform(action.name)
             return

@@ -10,6 +10,7 @@ from textual.widgets import Static
 from app.engine.status import Phase
 from app.printable import one_line
 from app.tui.store import Store
+from app.tui.widgets import clickable
 from app.tui.wording import ellipsised
 from app.wording import percentage
 
@@ -38,6 +39,7 @@ class Header(Static):
 
     def __init__(self, store: Store) -> None:
         super().__init__()
+        self.auto_links = False
         self._store = store
         self._full = ""
         """How full the context is, such as "context 9 %"; empty before the first answer."""
@@ -67,10 +69,12 @@ class Header(Static):
         left = ellipsised(title, width - (cell_len(right) + _GAP if right else 0))
         gap = " " * (width - cell_len(left) - cell_len(right))
         parts = [
-            (part, "$warning" if part.startswith("▲") else "$text-muted")
+            (part, "$text-warning" if part.startswith("▲") else "$text-muted")
             for part in re.split("(▲(?:(?! · ).)*)", right)
         ]
-        self.update(Content.assemble((left, "bold"), gap, *parts), layout=False)
+        named = Content.styled(left, "bold").stylize(clickable("screen.perform('chats')"))
+        facts = Content.assemble(*parts).stylize(clickable("screen.perform('model')"))
+        self.update(Content.assemble(named, gap, facts), layout=False)
 
     def _versions(self, width: int) -> list[str]:
         model, device, full = self._model, self._device, self._full

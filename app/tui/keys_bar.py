@@ -14,6 +14,7 @@ from app.engine.status import Phase
 from app.loading.streaming import StreamOfferError
 from app.tui.keymap import keys_of, sending_key
 from app.tui.store import Store
+from app.tui.widgets import clickable
 
 _GAP, _NARROW_GAP = 3, 2
 
@@ -111,7 +112,7 @@ class KeysBar(Static):
     DEFAULT_CSS: ClassVar[str] = """
     KeysBar {
         height: 1; padding: 0 1; text-wrap: nowrap;
-        link-style: none; link-color: $text-muted; link-style-hover: underline;
+        link-style: none; link-color: $foreground; link-style-hover: underline;
         link-background-hover: transparent; link-color-hover: $foreground;
     }
     """
@@ -204,6 +205,4 @@ def _width(texts: Sequence[tuple[str, str, str]], gap: int) -> int:
 
 
 def _style(action: str) -> Style:
-    if not action:
-        return Style()
-    return Style.from_meta({"@click": f"screen.perform('{action}')"})
+    return clickable(f"screen.perform('{action}')") if action else Style()

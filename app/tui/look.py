@@ -193,6 +193,9 @@ def _backgrounds(theme: Theme) -> list[Color]:
 DARK, LIGHT = "specchat-dark", "specchat-light"
 
 
+_TRACK = "background", "background-hover", "background-active", "corner-color"
+
+
 def _theme(name: str, colours: str) -> Theme:
     background, raised, foreground, muted, rule, blue, green, orange, red = colours.split()
     return Theme(
@@ -221,6 +224,10 @@ def _theme(name: str, colours: str) -> Theme:
             "border": blue,
             "border-blurred": rule,
             "footer-background": background,
+            "scrollbar": rule,
+            "scrollbar-hover": muted,
+            "scrollbar-active": blue,
+            **dict.fromkeys((f"scrollbar-{part}" for part in _TRACK), background),
         },
     )
 
@@ -242,6 +249,20 @@ def themes(depth: ColourDepth) -> Iterable[Theme]:
     return (*own, *BUILTIN_THEMES.values())
 
 
+_TEXTS = "foreground", "text-primary", "text-success", "text-warning", "text-error"
+
+
+def legible_texts(theme: Theme) -> dict[str, str]:
+    """The colours of all text but drafted text; themes made elsewhere have some that are not."""
+    colours, backgrounds = theme.to_color_system().generate(), _backgrounds(theme)
+    muted = backgrounds[0].blend(Color.parse(colours["foreground"]), 0.65)
+    wanted = {name: Color.parse(colours[name]) for name in _TEXTS}
+    wanted |= dict.fromkeys(("text-muted", "text-disabled"), muted)
+    return {
+        name: legible(colour, backgrounds, dark=theme.dark).hex for name, colour in wanted.items()
+    }
+
+
 class _Unused(Theme):
     """A theme without the hues of drafters until its colours are asked for.
 
@@ -256,6 +277,8 @@ class _Unused(Theme):
         if self._depth is not None:
             depth, self._depth = self._depth, None
             self.variables = {**hue_variables(self, depth), **self.variables}
+            if depth is ColourDepth.FULL and not self.ansi and self.name not in (DARK, LIGHT):
+                self.variables |= legible_texts(self)
         return super().to_color_system()
 
 

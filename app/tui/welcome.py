@@ -121,7 +121,7 @@ _HINT = "↓ then Enter opens · Ctrl+O shows all"
 _SHORT_HINT = "↓ Enter opens · Ctrl+O shows all"
 
 _TITLE = Content.assemble(
-    ("specchat\n", "bold"), ("Everything runs on this machine.\n", "$secondary")
+    ("specchat\n", "bold"), ("Everything runs on this machine.\n", "$text-muted")
 )
 
 
@@ -159,7 +159,7 @@ class Welcome(Vertical):
     Welcome { height: auto; padding: 1 0 0 3; }
     Welcome.-narrow { padding: 1 1 0 1; }
     Welcome #text, Welcome #foot { height: auto; }
-    Welcome #foot { color: $secondary; margin: 1 0 0 0; }
+    Welcome #foot { color: $text-muted; margin: 1 0 0 0; }
     """
 
     def __init__(self, store: Store, engine: Engine, history: History | None) -> None:
@@ -297,7 +297,7 @@ def _chat_line(title: str, updated: str, width: int, is_focused: bool) -> Conten
     return columns(
         (Content(f"{CURSOR if is_focused else ' '} "), 2),
         (Content.styled(title, "bold" if is_focused else ""), width - 2 - time),
-        right(updated, time, "$secondary"),
+        right(updated, time, "$text-muted"),
     )
 
 

@@ -1,5 +1,6 @@
-"""What widgets share: the type of their app, cheap layout, timers, and figures that fold."""
+"""What widgets share: the type of their app, cheap layout, timers, figures that fold, and keys."""
 
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +72,28 @@ class Wanted(Message):
         super().__init__()
         self.action = action
         self.arguments = arguments
+
+
+MUTED = "$text-muted"
+_KEY = r"(?:Page Up|Page Down|Enter|Esc|Del|Tab|[↑↓←→]|F\d+|(?:Ctrl|Shift)\+\w+)"
+_KEYS = re.compile(rf"(?:^ ?|· |  )({_KEY}(?: {_KEY})*)(?: [^·]*?(?= ·|  |$)|$)")
+_OTHER_NAMES = {"esc": "escape", "del": "delete"}
+
+
+def clickable(action: str) -> Style:
+    """The style of text that does what a click on it, as by `action_` methods, is to do."""
+    return Style.from_meta({"@click": action})
+
+
+def keys_line(text: str) -> Content:
+    """Keys, and muted what they do, such as "Enter use · Esc back"; a click presses a key."""
+    line = Content.styled(text, MUTED)
+    for found in _KEYS.finditer(text):
+        line = line.stylize("$foreground", *found.span(1))
+        if " " not in (key := found[1].lower()):
+            press = clickable(f"app.press('{_OTHER_NAMES.get(key, key)}')")
+            line = line.stylize(press, found.start(1), found.end())
+    return line
 
 
 class ByWidth(Visual):

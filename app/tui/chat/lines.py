@@ -24,8 +24,8 @@ class Card(Vertical):
 
     DEFAULT_CSS: ClassVar[str] = """
     Card { height: auto; max-width: 121; margin: 0 0 1 1; }
-    Card Horizontal { height: auto; color: $error; }
-    Card.-warning Horizontal { color: $warning; }
+    Card Horizontal { height: auto; color: $text-error; }
+    Card.-warning Horizontal { color: $text-warning; }
     Card .mark { width: 2; }
     Card .what { width: 1fr; height: auto; }
     Card > .remedy { height: auto; padding: 0 0 0 2; color: $text-muted; }
@@ -52,7 +52,7 @@ class InstructionsLine(Static, can_focus=True):
         height: 1; max-width: 121; margin: 0 0 1 3; color: $text-muted;
         text-wrap: nowrap; text-overflow: ellipsis; display: none;
     }
-    InstructionsLine:focus { color: $primary; }
+    InstructionsLine:focus { color: $text-primary; }
     """
 
     def show(self, system: str, own: Mapping[str, Value]) -> None:

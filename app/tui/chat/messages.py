@@ -97,7 +97,7 @@ class AttachmentRow(Vertical, can_focus=True):
     BINDINGS: ClassVar = [Binding("enter", "unfold", "unfold")]
     DEFAULT_CSS: ClassVar[str] = """
     AttachmentRow { height: auto; color: $text-muted; }
-    AttachmentRow:focus > .name { color: $primary; background: $primary 20%; }
+    AttachmentRow:focus > .name { color: $text-primary; background: $primary 20%; }
     AttachmentRow > Static { height: auto; }
     AttachmentRow > .name { text-wrap: nowrap; text-overflow: ellipsis; }
     AttachmentRow > .contents { padding: 0 0 0 2; }

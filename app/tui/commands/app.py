@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Any
 from textual.app import App
 from textual.screen import Screen
 
+from app.actions import ACTIONS, Action
 from app.dialogue.changes import Changes
 from app.engine.engine import Engine
 from app.tui.chat.view import ChatView
 from app.tui.downloads import Downloads
+from app.tui.keymap import keys_of
+from app.tui.keys_bar import shown_key
 from app.tui.prompt.prompt import Prompt
 from app.tui.store import Store
 from app.tui.widgets import Wanted
@@ -130,7 +133,21 @@ class AppCommands(Commands):
         self.prompt.area.write(text, written.attachments)
 
     def commands(self) -> None:
-        self.app.action_command_palette()
+        from app.tui.screens.pick import PickScreen
+
+        items = {action.name: (action.title, self._ways_to(action)) for action in ACTIONS}
+
+        def begin(chosen: str | None) -> None:
+            if chosen is not None:
+                self.view.post_message(Wanted("begin", chosen))
+
+        self.app.push_screen(PickScreen("Commands", items), begin)
+
+    def _ways_to(self, action: Action) -> str:
+        """The key and the slash commands of an action, such as "Ctrl+R  /regenerate /retry"."""
+        key = shown_key(keys_of(action, self.store.preferences.keys))
+        commands = " ".join(f"/{name}" for name in (action.slash, action.alias) if name)
+        return "  ".join(filter(None, [key, f"{commands} {action.argument}".strip()]))
 
     def quit(self) -> None:
         """Quit; a chat that is not saved is given a second thought."""

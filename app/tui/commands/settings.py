@@ -16,7 +16,9 @@ from app.settings.in_effect import settings_in_effect
 from app.settings.presets import NO_PRESET, Presets
 from app.settings.start import NAMES
 from app.tui.commands.models import ModelCommands
-from app.tui.keymap import check_theme
+from app.tui.keymap import THEMES, check_theme
+from app.tui.look import DARK, LIGHT
+from app.tui.screens.pick import PickScreen
 from backends.base import UsageError
 from backends.chat.reply_form import EFFORTS
 
@@ -96,7 +98,13 @@ class SettingsCommands(ModelCommands):
             self.settings_editor.change("theme", name)
             self._confirm("Theme", name)
         else:
-            self.app.search_themes()
+            present = self.store.preferences.theme
+            names = dict.fromkeys((present, DARK, LIGHT, *sorted(THEMES)))
+            items = {one: (one, "") for one in names}
+            self.choose(PickScreen("Themes", items, present, self._try_theme), "theme")
+
+    def _try_theme(self, name: str) -> None:
+        self.app.theme = name
 
     def _change(self, key: Key, text: str) -> None:
         self.settings_editor.change_text(key.name, text)

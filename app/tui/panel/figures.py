@@ -12,7 +12,7 @@ from app.engine.metrics import ReplyMetrics
 from app.printable import one_line
 from app.tui import wording
 from app.tui.look import Kind, kind_of
-from app.tui.panel.graph import finite
+from app.tui.panel.graph import finite, is_console
 from app.tui.panel.terms import (
     ACCEPTED,
     BLANK,
@@ -37,10 +37,11 @@ from decoding.telemetry import DrafterStatistics
 from models.byte_sizes import short_size
 
 
-def bar(share: float, width: int) -> str:
-    """A share between 0 and 1 as full cells, and the rest of the width as light ones."""
+def bar(share: float, width: int, style: str = "") -> Content:
+    """A share between 0 and 1 as a heavy line, and the rest of the width as a light one."""
     full = round(width * min(max(share, 0.0), 1.0))
-    return "█" * full + "░" * (width - full)
+    heavy = ("█" if is_console() else "━") * full
+    return Content.assemble((heavy, style), ("─" * (width - full), "$border-blurred"))
 
 
 _NAME_WIDTH = 10
@@ -63,8 +64,10 @@ def _most_accepted_first(by_drafter: Mapping[str, DrafterStatistics]) -> list[st
 
 def _line(name: str, figures: DrafterStatistics) -> Line:
     share = figures.accepted / figures.drafted if figures.drafted else 0.0
-    text = f" {_short(name)} {bar(share, _BAR_WIDTH)}{figures.accepted:>4} of {figures.drafted}"
-    return Line(Content.assemble(("■", kind_of(name).hue), text), drafter_term(name))
+    count = f"{figures.accepted:,} of {figures.drafted:,}"
+    hue = kind_of(name).hue
+    shown = ("■", hue), f" {_short(name)} ", bar(share, _BAR_WIDTH, hue), f"{count:>15}"
+    return Line(Content.assemble(*shown), drafter_term(name))
 
 
 def _short(drafter: str) -> str:
@@ -174,7 +177,7 @@ def _digits(number: str) -> list[str]:
 
 def warned(text: str) -> Content:
     """A figure; in the colour of warnings if it begins with their sign."""
-    return Content.styled(text, "$warning") if text.startswith("▲") else Content(text)
+    return Content.styled(text, "$text-warning") if text.startswith("▲") else Content(text)
 
 
 _WIDE = 35
@@ -186,7 +189,7 @@ def accepted_in_a_row(counts: tuple[int, ...]) -> list[Line]:
     drafts = sum(counts)
     shares = [sum(counts[least:]) / drafts if drafts else 0.0 for least in range(1, _ROWS + 1)]
     rows = [
-        f"{least} or more  {bar(share, 19)} {100 * share:.0f} %"
+        Content.assemble(f"{least} or more  ", bar(share, 19), f"{100 * share:>4.0f} %")
         for least, share in enumerate(shares, 1)
     ]
     title = f"Accepted in a row, of {counted(drafts, 'draft')}"
@@ -205,7 +208,7 @@ def time_spent(metrics: ReplyMetrics) -> list[Line]:
     return _titled(
         "Where the time went",
         TIME,
-        "█" * cells[0] + "▓" * cells[1] + "▒" * rest,
+        Content.assemble("━" * cells[0], "╍" * cells[1], ("─" * rest, "$border-blurred")),
         f"model {model} %  drafters {drafters} %  rest {100 - model - drafters} %",
     )
 
@@ -248,5 +251,6 @@ def counts(metrics: ReplyMetrics) -> list[Line]:
     ]
 
 
-def _titled(title: str, term: Term, *rows: str) -> list[Line]:
-    return [Line.of(title, term, "bold"), *(Line.of(row, term) for row in rows)]
+def _titled(title: str, term: Term, *rows: str | Content) -> list[Line]:
+    lines = (row if isinstance(row, Content) else Content(row) for row in rows)
+    return [Line.of(title, term, "bold"), *(Line(line, term) for line in lines)]

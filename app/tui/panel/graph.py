@@ -1,4 +1,7 @@
-"""The speed of the last minute: plain speed in grey, what drafting adds in its drafter's hue."""
+"""The speed of the last minute: plain speed in grey, what drafting adds in its drafter's hue.
+
+A thin line stands at the height of plain speed.
+"""
 
 import math
 import os
@@ -12,8 +15,9 @@ from typing import Self
 from textual.content import Content
 
 from app.tui.look import kind_of
-from app.tui.panel.terms import MINUTE, MUTED, Line
+from app.tui.panel.terms import MINUTE, Line
 from app.tui.store import Second
+from app.tui.widgets import MUTED
 
 _LEAST = 1.5
 """Top of the scale over plain speed; doubled until the fastest second fits."""
@@ -39,6 +43,10 @@ class Scale:
             top *= 2.0
         return cls(top, plain)
 
+    def plain_dot(self, height: int) -> int:
+        """The dot at the height of plain speed, counted from the bottom of so many rows."""
+        return max(0, round(4 * height * self.plain / self.top) - 1) if self.plain else -1
+
     def is_gain(self, rate: float, top: float) -> bool:
         """Whether a row of cells that ends at top shows what drafting adds to a rate."""
         if self.plain is None:
@@ -61,13 +69,19 @@ def _round_up(peak: float) -> float:
 WIDTH = 38
 _LABEL_WIDTH = 10
 _CELLS = WIDTH - _LABEL_WIDTH
-_FULL_PLAIN = "░"
 
 _LEFT = (0x00, 0x40, 0x44, 0x46, 0x47)
 _RIGHT = (0x00, 0x80, 0xA0, 0xB0, 0xB8)
+_LINE = (0xC0, 0x24, 0x12, 0x09)
+"""Dots: columns of a height, from the bottom, and rows."""
 _BRAILLE = 0x2800
 _BLOCKS = " ▄█"
 """The heights that the Linux console's fonts have."""
+
+
+def is_console() -> bool:
+    """Whether the terminal is the Linux console, whose fonts have few signs."""
+    return os.environ.get("TERM") == "linux"
 
 
 @lru_cache(maxsize=4)
@@ -79,13 +93,10 @@ def graph(minute: tuple[Second, ...], plain: float | None, height: int = 3) -> l
     if not minute:
         return [Line.of(term=MINUTE)] * height
     scale = Scale.of(minute, plain)
-    seconds = minute[-2 * _CELLS :]
-    blank = " " * (_CELLS - (len(seconds) + 1) // 2)
+    missing = 2 * _CELLS - len(minute)
+    seconds = (*[Second(0.0)] * missing, *minute[-2 * _CELLS :])
     return [
-        Line(
-            Content.assemble(blank, *_runs(_cells(row, height, scale, seconds)), (label, MUTED)),
-            MINUTE,
-        )
+        Line(Content.assemble(*_runs(_cells(row, height, scale, seconds)), (label, MUTED)), MINUTE)
         for row, label in enumerate(_labels(scale, height))
     ]
 
@@ -101,24 +112,22 @@ def _cells(
     """The cells of a row, counted from the top, each with its style."""
     per_row = scale.top / height
     floor = per_row * (height - 1 - row)
-    odd = len(seconds) % 2
-    pairs = [(Second(0.0), seconds[0])] if odd else []
-    pairs += zip(seconds[odd::2], seconds[odd + 1 :: 2], strict=True)
-    for pair in pairs:
+    dot = scale.plain_dot(height) - 4 * (height - 1 - row)
+    line = _LINE[dot] if 0 <= dot < 4 else 0
+    for pair in zip(seconds[::2], seconds[1::2], strict=True):
         left, right = ((finite(second.rate) - floor) / per_row for second in pair)
         tallest = pair[0] if left > right else pair[1]
         if scale.is_gain(tallest.rate, floor + per_row) and tallest.drafter:
-            yield _cell(left, right), kind_of(tallest.drafter).hue
-        elif scale.plain is not None and _level(min(left, right), 4) == 4:
-            yield _FULL_PLAIN, MUTED
+            yield _cell(left, right, line), kind_of(tallest.drafter).hue
         else:
-            yield _cell(left, right), MUTED
+            yield _cell(left, right, line), MUTED
 
 
-def _cell(left: float, right: float) -> str:
-    if os.environ.get("TERM") == "linux":
-        return _BLOCKS[_level((left + right) / 2, 2)]
-    dots = _LEFT[_level(left, 4)] | _RIGHT[_level(right, 4)]
+def _cell(left: float, right: float, line: int) -> str:
+    if is_console():
+        block = _BLOCKS[_level((left + right) / 2, 2)]
+        return "─" if line and block == " " else block
+    dots = _LEFT[_level(left, 4)] | _RIGHT[_level(right, 4)] | line
     return chr(_BRAILLE + dots) if dots else " "
 
 
@@ -127,13 +136,12 @@ def _level(part: float, levels: int) -> int:
 
 
 def _labels(scale: Scale, height: int) -> list[str]:
-    """The top of the scale, plain speed below it, and 0 in the last row."""
-    labels = [""] * height
-    if height > 2:
-        labels[-1] = f"{0:>4}"
-    if height > 1 and scale.plain is not None:
-        labels[height // 2] = f"{_short(scale.plain)} plain"
+    """The top of the scale, 0 in the last row, and plain speed where its line is."""
+    labels = ["" for _ in range(height)]
+    labels[-1] = f"{0:>4}"
     labels[0] = _short(scale.top)
+    if scale.plain is not None:
+        labels[height - 1 - scale.plain_dot(height) // 4] = f"{_short(scale.plain)} plain"
     return [f"{label:<{_LABEL_WIDTH}}" for label in labels]
 
 

@@ -30,13 +30,13 @@ from app.tui.panel.figures import (
     warned,
 )
 from app.tui.panel.graph import graph
-from app.tui.panel.terms import BLANK, MUTED, SESSION, SPEED, STEP, Line, Term, beside, drafter_term
+from app.tui.panel.terms import BLANK, SESSION, SPEED, STEP, Line, Term, beside, drafter_term
 from app.tui.store import Live, Store
-from app.tui.widgets import typed_app
+from app.tui.widgets import MUTED, typed_app
 
 WIDTH = 38
 _SESSION = "this session  "
-_GAP = 3
+_GAP = 2
 _DRAFTERS_IN_STRIP = 3
 _DRAFTERS_IN_NARROW_STRIP = 2
 
@@ -90,7 +90,7 @@ def _side(live: Live, digits: int, drafters: int) -> list[Line]:
     lines = [*headline(live, digits, WIDTH), *_graph(live)]
     lines += [Line.of("last minute", style=MUTED), BLANK]
     if drafters:
-        lines.append(Line.of("who drafted              accepted", style=MUTED))
+        lines.append(Line.of(f"{'who drafted':<30}accepted", style=MUTED))
         lines += [*_filled(_drafters(live), drafters), BLANK]
     words = shortened(live.session.panel_words, WIDTH - len(_SESSION))
     if words and live.answers > 1:  # that of one answer stands above
@@ -139,7 +139,7 @@ class Panel(ScrollView, can_focus=True):
         border-top: solid $border-blurred; scrollbar-size: 0 0; background: $background; }
     .-narrow Panel.-details { max-height: 40vh; }
     Panel > .panel--selected { background: $primary 25%; }
-    .-wide Panel { width: 40; height: 1fr; max-height: 100%; padding: 0 0 0 1;
+    .-wide Panel { width: 41; height: 1fr; max-height: 100%;
         border-top: none; border-left: solid $border-blurred; }
     """
     BINDINGS: ClassVar = [

@@ -98,9 +98,6 @@ class Helpable(Protocol):
     def help_text(self) -> str: ...
 
 
-MUTED = "$text-muted"
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Line:
     content: Content

@@ -25,7 +25,7 @@ from app.tui.prompt.area import PromptArea, TextFollowed
 from app.tui.prompt.completion import Completion
 from app.tui.prompt.folding import PromptText
 from app.tui.store import Store
-from app.tui.widgets import typed_app
+from app.tui.widgets import clickable, typed_app
 from app.tui.wording import SEPARATOR, counted, longest_fitting
 
 _FEW = 100
@@ -180,14 +180,15 @@ class Prompt(Vertical):
     SCOPED_CSS = False
     DEFAULT_CSS: ClassVar[str] = """
     Prompt { height: auto; }
-    Prompt #fault { display: none; height: auto; max-height: 5; padding: 0 1; color: $error; }
+    Prompt #fault { display: none; height: auto; max-height: 5; padding: 0 1; color: $text-error; }
     PromptArea {
         height: auto; max-height: 10; padding: 0 1; background: $background;
         border: round $foreground-muted; scrollbar-size-vertical: 1;
         border-title-color: $text-muted; border-subtitle-color: $text-muted;
         border-subtitle-align: right;
         &:focus { border: round $primary; }
-        &.-fault { border-title-color: $error; }
+        & .text-area--placeholder { color: $text-muted; }
+        &.-fault { border-title-color: $text-error; }
     }
     .-low PromptArea { max-height: 4; }
     .-short PromptArea, .-short PromptArea:focus { border: none; max-height: 1; }
@@ -205,6 +206,7 @@ class Prompt(Vertical):
         self._followed = PromptText()
         """The text of the last TextFollowed."""
         self.area = PromptArea(store, self._completion)
+        self.area.auto_links = False
 
     def compose(self) -> ComposeResult:
         yield self._fault
@@ -312,7 +314,8 @@ class Prompt(Vertical):
         shown = longest_fitting(choices, self.size.width - _FRAME_CELLS)
         if shown != self._shown_drafting:
             self._shown_drafting = shown
-            self.area.border_subtitle = Content(shown)
+            opens = clickable("screen.perform('drafters')")
+            self.area.border_subtitle = Content(shown).stylize(opens)
 
     @property
     def _is_long(self) -> bool:

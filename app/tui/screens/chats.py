@@ -68,15 +68,15 @@ def chat_row(chat: Chat, width: int, is_focused: bool, needed: ChatColumns) -> C
     time_width = needed.time
     marker = (Content(f" {CURSOR} " if is_focused else "   "), 3)
     title = Content.styled(_title(chat), "bold" if is_focused else "")
-    time = right(relative_time(chat.updated), time_width, "$secondary")
+    time = right(relative_time(chat.updated), time_width, "$text-muted")
     gap = (Content(""), 1)
     if is_narrow(width):
         return columns(marker, (title, room - time_width - 1), gap, time, gap)
     title_width = needed.title_in(room)
     state_width = _STATE if title_width <= _TITLE else needed.state
     model_width = room - title_width - state_width - time_width - 1
-    state = (Content.styled(_state(chat), "$secondary"), state_width)
-    model = (Content.styled(one_line(chat.model), "$secondary"), model_width)
+    state = (Content.styled(_state(chat), "$text-muted"), state_width)
+    model = (Content.styled(one_line(chat.model), "$text-muted"), model_width)
     blanks = (Content(""), _TITLE_GAP)
     return columns(marker, (title, title_width - _TITLE_GAP), blanks, state, model, gap, time, gap)
 
@@ -102,11 +102,11 @@ def preview_lines(shown: Preview, width: int) -> Content:
         cut = max(0, min(start - width // 3, len(line) - width + 8))
         marked = Content(line).stylize("reverse", start, end)[cut:]
         return columns((Content("   " + "…" * bool(cut)), 3 + bool(cut)), (marked, width - 6))
-    rule, gap = (Content.styled(" ▌ ", "$primary"), 3), (Content("   "), 3)
+    rule, gap = (Content.styled(" ▌ ", "$text-primary"), 3), (Content("   "), 3)
     question = columns(rule, (Content(_first_line(shown.question)), width - 4))
     if is_narrow(width) or not shown.answer:
         return question
-    answer = (Content.styled(_first_line(shown.answer), "$secondary"), width - 6)
+    answer = (Content.styled(_first_line(shown.answer), "$text-muted"), width - 6)
     return Content("\n").join([question, columns(gap, answer)])
 
 
@@ -201,7 +201,7 @@ class ChatsScreen(SearchScreen[int | str | None]):
         needed = ChatColumns.of(chats)
         rows = [_row(name, chat, needed) for name, chat in self._chats.items()]
         empty = "no chat found" if self._query.value.strip() else "no chats yet"
-        self._rows.show(rows or [text_row(f"   {empty}", "$secondary")])
+        self._rows.show(rows or [text_row(f"   {empty}", "$text-muted")])
         self._explain()
 
     @on(OptionList.OptionHighlighted)
@@ -351,7 +351,7 @@ class ChatsScreen(SearchScreen[int | str | None]):
 
     def _tell(self, error: HistoryError) -> None:
         self._details.update(
-            Content.styled(f" ✕ {one_line(error.what)}: {one_line(error.why)}", "$error")
+            Content.styled(f" ✕ {one_line(error.what)}: {one_line(error.why)}", "$text-error")
         )
 
 

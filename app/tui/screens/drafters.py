@@ -26,7 +26,8 @@ from app.tui.screens.lists import (
     text_row,
 )
 from app.tui.store import Store
-from app.tui.wording import rate
+from app.tui.widgets import MUTED
+from app.tui.wording import SEPARATOR, rate
 from backends.base import SpecchatError
 
 _NAME, _LONGEST_NAME = 13, 21
@@ -61,7 +62,7 @@ class DrafterColumns:
             at = 5 + _NAME if is_narrow(width + 2) else self._share_at(width)
             second = short if is_narrow(width + 2) else share
             text = f"     {title}"
-            return Content.styled(f"{text:<{at}}{second}"[:width] if second else text, "$secondary")
+            return Content.styled(f"{text:<{at}}{second}"[:width] if second else text, MUTED)
 
         return Row(None, render)
 
@@ -76,7 +77,7 @@ class DrafterColumns:
             words = drafter_words.short_verdict(pair, is_measuring=self.is_measuring)
             share = Content(words) if words else _share(pair, _SHORT_BAR)
             return columns(lead, named, (share, width - 5 - named[1]))
-        nature = Content.styled(drafter_words.nature(pair), "$secondary")
+        nature = Content.styled(drafter_words.nature(pair), MUTED)
         words = drafter_words.verdict(pair, is_measuring=self.is_measuring)
         share = Content(words) if words else _share(pair, _BAR)
         at = self._share_at(width)
@@ -91,7 +92,7 @@ class DrafterColumns:
         self, name: str, is_focused: bool, square: str, style: str = ""
     ) -> tuple[Content, int]:
         mark = "●" if name in self.requested else ""
-        lead, width = lead_of(is_focused, mark, "$primary")
+        lead, width = lead_of(is_focused, mark, "$text-primary")
         return Content.assemble(lead, (square, style), " "), width + 2
 
     def _name_room(self, width: int) -> int:
@@ -105,7 +106,7 @@ class DrafterColumns:
 
 def _share(pair: DrafterInfo, cells: int) -> Content:
     share = pair.acceptance or 0.0
-    return Content(f"{bar(share, cells)}  {100 * share:.0f} %")
+    return Content.assemble(bar(share, cells, kind_of(pair.name).hue), f"  {100 * share:.0f} %")
 
 
 _UPDATE_SECONDS = 0.25
@@ -190,7 +191,7 @@ class DraftersScreen(ListScreen[tuple[str, str] | None]):
         seconds = ranking.plain_seconds if ranking else None
         title = f"Drafters for {ranking.target}" if ranking and not is_small else "Drafters"
         plain = [f"plain {rate(1 / seconds)}"] if seconds and not is_small else []
-        self._dialog.show_title(title, *plain)
+        self._dialog.show_title(title, *(f"● in use{SEPARATOR}{one}" for one in plain), "● in use")
         self._explain()
 
     def _all_rows(self) -> list[Row]:

@@ -149,6 +149,6 @@ def _row(left: str, text: str, width: int) -> Iterator[Content]:
         yield Content(head)
     else:
         first, *lines = lines or [""]
-        yield Content.assemble(head.ljust(indent), (first, "$secondary"))
+        yield Content.assemble(head.ljust(indent), (first, "$text-muted"))
     for line in lines:
-        yield Content.assemble(" " * indent, (line, "$secondary"))
+        yield Content.assemble(" " * indent, (line, "$text-muted"))

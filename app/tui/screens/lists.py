@@ -17,7 +17,7 @@ from textual.widgets.option_list import Option
 
 from app.printable import one_line
 from app.tui.text_fields import PrintableInput
-from app.tui.widgets import typed_app
+from app.tui.widgets import keys_line, typed_app
 from app.tui.wording import longest_fitting
 
 NARROW = 60
@@ -44,16 +44,17 @@ class Dialog(Vertical):
     SCOPED_CSS = False
     DEFAULT_CSS: ClassVar[str] = """
     Dialog {
-        width: 100%; height: 100%; border: round $secondary; background: $surface;
+        width: 100%; height: 100%; border: round $foreground-muted; background: $surface;
         border-title-color: $foreground; border-title-background: $surface;
         border-subtitle-align: left;
-        border-subtitle-color: $secondary; border-subtitle-background: $surface;
+        border-subtitle-color: $text-muted; border-subtitle-background: $surface;
     }
     .-wide Dialog { width: 88; height: 56%; min-height: 20; }
     """
 
     def __init__(self, title: str, *keys: str) -> None:
         super().__init__()
+        self.auto_links = False
         self._title = title
         self._facts: tuple[str, ...] = ()
         self._keys = keys
@@ -79,9 +80,11 @@ class Dialog(Vertical):
         title = Content.styled(self._title, "bold")
         if fact:
             line = "─" * (left - cell_len(fact) + 1)
-            title = Content.assemble(title, (f" {line}", "$secondary"), (f" {fact}", "$secondary"))
+            title = Content.assemble(
+                title, (f" {line}", "$text-muted"), (f" {fact}", "$text-muted")
+            )
         self.border_title = title
-        self.border_subtitle = Content(longest_fitting(self._keys, room))
+        self.border_subtitle = keys_line(longest_fitting(self._keys, room))
 
 
 CURSOR = "▸"
@@ -107,7 +110,7 @@ def more_row(name: str, indent: str, words: str, short: str = "") -> Row:
 
     def render(width: int, is_focused: bool) -> Content:
         text = short if short and is_narrow(width + 2) else words
-        style = "" if is_focused else "dim"
+        style = "" if is_focused else "$text-muted"
         return Content.styled(f" {CURSOR if is_focused else ' '}{indent}{text}", style)
 
     return Row(name, render)
@@ -220,7 +223,7 @@ class ListScreen(ModalScreen[ScreenResultType]):
     DEFAULT_CSS: ClassVar[str] = """
     ListScreen { align: center middle; }
     ListScreen #details {
-        height: auto; min-height: 2; max-height: 5; padding: 0 1; color: $secondary;
+        height: auto; min-height: 2; max-height: 5; padding: 0 1; color: $text-muted;
     }
     ListScreen #query, ListScreen #query:focus { padding: 0 1; background-tint: $surface 0%; }
     ListScreen #gap { height: 1; }

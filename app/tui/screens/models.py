@@ -166,7 +166,7 @@ class ModelsScreen(SearchScreen[str | None]):
         return rows or [text_row("   no model of that name; Enter tries it as it is")]
 
     def _group(self, title: str, models: Sequence[ListedModel]) -> list[Row]:
-        heading = [text_row(f" {title}", "$secondary")] if title and models else []
+        heading = [text_row(f" {title}", "$text-muted")] if title and models else []
         return [*heading, *map(self._row, models)]
 
     def _row(self, model: ListedModel) -> Row:
@@ -217,17 +217,17 @@ class ModelsScreen(SearchScreen[str | None]):
 
     def _mark(self, model: ListedModel) -> tuple[str, str]:
         if model.fault:
-            return "✕", "$error"
+            return "✕", "$text-error"
         if model.name == self._found.loaded:
-            return "●", "$primary"
+            return "●", "$text-primary"
         if model.fit in (Fit.TIGHT, Fit.TOO_BIG, Fit.STREAMS):
-            return "▲", "$warning"
+            return "▲", "$text-warning"
         return "", ""
 
     def _state_style(self, model: ListedModel) -> str:
         if model.fault:
-            return "$error"
-        return "" if model.name in self._store.downloads else "$secondary"
+            return "$text-error"
+        return "" if model.name in self._store.downloads else "$text-muted"
 
     def _state(self, model: ListedModel) -> str:
         known = {DEMO: "tiny, often wrong", self._found.loaded: "in use", **self._store.downloads}

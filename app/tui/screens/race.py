@@ -27,7 +27,7 @@ from app.tui.panel.figures import first_drafter
 from app.tui.screens.drafters import DraftersScreen
 from app.tui.screens.lists import is_narrow
 from app.tui.store import Store
-from app.tui.widgets import typed_app
+from app.tui.widgets import MUTED, keys_line, typed_app
 from backends.chat.message import Message
 from decoding.sampling.settings import SamplingSettings
 
@@ -45,11 +45,11 @@ def _clock(title: str, answer: Answer, width: int, longest: float | None, hue: s
     """A bar that grows with the time, and the speed; longest: seconds of a full bar, if known."""
     head, seconds = f" {title:<{_TITLE}}", _seconds(answer)
     if answer.stage is Stage.QUEUED:
-        return Content.assemble(head, ("waiting", "$secondary"))
+        return Content.assemble(head, ("waiting", MUTED))
     if not seconds and not answer.is_done:
         done, total = answer.read
         note = f"reading {100 * done // total} %" if total else "reading"
-        return Content.assemble(head, (note, "$secondary"))
+        return Content.assemble(head, (note, MUTED))
     is_small = is_narrow(width)
     room = max(width - 2 - _TITLE - _SECONDS - (0 if is_small else _RATE), 0)
     half = 1.0 - math.exp2(-seconds / _HALF_SECONDS)
@@ -171,14 +171,13 @@ class RaceScreen(Screen[None]):
     RaceScreen .line { height: 1; text-wrap: nowrap; }
     RaceScreen #clocks { height: 2; text-wrap: nowrap; margin: 1 0; }
     RaceScreen #verdict { height: auto; padding: 0 1; }
-    RaceScreen #advice { height: auto; padding: 0 1; color: $secondary; }
+    RaceScreen #advice { height: auto; padding: 0 1; color: $text-muted; }
     RaceScreen #page { height: 1fr; margin: 1 0 0 0; padding: 0 1 0 3; scrollbar-size-vertical: 1; }
     RaceScreen #page Static { height: auto; }
     RaceScreen #texts { height: auto; layout: vertical; max-width: 77; }
     RaceScreen #texts.-paired { max-width: 100%; }
     RaceScreen.-wide #texts.-paired { layout: horizontal; }
     RaceScreen.-wide #texts.-paired Static { width: 1fr; padding: 0 2 0 0; }
-    RaceScreen #keys { color: $secondary; }
     """
 
     def __init__(
@@ -206,7 +205,9 @@ class RaceScreen(Screen[None]):
         with VerticalScroll(id="page"), Container(id="texts"):
             yield Static(id="first")
             yield Static(id="second")
-        yield Static(id="keys", classes="line")
+        keys = Static(id="keys", classes="line")
+        keys.auto_links = False
+        yield keys
 
     def on_mount(self) -> None:
         self._begin()
@@ -230,7 +231,9 @@ class RaceScreen(Screen[None]):
     def _show_keys(self) -> None:
         again, others = _SHORT_KEYS if is_narrow(self.app.size.width) else _KEYS
         keys = f"{again if self.outcome else ''}{others}"
-        self.query_one("#keys", Static).update(f" {_TYPED if self._is_typed_into else keys}")
+        self.query_one("#keys", Static).update(
+            keys_line(f" {_TYPED if self._is_typed_into else keys}")
+        )
 
     def _begin(self) -> None:
         """Ask both questions; the engine answers one after the other, and learns from neither."""
@@ -264,7 +267,7 @@ class RaceScreen(Screen[None]):
             model = f"{model} · {loaded.info.device.partition(':')[0]}"
         room = max(width - 3 - cell_len(model), 0)
         named = Content.styled(title, "bold").truncate(room, ellipsis=True, pad=True)
-        return Content.assemble(" ", named, " ", (model, "$secondary"))
+        return Content.assemble(" ", named, " ", (model, MUTED))
 
     def _update(self) -> None:
         if self.outcome or not self.answers:
@@ -283,7 +286,7 @@ class RaceScreen(Screen[None]):
         longest = max(map(_seconds, self.answers)) if is_known else None
         lines = [
             _clock(name, one, self.size.width, longest, hue)
-            for name, one, hue in zip(_NAMES, self.answers, ("$secondary", self._hue), strict=False)
+            for name, one, hue in zip(_NAMES, self.answers, (MUTED, self._hue), strict=False)
         ]
         self.query_one("#clocks", Static).update(Content("\n").join(lines))
 
@@ -291,7 +294,7 @@ class RaceScreen(Screen[None]):
     def _hue(self) -> str:
         metrics = self.answers[1].metrics if self.answers else None
         if metrics is None or not metrics.accepted:
-            return "$secondary"
+            return MUTED
         return kind_of(first_drafter(metrics.by_drafter)).hue
 
     def _show_verdict(self) -> None:
@@ -312,7 +315,7 @@ class RaceScreen(Screen[None]):
         if (text, done) == self._shown_text:
             return
         self._shown_text = text, done
-        shown = printable(text[:done]), (printable(text[done:]), "$secondary")
+        shown = printable(text[:done]), (printable(text[done:]), MUTED)
         self.query_one("#first", Static).update(Content.assemble(*shown))
         if not plain.is_done:
             self.query_one("#page", VerticalScroll).scroll_end(animate=False)
@@ -328,7 +331,7 @@ class RaceScreen(Screen[None]):
             return
         for widget, title, text in zip((first, second), _NAMES, texts, strict=True):
             rest = f"{'… ' if place else ''}{printable(text[place:])}"
-            widget.update(Content.assemble((f"{title}\n", "$secondary"), rest, "\n"))
+            widget.update(Content.assemble((f"{title}\n", MUTED), rest, "\n"))
 
     def action_again(self) -> None:
         """Race once more, after a race that has ended; not with the end of a typed text."""

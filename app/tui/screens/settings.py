@@ -21,7 +21,7 @@ from app.settings.answering import PRESET
 from app.settings.catalogue import Value
 from app.settings.values import AHEAD_AUTO, AHEAD_OFF, AHEAD_ON, MOST_AHEAD_WASTE
 from app.tui.keymap import THEMES
-from app.tui.screens.lists import CURSOR, ListScreen, Row, columns, text_row
+from app.tui.screens.lists import CURSOR, ListScreen, Row, columns, lead_of, text_row
 from app.tui.text_fields import PrintableInput, PrintableTextArea, typed
 from backends.base import SpecchatError
 from backends.chat.reply_form import EFFORTS
@@ -177,6 +177,7 @@ _VALUE_LEFT = 18
 
 _VALUE_WIDTH = 39
 _LABEL_WIDTH = _VALUE_LEFT - 3
+_TITLE = "Settings", "● not the default"
 _MORE = "more"
 _LINES = 5
 
@@ -241,6 +242,7 @@ class SettingsScreen(ListScreen[str | None]):
     def on_mount(self) -> None:
         self._rows.focus()
         self._show()
+        self._dialog.show_title(*_TITLE)
         self.set_interval(_UPDATE_SECONDS, self._update)
 
     def _update(self) -> None:
@@ -296,12 +298,10 @@ class SettingsScreen(ListScreen[str | None]):
         def render(width: int, is_focused: bool) -> Content:
             editor, is_narrow = self._editor, width < _NARROW
             value = Content(field.shown(editor.value(field.name), is_narrow=is_narrow))
-            mark = Content.styled("●", "$primary") if editor.differs(field.name) else Content("")
-            value_width = _value_width(width)
-            marker = Content(f" {CURSOR} " if is_focused else "   ")
+            mark = "●" if editor.differs(field.name) else ""
             label = Content.styled(field.label, "bold" if is_focused else "")
-            gap = (Content(""), 1)
-            return columns((marker, 3), (label, _LABEL_WIDTH), (value, value_width), gap, (mark, 1))
+            lead = lead_of(is_focused, mark, "$text-primary")
+            return columns(lead, (label, _LABEL_WIDTH), (value, _value_width(width)))
 
         return Row(field.name, render)
 
@@ -447,12 +447,12 @@ class SettingsScreen(ListScreen[str | None]):
             return False
         if is_changed:
             self._changes.count()
-            self._dialog.show_title("Settings")
+            self._dialog.show_title(*_TITLE)
         self._show()
         return True
 
     def _tell(self, label: str, why: str) -> None:
-        self._details.update(Content.styled(f"✕ {label}: {one_line(why)}", "$error"))
+        self._details.update(Content.styled(f"✕ {label}: {one_line(why)}", "$text-error"))
 
     def action_make_default(self) -> None:
         try:
@@ -476,7 +476,7 @@ class SettingsScreen(ListScreen[str | None]):
         except SpecchatError as error:
             self._tell("Not changed", error.why or error.what)
             return
-        self._dialog.show_title("Settings")
+        self._dialog.show_title(*_TITLE)
         self._show()
 
     def action_leave(self) -> None:
@@ -489,7 +489,7 @@ class SettingsScreen(ListScreen[str | None]):
 
 
 def _value_width(width: int) -> int:
-    return max(min(_VALUE_WIDTH, width - _VALUE_LEFT - 4), 1)
+    return max(min(_VALUE_WIDTH, width - _VALUE_LEFT - 2), 1)
 
 
 def _more_row(width: int, is_focused: bool) -> Content:

@@ -7,14 +7,18 @@ from threading import Event
 import pytest
 from textual.events import Key
 
-from app.actions import BY_NAME
 from app.engine.status import Phase
 from app.paths import Paths
 from app.tui.chat.answer import GrowingMarkdown
 from app.tui.chat.messages import QuestionView
 from app.tui.chat.transcript import Transcript
+from app.tui.chat_screen import ChatScreen
+from app.tui.screens.chats import ChatsScreen
+from app.tui.screens.drafters import DraftersScreen
+from app.tui.screens.lists import Dialog
+from app.tui.screens.models import ModelsScreen
 from tests.app.tui.conftest import ALL, WORDS, Chat, Chatting
-from tests.fixtures.screen_text import settled_text
+from tests.fixtures.screen_text import screen_text, settled_text
 from tests.fixtures.scripted import ScriptedModel
 from tests.fixtures.small_app import PATIENCE_SECONDS
 
@@ -357,6 +361,32 @@ async def test_a_click_copies_code_an_answer_or_an_address(
         await chat.until(lambda: clipboard.text == "https://a.example/b")
 
 
+async def test_a_click_on_title_model_drafting_and_keys_does_what_they_name(
+    chatting: Chatting,
+) -> None:
+    async with chatting(ScriptedModel(WORDS[:1])) as chat:
+        await chat.ready()
+        app, (width, height) = chat.pilot.app, chat.pilot.app.size
+        for place, screen in (
+            ((2, 0), ChatsScreen),
+            ((width - 4, 0), ModelsScreen),
+            ((width - 6, height - 2), DraftersScreen),
+        ):
+            await chat.pilot.click(offset=place)
+            await chat.until(lambda screen=screen: isinstance(app.screen, screen))
+            row = app.screen.query_one(Dialog).region.bottom - 1
+            await chat.pilot.click(offset=(screen_text(app).split("\n")[row].index("Esc"), row))
+            await chat.until(lambda: isinstance(app.screen, ChatScreen))
+
+
+async def test_the_panel_opens_with_the_first_answer(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS[:1]), size=(120, 36)) as chat:
+        await chat.ready()
+        assert not chat.screen.panel.display
+        await chat.ask("one")
+        assert chat.screen.panel.display
+
+
 async def test_what_is_sent_right_after_a_new_chat_is_asked_there(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(["a "] * 3, gate=Event())) as chat:
         await chat.ready()
@@ -403,7 +433,8 @@ async def test_a_command_from_the_palette_is_no_edited_question(chatting: Chatti
         await chat.ask("one")
         await chat.pilot.press("f9")
         await chat.until(lambda: chat.prompt.text == "one")
-        await chat.screen.begin(BY_NAME["rename"])
+        await chat.pilot.press("ctrl+p", *"rename this", "enter")
+        await chat.until(lambda: chat.prompt.text == "/rename ")
         await chat.pilot.press(*"Foo", "enter")
         await chat.until(lambda: chat.view.dialogue.title == "Foo")
         assert [text for role, text in chat.texts if role == "user"] == ["one"]

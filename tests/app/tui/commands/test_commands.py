@@ -3,7 +3,7 @@
 from contextlib import nullcontext
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import pytest
 from textual.content import Content
@@ -229,12 +229,28 @@ async def test_a_schema_is_taken_back_before_what_was_done_earlier(
 
 async def test_it_lists_our_actions_alone_with_keys_as_elsewhere(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(["a"])) as chat:
-        commands = list(chat.app.get_system_commands(cast("Any", chat.screen)))
-        assert [command.title for command in commands] == [action.title for action in ACTIONS]
-        helps = {command.title: command.help for command in commands}
-        assert helps["Add another answer"] == "Ctrl+R  /regenerate /retry"
-        assert helps["Choose a drafter by name"] == "/draft SPEC"
-        assert helps["Search all commands"] == "Ctrl+P"
+        await chat.pilot.press("ctrl+p", *"add another")
+        await chat.until(lambda: "Add another answer" in chat.shown)
+        assert "Ctrl+R  /regenerate /retry" in chat.shown
+        assert "Choose a drafter" not in chat.shown
+        await chat.pilot.press("enter")
+        await chat.until(lambda: chat.app.screen is chat.screen)
+
+
+async def test_a_theme_is_seen_while_it_is_looked_at_and_kept_if_it_is_picked(
+    chatting: Chatting,
+) -> None:
+    async with chatting(ScriptedModel(["a"])) as chat:
+        await chat.say("/theme")
+        await chat.until(lambda: "● specchat-dark" in chat.shown)
+        await chat.pilot.press("down")
+        await chat.until(lambda: chat.app.theme == "specchat-light")
+        await chat.pilot.press("escape")
+        await chat.until(lambda: chat.app.theme == "specchat-dark")
+        await chat.say("/theme")
+        await chat.pilot.press(*"nord", "enter")
+        await chat.until(lambda: chat.screen.store.preferences.theme == "nord")
+        await chat.until(lambda: chat.app.theme == "nord")
 
 
 @pytest.mark.slow

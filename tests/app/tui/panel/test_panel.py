@@ -111,7 +111,7 @@ async def test_the_panel_in_every_state(
 
 
 async def test_it_shows_and_hides_and_follows_the_size_of_the_terminal(app: PanelApp) -> None:
-    assert app.panel.region == Region(80, 1, 40, 32)
+    assert app.panel.region == Region(79, 1, 41, 32)
     await app.pilot.resize_terminal(109, 36)
     await app.pilot.pause()
     assert app.panel.region == Region(0, 27, 109, 6)
@@ -209,11 +209,13 @@ async def test_without_colours_there_are_none(monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_the_drafters_hue_is_the_one_of_the_theme(app: PanelApp) -> None:
-    row = app.panel.text.split("\n").index("■ lookup     ████████░░  62 of 74")
-    square = next(s for s in app.panel.render_line(row) if "■" in s.text)
-    assert square.style is not None
-    assert square.style.color is not None
-    assert square.style.color.name == app.theme_variables["drafter-lookup"].lower()
+    row = app.panel.text.split("\n").index("■ lookup     ━━━━━━━━──       62 of 74")
+    shown = app.panel.render_line(row)
+    for sign in ("■", "━"):
+        style = next(one.style for one in shown if sign in one.text)
+        assert style is not None
+        assert style.color is not None
+        assert style.color.name == app.theme_variables["drafter-lookup"].lower()
 
 
 def test_what_is_ready_is_all_that_is_not_computed_again() -> None:
@@ -228,8 +230,20 @@ def drawn(rates: list[float], plain: float | None = 10.0, height: int = 3) -> li
     return [line.content.plain.strip() for line in graph(minute, plain, height)]
 
 
-def test_the_scale_begins_at_0_and_plain_speed_ends_a_row() -> None:
-    assert drawn([12.5, 12.5, 10.0, 10.0]) == ["⣤   15", "░░  10 plain", "░░   0"]
+def test_the_scale_begins_at_0_and_a_line_stands_at_plain_speed() -> None:
+    line = "⠉" * 26
+    assert drawn([12.5, 12.5, 10.0, 5.0]) == ["⣤   15", f"{line}⣿⡏  10 plain", "⣿⣿   0"]
+
+
+@pytest.mark.parametrize(
+    ("peak", "row", "sign"), [(20.0, 2, "⠉"), (50.0, 2, "⠤"), (100.0, 2, "⣀"), (900.0, 2, "⣀")]
+)
+def test_the_line_of_plain_speed_and_its_label_move_with_the_scale(
+    peak: float, row: int, sign: str
+) -> None:
+    rows = drawn([peak, peak])
+    assert [number for number, one in enumerate(rows) if one.endswith("10 plain")] == [row]
+    assert rows[row].startswith(27 * sign)
 
 
 @pytest.mark.parametrize(("peak", "top"), [(0.0, 15.0), (15.0, 15.0), (16.0, 30.0), (70.0, 120.0)])
@@ -245,7 +259,7 @@ def test_without_a_plain_rate_all_is_grey() -> None:
 
 def test_what_is_above_plain_has_the_hue_of_its_drafter() -> None:
     top, middle, _ = graph((Second(15.0, "ngram"), Second(15.0, "ngram")), 10.0)
-    assert "ngram" in str(top.content.spans[0].style)
+    assert "ngram" in str(top.content.spans[1].style)
     assert str(middle.content.spans[0].style) == "$text-muted"
 
 

@@ -145,7 +145,7 @@ async def test_the_list_of_presets(
 async def test_a_number_is_edited_in_its_row_and_undone(shown: Page) -> None:
     await shown.press("down", "enter", "ctrl+u", *"0.25", "enter")
     assert shown.dialogue.own == {"temperature": 0.25}
-    assert "0.25                                    ●" in shown.text
+    assert "● Temperature    0.25" in shown.text
     assert not shown.path.exists()
     await shown.press("ctrl+z")
     assert shown.dialogue.own == {}
