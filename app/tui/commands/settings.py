@@ -52,12 +52,10 @@ class SettingsCommands(ModelCommands):
         """Use a preset; without a name a list of them is shown."""
         presets = self.settings_editor.presets
         if not name:
-            from app.tui.screens.lists import PickScreen
-
-            rows = [(one, presets.about(one)) for one in presets.names()]
+            rows = {one: (one, presets.about(one)) for one in presets.names()}
             used = str(self.settings_editor.value(PRESET))
-            none = (NO_PRESET, "The usual instructions and settings")
-            self.choose(PickScreen("Presets", [*rows, none], used), "preset")
+            none = NO_PRESET, "The usual instructions and settings"
+            self.choose(PickScreen("Presets", {**rows, NO_PRESET: none}, used), "preset")
         elif name == NO_PRESET and name not in presets.names():
             self.settings_editor.change(PRESET, None)
             self.app.notify("No preset.")

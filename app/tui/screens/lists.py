@@ -2,11 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar
 
 from rich.cells import cell_len
-from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Vertical
@@ -23,7 +21,6 @@ from app.tui.wording import longest_fitting
 NARROW = 60
 """Columns of a terminal below which lists have short texts and few columns."""
 
-_NAME_WIDTH = 24
 
 _CORNERS = 6
 """Columns of the frame beside its texts: two corners, two lines and two blanks."""
@@ -245,36 +242,6 @@ class ListScreen(ModalScreen[ScreenResultType]):
 
     def action_leave(self) -> None:
         self.dismiss(None)
-
-
-class PickScreen(ListScreen[str]):
-    """Returns the name that is picked; rows: names with a line about each, and more below it."""
-
-    def __init__(self, title: str, rows: Sequence[tuple[str, str]], picked: str = "") -> None:
-        super().__init__(title, "Enter use · Esc back")
-        self._about = dict(rows)
-        self._picked = picked
-
-    def on_mount(self) -> None:
-        self._rows.show([Row(name, partial(self._row, name)) for name in self._about])
-        self._rows.highlight(self._picked)
-        self._rows.focus()
-
-    def _row(self, name: str, width: int, is_focused: bool) -> Content:
-        lead, left = lead_of(is_focused, "●" if name == self._picked else "", "$primary")
-        label = Content.styled(one_line(name), "bold" if is_focused else "")
-        about = Content.styled(self._about[name].partition("\n")[0], "$secondary")
-        named = min(max(map(cell_len, self._about)) + 2, _NAME_WIDTH)
-        return columns((lead, left), (label, named), (about, width - left - named - 1))
-
-    @on(OptionList.OptionHighlighted)
-    def _tell(self) -> None:
-        about = self._about.get(self._rows.focused_id or "", "")
-        self._details.update(Content(about.rpartition("\n")[2]))
-
-    @on(OptionList.OptionSelected)
-    def _pick(self) -> None:
-        self.dismiss(self._rows.focused_id)
 
 
 class SearchScreen(ListScreen[ScreenResultType]):

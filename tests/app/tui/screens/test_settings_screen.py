@@ -14,7 +14,8 @@ from app.settings import file
 from app.settings.answering import Answering
 from app.settings.catalogue import Value
 from app.settings.presets import Presets
-from app.tui.screens.lists import PickScreen, RowList
+from app.tui.screens.lists import RowList
+from app.tui.screens.pick import PickScreen
 from app.tui.screens.settings import SettingsScreen
 from backends.base import UsageError
 from decoding.sampling.distribution import SamplingSettings
@@ -133,7 +134,7 @@ async def test_the_list_of_presets(
     path: Path, size: tuple[int, int], pytestconfig: pytest.Config
 ) -> None:
     presets = Presets(path.with_name("presets"), {"a long name of a preset": {"top_k": 3}})
-    rows = [(name, presets.about(name)) for name in presets.names()]
+    rows = {name: (name, presets.about(name)) for name in presets.names()}
     async with small_app(size) as shown:
         await shown.open(PickScreen("Presets", rows, "editor"))
         compare_screen(shown.app, f"presets_{size[0]}x{size[1]}", pytestconfig)
