@@ -58,8 +58,9 @@ class Header(Static):
         title = one_line(self._store.title) or "New chat"
         room = width - _GAP - min(cell_len(title), _LEAST_TITLE)
         right = next((text for text in self._versions(width) if cell_len(text) <= room), "")
-        is_brief = self._full not in right and right.endswith(_brief(self._full))
-        longer = right.removesuffix(_brief(self._full)) + self._full
+        brief = self._full.replace(_CONTEXT, "")
+        is_brief = self._full not in right and right.endswith(brief)
+        longer = right.removesuffix(brief) + self._full
         if is_brief and cell_len(title) + _GAP + cell_len(longer) <= width:
             right = longer
         shown = title, right, width
@@ -90,7 +91,7 @@ class Header(Static):
             if width >= _WIDE
             else []
         )
-        short = [(brief, model, _brief(full)), (brief, model), (brief,)]
+        short = [(brief, model, full.replace(_CONTEXT, "")), (brief, model), (brief,)]
         return [" · ".join(filter(None, parts)) for parts in (*long, *short)]
 
     @property
@@ -127,10 +128,6 @@ class Header(Static):
             used, size = metrics.context_used, loaded.context_size
             return f"{'▲ ' * (used >= _NEARLY_FULL * size)}{_CONTEXT}{percentage(used, size)} %"
         return self._full if self._store.is_answering else ""
-
-
-def _brief(full: str) -> str:
-    return full.replace(_CONTEXT, "")
 
 
 def _loading(progress: str) -> str:

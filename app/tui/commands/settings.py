@@ -28,13 +28,6 @@ _SHOWN_ELSEWHERE = ("model", "draft")
 """Settings that may have to be downloaded or loaded first, of which the screen tells."""
 
 
-def _unknown(name: str) -> UsageError:
-    what = f"no setting {name!r}"
-    if near := catalogue.nearest(name, SETTABLE):
-        return UsageError(f"{what}. Nearest: {', '.join(near)}")
-    return UsageError(what, "", "F8 lists all")
-
-
 class SettingsCommands(ModelCommands):
     @cached_property
     def settings_editor(self) -> SettingsEditor:
@@ -67,12 +60,9 @@ class SettingsCommands(ModelCommands):
         name, _, text = argument.partition(" ")
         if not name:
             raise UsageError("which setting?", "", "Example: /set temperature 0.2; F8 lists all")
-        if name not in BY_NAME:
-            raise _unknown(name)
-        key = BY_NAME[name]
-        if name not in SETTABLE:
+        if name in BY_NAME and name not in SETTABLE:
             raise UsageError(f"{name} cannot be set here", _AT_START)
-        self._change(key, text)
+        self._change(BY_NAME[catalogue.known(name, SETTABLE, f"no setting {name!r}")], text)
 
     def context(self, size: str) -> None:
         if not size:

@@ -68,8 +68,11 @@ async def test_a_command_that_failed_stays_in_the_prompt(chat: Chat, line: str) 
     [
         ("/set temp 1", "Nearest: temperature"),
         ("/set top 1", "Nearest: top_k, top_p"),
-        ("/set foo 1", "no setting 'foo' · F8 lists all"),
-        ("/set hots 1", "no setting 'hots' · F8 lists all"),  # host is no setting here
+        ("/set foo 1", "no setting 'foo'. Known: ahead, ahead_waste, "),
+        (
+            "/set hots 1",
+            "no setting 'hots'. Known: ahead, ahead_waste, ",
+        ),  # nor host
         ("/model nonsense", "no model nonsense · Ctrl+L lists them; you can also give"),
         ("/draft nonsense", "no drafter nonsense · F3 lists the drafters"),
     ],
