@@ -22,15 +22,16 @@ class ColourDepth(StrEnum):
     NONE = "none"
     """No colours, or none wanted (NO_COLOR)."""
     SIXTEEN = "16"
+    PALETTE = "256"
     FULL = "full"
-    """256 colours or more."""
 
     @classmethod
     def of(cls, app: App[Any]) -> "ColourDepth":
         """The depth that Textual paints an app with: from TERM, COLORTERM and NO_COLOR."""
         if app.no_color:
             return cls.NONE
-        return cls.SIXTEEN if app.console.color_system == "standard" else cls.FULL
+        few = {"standard": cls.SIXTEEN, "256": cls.PALETTE}
+        return few.get(app.console.color_system or "", cls.FULL)
 
 
 LEGIBLE = 4.5
@@ -237,7 +238,11 @@ _FULL = (
     _theme(DARK, "#14161B #1C1F26 #D5D9E2 #9AA0AD #565C69 #7AA2F7 #2BB58A #E8A33D #F2777A"),
     _theme(LIGHT, "#FBFBFA #F0F0EE #1F232B #5A6072 #A3A8B4 #2456B8 #00704F #8F5200 #B3261E"),
 )
-# Each is a colour of the standard palette, so that none is approximated.
+# Colours of the palette of 256: a dark grey with a hue would be painted black.
+_PALETTE = (
+    _theme(DARK, "#121212 #262626 #DADADA #A8A8A8 #585858 #00AFFF #00D787 #FFAF00 #FF5F5F"),
+    _theme(LIGHT, "#FFFFFF #EEEEEE #1C1C1C #5F5F5F #A8A8A8 #005FAF #005F5F #875F00 #AF0000"),
+)
 _SIXTEEN = (
     _theme(DARK, "#000000 #000000 #FFFFFF #AAAAAA #555555 #5555FF #00AA00 #FFFF55 #FF5555"),
     _theme(LIGHT, "#FFFFFF #FFFFFF #000000 #555555 #AAAAAA #0000AA #00AA00 #AA5500 #AA0000"),
@@ -245,8 +250,8 @@ _SIXTEEN = (
 
 
 def themes(depth: ColourDepth) -> Iterable[Theme]:
-    own = _SIXTEEN if depth is ColourDepth.SIXTEEN else _FULL
-    return (*own, *BUILTIN_THEMES.values())
+    own = {ColourDepth.SIXTEEN: _SIXTEEN, ColourDepth.PALETTE: _PALETTE}
+    return (*own.get(depth, _FULL), *BUILTIN_THEMES.values())
 
 
 _TEXTS = "foreground", "text-primary", "text-success", "text-warning", "text-error"

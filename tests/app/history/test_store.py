@@ -448,3 +448,11 @@ def test_what_is_written_after_another_connection_was_closed_is_kept(tmp_path: P
         assert read_by_another_process(path) == "first"
         history.add(chat, "user", "second")
         assert read_by_another_process(path) == "first|second"
+
+
+def test_when_each_model_was_used_last(history: History) -> None:
+    first, second, other = (history.create(model) for model in ("a", "a", "b"))
+    for chat in (other, second, first):
+        history.add(chat, "user", "hello")
+    times = {chat.number: chat.updated for chat in history.chats()}
+    assert history.used_models() == {"a": max(times[first], times[second]), "b": times[other]}

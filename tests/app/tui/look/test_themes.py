@@ -5,6 +5,8 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
+from rich.color import Color as RichColor
+from rich.color import ColorSystem
 from textual.app import App, ComposeResult
 from textual.color import Color
 from textual.content import Content
@@ -89,6 +91,35 @@ def test_other_text_is_legible(name: str, monkeypatch: pytest.MonkeyPatch) -> No
         colour = Color.parse(colours[variable])
         worst = min(contrast(colour, background) for background in backgrounds(ALL[name]))
         assert worst >= LEGIBLE, variable
+
+
+def painted(colour: str) -> Color:
+    """What a terminal of 256 colours shows."""
+    return Color(*RichColor.parse(colour).downgrade(ColorSystem.EIGHT_BIT).get_truecolor())
+
+
+def apart(one: Color, other: Color) -> float:
+    pair = (lab(colour, "full") for colour in (one, other))
+    return sum((a - b) ** 2 for a, b in zip(*pair, strict=True)) ** 0.5
+
+
+@pytest.mark.parametrize("theme", list(themes(ColourDepth.PALETTE))[:2], ids=lambda one: one.name)
+def test_code_stands_out_in_a_terminal_of_256_colours(theme: Theme) -> None:
+    """Its block is raised as in full colour, and its hues are far from the text's."""
+    shown = {
+        name: painted(colour)
+        for name, colour in variables(theme).items()
+        if len(colour) == 7 and colour[0] == "#"
+    }
+    grounds = shown["background"], shown["panel"]
+    darker = sorted(grounds, key=lambda colour: colour.brightness)
+    assert (darker[0] is shown["background"]) == theme.dark
+    assert contrast(*grounds) > 1.1
+    for name in ("foreground", "text-muted", "text-accent", "text-warning", "text-error"):
+        assert all(contrast(shown[name], ground) >= LEGIBLE for ground in grounds), name
+    for name in ("text-accent", "text-warning", "text-error"):
+        assert shown[name] == Color.parse(variables(theme)[name])
+        assert apart(shown[name], shown["foreground"]) > 50, name
 
 
 def lab(colour: Color, sight: str) -> tuple[float, float, float]:
