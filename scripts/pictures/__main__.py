@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from textual.events import Paste
 from textual.pilot import Pilot
 from textual.screen import Screen
 
@@ -138,7 +139,7 @@ async def running(model: str | None, home: Path, size: tuple[int, int]) -> Async
 WIDE, USUAL, SMALL = (120, 36), (80, 24), (40, 20)
 
 LETTER = """\
-Dear Ms Lindqvist, thank you for your letter of the third of April. The wether here is often \
+Dear Ms Lindqvist, thank you for your letter of the third of April. The weather here is often \
 rainy, so it is wise to bring an umbrela when you come. From the station you walk along the river \
 for ten minuts; our house is the one with the green door. We are at home from four on, and there \
 will be tea. If the train is late, do not hurry: the kettle can wait.
@@ -146,8 +147,13 @@ will be tea. If the train is late, do not hurry: the kettle can wait.
 
 _EARLIER = ("Why is the sky blue?", "Name three colours of a sailing boat.")
 _EDIT = "Correct the spelling of this letter and change nothing else: @letter.md"
-_ENOUGH_TOKENS = 70
-"""Tokens of the answer that is pictured while it is written: from 64 on its speed is compared."""
+_LOG = "\n".join(f"line {number} of a log" for number in range(1, 25))
+_NEXT = "Now make it half as long.", _LOG
+"""What is queued while the letter is corrected once more; a log is folded."""
+
+_ENOUGH = 300
+"""Characters of the answer that is pictured while it is written: of 64 tokens on, whose speed is
+compared."""
 
 
 async def first_run(home: Path) -> dict[str, str]:
@@ -175,9 +181,14 @@ async def chat(model: str, home: Path) -> dict[str, str]:
 async def _edit(stage: Stage) -> None:
     Path("letter.md").write_text(LETTER, encoding="utf-8")
     await stage.send("/set temperature 0")
-    await stage.send(_EDIT)
-    await stage.until(lambda: stage.chat.view.is_idle or _tokens(stage) >= _ENOUGH_TOKENS)
+    await stage.ask(_EDIT)
+    await stage.press("ctrl+r")
+    for text in _NEXT:
+        stage.chat.prompt.area.post_message(Paste(text))
+        await stage.press("enter")
+    await stage.until(lambda: stage.chat.view.is_idle or _length(stage) >= _ENOUGH)
     stage.take_now("answering")
+    await stage.press("escape", "up", "ctrl+c", "up", "ctrl+c", "ctrl+r")
     await stage.answered()
     await stage.press("f2")
     await stage.take("details", WIDE)
@@ -186,9 +197,8 @@ async def _edit(stage: Stage) -> None:
     await stage.take("finished", USUAL)
 
 
-def _tokens(stage: Stage) -> int:
-    metrics = stage.chat.store.live.metrics
-    return metrics.completion_tokens if metrics else 0
+def _length(stage: Stage) -> int:
+    return len(stage.chat.view.dialogue.turns[-1].text)
 
 
 async def _lists(stage: Stage) -> None:

@@ -23,7 +23,7 @@ class Card(Vertical):
     """A mark, a sentence, and below it the remedy."""
 
     DEFAULT_CSS: ClassVar[str] = """
-    Card { height: auto; max-width: 121; margin: 0 0 1 1; }
+    Card { height: auto; max-width: 121; margin: 0 2 1 1; }
     Card Horizontal { height: auto; color: $text-error; }
     Card.-warning Horizontal { color: $text-warning; }
     Card .mark { width: 2; }
@@ -49,7 +49,7 @@ class InstructionsLine(Static, can_focus=True):
     BINDINGS: ClassVar = [Binding("enter", "edit", "edit")]
     DEFAULT_CSS: ClassVar[str] = """
     InstructionsLine {
-        height: 1; max-width: 121; margin: 0 0 1 3; color: $text-muted;
+        height: 1; max-width: 121; margin: 0 2 1 3; color: $text-muted;
         text-wrap: nowrap; text-overflow: ellipsis; display: none;
     }
     InstructionsLine:focus { color: $text-primary; }
@@ -80,7 +80,7 @@ WAITING_FOR_MODEL = "waiting for a model"
 class QueueRow(Horizontal):
     DEFAULT_CSS: ClassVar[str] = """
     QueueRow {
-        height: auto; max-width: 120; margin: 0 0 1 1; background: $boost;
+        height: auto; max-width: 120; margin: 0 2 1 1; background: $boost;
     }
     QueueRow > .text {
         width: 1fr; height: 1; padding: 0 0 0 1; border-left: outer $primary;

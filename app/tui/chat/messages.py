@@ -37,7 +37,7 @@ class MessageView(LaidOutOnce, Vertical, can_focus=True):
         Binding("right", "version(1)", "later version"),
     ]
     DEFAULT_CSS: ClassVar[str] = """
-    MessageView { height: auto; max-width: 120; margin: 0 0 1 1; }
+    MessageView { height: auto; max-width: 120; margin: 0 2 1 1; }
     MessageView.-outside, MessageView.-after-edited { opacity: 55%; }
     MessageView Horizontal { height: auto; }
     MessageView .versions {
@@ -212,7 +212,7 @@ class AnswerView(MessageView):
     AnswerView .line { width: 1fr; height: auto; color: $text-muted; }
     AnswerView .line:hover { text-style: underline; }
     AnswerView.-no-line .line { display: none; }
-    AnswerView.-no-line.-only { margin: 0 0 0 1; }
+    AnswerView.-no-line.-only { margin: 0 2 0 1; }
     """
 
     def __init__(self, turn: Turn, store: Store) -> None:

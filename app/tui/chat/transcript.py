@@ -53,13 +53,12 @@ class Transcript(VerticalScroll):
     ]
     DEFAULT_CSS: ClassVar[str] = """
     Transcript {
-        height: 1fr; padding: 1 2 0 0; align-vertical: bottom;
+        height: 1fr; padding: 1 0 0 0; align-vertical: bottom;
         scrollbar-size-vertical: 1; scrollbar-gutter: stable;
     }
     Transcript > #window { height: 1; margin: 0 0 1 3; color: $text-muted; }
-    Transcript.-narrow { padding: 1 1 0 0; }
-    Transcript.-narrow QueueRow { margin: 0 0 0 1; }
-    Transcript.-narrow QueueRow:last-child { margin: 0 0 1 1; }
+    Transcript.-narrow QueueRow { margin: 0 1 0 1; }
+    Transcript.-narrow QueueRow:last-child { margin: 0 1 1 1; }
     Transcript.-narrow QueueRow.-waiting { layout: vertical; }
     Transcript.-narrow QueueRow.-waiting > .state { margin: 0 0 0 2; }
     Transcript > #head, Transcript > #tail { height: auto; }
