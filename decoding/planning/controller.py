@@ -269,14 +269,15 @@ class Controller:
         """
         if not self._costs.changes or limit < 1:
             return None
-        drafts, affordable = [expected_tokens(proposed)], self._budget.affordable
-        for managed in costly:
-            if managed.planned is None:
-                worth, is_proven = self._planner.worth(managed, history, limit)
-                drafts.append(worth)
-                if is_proven:
-                    affordable = self._budget.affordable_if_proven
-        width = self._costs.kept = self._width.choose(drafts, self.rate, affordable)
+        lines = [managed for managed in costly if managed.planned is None]
+        worth = [self._planner.worth(managed, history, limit) for managed in lines]
+        width = self._costs.kept = self._width.choose(
+            [expected_tokens(proposed), *(expected for expected, _ in worth)],
+            self.rate,
+            self._budget.affordable,
+            [cautious for _, cautious in worth],
+            self._budget.affordable_if_proven,
+        )
         self._budget.reserved = self._width.at_risk(width)
         return proposed[0][2].tokens[0] if self._width.is_refused and proposed else None
 

@@ -30,15 +30,41 @@ class KeptWidth:
         self._is_free = True
         self._missed = {}
 
-    def choose(self, drafts: Sequence[Sequence[Option]], rate: float, affordable: float) -> int:
+    def choose(
+        self,
+        drafts: Sequence[Sequence[Option]],
+        rate: float,
+        affordable: float,
+        cautious: Sequence[Sequence[Option]] = (),
+        affordable_if_proven: float = 0.0,
+    ) -> int:
         """The width of the next step.
 
         drafts: by drafter, for each draft length, the tokens expected to be accepted and the cost
         of drafting. rate: recent tokens per plain step's time, capped at what a width can reach.
-        affordable: the most that may be lost, in plain steps.
+        affordable: the most that may be lost, in plain steps; affordable_if_proven: where one of
+        cautious, drafts by their least expectation, pays at a width.
         """
+        options = self._by_width(drafts)
+        rate = reachable([one for of_width in options.values() for one in of_width], rate)
+        gains = _gains(options, rate)
+        proven = _gains(self._by_width(cautious), 1.0)
+        most = {
+            width: affordable_if_proven if proven[width] > 0.0 else affordable for width in gains
+        }
+        best = max(gains, key=gains.__getitem__)
+        self.is_refused = most[best] < self.at_risk(best)
+        allowed = {
+            width: gain
+            for width, gain in gains.items()
+            if width == 1 or most[width] >= self.at_risk(width)
+        }
+        return self._best(allowed, rate)
+
+    def _by_width(self, drafts: Sequence[Sequence[Option]]) -> dict[int, list[Option]]:
+        """The drafts that each width has room for, with the cost of its pass."""
         relative = self._costs.relative
-        options = {
+        return {
             width: [
                 (count, more, relative(width) - 1.0 + cost)
                 for drafter in drafts
@@ -47,18 +73,6 @@ class KeptWidth:
             ]
             for width in self._costs.changes
         }
-        rate = reachable([one for of_width in options.values() for one in of_width], rate)
-        gains = {
-            width: max(more - rate * cost for _, more, cost in of_width)
-            for width, of_width in options.items()
-        }
-        self.is_refused = affordable < self.at_risk(max(gains, key=gains.__getitem__))
-        allowed = {
-            width: gain
-            for width, gain in gains.items()
-            if width == 1 or affordable >= self.at_risk(width)
-        }
-        return self._best(allowed, rate)
 
     def _best(self, gains: dict[int, float], rate: float) -> int:
         """The width that gains most, or the last one until what it misses pays for a change."""
@@ -89,3 +103,10 @@ class KeptWidth:
             self._missed = {}
         self.rows, self._is_free = width, False
         return self._costs.change(width) if is_change else 0.0
+
+
+def _gains(options: dict[int, list[Option]], rate: float) -> dict[int, float]:
+    return {
+        width: max((more - rate * cost for _, more, cost in of_width), default=0.0)
+        for width, of_width in options.items()
+    }

@@ -1,8 +1,10 @@
 """Plans drafts of drafter models: whether to begin, how far to go on, when to retry one."""
 
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 
 from decoding.draft import Draft
 from decoding.drafters.trees import PlannedDrafter, TreeShape
@@ -129,11 +131,8 @@ class ModelDraftPlanner:
 
     def worth(
         self, managed: ManagedDrafter, history: Sequence[int], limit: int
-    ) -> tuple[list[Option], bool]:
-        """Drafts of each length, with the cost of drafting alone.
-
-        Also, whether the drafter has proven to pay at some width.
-        """
+    ) -> tuple[list[Option], list[Option]]:
+        """Drafts of each length, with the cost of drafting alone: as expected, and at the least."""
         cost, passes = managed.cost, self._costs
         assert cost is not None, "as in plan"
         plain = passes.seconds(1)
@@ -141,15 +140,8 @@ class ModelDraftPlanner:
         start = (cost.seconds(0, backlog) / _START_STEPS + cost.begin_seconds) / plain
         draw = cost.draw_seconds / plain
         expected = managed.estimates.by_position(0, limit)
-        worth: list[Option] = [(0, 0.0, 0.0)]
-        total, joint = 0.0, 1.0
-        for count, share in enumerate(expected, start=1):
-            joint *= share
-            total += joint
-            worth.append((count, total, start + count * draw))
         cautious = managed.estimates.shifted(expected, errors=-1.0)
-        least = predicted_speedup(lambda position: cautious[position], passes, draw, limit, start)
-        return worth, least > 1.0
+        return _drafts(expected, draw, start), _drafts(cautious, draw, start)
 
     def _plan_tree(
         self,
@@ -223,6 +215,13 @@ class ModelDraftPlanner:
             if managed.can_draft(history):  # some notice only while reading that they cannot
                 managed.estimates.add_silence()
         return ModelDraft(plan, draft, backlog, seconds)
+
+
+def _drafts(acceptance: Sequence[float], draw: float, start: float) -> list[Option]:
+    """Drafts of each length from 0 on, and what drafting them costs."""
+    expected = accumulate(accumulate(acceptance, operator.mul))
+    drawn = [(n, more, start + n * draw) for n, more in enumerate(expected, start=1)]
+    return [(0, 0.0, 0.0), *drawn]
 
 
 class _WorthOneMore:

@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 
 from decoding.estimation.acceptance import AcceptanceEstimates
 from decoding.estimation.cost import CostModel
+from decoding.planning.controller import Controller
 from decoding.planning.draft_length import Option
 from decoding.planning.kept_width import KeptWidth
+from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.planning.risk_budget import RiskBudget
-from tests.fixtures.simulated_text import constant
-from tests.fixtures.simulator import H100, Log, Machine, Recorded
+from tests.fixtures.simulated_text import N_VOCAB, Text, constant
+from tests.fixtures.simulator import H100, FreeDrafter, Log, Machine, Recorded, costs_of
 
 common = settings(max_examples=300)
 drafts = st.lists(st.tuples(st.floats(0.0, 4.0), st.integers(0, 8)), max_size=300)
@@ -164,6 +166,25 @@ def test_counting_steady_passes_alone_is_slower_than_plain() -> None:
     assert gain(is_known=True) > 0.97
 
 
+@pytest.mark.parametrize(("right", "seed"), [(0.7, 0), (0.9, 4)])
+def test_no_wide_passes_are_made_with_nothing_in_them(right: float, seed: int) -> None:
+    """A model beside a free drafter that is mostly wrong: 13 plain steps were lost in a reply.
+
+    It had proven that a draft of 1 pays, and what that may lose was risked on passes 8 wide.
+    """
+    body = H100["8B"]
+    machine = Machine(
+        constant(right, seed), body.passes, draw_cost=0.12, seed=seed, changes=body.changes
+    )
+    wrong = ManagedDrafter(FreeDrafter(Text(constant(0.1, seed), seed)))
+    costs, drafters = costs_of(body.passes, body.changes), machine.controller.drafters
+    machine.controller = Controller([wrong, *drafters], costs, N_VOCAB, machine.clock)
+    for _ in range(6):
+        log = machine.run(tokens=REPLY)
+        saved = np.cumsum(np.array(log.tokens) - np.array(log.costs)) + body.changes[1]
+        assert saved.min() > -9.0
+
+
 def test_drafts_become_longer_where_all_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     """What longer ones did in the reply before says less with each; else passes stay narrow."""
     body = replace(H100["32B"], changes=dict.fromkeys(H100["32B"].changes, 0.2))
@@ -196,6 +217,15 @@ def test_a_width_is_left_once_another_has_missed_what_the_change_costs() -> None
     assert width.ran(4) == 0.0
     assert width.choose([certain(0.0, 0.9)], 1.0, 0.5) == 1, "what may not be lost is not risked"
     assert width.is_refused
+
+
+def test_what_a_drafter_has_proven_at_one_width_is_not_risked_at_another() -> None:
+    width = KeptWidth(CostModel({1: 1.0, 2: 1.02, 8: 1.5}, changes={1: 0.0, 2: 0.0, 8: 0.0}))
+    hoped, sure = certain(0.0, 0.9, 1.7, 2.4), certain(0.0, 0.4, 0.45, 0.49)
+    assert width.choose([hoped], 1.0, 9.0) == 8
+    assert width.choose([hoped], 1.0, 0.1, [sure], 9.0) == 2
+    assert width.is_refused
+    assert width.choose([hoped], 1.0, 0.1, [certain(0.0, 0.6)], 9.0) == 8
 
 
 def test_a_rate_that_no_width_reaches_any_more_does_not_make_passes_narrow() -> None:
