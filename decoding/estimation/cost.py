@@ -6,7 +6,7 @@ passes before too: the first two of another width are not replayed.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
 
 from backends.base.model import reads_of_one_token
@@ -57,6 +57,9 @@ class TreeSize:
 
     depth: int
     nodes: int
+
+    def within(self, limit: int) -> Self:
+        return replace(self, depth=min(self.depth, limit), nodes=min(self.nodes, limit))
 
 
 @dataclass(frozen=True, slots=True)

@@ -269,8 +269,11 @@ class Controller:
         """
         if not self._costs.changes or limit < 1:
             return None
-        lines = [managed for managed in costly if managed.planned is None]
-        worth = [self._planner.worth(managed, history, limit) for managed in lines]
+        worth = [
+            self._planner.worth(managed, history, limit, self.rate)
+            for managed in costly
+            if managed.planned is None or managed.shared_lines is None  # whose width trees have
+        ]
         width = self._costs.kept = self._width.choose(
             [expected_tokens(proposed), *(expected for expected, _ in worth)],
             self.rate,

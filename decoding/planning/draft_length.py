@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decoding.drafters.trees import TreeShape
-from decoding.estimation.cost import DraftCosts
+from decoding.estimation.cost import DraftCosts, TreeSize
 
 # The best length of a draft: expected tokens against the time they cost.
 #
@@ -215,6 +215,29 @@ def best_shape(
         return NO_TREE
     shape = _shape(ranks, int(levels[row]), int(expanded[row]), count + 1)
     return TreePlan(shape, float(expected[row, count]), float(gain[row, count]))
+
+
+def tree_options(
+    by_rank: Sequence[float],
+    *,
+    rate: float,
+    level_cost: Callable[[int], float],
+    largest: TreeSize,
+    start_cost: float,
+) -> list[Option]:
+    """The best tree of each number of nodes, from 0 on, and what drafting it costs.
+
+    All but largest as in best_shape.
+    """
+    ranks, nothing = _rounded(by_rank), [(0, 0.0, 0.0)]
+    if not ranks or min(largest.nodes, largest.depth) < 1:
+        return nothing
+    expected, levels, expanded = _table(ranks, largest.nodes, largest.depth)
+    further = level_cost(2) - level_cost(1)
+    drafting = start_cost + level_cost(1) * levels + further * (expanded - levels)
+    rows = (expected - rate * drafting[:, None]).argmax(axis=0)
+    more = expected[rows, np.arange(len(rows))].tolist()
+    return nothing + list(zip(range(1, 1 + len(rows)), more, drafting[rows].tolist(), strict=True))
 
 
 def likeliest(by_rank: Sequence[float], nodes: int, depth: int) -> TreeShape:

@@ -1,10 +1,8 @@
 """Plans drafts of drafter models: whether to begin, how far to go on, when to retry one."""
 
-import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
 
 from decoding.draft import Draft
 from decoding.drafters.trees import PlannedDrafter, TreeShape
@@ -20,6 +18,7 @@ from decoding.planning.draft_length import (
     options,
     predicted_speedup,
     reachable,
+    tree_options,
 )
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.planning.pausing import hopeful_speedup
@@ -88,7 +87,7 @@ class ModelDraftPlanner:
         self._costs = costs
         self._n_vocab = n_vocab
         self._clock = clock
-        self._planned_ranks: dict[ManagedDrafter, Sequence[float]] = {}
+        self._planned_ranks: dict[tuple[ManagedDrafter, float], Sequence[float]] = {}
 
     def plan(
         self,
@@ -130,7 +129,7 @@ class ModelDraftPlanner:
         return Cause.TOO_RISKY if is_refused else Cause.PAYS_NOT
 
     def worth(
-        self, managed: ManagedDrafter, history: Sequence[int], limit: int
+        self, managed: ManagedDrafter, history: Sequence[int], limit: int, rate: float
     ) -> tuple[list[Option], list[Option]]:
         """Drafts of each length, with the cost of drafting alone: as expected, and at the least."""
         cost, passes = managed.cost, self._costs
@@ -138,6 +137,15 @@ class ModelDraftPlanner:
         plain = passes.seconds(1)
         backlog = managed.drafter.backlog(history)
         start = (cost.seconds(0, backlog) / _START_STEPS + cost.begin_seconds) / plain
+        if managed.planned is not None and isinstance(cost, LevelCost):
+            trees = partial(
+                tree_options,
+                rate=rate,
+                level_cost=lambda width: cost.level(width) / plain,
+                largest=managed.planned.largest.within(limit),
+                start_cost=start,
+            )
+            return trees(self._ranks(managed)), trees(self._ranks(managed, errors=-1.0))
         draw = cost.draw_seconds / plain
         expected = managed.estimates.by_position(0, limit)
         cautious = managed.estimates.shifted(expected, errors=-1.0)
@@ -182,13 +190,15 @@ class ModelDraftPlanner:
         """Whether a tree pays even at one standard error below its estimated acceptance."""
         cautious = shape.expected(managed.estimates.shifted(managed.by_rank(), errors=-1.0))
         drafting = sum(map(cost.level, shape.widths)) / self._costs.seconds(1)
-        return cautious > self._costs.of_tree(shape.nodes) + drafting
+        return cautious > self._costs.of_tree(shape.nodes) + self._costs.kept_cost + drafting
 
-    def _ranks(self, managed: ManagedDrafter) -> Sequence[float]:
+    def _ranks(self, managed: ManagedDrafter, errors: float = 0.0) -> Sequence[float]:
         """Acceptance by rank; the previous one if it has barely changed, as tables are cached."""
-        ranks, last = managed.by_rank(), self._planned_ranks.get(managed, ())
+        ranks, last = managed.by_rank(), self._planned_ranks.get((managed, errors), ())
+        if errors:
+            ranks = managed.estimates.shifted(ranks, errors)
         if not last or max(abs(a - b) for a, b in zip(ranks, last, strict=True)) > _SAME_RANKS:
-            last = self._planned_ranks[managed] = ranks
+            last = self._planned_ranks[managed, errors] = ranks
         return last
 
     def make(self, plan: DraftPlan, history: Sequence[int]) -> ModelDraft:
@@ -219,9 +229,13 @@ class ModelDraftPlanner:
 
 def _drafts(acceptance: Sequence[float], draw: float, start: float) -> list[Option]:
     """Drafts of each length from 0 on, and what drafting them costs."""
-    expected = accumulate(accumulate(acceptance, operator.mul))
-    drawn = [(n, more, start + n * draw) for n, more in enumerate(expected, start=1)]
-    return [(0, 0.0, 0.0), *drawn]
+    drafts: list[Option] = [(0, 0.0, 0.0)]
+    total, joint = 0.0, 1.0
+    for count, share in enumerate(acceptance, start=1):
+        joint *= share
+        total += joint
+        drafts.append((count, total, start + count * draw))
+    return drafts
 
 
 class _WorthOneMore:

@@ -12,7 +12,7 @@ from decoding.planning.pausing import State, overall
 from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.forms import certain_tree
 from tests.fixtures.simulated_text import constant
-from tests.fixtures.simulator import Machine, curve
+from tests.fixtures.simulator import H100, Machine, curve
 from tests.fixtures.tree_drafter import both_forms, ranked_machine
 
 FLAT = curve({1: 1.0, 64: 1.3})
@@ -44,6 +44,16 @@ def test_where_every_token_costs_the_drafter_is_paused_and_little_is_lost():
     state, reason = overall(machine.controller.statuses)
     assert state is State.PAUSED
     assert reason.startswith("tree: slower than plain: needs acceptance")
+
+
+@pytest.mark.parametrize(("body", "least"), [("8B", 1.4), ("32B", 1.6)])
+def test_where_widths_are_kept_trees_alone_have_as_many_rows(body: str, least: float) -> None:
+    """Widths were chosen by lines: none were drafted for the 8B, half as many for the 32B."""
+    known, changes = H100[body].passes, H100[body].changes
+    machine = ranked_machine((0.8, 0.08, 0.03), known, 0.12, changes=changes)
+    log = machine.replies(120, 160)
+    assert log.speedup() > least
+    assert log.shapes.count(Shape.TREE) > 0.9 * len(log.shapes)
 
 
 def test_trees_that_were_never_right_are_probed_with_no_empty_one():
