@@ -15,7 +15,12 @@ class Action:
     argument: str = ""
     """Argument of the slash command, in brackets if it is optional."""
     alias: str = ""
-    """Another name of the slash command."""
+    """Other names of the slash command, with blanks between them."""
+
+    @property
+    def commands(self) -> list[str]:
+        """The slash command, and its other names."""
+        return [f"/{name}" for name in f"{self.slash} {self.alias}".split()]
 
     @property
     def needs_argument(self) -> bool:
@@ -37,7 +42,14 @@ ACTIONS = (
     Action("find", "Find in this chat", "ctrl+f", "find", "[TEXT]"),
     Action("rename", "Rename this chat", "", "rename", "TITLE"),
     Action("export", "Export this chat to a file, .md or .json", "", "export", "FILE"),
-    Action("regenerate", "Add another answer", "ctrl+r", "regenerate", alias="retry"),
+    Action(
+        "regenerate",
+        "Add another answer, or several",
+        "ctrl+r",
+        "again",
+        "[N or MODELS]",
+        "regenerate retry",
+    ),
     Action("edit", "Edit the last question", "f9", "edit"),
     Action("go_on", "Continue the last answer", "ctrl+t", "continue"),
     Action("undo", "Undo the last action", "ctrl+z", "undo"),
@@ -60,10 +72,10 @@ ACTIONS = (
 )
 
 BY_NAME = {action.name: action for action in ACTIONS}
-BY_SLASH = {name: action for action in ACTIONS for name in (action.slash, action.alias) if name}
+BY_SLASH = {command[1:]: action for action in ACTIONS for command in action.commands}
 _BY_MAIN_SLASH = [(action.slash, action) for action in (*ACTIONS[1:], ACTIONS[0]) if action.slash]
 
-_OFTEN = ("new", "chats", "model", "system", "settings", "regenerate", "export", "help", "undo")
+_OFTEN = ("new", "chats", "model", "system", "settings", "again", "export", "help", "undo")
 """Slash commands that are listed first while nothing of the name is typed."""
 
 

@@ -105,7 +105,7 @@ class Saver:
 
     def _write_turn(self, history: History, chat: int, turn: Turn) -> None:
         if turn.number is not None:
-            about = {"lossy": turn.lossy, "writer": _writer(turn)}
+            about = {"lossy": turn.lossy, "writer": _writer(turn), "model": turn.model}
             if not history.update(turn.number, turn.text, turn.ending, **about):
                 turn.number = None  # another window withdrew it, or wrote something else there
                 self.is_outdated = True
@@ -128,6 +128,7 @@ class Saver:
                 attachments=above.attachments,
                 lossy=above.lossy,
                 writer=_writer(above),
+                model=above.model,
             )
             if not number:
                 return False

@@ -31,6 +31,8 @@ class Turn:
     shown: "Turn | None" = field(default=None, repr=False)
     lossy: str = ""
     """Name of the lossy rule of an answer without an ending; empty if it is lossless."""
+    model: str = ""
+    """Name of the model that wrote an answer, if it is known."""
     is_growing: bool = False
     """Whether an app writes this answer now, this one or another."""
 
@@ -195,6 +197,7 @@ def _new(message: Saved, parent: Turn | None) -> Turn:
 def _update(turn: Turn, message: Saved) -> bool:
     """Take over what an answer has become; returns whether it has changed."""
     unfinished = message.role == ASSISTANT and not message.ending
+    turn.model = message.model
     before = turn.text, turn.ending, turn.lossy, turn.is_growing
     turn.text, turn.ending, turn.lossy = message.text, message.ending, message.lossy
     turn.is_growing = unfinished and is_running(message.writer)

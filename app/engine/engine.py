@@ -80,6 +80,10 @@ class Engine:
         self._active: ActiveSession | None = None
         self._draft = options.draft
         self._draft_lock = Lock()
+        self._lent = ""
+        """The model loaded for an answer in place of that in use; "" if none is."""
+        self._draft_kept: str = options.draft
+        """The drafters that were requested for the model in use."""
         self._deferred_draft: str = ""
         """The spec whose drafters cannot be built before the current reply ends."""
         self._current: Answer | None = None
@@ -147,12 +151,16 @@ class Engine:
     def has_loaded(self, path: Path) -> bool:
         """Whether the model in use is that of a file or folder, as it is now."""
         active = self._active
-        return active is not None and active.files.are_those_of(path)
+        return active is not None and not self._lent and active.files.are_those_of(path)
 
     def load(self, model: str) -> None:
         """Stop the current answer and those that wait, and change to another model."""
         self._stop_answers()
         self._jobs.put(lambda: self._reload(replace(self.options, model=model)))
+
+    def take_back_model(self) -> None:
+        """Load the model in use, if another one was loaded for an answer. Any request does that."""
+        self._jobs.put(lambda: self._lend(""))
 
     def set_context(self, n_ctx: int | None) -> None:
         """Change the size of the context in tokens, None for the usual one, after this answer.
@@ -312,7 +320,27 @@ class Engine:
         if active is not None:
             active.close()
 
+    def _lend(self, model: str) -> None:
+        """Have the model of an answer loaded, "" for that in use, which stays if there is an error.
+
+        Its drafters are chosen anew: those requested may be for the other one.
+        """
+        if model == self._lent:
+            return
+        own, draft = self.options, self._draft_kept if self._lent else self._draft
+        drafts = OFF_DRAFT if draft == OFF_DRAFT else AUTO_DRAFT
+        try:
+            self._reload(replace(own, model=model, draft=drafts) if model else own)
+        finally:
+            self.options = own
+        if model:
+            with self._draft_lock:
+                self._lent, self._draft_kept, self._draft = model, draft, drafts
+
     def _load(self) -> None:
+        if self._lent:
+            with self._draft_lock:
+                self._lent, self._draft = "", self._draft_kept
         self._loading_stopped.clear()
         self._status = Status(Phase.LOADING, "loading")
         self._close_session()
@@ -404,6 +432,8 @@ class Engine:
         try:
             if not answer.is_stopped:
                 self._fill(answer)
+        except LoadingStoppedError as stopped:
+            answer.error = None if answer.is_stopped else stopped
         except Exception as error:
             answer.error = self._reported(error)
         finally:
@@ -428,7 +458,9 @@ class Engine:
     def _fill(self, answer: Answer) -> None:
         from app.engine.metrics import reply_metrics
 
-        active, request = self._active, answer.request
+        request = answer.request
+        self._lend(request.model)
+        active = self._active
         if active is None:
             raise self._no_model()
         session = active.session

@@ -27,10 +27,11 @@ class Request:
 
     partial: the beginning of an answer to continue. begun: the tokens that spell it, as far as they
     are known. draft: the drafters of this answer alone, for comparing answers; None for the
-    session's. chat: its number in the history, None if not saved.
-    text: what is continued in place of the conversation. tools: those that the model may call.
-    may_drop: whether the oldest turns are left out where the context is too short; if not, that is
-    an error. program: the name of the program that asks over HTTP, "" if the user does.
+    session's. model: that of this answer alone, "" for the one in use. chat: its number in the
+    history, None if not saved. text: what is continued in place of the conversation. tools: those
+    that the model may call. may_drop: whether the oldest turns are left out where the context is
+    too short; if not, that is an error. program: the name of the program that asks over HTTP, "" if
+    the user does.
     """
 
     conversation: Conversation
@@ -39,6 +40,7 @@ class Request:
     partial: str = ""
     begun: tuple[int, ...] = ()
     draft: str | None = None
+    model: str = ""
     chat: int | None = None
     options: ReplyOptions = USUAL
     text: RawText | Infill | None = None

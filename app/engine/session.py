@@ -264,7 +264,7 @@ class Session:
             self.template.get_ready()
             self.drafting.remember()
             self._keep_speed(reply)
-            if self.options.model and reply.token_ids:
+            if self.options.model and reply.token_ids and not request.model:
                 remember_model(self.reference, self.paths)
 
     def _take_in(self, event: Event, reply: Reply, text: TextStream) -> None:

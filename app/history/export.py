@@ -84,6 +84,7 @@ def _message(message: Saved) -> dict[str, Any]:
         "ending": message.ending or message.lossy,
         "created": message.created,
         **({"attachments": attachments} if attachments else {}),
+        **({"model": message.model} if message.model else {}),
     }
 
 
@@ -130,6 +131,7 @@ def backup(history: History, number: int) -> dict[str, Any]:
                 "text": message.text,
                 "ending": message.ending,
                 "lossy": message.lossy,
+                "model": message.model,
                 "created": message.created,
                 "attachments": [asdict(one) for one in message.attachments],
                 "tokens": list(history.tokens(message.number)),
@@ -201,7 +203,8 @@ def _saved(row: dict[str, Any]) -> Saved:
     if row["role"] not in ("user", "assistant"):
         raise ValueError(row["role"])
     names = ("number", "role", "text", "ending", "created", "parent", "shown")
-    return Saved.of([*(row[name] for name in names), row.get("lossy"), ""], _attached(row))
+    known = [row[name] for name in names]
+    return Saved.of([*known, row.get("lossy"), "", row.get("model")], _attached(row))
 
 
 def _attached(row: dict[str, Any]) -> tuple[Attachment, ...]:

@@ -97,14 +97,16 @@ class Saved:
     """Lossy rule of an answer without an ending."""
     writer: str = ""
     """The process that writes an answer without an ending."""
+    model: str = ""
+    """Name of the model that wrote an answer, if it is known."""
     attachments: tuple[Attachment, ...] = ()
 
     @classmethod
     def of(cls, row: Sequence[Any], attachments: tuple[Attachment, ...] = ()) -> Self:
-        number, role, text, ending, created, parent, shown, lossy, writer = row
+        number, role, text, ending, created, parent, shown, lossy, writer, model = row
         texts = as_text(role), as_text(text), as_text(ending)
         links = as_number(parent), as_number(shown)
-        names = as_text(lossy), as_text(writer)
+        names = as_text(lossy), as_text(writer), as_text(model)
         return cls(number, *texts, as_seconds(created), *links, *names, attachments)
 
 

@@ -45,8 +45,8 @@ _SIZES = (0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0)
 """Bytes of a column by its type: NULL, six kinds of integers, a real number, 0, 1, two reserved."""
 _REAL, _ZERO, _ONE = 7, 8, 9
 
-_TABLES = {7: "chats", 8: "chats", 9: "chats", 6: "messages", 10: "messages", 5: "attachments",
-           4: "queue"}  # fmt: skip
+_TABLES = {7: "chats", 8: "chats", 9: "chats", 6: "messages", 10: "messages", 11: "messages",
+           5: "attachments", 4: "queue"}  # fmt: skip
 """Tables by the number of columns that their rows have, in each version of the schema."""
 
 _LINEAR_COLUMNS = 4
@@ -382,8 +382,7 @@ def _messages(recovered: _Rows) -> dict[int, list[Saved]]:
 
 def _message(row: _Row) -> Saved:
     _, _, *columns = row.values
-    if len(columns) == _LINEAR_COLUMNS:
-        columns += [_UNKNOWN, 0, "", ""]
+    columns += (_UNKNOWN, 0, "", "", "")[len(columns) - _LINEAR_COLUMNS :]
     saved = Saved.of((row.number, *columns))
     return replace(saved, ending=_CUT) if row.missing else saved
 

@@ -46,7 +46,7 @@ _HAS_QUESTION = """(EXISTS (SELECT 1 FROM messages WHERE chat = chats.number)
 
 _FACTS = ("title", "model", "system", "settings")
 
-_MESSAGE = "number, role, text, ending, created, parent, shown, lossy, writer"
+_MESSAGE = "number, role, text, ending, created, parent, shown, lossy, writer, model"
 
 _VERSIONS = """
     SELECT chats.number, updated, chats.created, count(*), max(messages.number),
@@ -60,8 +60,9 @@ _NEW_NUMBER = """1 + max((SELECT coalesce(max(number), 0) FROM {table}),
 _CREATE = f"""INSERT INTO chats (number, title, model, system, settings, created, updated)
     SELECT {_NEW_NUMBER.format(table="chats")}, ?, ?, ?, ?, ?, ?"""
 
-_ADD = f"""INSERT INTO messages (number, chat, role, text, ending, created, parent, lossy, writer)
-    SELECT {_NEW_NUMBER.format(table="messages")}, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8
+_ADD = f"""INSERT INTO messages
+    (number, chat, role, text, ending, created, parent, lossy, writer, model)
+    SELECT {_NEW_NUMBER.format(table="messages")}, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9
     WHERE EXISTS (SELECT 1 FROM chats WHERE number = ?1)
     AND (?6 = 0 OR EXISTS (SELECT 1 FROM messages WHERE number = ?6 AND chat = ?1))"""
 
@@ -72,7 +73,8 @@ _ENQUEUE = "INSERT INTO queue (chat, text, attachments) VALUES (?, ?, ?)"
 _SHOW = """UPDATE {table} SET shown = ?1 WHERE number = ?2 AND shown IS NOT ?1
     AND (?1 = 0 OR EXISTS (SELECT 1 FROM messages WHERE number = ?1 AND chat = ?3))"""
 
-_UPDATE = """UPDATE messages SET text = ?1, ending = ?2, lossy = ?3, writer = ?4 WHERE number = ?5
+_UPDATE = """UPDATE messages SET text = ?1, ending = ?2, lossy = ?3, writer = ?4, model = ?5
+    WHERE number = ?6
     AND CAST(text AS BLOB) = substr(CAST(?1 AS BLOB), 1, length(CAST(text AS BLOB)))"""
 
 _KEEP_TOKENS = """INSERT OR REPLACE INTO tokens
@@ -143,7 +145,8 @@ class History(Database):
             numbers = {0: 0}
             for one in linked(messages):
                 after, texts = numbers[one.parent], (one.role, one.text, one.ending)
-                cursor, _ = self.execute(_ADD, (chat, *texts, one.created, after, one.lossy, ""))
+                about = (one.created, after, one.lossy, "", one.model)
+                cursor, _ = self.execute(_ADD, (chat, *texts, *about))
                 number = numbers[one.number] = cursor.lastrowid or 0
                 self._attach(number, one.attachments)
                 if tokens.get(one.number):
@@ -293,6 +296,7 @@ class History(Database):
         attachments: Sequence[Attachment] = (),
         lossy: str = "",
         writer: str = "",
+        model: str = "",
     ) -> int:
         """Add a message and show it; a chat that another window removed meanwhile is restored.
 
@@ -305,7 +309,7 @@ class History(Database):
         def write() -> int:
             after = self._found(_LAST_SHOWN, chat) if parent is None else parent
             now = time.time()
-            row = (chat, role, text, ending, now, after, lossy, writer)
+            row = (chat, role, text, ending, now, after, lossy, writer, model)
             cursor, _ = self.execute(_ADD, row)
             if cursor.rowcount == 0:
                 return 0
@@ -319,7 +323,14 @@ class History(Database):
         return self.together(write)
 
     def update(
-        self, message: int, text: str, ending: str = "", *, lossy: str = "", writer: str = ""
+        self,
+        message: int,
+        text: str,
+        ending: str = "",
+        *,
+        lossy: str = "",
+        writer: str = "",
+        model: str = "",
     ) -> bool:
         """Extend the text of a message. writer: of an answer that grows.
 
@@ -327,7 +338,7 @@ class History(Database):
             Whether it still exists and the new text begins with the saved one: what was said is
             never replaced.
         """
-        row = (text, ending, lossy, writer, message)
+        row = (text, ending, lossy, writer, model, message)
         run = self.run if ending or not writer else self.run_unsynced
         return run(_UPDATE, row).rowcount > 0
 

@@ -45,8 +45,10 @@ class Answering:
             int(own.get(catalogue.THINK_BUDGET, self.think_budget)),
         )
 
-    def for_an_answer(self) -> SamplingSettings:
-        seed = self.sampling.seed if self.has_seed else secrets.randbelow(1 << 32)
+    def for_an_answer(self, version: int = 0) -> SamplingSettings:
+        """The settings with a seed; versions other than 0 are not to be equal with a set one."""
+        seed = (self.sampling.seed + version) % (1 << 63)
+        seed = seed if self.has_seed else secrets.randbelow(1 << 32)
         return replace(self.sampling, seed=seed)
 
     def value(self, name: str) -> Value:

@@ -8,7 +8,7 @@ from app.actions import ACTIONS, BY_SLASH, matching, nearest_command, parse, unk
 def test_names_keys_and_slash_commands_are_unique() -> None:
     names = [action.name for action in ACTIONS]
     keys = [action.keys for action in ACTIONS if action.keys]
-    slashes = [name for action in ACTIONS for name in (action.slash, action.alias) if name]
+    slashes = [command[1:] for action in ACTIONS for command in action.commands]
     for one in (names, keys, slashes):
         assert len(set(one)) == len(one)
     assert set(slashes) == set(BY_SLASH)
@@ -16,7 +16,14 @@ def test_names_keys_and_slash_commands_are_unique() -> None:
 
 @pytest.mark.parametrize(
     ("typed", "first"),
-    [("/draft", "draft"), ("/ret", "retry"), ("/cl", "clear"), ("/colour", "colours"), ("/f", "")],
+    [
+        ("/draft", "draft"),
+        ("/ret", "retry"),
+        ("/aga", "again"),
+        ("/cl", "clear"),
+        ("/colour", "colours"),
+        ("/f", ""),
+    ],
 )
 def test_the_best_match_comes_first(typed: str, first: str) -> None:
     assert not first or matching(typed)[0][0] == first
@@ -34,6 +41,7 @@ def test_an_action_is_listed_once() -> None:
         ("/help", "help", ""),
         ("/context 8192", "context", "8192"),
         ("/retry", "regenerate", ""),
+        ("/again 2", "regenerate", "2"),
         ("/clear", "new", ""),
         ("/SET top_k 3", "set", "top_k 3"),
     ],

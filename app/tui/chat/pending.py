@@ -37,6 +37,28 @@ _LONG_SECONDS = 0.5
 """Reading of a prompt that takes longer is shown."""
 
 
+@dataclass(slots=True, eq=False)
+class Several:
+    """Answers to one question, written one after the other, of which one is picked.
+
+    models: those that write them, "" for the one in use. turns: the answers that are begun; before
+    a single new one stands the answer that there was. fault: what ended the writing too early.
+    """
+
+    models: list[str]
+    turns: list[Turn]
+    fault: str = ""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all are begun."""
+        return len(self.turns) == len(self.models)
+
+    def end(self, fault: str) -> None:
+        self.fault = self.fault or fault
+        del self.models[len(self.turns) :]
+
+
 @dataclass(slots=True)
 class PendingAnswer:
     """An answer in progress.
@@ -67,21 +89,28 @@ class PendingAnswer:
         answering: Answering,
         options: ReplyOptions = USUAL,
         conversation: Conversation | None = None,
+        several: Several | None = None,
     ) -> "PendingAnswer":
         """An answer to be asked for, which its turn grows by.
 
-        conversation: what is answered, None for what leads to the turn.
+        conversation: what is answered, None for what leads to the turn. several: what it is the
+        next of.
         """
+        model, version = "", 0
+        if several is not None:
+            model, version = several.models[len(several.turns)], len(dialogue.versions(turn)) - 1
+            several.turns.append(turn)
         if conversation is None:
             above = turn.parent
             conversation = dialogue.conversation(above) if above else Conversation(dialogue.system)
         conversation.think = answering.think
         request = Request(
             conversation,
-            answering.for_an_answer(),
+            answering.for_an_answer(version),
             answering.max_tokens,
             turn.text,
             dialogue.tokens(turn),
+            model=model,
             chat=dialogue.chat,
             options=replace(options, think_budget=answering.think_budget),
         )
@@ -91,6 +120,7 @@ class PendingAnswer:
     def follow(self) -> None:
         """Let the turn have the text that the answer has by now."""
         self.turn.text = self.answer.request.partial + self.answer.text
+        self.turn.model = self.answer.model or self.turn.model
 
     @property
     def is_unbegun(self) -> bool:

@@ -15,7 +15,7 @@ from app.engine.engine import Engine
 from app.printable import one_line
 from app.tui.chat.lines import WARNING, Card, InstructionsLine, QueueView
 from app.tui.chat.messages import AnswerView, MessageView, QuestionView
-from app.tui.chat.pending import PendingAnswer, live_line, without_panel_figures
+from app.tui.chat.pending import PendingAnswer, Several, live_line, without_panel_figures
 from app.tui.chat.transcript import Transcript
 from app.tui.store import Store
 from app.tui.widgets import typed_app
@@ -46,6 +46,8 @@ class ShownChat(Vertical):
         super().__init__()
         self.dialogue = dialogue
         self.pending: PendingAnswer | None = None
+        self.several: Several | None = None
+        """Answers of which one is to be picked."""
         self.edited: Turn | None = None
         """The question that is edited in the prompt."""
         self.engine = engine
@@ -178,12 +180,13 @@ class ShownChat(Vertical):
         is_after = edited is not None and turn is not edited and edited in path_to(turn)
         view.set_class(is_after, "-after-edited")
         if isinstance(view, AnswerView):
-            view.show_line(self._line_of(turn))
+            view.show_line(self.line_of(turn))
 
     def _is_pending(self, turn: Turn) -> bool:
         return self.pending is not None and self.pending.turn is turn
 
-    def _line_of(self, turn: Turn) -> str:
+    def line_of(self, turn: Turn) -> str:
+        """The line below an answer, which names its model unless it is the chat's."""
         if self.pending is not None and self._is_pending(turn):
             return self._line_of_pending(self.pending)
         is_newest = turn in self._answers and turn is self.last_turn(ASSISTANT)
@@ -193,6 +196,8 @@ class ShownChat(Vertical):
             line = without_panel_figures(turn.ending)
         else:
             line = turn.ending
+        if turn.model != self.dialogue.model:
+            line = joined([one_line(turn.model), line])
         return line if turn is self.last_turn() else without_continuation(line)
 
     def _line_of_pending(self, pending: PendingAnswer) -> str:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ from app.history.records import Queued, title_of
 from app.settings.answering import Answering
 from app.tui.chat.lines import WARNING, Card
 from app.tui.chat.messages import AnswerView, MessageView, QuestionView
-from app.tui.chat.pending import PendingAnswer
+from app.tui.chat.pending import PendingAnswer, Several
 from app.tui.chat.shown import ShownChat
 from app.tui.store import Store
 from app.tui.widgets import in_turn
@@ -173,23 +173,44 @@ class ChatView(ShownChat):
             await self._show()
             return queued
 
-    async def regenerate(self) -> None:
-        """Add another answer next to the last one; if that is in progress, it is kept."""
+    async def regenerate(self, models: Sequence[str] = ()) -> bool:
+        """Add other answers next to the last one; if that is in progress, it is kept.
+
+        models: those that write one each, of which one is then picked; none: the one in use, which
+        adds one. Returns whether they are begun.
+        """
         async with self._changing:
             last = self.last_turn()
             if last is None or not self.has_model:
-                return
+                return False
             if self.pending is not None and self.pending.is_unbegun:
                 self.app.notify("The answer has not begun yet.")
-                return
+                return False
             self._break_off(_SHOWS_AGAIN)
             await self._remove_cards()
-            if last.role == USER:
-                self._ask(self.dialogue.add(ASSISTANT, ""))
+            several = Several([*models], []) if models else None
+            if several is not None and len(models) == 1 and last.role == ASSISTANT:
+                several = Several([last.model, *models], [last])
+            turn = self._ask_again(last, several)
+            if last.role == ASSISTANT:
+                self._remember("regenerated an answer", last, turn)
+            await self._show(follow=True)
+            return True
+
+    async def pick(self, turn: Turn) -> None:
+        """Show one of several answers; the others stay versions, and what is queued is sent.
+
+        If it is in progress, it goes on; any other stops.
+        """
+        async with self._changing:
+            several = self.several
+            if self.pending is not None and self.pending.turn is turn:
+                self._end_several()
             else:
-                answer = self.dialogue.add_version(last, "")
-                self._ask(answer, instead=last)
-                self._remember("regenerated an answer", last, answer)
+                self._break_off(_SHOWS_AGAIN)
+                is_whole = several is not None and not several.fault
+                self._awaits_model = is_whole and bool(self.dialogue.queue)
+            self.dialogue.show(turn)
             await self._show(follow=True)
 
     async def edit(self, turn: Turn, text: str, attachments: Attachments = ()) -> None:
@@ -330,17 +351,47 @@ class ChatView(ShownChat):
         instead: Turn | None = None,
         conversation: Conversation | None = None,
         previous: Dialogue | None = None,
+        several: Several | None = None,
     ) -> None:
+        self.several = several
         # What specchat itself asks for, such as a summary, is free text.
         options = ReplyOptions(grammar=self.grammar if conversation is None else None)
-        pending = PendingAnswer.of(self.dialogue, turn, self.answering, options, conversation)
+        answering = self.answering
+        pending = PendingAnswer.of(self.dialogue, turn, answering, options, conversation, several)
         pending.question, pending.instead, pending.previous = question, instead, previous
         self.pending, answer = pending, pending.answer
         # The question is painted first: steps of the engine's thread would make the screen wait by
         # as long again (measured). Meanwhile the rest of its prompt is read, which is kept.
         expected = Expected(answer.request.conversation, time.monotonic(), is_typing=False)
-        self.engine.expect(expected)
+        if not answer.request.model:
+            self.engine.expect(expected)
         self.call_after_refresh(self.engine.begin, answer)
+
+    def _ask_again(self, last: Turn, several: Several | None) -> Turn:
+        """Ask for a version of an answer, or for the first one to a question."""
+        if last.role == USER:
+            turn, instead = self.dialogue.add(ASSISTANT, ""), None
+        else:
+            turn, instead = self.dialogue.add_version(last, ""), last
+        self._ask(turn, instead=instead, several=several)
+        return turn
+
+    def _go_on_with(self, several: Several, pending: PendingAnswer) -> None:
+        """Ask for the next of several answers; an error, or a stop, ends them."""
+        answer, turns = pending.answer, several.turns
+        if pending.turn not in self.dialogue.versions(pending.turn):
+            turns.remove(pending.turn)  # it was withdrawn
+        fault = answer.error.summary if answer.error else "stopped" if answer.is_stopped else ""
+        if not fault and turns and not several.is_complete:
+            self._ask_again(turns[-1], several)
+        else:
+            several.end(fault)
+            self.engine.take_back_model()
+
+    def _end_several(self) -> None:
+        if self.several is not None:
+            self.several = None
+            self.engine.take_back_model()
 
     def _remember(self, name: str, old: Turn, new: Turn) -> None:
         """Let the user go back from a new version to an old one, and forward again."""
@@ -366,6 +417,7 @@ class ChatView(ShownChat):
     async def _open(self, dialogue: Dialogue) -> None:
         if self.dialogue.fault and self.dialogue is not dialogue:
             self._unsaved.append(self.dialogue)
+        self._end_several()
         self.dialogue = dialogue
         self.edited = None
         self._answers.clear()
@@ -398,7 +450,7 @@ class ChatView(ShownChat):
         view = self.transcript.view_of(pending.turn)
         if isinstance(view, AnswerView):
             view.text.grow(answer.reply, is_last=is_done)
-            view.show_line(self._line_of(pending.turn))
+            view.show_line(self.line_of(pending.turn))
         if is_done:
             await self._finish(pending)
 
@@ -416,13 +468,17 @@ class ChatView(ShownChat):
         elif ended_by_itself and answer.note and answer.note != self._reported_note:
             self._reported_note = answer.note
             await self._show_card(Card(answer.note, mark=WARNING))
+        several = self.several
+        if several is not None:
+            self._go_on_with(several, pending)
         await self._show()
-        if ended_by_itself and pending.turn in self.dialogue.turns:
+        if several is None and ended_by_itself and pending.turn in self.dialogue.turns:
             await self._send_next()
 
     def _keep_pending(self) -> None:
         """Stop the answer in progress without waiting for its end; what it has is kept."""
         pending = self.pending
+        self._end_several()
         if pending is None:
             return
         pending.answer.stop()
@@ -438,6 +494,7 @@ class ChatView(ShownChat):
         """
         pending = self.pending
         if pending is None:
+            self._end_several()
             return
         is_news = not (pending.answer.is_stopped or pending.answer.is_done)
         self._keep_pending()
@@ -448,8 +505,8 @@ class ChatView(ShownChat):
 
     def _close(self, pending: PendingAnswer) -> None:
         self.pending = None
-        if loaded := self.engine.status.loaded:
-            self.dialogue.set_model(loaded.name)
+        if (model := pending.answer.model) and not pending.answer.request.model:
+            self.dialogue.set_model(model)
         pending.close(self.dialogue)
         self._answers[pending.turn] = pending.answer
         if (metrics := pending.answer.metrics) is not None:

@@ -26,7 +26,9 @@ from backends.base import UsageError
 from backends.base.safe_files import read_text
 
 if TYPE_CHECKING:
-    from models.reference import HubReference
+    from models.reference import HubReference, Reference
+
+_MODELS_LISTED = "Ctrl+L lists them; you can also give a .gguf file or organization/name of the hub"
 
 _USUAL_EDITORS = ("sensible-editor", "nano", "micro", "nvim", "vim", "vi", "notepad")
 
@@ -75,6 +77,21 @@ class Commands:
                 self.perform(*filter(None, (name, str(chosen))))
 
         self.app.push_screen(screen, carry_out)
+
+    def resolved(self, name: str) -> "Reference | HubReference":
+        """What a model's name means; a HubReference if it is not on this machine.
+
+        Raises:
+            SpecchatError: there is no such model.
+        """
+        from backends.engines.backend_selection import forms
+        from models.reference import UnknownNameError, resolve
+
+        engine = self.engine
+        try:
+            return resolve(name, engine.paths.models, forms=forms(engine.options.backend))
+        except UnknownNameError as error:
+            raise UsageError(error.what, "", _MODELS_LISTED) from error
 
     def missing_drafter(self, text: str) -> "HubReference | None":
         """The first drafter of a SPEC that is not on this machine.
@@ -144,10 +161,10 @@ class AppCommands(Commands):
         self.app.push_screen(PickScreen("Commands", items), begin)
 
     def _ways_to(self, action: Action) -> str:
-        """The key and the slash commands of an action, such as "Ctrl+R  /regenerate /retry"."""
+        """The key and the slash commands of an action, such as "Ctrl+N  /new /clear"."""
         key = shown_key(keys_of(action, self.store.preferences.keys))
-        commands = " ".join(f"/{name}" for name in (action.slash, action.alias) if name)
-        return "  ".join(filter(None, [key, f"{commands} {action.argument}".strip()]))
+        commands = " ".join([*action.commands, action.argument]).strip()
+        return "  ".join(filter(None, [key, commands]))
 
     def quit(self) -> None:
         """Quit; a chat that is not saved is given a second thought."""

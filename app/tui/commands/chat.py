@@ -27,6 +27,9 @@ from decoding.constraint.grammar import Grammar, GrammarKind
 
 _OFF = "off"
 
+_MOST_ANSWERS = 4
+"""Answers side by side: more would be narrower than thirty columns."""
+
 
 class ChatCommands(Commands):
     def stop(self) -> None:
@@ -34,9 +37,40 @@ class ChatCommands(Commands):
             self.engine.stop_loading()
         self.view.stop()
 
-    async def regenerate(self) -> None:
+    async def regenerate(self, wanted: str = "") -> None:
+        """Add another answer, or several side by side; wanted: how many, or who writes them."""
         self._require("there is no question to answer yet")
-        await self.view.regenerate()
+        models = self._writers(wanted.split())
+        if await self.view.regenerate(models) and (several := self.view.several) is not None:
+            from app.tui.screens.side_by_side import SideBySide
+
+            question = self.view.last_turn(USER)
+            title = title_of(question.text) if question is not None else ""
+            self.app.push_screen(SideBySide(self.view, several, title))
+
+    def _writers(self, wanted: list[str]) -> list[str]:
+        """Models that write an answer each, "" for the one in use; none if one answer is wanted."""
+        is_count = len(wanted) == 1 and wanted[0].isdecimal()
+        count = int(wanted[0][:9]) if is_count else len(wanted)
+        if wanted and not 1 <= count <= _MOST_ANSWERS:
+            raise UsageError(f"from 1 to {_MOST_ANSWERS} answers can be written side by side")
+        models = [""] * count if is_count else [self._writer(name) for name in wanted]
+        if len({*models}) < len(models) and not self.view.answering.sampling.temperature:
+            what = "at temperature 0 a model's answers are all the same"
+            raise UsageError(what, "", "Example: /set temperature 0.8")
+        return [] if is_count and count == 1 else models
+
+    def _writer(self, name: str) -> str:
+        from models.reference import HubReference
+
+        reference = self.resolved(name)
+        if isinstance(reference, HubReference):
+            raise UsageError(f"{name} is not on this machine", "", f"/model {name} downloads it")
+        if self.engine.has_loaded(reference.path):
+            return ""
+        if self.store.served_at is not None:
+            raise UsageError("programs use the model", "", "Start specchat without --serve.")
+        return name
 
     async def go_on(self) -> None:
         self._require("there is no answer to continue yet")

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from models.hub import HubSettings
     from models.reference import HubReference, Reference
 
-_MODELS_LISTED = "Ctrl+L lists them; you can also give a .gguf file or organization/name of the hub"
-
 _LOOK_SECONDS = 0.1
 """Between two looks whether an answer has ended."""
 
@@ -84,14 +82,9 @@ class ModelCommands(Commands):
         self.choose(screen, "model")
 
     def _use_or_download(self, name: str) -> None:
-        from backends.engines.backend_selection import forms
-        from models.reference import HubReference, UnknownNameError, resolve
+        from models.reference import HubReference
 
-        engine = self.engine
-        try:
-            reference = resolve(name, engine.paths.models, forms=forms(engine.options.backend))
-        except UnknownNameError as error:
-            raise UsageError(error.what, "", _MODELS_LISTED) from error
+        reference = self.resolved(name)
         if not isinstance(reference, HubReference):
             self._use(name, reference)
             return

@@ -146,8 +146,8 @@ class Completion(OptionList):
 
 def _divided(action: str, typed: str) -> tuple[str, str]:
     """An argument in what is complete of it and what is being typed."""
-    if action in ("draft", "race"):
-        at = typed.rfind(",") + 1
+    if action in ("draft", "race", "regenerate"):
+        at = typed.rfind(" " if action == "regenerate" else ",") + 1
     else:
         at = typed.find(" ") + 1 if action == "set" else 0
     return typed[:at], typed[at:]
@@ -158,6 +158,8 @@ def _values(action: str, head: str = "") -> list[str]:
     match action:
         case "model":
             return completion.models("")
+        case "regenerate":
+            return completion.installed_models("")
         case "draft" | "race":
             return completion.drafters("")
         case "preset":

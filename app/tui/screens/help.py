@@ -132,8 +132,7 @@ class HelpScreen(ModalScreen[None]):
     def _action(self, action: Action) -> tuple[str, str]:
         keys = keys_of(action, self._preferences.keys)
         names = ", ".join(shown_key(key) for key in keys.split(",") if key)
-        commands = [f"/{name}" for name in (action.slash, action.alias) if name]
-        command = f"{', '.join(commands)} {action.argument}".strip()
+        command = f"{', '.join(action.commands)} {action.argument}".strip()
         return "  ".join(filter(None, [names, command])), action.title
 
     def action_scroll(self, how: str) -> None:

@@ -70,7 +70,7 @@ def test_a_backup_holds_every_version_and_is_read_back_equal(
     paste = Attachment(AttachmentKind.PASTE, "[pasted 2 lines]", "a\nb")
     chat = history.create("demo", "be brief", '{"temperature": 0.5}', "A name")
     first = history.add(chat, "user", "why [pasted 2 lines]", attachments=(paste,))
-    one = history.add(chat, "assistant", "so", "3 tokens", lossy="typical")
+    one = history.add(chat, "assistant", "so", "3 tokens", lossy="typical", model="other")
     two = history.add(chat, "assistant", "or so", "cut", parent=first)
     history.keep_tokens(two, [1, 70_000])
     history.add(chat, "user", "and then?", parent=two)
@@ -84,6 +84,7 @@ def test_a_backup_holds_every_version_and_is_read_back_equal(
         assert read_backup(empty, written) == (number, not is_new)
         assert backup(empty, number) == {**backup(history, chat), "number": number}
         assert [saved.text for saved in empty.path(number)] == ["why [pasted 2 lines]", "so"]
+        assert [saved.model for saved in empty.path(number)] == ["", "other"]
         assert empty.chats("then")[0].versions == 3
     assert json.loads(written.read_text(encoding="utf-8")) == backup(history, chat)
 

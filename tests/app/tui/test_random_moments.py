@@ -27,12 +27,13 @@ KEYS = (
     "ctrl+r", "f9", "f9", "escape", "ctrl+c", "ctrl+z", "ctrl+y", "ctrl+t", "ctrl+n", "up", "down",
     "enter", "tab", "left", "right", "f2",
 )  # fmt: skip
-PROMPTS = ("/again ", "/again\n", "/explain ", "/unreadable ")
+PROMPTS = ("/anew ", "/anew\n", "/explain ", "/unreadable ")
 SETTINGS = (
     ("draft", "off"), ("draft", "lookup"), ("draft", "nobody-knows-this"), ("schema", "off"),
     ("schema", "person.json"), ("set", "temperature 0.5"), ("system", "Be brief."),
     ("model", "gone"), ("preset", "editor"), ("preset", "off"), ("preset", "gone"),
     ("preset", "mine"),
+    ("regenerate", "3"), ("regenerate", "3"), ("regenerate", "50"),
 )  # fmt: skip
 
 
@@ -172,7 +173,7 @@ async def lost(
     Path("person.json").write_text('{"type": "object"}', "utf-8")
     prompts = Paths.of_this_user().prompts
     (prompts / "unreadable.md").mkdir(parents=True)
-    (prompts / "again.md").write_text("Again $1, and then $2", "utf-8")
+    (prompts / "anew.md").write_text("Again $1, and then $2", "utf-8")
     model = ScriptedModel(WORDS, rate=150.0)
     async with chatting(model, (80, 24)) as chat:
         await chat.ready()

@@ -234,7 +234,7 @@ async def test_it_lists_our_actions_alone_with_keys_as_elsewhere(chatting: Chatt
     async with chatting(ScriptedModel(["a"])) as chat:
         await chat.pilot.press("ctrl+p", *"add another")
         await chat.until(lambda: "Add another answer" in chat.shown)
-        assert "Ctrl+R  /regenerate /retry" in chat.shown
+        assert "Ctrl+R  /again" in chat.shown
         assert "Choose a drafter" not in chat.shown
         await chat.pilot.press("enter")
         await chat.until(lambda: chat.app.screen is chat.screen)

@@ -14,7 +14,7 @@ from tests.fixtures.scripted import ScriptedModel
 WORDS = [f"word{number} " for number in range(40)]
 ACTIONS = (
     "send", "send", "edit", "regenerate", "continue", "stop", "version", "take back",
-    "send next", "undo", "redo", "other chat", "compact",
+    "send next", "undo", "redo", "other chat", "compact", "several", "several", "pick",
 )  # fmt: skip
 
 
@@ -50,6 +50,11 @@ class Campaign:
                 await view.edit(chance.choice(questions), self._new_text())
             case "regenerate":
                 await view.regenerate()
+            case "several":
+                models = chance.choices(("", "", "other", "broken"), k=chance.randint(1, 4))
+                await view.regenerate(models)
+            case "pick" if view.several is not None and view.several.turns:
+                await view.pick(chance.choice(view.several.turns))
             case "continue":
                 await view.continue_answer()
             case "stop":

@@ -1,0 +1,198 @@
+"""Several answers side by side: each is a version at once, one is picked, and nothing is lost."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from app.dialogue.tree import ASSISTANT
+from app.history import History
+from app.paths import Paths
+from app.tui.chat.pending import Several
+from app.tui.screens.side_by_side import SideBySide
+from tests.app.tui.conftest import ALL, Chat, Chatting
+from tests.app.tui.conversation.test_chat_view import Held
+from tests.fixtures.scripted import ScriptedModel
+from tests.fixtures.small_app import compare_screen
+
+VARIED = {"temperature": 0.5, "seed": 7}
+
+
+@pytest.fixture
+async def held(chatting: Chatting) -> AsyncIterator[tuple[Chat, Held]]:
+    """A question that is answered, on a model that then waits after five pieces."""
+    model = Held()
+    async with chatting(model, (120, 24)) as chat:
+        yield chat, model
+
+
+async def answered(chat: Chat, model: Held) -> None:
+    model.go()
+    await chat.ready()
+    await chat.ask("Which colours?")
+    chat.view.dialogue.set_own(VARIED)
+    model.hold()
+
+
+def several(chat: Chat) -> Several:
+    assert chat.view.several is not None
+    return chat.view.several
+
+
+def saved() -> list[str]:
+    """All answers in the history."""
+    history = History.open(Paths.of_this_user().history)
+    (chat,) = history.chats()
+    texts = [one.text for one in history.messages(chat.number) if one.role == ASSISTANT]
+    history.close()
+    return texts
+
+
+async def written(chat: Chat, count: int) -> None:
+    """Wait until so many answers are begun, and the last of them has words."""
+    await chat.until(
+        lambda: len(several(chat).turns) == count and bool(several(chat).turns[-1].text)
+    )
+
+
+async def test_columns_become_tabs_where_the_window_is_narrowed(
+    held: tuple[Chat, Held], pytestconfig: pytest.Config
+) -> None:
+    chat, model = held
+    await answered(chat, model)
+    await chat.say("/again 3")
+    await written(chat, 1)
+    for size in [(120, 24), (80, 24), (40, 20)]:
+        await chat.pilot.resize_terminal(*size)
+        await chat.until("1 · writing")
+        compare_screen(chat.app, f"side_by_side_{size[0]}x{size[1]}", pytestconfig)
+    model.go()
+    await chat.until("Esc back")
+
+
+async def test_each_is_saved_at_once_and_drawn_anew_and_one_is_picked(
+    held: tuple[Chat, Held],
+) -> None:
+    chat, model = held
+    await answered(chat, model)
+    first = chat.view.dialogue.turns[-1]
+    await chat.say("/again 3")
+    await written(chat, 1)
+    await chat.until(lambda: chat.shown.count("waiting") == 2)
+    assert saved() == [ALL, several(chat).turns[0].text]
+    await chat.view.send("next")  # waits until one is picked
+    model.go()
+    seeds = set[int]()
+    while "Esc back" not in chat.shown:
+        if chat.view.pending is not None:
+            seeds.add(chat.view.pending.answer.request.settings.seed)
+        await chat.pilot.pause(0.01)
+    assert seeds == {8, 9, 10}
+    assert saved() == [ALL] * 4
+    assert [one.text for one in chat.view.dialogue.queue] == ["next"]
+    turns = several(chat).turns
+    await chat.press("3", "left", "enter")
+    await chat.until(lambda: chat.app.screen is chat.screen)
+    assert chat.view.dialogue.turns[1] is turns[1]
+    assert chat.view.dialogue.versions(first) == [first, *turns]
+    await chat.until(lambda: len(chat.view.dialogue.turns) == 4 and chat.view.is_idle)
+    assert await chat.screen.changes.undo() == "regenerated an answer"
+    assert chat.view.dialogue.turns[-1] is first
+
+
+async def test_escape_stops_and_keeps_what_is_written_and_the_one_in_progress_goes_on_if_picked(
+    held: tuple[Chat, Held],
+) -> None:
+    chat, model = held
+    await answered(chat, model)
+    await chat.say("/again 4")
+    await written(chat, 1)
+    await chat.press("escape")
+    model.go()
+    await chat.until("Esc back")
+    assert len(several(chat).models) == 1
+    begun = several(chat).turns[0]
+    await chat.press("escape")
+    await chat.until(lambda: chat.app.screen is chat.screen)
+    assert saved() == [ALL, begun.text]
+    assert chat.view.dialogue.turns[-1] is begun
+    model.hold()
+    await chat.say("/again 4")
+    await written(chat, 1)
+    growing = several(chat).turns[0]
+    await chat.press("enter")
+    await chat.until(lambda: chat.app.screen is chat.screen)
+    model.go()
+    await chat.idle()
+    assert growing.text == ALL
+    assert saved() == [ALL, begun.text, ALL]
+
+
+async def test_other_models_answer_and_the_chat_goes_on_with_its_own(
+    held: tuple[Chat, Held], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat, model = held
+    await answered(chat, model)
+    monkeypatch.setattr(type(chat.screen.commands), "_writer", lambda _, name: name)
+    chat.app.engine.set_draft("lookup")
+    await chat.say("/again other")
+    await written(chat, 2)  # beside the answer that there was
+    await chat.until("1 · scripted")
+    await chat.until("2 · other · writing")
+    model.go()
+    await chat.until("Esc back")
+    assert [turn.model for turn in several(chat).turns] == ["scripted", "other"]
+    await chat.until(lambda: chat.app.engine.draft == "lookup")
+    await chat.press("2", "enter")
+    await chat.until("other · 31 tokens")
+    await chat.ready()
+    await chat.ask("And now?")
+    assert chat.view.dialogue.model == chat.view.dialogue.turns[-1].model == "scripted"
+    await chat.say("/again broken other")
+    await chat.until("broken cannot be loaded")
+    await chat.until(lambda: chat.app.screen is chat.screen)
+    await chat.ready()
+    await chat.ask("Still there?")
+    assert chat.view.dialogue.turns[-1].text == ALL
+    history = chat.view.dialogue.history
+    assert history is not None
+    assert chat.view.dialogue.chat is not None
+    assert not Paths.of_this_user().last_model.exists()  # the next start has its own, too
+    assert [one.model for one in history.messages(chat.view.dialogue.chat) if one.model] == [
+        *("scripted", "other", "scripted", "scripted")
+    ]
+
+
+REFUSED = [
+    *[(typed, "from 1 to 4 answers") for typed in ("0", "50", "9" * 5000, "a b c d e")],
+    ("nosuch", "no model nosuch"),
+    ("qwen3-4b", "qwen3-4b is not on this machine · /model qwen3-4b downloads it"),
+    ("2", "at temperature 0 a model's answers are all the same"),
+]
+
+
+async def test_what_cannot_be_is_told(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(["a"]), (120, 24), keeps=False) as chat:
+        await chat.ready()
+        await chat.say("/again 2")
+        assert "there is no question to answer yet" in chat.shown
+        await chat.ask("hello")
+        for typed, told in REFUSED:
+            assert not await chat.screen.action_perform("regenerate", typed)
+            await chat.until(told)
+            assert chat.view.several is None
+            assert chat.app.screen is chat.screen
+
+
+async def test_a_chat_that_is_not_saved_and_an_answer_in_progress(chatting: Chatting) -> None:
+    async with chatting(model := Held(), (80, 24), keeps=False) as chat:
+        await chat.ready()
+        chat.view.dialogue.set_own(VARIED)
+        await chat.say("hello")
+        await chat.until(lambda: bool(chat.view.dialogue.turns[-1:][0].text))
+        await chat.say("/again 2")
+        model.go()
+        await chat.until("Esc back")
+        assert isinstance(chat.app.screen, SideBySide)
+        versions = chat.view.dialogue.versions(chat.view.dialogue.turns[-1])
+        assert [one.text for one in versions][1:] == [ALL, ALL]  # what it had said is kept
+        assert versions[0].text.startswith("word0")
