@@ -32,8 +32,8 @@ SETTINGS = (
     ("draft", "off"), ("draft", "lookup"), ("draft", "nobody-knows-this"), ("schema", "off"),
     ("schema", "person.json"), ("set", "temperature 0.5"), ("system", "Be brief."),
     ("model", "gone"), ("preset", "editor"), ("preset", "off"), ("preset", "gone"),
-    ("preset", "mine"),
-    ("regenerate", "3"), ("regenerate", "3"), ("regenerate", "50"),
+    ("preset", "mine"), ("regenerate", "3"), ("regenerate", "3"), ("regenerate", "50"),
+    ("think", "on"), ("think", "20"), ("think", "off"),
 )  # fmt: skip
 
 
@@ -58,9 +58,10 @@ class Campaign:
         await self.chat.pilot.pause()
 
     async def act(self) -> None:
-        """Type, send, press a key, open a chat, change or save settings, or load a model."""
+        """Type, send, press a key, open a chat, change settings, run a command, load a model."""
         kinds = (
             "send", "send", "type", "key", "key", "key", "chat", "setting", "save", "model",
+            "command",
         )  # fmt: skip
         kind = self.chance.choice(kinds)
         if kind in ("send", "type"):
@@ -75,6 +76,8 @@ class Campaign:
             await self.chat.screen.action_perform(*self.chance.choice(SETTINGS))
         elif kind == "save":
             self.chat.screen.commands.settings_editor.save_preset("mine")
+        elif kind == "command":
+            await self._run()
         elif kind == "model" and self.chance.random() < 0.3:
             self.chat.view.stop()
             self.chat.app.engine.load("scripted")
@@ -87,6 +90,13 @@ class Campaign:
         area.move_cursor(area.document.end)  # no word is split by another
         is_prompt = not area.text and self.chance.random() < 0.3
         area.insert(f"{self.chance.choice(PROMPTS) if is_prompt else ''}{word} ")
+
+    async def _run(self) -> None:
+        """Run a command; its output splits no word."""
+        area = self.chat.prompt
+        area.move_cursor(area.document.end)
+        await self.chat.screen.action_perform("shell", self.chance.choice(("echo a", "exit 1")))
+        await self.chat.until(lambda: not self.chat.screen.commands._is_running)
 
     async def _press(self, key: str) -> None:
         area = self.chat.prompt
@@ -198,7 +208,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("seed", "moments"),
     [
         (0, 20),
-        pytest.param(1, 100, marks=pytest.mark.slow),
+        pytest.param(1, 70, marks=pytest.mark.slow),
         pytest.param(100, 300, marks=pytest.mark.nightly),
     ],
 )
