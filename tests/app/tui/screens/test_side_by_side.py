@@ -63,7 +63,7 @@ async def test_columns_become_tabs_where_the_window_is_narrowed(
     await written(chat, 1)
     for size in [(120, 24), (80, 24), (40, 20)]:
         await chat.pilot.resize_terminal(*size)
-        await chat.until("1 · writing")
+        await chat.until(lambda: "word5█" in chat.shown and "1 · writing" in chat.shown)
         compare_screen(chat.app, f"side_by_side_{size[0]}x{size[1]}", pytestconfig)
     model.go()
     await chat.until("Esc back")
