@@ -287,6 +287,8 @@ def driver_class() -> type[Driver] | None:
 
 def _typed_ahead(terminal: int) -> str:
     """What was typed before the app reads keys; till then the terminal makes Enter a line end."""
+    if sys.platform == "win32":
+        return ""
     import termios
     import tty
 
