@@ -46,7 +46,7 @@ class FindBar(HorizontalGroup):
         self._count = Static()
         self._at: Place | None = None
         self._marked: MessageView | None = None
-        self._searched_texts: list[str] = []
+        self._searched_texts: list[tuple[Turn, str]] = []
 
     def on_mount(self) -> None:
         self.set_interval(_FOLLOW_SECONDS, in_turn(self, self._follow))
@@ -85,8 +85,8 @@ class FindBar(HorizontalGroup):
             await self.action_step(0)
 
     @property
-    def _texts(self) -> list[str]:
-        return [turn.text for turn in self._view.dialogue.turns]
+    def _texts(self) -> list[tuple[Turn, str]]:
+        return [(turn, turn.text) for turn in self._view.dialogue.turns]
 
     async def action_step(self, step: int) -> None:
         """Go on to the next place (1), or back (-1); to the first if that of before is gone."""
