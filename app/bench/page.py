@@ -22,6 +22,7 @@ from app.bench.wording import (
     wall_sentence,
 )
 from app.printable import one_line
+from app.wording import counted
 
 _LONGEST_NAME = 24
 _COLOURS = 6
@@ -101,6 +102,7 @@ def page(bench: Bench) -> str:
         method=main_method(bench),
         prompts=len({(run.kind, run.prompt) for run in bench.runs}),
         words=wording,
+        counted=counted,
         speedups=[_speedups(bench, temperature) for temperature in bench.temperatures],
         gains=[_acceptance(bench), _lengths(bench), _costs(bench)],
         rates=_rates(bench),

@@ -245,6 +245,12 @@ def unusable(name: str, value: Value, error: UsageError) -> UsageError:
     return UsageError(f"{variable_of(name)} cannot be {shown(value)}", error.why, error.remedy)
 
 
+def _called(key: Key) -> str:
+    """Its title within a sentence, as in context size or GPU layers."""
+    title = key.title or key.name
+    return title if title[:2].isupper() else title.lower()
+
+
 def checked(key: Key, value: object) -> Value:
     """Return the value if its type and range are right.
 
@@ -262,7 +268,7 @@ def checked(key: Key, value: object) -> Value:
     if not isinstance(value, wanted) or is_switch != (key.kind is Kind.SWITCH):
         raise _wrong_kind(key, value)
     assert isinstance(value, str | int | float)
-    what = f"{key.title.lower() or key.name} cannot be {shown(value)}"
+    what = f"{_called(key)} cannot be {shown(value)}"
     if isinstance(value, int) and value.bit_length() > _MOST_BITS:
         raise UsageError(what, "it is out of range")
     if key.choices and value not in key.choices:
@@ -294,5 +300,5 @@ def _check_range(name: str, value: Value, what: str) -> None:
 
 
 def _wrong_kind(key: Key, value: object) -> UsageError:
-    what = f"{key.title.lower() or key.name} cannot be {shown(value)}"
+    what = f"{_called(key)} cannot be {shown(value)}"
     return UsageError(what, f"it must be {key.kind}")

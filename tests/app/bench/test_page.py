@@ -166,7 +166,7 @@ def test_identical_replies_are_counted_by_method() -> None:
     )
     text = Reader(page(replace(bench, runs=runs))).text
     counts = "auto 18 of 18; llama-cpp-python lookup 0 of 18."
-    assert f"Replies identical to plain decoding at temperature 0: {counts}" in text
+    assert f"Answers identical to plain decoding at temperature 0: {counts}" in text
     none = tuple(replace(run, same_tokens=None) for run in bench.runs)
     assert "identical" not in page(replace(bench, runs=none))
 

@@ -88,7 +88,7 @@ def test_what_is_neither_a_number_nor_auto_is_refused(
 def test_settings_take_numbers_and_auto_only(value: object) -> None:
     assert catalogue.checked(KEY, AUTO_LAYERS) == AUTO_LAYERS
     assert catalogue.checked(KEY, 20) == 20
-    with pytest.raises(UsageError, match="gpu_layers cannot be"):
+    with pytest.raises(UsageError, match="GPU layers cannot be"):
         catalogue.checked(KEY, value)
 
 
