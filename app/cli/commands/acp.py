@@ -171,6 +171,7 @@ class _Chat:
         self.dialogue = dialogue
         self.turn = asyncio.Lock()
         self.pending: PendingAnswer | None = None
+        self.telling: asyncio.Task[None] | None = None
 
     @property
     def last_answer(self) -> Turn:
@@ -232,12 +233,15 @@ class EditorAgent:
     async def new_session(self, cwd: str, **_meta: Any) -> schema.NewSessionResponse:
         del cwd
         number = self._history.create(self._engine.options.model or "", self._system)
-        await self._opened(str(number))
+        chat = self._opened(str(number))
+        told = self._tell_commands(str(number))
+        chat.telling = asyncio.create_task(told)  # after the reply: until then no id is known
         return schema.NewSessionResponse(session_id=str(number), config_options=self._options())
 
     async def load_session(self, session_id: str, **_meta: Any) -> schema.LoadSessionResponse:
         """Open a chat and tell the path shown; what waits there is asked with the next question."""
-        chat = await self._opened(session_id)
+        chat = self._opened(session_id)
+        await self._tell_commands(session_id)
         for turn in chat.dialogue.turns:
             await self._tell(session_id, turn)
         return schema.LoadSessionResponse(config_options=self._options())
@@ -257,13 +261,16 @@ class EditorAgent:
         ]
         return schema.ListSessionsResponse(sessions=sessions)
 
-    async def _opened(self, session_id: str) -> _Chat:
+    def _opened(self, session_id: str) -> _Chat:
         dialogue = Dialogue(self._history, self._system)
         try:
             dialogue.open(int(session_id))
         except (ValueError, HistoryError) as error:
             raise _not_found(session_id) from error
         chat = self._chats[session_id] = _Chat(dialogue)
+        return chat
+
+    async def _tell_commands(self, session_id: str) -> None:
         commands = [
             schema.AvailableCommand(
                 name=name,
@@ -275,7 +282,6 @@ class EditorAgent:
             for name, (about, hint) in _COMMANDS.items()
         ]
         await self._update(session_id, update_available_commands(commands))
-        return chat
 
     async def _tell(self, session_id: str, turn: Turn) -> None:
         """Tell a message that is complete."""

@@ -115,7 +115,9 @@ def speaker() -> Speaker:
 
 async def begun(agent: Agent, editor: Editor) -> str:
     session = await agent.new_session(cwd="/", mcp_servers=[])
-    assert editor.take()[0][0] == "available_commands_update"
+    assert editor.updates == []  # of a session that it does not know yet
+    await editor.until("available_commands_update")
+    editor.take()
     return session.session_id
 
 
