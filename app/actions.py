@@ -1,5 +1,6 @@
 """The registered actions: the one source of keys, slash commands, palette and help."""
 
+import re
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -129,7 +130,7 @@ def awaiting_argument(text: str) -> Action | None:
 def unknown_command(text: str) -> str | None:
     """A misspelt slash command at the start of a text; a path is not taken for one."""
     word = text.partition("\n")[0].partition(" ")[0]
-    looks_like_command = word.startswith("/") and word[1:].isalpha()
+    looks_like_command = re.fullmatch(r"/[^\W\d][\w:-]*", word)
     return word if looks_like_command and word[1:].lower() not in BY_SLASH else None
 
 

@@ -20,7 +20,7 @@ from app.serve.server_options import SERVER_NAMES, ServerOptions
 from app.settings.answering import Answering
 from app.settings.catalogue import BY_NAME, MODEL, Value
 from app.settings.in_effect import notice, settings_in_effect
-from app.settings.presets import Presets, shadowed
+from app.settings.presets import Presets, of_preset
 from app.settings.start import AppStart, preferences_of
 from backends.base import SpecchatError, UsageError
 from backends.engines.backend_selection import check_backend
@@ -42,21 +42,22 @@ def app_start(
     """
     settings = settings_in_effect(paths)
     typed, preset = _typed(context), str(context.params.get("preset") or "")
-    if preset and (model := Presets.of(paths).get(preset).get(MODEL)):
-        typed = {MODEL: model, **typed}
+    named_by = ""
+    if preset and MODEL not in typed and (model := Presets.of(paths).get(preset).get(MODEL)):
+        typed, named_by = {MODEL: model, **typed}, preset
     values: dict[str, Any] = {**settings.values, **typed}
     preferences = preferences_of(settings, paths.settings)
     session = SessionOptions.of(values)
     check_backend(session.backend)
     check_ranges(session)
-    session, notices = _with_known_names(session, typed, paths)
+    session, notices = _with_known_names(session, typed, paths, named_by)
     return AppStart(
         session,
         str(values.get("system", "")),
         Answering.of(values),
         replace(preferences, shell=False) if no_shell else preferences,
         continues,
-        (*settings.notices, *notices, *shadowed(paths.prompts)),
+        (*settings.notices, *notices),
         preset=preset,
     )
 
@@ -87,16 +88,20 @@ def _typed(context: Any) -> dict[str, Value]:
 
 
 def _with_known_names(
-    session: SessionOptions, typed: dict[str, Value], paths: Paths
+    session: SessionOptions, typed: dict[str, Value], paths: Paths, preset: str
 ) -> tuple[SessionOptions, list[str]]:
-    """Replace an unknown model or drafter of the settings by specchat's own choice."""
+    """Replace an unknown model or drafter of the settings by specchat's own choice.
+
+    preset: which names the model, if one does.
+    """
     notices: list[str] = []
     if session.model:
         from backends.engines.backend_selection import forms
         from models.reference import resolve
 
         try:
-            resolve(session.model, paths.models, forms=forms(session.backend))
+            with of_preset(preset):
+                resolve(session.model, paths.models, forms=forms(session.backend))
         except SpecchatError as error:
             if "model" in typed:
                 raise

@@ -125,7 +125,8 @@ class SettingsEditor:
             system, model = str(chosen.pop(SYSTEM, system)), str(chosen.pop(MODEL, ""))
             present = str(self._target.setting(MODEL))
             if model not in ("", present):
-                self._target.check_model(model)
+                with presets.of_preset(str(value)):
+                    self._target.check_model(model)
                 with suppress(SpecchatError):  # one that was named by its file stays unloaded
                     self._target.check_model(present)
                     before = present

@@ -12,6 +12,7 @@ from app.paths import Paths
 from app.settings import file
 from app.settings.catalogue import BY_NAME, PREFIX, Value, nearest, variable_of
 from app.settings.in_effect import unknown_variables, variables
+from app.settings.presets import shadowed
 from backends.base import ModelError, OutOfMemoryError, SpecchatError, UsageError, check_context
 from backends.engines.backend_selection import AUTO, forms
 from backends.engines.engine_facts import check_cache_type, check_gpu_layers, free_memory
@@ -66,7 +67,11 @@ def check_settings(paths: Paths) -> list[Fault]:
         what = f"{of_variables.get(key, f'{key} in {source}')} cannot be {values[key]!r}"
         fault = UsageError(what, error.summary, error.remedy)
         faults.append(_fault(key, of_variables.get(key, source), fault))
-    return faults
+    prompts = str(paths.prompts)
+    return [
+        *faults,
+        *(Fault("", prompts, what, "", "Rename it.") for what in shadowed(paths.prompts)),
+    ]
 
 
 def _fault(key: str, source: str, error: SpecchatError) -> Fault:

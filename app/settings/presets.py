@@ -31,8 +31,8 @@ _COMMAND = re.compile(r"\w[\w.:-]*")
 _CALL = re.compile(rf"/({_COMMAND.pattern})(?!\S)")
 _HEAD = re.compile(r"---\n(.*?)\n---(?:\n+|\Z)", re.DOTALL)
 _DESCRIPTION = re.compile(r"^description:\s*(.+)$", re.MULTILINE)
-_PLACE = re.compile(r"\$(?:ARGUMENTS|([1-9]))\b")
-_WORD = re.compile(r'"([^"]*)"|\[[^\]]*\]|\S+')
+_PLACE = re.compile(r"(\$?)\$(?:ARGUMENTS|([1-9]))\b")
+_WORD = re.compile(r"\"([^\"]*)\"|'([^']*)'(?!\S)|\[[^\]]*\]|\S+")
 """An argument: a word, several in quotes, or what stands for a paste."""
 
 
@@ -49,6 +49,17 @@ def _told(what: str) -> Generator[None]:
         yield
     except (OSError, ValueError) as error:
         raise UsageError(what, getattr(error, "strerror", "") or str(error)) from error
+
+
+@contextmanager
+def of_preset(name: str) -> Generator[None]:
+    """Tell which preset names what cannot be used; of none if the name is empty."""
+    try:
+        yield
+    except SpecchatError as error:
+        if not name:
+            raise
+        raise UsageError(f"preset {name}: {error.summary}", "", error.remedy) from error
 
 
 def _text(path: Path) -> str:
@@ -126,7 +137,8 @@ class Presets:
         document = tomlkit.document()
         for key, value in {**values, **kept}.items():
             is_long = "\n" in str(value) and "\r" not in str(value) and str(value)[0] != "\n"
-            document[key] = tomlkit.string(str(value), multiline=True) if is_long else value
+            item = tomlkit.string(str(value), multiline=True) if is_long else tomlkit.item(value)
+            document[key] = item if value != "" else item.comment("none, whatever a chat had")
         return tomlkit.dumps(document)
 
 
@@ -166,7 +178,7 @@ def shadowed(folder: Path) -> list[str]:
     """Tell of each prompt that has the name of a built-in command, or that none can have."""
     why = {True: "is a command of specchat", False: "cannot be a command"}
     return [
-        f"{path} is not used: /{one_line(name)} {why[name.lower() in BY_SLASH]}."
+        f"{path} is not used: /{one_line(name)} {why[name.lower() in BY_SLASH]}"
         for name, path in _files(folder, ".md").items()
         if name not in prompts(folder)
     ]
@@ -188,7 +200,7 @@ def expanded(text: str, folder: Path) -> str:
     """What is sent for a text: that of the prompt if it names one, else the text as it is.
 
     $1 to $9 stand for the arguments, the last one of those for the rest of them; $ARGUMENTS for
-    all. Arguments that a prompt has no place for follow it.
+    all; $$1 for $1 itself. Arguments that a prompt has no place for follow it.
 
     Raises:
         UsageError: the prompt's file cannot be read, or holds nothing.
@@ -201,15 +213,21 @@ def expanded(text: str, folder: Path) -> str:
     if not prompt:
         raise UsageError(f"{path} is empty")
     arguments = text[named.end() :].strip()
-    places, words = _PLACE.findall(prompt), list(_WORD.finditer(arguments))
-    if not places:
-        return f"{prompt}\n\n{arguments}".strip()
+    places = [number for dollar, number in _PLACE.findall(prompt) if not dollar]
+    words = list(_WORD.finditer(arguments))
 
     def argument(place: re.Match[str]) -> str:
-        number = place[1]
+        if place[1]:
+            return place[0][1:]
+        number = place[2]
         if not number or int(number) > len(words):
             return "" if number else arguments
         word, is_last = words[int(number) - 1], number == max(places)
-        return arguments[word.start() :] if is_last and word != words[-1] else word[1] or word[0]
+        return (
+            arguments[word.start() :]
+            if is_last and word != words[-1]
+            else word[1] or word[2] or word[0]
+        )
 
-    return _PLACE.sub(argument, prompt).strip()
+    sent = _PLACE.sub(argument, prompt)
+    return (sent if places else f"{sent}\n\n{arguments}").strip()

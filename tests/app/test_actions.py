@@ -58,7 +58,11 @@ def test_a_command_with_its_argument(text: str, name: str, argument: str) -> Non
         ("/modle x", "/modle", "/model"),
         ("/xyzzy", "/xyzzy", ""),
         ("/nonsense", "/nonsense", ""),
+        ("/my-prompt x", "/my-prompt", ""),
+        ("/git:sub x", "/git:sub", ""),
         ("/etc/hosts", None, None),
+        ("/notes.txt", None, None),
+        ("/2nd try", None, None),
     ],
 )
 def test_a_misspelt_command(text: str, unknown: str | None, nearest: str | None) -> None:

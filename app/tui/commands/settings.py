@@ -73,7 +73,8 @@ class SettingsCommands(ModelCommands):
         """Set how much the model thinks, or after how many tokens that is ended."""
         is_budget = how.replace(",", "").isdecimal()
         if how and not is_budget and how not in EFFORTS:
-            raise UsageError(f"no thinking {how!r}", "", f"{', '.join(EFFORTS)}, or tokens")
+            known = f"Known: {', '.join(EFFORTS)}, and a number of tokens"
+            raise UsageError(f"no thinking {how!r}. {known}")
         if not how:
             self.settings_editor.change(catalogue.THINK_BUDGET, None)
         self._change(BY_NAME[catalogue.THINK_BUDGET if is_budget else catalogue.THINK], how)

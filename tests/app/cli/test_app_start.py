@@ -10,6 +10,7 @@ from typer import main as typer_main
 
 from app.cli.app_start import app_start
 from app.cli.main import app
+from app.evaluation.settings_check import check_settings
 from app.paths import Paths
 from app.settings.start import AppStart
 from backends.base import UsageError
@@ -116,7 +117,13 @@ def test_the_app_starts_with_a_preset_and_its_model(
         (home / "config" / kind / name).write_text(text, encoding="utf-8")
     begun = start("--preset", "own")
     assert (begun.preset, begun.session.model) == ("own", "demo")
-    assert "/new is a command of specchat" in "".join(begun.notices)
+    assert not any("new.md" in one for one in begun.notices)  # doctor tells it
+    assert any("/new is a command" in one.what for one in check_settings(Paths.of_this_user()))
     assert start("--preset", "editor").session.model is None
+    (home / "config" / "presets" / "odd.toml").write_text('model = "nope-model"')
+    with pytest.raises(UsageError, match="preset odd: no model nope-model"):
+        start("--preset", "odd")
+    with pytest.raises(UsageError, match=r"^no model other-model"):
+        start("--preset", "odd", "--model", "other-model")
     with pytest.raises(UsageError, match="Nearest: own"):
         start("--preset", "owm")

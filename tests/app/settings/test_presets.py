@@ -127,6 +127,10 @@ def test_names_that_no_file_should_have(folder: Path, name: str) -> None:
     [
         ("Say $1 to $2.", "/p hi all of you", "Say hi to all of you."),
         ("Say $1 to $2.", '/p "oh no" "you all"', "Say oh no to you all."),
+        ("Say $1 to $2.", "/p 'oh no' it's you", "Say oh no to it's you."),
+        ("Say $1 to $2.", "/p 'tis 'a b'c", "Say 'tis to 'a b'c."),
+        ("$$5 for $1, $$ARGUMENTS", "/p it", "$5 for it, $ARGUMENTS"),
+        ("$$5", "/p a b", "$5\n\na b"),
         ("Say $1 to $2.", "/p hi", "Say hi to ."),
         ("$2 before $1", "/p a [Pasted text #1 +3 lines]", "[Pasted text #1 +3 lines] before a"),
         ("All: $ARGUMENTS!", '/p a "b c"', 'All: a "b c"!'),
@@ -162,7 +166,7 @@ def test_no_argument_is_lost(
     numbers = {int(place[1]) for place in places if place[1:].isdecimal()}
     if numbers == set(range(1, len(numbers) + 1)) or "$ARGUMENTS" in places:
         for word in arguments.split():
-            assert word.strip('"') in sent
+            assert word.strip("\"'") in sent
 
 
 def test_built_in_commands_come_first_and_that_is_told(own: Path) -> None:
@@ -171,9 +175,9 @@ def test_built_in_commands_come_first_and_that_is_told(own: Path) -> None:
     assert "good" in prompts(own)
     assert not prompts(own).keys() & {*BY_SLASH, "Undo", "my prompt", "-x", ".hidden"}
     told = "\n".join(shadowed(own))
-    assert "/new is a command of specchat." in told
-    assert "/Undo is a command of specchat." in told
-    assert "/my prompt cannot be a command." in told
+    assert "/new is a command of specchat" in told
+    assert "/Undo is a command of specchat" in told
+    assert "/my prompt cannot be a command" in told
     assert len(told.splitlines()) == 4
     assert described(own / "good.md") == "Mine"
 

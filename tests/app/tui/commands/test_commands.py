@@ -73,6 +73,7 @@ async def test_a_command_that_failed_stays_in_the_prompt(chat: Chat, line: str) 
             "/set hots 1",
             "no setting 'hots'. Known: ahead, ahead_waste, ",
         ),  # nor host
+        ("/think maybe", "no thinking 'maybe'. Known: auto, off, on, "),
         ("/model nonsense", "no model nonsense · Ctrl+L lists them; you can also give"),
         ("/draft nonsense", "no drafter nonsense · F3 lists the drafters"),
     ],
