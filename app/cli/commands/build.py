@@ -60,7 +60,10 @@ def cuda(
     on. The build for the processor stays, and is used where the card is missing.
     """
     if undo:
-        stderr.note("the build for the processor is in use" if remove() else "there was no other")
+        gone = remove()
+        stderr.note(
+            "the build for the processor is in use" if gone else "no build for CUDA is here"
+        )
         return
     if architecture is not None and not _ARCHITECTURE.fullmatch(architecture):
         raise UsageError(f"--architecture {architecture} is none", "it is a number, such as 89")

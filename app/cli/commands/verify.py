@@ -67,7 +67,7 @@ def _verified(
     distance: Distance | None = None
     if (seconds := expected_seconds(session, is_quick=is_quick)) is not None:
         how_long = f"about {seconds / 60:.0f} minutes" if seconds > _LONG else "about a minute"
-        stderr.note(f"this takes {how_long} at most; Ctrl+C ends it with a verdict so far")
+        stderr.note(f"{how_long} if nothing else runs; Ctrl+C ends it with a verdict so far")
     with interruptible() as stop:
         checks = verify_session(
             session, controller, rule, is_quick=is_quick, is_stopped=stop.is_set
