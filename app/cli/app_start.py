@@ -43,7 +43,7 @@ def app_start(
     settings = settings_in_effect(paths)
     typed, preset = _typed(context), str(context.params.get("preset") or "")
     named_by = ""
-    if preset and MODEL not in typed and (model := Presets.of(paths).get(preset).get(MODEL)):
+    if preset and (model := Presets.of(paths).get(preset).get(MODEL)) and MODEL not in typed:
         typed, named_by = {MODEL: model, **typed}, preset
     values: dict[str, Any] = {**settings.values, **typed}
     preferences = preferences_of(settings, paths.settings)
@@ -90,10 +90,7 @@ def _typed(context: Any) -> dict[str, Value]:
 def _with_known_names(
     session: SessionOptions, typed: dict[str, Value], paths: Paths, preset: str
 ) -> tuple[SessionOptions, list[str]]:
-    """Replace an unknown model or drafter of the settings by specchat's own choice.
-
-    preset: which names the model, if one does.
-    """
+    """Replace an unknown model or drafter by specchat's own choice; preset: it names the model."""
     notices: list[str] = []
     if session.model:
         from backends.engines.backend_selection import forms

@@ -67,11 +67,8 @@ def check_settings(paths: Paths) -> list[Fault]:
         what = f"{of_variables.get(key, f'{key} in {source}')} cannot be {values[key]!r}"
         fault = UsageError(what, error.summary, error.remedy)
         faults.append(_fault(key, of_variables.get(key, source), fault))
-    prompts = str(paths.prompts)
-    return [
-        *faults,
-        *(Fault("", prompts, what, "", "Rename it.") for what in shadowed(paths.prompts)),
-    ]
+    hidden, source = shadowed(paths.prompts), str(paths.prompts)
+    return faults + [Fault("", source, what, "", "Rename it.") for what in hidden]
 
 
 def _fault(key: str, source: str, error: SpecchatError) -> Fault:

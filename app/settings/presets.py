@@ -223,11 +223,8 @@ def expanded(text: str, folder: Path) -> str:
         if not number or int(number) > len(words):
             return "" if number else arguments
         word, is_last = words[int(number) - 1], number == max(places)
-        return (
-            arguments[word.start() :]
-            if is_last and word != words[-1]
-            else word[1] or word[2] or word[0]
-        )
+        has_rest = is_last and word != words[-1]
+        return arguments[word.start() :] if has_rest else word[word.lastindex or 0]
 
     sent = _PLACE.sub(argument, prompt)
     return (sent if places else f"{sent}\n\n{arguments}").strip()

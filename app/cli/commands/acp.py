@@ -234,8 +234,7 @@ class EditorAgent:
         del cwd
         number = self._history.create(self._engine.options.model or "", self._system)
         chat = self._opened(str(number))
-        told = self._tell_commands(str(number))
-        chat.telling = asyncio.create_task(told)  # after the reply: until then no id is known
+        chat.telling = asyncio.create_task(self._tell_commands(str(number)))  # after the reply
         return schema.NewSessionResponse(session_id=str(number), config_options=self._options())
 
     async def load_session(self, session_id: str, **_meta: Any) -> schema.LoadSessionResponse:

@@ -60,10 +60,8 @@ def cuda(
     on. The build for the processor stays, and is used where the card is missing.
     """
     if undo:
-        gone = remove()
-        stderr.note(
-            "the build for the processor is in use" if gone else "no build for CUDA is here"
-        )
+        told = "the build for the processor is in use" if remove() else "no build for CUDA is here"
+        stderr.note(told)
         return
     if architecture is not None and not _ARCHITECTURE.fullmatch(architecture):
         raise UsageError(f"--architecture {architecture} is none", "it is a number, such as 89")

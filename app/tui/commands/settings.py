@@ -73,8 +73,7 @@ class SettingsCommands(ModelCommands):
         """Set how much the model thinks, or after how many tokens that is ended."""
         is_budget = how.replace(",", "").isdecimal()
         if how and not is_budget and how not in EFFORTS:
-            known = f"Known: {', '.join(EFFORTS)}, and a number of tokens"
-            raise UsageError(f"no thinking {how!r}. {known}")
+            raise UsageError(f"no thinking {how!r}. Known: {', '.join(EFFORTS)}, or tokens")
         if not how:
             self.settings_editor.change(catalogue.THINK_BUDGET, None)
         self._change(BY_NAME[catalogue.THINK_BUDGET if is_budget else catalogue.THINK], how)

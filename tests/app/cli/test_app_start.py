@@ -125,5 +125,6 @@ def test_the_app_starts_with_a_preset_and_its_model(
         start("--preset", "odd")
     with pytest.raises(UsageError, match=r"^no model other-model"):
         start("--preset", "odd", "--model", "other-model")
-    with pytest.raises(UsageError, match="Nearest: own"):
-        start("--preset", "owm")
+    for more in ((), ("--model", "demo")):
+        with pytest.raises(UsageError, match="Nearest: own"):
+            start("--preset", "owm", *more)
