@@ -102,6 +102,31 @@ def test_what_was_said_before_a_crash_goes_on(terminal: Open) -> None:
     assert len(whole) > len(saved)
 
 
+def test_a_crash_in_mid_comparison_loses_no_answer(terminal: Open) -> None:
+    one = terminal(tokens=60, variables=("SPECCHAT_TEMPERATURE=1",))
+    one.until(started)
+    one.ask(STORY)
+    until_answered(one, 1)
+    one.ask("/again 3")
+    one.until(lambda text: "2 · writing" in text)
+    one.press("2")
+    finished = answers(ended=True)
+    others = " ".join(" ".join(finished[:2]).split())
+    shown = one.until(lambda text: len(_column(text)) > 20 and _column(text) not in others)
+    one.kill_app()
+    assert len(finished) >= 2
+    assert answers()[: len(finished)] == finished
+    assert any(_column(shown) in " ".join(text.split()) for text in answers()[2:])
+
+
+def _column(shown: str) -> str:
+    """The words of the answer chosen of several, but the last; none before it is shown."""
+    heads, _, below = shown.partition(" 3 · ")
+    lines = below.partition("← →")[0].splitlines()[1:]
+    words = " ".join(line for line in lines if " · " not in line and "tok/s" not in line).split()
+    return " ".join(words[:-1]) if " 2 · " in heads else ""
+
+
 def _answer_on(shown: str) -> str:
     """The words of the answer that a screen shows, but the last."""
     lines = shown.rpartition(STORY)[2].partition("╭")[0].splitlines()
