@@ -190,7 +190,8 @@ class ChatScreen(Screen[None]):
     @property
     def _unsent(self) -> tuple[str, tuple[Attachment, ...]]:
         """What is typed and not sent; several texts become one, with their pastes in full."""
-        unsent = [one for one in self.prompt.area.unsent if one.text.strip()]
+        texts = (*self.commands.unsent, *self.prompt.area.unsent)
+        unsent = [one for one in texts if one.text.strip()]
         if len(unsent) == 1:
             return unsent[0].text, unsent[0].attachments
         return "\n\n".join(with_pastes(one.text, one.attachments) for one in unsent), ()
@@ -249,7 +250,7 @@ class ChatScreen(Screen[None]):
         """Return to the prompt; from there stop what runs, remove an error, or keep the demo."""
         if self.focused is not self.prompt.area:
             self.prompt.area.focus()
-        elif not self.view.is_idle:
+        elif not self.view.is_idle or self.commands.is_running:
             await self.action_perform("stop")
         elif not await self.view.dismiss_fault():
             kept = [welcome.keep_demo() for welcome in self.query(Welcome)]
@@ -298,8 +299,9 @@ class ChatScreen(Screen[None]):
         if not await self.action_perform(event.action.name, event.argument):
             area = self.prompt.area
             fault = area.fault
-            if not area.text:
-                area.write(event.text)
+            chips, typed = area.split
+            if not typed.text:
+                area.rewrite(PromptText(chips.text + event.text, chips.attachments))
                 area.show_fault(fault)
 
     @on(Cleared)

@@ -9,19 +9,24 @@ import sys
 from rich.text import Text
 from textual.worker import Worker
 
+from app.chat.attachments import Attachment, AttachmentKind
 from app.dialogue.dialogue import Dialogue
 from app.printable import one_line
 from app.tui.commands.chat import ChatCommands
+from app.tui.prompt.folding import PromptText
 from backends.base import UsageError
-from backends.chat.message import whole_characters
 
 _MOST_SECONDS = 60.0
-_MOST_BYTES = 1 << 20
-"""As much as of an attached file."""
+_MOST_BYTES = 64 << 20
+_KEPT_BYTES = 32 << 10
+"""Of the beginning, and of the end: more would fill most contexts."""
+_END_SECONDS = 2.0
+"""What was killed is waited for no longer: a process of another user may go on."""
 
 
 class ShellCommands(ChatCommands):
     _running: Worker[None] | None = None
+    _command = ""
     _outputs: tuple[tuple[Dialogue, str, str], ...] = ()
     """What commands wrote, with the chat that each was started in and what names it there."""
 
@@ -35,19 +40,31 @@ class ShellCommands(ChatCommands):
             raise UsageError("no command is run", "specchat was started with --no-shell")
         if not command:
             raise UsageError("which command?", "", "Example: !git diff")
-        if self._is_running:
+        if self.is_running:
             raise UsageError("a command is running", "", "Esc stops it.")
         self.app.notify(f"Running {one_line(command)} · Esc stops it", timeout=_MOST_SECONDS)
+        self._command = f"!{command}"
         self._running = self.app.run_worker(self._attach(command))
 
     @property
-    def _is_running(self) -> bool:
+    def unsent(self) -> list[PromptText]:
+        """The command that runs, and outputs that wait for their chats."""
+        waiting = [
+            Attachment(AttachmentKind.PASTE, f"[{told}]", output)
+            for _, output, told in self._outputs
+        ]
+        return [PromptText(self._command), *(PromptText(one.name, (one,)) for one in waiting)]
+
+    @property
+    def is_running(self) -> bool:
         return self._running is not None and not self._running.is_finished
 
     def stop(self) -> None:
-        """Stop the answer in progress; without one, the command that runs."""
-        if self._running is not None and self._is_running and self.view.is_idle:
+        """Stop the command that runs; without one, the answer in progress."""
+        if self._running is not None and self.is_running:
+            self._command = ""
             self._running.cancel()
+            self.app.clear_notifications()
             self.app.notify("Stopped the command.")
         else:
             super().stop()
@@ -55,6 +72,7 @@ class ShellCommands(ChatCommands):
     async def _attach(self, command: str) -> None:
         chat = self.view.dialogue
         output, end = await run(command, _MOST_SECONDS)
+        self._command = ""
         self.app.clear_notifications()
         told = ", ".join(filter(None, [f"$ {one_line(command)[:40]}", end]))
         self._outputs = (*self._outputs, (chat, output, told))
@@ -92,32 +110,40 @@ async def run(command: str, seconds: float) -> tuple[str, str]:
         async with asyncio.timeout(seconds):
             await output.ended.wait()
         if not output.lost.is_set():
-            end = f"cut at {_MOST_BYTES >> 20} MB"
+            end = f"ended after {_MOST_BYTES >> 20} MB"
         elif code := transport.get_returncode():
             end = f"exit code {code}"
     except TimeoutError:
         end = f"stopped after {seconds:.0f} s"
     finally:
         _end(transport)
-        await output.lost.wait()
-        transport.close()
-    text = whole_characters(output.written[:_MOST_BYTES].decode(errors="replace"))
-    plain = Text.from_ansi(text).plain.rstrip()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(output.lost.wait(), _END_SECONDS)
+        with contextlib.suppress(PermissionError):
+            transport.close()
+    if output.left_out:
+        told = f"\n[{output.left_out:,} bytes are left out here]\n"
+        output.written[_KEPT_BYTES:_KEPT_BYTES] = told.encode()
+    plain = Text.from_ansi(output.written.decode(errors="replace")).plain.rstrip()
     return "\n".join(filter(None, [f"$ {command}", plain, end and f"[{end}]"])), end
 
 
 class _Output(asyncio.SubprocessProtocol):
-    """What a command wrote; it has ended once that is all of it, or more than is kept."""
+    """Beginning and end of what a command wrote; it has ended once that is all, or too much."""
 
     def __init__(self) -> None:
         self.written = bytearray()
+        self.left_out = 0
         self.ended = asyncio.Event()
         self.lost = asyncio.Event()
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         del fd
         self.written += data
-        if len(self.written) > _MOST_BYTES:
+        if (more := len(self.written) - 2 * _KEPT_BYTES) > 0:
+            self.left_out += more
+            del self.written[_KEPT_BYTES:-_KEPT_BYTES]
+        if self.left_out > _MOST_BYTES:
             self.ended.set()
 
     def connection_lost(self, exc: Exception | None) -> None:

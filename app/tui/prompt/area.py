@@ -424,6 +424,7 @@ class PromptArea(FoldingArea):
     # Sending
 
     def _send_or_break(self, *, sends: bool) -> None:
+        chips, typed = self.split
         if not sends:
             self.insert("\n")
         elif not self.text.strip():
@@ -431,10 +432,13 @@ class PromptArea(FoldingArea):
         elif self.edited_version is not None:
             if not self._is_doubtful():
                 self._send(self._leave_edit(), is_edit=True)
-        elif (command := parse(self.text.strip())) is not None:
-            written = self.take()
-            self.remember(written)
-            self.post_message(CommandPicked(*command, written.text))
+        elif (command := parse(typed.text)) is not None:
+            self.take()
+            if chips.text:
+                self.rewrite(chips)
+                self.history.clear()
+            self.remember(typed)
+            self.post_message(CommandPicked(*command, typed.text))
         elif not self._is_doubtful():
             try:
                 text = expanded(self.text.strip(), self._prompts)

@@ -141,6 +141,17 @@ class FoldingArea(PrintableTextArea):
     def written(self) -> PromptText:
         return PromptText(self.text, self.attached.of_text(self.text))
 
+    @property
+    def split(self) -> tuple[PromptText, PromptText]:
+        """The placeholders at the start, and what is typed behind them."""
+        text, end = self.text, 0
+        for first, last in self.attached.spans(text):
+            if not text[end:first].strip():
+                end = last
+        chips, typed = f"{text[:end]} " if end else "", text[end:].strip()
+        of_text = self.attached.of_text
+        return PromptText(chips, of_text(chips)), PromptText(typed, of_text(typed))
+
     def rewrite(self, written: PromptText) -> None:
         """Replace everything, as an edit that can be undone; the cursor goes to the end."""
         text = self.attached.adopt(written)
@@ -165,6 +176,9 @@ class FoldingArea(PrintableTextArea):
 
     def attach(self, text: str, what: str) -> None:
         """Insert a placeholder for a text that was not typed, such as a command's output."""
+        if self.split[1].text.startswith("!"):  # not into a command that is being typed
+            self.insert(f"{self.attached.fold(text, self.text, what)} ", (0, 0))
+            return
         row, column = self.selection.end
         before = self.document.get_line(row)[:column]
         space = " " * (not before[-1:].isspace() and bool(before))

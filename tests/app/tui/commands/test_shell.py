@@ -1,7 +1,10 @@
 """A command of the user's runs beside the chat, and its output is attached to the question."""
 
+import asyncio
+import os
 import sys
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -9,7 +12,7 @@ import pytest
 from app.paths import Paths
 from app.tui.commands import shell
 from app.tui.commands.shell import run
-from tests.app.tui.conftest import Chatting
+from tests.app.tui.conftest import WORDS, Chatting
 from tests.fixtures.scripted import ScriptedModel
 
 if TYPE_CHECKING:
@@ -49,6 +52,70 @@ async def test_its_output_waits_for_the_chat_that_it_was_started_in(chatting: Ch
         await chat.pilot.press("ctrl+a", "delete", "ctrl+n")
         await chat.say("!echo new")
         await chat.until(lambda: "[$ echo new" in chat.prompt.text)
+
+
+async def test_another_runs_behind_outputs_and_each_joins_the_question(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(["Two."])) as chat:
+        area = chat.prompt
+        await chat.say("!echo one")
+        await chat.until(lambda: "[$ echo one" in area.text)
+        await chat.pilot.press("!", "enter")
+        await chat.until(lambda: "which command?" in area.fault)
+        assert area.text == "[$ echo one: 2 lines] !"
+        area.insert("echo two")
+        await chat.pilot.press("enter")
+        await chat.until(lambda: "[$ echo two" in area.text)
+        assert [one.text for one in area.written.attachments] == [
+            "$ echo one\none",
+            "$ echo two\ntwo",
+        ]
+        await chat.pilot.press(*"!ec")
+        area.attach("late", "$ late:")
+        await chat.pilot.press(*"ho three", "enter")
+        await chat.until(lambda: "[$ echo three" in area.text)
+        assert area.text.startswith("[$ late: 4 characters] [$ echo one")
+        assert not chat.view.dialogue.turns
+
+
+async def test_what_runs_and_what_waits_is_unsent_text_after_a_restart(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(["Two."]), toasts=True) as chat:
+        await chat.ask("first")
+        await chat.say("!until [ -e go ]; do sleep 0.01; done; echo done")
+        await chat.pilot.press("ctrl+n")
+        Path("go").touch()
+        await chat.until(lambda: "waits in its chat" in chat.toasts)
+        await chat.say("!echo $$ > pid; exec sleep 1000")
+        await chat.until(lambda: Path("pid").exists() and bool(Path("pid").read_text()))
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(Path("pid").read_text()), 0)
+    async with chatting(ScriptedModel(["Two."])) as chat:
+        assert chat.prompt.text.startswith("!echo $$ > pid; exec sleep 1000\n\n$ until")
+        assert chat.prompt.text.endswith("\ndone")
+
+
+async def test_esc_stops_it_before_an_answer_or_an_error_that_is_shown(chatting: Chatting) -> None:
+    model = ScriptedModel(WORDS, gate=Event(), holds_at=3)
+    async with chatting(model, toasts=True, reads_ahead=False) as chat:
+        await chat.view.show_fault("too long", "Shorten it.")
+        await chat.say("!sleep 1000")
+        await chat.until(lambda: "Running sleep" in chat.toasts)
+        await chat.pilot.press("escape")
+        await chat.until(lambda: "Stopped the command." in chat.toasts)
+        assert "Running" not in chat.toasts
+        assert "too long" in chat.cards
+        await chat.until(lambda: not chat.screen.commands.is_running)
+        await chat.say("!sleep 1001")
+        await chat.until(lambda: "Running sleep" in chat.toasts)
+        await chat.say("first")
+        await chat.until(lambda: chat.screen.store.is_answering)
+        await chat.pilot.press("escape")
+        await chat.until(lambda: not chat.screen.commands.is_running)
+        assert not chat.view.is_idle
+        await chat.pilot.press("escape")
+        assert isinstance(model.gate, Event)
+        model.gate.set()
+        await chat.idle()
+        assert chat.view.dialogue.turns[-1].text != "".join(WORDS)
 
 
 async def test_it_is_refused_where_it_is_switched_off(chatting: Chatting) -> None:
@@ -102,11 +169,45 @@ async def test_one_that_does_not_end_is_ended_with_what_it_started() -> None:
     assert written.endswith("begun\n[stopped after 0 s]")
 
 
-async def test_one_that_writes_without_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_that_writes_without_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shell, "_MOST_BYTES", 1 << 16)
     for _ in range(10):  # a pipe that is full when it is killed once kept it from ending
         _, end = await run("yes", 60)
-        assert end == "cut at 0 MB"
+        assert end == "ended after 0 MB"
+
+
+async def test_of_a_long_output_beginning_and_end_are_kept() -> None:
+    written, end = await run("seq 200000", 60)
+    assert written.startswith("$ seq 200000\n1\n2\n")
+    assert written.endswith("\n199999\n200000")
+    size = sum(len(f"{number}\n") for number in range(1, 200_001))
+    assert f"\n[{size - 65536:,} bytes are left out here]\n" in written
+    assert len(written) < 66_000
+    assert not end
+
+
+async def test_one_that_may_not_be_killed_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    outputs: list[shell._Output] = []
+
+    class Output(shell._Output):
+        def __init__(self) -> None:
+            super().__init__()
+            outputs.append(self)
+
+    def refuse(pid: int, sent: int) -> None:
+        raise PermissionError(pid, sent)
+
+    monkeypatch.setattr(shell, "_Output", Output)
+
+    monkeypatch.setattr(shell, "_END_SECONDS", 0.01, raising=False)
+    with monkeypatch.context() as refusing:
+        refusing.setattr(os, "killpg", refuse)
+        async with asyncio.timeout(20):
+            written, _ = await run("echo begun; exec sleep 1000", 0.3)
+        await outputs[0].lost.wait()  # here it may be killed in the end
+    assert written.endswith("begun\n[stopped after 0 s]")
 
 
 async def test_what_leaves_its_group_is_not_waited_for() -> None:
