@@ -96,7 +96,7 @@ class Campaign:
         area = self.chat.prompt
         area.move_cursor(area.document.end)
         await self.chat.screen.action_perform("shell", self.chance.choice(("echo a", "exit 1")))
-        await self.chat.until(lambda: not self.chat.screen.commands._is_running)
+        await self.chat.until(lambda: not self.chat.screen.commands.is_running)
 
     async def _press(self, key: str) -> None:
         area = self.chat.prompt
