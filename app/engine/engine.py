@@ -432,10 +432,12 @@ class Engine:
         try:
             if not answer.is_stopped:
                 self._fill(answer)
-        except LoadingStoppedError as stopped:
-            answer.error = None if answer.is_stopped else stopped
         except Exception as error:
-            answer.error = self._reported(error)
+            fault = self._reported(error)
+            if self._status.phase is Phase.LOADING:  # nor is the model before there any more
+                self._publish_error(fault)
+            is_wanted = isinstance(fault, LoadingStoppedError) and answer.is_stopped
+            answer.error = None if is_wanted else fault
         finally:
             self._deferred_draft = ""
             try:

@@ -42,7 +42,7 @@ class Several:
     """Answers to one question, written one after the other, of which one is picked.
 
     models: those that write them, "" for the one in use. turns: the answers that are begun; before
-    a single new one stands the answer that there was. fault: what ended the writing too early.
+    a single new one stands the answer that there was. fault: what went wrong, or ended the writing.
     """
 
     models: list[str]

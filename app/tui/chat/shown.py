@@ -186,7 +186,7 @@ class ShownChat(Vertical):
         return self.pending is not None and self.pending.turn is turn
 
     def line_of(self, turn: Turn) -> str:
-        """The line below an answer, which names its model unless it is the chat's."""
+        """The line below an answer, with its model if not all shown are by the chat's."""
         if self.pending is not None and self._is_pending(turn):
             return self._line_of_pending(self.pending)
         is_newest = turn in self._answers and turn is self.last_turn(ASSISTANT)
@@ -196,7 +196,7 @@ class ShownChat(Vertical):
             line = without_panel_figures(turn.ending)
         else:
             line = turn.ending
-        if turn.model != self.dialogue.model:
+        if any(one.model not in ("", self.dialogue.model) for one in self.dialogue.turns):
             line = joined([one_line(turn.model), line])
         return line if turn is self.last_turn() else without_continuation(line)
 

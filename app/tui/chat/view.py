@@ -27,7 +27,7 @@ from app.tui.chat.pending import PendingAnswer, Several
 from app.tui.chat.shown import ShownChat
 from app.tui.store import Store
 from app.tui.widgets import in_turn
-from app.tui.wording import quoted_title, remedy_here
+from app.tui.wording import joined, quoted_title, remedy_here
 from app.wording import CONTINUES
 from backends.base import SpecchatError, UsageError
 
@@ -210,7 +210,8 @@ class ChatView(ShownChat):
                 self._break_off(_SHOWS_AGAIN)
                 is_whole = several is not None and not several.fault
                 self._awaits_model = is_whole and bool(self.dialogue.queue)
-            self.dialogue.show(turn)
+            if turn in self.dialogue.versions(turn):  # else it was withdrawn
+                self.dialogue.show(turn)
             await self._show(follow=True)
 
     async def edit(self, turn: Turn, text: str, attachments: Attachments = ()) -> None:
@@ -377,15 +378,18 @@ class ChatView(ShownChat):
         return turn
 
     def _go_on_with(self, several: Several, pending: PendingAnswer) -> None:
-        """Ask for the next of several answers; an error, or a stop, ends them."""
+        """Ask for the next of several answers, also after an error; a stop ends them."""
         answer, turns = pending.answer, several.turns
         if pending.turn not in self.dialogue.versions(pending.turn):
             turns.remove(pending.turn)  # it was withdrawn
-        fault = answer.error.summary if answer.error else "stopped" if answer.is_stopped else ""
-        if not fault and turns and not several.is_complete:
-            self._ask_again(turns[-1], several)
+            del several.models[len(turns)]
+        if answer.error is not None:
+            several.fault = joined([several.fault, answer.error.summary])
+        last = turns[-1] if turns else self.last_turn()
+        if not answer.is_stopped and last is not None and not several.is_complete:
+            self._ask_again(last, several)
         else:
-            several.end(fault)
+            several.end("stopped" if answer.is_stopped else "")
             self.engine.take_back_model()
 
     def _end_several(self) -> None:

@@ -37,18 +37,27 @@ _MOST_EDITED = 64 << 20
 
 
 def editor_command(editor: str, *, on_windows: bool = os.name == "nt") -> list[str]:
-    r"""Words of a command line; on Windows `\` is no escape, and the program may be a script.
+    """Words of a command line; on Windows the program may be a script.
 
     Raises:
         ValueError: a quote is not closed, or there is no word.
     """
     if Path(editor).is_file():
         return [editor]  # its folders may have spaces
-    lexer = shlex.shlex(editor, posix=True)
+    program, *options = words(editor, on_windows=on_windows)
+    return [shutil.which(program) or program, *options]
+
+
+def words(text: str, *, on_windows: bool = os.name == "nt") -> list[str]:
+    r"""Words as a shell quotes them; on Windows `\` is no escape.
+
+    Raises:
+        ValueError: a quote is not closed.
+    """
+    lexer = shlex.shlex(text, posix=True)
     lexer.commenters, lexer.whitespace_split = "", True
     lexer.escape = "" if on_windows else lexer.escape
-    program, *options = lexer
-    return [shutil.which(program) or program, *options]
+    return list(lexer)
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from app.printable import one_line
 from app.structured_output import read_grammar
 from app.tui.chat.find import FindBar
 from app.tui.chat.markdown import Document
-from app.tui.commands.app import Commands
+from app.tui.commands.app import Commands, words
 from app.tui.keymap import sending_key
 from app.tui.terminal import copy
 from app.tui.welcome import Welcome
@@ -40,13 +40,24 @@ class ChatCommands(Commands):
     async def regenerate(self, wanted: str = "") -> None:
         """Add another answer, or several side by side; wanted: how many, or who writes them."""
         self._require("there is no question to answer yet")
-        models = self._writers(wanted.split())
+        models = self._writers(self._names(wanted))
         if await self.view.regenerate(models) and (several := self.view.several) is not None:
             from app.tui.screens.side_by_side import SideBySide
 
             question = self.view.last_turn(USER)
             title = title_of(question.text) if question is not None else ""
             self.app.push_screen(SideBySide(self.view, several, title))
+
+    def _names(self, wanted: str) -> list[str]:
+        """Names, quoted as for a shell; a single one with spaces needs no quotes, as for /model."""
+        from models.stores.available_models import known_names
+
+        if " " in wanted and wanted in known_names(self.engine.paths.models):
+            return [wanted]
+        try:
+            return words(wanted)
+        except ValueError as error:
+            raise UsageError(f"{wanted}: a quote is not closed") from error
 
     def _writers(self, wanted: list[str]) -> list[str]:
         """Models that write an answer each, "" for the one in use; none if one answer is wanted."""

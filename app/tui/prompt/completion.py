@@ -112,7 +112,8 @@ class Completion(OptionList):
         if listed != self._listed[0]:
             self._listed = listed, _values(action, head)
         values = self._listed[1] if action != "schema" else file_names(f"@{last}")
-        found = [value for value in values if value.lower().startswith(last.lower())]
+        begun = last.strip('"').lower()
+        found = [value for value in values if value.strip('"').lower().startswith(begun)]
         if [value.strip() for value in found] == [last]:
             return []
         found.sort(key=lambda value: value != last)
@@ -148,6 +149,8 @@ def _divided(action: str, typed: str) -> tuple[str, str]:
     """An argument in what is complete of it and what is being typed."""
     if action in ("draft", "race", "regenerate"):
         at = typed.rfind(" " if action == "regenerate" else ",") + 1
+        if action == "regenerate" and typed[:at].count('"') % 2:
+            at = typed.rfind('"', 0, at)  # where a name with spaces begins
     else:
         at = typed.find(" ") + 1 if action == "set" else 0
     return typed[:at], typed[at:]
@@ -159,7 +162,7 @@ def _values(action: str, head: str = "") -> list[str]:
         case "model":
             return completion.models("")
         case "regenerate":
-            return completion.installed_models("")
+            return [f'"{one}"' if " " in one else one for one in completion.installed_models("")]
         case "draft" | "race":
             return completion.drafters("")
         case "preset":

@@ -19,6 +19,7 @@ from app.tui.chat.messages import AnswerView
 from app.tui.chat.pending import Several
 from app.tui.chat.view import ChatView
 from app.tui.store import Store
+from app.tui.text_fields import typed
 from app.tui.widgets import Wanted, in_turn, typed_app
 from app.tui.wording import joined
 
@@ -88,7 +89,7 @@ class SideBySide(Screen[None]):
         Binding("enter", "pick", "Pick"),
         Binding("left", "move(-1)", "Before", priority=True),
         Binding("right", "move(1)", "Next", priority=True),
-        *(Binding(str(number), f"move_to({number})", show=False) for number in range(1, 10)),
+        *(Binding(str(number), f"move_to({number})", show=False) for number in range(1, 5)),
     ]
     DEFAULT_CSS: ClassVar[str] = """
     SideBySide { layout: vertical; background: $background; }
@@ -108,6 +109,8 @@ class SideBySide(Screen[None]):
         self._view, self._several, self._of = view, several, title
         self._columns = [Column(place, view.store) for place in range(1, len(several.models) + 1)]
         self._chosen = 0
+        self._typed = ""
+        """What was typed here, which the chat's prompt has."""
 
     def compose(self) -> ComposeResult:
         yield Static(Content.styled(f" {one_line(self._of)}", "bold"), classes="line")
@@ -124,6 +127,19 @@ class SideBySide(Screen[None]):
 
     def on_resize(self, event: events.Resize) -> None:
         self.set_class(event.size.width >= _WIDE, "-beside")
+
+    def on_key(self, event: events.Key) -> None:
+        """Type into the chat's prompt; a digit chooses an answer, until there is a text."""
+        text = typed(event)
+        if text and (self._typed or text not in "1234"):
+            event.stop()
+            self._typed += text
+            self._view.post_message(events.Key(event.key, event.character))
+
+    def on_paste(self, event: events.Paste) -> None:
+        event.stop()
+        self._typed += event.text
+        self._view.post_message(events.Paste(event.text))
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         for place, column in enumerate(self._columns):
@@ -147,6 +163,9 @@ class SideBySide(Screen[None]):
         if view.several is not several or not self._columns:
             self.dismiss()
             return
+        if self._is_written and len(turns) == 1:  # nothing to compare
+            await self._pick(turns[0])
+            return
         if self._chosen >= len(self._columns):
             self._choose(len(self._columns) - 1)
         for column in gone:
@@ -163,7 +182,10 @@ class SideBySide(Screen[None]):
             column.head.show((model or view.dialogue.model) * any(models), state)
         self.query_one("#fault", Static).display = several.fault not in ("", "stopped")
         self.query_one("#fault", Static).update(Content(f"✕ {one_line(several.fault)}"))
-        self.query_one("#keys", Static).update(f" {_WRITTEN if self._is_written else _WRITING}")
+        keys = f" {_WRITTEN if self._is_written else _WRITING}"
+        if self._typed:
+            keys += f"   In the prompt: {one_line(self._typed)[-30:]}"
+        self.query_one("#keys", Static).update(Content(keys))
 
     @property
     def _is_written(self) -> bool:
@@ -193,7 +215,9 @@ class SideBySide(Screen[None]):
         """Stop the writing; what is written stays. If none is, show the newest answer."""
         if not self._is_written:
             self._several.end("stopped")
-            self._view.post_message(Wanted("perform", "stop"))
+            pending = self._view.pending
+            if pending is None or not pending.answer.is_stopped:  # else it would stop more
+                self._view.post_message(Wanted("perform", "stop"))
         elif self._several.turns:
             await self._pick(self._several.turns[-1])
 

@@ -180,6 +180,24 @@ def test_each_model_that_cannot_be_loaded_is_told_by_its_own_error_and_answers_f
     assert engine.close(10.0)
 
 
+def test_where_no_model_can_be_loaded_any_more_that_is_told() -> None:
+    """Neither another one for an answer, nor that in use after it."""
+    opens: list[OpenSession] = [opened(ScriptedModel(WORDS))]
+
+    def open_next(options: SessionOptions, paths: Paths, notify: Callable[[str], None]) -> Session:
+        if not opens:
+            raise ModelError(f"no model {options.model}")
+        return opens.pop()(options, paths, notify)
+
+    engine = Engine(SessionOptions("own"), Paths.of_this_user(), open_next)
+    engine.start()
+    answer = engine.ask(replace(request(), model="other"))
+    assert answer.wait(30)
+    assert engine.status.phase is Phase.FAILED
+    assert engine.status.error is answer.error
+    assert engine.close(10.0)
+
+
 def never_ends(_options: SessionOptions, _paths: Paths, notify: Callable[[str], None]) -> NoReturn:
     """Opens a model that is checked for ever, as long as nobody stops it."""
     while True:

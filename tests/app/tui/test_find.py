@@ -105,3 +105,8 @@ async def test_what_is_found_grows_with_the_answer(chatting: Chatting) -> None:
         await chat.until(lambda: "1 of 2" in chat.shown and found(chat).strip() == "narwhal")
         await chat.pilot.press("enter")
         await chat.until(lambda: "2 of 2" in chat.shown)
+        old = chat.view.dialogue.turns[-1]
+        await chat.pilot.press("ctrl+r")  # the place is gone with the version
+        await chat.until(lambda: chat.view.is_idle and "1 of 2" in chat.shown)
+        assert chat.view.dialogue.turns[-1] is not old
+        await chat.until(lambda: found(chat).strip() == "narwhal")

@@ -1,14 +1,18 @@
 """Several answers side by side: each is a version at once, one is picked, and nothing is lost."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
+from textual import events
 
 from app.dialogue.tree import ASSISTANT
 from app.history import History
 from app.paths import Paths
 from app.tui.chat.pending import Several
+from app.tui.prompt.completion import Completion
 from app.tui.screens.side_by_side import SideBySide
+from models.stores import available_models
 from tests.app.tui.conftest import ALL, Chat, Chatting
 from tests.app.tui.conversation.test_chat_view import Held
 from tests.fixtures.scripted import ScriptedModel
@@ -106,13 +110,10 @@ async def test_escape_stops_and_keeps_what_is_written_and_the_one_in_progress_go
     await answered(chat, model)
     await chat.say("/again 4")
     await written(chat, 1)
-    await chat.press("escape")
-    model.go()
-    await chat.until("Esc back")
-    assert len(several(chat).models) == 1
     begun = several(chat).turns[0]
     await chat.press("escape")
-    await chat.until(lambda: chat.app.screen is chat.screen)
+    model.go()
+    await chat.until(lambda: chat.app.screen is chat.screen)  # nothing to compare
     assert saved() == [ALL, begun.text]
     assert chat.view.dialogue.turns[-1] is begun
     model.hold()
@@ -146,10 +147,15 @@ async def test_other_models_answer_and_the_chat_goes_on_with_its_own(
     await chat.until("other · 31 tokens")
     await chat.ready()
     await chat.ask("And now?")
+    await chat.until("scripted · 31 tokens")  # as another model's name is there
     assert chat.view.dialogue.model == chat.view.dialogue.turns[-1].model == "scripted"
-    await chat.say("/again broken other")
-    await chat.until("broken cannot be loaded")
+    await chat.say('/again broken other "third one"')
+    await chat.until("Esc back")
+    await chat.until("✕ broken cannot be loaded")
+    assert [turn.model for turn in several(chat).turns] == ["other", "third one"]
+    await chat.press("escape")
     await chat.until(lambda: chat.app.screen is chat.screen)
+    assert "broken cannot be loaded" in chat.cards
     await chat.ready()
     await chat.ask("Still there?")
     assert chat.view.dialogue.turns[-1].text == ALL
@@ -158,13 +164,14 @@ async def test_other_models_answer_and_the_chat_goes_on_with_its_own(
     assert chat.view.dialogue.chat is not None
     assert not Paths.of_this_user().last_model.exists()  # the next start has its own, too
     assert [one.model for one in history.messages(chat.view.dialogue.chat) if one.model] == [
-        *("scripted", "other", "scripted", "scripted")
+        *("scripted", "other", "scripted", "other", "third one", "scripted")
     ]
 
 
 REFUSED = [
     *[(typed, "from 1 to 4 answers") for typed in ("0", "50", "9" * 5000, "a b c d e")],
     ("nosuch", "no model nosuch"),
+    ('nosuch "two words', "a quote is not closed"),
     ("qwen3-4b", "qwen3-4b is not on this machine · /model qwen3-4b downloads it"),
     ("2", "at temperature 0 a model's answers are all the same"),
 ]
@@ -196,3 +203,33 @@ async def test_a_chat_that_is_not_saved_and_an_answer_in_progress(chatting: Chat
         versions = chat.view.dialogue.versions(chat.view.dialogue.turns[-1])
         assert [one.text for one in versions][1:] == [ALL, ALL]  # what it had said is kept
         assert versions[0].text.startswith("word0")
+
+
+async def test_what_is_typed_and_pasted_is_in_the_prompt(held: tuple[Chat, Held]) -> None:
+    chat, model = held
+    await answered(chat, model)
+    await chat.say("/again 3")
+    await written(chat, 1)
+    await chat.press("2", "1", "h", "i", "2")
+    chat.app.screen.post_message(events.Paste(" there"))
+    await chat.until("In the prompt: hi2 there")
+    await chat.press("enter")
+    await chat.until(lambda: chat.app.screen is chat.screen)
+    assert chat.view.dialogue.turns[-1].text  # the first: the 2 was typed
+    await chat.until(lambda: chat.prompt.text == "hi2 there")
+
+
+async def test_names_with_spaces_are_completed_and_taken_with_and_without_quotes(
+    held: tuple[Chat, Held], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat, model = held
+    await answered(chat, model)
+    names = {"Second Model": Path("Second Model.gguf"), "other": Path("other.gguf")}
+    monkeypatch.setattr(available_models, "known_names", lambda _: names)
+    for typed in ("Second Model", '"Second Model"'):
+        assert chat.screen.commands._names(typed) == ["Second Model"]
+    assert chat.screen.commands._names('other "Second Model"') == ["other", "Second Model"]
+    completion = chat.screen.query_one(Completion)
+    for typed, to in (("sec", 0), ('"Second M', 0), ("other Se", 6), ('other "Second', 6)):
+        completion.suggest(f"/again {typed}", "")
+        assert completion.pick() == f'=/again {typed[:to]}"Second Model"'
