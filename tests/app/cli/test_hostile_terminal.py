@@ -124,7 +124,7 @@ def _go_through_the_app(terminal: Any) -> Written:
     press(f"{ESCAPE}\x15", "sk anything")
     press(f"\x1b[200~pasted {NAME}\x1b[201~", "pasted")
     press("\x15", "sk anything")
-    press("/model [@click=app.quit]PWN.gguf\r", "there is no file")  # an error
+    press("/model [@click=app.quit]PWN.gguf\r", "no file")  # an error
     press("\x15/nothing\r", "no /nothing")
     press("\x15", "sk anything")
     press("\x0f", "Search titles")  # Ctrl+O: chats
