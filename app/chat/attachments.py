@@ -14,6 +14,10 @@ class AttachmentKind(StrEnum):
     PASTE = "paste"
 
 
+OUTPUT = "[$ "
+"""How placeholders of what a shell command wrote begin."""
+
+
 @dataclass(frozen=True, slots=True)
 class Attachment:
     """A file that a message names with @, or a paste that a placeholder in the message stands for.
@@ -72,20 +76,29 @@ def in_full(text: str, attachments: Sequence[Attachment]) -> str:
 
 def block(file: Attachment) -> str:
     """A file as it is added to a message: in a fence that nothing in it ends."""
-    text, fence = file.text.rstrip("\n"), "```"
+    return f"{Path(file.name).name}:\n{_fenced(file.text)}"
+
+
+def _fenced(text: str) -> str:
+    text, fence = text.rstrip("\n"), "```"
     while fence in text:
         fence += "`"
-    return f"{Path(file.name).name}:\n{fence}\n{text}\n{fence}"
+    return f"{fence}\n{text}\n{fence}"
 
 
 def with_pastes(text: str, attachments: Sequence[Attachment]) -> str:
-    """A message with each paste in place of its placeholder.
+    """A message with each paste in place of its placeholder; a command's output is in a fence.
 
     A paste whose placeholder was deleted is left out.
     """
     return "".join(
-        piece if isinstance(piece, str) else piece.text for piece in pieces(text, attachments)
+        piece if isinstance(piece, str) else _in_place(piece) for piece in pieces(text, attachments)
     )
+
+
+def _in_place(paste: Attachment) -> str:
+    is_output = paste.name.startswith(OUTPUT)
+    return f"\n{_fenced(paste.text)}\n" if is_output else paste.text
 
 
 def pieces(text: str, attachments: Sequence[Attachment]) -> list[str | Attachment]:

@@ -159,6 +159,7 @@ class ChatScreen(Screen[None]):
         for attribute in ("title", "is_answering"):
             self.watch(self.store, attribute, self._tell_outside)
         self.watch(self.store, "is_answering", self._show_panel, init=False)
+        self.watch(self.store, "is_editing", self.commands.attach_outputs, init=False)
         self.set_interval(_UPDATE_SECONDS, in_turn(self, self._update))
         self.set_interval(_SAVE_DRAFT_SECONDS, self._save_draft)
 

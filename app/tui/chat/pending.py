@@ -63,14 +63,16 @@ class Several:
 class PendingAnswer:
     """An answer in progress.
 
-    continued: the ending that it had before it was continued, None for a new answer. question: the
-    question that was sent for it, and returns to the prompt if there is no answer. instead: the
-    version that is shown again then. previous: the chat that is shown again then.
+    continued: the ending that it had before it was continued, None for a new answer. models: those
+    that wrote what is continued. question: the question that was sent for it, and returns to the
+    prompt if there is no answer. instead: the version that is shown again then. previous: the chat
+    that is shown again then.
     """
 
     answer: Answer
     turn: Turn
     continued: str | None = None
+    models: tuple[str, ...] = ()
     question: Turn | None = None
     instead: Turn | None = None
     previous: Dialogue | None = None
@@ -115,12 +117,17 @@ class PendingAnswer:
             options=replace(options, think_budget=answering.think_budget),
         )
         continued, turn.ending, turn.is_growing = turn.ending, "", True
-        return cls(Answer(request), turn, continued if turn.text else None)
+        models = tuple(turn.model.split(", "))
+        return cls(Answer(request), turn, continued if turn.text else None, models)
 
     def follow(self) -> None:
         """Let the turn have the text that the answer has by now."""
         self.turn.text = self.answer.request.partial + self.answer.text
-        self.turn.model = self.answer.model or self.turn.model
+        if not self.answer.request.partial:
+            self.turn.model = self.answer.model or self.turn.model
+        elif self.answer.text:  # it may go on with what another model wrote
+            names = dict.fromkeys([*self.models, self.answer.model])
+            self.turn.model = ", ".join(filter(None, names))
 
     @property
     def is_unbegun(self) -> bool:

@@ -81,7 +81,12 @@ class ShellCommands(ChatCommands):
             self.app.notify(f"What {told} wrote waits in its chat.")
 
     def attach_outputs(self) -> None:
-        """Attach what was written for the chat shown; that of a new chat is for any new one."""
+        """Attach what was written for the chat shown; that of a new chat is for any new one.
+
+        None is for a question that is edited.
+        """
+        if self.store.is_editing:
+            return
         waiting, self._outputs = self._outputs, ()
         shown = self.view.dialogue
         for chat, output, told in waiting:

@@ -432,6 +432,8 @@ class PromptArea(FoldingArea):
         elif self.edited_version is not None:
             if not self._is_doubtful():
                 self._send(self._leave_edit(), is_edit=True)
+        elif typed.text.startswith("!") and self.attached.spans(typed.text):
+            self.fault = "a command is typed in full: a folded text cannot be part of it"
         elif (command := parse(typed.text)) is not None:
             self.take()
             if chips.text:
@@ -441,7 +443,9 @@ class PromptArea(FoldingArea):
             self.post_message(CommandPicked(*command, typed.text))
         elif not self._is_doubtful():
             try:
-                text = expanded(self.text.strip(), self._prompts)
+                called = f"{typed.text} {chips.text}".strip()  # attachments are arguments
+                text = expanded(called, self._prompts)
+                text = text if text != called else self.text.strip()
             except SpecchatError as error:
                 self.fault = fault(error)
             else:

@@ -73,6 +73,13 @@ def test_attachments_are_stored_whole() -> None:
     assert from_json(as_json(attachments)) == attachments
 
 
+def test_outputs_of_commands_are_set_apart_and_pastes_are_not() -> None:
+    output = Attachment(AttachmentKind.PASTE, "[$ ls: 2 lines]", "$ ls\n```a")
+    paste = Attachment(AttachmentKind.PASTE, "[pasted 9 lines]", "p")
+    text = "[$ ls: 2 lines] [pasted 9 lines] Why?"
+    assert in_full(text, [output, paste]) == "\n````\n$ ls\n```a\n````\n p Why?"
+
+
 @pytest.mark.parametrize("text", ["", "{", "7", "{}", "[7]", "[" * 100_000, "null"])
 def test_damaged_attachments_are_left_out(text: str) -> None:
     assert from_json(text) == ()

@@ -54,6 +54,36 @@ async def test_its_output_waits_for_the_chat_that_it_was_started_in(chatting: Ch
         await chat.until(lambda: "[$ echo new" in chat.prompt.text)
 
 
+async def test_its_output_is_for_the_unsent_text_not_for_an_edited_question(
+    chatting: Chatting,
+) -> None:
+    async with chatting(ScriptedModel(["Two."]), toasts=True) as chat:
+        await chat.ask("first")
+        await chat.say("!until [ -e go ]; do sleep 0.01; done; echo done")
+        await chat.pilot.press("f9")
+        Path("go").touch()
+        await chat.until(lambda: "waits in its chat" in chat.toasts)
+        assert chat.prompt.text == "first"
+        await chat.pilot.press("escape")
+        await chat.until(lambda: chat.prompt.text.startswith("[$ until"))
+
+
+async def test_it_has_no_folded_text_and_a_prompt_takes_its_output(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(["Two."])) as chat:
+        await chat.say("!echo one")
+        await chat.until(lambda: "[$ echo one" in chat.prompt.text)
+        chat.prompt.move_cursor((0, 0))
+        await chat.pilot.press(*"!wc ", "enter")
+        await chat.until(lambda: "typed in full" in chat.prompt.fault)
+        assert chat.prompt.text == "!wc [$ echo one: 2 lines] "
+        await chat.pilot.press("home", *["delete"] * 4, "end", *"/explain", "enter")
+        await chat.until(lambda: len(chat.view.dialogue.turns) == 2 and chat.view.is_idle)
+        asked = chat.view.dialogue.turns[0]
+        assert asked.text.endswith("[$ echo one: 2 lines]")
+        assert asked.text.startswith("Explain")
+        assert [one.text for one in asked.attachments] == ["$ echo one\none"]
+
+
 async def test_another_runs_behind_outputs_and_each_joins_the_question(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(["Two."])) as chat:
         area = chat.prompt
@@ -89,8 +119,9 @@ async def test_what_runs_and_what_waits_is_unsent_text_after_a_restart(chatting:
     with pytest.raises(ProcessLookupError):
         os.kill(int(Path("pid").read_text()), 0)
     async with chatting(ScriptedModel(["Two."])) as chat:
-        assert chat.prompt.text.startswith("!echo $$ > pid; exec sleep 1000\n\n$ until")
-        assert chat.prompt.text.endswith("\ndone")
+        assert chat.prompt.text.startswith("!echo $$ > pid; exec sleep 1000\n\n")
+        assert "```\n$ until [" in chat.prompt.text
+        assert chat.prompt.text.endswith("\ndone\n```\n")
 
 
 async def test_esc_stops_it_before_an_answer_or_an_error_that_is_shown(chatting: Chatting) -> None:

@@ -9,7 +9,7 @@ from textual import events
 from app.dialogue.tree import ASSISTANT
 from app.history import History
 from app.paths import Paths
-from app.tui.chat.pending import Several
+from app.tui.chat.pending import PendingAnswer, Several
 from app.tui.prompt.completion import Completion
 from app.tui.screens.side_by_side import SideBySide
 from models.stores import available_models
@@ -101,6 +101,23 @@ async def test_each_is_saved_at_once_and_drawn_anew_and_one_is_picked(
     await chat.until(lambda: len(chat.view.dialogue.turns) == 4 and chat.view.is_idle)
     assert await chat.screen.changes.undo() == "regenerated an answer"
     assert chat.view.dialogue.turns[-1] is first
+
+
+@pytest.mark.parametrize(("more", "models"), [("", "other"), (" more", "other, scripted")])
+async def test_what_goes_on_with_another_models_answer_is_named_beside_it(
+    more: str, models: str, chatting: Chatting
+) -> None:
+    async with chatting(ScriptedModel(["One"])) as chat:
+        await chat.ask("first")
+        turn = chat.view.dialogue.turns[-1]
+        assert turn.model
+        own, turn.model = turn.model, "other"
+        pending = PendingAnswer.of(chat.view.dialogue, turn, chat.view.answering)
+        pending.answer.model = own
+        if more:
+            pending.answer.reply.text += more
+        pending.follow()
+        assert turn.model == models.replace("scripted", own)
 
 
 async def test_escape_stops_and_keeps_what_is_written_and_the_one_in_progress_goes_on_if_picked(
