@@ -442,14 +442,17 @@ class PromptArea(FoldingArea):
             self.remember(typed)
             self.post_message(CommandPicked(*command, typed.text))
         elif not self._is_doubtful():
-            try:
-                called = f"{typed.text} {chips.text}".strip()  # attachments are arguments
-                text = expanded(called, self._prompts)
-                text = text if text != called else self.text.strip()
-            except SpecchatError as error:
-                self.fault = fault(error)
-            else:
-                self._send(self.take(), text)
+            self._ask(chips, typed)
+
+    def _ask(self, chips: PromptText, typed: PromptText) -> None:
+        """Send a question, or that of a prompt, which has the attachments for arguments."""
+        called = f"{typed.text} {chips.text}".strip()
+        try:
+            text = expanded(called, self._prompts)
+        except SpecchatError as error:
+            self.fault = fault(error)
+        else:
+            self._send(self.take(), text if text != called else "")
 
     @property
     def _prompts(self) -> Path:
