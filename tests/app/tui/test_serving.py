@@ -76,7 +76,7 @@ async def test_a_program_that_waits_is_told_and_answered_before_the_next_questio
             gate.set()
             await asked
             await chat.until(lambda: len(chat.texts) == 4 and chat.view.is_idle)
-            assert "waits" not in chat.shown.splitlines()[0]
+            await chat.until(lambda: "waits" not in chat.shown.splitlines()[0])
     assert filled == ["user", "editor", "user"]
 
 
