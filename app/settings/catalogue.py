@@ -245,10 +245,10 @@ def unusable(name: str, value: Value, error: UsageError) -> UsageError:
     return UsageError(f"{variable_of(name)} cannot be {shown(value)}", error.why, error.remedy)
 
 
-def _called(key: Key) -> str:
-    """Its title within a sentence, as in context size or GPU layers."""
+def _cannot_be(key: Key, value: object) -> str:
+    """What is told of a value; the key by its title, as in context size or GPU layers."""
     title = key.title or key.name
-    return title if title[:2].isupper() else title.lower()
+    return f"{title if title[:2].isupper() else title.lower()} cannot be {shown(value)}"
 
 
 def checked(key: Key, value: object) -> Value:
@@ -268,7 +268,7 @@ def checked(key: Key, value: object) -> Value:
     if not isinstance(value, wanted) or is_switch != (key.kind is Kind.SWITCH):
         raise _wrong_kind(key, value)
     assert isinstance(value, str | int | float)
-    what = f"{_called(key)} cannot be {shown(value)}"
+    what = _cannot_be(key, value)
     if isinstance(value, int) and value.bit_length() > _MOST_BITS:
         raise UsageError(what, "it is out of range")
     if key.choices and value not in key.choices:
@@ -300,5 +300,4 @@ def _check_range(name: str, value: Value, what: str) -> None:
 
 
 def _wrong_kind(key: Key, value: object) -> UsageError:
-    what = f"{_called(key)} cannot be {shown(value)}"
-    return UsageError(what, f"it must be {key.kind}")
+    return UsageError(_cannot_be(key, value), f"it must be {key.kind}")

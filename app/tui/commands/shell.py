@@ -9,7 +9,7 @@ import sys
 from rich.text import Text
 from textual.worker import Worker
 
-from app.chat.attachments import Attachment, AttachmentKind
+from app.chat.attachments import OUTPUT, Attachment, AttachmentKind
 from app.dialogue.dialogue import Dialogue
 from app.printable import one_line
 from app.tui.commands.chat import ChatCommands
@@ -74,7 +74,7 @@ class ShellCommands(ChatCommands):
         output, end = await run(command, _MOST_SECONDS)
         self._command = ""
         self.app.clear_notifications()
-        told = ", ".join(filter(None, [f"$ {one_line(command)[:40]}", end]))
+        told = ", ".join(filter(None, [f"{OUTPUT[1:]}{one_line(command)[:40]}", end]))
         self._outputs = (*self._outputs, (chat, output, told))
         self.attach_outputs()
         if self._outputs:
