@@ -12,6 +12,7 @@ from typing import Any, cast
 class AttachmentKind(StrEnum):
     FILE = "file"
     PASTE = "paste"
+    PASSAGE = "passage"
 
 
 OUTPUT = "[$ "
@@ -22,7 +23,9 @@ OUTPUT = "[$ "
 class Attachment:
     """A file that a message names with @, or a paste that a placeholder in the message stands for.
 
-    name: the file's name as it follows @, or the placeholder, such as "[pasted 42 lines]".
+    A passage is a part of a file that was found for the message. name: the file's name as it follows
+    @; the placeholder, such as "[pasted 42 lines]"; or the passage's number in the chat and its place,
+    such as "[3] notes/plan.md, lines 12 to 40" or "[4] report.pdf, page 7".
     text: the contents, as they were when the message was sent.
     """
 
@@ -33,8 +36,8 @@ class Attachment:
     @classmethod
     def of(cls, kind: str, name: str, text: str) -> "Attachment":
         """Attachment as stored; an unknown kind becomes a file, which is shown with its name."""
-        is_paste = kind == AttachmentKind.PASTE
-        return cls(AttachmentKind.PASTE if is_paste else AttachmentKind.FILE, name, text)
+        known = AttachmentKind(kind) if kind in AttachmentKind else AttachmentKind.FILE
+        return cls(known, name, text)
 
 
 def as_json(attachments: Sequence[Attachment]) -> str:
@@ -69,14 +72,15 @@ _NAMED = re.compile(r"(?<!\S)@(\"[^\"]+\"|\S+)")
 
 
 def in_full(text: str, attachments: Sequence[Attachment]) -> str:
-    """A message as the model reads it: the files that it names, then its text, pastes in place."""
-    files = [one for one in attachments if one.kind is AttachmentKind.FILE]
-    return "\n\n".join([*map(block, files), with_pastes(text, attachments)])
+    """A message as the model reads it: files and passages, then its text, pastes in place."""
+    before = [one for one in attachments if one.kind is not AttachmentKind.PASTE]
+    return "\n\n".join([*map(block, before), with_pastes(text, attachments)])
 
 
 def block(file: Attachment) -> str:
-    """A file as it is added to a message: in a fence that nothing in it ends."""
-    return f"{Path(file.name).name}:\n{_fenced(file.text)}"
+    """A file or passage as it is added to a message: in a fence that nothing in it ends."""
+    is_file = file.kind is AttachmentKind.FILE
+    return f"{Path(file.name).name if is_file else file.name}:\n{_fenced(file.text)}"
 
 
 def _fenced(text: str) -> str:

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from app.chat.attachments import Attachment, AttachmentKind
+from app.documents.document import MOST_BYTES, read
 from backends.base import UsageError
-from backends.base.safe_files import NotTextError, TooLargeError, read_text
+from backends.base.safe_files import NotTextError, TooLargeError
 from backends.chat.message import whole_characters
 
-_MOST_BYTES = 1 << 20
 _NAMED = re.compile(r'@(?:"([^"\n]+)"|"?(\S{1,1000}))')
 _BEGUN = re.compile(r'(?<![0-9A-Za-z_.%+-])@("[^"\n]*|[^\s@]*)$')
 _UNCLOSED = re.compile(r'(?<!\S)@("[\w~./][^"\n]{0,60})')
@@ -90,10 +90,10 @@ def read_file(name: str) -> Attachment:
         UsageError: it cannot be added; why in a few words.
     """
     try:
-        text = read_text(Path(name).expanduser(), _MOST_BYTES)
+        document = read(Path(name).expanduser())
     except (OSError, RuntimeError, ValueError) as error:
         raise UsageError(_why_not(name, error)) from error
-    return Attachment(AttachmentKind.FILE, whole_characters(name), whole_characters(text))
+    return Attachment(AttachmentKind.FILE, whole_characters(name), whole_characters(document.text))
 
 
 def read_files(
@@ -154,7 +154,7 @@ def _is_path_like(name: str) -> bool:
 
 def _why_not(name: str, error: Exception) -> str:
     if isinstance(error, TooLargeError):
-        return f"{name} is larger than {_MOST_BYTES >> 20} MB"
+        return f"{name} is larger than {MOST_BYTES >> 20} MB"
     if isinstance(error, NotTextError):
         return f"{name} {error.fault}"
     if not exists(name):
