@@ -23,9 +23,9 @@ OUTPUT = "[$ "
 class Attachment:
     """A file that a message names with @, or a paste that a placeholder in the message stands for.
 
-    A passage is a part of a file that was found for the message. name: the file's name as it follows
-    @; the placeholder, such as "[pasted 42 lines]"; or the passage's number in the chat and its place,
-    such as "[3] notes/plan.md, lines 12 to 40" or "[4] report.pdf, page 7".
+    A passage is a part of a file that was found for the message. name: the file's name as it
+    follows @; the placeholder, such as "[pasted 42 lines]"; or a passage's number in the chat and
+    its place, such as "[3] notes/plan.md, lines 12 to 40" or "[4] report.pdf, page 7".
     text: the contents, as they were when the message was sent.
     """
 
@@ -36,7 +36,7 @@ class Attachment:
     @classmethod
     def of(cls, kind: str, name: str, text: str) -> "Attachment":
         """Attachment as stored; an unknown kind becomes a file, which is shown with its name."""
-        known = AttachmentKind(kind) if kind in AttachmentKind else AttachmentKind.FILE
+        known = AttachmentKind(kind) if kind in [*AttachmentKind] else AttachmentKind.FILE
         return cls(known, name, text)
 
 

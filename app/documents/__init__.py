@@ -1,1 +1,1 @@
-"""What files say: text of any kind of file, folders, and the passages of what is too long to read whole."""
+"""What files say: text of any kind of file, folders, and passages of what is too long."""
