@@ -16,12 +16,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.engine.answer import Answer
 from app.engine.status import Loaded, crash_report
 from app.serve.dialect import AskedReply, Dialect, Frame, JsonObject, ReplyWriter
-from app.serve.events import ReplyEvent
 from app.serve.incoming import Guard, json_body, program_of, while_connected
 from app.serve.refusal import RefusalKind, RefusedError, stopped
 from app.serve.reply_reader import batches, happens, refusal_of
 from app.serve.served_engine import CONTENT_TYPE, ServedEngine
 from app.settings.answering import Answering
+from app.tools.events import ReplyEvent
 
 _COMMENT = b": the reply is still coming\n\n"
 """What clients skip; it keeps them from giving up in a silence."""

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from app.engine.reply import Request
 from app.engine.status import Loaded
-from app.serve.events import ReplyEvent
 from app.serve.refusal import RefusedError
-from app.serve.tools.reply_splitter import ReplySplitter
 from app.settings.answering import Answering
+from app.tools.events import ReplyEvent
+from app.tools.reply_splitter import ReplySplitter
 from backends.chat.reply_form import ReplyForm
 
 JsonObject = dict[str, object]

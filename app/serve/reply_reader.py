@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 from app.engine.answer import Answer, Stage
 from app.engine.engine import Engine
 from app.engine.reply import Reply
-from app.serve import events
 from app.serve.dialect import MakeSplitter
 from app.serve.refusal import RefusalKind, RefusedError, stopped
+from app.tools import events
 from backends.base import PromptTooLargeError, PromptTooLongError, SpecchatError, UsageError
 from decoding.constraint.grammar import GrammarError
 from decoding.events import FinishReason
 
 if TYPE_CHECKING:
-    from app.serve.tools.reply_splitter import ReplySplitter
+    from app.tools.reply_splitter import ReplySplitter
 
 _REASONS = {
     FinishReason.STOP: events.EndReason.STOP,

@@ -45,12 +45,12 @@ from app.history import History, HistoryError
 from app.history.store import open_history
 from app.loading.session_options import AUTO_DRAFT, OFF_DRAFT
 from app.paths import Paths
-from app.serve.events import Delta, ReasoningDelta, TextDelta
 from app.serve.refusal import RefusedError
 from app.serve.reply_reader import batches
-from app.serve.tools.reply_splitter import ReplySplitter
 from app.settings.answering import Answering
 from app.settings.in_effect import settings_in_effect
+from app.tools.events import Delta, ReasoningDelta, TextDelta
+from app.tools.reply_splitter import ReplySplitter
 from app.tui.chat.pending import PendingAnswer
 from app.wording import counted, without_continuation
 from backends.base import SpecchatError, UsageError

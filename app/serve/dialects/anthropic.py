@@ -18,9 +18,9 @@ from app.chat.conversation import Conversation, ReplyOptions
 from app.engine.answer import Answer
 from app.engine.reply import Request
 from app.engine.status import Loaded
-from app.serve import events
 from app.serve.dialect import AskedReply, Dialect, Frame, JsonObject, ReplyWriter
 from app.serve.incoming import json_body, while_connected
+from app.serve.offered_tools import OfferedTools, offered_tools
 from app.serve.refusal import RefusalKind, RefusedError, invalid
 from app.serve.reply_reader import refusal_of
 from app.serve.request_body import (
@@ -39,9 +39,9 @@ from app.serve.request_body import (
 )
 from app.serve.served_engine import ServedEngine
 from app.serve.server_options import MOST_STOP_CHARACTERS, MOST_STOPS
-from app.serve.tools.offered_tools import OfferedTools, offered_tools
-from app.serve.tools.open_calls import finite, loads_finite
 from app.settings.answering import Answering
+from app.tools import events
+from app.tools.open_calls import finite, loads_finite
 from backends.base import PromptTooLongError, SpecchatError
 from backends.chat.message import Message, ToolCall
 from backends.chat.reply_form import THINK_ON

@@ -9,9 +9,9 @@ from pydantic import Field
 from app.chat.conversation import Conversation, ReplyOptions
 from app.engine.reply import Request
 from app.engine.status import Loaded
-from app.serve import events
 from app.serve.dialect import AskedReply, Dialect, JsonObject
 from app.serve.dialects import openai
+from app.serve.offered_tools import OfferedTools, offered_tools
 from app.serve.refusal import invalid
 from app.serve.request_body import (
     Content,
@@ -26,8 +26,8 @@ from app.serve.request_body import (
     thinking,
 )
 from app.serve.server_options import MOST_TOP_LOGPROBS
-from app.serve.tools.offered_tools import OfferedTools, offered_tools
 from app.settings.answering import Answering
+from app.tools import events
 from backends.chat.message import Message, ToolCall
 
 

@@ -11,11 +11,11 @@ from app.engine.reply import Request
 from app.engine.status import Loaded
 from app.serve.dialect import AskedReply, Dialect, JsonObject
 from app.serve.dialects import openai
-from app.serve.events import Ended, ReplyEvent, TextDelta, TokenLogprob
 from app.serve.refusal import invalid
 from app.serve.request_body import Items, read_body, seeds
 from app.serve.server_options import MOST_CHOICES, MOST_TOP_LOGPROBS
 from app.settings.answering import Answering
+from app.tools.events import Ended, ReplyEvent, TextDelta, TokenLogprob
 
 
 class CompletionsRequest(openai.CommonFields):

@@ -11,12 +11,12 @@ from typing import Annotated, Literal, cast
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from app.serve import events
 from app.serve.dialect import Frame, JsonObject, ReplyWriter
 from app.serve.refusal import RefusalKind, RefusedError, invalid
 from app.serve.request_body import Fields, Items, Lenient, asked_sampling
 from app.serve.server_options import MOST_BIASES, MOST_CHOICES, MOST_STOP_CHARACTERS, MOST_STOPS
 from app.settings.answering import Answering
+from app.tools import events
 from backends.chat.message import ToolCall
 from decoding.constraint.grammar import Grammar, GrammarKind
 from decoding.sampling.settings import SamplingSettings

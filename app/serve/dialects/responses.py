@@ -11,9 +11,9 @@ from pydantic import Field
 from app.chat.conversation import Conversation, ReplyOptions
 from app.engine.reply import Request
 from app.engine.status import Loaded
-from app.serve import events
 from app.serve.dialect import AskedReply, Dialect, Frame, JsonObject, ReplyWriter
 from app.serve.dialects.openai import error_body
+from app.serve.offered_tools import OfferedTools, offered_tools
 from app.serve.refusal import RefusedError, invalid
 from app.serve.request_body import (
     Content,
@@ -27,8 +27,8 @@ from app.serve.request_body import (
     text_of,
     thinking,
 )
-from app.serve.tools.offered_tools import OfferedTools, offered_tools
 from app.settings.answering import Answering
+from app.tools import events
 from backends.chat.message import Message, ToolCall
 from decoding.constraint.grammar import Grammar, GrammarKind
 

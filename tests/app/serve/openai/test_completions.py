@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from app.serve.dialects.completions import CompletionsRequest, CompletionsWriter
 from app.serve.dialects.openai import timings_of
-from app.serve.events import Alternative, Ended, EndReason, TextDelta, TokenLogprob, Usage
+from app.tools.events import Alternative, Ended, EndReason, TextDelta, TokenLogprob, Usage
 
 
 def test_a_character_in_two_tokens_shifts_nothing_behind_it() -> None:

@@ -5,9 +5,9 @@ import re
 from collections.abc import Generator, Mapping
 from typing import cast
 
-from app.serve.events import Delta
-from app.serve.tools.growing_text import GrowingText, Reading
-from app.serve.tools.open_calls import OpenCalls, loads_finite
+from app.tools.events import Delta
+from app.tools.growing_text import GrowingText, Reading
+from app.tools.open_calls import OpenCalls, loads_finite
 
 Splitting = Generator[Delta | None, None, bool]
 """Yields what is certain, None where more text is awaited; returns whether a call was read."""

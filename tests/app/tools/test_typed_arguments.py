@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from app.serve.events import TextDelta, ToolArguments, ToolCallBegun
-from app.serve.tools.reply_splitter import ReplySplitter
+from app.tools.events import TextDelta, ToolArguments, ToolCallBegun
+from app.tools.reply_splitter import ReplySplitter
 from backends.chat.message import Tool
 from backends.chat.reply_form import ReplyForm, ToolForm
 

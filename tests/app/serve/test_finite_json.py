@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("pydantic")
 
 from app.serve.dialects.anthropic import MessageWriter
-from app.serve.events import Begun, Ended, EndReason, ToolArguments, ToolCallBegun, Usage
+from app.tools.events import Begun, Ended, EndReason, ToolArguments, ToolCallBegun, Usage
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999"])

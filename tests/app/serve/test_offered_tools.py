@@ -6,8 +6,8 @@ import pytest
 from llguidance import LLMatcher, LLTokenizer
 
 from app.chat.conversation import ReplyOptions
+from app.serve.offered_tools import call_schema, offered_tools
 from app.serve.refusal import RefusedError
-from app.serve.tools.offered_tools import call_schema, offered_tools
 from backends.chat.message import Tool
 from decoding.constraint.grammar import Grammar, GrammarKind
 

@@ -9,7 +9,7 @@ from typing import cast
 from app.chat.conversation import ReplyOptions
 from app.serve.refusal import invalid
 from app.serve.server_options import MOST_TOOLS
-from app.serve.tools.reply_splitter import ReplySplitter
+from app.tools.reply_splitter import ReplySplitter
 from backends.chat.message import Tool
 from backends.chat.reply_form import ReplyForm, ToolForm
 from backends.chat.tools import tool_function

@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from app.serve.events import Delta
+from app.tools.events import Delta
 
 _Value = TypeVar("_Value")
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn, cast
 from urllib.parse import unquote
 
-from app.serve.events import ToolArguments, ToolCallBegun
+from app.tools.events import ToolArguments, ToolCallBegun
 from backends.chat.message import Tool
 from backends.chat.tools import as_object
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.serve.events import (
+from app.tools.events import (
     Alternative,
     Delta,
     ReasoningDelta,
@@ -16,7 +16,7 @@ from app.serve.events import (
     ToolArguments,
     ToolCallBegun,
 )
-from app.serve.tools.reply_splitter import ReplySplitter
+from app.tools.reply_splitter import ReplySplitter
 from backends.chat.message import Tool
 from backends.chat.reply_form import PLAIN, ReplyForm, ToolForm
 

@@ -1,4 +1,4 @@
-"""Events of a reply as it is served, in no dialect: the dialects write them."""
+"""Events of a reply, in no dialect: what it consists of, and how it ended."""
 
 from dataclasses import dataclass
 from enum import StrEnum

@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 
-from app.serve.events import Delta, ReasoningDelta, TextDelta, TokenLogprob
-from app.serve.tools.growing_text import GrowingText, Reading
-from app.serve.tools.json_calls import Splitting, cut_call, json_calls, streamed_object
-from app.serve.tools.open_calls import OpenCalls
+from app.tools.events import Delta, ReasoningDelta, TextDelta, TokenLogprob
+from app.tools.growing_text import GrowingText, Reading
+from app.tools.json_calls import Splitting, cut_call, json_calls, streamed_object
+from app.tools.open_calls import OpenCalls
 from backends.chat.message import Tool
 from backends.chat.reply_form import THINKING, ReplyForm, ToolForm
 

@@ -1,1 +1,0 @@
-"""Tools: what a program offers, and the calls in the text of a reply."""

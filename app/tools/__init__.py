@@ -1,0 +1,1 @@
+"""Tools that a model may call: read-only ones, those of MCP servers, and calls in a reply."""
