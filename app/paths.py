@@ -18,8 +18,8 @@ class Paths:
 
     def __init__(self, config: Path, data: Path, cache: Path) -> None:
         self.config, self.data, self.cache = config, data, cache
-        self.settings = config / "config.toml"
-        """The settings file, which may not exist."""
+        self.settings, self.servers = config / "config.toml", config / "mcp.json"
+        """The settings file and that of tool servers, which may not exist."""
         self.presets, self.prompts = config / "presets", config / "prompts"  # a file each
         self.agreed_models = data / "streamed-models.json"
         """Models that the user agreed to have read from disk."""
