@@ -37,6 +37,8 @@ class Paths:
         """The index of earlier chats, a folder for each vocabulary."""
         self.ngrams = data / "ngrams"
         """Statistics of the ngram drafter, by model."""
+        self.indexes = data / "indexes"
+        """An index of the folder of each chat that has one, by the chat's number."""
         self.history = data / "chats.sqlite3"
         """The database of chats."""
         self.cleared = data / "cleared.json"
