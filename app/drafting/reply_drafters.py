@@ -3,12 +3,14 @@
 from collections.abc import Iterable, Iterator
 
 from app.chat.conversation import ReplyOptions
+from app.drafting.document_drafts import DocumentDrafts
 from app.learned.acceptance_memory import AcceptanceMemory
 from backends.base.model import Tokenizer
 from backends.chat.chat_template import Prompt
-from decoding.draft import Drafter
+from decoding.draft import MOST_DRAFTED, Drafter
 from decoding.drafters.forced_tokens import ForcedTokens
 from decoding.drafters.predicted_text import PredictedText
+from decoding.drafters.retrieval.retrieval import Retrieval
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.planning.pausing import DrafterStatus, drafter_status
@@ -19,16 +21,22 @@ to 5 characters."""
 
 
 def drafters_of(
-    options: ReplyOptions, tokenizer: Tokenizer, prompt: Prompt, n_ctx: int
+    options: ReplyOptions,
+    tokenizer: Tokenizer,
+    prompt: Prompt,
+    n_ctx: int,
+    documents: DocumentDrafts | None = None,
 ) -> Iterator[Drafter]:
     """The drafters of one reply alone. Those that come first are preferred where drafts are equal.
 
-    n_ctx: size of the context.
+    n_ctx: size of the context. documents: what the files of its chat say; None without any.
     """
     if options.grammar is not None:
         yield ForcedTokens()
     if predicted := _tokens(options.prediction, tokenizer, n_ctx):
         yield PredictedText(predicted, len(prompt.tokens) - prompt.begun)
+    if documents is not None:
+        yield Retrieval(documents, name="documents", max_draft=MOST_DRAFTED)
 
 
 def _tokens(text: str, tokenizer: Tokenizer, n_ctx: int) -> list[int]:

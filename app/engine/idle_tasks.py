@@ -257,11 +257,13 @@ class ActiveSession:
     @property
     def idle_work(self) -> tuple[IdleWork, ...]:
         """Work for the time between requests, the most urgent first."""
-        return self.reading, self.keeper, self.indexing, self.calibrating
+        documents = self.session.documents
+        return self.reading, self.keeper, documents, self.indexing, self.calibrating
 
     def answered(self) -> None:
         """Note that the context, the history and the costs of passes have changed."""
         self.keeper.answered()
+        self.session.documents.changed()
         self.indexing.changed()
         self.calibrating.changed()
 

@@ -2,7 +2,7 @@
 
 import time
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,8 @@ class Request:
     history, None if not saved. text: what is continued in place of the conversation. tools: those
     that the model may call. may_drop: whether the oldest turns are left out where the context is
     too short; if not, that is an error. program: the name of the program that asks over HTTP, "" if
-    the user does.
+    the user does. documents: reads the files of its chat, whose text it may quote; None if they are
+    all in the prompt.
     """
 
     conversation: Conversation
@@ -47,6 +48,7 @@ class Request:
     tools: tuple[Tool, ...] = ()
     may_drop: bool = True
     program: str = ""
+    documents: Callable[[], Iterable[tuple[str, str]]] | None = None
 
     @property
     def least_size(self) -> int:

@@ -7,6 +7,7 @@ from functools import partial
 
 from app.chat.conversation import Infill
 from app.drafting import draft_spec
+from app.drafting.document_drafts import DocumentDrafts
 from app.drafting.drafter_building import DrafterEnvironment
 from app.drafting.reply_drafters import ReplyDrafters, drafters_of
 from app.engine.reply import Reply, Request
@@ -72,9 +73,14 @@ class Session:
     """Of the file of a model that streams, if it was measured."""
     plain_replies: PlainReplies = field(default_factory=lambda: PlainReplies(None))
     """Speeds of this model's plain replies."""
+    documents: DocumentDrafts = field(init=False)
+    """Of the chat of the latest request."""
     _chat: int | None = field(default=None, init=False)
     _constraints: ReplyConstraints | None = field(default=None, init=False)
     """Built for the first reply that must match a grammar."""
+
+    def __post_init__(self) -> None:
+        self.documents = DocumentDrafts(self.model.tokenizer)
 
     def environment(self, notify: Callable[[str], None]) -> DrafterEnvironment:
         """For building further drafters; missing ones are downloaded. notify: of each phase."""
@@ -226,7 +232,9 @@ class Session:
         request, tokenizer, n_ctx = reply.request, self.model.tokenizer, self.context.facts.n_ctx
         options = request.options
         constraint = self.constraint(prompt, request)
-        own = ReplyDrafters(drafters_of(options, tokenizer, prompt, n_ctx))
+        told = (turn.content for turn in request.conversation.turns if turn.role != "assistant")
+        documents = self.documents if self.documents.follow(request.documents, told) else None
+        own = ReplyDrafters(drafters_of(options, tokenizer, prompt, n_ctx, documents))
         text = TextStream(
             tokenizer,
             (*prompt.stops, *options.stops),
@@ -259,6 +267,8 @@ class Session:
                     yield event
                     if isinstance(event, Prefill):
                         energy.start()
+                    elif isinstance(event, Step):
+                        self.documents.begin()
         finally:
             reply.own_statuses = own.end(self.drafting.memory)
             self.template.get_ready()

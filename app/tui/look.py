@@ -72,6 +72,7 @@ def _linear(channel: float) -> float:
 _KIND_OF_FAMILY = {
     "lookup": "lookup",
     "prediction": "lookup",
+    "documents": "lookup",
     "grammar": "lookup",
     "retrieval": "retrieval",
     "ngram": "ngram",

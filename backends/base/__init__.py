@@ -18,7 +18,6 @@ from backends.base.errors import (
     PromptTooLongError,
     RollbackRefusedError,
     SpecchatError,
-    ToolError,
     UsageError,
 )
 from backends.base.model import (

@@ -58,10 +58,11 @@ _OF_ONE_REPLY = {
     term.name: term
     for term in (
         Term("prediction", f"copies from the text that was predicted for this answer{_FREE}", " "),
+        Term("documents", f"copies from files and pasted text, without line breaks{_FREE}", " "),
         Term("grammar", f"writes what the form of this answer leaves no choice about{_FREE}", " "),
     )
 }
-"""Not in help: they draft only for requests that bring a prediction or a form."""
+"""Not in help: they draft only for requests that bring a prediction, files or a form."""
 
 TERMS = (
     SPEED,

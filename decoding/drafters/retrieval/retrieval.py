@@ -1,4 +1,4 @@
-"""Retrieval: drafts what followed the same text in earlier chats.
+"""Retrieval: drafts what followed the same text in earlier chats, or in files.
 
 He et al. 2023, "REST: Retrieval-Based Speculative Decoding" (arXiv 2311.08252); here the longest
 match only, and one draft, chosen token by token among all that followed.
@@ -6,9 +6,9 @@ match only, and one draft, chosen token by token among all that followed.
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn, PointMassLine
-from decoding.drafters.retrieval.corpus import Corpus
 from decoding.drafters.retrieval.segment import Occurrence
 from decoding.sampling.sampler import Sampler
 
@@ -25,13 +25,30 @@ _HALF_LIFE = 30 * 86_400.0
 """Age in seconds, relative to the latest occurrence, at which one counts half."""
 
 
+class Source(Protocol):
+    """Where continuations are found, as in a Corpus."""
+
+    def refresh(self) -> None: ...
+
+    def find(
+        self, history: Sequence[int], least: int, count: int
+    ) -> tuple[int, list[Occurrence]]: ...
+
+
 class Retrieval(Drafter):
     """Proposes the likeliest continuation, by number and age of the longest matches."""
 
     is_free = True
 
-    def __init__(self, corpus: Corpus, *, min_match: int = 3, max_draft: int = 15) -> None:
-        self.name = "retrieval"
+    def __init__(
+        self,
+        corpus: Source,
+        *,
+        name: str = "retrieval",
+        min_match: int = 3,
+        max_draft: int = 15,
+    ) -> None:
+        self.name = name
         self._corpus = corpus
         self._min_match = min_match
         self._max_draft = max_draft

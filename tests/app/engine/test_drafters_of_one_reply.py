@@ -1,21 +1,24 @@
-"""A prediction drafts for its reply alone, whatever the session drafts with."""
+"""What a request brings drafts for its reply alone, whatever the session drafts with."""
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from app.chat.conversation import ReplyOptions
+from app.chat.conversation import Conversation, ReplyOptions
 from app.engine.metrics import reply_metrics
-from app.engine.reply import PredictedTokens, Reply
+from app.engine.reply import PredictedTokens, Reply, Request
 from app.engine.report import reply_report
 from app.engine.session import Session
 from backends.base import Model
 from backends.chat.chat_template import Prompt
+from backends.chat.message import Message
 from decoding.constraint.grammar import Grammar, GrammarKind
 from decoding.events import Origin, State
-from tests.fixtures.sessions import new_reply, opened_on
+from tests.fixtures.sessions import GREEDY, new_reply, opened_on
 from tests.fixtures.sessions import replied as replied_to
 
 pytestmark = pytest.mark.usefixtures("llamacpp", "drafting_pays")
@@ -205,3 +208,43 @@ def test_a_reply_that_is_continued_is_where_its_beginning_ends(
     assert begun + reply.token_ids == plain.token_ids
     first = reply.provenance.index("prediction")
     assert first <= 2, "it need not find its place again"
+
+
+WRAPPED = """\
+The library keeps its oldest maps in a cellar that is held at eleven degrees.
+Visitors may see them on the first Monday of each month, in groups of no more
+than six, and must leave pens and bags at the desk. A copy of each map hangs in
+the reading room, where it may be photographed without asking."""
+
+
+def quoted(session: Session, *, documents: bool) -> Reply:
+    """The answer to a question that brings a file, and perhaps reads others."""
+    question = Message("user", f"[1] maps.md\n{WRAPPED}\n\nRepeat the text word for word.")
+    others = [("maps.md", WRAPPED), ("bees.md", "The bees fly at noon. \udcff")]
+    request = Request(Conversation("", [question]), GREEDY, 2 * TOKENS)
+    if documents:
+        request = replace(request, documents=lambda: others)
+    reply = Reply(request)
+    with closing(session.stream(session.prompt(request)[0], reply, lambda: False)) as stream:
+        for _ in stream:
+            pass
+    return reply
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("documents", [False, True])
+def test_a_file_with_line_breaks_is_quoted_without_them(
+    opened: Callable[[str], Session], *, documents: bool
+) -> None:
+    plain = quoted(opened("off"), documents=documents)
+    session = opened("lookup")
+    reply = quoted(session, documents=documents)
+    assert reply.token_ids == plain.token_ids
+    assert " ".join(WRAPPED.split()[:12]) in reply.text
+    counted = reply.statistics.by_drafter["documents"]
+    assert counted.accepted > TOKENS / 2
+    assert reply.statistics.steps < plain.statistics.steps / 2
+    assert reply_metrics(session, reply).drafters == ("lookup", "documents")
+    other = replied(session)
+    assert "documents" not in other.statistics.by_drafter
+    assert reply_metrics(session, other).drafters == ("lookup",)

@@ -11,9 +11,10 @@ import pytest
 from numpy.typing import NDArray
 
 from decoding.checks.distribution_check import exact_distribution, p_value
-from decoding.draft import NO_DRAFT, Draft, HostLine
+from decoding.draft import MOST_DRAFTED, NO_DRAFT, Draft, HostLine
 from decoding.drafters.retrieval.corpus import Corpus
 from decoding.drafters.retrieval.retrieval import Retrieval
+from decoding.drafters.retrieval.text_index import TextIndex
 from decoding.events import Step
 from decoding.generation import Limits, always, generate
 from decoding.sampling.distribution import SamplingSettings, uniform
@@ -109,16 +110,35 @@ SAMPLED = SamplingSettings(1.2, top_k=4, top_p=0.97, min_p=0.02, repeat_penalty=
 PROMPT = [1, 2, 3, 4, 5]
 
 
-def drafter(folder: Path, seed: int) -> Retrieval:
+def chats(folder: Path, seed: int) -> Retrieval:
     """Retrieval of random text, in which every few tokens occur."""
-    generator = np.random.default_rng(seed)
-    texts = [document(n, generator.integers(0, N_VOCAB, 200).tolist()) for n in range(20)]
+    texts = [document(n, tokens.tolist()) for n, tokens in enumerate(texts_of(seed))]
     return Retrieval(corpus_of(folder, texts[:10], texts[10:]), min_match=1)
 
 
+def files(folder: Path, seed: int) -> Retrieval:
+    """The same from memory."""
+    del folder
+    return Retrieval(TextIndex(texts_of(seed)), name="documents", max_draft=MOST_DRAFTED)
+
+
+def texts_of(seed: int) -> list[NDArray[np.uint32]]:
+    generator = np.random.default_rng(seed)
+    return [generator.integers(0, N_VOCAB, 200, np.uint32) for _ in range(20)]
+
+
+Make = Callable[[Path, int], Retrieval]
+SOURCES = pytest.mark.parametrize("drafter", [chats, files])
+
+
+@SOURCES
 @pytest.mark.parametrize("settings", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 def test_replies_are_those_of_plain_decoding(
-    table: MakeTable, fake_context: Open, tmp_path: Path, settings: SamplingSettings
+    table: MakeTable,
+    fake_context: Open,
+    tmp_path: Path,
+    settings: SamplingSettings,
+    drafter: Make,
 ) -> None:
     drafted = accepted = 0
     for seed in range(10):
@@ -139,7 +159,7 @@ def steps(
     return [event for event in events if isinstance(event, Step)]
 
 
-def chance(table: MakeTable, fake_context: Open, folder: Path) -> float:
+def chance(table: MakeTable, fake_context: Open, folder: Path, drafter: Make) -> float:
     """How likely a correct loop is to give replies as far from the law as these."""
     context = fake_context(table(7, N_VOCAB))
     drawn: Counter[tuple[int, ...]] = Counter()
@@ -151,15 +171,21 @@ def chance(table: MakeTable, fake_context: Open, folder: Path) -> float:
     return p_value(exact_distribution(context, PROMPT, SAMPLED, SHORT), drawn)
 
 
+@SOURCES
 @pytest.mark.slow
 def test_sampled_replies_follow_the_target(
-    table: MakeTable, fake_context: Open, tmp_path: Path
+    table: MakeTable, fake_context: Open, tmp_path: Path, drafter: Make
 ) -> None:
-    assert chance(table, fake_context, tmp_path) > FALSE_ALARM
+    assert chance(table, fake_context, tmp_path, drafter) > FALSE_ALARM
 
 
+@SOURCES
 def test_control_the_test_sees_a_wrong_rule(
-    table: MakeTable, fake_context: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    table: MakeTable,
+    fake_context: Open,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    drafter: Make,
 ) -> None:
     """Taking every drafted token that the target could say is lossy."""
 
@@ -170,4 +196,4 @@ def test_control_the_test_sees_a_wrong_rule(
         return Verdict(count, target[count].draw(uniform(generator)))
 
     monkeypatch.setattr(target_pass, "verify", lenient)
-    assert chance(table, fake_context, tmp_path) < FALSE_ALARM
+    assert chance(table, fake_context, tmp_path, drafter) < FALSE_ALARM
