@@ -18,8 +18,8 @@ class Paths:
 
     def __init__(self, config: Path, data: Path, cache: Path) -> None:
         self.config, self.data, self.cache = config, data, cache
-        self.settings = config / "config.toml"
-        """The settings file, which may not exist."""
+        self.settings, self.servers = config / "config.toml", config / "mcp.json"
+        """The settings file and that of tool servers, which may not exist."""
         self.presets, self.prompts = config / "presets", config / "prompts"  # a file each
         self.agreed_models = data / "streamed-models.json"
         """Models that the user agreed to have read from disk."""
@@ -37,16 +37,14 @@ class Paths:
         """The index of earlier chats, a folder for each vocabulary."""
         self.ngrams = data / "ngrams"
         """Statistics of the ngram drafter, by model."""
-        self.history = data / "chats.sqlite3"
-        """The database of chats."""
+        self.history, self.indexes = data / "chats.sqlite3", data / "indexes"
+        """The database of chats, and an index of the folder of each chat that has one."""
         self.cleared = data / "cleared.json"
         """Texts that were cleared from the prompt without being sent."""
         self.unsent = data / "unsent.txt"
         """Unsent text of the prompt."""
-        self.last_error = data / "last-error.txt"
-        """The traceback of the last internal error."""
-        self.last_model = data / "last-model"
-        """The name of the model used last."""
+        self.last_error, self.last_model = data / "last-error.txt", data / "last-model"
+        """The traceback of the last internal error, and the name of the model used last."""
         self.bandwidth = cache / "bandwidth"
         """Measured memory bandwidth."""
         self.disk_speeds = cache / "disk-speeds.json"

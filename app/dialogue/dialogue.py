@@ -21,7 +21,8 @@ Attachments = tuple[Attachment, ...]
 class Dialogue:
     """One chat. A failed save does not stop it: what could not be saved is saved later.
 
-    own: settings of this chat alone. default_system: of new chats. queue: questions that wait, and
+    own: settings of this chat alone. folder: what its questions are answered with, absolute; empty
+    for none. default_system: of new chats. queue: questions that wait, and
     name, which the user gave it: read only. fault: why the last save failed, empty if it succeeded.
     dropped: how many of the first turns no longer fit the model's context.
     """
@@ -31,6 +32,7 @@ class Dialogue:
         self.system = self.default_system = default_system
         self.model = model
         self.own: dict[str, Value] = {}
+        self.folder = ""
         self.queue: list[Queued] = []
         self.fault = ""
         self.dropped = 0
@@ -173,6 +175,10 @@ class Dialogue:
         self.own = dict(own)
         self._save_fact("settings", stored(self.own))
 
+    def set_folder(self, folder: str) -> None:
+        self.folder = folder
+        self._save_fact("folder", folder)
+
     def set_model(self, name: str) -> None:
         if name != self.model:
             self.model = name
@@ -255,6 +261,7 @@ class Dialogue:
             return False
         self.name, self.model = saver.facts["title"], saver.facts["model"]
         self.system, self.own = saver.facts["system"], restored(saver.facts["settings"])
+        self.folder = saver.facts["folder"]
         return True
 
     def _take_over_queue(self, saved: Sequence[Queued]) -> bool:

@@ -16,7 +16,7 @@ class Saver:
 
     def __init__(self, history: History | None, tree: Tree, queue: list[Queued]) -> None:
         self.chat: int | None = None
-        self.facts = {"title": "", "model": "", "system": "", "settings": "{}"}
+        self.facts = {"title": "", "model": "", "system": "", "settings": "{}", "folder": ""}
         self.turns: dict[Turn, None] = {}
         self.changed: dict[str, None] = {}
         self.unqueued: list[int] = []

@@ -7,14 +7,14 @@ from pathlib import PurePath
 
 from app.documents.document import Document
 
-MOST_CHARACTERS = 1600
-"""Longest passage, of about 400 tokens: a page's half, or a function. Several then fit beside the
+MOST_CHARACTERS = 1200
+"""Longest passage, of about 300 tokens: a page's third, or a function. Several then fit beside the
 talk even in a small context, and one holds enough to be understood."""
 
-_ENOUGH = 900
+_ENOUGH = 600
 """Characters from which a passage ends at the next empty line, or a definition's end."""
 
-_SHORT = 250
+_SHORT = 200
 """Characters up to which a section goes on with the next one: a heading alone says nothing."""
 
 _MOST_HEADING = 80

@@ -121,6 +121,7 @@ def backup(history: History, number: int) -> dict[str, Any]:
         **as_json(chat, history.path(number)),
         "name": facts["title"],
         "settings": _settings(facts["settings"]),
+        "folder": facts["folder"],
         "shown": places.get(history.first_shown(number), 0),
         "tree": [
             {
@@ -184,7 +185,8 @@ def read_backup(history: History, path: Path, *, copies: bool = False) -> tuple[
         name = found["name"] if "name" in found else title * (title != title_of(rows[0]["text"]))
         number = history.add_whole(
             {name: as_text(found[name]) for name in ("model", "system")}
-            | {"title": as_text(name), "settings": json.dumps(found.get("settings", {}))},
+            | {"title": as_text(name), "settings": json.dumps(found.get("settings", {}))}
+            | {"folder": as_text(found.get("folder"))},
             times,
             [_saved(row) for row in rows],
             as_number(found.get("shown", 1)),

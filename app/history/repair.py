@@ -49,6 +49,9 @@ _TABLES = {7: "chats", 8: "chats", 9: "chats", 6: "messages", 10: "messages", 11
            5: "attachments", 4: "queue"}  # fmt: skip
 """Tables by the number of columns that their rows have, in each version of the schema."""
 
+_CHAT_COLUMNS = 10
+"""Of chats now; messages had as many once, and begin with a number."""
+
 _LINEAR_COLUMNS = 4
 """Columns of a message after its number and chat, before chats were trees."""
 
@@ -189,9 +192,15 @@ def _recovered(path: Path) -> _Rows:
     with ExitStack() as stack:
         data, log = (_mapped(file, stack) for file in (path, _beside(path, LOG)))
         for row in _rows(_Pages(data, log)):
-            if row.values[0] is None and (table := _TABLES.get(len(row.values))):
+            if row.values[0] is None and (table := _table_of(row.values)):
                 _add(found[table], row)
     return found
+
+
+def _table_of(values: tuple[Value, ...]) -> str | None:
+    if len(values) == _CHAT_COLUMNS and not isinstance(values[1], int):
+        return "chats"
+    return _TABLES.get(len(values))
 
 
 def _mapped(path: Path, stack: ExitStack) -> Bytes:
@@ -391,14 +400,14 @@ def _missing_chat(number: int, messages: list[Saved]) -> tuple[object, ...]:
     is_named = any(one.role == "user" for one in messages[:1])
     created = messages[0].created if messages else 0.0
     title = "" if is_named else f"{_RECOVERED} {number}"
-    return (number, title, "", "", created, created, None, "{}", 0)
+    return (number, title, "", "", created, created, None, "{}", 0, "")
 
 
 def _chat(row: _Row) -> tuple[object, ...]:
     _, title, model, system, created, updated, removed, *later = row.values
-    settings, shown = (*later, *("{}", 0)[len(later) :])
+    settings, shown, folder = (*later, *("{}", 0, "")[len(later) :])
     return (
         row.number, as_text(title), as_text(model), as_text(system), as_seconds(created),
         as_seconds(updated), None if removed is None else as_seconds(removed),
-        as_text(settings), as_number(shown),
+        as_text(settings), as_number(shown), as_text(folder),
     )  # fmt: skip

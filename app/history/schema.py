@@ -107,8 +107,8 @@ VERSION = len(_STEPS)
 
 
 _PROBES = (
-    "SELECT number, title, model, system, created, updated, removed, settings, shown FROM chats"
-    " LIMIT 1",
+    "SELECT number, title, model, system, created, updated, removed, settings, shown, folder"
+    " FROM chats LIMIT 1",
     "SELECT number, chat, role, text, ending, created, parent, shown, lossy, writer, model"
     " FROM messages LIMIT 1",
     "SELECT rowid FROM words LIMIT 1",

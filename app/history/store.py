@@ -23,7 +23,7 @@ from app.history.records import (
     shown_path,
 )
 from app.history.schema import IN_TITLE, MOST_CHARACTERS, condition, matches
-from app.paths import Paths
+from app.paths import Paths, entries
 
 _KEPT_SECONDS = 86_400.0
 """How long a removed chat can be restored."""
@@ -44,7 +44,7 @@ _COLUMNS = """
 _HAS_QUESTION = """(EXISTS (SELECT 1 FROM messages WHERE chat = chats.number)
     OR EXISTS (SELECT 1 FROM queue WHERE chat = chats.number))"""
 
-_FACTS = ("title", "model", "system", "settings")
+_FACTS = ("title", "model", "system", "settings", "folder")
 
 _MESSAGE = "number, role, text, ending, created, parent, shown, lossy, writer, model"
 
@@ -57,8 +57,8 @@ _VERSIONS = """
 _NEW_NUMBER = """1 + max((SELECT coalesce(max(number), 0) FROM {table}),
     (SELECT coalesce(max(number), 0) FROM retired WHERE name = '{table}'))"""
 
-_CREATE = f"""INSERT INTO chats (number, title, model, system, settings, created, updated)
-    SELECT {_NEW_NUMBER.format(table="chats")}, ?, ?, ?, ?, ?, ?"""
+_CREATE = f"""INSERT INTO chats (number, title, model, system, settings, folder, created, updated)
+    SELECT {_NEW_NUMBER.format(table="chats")}, ?, ?, ?, ?, ?, ?, ?"""
 
 _ADD = f"""INSERT INTO messages
     (number, chat, role, text, ending, created, parent, lossy, writer, model)
@@ -115,13 +115,20 @@ class History(Database):
 
     # Chats
 
-    def create(self, model: str, system: str = "", settings: str = "{}", title: str = "") -> int:
+    def create(
+        self,
+        model: str,
+        system: str = "",
+        settings: str = "{}",
+        title: str = "",
+        folder: str = "",
+    ) -> int:
         """Create a chat and return its number; it is listed once it has a question.
 
         settings: those of this chat, a JSON object. title: empty for the first question shown.
         """
         now = time.time()
-        row = (title, model, system, settings, now, now)
+        row = (title, model, system, settings, folder, now, now)
         return self.run(_CREATE, row).lastrowid or 0
 
     def add_whole(
@@ -140,7 +147,7 @@ class History(Database):
         """
 
         def write() -> int:
-            row = (facts["title"], facts["model"], facts["system"], facts["settings"], *times)
+            row = (*(facts.get(name, "") for name in _FACTS), *times)
             chat = self.execute(_CREATE, row)[0].lastrowid or 0
             numbers = {0: 0}
             for one in linked(messages):
@@ -192,13 +199,17 @@ class History(Database):
         return Chat.of(rows[0])
 
     def facts(self, chat: int) -> dict[str, str]:
-        """Name (title), model, system prompt and settings of a chat; empty if it is gone.
+        """Name (title), model, system prompt, settings and folder of a chat; empty if it is gone.
 
         title: empty if the first question shown names the chat. settings: a JSON object.
         """
         sql = f"SELECT {', '.join(_FACTS)} FROM chats WHERE number = ?"
         rows = self.rows(sql, (chat,))
         return dict(zip(_FACTS, map(as_text, rows[0]), strict=True)) if rows else {}
+
+    def has(self, chat: int) -> bool:
+        """Whether there is such a chat, and it was not removed."""
+        return bool(self.rows("SELECT 1 FROM chats WHERE number = ? AND removed IS NULL", (chat,)))
 
     def preview(self, chat: int, query: str = "") -> Preview:
         """The last question and its answer, or where a query stands; what is shown comes first."""
@@ -415,19 +426,32 @@ def open_history(paths: Paths, *, repairs: bool = True) -> History:
     """Open the database; if it deleted removed chats for good, saved prompt caches go too.
 
     repairs: whether a damaged database is rebuilt; another program that has it open then loses it.
-    A cache holds the tokens of a conversation without naming the chat.
+    A cache holds the tokens of a conversation without naming the chat. Indexes of chats that are
+    gone go as well.
     """
     history = History.open(paths.history, repairs=repairs)
     if history.has_purged:
         from app.prompt_cache.saved_states import SavedStates
 
         SavedStates(paths.saved_states).clear()
+    with suppress(HistoryError, OSError):
+        for entry in entries(paths.indexes):
+            number = Path(entry.name).stem
+            if not (number.isdecimal() and history.has(int(number))):
+                Path(entry.path).unlink(missing_ok=True)
     return history
 
 
+def index_of(paths: Paths, chat: int) -> Path:
+    """Where the index of a chat's folder is."""
+    return paths.indexes / f"{chat}.sqlite3"
+
+
 def remove_chat(history: History, number: int, paths: Paths) -> None:
-    """Remove a chat: from the retrieval index at once, from the database after a day."""
+    """Remove a chat: from the indexes at once, from the database after a day."""
+    from app.documents.library import remove_index
     from decoding.drafters.retrieval.corpus import forget
 
     history.remove(number)
     forget(paths.retrieval, number)
+    remove_index(index_of(paths, number))

@@ -18,6 +18,7 @@ from backends.base.errors import (
     PromptTooLongError,
     RollbackRefusedError,
     SpecchatError,
+    ToolError,
     UsageError,
 )
 from backends.base.model import (

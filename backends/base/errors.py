@@ -91,6 +91,10 @@ class DiskFullError(DraftUnavailableError):
     """Too little disk space for a drafter or for its learned data."""
 
 
+class ToolError(SpecchatError):
+    """A tool that cannot be called, or whose call has no result."""
+
+
 class DownloadError(SpecchatError):
     """A failure of the network, the model hub or a download."""
 

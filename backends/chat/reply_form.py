@@ -29,6 +29,9 @@ _CALL_MARKS = {
 }
 
 
+CALL_MARKS = tuple({mark for marks in _CALL_MARKS.values() for mark in marks})
+
+
 @dataclass(frozen=True, slots=True)
 class ReplyForm:
     """What a reply may be made of, beside its content.

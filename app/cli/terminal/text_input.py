@@ -9,18 +9,15 @@ from pathlib import Path
 from app.chat.attachments import Attachment, AttachmentKind, block
 from app.chat.named_files import is_file, names_in
 from app.cli.terminal import stderr
+from app.documents.document import MOST_BYTES, read, read_bytes
 from backends.base import SpecchatError, UsageError
 from backends.base.safe_files import (
     NotRegularError,
     NotTextError,
     TooLargeError,
     open_regular,
-    read_bounded,
     text_of,
 )
-
-MAX_BYTES = 64 << 20
-"""Longer than any context."""
 
 
 def gather(prompt: str | None, files: Sequence[Path]) -> str:
@@ -50,27 +47,19 @@ def predicted(path: Path) -> str:
         UsageError: the file cannot be read.
     """
     with _reading(path, "--predict"), open_regular(path) as file:
-        text = file.read(MAX_BYTES).decode("utf-8-sig", errors="replace")
+        text = file.read(MOST_BYTES).decode("utf-8-sig", errors="replace")
     return text.replace("\r\n", "\n")
 
 
-def decode(data: bytes, source: str) -> str:
-    """Decode UTF-8 text as files are read.
-
-    Raises:
-        UsageError: the bytes are another encoding, or not text.
-    """
-    if len(data) > MAX_BYTES:
-        raise _too_large(source)
+@contextmanager
+def _only_text(source: str) -> Generator[None]:
+    """Turn what is no text, or too much, into errors that name it."""
     try:
-        return text_of(data)
+        yield
     except NotTextError as error:
-        remedy = "Convert it to UTF-8 first."
-        raise UsageError(f"{source} {error.fault}", error.why, remedy) from error
-
-
-def _too_large(source: str) -> UsageError:
-    return UsageError(f"{source} is too large", f"over {MAX_BYTES / 1e6:.0f} MB of text")
+        raise UsageError(f"{source} {error.fault}", error.why) from error
+    except TooLargeError as error:
+        raise UsageError(f"{source} is too large", f"over {MOST_BYTES >> 20} MB") from error
 
 
 def check(text: str, source: str) -> str:
@@ -99,15 +88,16 @@ def _standard_input(*, required: bool) -> str:
             )
         return ""
     stderr.status("reading standard input")
-    data = sys.stdin.buffer.read(MAX_BYTES + 1)
+    data = sys.stdin.buffer.read(MOST_BYTES + 1)
     stderr.clear_status()
-    return decode(data, "standard input").rstrip("\n")
+    with _only_text("standard input"):
+        return read_bytes(data).text.rstrip("\n")
 
 
 def _fenced(path: Path) -> str:
     remedy = "Pipe its text in: COMMAND | specchat ask"
     with _reading(path, "--file", remedy):
-        text = decode(read_bounded(path, MAX_BYTES), str(path))
+        text = read(path).text
     return block(Attachment(AttachmentKind.FILE, str(path), text))
 
 
@@ -117,9 +107,8 @@ def _reading(path: Path, option: str, remedy: str = "") -> Generator[None]:
     if path.is_dir():
         raise UsageError(f"{path} is a folder", f"{option} takes one file at a time")
     try:
-        yield
-    except TooLargeError as error:
-        raise _too_large(str(path)) from error
+        with _only_text(str(path)):
+            yield
     except NotRegularError as error:
         raise UsageError(f"cannot read {path}", "it is a pipe or a device", remedy) from error
     except OSError as error:
@@ -216,4 +205,5 @@ def _block(lines: Iterator[str]) -> str:
 
 def _decoded(numbered_line: tuple[int, bytes]) -> str:
     number, line = numbered_line
-    return decode(line.rstrip(b"\r\n"), f"line {number} of standard input")
+    with _only_text(f"line {number} of standard input"):
+        return text_of(line.rstrip(b"\r\n"))

@@ -7,13 +7,10 @@ import pytest
 from tests.app.conftest import Launch, Specchat
 
 NOT_TEXT = [
-    (b"a\0b", "NUL character at position 1"),
-    (b"caf\xe9 au lait", "byte 0xe9 at position 3"),
-    (b"\xed\xa0\x80", "byte 0xed at position 0"),
-    (b"ok \xed\xb0\x80", "byte 0xed at position 3"),
-    ("h\u00e9".encode("utf-16"), "UTF-16"),
-    (b"\xfe\xff\0h", "UTF-16"),
-    (bytes(range(1, 256)), "byte 0x80 at position 127"),
+    (b"a\0b", "byte 0x00 at position 1"),
+    (b"\xff\xfe\0", "what follows its mark is not UTF-16"),
+    (bytes(range(1, 256)), "byte 0x01 at position 0"),
+    (b"\x7fELF\x02\x01\x01\0" * 9, "byte 0x02 at position 4"),
 ]
 
 

@@ -68,7 +68,7 @@ def test_a_backup_holds_every_version_and_is_read_back_equal(
     other = history.create("another")  # so that no number is the same
     history.add(other, "user", "other")
     paste = Attachment(AttachmentKind.PASTE, "[pasted 2 lines]", "a\nb")
-    chat = history.create("demo", "be brief", '{"temperature": 0.5}', "A name")
+    chat = history.create("demo", "be brief", '{"temperature": 0.5}', "A name", "/notes")
     first = history.add(chat, "user", "why [pasted 2 lines]", attachments=(paste,))
     one = history.add(chat, "assistant", "so", "3 tokens", lossy="typical", model="other")
     two = history.add(chat, "assistant", "or so", "cut", parent=first)
@@ -83,6 +83,7 @@ def test_a_backup_holds_every_version_and_is_read_back_equal(
         number, is_new = read_backup(empty, written)
         assert read_backup(empty, written) == (number, not is_new)
         assert backup(empty, number) == {**backup(history, chat), "number": number}
+        assert empty.facts(number)["folder"] == "/notes"
         assert [saved.text for saved in empty.path(number)] == ["why [pasted 2 lines]", "so"]
         assert [saved.model for saved in empty.path(number)] == ["", "other"]
         assert empty.chats("then")[0].versions == 3

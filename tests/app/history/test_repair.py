@@ -100,7 +100,7 @@ def test_damage_that_is_met_in_use_is_repaired_in_use(
 def branched(path: Path) -> Path:
     """A chat with two versions of its first question, files and a queue."""
     with closing(History.open(path)) as history:
-        chat = history.create("demo")
+        chat = history.create("demo", folder="/home/ann/notes")
         first = history.add(chat, "user", "first", attachments=[_FILE], parent=0)
         history.add(chat, "assistant", "to the first", "3 tokens", parent=first)
         history.add(chat, "user", "edited", parent=0)
@@ -121,6 +121,7 @@ def test_versions_files_and_the_queue_are_recovered(branched: Path) -> None:
     with closing(History.open(branched)) as history:
         assert "recovered" in history.news()
         assert [one.text for one in history.path(1)] == ["first", "to the first"]
+        assert history.facts(1)["folder"] == "/home/ann/notes"
         assert history.path(1)[0].attachments == (_FILE,)
         assert [one.text for one in history.messages(1)] == ["first", "to the first", "edited"]
         assert [(one.text, one.attachments) for one in history.queue(1)] == [("waits", (_FILE,))]

@@ -15,8 +15,11 @@ from threading import Barrier
 import pytest
 
 from app.chat.attachments import Attachment, AttachmentKind
+from app.documents.library import Library
 from app.history import History, HistoryError
 from app.history.records import Preview, Queued, own_writer
+from app.history.store import index_of, open_history, remove_chat
+from app.paths import Paths
 
 _WRITER = """
 import sys
@@ -286,6 +289,7 @@ _PAGE = 4096
 _DISK_FULL_FOR_A_WHILE = """
 import resource, signal, sys
 from pathlib import Path
+from app.documents.library import Library
 from app.history import History, HistoryError
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 history = History.open(Path(sys.argv[1]))
@@ -456,3 +460,18 @@ def test_when_each_model_was_used_last(history: History) -> None:
         history.add(chat, "user", "hello")
     times = {chat.number: chat.updated for chat in history.chats()}
     assert history.used_models() == {"a": max(times[first], times[second]), "b": times[other]}
+
+
+def test_the_index_of_a_chat_goes_with_it(tmp_path: Path) -> None:
+    paths = Paths(tmp_path, tmp_path, tmp_path)
+    with closing(open_history(paths)) as history:
+        kept, removed, purged = (history.create("demo") for _ in range(3))
+        for chat in (kept, removed, purged):
+            file = index_of(paths, chat)
+            Library(str(tmp_path / "notes"), file).close()
+            assert os.name == "nt" or file.stat().st_mode & 0o077 == 0
+        remove_chat(history, removed, paths)
+        assert not index_of(paths, removed).exists()
+        history.remove(purged)  # as when the app is killed in between
+    with closing(open_history(paths)):
+        assert [file.name for file in paths.indexes.iterdir()] == [index_of(paths, kept).name]

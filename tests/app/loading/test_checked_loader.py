@@ -19,7 +19,8 @@ from app.loading import checked_loader
 from app.loading.checked_loader import CheckedLoader, proof_key, split_here
 from app.loading.placement import GPU_RESERVE
 from app.paths import Paths
-from backends.base import Model, ModelError
+from backends.base import Model, ModelError, watched_process
+from backends.base.watched_process import WatchedProcess
 from backends.engines import proof_process, proof_worker
 from backends.engines.backend_selection import LLAMACPP
 from backends.engines.engine_facts import expected_runner
@@ -167,7 +168,7 @@ def test_the_weights_of_a_large_file_are_left_out_of_its_proof(
 ) -> None:
     path, seen = written(tmp_path, good_parts(tmp_path / "good")), list[object]()
 
-    def sent(_self: ProofProcess, request: dict[str, object]) -> None:
+    def sent(_self: WatchedProcess, request: dict[str, object]) -> None:
         monkeypatch.setattr(proof_worker, "load", loading)
         answer = proof_worker._answer(json.loads(json.dumps(request, default=str)))
         raise ModelError(answer["what"], "")
@@ -176,7 +177,7 @@ def test_the_weights_of_a_large_file_are_left_out_of_its_proof(
         seen.append(blank)
         raise ModelError("it was asked for", "")
 
-    monkeypatch.setattr(ProofProcess, "_send", sent)
+    monkeypatch.setattr(WatchedProcess, "send", sent)
     for size in (path.stat().st_size + 1, path.stat().st_size):
         monkeypatch.setattr(proof_process, "_LARGE_BYTES", size)
         with pytest.raises(ModelError, match="it was asked for"):
@@ -333,7 +334,7 @@ def test_a_head_that_was_refused_is_tried_again(
     head.write_bytes(whole)
     with monkeypatch.context() as patch:
         patch.setattr(proof_process, "_MOST_BYTES", 0)
-        patch.setattr(proof_process, "_POLL_SECONDS", 0.0)  # before so small a head has drafted
+        patch.setattr(watched_process, "_POLL_SECONDS", 0.0)  # before so small a head has drafted
         with pytest.raises(ModelError, match=r"eagle3\.gguf stops the engine: it took over"):
             load_head(models, model, head)
     asked.clear()

@@ -7,6 +7,7 @@ import pytest
 
 from app.chat.attachments import Attachment, AttachmentKind
 from app.chat.named_files import file_names, read_files
+from app.documents.document import MOST_BYTES
 from app.tui.prompt.area import Submitted
 from app.tui.prompt.completion import Completion
 from app.tui.prompt.folding import PromptText
@@ -82,23 +83,24 @@ async def test_a_click_picks_a_suggestion(prompt: Prompting) -> None:
 @pytest.fixture
 def odd(folder: Path) -> Path:
     """A folder of things that cannot be added."""
-    (folder / "big.txt").write_text("x" * (1 << 20) + "y")
-    (folder / "latin.txt").write_bytes("é".encode("latin-1"))
+    (folder / "big.txt").touch()
+    os.truncate(folder / "big.txt", MOST_BYTES + 1)
+    (folder / "scan.bin").write_bytes(b"\xff\0")
     (folder / "zero").symlink_to("/dev/zero")
     (folder / "dangling.txt").symlink_to("gone")
     os.mkfifo(folder / "pipe")
     return folder
 
 
-ODD = "@no.txt @notes/ @pipe @zero @dangling.txt @big.txt @latin.txt @anna @north.txt, done"
+ODD = "@no.txt @notes/ @pipe @zero @dangling.txt @big.txt @scan.bin @anna @north.txt, done"
 WHY = [
     "no file no.txt",
     "notes/ is a folder",
     "pipe is a pipe",
     "zero is a device",
     "no file dangling.txt",
-    "big.txt is larger than 1 MB",
-    "latin.txt is not UTF-8 text",
+    "big.txt is larger than 50 MB",
+    "scan.bin is not text",
 ]
 
 
@@ -124,8 +126,8 @@ async def test_all_that_cannot_be_added_is_told_at_once_and_then_sent() -> None:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("@big.txt", "✕ big.txt is larger than 1 MB"),
-        ("@latin.txt ?", "✕ latin.txt is not UTF-8 text"),
+        ("@big.txt", "✕ big.txt is larger than 50 MB"),
+        ("@scan.bin ?", "✕ scan.bin is not text"),
         ("@pipe @notes ?", "✕ pipe is a pipe · notes is a folder"),
         ("what is @notes?", "✕ notes is a folder"),
     ],

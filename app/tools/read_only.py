@@ -1,0 +1,197 @@
+"""Tools of our own: they list, read and search attached folders, change nothing, and go nowhere.
+
+What they are asked for was written by a model, perhaps on behalf of a file: a path that leads out
+of the folders, by dots or links, does not exist for them, and neither does a hidden one.
+"""
+
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from app.documents.document import read
+from backends.base import SpecchatError, ToolError
+from backends.chat.message import Tool, whole_characters
+
+MOST_CHARACTERS = 8_000
+"""Of one result: 2,000 tokens, half of the usual context."""
+
+_MOST_LINES, _MOST_FILES, _MOST_FOUND = 200, 2_000, 50
+_MOST_LINE = 300
+_SECONDS = 10.0
+"""Longest search."""
+
+TOOLS = (
+    Tool(
+        "list_files",
+        "List the files and folders in a folder of the attached files.",
+        '{"type": "object", "properties": {"folder": {"type": "string", "description": '
+        '"Its path; empty for all that is attached."}}}',
+    ),
+    Tool(
+        "read_lines",
+        f"Read lines of an attached file, at most {_MOST_LINES} at once.",
+        '{"type": "object", "properties": {"path": {"type": "string"}, '
+        '"first": {"type": "integer", "description": "The first line, from 1."}, '
+        '"last": {"type": "integer", "description": "The last line."}}, "required": ["path"]}',
+    ),
+    Tool(
+        "search",
+        "Search the attached files for lines that hold these words.",
+        '{"type": "object", "properties": {"words": {"type": "string"}, '
+        '"folder": {"type": "string", "description": "Where; empty for all."}}, '
+        '"required": ["words"]}',
+    ),
+)
+
+
+def run(name: str, arguments: Mapping[str, object], roots: Sequence[Path]) -> str:
+    """The result of a call, of at most MOST_CHARACTERS.
+
+    Raises:
+        ToolError: it has none, with why.
+    """
+    folders = _Folders(roots)
+    if name == "list_files":
+        return folders.listed(_text(arguments, "folder"))
+    if name == "search":
+        return folders.found(_text(arguments, "words"), _text(arguments, "folder"))
+    if name == "read_lines":
+        first = _number(arguments, "first", 1)
+        last = _number(arguments, "last", first + _MOST_LINES - 1)
+        return folders.lines(_text(arguments, "path"), first, last)
+    raise ToolError(f"there is no tool {name}")
+
+
+def _text(arguments: Mapping[str, object], name: str) -> str:
+    value = arguments.get(name, "")
+    if not isinstance(value, str):
+        raise ToolError(f"{name} is no text")
+    return value
+
+
+def _number(arguments: Mapping[str, object], name: str, default: int) -> int:
+    value = arguments.get(name, default)
+    try:
+        return int(value) if isinstance(value, int | float | str) else default
+    except (ValueError, OverflowError) as error:
+        raise ToolError(f"{name} is no whole number") from error
+
+
+class _Folders:
+    """Attached folders; a file in one is named by its path from the folder's own name on."""
+
+    def __init__(self, roots: Sequence[Path]) -> None:
+        self._roots = [root.resolve() for root in roots]
+        if not self._roots:
+            raise ToolError("no folder is attached")
+
+    def listed(self, folder: str) -> str:
+        if not folder.strip("./"):
+            return "\n".join(f"{root.name}/" for root in self._roots)
+        path = self._within(folder)
+        try:
+            entries = sorted(path.iterdir())
+        except OSError as error:
+            raise ToolError(f"{folder} is no folder that can be read") from error
+        shown = [one for one in entries if self.holds(one)]
+        lines = [f"{one.name}/" if one.is_dir() else _with_size(one) for one in shown]
+        return _cut(lines, _MOST_LINES, "entries") or "it is empty"
+
+    def lines(self, name: str, first: int, last: int) -> str:
+        path = self._within(name)
+        lines = _contents(path).splitlines()
+        first = max(1, first)
+        if first > max(1, len(lines)):
+            raise ToolError(f"{name} has {len(lines):,} lines")
+        last = max(first, min(last, first + _MOST_LINES - 1, len(lines)))
+        head = f"{self._name(path)}, lines {first} to {last} of {len(lines)}:"
+        return _cut([head, *lines[first - 1 : last]], last - first + 2, "lines")
+
+    def found(self, words: str, folder: str) -> str:
+        """Lines that hold most of the words, those that hold all first."""
+        wanted = list(dict.fromkeys(re.findall(r"\w+", words.casefold())))
+        if not wanted:
+            raise ToolError("words are missing")
+        starts = [self._within(folder)] if folder.strip("./") else self._roots
+        ends, is_whole = time.monotonic() + _SECONDS, True
+        found: dict[int, list[str]] = {}
+        for count, path in enumerate(_files(starts, self), 1):
+            if count > _MOST_FILES or time.monotonic() > ends:
+                is_whole = False
+                break
+            with suppress(ToolError):
+                for number, line in enumerate(_contents(path).splitlines(), 1):
+                    if held := sum(word in line.casefold() for word in wanted):
+                        place = f"{self._name(path)}:{number}: {line.strip()[:_MOST_LINE]}"
+                        found.setdefault(held, []).append(place)
+        lines = found[max(found)] if found else ["nothing was found"]
+        more = "" if is_whole else "\n(not all files were searched)"
+        return _cut(lines, _MOST_FOUND, "lines") + more
+
+    def _within(self, name: str) -> Path:
+        """The file or folder of a name.
+
+        Raises:
+            ToolError: there is none in the attached folders.
+        """
+        for root in self._roots:
+            for base in (root.parent, root):
+                path = base / name
+                if self.holds(path):
+                    return path.resolve()
+        raise ToolError(f"the attached folders have no {whole_characters(name[:_MOST_LINE])}")
+
+    def holds(self, path: Path) -> bool:
+        """Whether a path leads to what is there in a folder, and is not hidden."""
+        try:
+            real = path.resolve(strict=True)
+        except (OSError, RuntimeError, ValueError):  # RuntimeError: a link to itself
+            return False
+        inner = (real.relative_to(root) for root in self._roots if real.is_relative_to(root))
+        return any(not any(part.startswith(".") for part in one.parts) for one in inner)
+
+    def _name(self, path: Path) -> str:
+        root = next(root for root in self._roots if path.is_relative_to(root))
+        return path.relative_to(root.parent).as_posix()
+
+
+def _files(starts: Sequence[Path], folders: _Folders) -> Iterator[Path]:
+    """Files below folders, in a stable order; links are not followed."""
+    for start in starts:
+        if start.is_file():
+            yield start
+        for parent, below, names in os.walk(start):
+            below[:] = sorted(one for one in below if not one.startswith("."))
+            paths = (Path(parent, name) for name in sorted(names))
+            yield from (path for path in paths if folders.holds(path) and not path.is_symlink())
+
+
+def _contents(path: Path) -> str:
+    try:
+        return read(path).text
+    except (OSError, ValueError, SpecchatError) as error:
+        raise ToolError(f"{path.name} cannot be read") from error
+
+
+def _with_size(path: Path) -> str:
+    try:
+        return f"{path.name}  {path.stat().st_size:,} bytes"
+    except OSError:
+        return path.name
+
+
+def _cut(lines: Sequence[str], most: int, what: str) -> str:
+    """Lines as far as there is room, and how many are left out."""
+    kept: list[str] = []
+    size = 0
+    for line in lines[:most]:
+        size += len(line) + 1
+        if size > MOST_CHARACTERS and kept:
+            break
+        kept.append(line[:MOST_CHARACTERS])
+    left = len(lines) - len(kept)
+    more = [f"({left:,} more {what})"] if left else []
+    return whole_characters("\n".join([*kept, *more]))

@@ -1,0 +1,200 @@
+"""Files of other programs as text; tests/fixtures/documents/README.md says what made each."""
+
+# ruff: noqa: RUF001
+
+import contextlib
+import os
+import zipfile
+from io import BytesIO
+from pathlib import Path
+
+import psutil
+import pytest
+
+from app.documents import document
+from app.documents.document import Document, page_picture, read, read_bytes
+from backends.base.safe_files import NotTextError, TooLargeError
+
+FILES = Path(__file__).parents[2] / "fixtures" / "documents"
+
+PLAN = [
+    "900 litres an hour",
+    "tulips, 40",
+    "Pump",
+    "129",
+    "größer, schöner",
+    "日本語の文",
+    "Русский",
+]
+SAYS = {
+    "plan.docx": ("Word", 0, ["# Garden", "## Costs", "| Pump | 129 |", "**pump**", "frogs"]),
+    "plan.odt": ("OpenDocument", 0, ["# Garden", "## Costs", "| Pump ", "frogs"]),
+    "plan.epub": ("EPUB", 0, ["# Garden", "## Costs", "| Pump | 129 |", "def litres"]),
+    "plan.html": ("HTML", 0, ["# Garden", "(https://example.org/ponds)", "```\ndef litres"]),
+    "plan.pptx": ("PowerPoint", 7, ["Pump\t129"]),
+    "pond.pdf": ("PDF", 2, ["Łódź,\nпривет, 日本.\fOn the second page", "extraordinarily long"]),
+    "frogs.pdf": ("PDF", 2, ["3 m² of water.\fNewts"]),
+    "invoice.pdf": ("PDF", 1, ["Invoice 4711: 129 euro"]),
+    "costs.xlsx": ("spreadsheet", 2, ["# Costs", "Pump\t129\t2026-05-01\nLiner\t86.5\n\t215.5"]),
+}
+
+
+@pytest.mark.parametrize("name", SAYS)
+def test_files_of_other_programs(name: str, tmp_path: Path) -> None:
+    kind, pages, said = SAYS[name]
+    found = read(FILES / name)
+    assert (found.kind, found.pages) == (kind, pages)
+    assert found.text.count("\f") == max(0, pages - 1)
+    for words in said + (PLAN if name.startswith("plan") else []):
+        assert words in found.text
+    assert "<" not in found.text
+    other = tmp_path / "日本 отчёт.bin"  # what it is shows in its bytes
+    other.write_bytes((FILES / name).read_bytes())
+    if kind != "HTML":
+        assert read(other) == found == read_bytes(other.read_bytes())
+    assert read_bytes(other.read_bytes(), f"отчёт{Path(name).suffix.upper()}") == found
+
+
+NO_TEXT = {
+    "scan.pdf": "has no text: a scan; a model that sees images can read its pages",
+    "locked.pdf": "is encrypted",
+}
+
+
+@pytest.mark.parametrize("name", NO_TEXT)
+def test_files_without_text_say_why(name: str) -> None:
+    with pytest.raises(NotTextError) as caught:
+        read(FILES / name)
+    assert caught.value.fault == NO_TEXT[name]
+
+
+def test_a_page_as_a_picture() -> None:
+    picture = page_picture(FILES / "scan.pdf", 1)
+    assert picture[:8] == b"\x89PNG\r\n\x1a\n"
+    assert int.from_bytes(picture[16:20]) == int.from_bytes(picture[20:24]) == 1500
+    with pytest.raises(NotTextError, match="has no page 2"):
+        page_picture(FILES / "scan.pdf", 2)
+
+
+SENTENCES = {
+    "cp1252": "Das Übermaß an Größe – „schön“ – kostet 5 €, sagte Müller.",
+    "latin-1": "L'été dernier, la fenêtre était ouverte à cause de la chaleur.",
+    "cp1250": "Příliš žluťoučký kůň úpěl ďábelské ódy.",
+    "shift_jis": "これは日本語の文章です。漢字とカタカナも含まれています。",
+    "euc_jp": "これは日本語の文章です。漢字とカタカナも含まれています。",
+    "gb18030": "这是一个中文文件,用于测试编码检测。内容包括计划和预算。",
+    "big5": "這是一個中文檔案,用於測試編碼檢測。內容包括計劃和預算。",
+    "cp949": "이것은 한국어 텍스트입니다. 인코딩을 테스트합니다.",
+    "koi8-r": "Это русский текст, написанный в старой кодировке. Москва и Казань.",
+    "cp1251": "Это русский текст, написанный в старой кодировке. Москва и Казань.",
+    "cp1253": "Αυτό είναι ένα ελληνικό κείμενο για τον έλεγχο της Αθήνας.",
+}
+
+
+@pytest.mark.parametrize("encoding", SENTENCES)
+def test_text_of_another_encoding(encoding: str) -> None:
+    line = SENTENCES[encoding] + "\r\n"
+    code = "plain ASCII = 7\r\n" * 9
+    for text in (line, code + line, line * 3_000):
+        found = read_bytes(text.encode(encoding))
+        assert found.text == text.replace("\r\n", "\n")
+        assert found.kind
+    assert read_bytes("café".encode(encoding), "a.txt").text == "café" if "é" in line else True
+
+
+def test_unicode_by_its_mark_and_utf_8_with_a_damaged_byte() -> None:
+    text = "größer 日本 😀\n"
+    for encoding in ("utf-8-sig", "utf-16", "utf-32"):
+        assert read_bytes(text.encode(encoding)).text == text
+    for mark, encoding in ((b"\xfe\xff", "utf-16-be"), (b"\0\0\xfe\xff", "utf-32-be")):
+        assert read_bytes(mark + text.encode(encoding)).text == text
+    assert read_bytes(text.encode()) == Document(text)
+    cut = (text * 9).encode()[:-3]
+    assert read_bytes(cut) == Document(cut.decode(errors="replace"), "UTF-8 with damaged bytes")
+
+
+@pytest.mark.parametrize(
+    "data", [b"\x7fELF\x02\x01\1\0", b"a\0b", bytes(range(256)), b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"]
+)
+def test_what_is_no_text_is_refused(data: bytes) -> None:
+    with pytest.raises(NotTextError):
+        read_bytes(data)
+
+
+def test_a_text_longer_than_any_context_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("plan.html", "plan.docx", "invoice.pdf"):
+        monkeypatch.setattr(document, "MOST_CHARACTERS", 20)
+        with pytest.raises(NotTextError, match="million characters"):
+            read_bytes((FILES / name).read_bytes(), name)
+    with pytest.raises(NotTextError, match="million characters"):
+        read_bytes(b"x" * 21)
+    monkeypatch.setattr(document, "MOST_BYTES", 20)
+    with pytest.raises(TooLargeError):
+        read_bytes(b"x" * 21)
+
+
+def archive(name: str, data: bytes = b"", **others: bytes) -> bytes:
+    with zipfile.ZipFile(made := BytesIO(), "w", zipfile.ZIP_DEFLATED) as file:
+        for part, content in {name: data, **others}.items():
+            file.writestr(part, content)
+    return made.getvalue()
+
+
+def test_a_bomb_ends_its_reader_and_the_next_file_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    bomb = archive("META-INF/container.xml", bytes(150_000_000))
+    assert len(bomb) < 200_000
+    document._CHILD.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(document, "MOST_MEMORY", 150_000_000)
+        with pytest.raises(NotTextError, match="takes too much memory"):
+            read_bytes(bomb)
+    assert read_bytes((FILES / "invoice.pdf").read_bytes()).pages == 1
+
+
+def test_a_reader_that_hangs_or_crashes_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = (FILES / "invoice.pdf").read_bytes()
+    read_bytes(data)
+    (child,) = psutil.Process().children()
+    child.suspend()
+    with monkeypatch.context() as patch:
+        patch.setattr(document, "SECONDS", 0.2)
+        with pytest.raises(NotTextError, match="cannot be read: it did not answer in 0 s"):
+            read_bytes(data)
+    assert not child.is_running()
+    read_bytes(data)
+    (other,) = psutil.Process().children()
+    other.suspend()
+    other.kill()
+    with pytest.raises(NotTextError, match="cannot be read: its process ended with SIGKILL"):
+        read_bytes(data)
+    assert read_bytes(data).pages == 1
+
+
+def test_a_file_is_read_once_in_each_state(tmp_path: Path) -> None:
+    path = tmp_path / "a.pdf"
+    path.write_bytes((FILES / "invoice.pdf").read_bytes())
+    first = read(path)
+    assert read(path) is first
+    path.write_bytes((FILES / "frogs.pdf").read_bytes())
+    assert "frog" in read(path).text.lower()
+    path.write_bytes((FILES / "scan.pdf").read_bytes())
+    for _ in range(2):
+        with pytest.raises(NotTextError, match="a scan"):
+            read(path)
+
+
+HOSTILE = b"""<?xml version="1.0"?><!DOCTYPE a [<!ENTITY e SYSTEM "file://%s">]>
+<w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main">
+<w:body><w:p><w:r><w:t>seen &e;</w:t></w:r></w:p></w:body></w:document>"""
+
+
+def test_nothing_that_a_file_names_is_followed(tmp_path: Path) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("walrus")
+    plan = zipfile.ZipFile(FILES / "plan.docx")
+    parts = {name: plan.read(name) for name in plan.namelist()}
+    parts["word/document.xml"] = HOSTILE % os.fsencode(secret)
+    with contextlib.suppress(NotTextError):
+        assert "walrus" not in read_bytes(archive("a", **parts)).text
+    html = f'<p>seen</p><iframe src="{secret.as_uri()}"></iframe><script>walrus</script>'
+    assert read_bytes(html.encode(), "a.html").text == "seen"
