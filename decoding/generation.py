@@ -6,6 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from backends.base import Context, Logits, ModelError, PassStoppedError, PromptTooLongError
+from backends.base.images import IMAGE_TOKENS, blind
 from backends.base.model import pass_is_stopped, stopping_passes
 from decoding.constraint.constraint import Constraint
 from decoding.draft import NO_DRAFT, Draft, Drafter
@@ -139,7 +140,8 @@ def generate(
         raise PromptTooLongError(len(prompt), context.n_ctx)
     assert constraint is None or constraint.length == begun
     sampler = Sampler(settings, len(prompt) - begun, constraint)
-    reply = _Reply(context, list(prompt), sampler, limits, is_cancelled, top_logprobs, clock)
+    history = blind(prompt) if max(prompt) >= IMAGE_TOKENS else list(prompt)
+    reply = _Reply(context, prompt, history, sampler, limits, is_cancelled, top_logprobs, clock)
     can_draft = context.max_rollback > 0
     stopping = stopping_passes(is_cancelled)
     with closing(reply.events(drafters if can_draft else always(None))) as events:
@@ -156,9 +158,14 @@ def generate(
 
 @dataclass(slots=True)
 class _Reply:
-    """A reply that is being generated. history: the prompt and what was emitted."""
+    """A reply that is being generated.
+
+    history: the prompt without its images, of which nobody but the context knows, and what was
+    emitted.
+    """
 
     context: Context
+    prompt: Sequence[int]
     history: list[int]
     sampler: Sampler
     limits: Limits
@@ -181,9 +188,9 @@ class _Reply:
     def _prefilled(self, drafter: CurrentDrafter) -> Generator[Event, None, Logits]:
         """Read the prompt, the drafter too, until it is cancelled; returns the last logits."""
         started, history = self.clock(), self.history
-        cached = reuse(self.context, history)
+        cached = reuse(self.context, self.prompt)
         done, rows = 0, None
-        for done, rows in read_prompt(self.context, history):
+        for done, rows in read_prompt(self.context, self.prompt):
             yield Prefill(done, len(history), cached, self.clock() - started)
             if self.is_cancelled():
                 return rows

@@ -12,6 +12,7 @@ from app.learned.store import Store, number
 from app.loading.target_context import TargetContext
 from app.paths import Paths
 from backends.base import Context
+from backends.base.images import blind
 from decoding.estimation.cost import CostModel
 from decoding.planning.controller import Controller
 from decoding.prefill import GROUP, common_prefix, in_blocks
@@ -312,7 +313,7 @@ class PieceReader:
         held = tokens[: common_prefix(self._context.facts.tokens, tokens)]
         if controller is None or not held or (controller, held) == self._drafters_have:
             return
-        reading = controller.read_ahead(held, seconds)
+        reading = controller.read_ahead(blind(held), seconds)
         start = common_prefix(self._drafters_have[1], held)
         while is_wanted():
             with self._measured(start, len(held), is_drafters=True):

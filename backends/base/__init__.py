@@ -46,4 +46,5 @@ from backends.base.model import (
     check_context,
     check_room,
     check_truncation,
+    no_images,
 )

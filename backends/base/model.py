@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from backends.base.errors import ModelError, UsageError
+from backends.base.images import NO_PROJECTOR, Image
 
 if TYPE_CHECKING:
     import numpy as np
@@ -102,6 +103,14 @@ class Tokenizer(Protocol):
 
     def is_padding(self, token: int) -> bool:
         """Whether the token only pads the vocabulary and is never used."""
+        ...
+
+    def image_tokens(self, image: Image) -> list[int]:
+        """Tokens that stand for an image in a prompt, for contexts of this very model.
+
+        Raises:
+            UsageError: the model sees no images, or this one is damaged.
+        """
         ...
 
 
@@ -249,6 +258,8 @@ class ModelInfo:
     """Why less is locked than was planned, as the rest of a sentence; "" if nothing is missing."""
     cache_type: CacheType | None = None
     """Type of the KV cache's numbers; None where the engine has the model's own."""
+    image_refusal: str = NO_PROJECTOR
+    """Why it sees no images, as the rest of a sentence; "" if it does."""
 
     @property
     def uses_processor(self) -> bool:
@@ -262,6 +273,14 @@ class ModelInfo:
             UsageError: n_ctx is out of range.
         """
         check_context(self.name, n_ctx, self.context_limit)
+
+
+def no_images(refusal: str) -> UsageError:
+    """Error for an image that is given to a model that sees none, with why."""
+    remedy = (
+        "Remove the image, or choose a model whose entry in `specchat models list` says images."
+    )
+    return UsageError("this model sees no images", refusal, remedy)
 
 
 def check_context(name: str, n_ctx: int, limit: int) -> None:

@@ -345,6 +345,10 @@ class ChatTemplate:
         tokens: list[int] = []
         is_text_before = False
         for part, special in marks.split(text):
+            if not isinstance(part, str):
+                tokens += self._tokenizer.image_tokens(part)
+                is_text_before = False
+                continue
             encode = partial(self._tokenizer.encode, special=special)
             has_space = is_text_before and self._has_space
             tokens += following_tokens(encode, part, has_space=has_space)

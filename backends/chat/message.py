@@ -7,6 +7,8 @@ from copy import copy
 from dataclasses import dataclass
 from typing import cast
 
+from backends.base.images import Image, with_images
+
 
 @dataclass(frozen=True, slots=True)
 class Tool:
@@ -112,7 +114,7 @@ class ControlMarks:
 
     def __init__(self, special_texts: Sequence[str], known: Sequence[str]) -> None:
         self._special_texts = sorted(filter(None, special_texts), key=len, reverse=True)
-        self.hidden: list[str] = []
+        self.hidden: list[str | Image] = []
         self.mark = unused_mark((*known, *special_texts))
         number = rf"([0-9]{{1,{_LONGEST_NUMBER}}})"
         self._shown_mark = re.compile(f"{self.mark}{number}{self.mark}")
@@ -124,13 +126,22 @@ class ControlMarks:
         return marks
 
     def hide(self, content: str) -> str:
+        """A content without control texts and images, which a mark stands for."""
+        pieces = with_images(content)
+        for place, piece in enumerate(pieces):
+            if not isinstance(piece, str):
+                pieces[place] = self._marked(piece)
+        content = "".join(map(str, pieces))
         for text in self._special_texts:
             if text in content:
-                content = content.replace(text, f"{self.mark}{len(self.hidden)}{self.mark}")
-                self.hidden.append(text)
+                content = content.replace(text, self._marked(text))
         return content
 
-    def split(self, text: str) -> list[tuple[str, bool]]:
+    def _marked(self, hidden: str | Image) -> str:
+        self.hidden.append(hidden)
+        return f"{self.mark}{len(self.hidden) - 1}{self.mark}"
+
+    def split(self, text: str) -> list[tuple[str | Image, bool]]:
         """Pieces of text, each with whether control texts in it are control tokens."""
         if not self.hidden:
             return [(text, True)]
@@ -140,7 +151,7 @@ class ControlMarks:
             if piece
         ]
 
-    def _shown(self, number: str) -> str:
+    def _shown(self, number: str) -> str | Image:
         """Text behind a mark; a template may write marks of its own."""
         return self.hidden[int(number)] if int(number) < len(self.hidden) else number
 

@@ -20,12 +20,14 @@ from backends.base import (
     check_room,
     check_truncation,
 )
+from backends.base.images import IMAGE_TOKENS
 from backends.base.model import pass_is_stopped
 from backends.hardware.host import available_memory
 from backends.heads.hidden_states import HiddenStates
 from backends.llamacpp.pass_callbacks import STOPPABLE, ChosenExperts, PassStopper
 from backends.llamacpp.running_state import RunningState, bytes_of
 from backends.llamacpp.tree_sequences import TreeContext, TreePass
+from backends.llamacpp.vision import Chunk, HeldImages, Vision
 from backends.streaming.streamed_weights import StreamedWeights
 
 # ctypes has only a private name for the type of a pointer
@@ -39,6 +41,9 @@ sums in more bits: it moved the logits of SmolLM2-135M by up to 1.45."""
 MAX_LOGITS = _BLOCK - 1
 """Most rows of logits of one forward pass, so that no draft is verified by that kernel; the engine
 keeps a buffer of this size."""
+
+GROUP = 4
+"""Tokens that kernels process together; decoding/prefill.py has whole groups of them read."""
 
 _ONE_LINE = "keeps a running state, which cannot follow several branches"
 _NO_SLOT = 1
@@ -72,6 +77,7 @@ class LlamaContext(TreeContext):
         choices: ChosenExperts | None = None,
         has_window: bool = False,
         is_on_processor: bool = False,
+        vision: Vision | None = None,
     ) -> None:
         """Take over an open context.
 
@@ -92,6 +98,9 @@ class LlamaContext(TreeContext):
         self.draft_refusal = draft_refusal
         self.tree_refusal = "" if state is None else _ONE_LINE
         self._state = state
+        self._images = HeldImages(vision) if vision else None
+        if state is not None:
+            state.position = self._position
         self.tokens: list[int] = []
         self._views: dict[int, Logits] = {}
         """Views of the engine's logits, by number of rows."""
@@ -137,11 +146,22 @@ class LlamaContext(TreeContext):
         return self.n_ctx if self._state is None else self._state.depth
 
     def rollback_to(self, length: int) -> int:
-        held = len(self.tokens)
-        length = min(length, held)
+        length = min(length, len(self.tokens))
         if length < self._restored:
             return 0  # what lies before would see those entries
-        return length if self._state is None else self._state.rollback_to(length, held)
+        if self._state is None:
+            return length
+        ran = self._ran(length)
+        reached = self._state.rollback_to(ran, self._ran(len(self.tokens)))
+        return length if reached == ran else reached
+
+    def _ran(self, length: int) -> int:
+        """How many of so many tokens the engine has run: all but those of an image in part."""
+        return self._images.ran(length) if self._images else length
+
+    def _position(self, length: int) -> int:
+        """The engine's position after so many tokens."""
+        return self._images.position(length) if self._images else length
 
     @property
     def can_verify_tree(self) -> bool:
@@ -153,22 +173,98 @@ class LlamaContext(TreeContext):
         assert 0 < count <= self.n_chunk, "prefill goes in pieces of n_chunk"
         assert 0 <= n_logits <= min(count, self.max_logits)
         check_room(self, count)
-        self._fill(tokens, start, n_logits)
+        ran = self._ran(start)
+        if self._images is None or (ran == start and max(tokens) < IMAGE_TOKENS):
+            error = self._run(tokens, n_logits)
+        else:
+            error = self._run_with_images(self._images, tokens, n_logits)
+        if error is not None:
+            raise error
+        if n_logits == 0:
+            return np.empty((0, self._n_vocab), dtype=np.float32)
+        return self._rows(n_logits)
+
+    def _run(self, tokens: Sequence[int], n_logits: int) -> SpecchatError | None:
+        """Append tokens of text; why that failed, None if it did not."""
+        start = len(self.tokens)
+        self._fill(tokens, self._position(start), n_logits)
         assert self.pointer is not None, "the context is closed"
         if self._weights is not None:
             self._weights.begin_pass()
         status, error = self._ended(self._decode(self.pointer, start, n_logits))
         if error is not None:
             self._undo(start, status)
-            raise error
+            return error
         self.tokens.extend(tokens)
         for states in self._states:
-            states.passed(start, count)
+            states.passed(start, len(tokens))
         if self._state is not None:
-            self._state.passed(count)
-        if n_logits == 0:
-            return np.empty((0, self._n_vocab), dtype=np.float32)
-        return self._rows(n_logits)
+            self._state.passed(len(tokens))
+        return None
+
+    def _run_with_images(
+        self, images: HeldImages, tokens: Sequence[int], n_logits: int
+    ) -> SpecchatError | None:
+        """Append tokens of which some are an image's; those of one in part wait for its others."""
+        start = len(self.tokens)
+        begun = self.tokens[self._ran(start) :]
+        passes, error = images.divided(tokens, start, GROUP, self.exact_batch), None
+        del self.tokens[start - len(begun) :]
+        given = [*begun, *tokens]
+        for at, upto, chunk in passes:
+            piece = given[at - start + len(begun) : upto - start + len(begun)]
+            is_last = upto == start + len(tokens)
+            if chunk is None:
+                error = self._run(piece, n_logits if is_last else 0)
+            elif len(piece) == len(chunk.tokens):
+                assert not (is_last and n_logits), "no text follows an image"
+                error = self._run_image(chunk)
+            else:
+                self.tokens.extend(piece)
+            if error is not None:
+                break
+        if error is not None:
+            self._undo(start - len(begun), _ABORTED)
+            if self._state is None or len(self.tokens) == start - len(begun):
+                self.tokens[start - len(begun) :] = begun
+            images.cut(len(self.tokens))
+        return error
+
+    def _run_image(self, chunk: Chunk) -> SpecchatError | None:
+        """Append all of an image; why that failed, None if it did not."""
+        assert self._images is not None
+        assert self.pointer is not None, "the context is closed"
+        start, error = len(self.tokens), None
+        try:
+            rows = self._images.vision.rows(chunk)
+        except ModelError as failure:
+            return failure
+        places = chunk.places + np.int32(self._position(start))
+        most = len(rows) if chunk.is_whole else self.n_chunk
+        api.llama_set_causal_attn(self.pointer, not chunk.is_whole)
+        for at in range(0, len(rows), most):
+            part = np.ascontiguousarray(rows[at : at + most])
+            positions = np.ascontiguousarray(places[:, at : at + most])
+            flags = np.zeros(len(part), np.int8)
+            if self._weights is not None:
+                self._weights.begin_pass()
+            batch = api.llama_batch(
+                n_tokens=len(part),
+                embd=part.ctypes.data_as(ctypes.POINTER(ctypes.c_float)),
+                pos=positions.ctypes.data_as(ctypes.POINTER(ctypes.c_int32)),
+                logits=flags.ctypes.data_as(ctypes.POINTER(ctypes.c_int8)),
+            )
+            _, error = self._ended(api.llama_decode(self.pointer, batch))
+            if error is not None:
+                break
+            if self._state is not None:
+                self._state.passed(len(part))
+        api.llama_set_causal_attn(self.pointer, True)
+        if error is None:
+            self.tokens.extend(chunk.tokens)
+            for states in self._states:
+                states.begin(len(self.tokens))  # what a head would read is not kept of rows
+        return error
 
     def _decode(self, pointer: api.llama_context_p, start: int, n_logits: int) -> int:
         """Run the batch at the position start, and return the engine's status.
@@ -201,7 +297,7 @@ class LlamaContext(TreeContext):
         The engine seems to undo a short pass, but leaves the state as the pass left it.
         """
         if self._state is None:
-            api.llama_memory_seq_rm(self._memory, 0, length, -1)
+            api.llama_memory_seq_rm(self._memory, 0, self._position(length), -1)
         elif status not in _UNCHANGED:
             self._forget_after(self._state.recover(length))
 
@@ -271,6 +367,8 @@ class LlamaContext(TreeContext):
     def _forget_after(self, length: int) -> None:
         """Note that the engine holds no more than so many tokens."""
         del self.tokens[length:]
+        if self._images is not None:
+            self._images.cut(length)
         self._restored = min(self._restored, length)
         for states in self._states:
             states.cut(length)
@@ -290,15 +388,23 @@ class LlamaContext(TreeContext):
         return frozenset(layer for states in self._states for layer in states.layers)
 
     def _go_back(self, length: int) -> int:
-        """Let the engine go back; the number of tokens that it holds then."""
+        """Let the engine go back; the number of tokens that it holds then.
+
+        Of an image that is cut it holds nothing.
+        """
+        ran, held = self._ran(length), len(self.tokens)
+        if ran == (before := self._ran(held)):
+            return length
         if self._state is not None:
-            return self._state.go_back(length, len(self.tokens))
-        is_done = api.llama_memory_seq_rm(self._memory, 0, length, -1)
-        return length if is_done else len(self.tokens)
+            reached = self._state.go_back(ran, before)
+            return {ran: length, before: held}.get(reached, reached)
+        is_done = api.llama_memory_seq_rm(self._memory, 0, self._position(ran), -1)
+        return length if is_done else held
 
     def checkpoint(self, *, is_brief: bool = False) -> None:
-        if self._state is not None:
-            self._state.checkpoint(len(self.tokens), is_brief=is_brief)
+        length = len(self.tokens)
+        if self._state is not None and self._ran(length) == length:
+            self._state.checkpoint(length, is_brief=is_brief)
 
     def use_threads(self, count: int) -> None:
         if self.pointer is not None:  # else there is nothing to run
@@ -322,13 +428,17 @@ class LlamaContext(TreeContext):
         assert self.pointer is not None, "the context is closed"
         self.truncate(0)
         read = 0
+        if self._images is not None:
+            self._images.restored(tokens)
         if 0 < len(tokens) <= self.n_ctx:
             read = api.llama_state_seq_set_data(
                 self.pointer, bytes_of(state), state.size, _SEQUENCE
             )
         last = api.llama_memory_seq_pos_max(self._memory, 0)
-        if read != state.size or last != len(tokens) - 1:
+        if read != state.size or last != self._position(self._ran(len(tokens))) - 1:
             api.llama_memory_seq_rm(self._memory, 0, -1, -1)
+            if self._images is not None:
+                self._images.cut(0)
             raise ModelError("the saved cache cannot be used", "it is of another model or damaged")
         self.tokens.extend(tokens)
         for states in self._states:

@@ -30,7 +30,7 @@ _messages: deque[str] = deque(maxlen=20)
 
 
 @api.llama_log_callback
-def _keep_log(level: int, text: bytes | None, _user_data: object) -> None:
+def keep_log(level: int, text: bytes | None, _user_data: object) -> None:
     # WARN is 3 and ERROR is 4; a continued line (5) belongs to whatever came before.
     if level in (_WARN, _ERROR) and text:
         _messages.append(text.decode("utf-8", errors="replace").strip())
@@ -39,7 +39,7 @@ def _keep_log(level: int, text: bytes | None, _user_data: object) -> None:
 @functools.cache
 def start() -> None:
     """Start the engine, quietly. Safe to call again."""
-    api.llama_log_set(_keep_log, ctypes.c_void_p(0))
+    api.llama_log_set(keep_log, ctypes.c_void_p(0))
     api.llama_backend_init()
 
 
@@ -66,6 +66,8 @@ def last_reason() -> str:
     for message in _messages:
         if message.startswith("gguf_init"):  # the first is the most specific
             return message.partition(": ")[2]
+        if message.startswith("clip_init: "):
+            return message.rpartition(": ")[2]
         if "error loading model" in message or "unknown model architecture" in message:
             return message.partition("error loading model: ")[2] or message
     return _messages[-1] if _messages else ""

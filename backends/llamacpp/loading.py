@@ -71,6 +71,7 @@ def load(
     cache_type: CacheType | None = None,
     beside: LlamaModel | None = None,
     blank: bool = False,
+    projector: Path | None = None,
 ) -> LlamaModel:
     """Load a GGUF file; weights are memory-mapped, and copied to the GPU if the build uses one.
 
@@ -79,7 +80,8 @@ def load(
     fits. What GPUs get is copied there once; gpu_layers of None are then none. beside: a streaming
     model of the same file, whose held weights this one uses too. cache_type: of the KV cache, half
     floats if None. blank: leave out what would be copied of the weights' matrices, which takes most
-    of the time; passes then run as ever and mean nothing.
+    of the time; passes then run as ever and mean nothing. projector: for
+    images, loaded for the first.
 
     Raises:
         ModelError: the file is missing, damaged or of an unknown architecture.
@@ -138,6 +140,7 @@ def load(
         cache_type=cache_type or CacheType.F16,
         is_beside=beside is not None,
         has_own_head=parameters.load_mtp,
+        projector=projector,
     )
 
 

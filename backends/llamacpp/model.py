@@ -28,6 +28,7 @@ from backends.llamacpp.library import GGML_TYPES
 from backends.llamacpp.pass_callbacks import ChosenExperts
 from backends.llamacpp.running_state import RunningState
 from backends.llamacpp.tokenizer import LlamaTokenizer
+from backends.llamacpp.vision import MOST_TOKENS, Vision
 from backends.streaming.streamed_weights import StreamedWeights
 
 _CHECKPOINTS_SHARE = 16
@@ -56,12 +57,13 @@ class LlamaModel:
         cache_type: CacheType = CacheType.F16,
         is_beside: bool = False,
         has_own_head: bool = False,
+        projector: Path | None = None,
     ) -> None:
         """Take over loaded weights; tensors: of all parts of the file.
 
         offloaded: whether layers may be on a GPU. weights: that are read from disk in part.
         is_beside: whether they are another model's too. has_own_head: whether its own next-token
-        layers are loaded.
+        layers are loaded. projector: for images; one that cannot be used is told in info.
         """
         self.has_own_head = has_own_head
         self.is_offloaded = offloaded
@@ -108,7 +110,21 @@ class LlamaModel:
             gpu_layers=gpu_layers if is_split else None,
             cache_type=cache_type,
         )
+        if projector is not None:
+            self._add_vision(projector)
         self._tell_of_weights()
+
+    def _add_vision(self, projector: Path) -> None:
+        try:
+            self.tokenizer.vision = Vision(
+                self.pointer, projector, threads=self.info.threads, offloaded=self.is_offloaded
+            )
+        except ModelError as error:
+            self.tokenizer.image_refusal = error.summary
+        self.info = replace(
+            self.info,
+            image_refusal=(self.tokenizer.vision is None and self.tokenizer.image_refusal) or "",
+        )
 
     def _tell_of_weights(self) -> None:
         if (weights := self.streamed_weights) is not None:
@@ -145,6 +161,9 @@ class LlamaModel:
         parameters = api.llama_context_default_params()
         parameters.n_ctx = n_ctx
         parameters.n_batch = parameters.n_ubatch = n_chunk
+        vision = self.tokenizer.vision
+        if vision is not None and vision.is_whole:
+            parameters.n_batch = parameters.n_ubatch = max(n_chunk, min(MOST_TOKENS, n_ctx))
         parameters.n_outputs_max = min(MAX_LOGITS, n_chunk)
         if info.rollback is Rollback.ANY:  # one sequence per branch of a tree, in one cache
             parameters.n_seq_max = parameters.n_outputs_max
@@ -190,6 +209,7 @@ class LlamaModel:
             choices=choices,
             has_window=api.llama_model_n_swa(model) > 0,
             is_on_processor=not self.is_offloaded,
+            vision=vision,
         )
         self._contexts.add(context)
         return context
@@ -248,6 +268,8 @@ class LlamaModel:
             return
         for context in list(self._contexts):
             context.close()
+        if self.tokenizer.vision is not None:
+            self.tokenizer.vision.close()
         weights = self.streamed_weights
         if weights is not None:
             weights.settle()

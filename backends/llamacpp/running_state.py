@@ -1,12 +1,16 @@
 """The running state of a context: how far it can go back, and copies to go back to."""
 
 import ctypes
+from typing import TYPE_CHECKING
 
 import numpy as np
 from llama_cpp import llama_cpp as api
 
 from backends.base import CacheState
 from backends.base.checkpoints import Checkpoints
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def kept_snapshots(n_tokens: int, depth: int) -> int:
@@ -45,6 +49,8 @@ class RunningState:
         self._checkpoints = Checkpoints[CacheState](most_bytes)
         self._takeable = 0
         """Tokens that may be taken back by the engine's snapshots."""
+        self.position: Callable[[int], int] = int
+        """The engine's position after so many tokens."""
 
     def passed(self, n_tokens: int) -> None:
         """Note a pass over so many tokens."""
@@ -64,7 +70,7 @@ class RunningState:
         if length != self.rollback_to(length, held):
             return held
         if held - length <= self._takeable:
-            if not api.llama_memory_seq_rm(self._memory, 0, length, -1):
+            if not api.llama_memory_seq_rm(self._memory, 0, self.position(length), -1):
                 return held
             self._takeable = 0
             self._checkpoints.forget_after(length)
@@ -79,7 +85,7 @@ class RunningState:
         reached = self._checkpoints.latest(length)
         if reached and not self._put_back(self._checkpoints[reached]):
             reached = 0
-        api.llama_memory_seq_rm(self._memory, 0, reached, -1)
+        api.llama_memory_seq_rm(self._memory, 0, self.position(reached), -1)
         self._takeable = 0
         self._checkpoints.forget_after(reached)
         return reached

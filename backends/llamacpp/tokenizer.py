@@ -3,12 +3,16 @@
 import ctypes
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, lru_cache
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from llama_cpp import llama_cpp as api
 
-from backends.base import InfillTokens, ModelError
+from backends.base import InfillTokens, ModelError, no_images
+from backends.base.images import NO_PROJECTOR, Image
 from backends.base.plain_text import adds_space, marks_of, plain_tokens
+
+if TYPE_CHECKING:
+    from backends.llamacpp.vision import Vision
 
 _PIECE_BYTES = 256
 _PIECES = 8192
@@ -29,6 +33,8 @@ class LlamaTokenizer:
         self.n_vocab = api.llama_vocab_n_tokens(vocabulary)
         self.chat_template = chat_template
         self._end_tokens: frozenset[int] | None = None
+        self.vision: Vision | None = None
+        self.image_refusal = NO_PROJECTOR
 
     @property
     def bos(self) -> int | None:
@@ -117,6 +123,11 @@ class LlamaTokenizer:
         attributes = api.llama_vocab_get_attr(self._vocabulary, token)
         unused = attributes == 0 or attributes & api.LLAMA_TOKEN_ATTR_UNUSED
         return bool(unused) or self._spelling(token).startswith(b"[PAD")
+
+    def image_tokens(self, image: Image) -> list[int]:
+        if self.vision is None:
+            raise no_images(self.image_refusal)
+        return self.vision.tokens(image)
 
     def _spelled(self, token: int, special: bool) -> bytes:
         """Bytes of a token in a text; special: also of control tokens."""

@@ -136,7 +136,7 @@ class TreeContext:
         check_room(self, len(tokens))
         if self._trees is None:
             self._trees = self._new_trees()
-        self._trees.begin(len(self.tokens))
+        self._trees.begin(self._position(len(self.tokens)))
         return self._run_nodes(self._trees, tokens, parents)
 
     def grow_tree(self, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
@@ -154,6 +154,9 @@ class TreeContext:
     def _drop_tree(self) -> None:
         if self._trees is not None and self._trees.is_pending:
             self.commit(())
+
+    def _position(self, length: int) -> int:
+        return length
 
     def commit(self, path: Sequence[int]) -> None:
         raise NotImplementedError

@@ -18,6 +18,7 @@ from mlx.utils import tree_flatten
 from mlx_lm.utils import get_total_parameters, load_model
 
 from backends.base import ContextTooLargeError, ModelInfo, Vocabulary
+from backends.base.images import NO_MLX
 from backends.files.mlx_folder import COPIES, MlxFolder
 from backends.hardware.host import available_memory, physical_cores
 from backends.mlx import device as mlx_device
@@ -172,6 +173,7 @@ def _describe(
         threads=physical_cores(),
         rollback_refusal=rollback_refusal(caches),
         active_experts=folder.active_experts,
+        image_refusal=NO_MLX,
     )
 
 

@@ -12,7 +12,8 @@ from typing import Any, cast
 
 from tokenizers import Tokenizer as Engine
 
-from backends.base import InfillTokens, ModelError
+from backends.base import InfillTokens, ModelError, no_images
+from backends.base.images import NO_MLX, Image
 from backends.base.plain_text import adds_space, marks_of, plain_tokens
 from backends.files.mlx_folder import REMEDY, read_settings
 
@@ -115,6 +116,9 @@ class MlxTokenizer:
 
     def is_padding(self, token: int) -> bool:
         return self._engine.id_to_token(token) is None
+
+    def image_tokens(self, image: Image) -> list[int]:  # noqa: ARG002 - as others do
+        raise no_images(NO_MLX)
 
     def _bytes(self, text: str) -> bytes:
         """Bytes of an entry in a text, as the library's decoders give them."""

@@ -100,7 +100,7 @@ def engine_buffers(model: Model, n_ctx: int) -> dict[str, float]:
     try:
         model.open(n_ctx).close()
     finally:
-        api.llama_log_set(library._keep_log, ctypes.c_void_p(0))
+        api.llama_log_set(library.keep_log, ctypes.c_void_p(0))
     found = re.findall(r"(compute|KV|RS|output) buffer size\s*=\s*([\d.]+) MiB", "".join(lines))
     return {name: float(size) * (1 << 20) for name, size in found}
 
