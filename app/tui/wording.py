@@ -1,5 +1,6 @@
 """Figures in words, the same ones on every screen and on the command line."""
 
+import re
 from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len, set_cell_size
@@ -151,6 +152,17 @@ def ending(
 def stats(metrics: ReplyMetrics) -> str:
     """Figures of an answer for the command line."""
     return joined([*_figures(metrics, None), metrics.lossy])
+
+
+_FIGURE = re.compile(
+    r"(the last )?[\d,]+ tokens?|[\d.]+ s|\d+ min \d+ s|[\d.,]+ tok/s|.* plain .*|.* % drafted"
+    r"|drafting paused|started after .*|thinking ended at .*"
+)
+
+
+def is_figures(line: str) -> bool:
+    """Whether the line below an answer has its figures alone, and nothing of how it ended."""
+    return bool(line) and all(map(_FIGURE.fullmatch, line.split(SEPARATOR)))
 
 
 def _figures(metrics: ReplyMetrics | None, continued: str | None) -> list[str]:

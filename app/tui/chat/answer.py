@@ -360,6 +360,10 @@ class AnswerText(LaidOutOnce, Vertical):
         self._marked = (start, end)
         self._markdown.repaint(0)
 
+    def height(self, width: int) -> int:
+        """Rows of the Markdown in so many columns."""
+        return self._markdown.get_content_height(Size(), Size(), width)
+
     def row_of(self, start: int) -> int:
         """The row of the widget that a place of the turn's text stands in."""
         return self._markdown.virtual_region.y + self._markdown.row_of(start - self._begin)

@@ -2,17 +2,22 @@
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 
+from rich.cells import cell_len
+from rich.segment import Segment
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.message import Message
-from textual.widget import Widget
+from textual.selection import Selection
+from textual.strip import Strip
+from textual.style import Style
+from textual.visual import RenderOptions, Visual
 from textual.widgets import Static
 
 from app.chat.attachments import Attachment, AttachmentKind, pieces
@@ -22,11 +27,21 @@ from app.printable import one_line, printable
 from app.tui.chat.answer import AnswerText
 from app.tui.store import Store
 from app.tui.terminal import copy
-from app.tui.widgets import LaidOutOnce, folded, typed_app
+from app.tui.widgets import MUTED, ByWidth, LaidOutOnce, clickable, folded, typed_app
 from app.tui.wording import SEPARATOR, counted
 
 _OPEN = "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}"
 _CLOSE = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}"
+
+_GAP = 3
+"""Columns between a question and the figures of its answer, at least."""
+
+_WIDEST = 120
+
+
+def text_width(columns: int) -> int:
+    """Columns of a message's text in a chat of so many, without margins, rule and scrollbar."""
+    return max(1, min(columns - 4, _WIDEST) - 2)
 
 
 class MessageView(LaidOutOnce, Vertical, can_focus=True):
@@ -36,8 +51,10 @@ class MessageView(LaidOutOnce, Vertical, can_focus=True):
         Binding("left", "version(-1)", "earlier version"),
         Binding("right", "version(1)", "later version"),
     ]
-    DEFAULT_CSS: ClassVar[str] = """
-    MessageView { height: auto; max-width: 120; margin: 0 2 1 1; }
+    DEFAULT_CSS: ClassVar[str] = (
+        f"MessageView {{ max-width: {_WIDEST}; }}"
+        """
+    MessageView { height: auto; margin: 0 2 1 1; }
     MessageView.-outside, MessageView.-after-edited { opacity: 55%; }
     MessageView Horizontal { height: auto; }
     MessageView .versions {
@@ -45,6 +62,7 @@ class MessageView(LaidOutOnce, Vertical, can_focus=True):
     }
     MessageView .versions:hover { text-style: underline; }
     """
+    )
 
     @dataclass
     class VersionWanted(Message):
@@ -91,6 +109,60 @@ class MessageView(LaidOutOnce, Vertical, can_focus=True):
         return action != "version" or self._versions > 1
 
 
+class PartView(Static):
+    """A part of a question; figures of its answer can stand at the right of its last row."""
+
+    _figures = ""
+
+    def show_figures(self, figures: str, copies: Callable[[], None]) -> None:
+        """Show figures, where there is room; copies: what a click on them does."""
+        self._copies = copies
+        if figures != self._figures:
+            self._figures = figures
+            self.refresh()
+
+    def action_copy_answer(self) -> None:
+        self._copies()
+
+    @property
+    def text(self) -> Content:
+        return cast("Content", super().render())
+
+    def used(self, width: int) -> int:
+        """Columns that its last row takes."""
+        return self.text.wrap(width)[-1].cell_length
+
+    def render(self) -> Visual:
+        return _WithFigures(self.text, self._figures) if self._figures else self.text
+
+    def get_selection(self, selection: Selection) -> tuple[str, str]:
+        return selection.extract(self.text.plain), "\n"
+
+
+class _WithFigures(ByWidth):
+    """A text with figures at the right of its last row, which are not selected with it."""
+
+    def __init__(self, text: Content, figures: str) -> None:
+        super().__init__(lambda _width: text)
+        self._figures = figures
+
+    def render_strips(
+        self, width: int, height: int | None, style: Style, options: RenderOptions
+    ) -> list[Strip]:
+        *above, last = super().render_strips(width, height, style, options)
+        click = clickable("copy_answer")
+        figures = Segment(self._figures, (style + options.get_style(MUTED) + click).rich_style)
+        room = width - cell_len(self._figures)
+        return [
+            *above,
+            Strip.join([last.adjust_cell_length(room, style.rich_style), Strip([figures])]),
+        ]
+
+
+_TOKENS = len(" · 1,000,000 tokens")
+"""Columns that the length of an attachment may take, which is counted later."""
+
+
 class AttachmentRow(Vertical, can_focus=True):
     """Name and length of an attachment; Enter or a click shows its text."""
 
@@ -109,9 +181,18 @@ class AttachmentRow(Vertical, can_focus=True):
         self._count_tokens = count_tokens
         self._tokens = ""
         self._is_unfolded = False
+        self._row = PartView(self._head(), classes="name")
 
     def compose(self) -> ComposeResult:
-        yield Static(self._head(), classes="name")
+        yield self._row
+
+    def used(self, width: int) -> int:
+        """Columns that its row takes, of however many."""
+        del width
+        return self._head().cell_length - len(self._tokens) + _TOKENS
+
+    def show_figures(self, figures: str, copies: Callable[[], None]) -> None:
+        self._row.show_figures(figures, copies)
 
     def on_mount(self) -> None:
         self.run_worker(self._count(), exit_on_error=False)
@@ -120,7 +201,7 @@ class AttachmentRow(Vertical, can_focus=True):
         future = asyncio.wrap_future(self._count_tokens(self._attachment.text))
         tokens = await asyncio.shield(future)  # the engine still answers a cancelled row
         self._tokens = f"{SEPARATOR}{counted(tokens, 'token')}"
-        self.query_one(".name", Static).update(self._head())
+        self._row.update(self._head())
 
     def _head(self) -> Content:
         mark = "▾" if self._is_unfolded else "▸"
@@ -131,7 +212,7 @@ class AttachmentRow(Vertical, can_focus=True):
 
     async def action_unfold(self) -> None:
         self._is_unfolded = not self._is_unfolded
-        self.query_one(".name", Static).update(self._head())
+        self._row.update(self._head())
         if self._is_unfolded:
             text = Content(printable(self._attachment.text))
             await self.mount(Static(text, classes="contents"))
@@ -161,17 +242,28 @@ class QuestionView(MessageView):
     def __init__(self, turn: Turn, count_tokens: CountTokens) -> None:
         super().__init__(turn)
         self._count_tokens = count_tokens
-        self._text: Static | None = None
+        self._text: PartView | None = None
         """Shows all of the text, if no paste stands in it."""
+        self._shown = [*self._parts()]
 
     def compose(self) -> ComposeResult:
-        first, *others = self._parts()
+        first, *others = self._shown
         with Horizontal():
             yield first
             yield self._label
         yield from others
 
-    def _parts(self) -> Iterator[Widget]:
+    def has_room(self, figures: str, width: int) -> bool:
+        """Whether figures fit on the last row, of a width."""
+        if len(self._shown) == 1 and self.has_versions:
+            width -= len(f"  {_OPEN}{self._place}/{self._versions}{_CLOSE}")
+        return self._shown[-1].used(max(1, width)) + _GAP + cell_len(figures) <= width
+
+    def show_figures(self, figures: str, copies: Callable[[], None]) -> None:
+        """Show those of the answer on the last row, none if empty; a click on them copies it."""
+        self._shown[-1].show_figures(printable(figures), copies)
+
+    def _parts(self) -> Iterator[PartView | AttachmentRow]:
         """The text, with a folded line in place of each paste, and one for each file below."""
         text, attachments = self.turn.text, self.turn.attachments
         for piece in pieces(text, attachments):
@@ -179,9 +271,9 @@ class QuestionView(MessageView):
                 yield AttachmentRow(piece, self._count_tokens)
             elif piece.strip() or piece == text:
                 shown = piece if piece == text else piece.strip()  # spaces set it off from a paste
-                static = Static(Content(printable(shown)), classes="text")
-                self._text = static if piece == text else None
-                yield static
+                part = PartView(Content(printable(shown)), classes="text")
+                self._text = part if piece == text else None
+                yield part
         for attachment in attachments:
             if attachment.kind is AttachmentKind.FILE:
                 yield AttachmentRow(attachment, self._count_tokens)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from typing import ClassVar
+from weakref import WeakValueDictionary
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -14,13 +15,16 @@ from app.engine.answer import Answer, Stage
 from app.engine.engine import Engine
 from app.printable import one_line
 from app.tui.chat.lines import WARNING, Card, InstructionsLine, QueueView
-from app.tui.chat.messages import AnswerView, MessageView, QuestionView
+from app.tui.chat.messages import AnswerView, MessageView, QuestionView, text_width
 from app.tui.chat.pending import PendingAnswer, Several, live_line, without_panel_figures
 from app.tui.chat.transcript import Transcript
 from app.tui.store import Store
 from app.tui.widgets import typed_app
-from app.tui.wording import INTERRUPTED, joined
+from app.tui.wording import INTERRUPTED, is_figures, joined
 from app.wording import without_continuation
+
+_AROUND = 10
+"""Rows of the screen that an answer leaves to its question, the prompt and what else there is."""
 
 
 class ShownChat(Vertical):
@@ -61,6 +65,8 @@ class ShownChat(Vertical):
         """The welcome, while the chat is empty."""
         self._answers: dict[Turn, Answer] = {}
         """Answers of this session to this chat, whose figures the panel can show."""
+        self._questions = WeakValueDictionary[Turn, QuestionView]()
+        """Those on the screen, and those that are about to be."""
         self._faulted: Turn | None = None
         """The answer that the error on the screen broke off."""
         self._awaits_model = False
@@ -166,10 +172,13 @@ class ShownChat(Vertical):
 
     def _make_view(self, turn: Turn) -> MessageView:
         is_question = turn.role == USER
-        view = (
-            QuestionView(turn, self.engine.count) if is_question else AnswerView(turn, self.store)
-        )
-        self._refresh_view(view)
+        if not is_question:
+            view: MessageView = AnswerView(turn, self.store)
+        else:
+            view = self._questions[turn] = QuestionView(turn, self.engine.count)
+        for one in (view, *self.transcript.views):
+            if one is view or one.turn.parent is turn:
+                self._refresh_view(one)
         return view
 
     def _refresh_view(self, view: MessageView) -> None:
@@ -180,7 +189,28 @@ class ShownChat(Vertical):
         is_after = edited is not None and turn is not edited and edited in path_to(turn)
         view.set_class(is_after, "-after-edited")
         if isinstance(view, AnswerView):
-            view.show_line(self.line_of(turn))
+            self._show_line(view)
+
+    def _show_line(self, view: AnswerView) -> None:
+        """Show the figures of an answer beside its question, if both are on the screen at its end.
+
+        What tells how the answer ended stands below it, with its figures.
+        """
+        turn, line = view.turn, self.line_of(view.turn)
+        question = self._questions.get(turn.parent) if turn.parent is not None else None
+        if question is not None:
+            width = text_width(self.size.width)
+            is_beside = (
+                is_figures(turn.ending)
+                and view.text.height(width) <= self.screen.size.height - _AROUND
+                and question.has_room(line, width)
+            )
+            question.show_figures(line if is_beside else "", view.action_copy)
+            line = "" if is_beside else line
+        view.show_line(line)
+
+    def on_resize(self) -> None:
+        self._refresh_views()
 
     def _is_pending(self, turn: Turn) -> bool:
         return self.pending is not None and self.pending.turn is turn

@@ -333,8 +333,8 @@ _FIGURES = (
 )  # fmt: skip
 
 
-_FINISHED = re.compile(r"^ +[\d,]+ tokens · [\d.]+ s.*(\n +\S.*)*", re.MULTILINE)
-"""The line of a finished answer, which may wrap: each has figures of its own."""
+_FINISHED = re.compile(r"^ +(▌ .* )?[\d,]+ tokens · [\d.]+ s.*(\n +[^ ▌].*)*", re.MULTILINE)
+"""The figures of a finished answer, which may wrap: each has its own."""
 
 _OTHERS = re.compile(r"this session.*|(about |~)\d+ tok/s|10 tok/s is about")
 """Figures of all answers together, and of models that are not there yet."""
