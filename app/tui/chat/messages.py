@@ -112,6 +112,13 @@ class MessageView(LaidOutOnce, Vertical, can_focus=True):
 class PartView(Static):
     """A part of a question; figures of its answer can stand at the right of its last row."""
 
+    DEFAULT_CSS: ClassVar[str] = """
+    PartView {
+        link-color: $text-muted; link-background: transparent; link-style: none;
+        link-color-hover: $text-muted; link-background-hover: transparent;
+        link-style-hover: underline;
+    }
+    """
     _figures = ""
 
     def show_figures(self, figures: str, copies: Callable[[], None]) -> None:

@@ -194,7 +194,8 @@ class ShownChat(Vertical):
     def _show_line(self, view: AnswerView) -> None:
         """Show the figures of an answer beside its question, if both are on the screen at its end.
 
-        What tells how the answer ended stands below it, with its figures.
+        Where there is a row below the answer anyway, which tells how it ended or switches versions,
+        the figures are part of that.
         """
         turn, line = view.turn, self.line_of(view.turn)
         question = self._questions.get(turn.parent) if turn.parent is not None else None
@@ -202,6 +203,7 @@ class ShownChat(Vertical):
             width = text_width(self.size.width)
             is_beside = (
                 is_figures(turn.ending)
+                and not view.has_versions
                 and view.text.height(width) <= self.screen.size.height - _AROUND
                 and question.has_room(line, width)
             )

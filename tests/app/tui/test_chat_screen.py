@@ -355,7 +355,8 @@ async def test_a_click_copies_code_an_answer_or_an_address(
         await chat.until("more")
         await chat.pilot.click(GrowingMarkdown, offset=(3, 3))
         await chat.until(lambda: clipboard.text == "print(1)")
-        await chat.until("tokens · ")
+        chat.app.clear_notifications()  # they would cover the figures
+        await chat.until(lambda: "tokens · " in chat.shown and not chat.toasts)
         row = next(row for row in enumerate(chat.shown.splitlines()) if "tokens · " in row[1])
         await chat.pilot.click(offset=(row[1].index("tokens · "), row[0]))
         await chat.until(lambda: clipboard.text == "".join(answer))
