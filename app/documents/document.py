@@ -127,7 +127,8 @@ class _Child:
                 answer: dict[str, Any] = json.loads(process.line(SECONDS, MOST_MEMORY))
             except (OSError, StoppedError, ValueError) as error:
                 self._end()
-                raise NotTextError(f"cannot be read: {error}", "") from error
+                why, _, details = str(error).partition(": ")
+                raise NotTextError(f"cannot be read: {why}", details) from error
             if answer.get("ends"):
                 self._end()
             self._idle = Timer(_IDLE_SECONDS, self.close)

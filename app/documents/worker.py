@@ -98,7 +98,7 @@ def _markdown(html: str | bytes) -> str:
         wrap=True,
         wrap_width=None,  # lines end where paragraphs do
     )
-    return re.sub(r"\n{3,}", "\n\n", text).strip("\n")
+    return re.sub(r"\n{3,}", "\n\n", text).strip()
 
 
 def _html(data: bytes) -> Parts:
@@ -112,6 +112,12 @@ def _docx(data: bytes) -> Parts:
 
 def _odt(data: bytes) -> Parts:
     return "OpenDocument", [_library("odfdo").Document(io.BytesIO(data)).to_markdown()]
+
+
+def _odp(data: bytes) -> Parts:
+    pages = _library("odfdo").Document(io.BytesIO(data)).body.get_draw_pages()
+    lines = [page.get_elements("descendant::text:p|descendant::text:h") for page in pages]
+    return "OpenDocument", ["".join(map(str, page)).rstrip() for page in lines]
 
 
 def _epub(data: bytes) -> Parts:
@@ -174,6 +180,7 @@ _PARTS: tuple[tuple[str, Callable[[bytes], Parts]], ...] = (
 
 _MIME_TYPES: dict[bytes, Callable[[bytes], Parts]] = {
     b"application/vnd.oasis.opendocument.text": _odt,
+    b"application/vnd.oasis.opendocument.presentation": _odp,
     b"application/vnd.oasis.opendocument.spreadsheet": _sheets,
 }
 
@@ -191,7 +198,7 @@ def _kind(data: bytes, name: str) -> Callable[[bytes], Parts]:
     if data.startswith(b"\xd0\xcf\x11\xe0"):
         if name.lower().endswith(".xls"):
             return _sheets
-        raise RefusedFileError("is encrypted, or of an old Office: save it in a form of today")
+        raise RefusedFileError("is encrypted, or of an old Office: save it as docx, pptx or xlsx")
     return _pdf if b"%PDF-" in data[:1024] or name.lower().endswith(".pdf") else _html
 
 
@@ -207,9 +214,9 @@ def _answer(request: dict[str, Any], data: bytes) -> dict[str, Any]:
         return {"error": str(error), "why": ""}
     except MemoryError:
         return {"error": "takes too much memory to be read", "why": "", "ends": True}
-    except Exception as error:
-        why = f"{type(error).__name__}: {error}"[:200]
-        return {"error": "is damaged", "why": why.encode(errors="replace").decode()}
+    except BaseException as error:  # also a panic of Rust code, after which nothing is sure
+        why = f"{type(error).__name__}: {error}"[:200].encode(errors="replace").decode()
+        return {"error": "is damaged", "why": why, "ends": not isinstance(error, Exception)}
     text = "\f".join(part.replace("\f", "\n").replace("\0", "") for part in parts)
     if not text.strip():
         return {"error": "has no text", "why": ""}

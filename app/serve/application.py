@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.engine.answer import Answer
 from app.engine.status import Loaded, crash_report
 from app.serve.dialect import AskedReply, Dialect, Frame, JsonObject, ReplyWriter
-from app.serve.incoming import Guard, json_body, program_of, while_connected
+from app.serve.incoming import Guard, checked, json_body, program_of, while_connected
 from app.serve.refusal import RefusalKind, RefusedError, stopped
 from app.serve.reply_reader import batches, happens, refusal_of
 from app.serve.served_engine import CONTENT_TYPE, ServedEngine
@@ -139,7 +139,10 @@ class _Replies:
         request = Request(scope, receive)
         with served.reading.take():
             body = await json_body(request, served.limits)
-        asked, writer = self._dialect.read(body, self._defaults, served.loaded)
+        loaded = served.loaded
+        asked, writer = await checked(
+            body, lambda: self._dialect.read(body, self._defaults, loaded)
+        )
         program = program_of(request.headers)
         answers = [Answer(replace(one, program=program)) for one in asked.requests]
         reply = asyncio.ensure_future(self._reply(asked, answers, writer, send))

@@ -2,6 +2,7 @@
 
 import json
 import re
+from base64 import b64decode
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
@@ -9,12 +10,15 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError, from_json
 
+from app.chat.attachments import Attachment, AttachmentKind, block
 from app.chat.conversation import Conversation
+from app.documents.document import read_bytes
 from app.serve.refusal import RefusedError, invalid
 from app.serve.server_options import MOST_FIELDS, MOST_ITEMS, MOST_VALUES
 from app.settings.answering import Answering
 from backends.base import UsageError
-from backends.chat.message import Tool
+from backends.base.safe_files import NotTextError, TooLargeError
+from backends.chat.message import Tool, whole_characters
 from backends.chat.reply_form import THINK_OFF
 from decoding.sampling.settings import SamplingSettings
 
@@ -190,33 +194,77 @@ def seeds(first: int, count: int) -> list[int]:
 
 
 _TEXT_KINDS = ("text", "input_text", "output_text", "refusal")
+_FILE_KINDS = ("file", "input_file", "document")
 
 
-class TextPart(Lenient):
+class SentFile(Lenient):
+    """A file as OpenAI has it: in its part (responses), or under `file` (chat)."""
+
+    file_data: str = ""
+    filename: Annotated[str, Field(max_length=1024)] = ""
+
+
+class Source(Lenient):
+    """The contents of a document as Anthropic has it."""
+
+    type: Annotated[str, Field(max_length=64)] = ""
+    media_type: Annotated[str, Field(max_length=256)] = ""
+    data: str = ""
+
+
+class TextPart(SentFile):
     """A part of a message's content, or of a tool's output."""
 
     type: Annotated[str, Field(max_length=64)]
     text: str = ""
     refusal: str = ""
+    file: SentFile | None = None
+    source: Source = Source()
+    title: Annotated[str, Field(max_length=1024)] = ""
 
 
 Content = str | Items[TextPart]
 
 
 def text_of(content: str | Sequence[TextPart], place: str, separator: str = "") -> str:
-    """The text of a content."""
+    """The text of a content; a file in it stands apart."""
     if isinstance(content, str):
         return content
-    for index, part in enumerate(content):
-        check_text(part, f"{place}.{index}")
-    return separator.join(part.text or part.refusal for part in content)
+    texts = [part_text(part, f"{place}.{index}") for index, part in enumerate(content)]
+    if not separator and any(part.type in _FILE_KINDS for part in content):
+        separator = "\n\n"
+    return separator.join(texts)
 
 
-def check_text(part: TextPart, place: str) -> None:
-    """Raise a RefusedError if a part is no text."""
-    if part.type not in _TEXT_KINDS:
+def part_text(part: TextPart, place: str) -> str:
+    """The text of a part, of a file as one is added to a message.
+
+    Raises:
+        RefusedError: it is no text, or a file that cannot be read or did not come along.
+    """
+    if part.type in _TEXT_KINDS:
+        return part.text or part.refusal
+    if part.type not in _FILE_KINDS:
         what = f"{place}.type"
         raise invalid(f"{what}: {part.type!r} is not supported; this model reads text", what)
+    source, file = part.source, part.file or part
+    name = file.filename or part.title or "document"
+    head, _, data = (source.data or file.file_data).rpartition(",")
+    if source.type == "text":
+        content = source.data.encode(errors="replace")
+    elif data and source.type in ("", "base64"):
+        try:
+            content = b64decode(data, validate=True)
+        except ValueError as error:
+            raise invalid(f"{place}: {name} is not base64", place) from error
+    else:
+        raise invalid(f"{place}: send the file itself, in base64: none is fetched or kept", place)
+    try:
+        text = read_bytes(content, ".html" if "html" in source.media_type + head else name).text
+    except (NotTextError, TooLargeError) as error:
+        fault = error.fault if isinstance(error, NotTextError) else str(error.strerror)
+        raise invalid(f"{place}: {name} {fault}", place) from error
+    return block(Attachment(AttachmentKind.FILE, name, whole_characters(text)))
 
 
 def as_tool(name: str, description: str, schema: dict[str, object]) -> Tool:

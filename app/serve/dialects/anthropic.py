@@ -19,7 +19,7 @@ from app.engine.answer import Answer
 from app.engine.reply import Request
 from app.engine.status import Loaded
 from app.serve.dialect import AskedReply, Dialect, Frame, JsonObject, ReplyWriter
-from app.serve.incoming import json_body, while_connected
+from app.serve.incoming import checked, json_body, while_connected
 from app.serve.offered_tools import OfferedTools, offered_tools
 from app.serve.refusal import RefusalKind, RefusedError, invalid
 from app.serve.reply_reader import refusal_of
@@ -32,7 +32,7 @@ from app.serve.request_body import (
     TextPart,
     as_tool,
     asked_sampling,
-    check_text,
+    part_text,
     read_body,
     text_of,
     thinking,
@@ -119,8 +119,7 @@ def _turns(message: InputMessage, place: str) -> list[Message]:
             text = f"Error: {content}" if block.is_error else content
             results.append(Message("tool", text, answers=block.tool_use_id or "unnamed"))
         elif block.type not in _IGNORED:
-            check_text(block, where)
-            texts.append(block.text)
+            texts.append(part_text(block, where))
     text = "\n\n".join(texts)
     if results and not text:
         return results
@@ -397,7 +396,7 @@ def count_route(served: ServedEngine, defaults: Answering) -> Route:
             with served.reading.take():
                 body = await json_body(request, served.limits)
             _ = served.loaded  # refused until it is
-            asked = read_body(CountRequest, body).request(defaults)
+            asked = await checked(body, lambda: read_body(CountRequest, body).request(defaults))
             counted = asyncio.wrap_future(served.engine.prepare(Answer(asked)))
             try:
                 tokens = await while_connected(counted, request.receive)

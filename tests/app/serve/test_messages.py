@@ -178,7 +178,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "image": ({"messages": [{"role": "user", "content": [IMAGE]}]}, "'image' is not supported"),
     "document": (
         {"messages": [{"role": "user", "content": [{"type": "document", "source": {}}]}]},
-        "messages.0.content.0.type",
+        "send the file itself",
     ),
     "role": ({"messages": [{"role": "bishop", "content": "Hi"}]}, "messages.0.role"),
     "nothing": ({"messages": []}, "messages"),
