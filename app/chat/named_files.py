@@ -1,11 +1,16 @@
 """Files that a message names with @: found, completed, read, or why they cannot be added."""
 
+import os
 import re
+import shlex
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
+from threading import Thread
+from urllib.request import url2pathname
 
 from app.chat.attachments import Attachment, AttachmentKind
-from app.documents.document import MOST_BYTES, read
+from app.documents.document import MOST_BYTES, read, read_bytes
 from backends.base import UsageError
 from backends.base.safe_files import NotTextError, TooLargeError
 from backends.chat.message import whole_characters
@@ -83,14 +88,15 @@ def _holds(name: str, what: Callable[[Path], bool]) -> bool:
         return False
 
 
-def read_file(name: str) -> Attachment:
-    """A file with its contents as they are now.
+def read_file(name: str, data: bytes | None = None) -> Attachment:
+    """A file with its contents as they are now. data: these, if they came with the name.
 
     Raises:
         UsageError: it cannot be added; why in a few words.
     """
     try:
-        document = read(Path(name).expanduser())
+        path = Path(name)
+        document = read(path.expanduser()) if data is None else read_bytes(data, path.name)
     except (OSError, RuntimeError, ValueError) as error:
         raise UsageError(_why_not(name, error)) from error
     return Attachment(AttachmentKind.FILE, whole_characters(name), whole_characters(document.text))
@@ -112,6 +118,38 @@ def read_files(
             if is_file(name) or not known(name):
                 faults.append(error.what)
     return tuple(read), faults
+
+
+def begin_reading(
+    text: str, known: Callable[[str], bool] = lambda _: False
+) -> "Future[tuple[tuple[Attachment, ...], list[str]]]":
+    """As read_files, in a thread of its own: a file of another program may take seconds."""
+    future: Future[tuple[tuple[Attachment, ...], list[str]]] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(read_files(text, known))
+        except BaseException as error:
+            future.set_exception(error)
+
+    Thread(target=work, name="files", daemon=True).start()
+    return future
+
+
+def names_of_paths(pasted: str) -> str:
+    """Names, such as "@/tmp/a.md ", for a text that is paths of files; empty for another text.
+
+    Terminals paste what is dropped on them: quoted, with escaped spaces, or as file:// addresses.
+    """
+    whole = pasted.strip()
+    try:
+        paths = [whole.strip('"')] if os.name == "nt" or exists(whole) else shlex.split(whole)
+    except ValueError:
+        return ""
+    paths = [url2pathname(path[7:]) if path.startswith("file://") else path for path in paths]
+    if not paths or not all(os.path.isabs(path) and exists(path) for path in paths):
+        return ""
+    return "".join(f"@{quoted(path)} " for path in paths)
 
 
 def without_begun_name(text: str) -> str:

@@ -55,7 +55,8 @@ def read(path: Path) -> Document:
     if _is_plain(data, path.name):
         return read_bytes(data, path.name)
     state = path.stat()
-    found = _of_state(path.absolute(), state.st_mtime_ns, state.st_size, state.st_ino)
+    with _READING:  # who asks for the same file meanwhile waits for it
+        found = _of_state(path.absolute(), state.st_mtime_ns, state.st_size, state.st_ino)
     if isinstance(found, NotTextError):
         raise found
     return found
@@ -85,6 +86,9 @@ def page_picture(path: Path, page: int) -> bytes:
         NotTextError, TooLargeError, OSError: as for read.
     """
     return bytes.fromhex(_CHILD.ask(read_bounded(path, MOST_BYTES), path.name, page)["picture"])
+
+
+_READING = Lock()
 
 
 @lru_cache(32)

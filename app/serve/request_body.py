@@ -10,15 +10,14 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError, from_json
 
-from app.chat.attachments import Attachment, AttachmentKind, block
+from app.chat.attachments import block
 from app.chat.conversation import Conversation
-from app.documents.document import read_bytes
+from app.chat.named_files import read_file
 from app.serve.refusal import RefusedError, invalid
 from app.serve.server_options import MOST_FIELDS, MOST_ITEMS, MOST_VALUES
 from app.settings.answering import Answering
 from backends.base import UsageError
-from backends.base.safe_files import NotTextError, TooLargeError
-from backends.chat.message import Tool, whole_characters
+from backends.chat.message import Tool
 from backends.chat.reply_form import THINK_OFF
 from decoding.sampling.settings import SamplingSettings
 
@@ -259,12 +258,11 @@ def part_text(part: TextPart, place: str) -> str:
             raise invalid(f"{place}: {name} is not base64", place) from error
     else:
         raise invalid(f"{place}: send the file itself, in base64: none is fetched or kept", place)
+    is_page = "html" in source.media_type + head and not name.endswith(".html")
     try:
-        text = read_bytes(content, ".html" if "html" in source.media_type + head else name).text
-    except (NotTextError, TooLargeError) as error:
-        fault = error.fault if isinstance(error, NotTextError) else str(error.strerror)
-        raise invalid(f"{place}: {name} {fault}", place) from error
-    return block(Attachment(AttachmentKind.FILE, name, whole_characters(text)))
+        return block(read_file(f"{name}.html" if is_page else name, content))
+    except UsageError as error:
+        raise invalid(f"{place}: {error.what}", place) from error
 
 
 def as_tool(name: str, description: str, schema: dict[str, object]) -> Tool:

@@ -1,5 +1,6 @@
 """The main screen: it writes the store, and has widgets' messages carried out."""
 
+import asyncio
 import time
 from collections.abc import Sequence
 from inspect import isawaitable
@@ -15,7 +16,7 @@ from textual.widget import Widget
 
 from app.actions import ACTIONS, BY_NAME, Action
 from app.chat.attachments import Attachment, with_pastes
-from app.chat.named_files import read_files
+from app.chat.named_files import begin_reading
 from app.chat.unsent import ClearedTexts, ComposerDraft
 from app.dialogue.changes import Changes
 from app.dialogue.dialogue import Dialogue
@@ -284,7 +285,8 @@ class ChatScreen(Screen[None]):
     async def _submit(self, event: Submitted) -> None:
         event.stop()
         written, edited = event.written, self.view.edited
-        attachments = (*written.attachments, *read_files(written.text)[0])
+        files, _ = await asyncio.wrap_future(begin_reading(written.text))
+        attachments = (*written.attachments, *files)
         self.store.is_editing = False
         if event.is_edit and edited is None:  # another chat was opened meanwhile
             self.prompt.area.put_before(written)

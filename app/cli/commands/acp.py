@@ -11,6 +11,7 @@ import os
 import re
 import stat
 import sys
+from base64 import b64decode
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
@@ -339,7 +340,7 @@ class EditorAgent:
         if chat is None:
             raise _not_found(session_id)
         try:
-            text, attachments = _question(prompt)
+            text, attachments = await asyncio.to_thread(_question, prompt)
             name, _, argument = text.removeprefix("/").partition(" ")
             if text.startswith("/") and name in _COMMANDS:
                 async with chat.turn:
@@ -482,16 +483,23 @@ def _question(blocks: Sequence[Block]) -> tuple[str, tuple[Attachment, ...]]:
             continue
         if isinstance(block, schema.ResourceContentBlock):
             files.append(read_file(_local(block.uri)))
-        elif isinstance(block, schema.EmbeddedResourceContentBlock) and isinstance(
-            block.resource, schema.TextResourceContents
-        ):
-            resource = block.resource
-            name, text = whole_characters(_local(resource.uri)), whole_characters(resource.text)
-            files.append(Attachment(AttachmentKind.FILE, name, text))
+        elif isinstance(block, schema.EmbeddedResourceContentBlock):
+            files.append(_embedded(block.resource))
         else:
             raise UsageError("only text can be read", f"this is {block.type}")
         words.append(f"@{quoted(files[-1].name)}")
     return whole_characters("".join(words)).strip(), tuple(files)
+
+
+def _embedded(resource: schema.TextResourceContents | schema.BlobResourceContents) -> Attachment:
+    name = whole_characters(_local(resource.uri))
+    if isinstance(resource, schema.TextResourceContents):
+        return Attachment(AttachmentKind.FILE, name, whole_characters(resource.text))
+    try:
+        data = b64decode(resource.blob, validate=True)
+    except ValueError as error:
+        raise UsageError(f"{name} is not base64") from error
+    return read_file(name, data)
 
 
 def _local(uri: str) -> str:

@@ -221,8 +221,7 @@ class AttachmentRow(Vertical, can_focus=True):
         self._is_unfolded = not self._is_unfolded
         self._row.update(self._head())
         if self._is_unfolded:
-            text = Content(printable(self._attachment.text))
-            await self.mount(Static(text, classes="contents"))
+            await self.mount(Static(_shown(self._attachment.text), classes="contents"))
         else:
             await self.query(".contents").remove()
 
@@ -230,6 +229,20 @@ class AttachmentRow(Vertical, can_focus=True):
         event.stop()
         if not self.screen.get_selected_text():
             await self.action_unfold()
+
+
+_MOST_SHOWN = 200_000
+"""Characters of an attachment that are laid out; more would hold up the app."""
+
+
+def _shown(text: str) -> Content:
+    """The text of an attachment, each page with its number above it."""
+    pages = text[:_MOST_SHOWN].split("\f")
+    if len(pages) > 1:
+        pages = [f"── page {number} ──\n{page}" for number, page in enumerate(pages, 1)]
+    shown = Content("\n\n".join(map(printable, pages)))
+    left = len(text) - _MOST_SHOWN
+    return shown + Content(f"\n… {left:,} more characters") if left > 0 else shown
 
 
 class QuestionView(MessageView):

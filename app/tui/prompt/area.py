@@ -481,7 +481,9 @@ class PromptArea(FoldingArea):
             nearest = nearest_command(word)
             hint = f"did you mean {nearest}?" if nearest else "F1 lists all commands"
             return f"no {word}; {hint}{again} it as a question"
-        faults = self.attached.faults(text)
+        faults = self.attached.faults(text) if "@" in text else []
+        if faults is None:
+            return f"a file is still being read{again} your text when it is"
         without = f"your text without the file{'s' * (len(faults) > 1)}"
         return f"{one_line(SEPARATOR.join(faults))}{again} {without}" if faults else ""
 

@@ -11,7 +11,7 @@ from textual.document._edit import Edit
 from textual.reactive import reactive
 
 from app.chat.attachments import Attachment, AttachmentKind
-from app.chat.named_files import is_file, names_in, read_files
+from app.chat.named_files import begin_reading, is_file, names_in, names_of_paths
 from app.tui.text_fields import PrintableTextArea
 
 
@@ -26,6 +26,9 @@ class PromptText:
 _MOST_LINES = 5
 _MOST_CHARACTERS = 800
 """A longer paste is folded."""
+
+_READ_SECONDS = 1.0
+"""How long Enter waits for a file."""
 
 MOST_UNFOLDED = 50_000
 """Most characters of a paste that can be unfolded; more would make typing slow."""
@@ -95,9 +98,15 @@ class Attached:
             return text
         return self._placeholders.sub(lambda match: self._pastes[match[0]], text)
 
-    def faults(self, text: str) -> list[str]:
-        """Why files that a text names cannot be added; one that was read before can."""
-        return read_files(text, self._files.__contains__)[1]
+    def faults(self, text: str) -> list[str] | None:
+        """Why files that a text names cannot be added; one that was read before can.
+
+        None while one is still being read.
+        """
+        try:
+            return begin_reading(text, self._files.__contains__).result(_READ_SECONDS)[1]
+        except TimeoutError:
+            return None
 
     def clear(self) -> None:
         self._pastes.clear()
@@ -165,7 +174,10 @@ class FoldingArea(PrintableTextArea):
     def paste(self, text: str) -> None:
         """Insert a text at the cursor, folded if it is long; unfold it if it is there already."""
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-        if not is_long(text):
+        if not self.text.startswith(("/", "!")) and (names := names_of_paths(text)):
+            row, column = self.selection.end
+            self._put(names[self.document.get_line(row)[:column].endswith("@") :])
+        elif not is_long(text):
             self._put(text)
         elif (name := self.attached.folded_as(text, self.text)) is None:
             self._put(self.attached.fold(text, self.text))

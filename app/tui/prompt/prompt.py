@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import ClassVar
 
 from rich.cells import cell_len
@@ -15,7 +16,7 @@ from textual.widgets import Static, TextArea
 from app.actions import awaiting_argument
 from app.ahead.expected import ends_sentence
 from app.chat.attachments import Attachment, AttachmentKind
-from app.chat.named_files import read_files, without_begun_name
+from app.chat.named_files import begin_reading, without_begun_name
 from app.dialogue.next_request import Typed
 from app.engine.prompt_builder import CountTokens
 from app.printable import one_line
@@ -34,6 +35,9 @@ _FEW = 100
 _MOST_COUNTED = 2_000_000
 """Characters above which a text is not counted, as that would hold up the model."""
 
+_READ_SECONDS = 0.05
+"""How long typing waits for a file: as a rule that is enough, so that no title flickers."""
+
 _Count = Future[int] | str
 """A count under way, or a size instead."""
 
@@ -45,6 +49,8 @@ class TokenCounts:
         self._count_tokens = count_tokens
         self._written = PromptText()
         self._faults: list[str] = []
+        self._reading: Future[tuple[tuple[Attachment, ...], list[str]]] | None = None
+        """Of the files that the text names, until it is done."""
         self.attachments: tuple[Attachment, ...] = ()
         """What a question would be sent along with: pastes, and files as they were read last."""
         self._counts: dict[Attachment, _Count] = {}
@@ -57,18 +63,35 @@ class TokenCounts:
     def is_counting(self) -> bool:
         attached = (one for one in self._counts.values() if not isinstance(one, str))
         is_behind = self._typed is not None and self._typed_text != self._written.text
-        return is_behind or any(not one.done() for one in (*attached, *self._typed_counts))
+        return (
+            self.is_reading
+            or is_behind
+            or any(not one.done() for one in (*attached, *self._typed_counts))
+        )
+
+    @property
+    def is_reading(self) -> bool:
+        return self._reading is not None
 
     def update(self, written: PromptText) -> None:
         """Count what is new in a text; typed text as soon as its count before is finished."""
         if written != self._written:
             self._written = written
-            self.attachments, self._faults = _examined(written)
-            before = self._counts
-            self._counts = {
-                one: before.get(one) or self._of_text(one.text) for one in self.attachments
-            }
+            known = {one.name for one in written.attachments}
+            named = without_begun_name(written.text)
+            self._reading = begin_reading(named, known.__contains__) if "@" in named else None
+            if self._reading is None:
+                self._attach((), [])
+        if self._reading is not None:
+            with suppress(TimeoutError):
+                self._attach(*self._reading.result(_READ_SECONDS))
+                self._reading = None
         self._count_typed(written.text)
+
+    def _attach(self, files: tuple[Attachment, ...], faults: list[str]) -> None:
+        self.attachments, self._faults = (*self._written.attachments, *files), faults
+        before = self._counts
+        self._counts = {one: before.get(one) or self._of_text(one.text) for one in self.attachments}
 
     def _count_typed(self, text: str) -> None:
         if len(text) < _FEW:
@@ -84,6 +107,8 @@ class TokenCounts:
 
         context_size: in tokens, None while no model is loaded.
         """
+        if self._reading is not None:
+            return ["reading a file"]
         if self._faults:
             return [f"✕ {text}" for text in in_short(self._faults)]
         known = [_tokens(count) for count in self._counts.values()]
@@ -127,15 +152,6 @@ def in_short(faults: Sequence[str]) -> list[str]:
         SEPARATOR.join(shown),
         *([f"{shown[0]} and {len(shown) - 1} more"] if shown[1:] else []),
     ]
-
-
-def _examined(written: PromptText) -> tuple[tuple[Attachment, ...], list[str]]:
-    """What a text has attached, and why files that it names cannot be."""
-    if "@" not in written.text:
-        return written.attachments, []
-    known = {one.name for one in written.attachments}
-    files, faults = read_files(without_begun_name(written.text), known.__contains__)
-    return (*written.attachments, *files), faults
 
 
 def _shown_name(one: Attachment) -> str:
@@ -256,7 +272,7 @@ class Prompt(Vertical):
     def _count(self) -> None:
         written = self.area.written
         self._counts.update(written)
-        if written != self._followed:
+        if written != self._followed and not self._counts.is_reading:
             self._followed = written
             typed = Typed(written.text, self._counts.attachments, self._changed_at)
             self.post_message(TextFollowed(typed))

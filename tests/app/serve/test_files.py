@@ -72,7 +72,7 @@ def test_files_are_read_where_they_stand(spoken: Spoken, ask: Ask) -> None:
     begins, _, rest = spoken.prompt.partition("Here:\n\nотчёт.pdf:\n```\nFrogs\n")
     assert begins.endswith("<|im_start|>user\n")
     assert "\n```\n\ndebts.txt:\n```\nMüller schuldet 5 €.\n```\n\n" in rest
-    assert f"page:\n```\nSeen\n```\n\n{asked}<|im_end|>" in rest
+    assert f"page.html:\n```\nSeen\n```\n\n{asked}<|im_end|>" in rest
 
 
 def test_a_document_of_text(spoken: Spoken) -> None:
