@@ -8,6 +8,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, cast
 
+from app.printable import one_line
+
 
 class AttachmentKind(StrEnum):
     FILE = "file"
@@ -73,14 +75,20 @@ _NAMED = re.compile(r"(?<!\S)@(\"[^\"]+\"|\S+)")
 
 def in_full(text: str, attachments: Sequence[Attachment]) -> str:
     """A message as the model reads it: files and passages, then its text, pastes in place."""
-    before = [one for one in attachments if one.kind is not AttachmentKind.PASTE]
-    return "\n\n".join([*map(block, before), with_pastes(text, attachments)])
+    files = [block(one) for one in attachments if one.kind is AttachmentKind.FILE]
+    passages = [block(one) for one in attachments if one.kind is AttachmentKind.PASSAGE]
+    told = [CITE, *passages] if passages else []
+    return "\n\n".join([*files, *told, with_pastes(text, attachments)])
+
+
+CITE = "Passages found for the question; cite those that the answer is taken from, such as [1]:"
+"""What the model reads before them."""
 
 
 def block(file: Attachment) -> str:
     """A file or passage as it is added to a message: in a fence that nothing in it ends."""
-    is_file = file.kind is AttachmentKind.FILE
-    return f"{Path(file.name).name if is_file else file.name}:\n{_fenced(file.text)}"
+    name = Path(file.name).name if file.kind is AttachmentKind.FILE else file.name
+    return f"{one_line(name)}:\n{_fenced(file.text)}"
 
 
 def _fenced(text: str) -> str:

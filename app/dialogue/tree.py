@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from app.chat.attachments import Attachment, in_full
+from app.chat.sources import Source, sources_of
 from app.history.records import Saved, is_running, linked
 from app.wording import CONTINUES
 
@@ -60,6 +61,11 @@ def path_to(turn: Turn) -> list[Turn]:
         path.append(above)
         above = above.parent
     return path[::-1]
+
+
+def sources_for(answer: Turn) -> dict[int, Source]:
+    """The passages that the model has read before an answer, by number."""
+    return sources_of(one for turn in path_to(answer) for one in turn.attachments)
 
 
 class Tree:

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from inspect import isawaitable
+from pathlib import Path
 from typing import ClassVar
 
 from textual import constants, events, on
@@ -17,6 +18,7 @@ from textual.widget import Widget
 from app.actions import ACTIONS, BY_NAME, Action
 from app.chat.attachments import Attachment, with_pastes
 from app.chat.named_files import begin_reading
+from app.chat.sources import Source
 from app.chat.unsent import ClearedTexts, ComposerDraft
 from app.dialogue.changes import Changes
 from app.dialogue.dialogue import Dialogue
@@ -320,6 +322,12 @@ class ChatScreen(Screen[None]):
         self._typed = event.typed
         if event.typed.text:  # else it may have been sent, and is on its way
             self._expect()
+
+    def action_show_passage(self, source: Source) -> None:
+        """Show a passage that was read, in its place."""
+        from app.tui.screens.passage import PassageScreen
+
+        self.app.push_screen(PassageScreen(source, Path(source.path).expanduser()))
 
     async def action_send_next(self) -> None:
         """Agree to what was asked, try again to load a model, or send the next queued question."""

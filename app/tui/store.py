@@ -8,6 +8,7 @@ from textual.dom import DOMNode
 from textual.reactive import reactive
 
 from app.ahead.expected import AheadState
+from app.chat.sources import Source
 from app.engine.metrics import PLAIN, Comparison, ReplyMetrics
 from app.engine.status import Phase, Status
 from app.settings.start import Preferences, ServedAt
@@ -65,6 +66,8 @@ class Store(DOMNode):
     """How much of the next question is read already; None while an answer is in progress."""
     live: reactive[Live] = reactive(Live())
     """Figures of the newest answer."""
+    sources: reactive[tuple[Source, ...]] = reactive(())
+    """The passages that were read for the last answer."""
     title: reactive[str] = reactive("")
     """Title of the chat; empty for a new one."""
     not_saved: reactive[str] = reactive("")

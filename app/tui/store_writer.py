@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+from app.chat.sources import sources_of
+from app.dialogue.tree import USER
 from app.engine.answer import Answer
 from app.engine.engine import Engine
 from app.engine.metrics import ReplyMetrics, SessionSpeedup
@@ -120,6 +122,8 @@ class StoreWriter:
         store.not_saved = dialogue.fault
         store.queued = len(dialogue.queue)
         store.is_answering = not view.is_idle
+        asked = view.last_turn(USER)
+        store.sources = tuple(sources_of(asked.attachments if asked else ()).values())
         last = dialogue.turns[-1] if dialogue.turns else None
         store.is_broken_off = view.is_idle and last is not None and last.is_interrupted
 

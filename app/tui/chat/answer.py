@@ -2,7 +2,7 @@
 
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from operator import attrgetter
 from typing import ClassVar
@@ -20,14 +20,15 @@ from textual.visual import Visual
 from textual.widget import Widget
 from textual.widgets import Collapsible, Static
 
-from app.dialogue.tree import Turn
+from app.chat.sources import Source
+from app.dialogue.tree import Turn, sources_for
 from app.engine.reply import Reply
 from app.printable import printable
 from app.tui.chat.colours import DraftedRuns, hues_over
-from app.tui.chat.markdown import Document, Hues, Line, Row, TableLine, TextLine
+from app.tui.chat.markdown import Document, Hues, Line, Row, TableLine, TextLine, cited_by
 from app.tui.store import Store
 from app.tui.terminal import copy
-from app.tui.widgets import LaidOutOnce, typed_app
+from app.tui.widgets import LaidOutOnce, Wanted, typed_app
 from app.tui.wording import counted, joined, seconds
 from backends.chat.reply_form import split
 
@@ -47,15 +48,24 @@ def _no_hues(_start: int, _end: int) -> list[Span]:
 class GrowingMarkdown(LaidOutOnce, Widget):
     """Markdown that grows: it wraps only what is new, and paints only the lines in view.
 
-    hues: the drafted parts of a range of the Markdown, as spans of it.
+    hues: the drafted parts of a range of the Markdown, as spans of it. sources: the passages that
+    it may cite.
     """
 
     app = typed_app
     DEFAULT_CSS: ClassVar[str] = "GrowingMarkdown { width: 1fr; height: auto; }"
 
-    def __init__(self, text: str = "", hues: Callable[[int, int], list[Span]] = _no_hues) -> None:
+    def __init__(
+        self,
+        text: str = "",
+        hues: Callable[[int, int], list[Span]] = _no_hues,
+        sources: Mapping[int, Source] | None = None,
+    ) -> None:
         super().__init__(classes="answer")
-        self.document = Document(text)
+        self._sources = sources or {}
+        self._pointed: int | None = None
+        """Which citation the keyboard is at."""
+        self.document = Document(text, frozenset(self._sources))
         self._hues = hues
         self._rows: list[tuple[int, Row]] = []
         """Rows of the screen, each with the number of its line."""
@@ -72,7 +82,7 @@ class GrowingMarkdown(LaidOutOnce, Widget):
         self._follow(self.document.append(text))
 
     def show(self, text: str) -> None:
-        self.document = Document(text)
+        self.document = Document(text, frozenset(self._sources))
         self._follow(0)
 
     def settle(self) -> None:
@@ -162,7 +172,9 @@ class GrowingMarkdown(LaidOutOnce, Widget):
         if line.code is not None:
             style += Style(background=Color.parse(self.app.theme_variables["panel"]))
         hues = self._hues_of(line)
-        content = line.content(row, hues, has_cursor=self._has_cursor_at(number))
+        content = line.content(
+            row, self._with_pointed(line, hues), has_cursor=self._has_cursor_at(number)
+        )
         strips = [
             Visual.to_strips(self, part, part.cell_length, 1, style, apply_selection=False)[0]
             for part in (row.prefix, self._selected(y, content))
@@ -247,6 +259,51 @@ class GrowingMarkdown(LaidOutOnce, Widget):
         """Copy the address instead of opening it: the model may have made it up."""
         self.notify(copy(self.app, address, f"the address {address}"))
 
+    def action_passage(self, number: int) -> None:
+        self.post_message(Wanted("show_passage", self._sources[number]))
+
+    # Citations
+
+    @property
+    def citations(self) -> list[tuple[Line, int, Span]]:
+        """Those of passages: each with its line, which of the line's texts, and where in that."""
+        return [
+            (line, place, span)
+            for line in self.document.lines
+            for place, text in enumerate(line.contents)
+            for span in text.spans
+            if cited_by(span) is not None
+        ]
+
+    def point(self, step: int) -> bool:
+        """Point at the next citation (1), the one before (-1) or none (0); False at the end."""
+        last = len(self.citations) - 1
+        at = self._pointed
+        at = (0 if step > 0 else last) if at is None else at + step
+        self._pointed = at if step and 0 <= at <= last else None
+        self._repaint_rows(0)
+        return self._pointed is not None
+
+    def open_pointed(self) -> bool:
+        """Have the passage shown whose citation is pointed at; False if none is."""
+        pointed = dict(enumerate(self.citations)).get(
+            -1 if self._pointed is None else self._pointed
+        )
+        number = cited_by(pointed[2]) if pointed else None
+        if number is not None:
+            self.action_passage(number)
+        return number is not None
+
+    def _with_pointed(self, line: Line, hues: Hues) -> Hues:
+        if self._pointed is None or self._pointed >= len(found := self.citations):
+            return hues
+        pointed, place, span = found[self._pointed]
+        if pointed is not line:
+            return hues
+        marked = [[*one] for one in hues or [()] * len(line.contents)]
+        marked[place].append(Span(span.start, span.end, "reverse"))
+        return marked
+
 
 class AnswerText(LaidOutOnce, Vertical):
     """An answer's thinking, folded, and its Markdown; text that a drafter supplied is coloured.
@@ -267,7 +324,7 @@ class AnswerText(LaidOutOnce, Vertical):
         parts = split(turn.text)
         self._begin = len(turn.text) - len(parts.answer)
         """Where the answer begins in the text, after any thinking."""
-        self._markdown = GrowingMarkdown(parts.answer, self._hues)
+        self.markdown = GrowingMarkdown(parts.answer, self._hues, sources_for(turn))
         self._thoughts = Static(Content(printable(parts.thinking)), classes="thoughts")
         self._folded = Collapsible(self._thoughts, title="Thinking", collapsed=True)
         self._folded.display = bool(parts.thinking)
@@ -282,7 +339,7 @@ class AnswerText(LaidOutOnce, Vertical):
 
     def compose(self) -> ComposeResult:
         yield self._folded
-        yield self._markdown
+        yield self.markdown
 
     def on_mount(self) -> None:
         self.watch(self._store, "keeps_colours", self._fade, init=False)
@@ -305,7 +362,7 @@ class AnswerText(LaidOutOnce, Vertical):
         if self._is_growing:
             self.paint()
             self._reply = None
-            self._markdown.settle()
+            self.markdown.settle()
             self._fade()
         else:
             self._show_text()
@@ -328,8 +385,8 @@ class AnswerText(LaidOutOnce, Vertical):
         if self._reply is not None:
             self._drafted.follow(self._reply, self._painted_at)
         self._show_text()
-        self._markdown.set_cursor(self._is_growing)
-        self._markdown.set_hues(self._is_growing)
+        self.markdown.set_cursor(self._is_growing)
+        self.markdown.set_hues(self._is_growing)
         self._age()
 
     def _show_text(self) -> None:
@@ -337,11 +394,11 @@ class AnswerText(LaidOutOnce, Vertical):
         if parts.thinking or parts.is_thinking:
             self._show_thinking(parts.thinking, parts.is_thinking)
         begin, self._begin = self._begin, len(self._turn.text) - len(parts.answer)
-        shown = self._markdown.document.text
+        shown = self.markdown.document.text
         if (begin != self._begin and shown) or not parts.answer.startswith(shown):
-            self._markdown.show(parts.answer)  # it was thinking, or was changed elsewhere
+            self.markdown.show(parts.answer)  # it was thinking, or was changed elsewhere
         elif len(parts.answer) > len(shown):
-            self._markdown.append(parts.answer[len(shown) :])
+            self.markdown.append(parts.answer[len(shown) :])
 
     def _show_thinking(self, thinking: str, is_thinking: bool) -> None:
         self._folded.display = True
@@ -358,15 +415,15 @@ class AnswerText(LaidOutOnce, Vertical):
     def mark(self, start: int, end: int) -> None:
         """Mark a part of the turn's text as what was found; nothing if it is empty."""
         self._marked = (start, end)
-        self._markdown.repaint(0)
+        self.markdown.repaint(0)
 
     def height(self, width: int) -> int:
         """Rows of the Markdown in so many columns."""
-        return self._markdown.get_content_height(Size(), Size(), width)
+        return self.markdown.get_content_height(Size(), Size(), width)
 
     def row_of(self, start: int) -> int:
         """The row of the widget that a place of the turn's text stands in."""
-        return self._markdown.virtual_region.y + self._markdown.row_of(start - self._begin)
+        return self.markdown.virtual_region.y + self.markdown.row_of(start - self._begin)
 
     # Colours
 
@@ -389,16 +446,16 @@ class AnswerText(LaidOutOnce, Vertical):
         """Paint anew what may have another hue by now; whether there is anything."""
         first = self._drafted.fade(self._painted_at) if self._ages else None
         if first is not None:
-            self._markdown.repaint(max(0, first - self._begin))
+            self.markdown.repaint(max(0, first - self._begin))
         return first is not None
 
     def _fade(self) -> None:
         """Colour all of the answer, and age the colours of a finished one until it has none."""
         self._painted_at = time.monotonic()
-        self._markdown.set_cursor(self._is_growing)
-        self._markdown.repaint(0)
+        self.markdown.set_cursor(self._is_growing)
+        self.markdown.repaint(0)
         fades = self._age() and not self._is_growing
         keeps = self._store.keeps_colours and self._drafted.has_any
-        self._markdown.set_hues(self._is_growing or fades or keeps)
+        self.markdown.set_hues(self._is_growing or fades or keeps)
         if fades:
             self.set_timer(_FADE_SECONDS, self._fade)

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from itertools import accumulate, zip_longest
 from typing import NamedTuple
 
-from markdown_it import MarkdownIt
-from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 from markdown_it.tree import SyntaxTreeNode
 from pygments.token import Token as Syntax
@@ -18,6 +16,7 @@ from textual.highlight import HighlightTheme, highlight
 from textual.style import Style
 from textual.widgets import Markdown
 
+from app.chat.sources import KNOWN, NUMBER, PARSER
 from app.printable import STAND_INS, one_line, printable
 from app.tui.chat.colours import Alignment, Match
 
@@ -53,24 +52,6 @@ _LISTS = ("bullet_list", "ordered_list")
 _STYLES = {"em": "italic", "strong": "bold", "s": "strike"}
 _HEADINGS = {"h1": "bold underline", "h2": "bold"}
 _LOWER_HEADING = "bold italic"
-_PARSER = MarkdownIt("gfm-like", {"html": False})
-"""It shows HTML as it is written: a terminal cannot render it."""
-
-_MATHS = re.compile(r"\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
-
-
-def _read_maths(state: StateInline, silent: bool) -> bool:
-    r"""Read \(a formula\), of which no sign is markup."""
-    found = _MATHS.match(state.src, state.pos)
-    if found is not None:
-        if not silent:
-            state.push("maths", "", 0).content = (found[1] or found[2]).strip()
-        state.pos = found.end()
-    return found is not None
-
-
-_PARSER.inline.ruler.before("escape", "maths", _read_maths)
-
 Hues = Sequence[Sequence[Span]] | None
 """Spans laid over each text of a line; None where no text of the answer has any."""
 
@@ -107,6 +88,11 @@ class Line:
     def texts(self) -> Sequence[str]:
         """What hues are laid over."""
 
+    @property
+    def contents(self) -> Sequence[Content]:
+        """The texts with their markup; none of code."""
+        return ()
+
     def matches(self, source: str) -> Sequence[Sequence[Match]]:
         if self._matches is None:
             walk = Alignment(source, self.start)
@@ -134,6 +120,10 @@ class TextLine(Line):
     @property
     def texts(self) -> Sequence[str]:
         return (self.text.plain,)
+
+    @property
+    def contents(self) -> Sequence[Content]:
+        return (self.text,)
 
     def rows(self, width: int, *, has_cursor: bool) -> Iterator[Row]:
         begin, prefix = 0, self.head
@@ -239,6 +229,10 @@ class CodeLine(TextLine):
     def texts(self) -> Sequence[str]:
         return (self._code.lines[self._number],)
 
+    @property
+    def contents(self) -> Sequence[Content]:
+        return ()
+
     def rows(self, width: int, *, has_cursor: bool) -> Iterator[Row]:
         room = width - self.head.cell_length
         rule = Content.styled(_RULE if room >= _NARROW // 2 else "", _RULES)
@@ -321,6 +315,10 @@ class TableLine(Line):
     @property
     def texts(self) -> Sequence[str]:
         return [cell.plain for cell in self._cells]
+
+    @property
+    def contents(self) -> Sequence[Content]:
+        return self._cells
 
     def rows(self, width: int, *, has_cursor: bool) -> Iterator[Row]:
         del has_cursor
@@ -412,8 +410,10 @@ class _Cut(NamedTuple):
 
 
 class Document:
-    def __init__(self, text: str = "") -> None:
-        self.text = text
+    """known: numbers of the passages that may be cited; without any nothing is a citation."""
+
+    def __init__(self, text: str = "", known: frozenset[int] = frozenset()) -> None:
+        self.text, self._known = text, known
         self.source = text.translate(_SHOWN)
         """What is shown: the end of the text may be held back until more is known."""
         self.lines: list[Line] = []
@@ -450,7 +450,7 @@ class Document:
     def _read(self, *, grows: bool) -> int:
         """Read on from the last cut; lines that have not changed stay what they are."""
         first = changed = self._cut.lines
-        reader = _Reader(self.source, self._cut, grows=grows)
+        reader = _Reader(self.source, self._cut, self._known, grows=grows)
         before, new = self.lines[first:], reader.lines
         for place, (old, line) in enumerate(zip(before, new, strict=False)):
             if old.key == line.key:
@@ -479,7 +479,8 @@ _EDGE = _Margin()
 
 
 class _Reader:
-    def __init__(self, source: str, cut: _Cut, *, grows: bool) -> None:
+    def __init__(self, source: str, cut: _Cut, known: frozenset[int], *, grows: bool) -> None:
+        self._known = known
         self.lines: list[Line] = []
         self.last_cut = cut
         self._lines_before = cut.lines
@@ -487,7 +488,8 @@ class _Reader:
         rest = source[cut.start :]
         self._starts = [*accumulate(map(len, rest.splitlines(keepends=True)), initial=cut.start)]
         self._has_gap, self._codes = cut.has_gap, cut.codes
-        for place, node in enumerate(SyntaxTreeNode(_PARSER.parse(rest)).children):
+        tokens = PARSER.parse(rest, {KNOWN: known})
+        for place, node in enumerate(SyntaxTreeNode(tokens).children):
             if place or node.type != cut.list_type:
                 self._has_gap = self._has_gap or place > 0 or bool(cut.list_type)
                 self._cut_at(node)
@@ -520,7 +522,7 @@ class _Reader:
             case "hr":
                 self.lines.append(RuleLine(margin.head, margin.hang, start, end))
             case _:
-                text = _content(node.children[0]) if node.children else Content(node.content)
+                text = self._text(node.children[0]) if node.children else Content(node.content)
                 if node.type == "heading":
                     text = text.stylize(_HEADINGS.get(node.tag, _LOWER_HEADING))
                 self.lines.append(TextLine(margin.head, margin.hang, start, end, text=text))
@@ -554,12 +556,15 @@ class _Reader:
 
     def _read_table(self, node: SyntaxTreeNode, margin: _Margin) -> None:
         rows = [row for part in node.children for row in part.children]
-        cells = [[_content(cell.children[0]) for cell in row.children] for row in rows]
+        cells = [[self._text(cell.children[0]) for cell in row.children] for row in rows]
         styles = [str(cell.attrs.get("style", "")) for cell in rows[0].children]
         table = _Table(cells, [style.rpartition(":")[2] for style in styles])
         for row, texts in zip(rows, cells, strict=True):
             self.lines.append(TableLine(texts, table, margin.head, *self._range(row)))
             margin = margin.below()
+
+    def _text(self, node: SyntaxTreeNode) -> Content:
+        return _content(node, self._known)
 
     def _range(self, node: SyntaxTreeNode) -> tuple[int, int]:
         first, last = node.map or (0, 0)
@@ -580,7 +585,7 @@ def _bullets(node: SyntaxTreeNode, depth: int) -> Sequence[str]:
     return [f"{number}. ".rjust(width) for number in range(start, start + count)]
 
 
-def _content(node: SyntaxTreeNode) -> Content:
+def _content(node: SyntaxTreeNode, known: frozenset[int]) -> Content:
     texts: list[str] = []
     spans: list[Span] = []
     opened: list[tuple[Style | str, int]] = []
@@ -598,6 +603,8 @@ def _content(node: SyntaxTreeNode) -> Content:
                 spans.append(Span(length, length + len(text), "$text-accent on $panel"))
             elif token.type == "maths":
                 spans.append(Span(length, length + len(text), "italic"))
+            elif token.type == "citation":
+                spans.append(Span(length, length + len(text), _cited(token.meta[NUMBER], known)))
             elif token.type == "image":
                 spans.append(Span(length, length + len(text), _link(token.attrs.get("src"))))
             texts.append(text)
@@ -622,3 +629,15 @@ def _text(token: Token) -> str:
 
 def _link(address: object) -> Style:
     return Style.from_meta({"@click": f"link({address or ''!r})"})
+
+
+def _cited(number: int, known: frozenset[int]) -> Style | str:
+    """A citation: a link to its passage, or a warning where there is none."""
+    if number not in known:
+        return "$text-warning"
+    return Style.from_meta({"@click": f"passage({number})", NUMBER: number})
+
+
+def cited_by(span: Span) -> int | None:
+    """The number of the passage that a part of a text cites, None if it is no such citation."""
+    return span.style.meta.get(NUMBER) if isinstance(span.style, Style) else None

@@ -18,16 +18,17 @@ from textual.selection import Selection
 from textual.strip import Strip
 from textual.style import Style
 from textual.visual import RenderOptions, Visual
-from textual.widgets import Static
+from textual.widgets import Collapsible, Static
 
 from app.chat.attachments import Attachment, AttachmentKind, pieces
+from app.chat.sources import in_words, sources_of
 from app.dialogue.tree import Turn
 from app.engine.prompt_builder import CountTokens
 from app.printable import one_line, printable
 from app.tui.chat.answer import AnswerText
 from app.tui.store import Store
 from app.tui.terminal import copy
-from app.tui.widgets import MUTED, ByWidth, LaidOutOnce, clickable, folded, typed_app
+from app.tui.widgets import MUTED, ByWidth, LaidOutOnce, Wanted, clickable, folded, typed_app
 from app.tui.wording import SEPARATOR, counted
 
 _OPEN = "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}"
@@ -171,7 +172,7 @@ _TOKENS = len(" · 1,000,000 tokens")
 
 
 class AttachmentRow(Vertical, can_focus=True):
-    """Name and length of an attachment; Enter or a click shows its text."""
+    """Name and length of an attachment; Enter or a click shows its text, a passage in its place."""
 
     BINDINGS: ClassVar = [Binding("enter", "unfold", "unfold")]
     DEFAULT_CSS: ClassVar[str] = """
@@ -218,6 +219,9 @@ class AttachmentRow(Vertical, can_focus=True):
         return Content(f"{mark} {one_line(name)}{self._tokens}")
 
     async def action_unfold(self) -> None:
+        for source in sources_of([self._attachment]).values():
+            self.post_message(Wanted("show_passage", source))
+            return
         self._is_unfolded = not self._is_unfolded
         self._row.update(self._head())
         if self._is_unfolded:
@@ -252,6 +256,10 @@ class QuestionView(MessageView):
     DEFAULT_CSS: ClassVar[str] = """
     QuestionView { border-left: outer $primary; background: $boost; padding: 0 0 0 1; }
     QuestionView:focus { border-left: thick $primary; }
+    QuestionView Collapsible {
+        margin: 0; padding: 0; border: none; background: transparent; color: $text-muted;
+    }
+    QuestionView Contents { padding: 0 0 0 2; }
     QuestionView .text, QuestionView Horizontal > AttachmentRow { width: 1fr; height: auto; }
     """
 
@@ -272,6 +280,9 @@ class QuestionView(MessageView):
             yield first
             yield self._label
         yield from others
+        if passages := [*self._rows(AttachmentKind.PASSAGE)]:
+            title = in_words(sources_of(self.turn.attachments).values())
+            yield Collapsible(*passages, title=title, collapsed=True)
 
     def has_room(self, figures: str, width: int) -> bool:
         """Whether figures fit on the last row, of a width."""
@@ -294,9 +305,11 @@ class QuestionView(MessageView):
                 part = PartView(Content(printable(shown)), classes="text")
                 self._text = part if piece == text else None
                 yield part
-        for attachment in attachments:
-            if attachment.kind is AttachmentKind.FILE:
-                yield AttachmentRow(attachment, self._count_tokens)
+        yield from self._rows(AttachmentKind.FILE)
+
+    def _rows(self, kind: AttachmentKind) -> Iterator[AttachmentRow]:
+        attached = (one for one in self.turn.attachments if one.kind is kind)
+        return (AttachmentRow(one, self._count_tokens) for one in attached)
 
     def mark(self, start: int, end: int) -> None:
         if self._text is not None:
@@ -316,7 +329,11 @@ class AnswerView(MessageView):
     """The text of an answer, and below it a line with its figures or how it ended."""
 
     app = typed_app
-    BINDINGS: ClassVar = [Binding("enter", "copy", "copy")]
+    BINDINGS: ClassVar = [
+        Binding("enter", "copy", "copy"),
+        Binding("tab", "point(1)", "next citation"),
+        Binding("shift+tab", "point(-1)", "citation before"),
+    ]
     DEFAULT_CSS: ClassVar[str] = """
     AnswerView { padding: 0 0 0 2; }
     AnswerView:focus { border-left: outer $primary; padding: 0 0 0 1; }
@@ -354,7 +371,21 @@ class AnswerView(MessageView):
         return self.text.row_of(start)
 
     def action_copy(self) -> None:
-        self.notify(copy(self.app, self.turn.text, "the answer"))
+        """Copy the answer, or open the passage whose citation is pointed at."""
+        if not self.text.markdown.open_pointed():
+            self.notify(copy(self.app, self.turn.text, "the answer"))
+
+    def action_point(self, step: int) -> None:
+        if not self.text.markdown.point(step):
+            (self.screen.focus_next if step > 0 else self.screen.focus_previous)()
+
+    def on_blur(self) -> None:
+        self.text.markdown.point(0)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "point":
+            return bool(self.text.markdown.citations)
+        return super().check_action(action, parameters)
 
     def on_click(self, event: events.Click) -> None:
         clicked = event.widget

@@ -9,8 +9,9 @@ from textual.containers import Vertical
 from textual.message import Message
 from textual.widget import Widget
 
+from app.chat.sources import in_words, sources_of, unknown_in_words
 from app.dialogue.dialogue import Dialogue
-from app.dialogue.tree import ASSISTANT, USER, Turn, path_to
+from app.dialogue.tree import ASSISTANT, USER, Turn, path_to, sources_for
 from app.engine.answer import Answer, Stage
 from app.engine.engine import Engine
 from app.printable import one_line
@@ -203,6 +204,7 @@ class ShownChat(Vertical):
             width = text_width(self.size.width)
             is_beside = (
                 is_figures(turn.ending)
+                and line == self._figures_of(turn)  # else it tells what was read
                 and not view.has_versions
                 and view.text.height(width) <= self.screen.size.height - _AROUND
                 and question.has_room(line, width)
@@ -218,7 +220,14 @@ class ShownChat(Vertical):
         return self.pending is not None and self.pending.turn is turn
 
     def line_of(self, turn: Turn) -> str:
-        """The line below an answer, with its model if not all shown are by the chat's."""
+        """The line below an answer: what it was taken from, its figures, and how it ended."""
+        read = in_words(sources_of(turn.parent.attachments if turn.parent else ()).values())
+        known = frozenset[int](() if turn.is_growing else sources_for(turn))
+        fault = unknown_in_words(turn.text, known)
+        return joined([read, f"{WARNING} {fault}" if fault else "", self._figures_of(turn)])
+
+    def _figures_of(self, turn: Turn) -> str:
+        """Figures and ending, with the model if not all shown are by the chat's."""
         if self.pending is not None and self._is_pending(turn):
             return self._line_of_pending(self.pending)
         is_newest = turn in self._answers and turn is self.last_turn(ASSISTANT)

@@ -1,5 +1,6 @@
 """The live panel: beside the conversation, or a strip above the prompt where that is too narrow."""
 
+from collections.abc import Sequence
 from enum import Enum
 from textwrap import wrap
 from typing import ClassVar, Self
@@ -13,7 +14,9 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.visual import RenderOptions
 
+from app.chat.sources import Source, in_words
 from app.engine.metrics import ReplyMetrics
+from app.printable import one_line
 from app.tui.panel.figures import (
     accepted_in_a_row,
     counts,
@@ -32,7 +35,8 @@ from app.tui.panel.figures import (
 from app.tui.panel.graph import graph
 from app.tui.panel.terms import BLANK, SESSION, SPEED, STEP, Line, Term, beside, drafter_term
 from app.tui.store import Live, Store
-from app.tui.widgets import MUTED, typed_app
+from app.tui.widgets import MUTED, Wanted, typed_app
+from app.tui.wording import ellipsised
 
 WIDTH = 38
 _SESSION = "this session  "
@@ -100,6 +104,18 @@ def _side(live: Live, digits: int, drafters: int) -> list[Line]:
     return lines
 
 
+def _sources(sources: Sequence[Source]) -> list[Line]:
+    if not sources:
+        return []
+    rows = [(term_of(one), f"[{one.number}] {one.place.rpartition('/')[2]}") for one in sources]
+    lines = [Line.of(ellipsised(one_line(text), WIDTH), term) for term, text in rows]
+    return [Line.of(in_words(sources), style=MUTED), *lines, BLANK]
+
+
+def term_of(source: Source) -> Term:
+    return Term(f"[{source.number}]", f"is {one_line(source.place)}; Enter opens it", " ")
+
+
 def _strip(live: Live, layout: Layout, columns: int) -> list[Line]:
     first, rows = summary(live, columns), _graph(live)
     if layout is Layout.NARROW:
@@ -145,6 +161,7 @@ class Panel(ScrollView, can_focus=True):
     BINDINGS: ClassVar = [
         Binding("down,tab", "select(1)", "next figure", show=False),
         Binding("up,shift+tab", "select(-1)", "previous figure", show=False),
+        Binding("enter", "open", "open the passage", show=False),
     ]
 
     def __init__(self, store: Store) -> None:
@@ -163,6 +180,7 @@ class Panel(ScrollView, can_focus=True):
         self.watch(self._store, "is_panel_shown", self._show_or_hide)
         self.watch(self._store, "shows_details", self._show_details)
         self.watch(self._store, "live", self._follow)
+        self.watch(self._store, "sources", self._follow_sources, init=False)
 
     @property
     def help_text(self) -> str:
@@ -194,6 +212,11 @@ class Panel(ScrollView, can_focus=True):
         self._details = live.metrics or (None if is_empty(live) else self._details)
         self._show()
 
+    def _follow_sources(self) -> None:
+        self._show()
+        if self._selected is not None and self._selected not in self._terms:
+            self._select(None)  # a passage of another question
+
     def _show(self) -> None:
         """Show the newest figures, painting only the lines that differ."""
         if not self.display:
@@ -217,6 +240,7 @@ class Panel(ScrollView, can_focus=True):
             lines = _details(details, layout)
         elif layout is Layout.SIDE:
             lines = _side(live, self._digits, self._drafters)
+            lines += _sources(self._store.sources)
         else:
             lines = _strip(live, layout, width)
         term = self._pointed_at or default_term(live, details)
@@ -268,6 +292,15 @@ class Panel(ScrollView, can_focus=True):
 
     def on_leave(self) -> None:
         self._hover(None)
+
+    def action_open(self) -> None:
+        """Show the passage that is pointed at."""
+        sources = (one for one in self._store.sources if term_of(one) == self._pointed_at)
+        if (source := next(sources, None)) is not None:
+            self.post_message(Wanted("show_passage", source))
+
+    def on_click(self) -> None:
+        self.action_open()
 
     @property
     def _terms(self) -> list[Term]:

@@ -46,12 +46,13 @@ _PROMPT: Lines = (
 _MESSAGES: Lines = (
     ("↑ ↓", "previous and next message"),
     ("Enter", "edit a question, copy an answer, unfold a file"),
+    ("Tab", "citations of an answer, which Enter opens"),
     ("← →", "other versions"),
     ("Page Up, Page Down", "scroll"),
     ("Esc, or typing", "return to the prompt"),
 )
 _PANEL: Lines = (
-    ("↑ ↓", "explain another row"),
+    ("↑ ↓", "explain another row; Enter opens a passage"),
     ("F2", "details, then close"),
     ("Esc", "return to the prompt"),
 )

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from textual.widgets import Collapsible
 
 from app.chat.attachments import Attachment, AttachmentKind
 from app.chat.conversation import Conversation
@@ -267,6 +268,25 @@ async def test_editing(app: Still) -> None:
     await app.chat.pilot.press("escape")
     await app.chat.pilot.pause()
     await app.chat.until(lambda: app.chat.shown == before)
+
+
+async def test_sources(app: Still) -> None:
+    passages = [
+        Attachment(AttachmentKind.PASSAGE, f"[{number}] {place}", "x" * tokens)
+        for number, place, tokens in (
+            (1, "harbour/minutes/2026-03.md, lines 12 to 40", 148),
+            (2, "harbour/report.pdf, page 7", 96),
+        )
+    ]
+    answer = "The quay opens at eight [1], and on Sundays at nine [2]; the crane does not [7]."
+    app.say("When does the quay open?", answer, "24 tokens · 1.7 s", *passages)
+    await app.open()
+    await app.figures(at_rate(14.2), app.dialogue.turns[-1])
+    await app.compare("sources_folded")
+    app.chat.screen.query_one(Collapsible).collapsed = False
+    await app.chat.until("[2] harbour/report.pdf")
+    await app.chat.app.workers.wait_for_complete()
+    await app.compare("sources")
 
 
 async def test_a_queue(app: Still) -> None:
