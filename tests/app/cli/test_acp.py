@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import sys
+from base64 import b64encode
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ from acp import (
     text_block,
 )
 from acp.helpers import (
+    embedded_blob_resource,
     embedded_text_resource,
     image_block,
     resource_block,
@@ -44,6 +46,8 @@ from tests.fixtures.speaker import HERMES, Speaker
 
 Told = tuple[str, str]
 """Kind and text of an update."""
+
+OTHER_PROGRAMS = Path(__file__).parents[2] / "fixtures" / "other_programs"
 
 
 class Editor:
@@ -205,13 +209,18 @@ async def test_files_are_attached_and_what_is_no_text_is_refused(
     file.write_text("its text")
     linked = resource_link_block("a file.txt", file.as_uri())
     held = resource_block(embedded_text_resource("file:///b.py", "print(1)"))
+    pdf = b64encode((OTHER_PROGRAMS / "frogs.pdf").read_bytes()).decode()
+    blob = resource_block(embedded_blob_resource("file:///c.pdf", pdf))
     async with editing(home, speaker) as (agent, editor):
         session = await begun(agent, editor)
-        await ask(agent, session, "Compare ", linked, " and ", held)
+        await ask(agent, session, "Compare ", linked, " and ", held, " and ", blob)
         assert "a file.txt:\n```\nits text" in speaker.prompts[-1]
         assert "b.py:\n```\nprint(1)" in speaker.prompts[-1]
+        assert "c.pdf:\n```\nFrogs" in speaker.prompts[-1]
         for refused, why in (
             (image_block("AA==", "image/png"), "only text"),
+            (resource_block(embedded_blob_resource("file:///d", "?")), "d is not base64"),
+            (resource_block(embedded_blob_resource("file:///d", "AAAA")), "d is not text"),
             (resource_link_block("gone", (tmp_path / "gone").as_uri()), "no file"),
         ):
             with pytest.raises(RequestError, match=why):

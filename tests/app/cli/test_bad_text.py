@@ -1,11 +1,16 @@
 """Input that is no text, or too much of it: refused with what is wrong and where."""
 
+import io
+import sys
 from pathlib import Path
 
 import pytest
 
+from app.cli.terminal import text_input
+from backends.base import UsageError
 from tests.app.conftest import Launch, Specchat
 
+OTHER_PROGRAMS = Path(__file__).parents[2] / "fixtures" / "other_programs"
 NOT_TEXT = [
     (b"a\0b", "byte 0x00 at position 1"),
     (b"\xff\xfe\0", "what follows its mark is not UTF-16"),
@@ -25,6 +30,18 @@ def test_standard_input_and_a_file_that_are_not_text(
         assert (ended.returncode, ended.stdout) == (2, "")
         assert source in ended.stderr
         assert told in ended.stderr
+
+
+def test_files_of_other_programs_by_option_and_by_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gathered(piped: bytes, *files: str) -> str:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(piped)))
+        return text_input.gather("Why?", [OTHER_PROGRAMS / name for name in files])
+
+    assert gathered(b"", "frogs.pdf").endswith("A newt needs 1 m².\na 1\nb 2\n```")
+    piped = gathered((OTHER_PROGRAMS / "frogs.pdf").read_bytes())
+    assert piped.startswith("Why?\n\nFrogs\nA frog needs 3 m² of water.")
+    with pytest.raises(UsageError, match=r"scan\.pdf has no text: a scan"):
+        gathered(b"", "scan.pdf")
 
 
 def test_a_folder_as_file(specchat: Specchat, tmp_path: Path) -> None:

@@ -4,6 +4,8 @@
 
 import contextlib
 import os
+import subprocess
+import sys
 import zipfile
 from io import BytesIO
 from pathlib import Path
@@ -11,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from app.documents import document
+from app.documents import document, worker
 from app.documents.document import Document, page_picture, read, read_bytes
 from backends.base.safe_files import NotTextError, TooLargeError
 
@@ -177,6 +179,39 @@ def test_a_reader_that_hangs_or_crashes_is_replaced(monkeypatch: pytest.MonkeyPa
     with pytest.raises(NotTextError, match="cannot be read: its process ended with SIGKILL"):
         read_bytes(data)
     assert read_bytes(data).pages == 1
+
+
+def test_a_library_that_is_missing_says_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ImportError(name)
+
+    monkeypatch.setattr(worker.importlib, "import_module", missing)
+    request = {"page": 0, "name": "a.docx", "characters": 100}
+    answer = worker._answer(request, (FILES / "plan.docx").read_bytes())
+    assert answer["error"] == "needs a library to be read: pip install specchat[documents]"
+
+
+def test_a_reader_opens_no_connection_and_writes_no_file(tmp_path: Path) -> None:
+    lines = [
+        "import os, sys, socket, subprocess",
+        "from app.documents.worker import _stay_inside",
+        "sys.addaudithook(_stay_inside)",
+        "for way in (lambda: open(sys.argv[1], 'w'), lambda: socket.create_connection(('::1', 9)),",
+        "            lambda: subprocess.Popen(['true']), lambda: os.system('true'),",
+        "            lambda: os.remove(sys.argv[0]), lambda: os.mkdir(sys.argv[1])):",
+        "    try: way()",
+        "    except PermissionError as error: print(error)",
+        "open(sys.argv[2]).read()",
+    ]
+    file = tmp_path / "a.txt"
+    file.touch()
+    ran = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines), str(tmp_path / "b"), str(file)],
+        capture_output=True, text=True, check=True,
+        env=os.environ | {"PYTHONPATH": str(FILES.parents[2])},
+    )  # fmt: skip
+    assert ran.stdout.count("by a reader of files") == 6
+    assert os.listdir(tmp_path) == ["a.txt"]
 
 
 def test_a_file_is_read_once_in_each_state(tmp_path: Path) -> None:

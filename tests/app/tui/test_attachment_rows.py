@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from app.tui.chat.messages import AttachmentRow
+from app.tui.chat.messages import AttachmentRow, _shown
 from tests.app.tui.conftest import Chat
 
+OTHER_PROGRAMS = Path(__file__).parents[2] / "fixtures" / "other_programs"
 PASTE = "a line\n" * 42
 
 
@@ -42,3 +43,25 @@ async def test_a_selected_attachment_has_its_keys(
     assert chat.screen.query_one(AttachmentRow).has_focus
     await chat.pilot.press("enter")
     await chat.until("Dear Ms Lindqvist")
+
+
+async def test_pages_of_a_file_of_another_program_can_be_looked_at(
+    chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(OTHER_PROGRAMS)
+    await chat.ready()
+    await chat.ask("What do they need? @frogs.pdf")
+    await chat.pilot.press("tab")
+    await chat.until(lambda: chat.screen.store.selected == "assistant")
+    await chat.pilot.press("up", "enter")
+    await chat.until("Newts")
+    (_, first, second) = chat.shown.split("── page ")
+    assert "1 ──" in first
+    assert "A frog needs 3 m² of water." in first
+    assert "2 ──" in second
+    assert "A newt needs 1 m²." in second
+
+
+def test_a_huge_attachment_is_laid_out_in_part() -> None:
+    shown = _shown("x" * 200_000 + "yz").plain
+    assert shown == "x" * 200_000 + "\n… 2 more characters"

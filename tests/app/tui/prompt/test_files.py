@@ -2,12 +2,16 @@
 
 import os
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import pytest
 
 from app.chat.attachments import Attachment, AttachmentKind
 from app.chat.named_files import file_names, read_files
+from app.documents import document
 from app.documents.document import MOST_BYTES
+from app.tui.prompt import folding
 from app.tui.prompt.area import Submitted
 from app.tui.prompt.completion import Completion
 from app.tui.prompt.folding import PromptText
@@ -90,6 +94,73 @@ def odd(folder: Path) -> Path:
     (folder / "dangling.txt").symlink_to("gone")
     os.mkfifo(folder / "pipe")
     return folder
+
+
+OTHER_PROGRAMS = Path(__file__).parents[3] / "fixtures" / "other_programs"
+
+
+async def test_typing_and_enter_do_not_wait_for_a_file_that_hangs_its_reader(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "a.pdf").write_bytes((OTHER_PROGRAMS / "frogs.pdf").read_bytes())
+    asked, answered = Event(), Event()
+    ask = document._CHILD.ask
+
+    def waiting(*arguments: Any) -> dict[str, Any]:
+        asked.set()
+        assert answered.wait(60)
+        return ask(*arguments)
+
+    monkeypatch.setattr(document._CHILD, "ask", waiting)
+    monkeypatch.setattr(folding, "_READ_SECONDS", 0.01)
+    async with prompting((90, 24)) as prompt:
+        prompt.area.write("@a.pdf")
+        await prompt.until(lambda: prompt.title == "reading a file")
+        assert asked.is_set()
+        assert not prompt.app.followed
+        await prompt.press("space", "o", "k", "enter")
+        assert prompt.text == "@a.pdf ok"
+        assert prompt.title.startswith("✕ a file is still being read · Enter again sends")
+        answered.set()
+        await prompt.type("!")
+        await prompt.until(lambda: prompt.title.startswith("a.pdf · "))
+        (file,) = prompt.app.followed[-1].typed.attachments
+        assert file.text.startswith("Frogs")
+
+
+DROPPED = [
+    ("{}/north.txt", "@{}/north.txt "),
+    ("'{}/notes/to do.txt'", '@"{}/notes/to do.txt" '),
+    ("{}/notes/to\\ do.txt\n", '@"{}/notes/to do.txt" '),
+    ("{}/notes/to do.txt", '@"{}/notes/to do.txt" '),
+    ("file://{}/%E6%97%A5%E6%9C%AC%20%D0%BF.txt\n", '@"{}/日本 п.txt" '),
+    ("{}/ภาษาไทย.md {}/north.txt", "@{}/ภาษาไทย.md @{}/north.txt "),
+    ("{}/gone.txt", ""),
+    ("{}/north.txt and more", ""),
+    ("north.txt", ""),
+    ("it's", ""),
+]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="paths of POSIX")
+@pytest.mark.parametrize(("pasted", "names"), DROPPED)
+async def test_dropped_paths_become_names(
+    folder: Path, prompt: Prompting, pasted: str, names: str
+) -> None:
+    for name in ("日本 п.txt", "ภาษาไทย.md"):
+        (folder / name).write_text("text")
+    pasted, names = (text.replace("{}", str(folder)) for text in (pasted, names))
+    await prompt.type("see ")
+    await prompt.paste(pasted)
+    assert prompt.text == f"see {names or pasted}"
+    if names:
+        assert read_files(prompt.text)[1] == []
+        prompt.area.write("@")
+        await prompt.paste(pasted)
+        assert prompt.text == names
+        prompt.area.write("!cat ")
+        await prompt.paste(pasted)
+        assert prompt.text == f"!cat {pasted}"
 
 
 ODD = "@no.txt @notes/ @pipe @zero @dangling.txt @big.txt @scan.bin @anna @north.txt, done"
