@@ -53,6 +53,8 @@ ACTIONS = (
     ),
     Action("edit", "Edit the last question", "f9", "edit"),
     Action("go_on", "Continue the last answer", "ctrl+t", "continue"),
+    Action("tools", "Tools to be called: files, servers; off for none", "", "tools", "[NAMES]"),
+    Action("allow", "Decide on a call: once, tool, server, no WHY", "", "allow", "[HOW]"),
     Action("undo", "Undo the last action", "ctrl+z", "undo"),
     Action("redo", "Redo what was undone", "ctrl+y", "redo"),
     Action("copy_answer", "Copy the last answer", "", "copy"),

@@ -15,6 +15,7 @@ class AttachmentKind(StrEnum):
     FILE = "file"
     PASTE = "paste"
     PASSAGE = "passage"
+    CALL = "call"
 
 
 OUTPUT = "[$ "
@@ -28,6 +29,7 @@ class Attachment:
     A passage is a part of a file that was found for the message. name: the file's name as it
     follows @; the placeholder, such as "[pasted 42 lines]"; or a passage's number in the chat and
     its place, such as "[3] notes/plan.md, lines 12 to 40" or "[4] report.pdf, page 7".
+    Of a call, whose message's text is its result: the tool's name, and as text its arguments.
     text: the contents, as they were when the message was sent.
     """
 
@@ -75,10 +77,12 @@ _NAMED = re.compile(r"(?<!\S)@(\"[^\"]+\"|\S+)")
 
 def in_full(text: str, attachments: Sequence[Attachment]) -> str:
     """A message as the model reads it: files and passages, then its text, pastes in place."""
+    of_call = [block(one) for one in attachments if one.kind is AttachmentKind.CALL]
     files = [block(one) for one in attachments if one.kind is AttachmentKind.FILE]
     passages = [block(one) for one in attachments if one.kind is AttachmentKind.PASSAGE]
     told = [CITE, *passages] if passages else []
-    return "\n\n".join([*files, *told, with_pastes(text, attachments)])
+    said = with_pastes(text, attachments)
+    return "\n\n".join([*of_call, *files, *told, _fenced(said) if of_call else said])
 
 
 CITE = "Passages found for the question; cite those that the answer is taken from, such as [1]:"

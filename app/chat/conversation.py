@@ -58,8 +58,9 @@ class Conversation:
         if len(prompt.tokens) > room and len(self.turns) > 1:
             room -= room // 4
             # A question is dropped with its answer: chat templates expect the user's turn first.
-            last = len(self.turns) - 1
-            choices = range(2, last, 2)
+            asked = [at for at, turn in enumerate(self.turns) if turn.role == "user"]
+            last = asked.pop() if asked else len(self.turns) - 1
+            choices = [at for at in asked if at]
 
             def fits(choice: int) -> bool:
                 return len(render(self.messages(choice)).tokens) <= room

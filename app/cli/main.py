@@ -92,7 +92,9 @@ def _show_version(wanted: bool) -> None:
 
 
 @app.callback(invoke_without_command=True)
-@options.with_options(*options.SESSION, options.LOSSY_RULE, *options.SERVER, options.PRESET)
+@options.with_options(
+    *options.SESSION, options.LOSSY_RULE, options.TOOLS_ON, *options.SERVER, options.PRESET
+)
 def start(
     context: typer.Context,
     version: Annotated[

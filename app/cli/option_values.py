@@ -19,6 +19,7 @@ from app.settings.catalogue import (
     LOSSY,
     THINK,
     THINK_BUDGET,
+    TOOLS,
     as_sampling,
     checked,
     from_variable,
@@ -63,9 +64,12 @@ def answer_options(context: Context) -> tuple[str, Answering]:
     if values["max_tokens"] < 1:
         raise UsageError(f"--max-tokens cannot be {values['max_tokens']:,}", "it is at least 1")
     system = text_input.check(values["system"] or "", "the system prompt")
-    how, budget = (checked_option(name, values[name]) for name in (THINK, THINK_BUDGET))
+    names = (THINK, THINK_BUDGET, TOOLS)
+    how, budget, tools = (checked_option(name, values[name]) for name in names)
     sampled = SamplingSettings(**sampling)
-    return system, Answering(sampled, values["max_tokens"], think=how, think_budget=budget)
+    return system, Answering(
+        sampled, values["max_tokens"], think=how, think_budget=budget, tools=tools
+    )
 
 
 def typed_lossy_rule(context: Context) -> LossyRule | None:

@@ -81,6 +81,7 @@ KV = option("kv", str | None, None, "TYPE", complete=completion.kv_choices)
 STREAM = option("stream", str, STREAM_AUTO, "WHEN", complete=completion.stream_choices)
 OFFLINE = option("offline", bool, False)
 LOSSY_RULE = option(LOSSY, str, OFF, "RULE")
+TOOLS_ON = option("tools", str, OFF, "NAMES")
 SESSION = (MODEL, DRAFT, BACKEND, CTX, THREADS, GPU_LAYERS, KV, STREAM, OFFLINE)
 """What a session is opened with: the fields of SessionOptions."""
 
@@ -113,6 +114,7 @@ ANSWER = (
     option("max_tokens", int, DEFAULT_MAX_TOKENS, "N"),
     option("think", str, THINK_AUTO, "HOW", complete=completion.efforts),
     option("think_budget", int, 0, "N"),
+    TOOLS_ON,
 )
 """How answers are made."""
 

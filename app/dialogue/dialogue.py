@@ -1,19 +1,31 @@
 """A chat: its tree of messages, its settings and its queue, each saved as it changes."""
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 
-from app.chat.attachments import Attachment, with_pastes, without_files
+from app.chat.attachments import Attachment, AttachmentKind, with_pastes, without_files
 from app.chat.conversation import Conversation
 from app.dialogue.saver import Saver
-from app.dialogue.tree import ASSISTANT, USER, Tree, Turn, full_text, merge, path_to
+from app.dialogue.tree import (
+    ASSISTANT,
+    TOOL,
+    USER,
+    Tree,
+    Turn,
+    called,
+    full_text,
+    merge,
+    path_to,
+)
 from app.history import History, HistoryError
 from app.history.export import write_export
 from app.history.records import Queued, title_of
 from app.settings.answering import restored, stored
 from app.settings.catalogue import Value
+from app.tools.toolbox import before_calls
 from backends.base import UsageError
-from backends.chat.message import Message
+from backends.chat.message import Message, ToolCall
 
 Attachments = tuple[Attachment, ...]
 
@@ -135,6 +147,31 @@ class Dialogue:
     def _put_shown(self, turns: list[Turn]) -> None:
         for turn in turns:
             self._saver.put_shown(turn.parent)
+
+    # Calls of tools
+
+    def add_calls(self, answer: Turn, calls: Sequence[ToolCall]) -> None:
+        """Add the calls that an answer ends with, in order, none of which has a result yet."""
+        parent = answer
+        for call in calls:
+            named = (Attachment(AttachmentKind.CALL, call.name, call.arguments),)
+            parent = self._added(Turn(TOOL, "", attachments=named, parent=parent))
+
+    @property
+    def open_calls(self) -> list[Turn]:
+        """The calls of the last answer shown that have no result."""
+        last = takewhile(lambda turn: turn.role == TOOL, reversed(self.turns))
+        return [turn for turn in reversed([*last]) if not turn.text]
+
+    def close_call(self, call: Turn, result: str, ending: str = "") -> None:
+        """Save the result of a call. ending: how it ended, if not by itself."""
+        call.text, call.ending = result, ending
+        self.save(call)
+
+    def rounds(self) -> int:
+        """How many answers there are since the last question."""
+        since = takewhile(lambda turn: turn.role != USER, reversed(self.turns))
+        return sum(turn.role == ASSISTANT for turn in since)
 
     # The queue
 
@@ -342,7 +379,20 @@ class Dialogue:
 
 
 def _messages(turns: Sequence[Turn]) -> list[Message]:
-    return [Message(turn.role, full_text(turn)) for turn in turns if turn.text]
+    """What the model reads; an answer's calls are those that have results."""
+    messages: list[Message] = []
+    calls: list[ToolCall] = []
+    for place, turn in reversed([*enumerate(turns)]):
+        if turn.role == TOOL:
+            if turn.text:
+                name, arguments = called(turn)
+                calls.insert(0, ToolCall(f"call{place:05}", name, arguments))
+                messages.append(Message(TOOL, turn.text, answers=calls[0].id))
+        elif turn.text:
+            said = before_calls(turn.text) if calls else full_text(turn)
+            messages.append(Message(turn.role, said, tuple(calls)))
+            calls.clear()
+    return messages[::-1]
 
 
 def _is_answered(turn: Turn) -> bool:

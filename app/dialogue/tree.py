@@ -8,12 +8,15 @@ from app.chat.sources import Source, sources_of
 from app.history.records import Saved, is_running, linked
 from app.wording import CONTINUES
 
-USER, ASSISTANT = "user", "assistant"
+USER, ASSISTANT, TOOL = "user", "assistant", "tool"
 
 
 @dataclass(slots=True, eq=False)
 class Turn:
-    """A question or an answer; its children are the versions of what follows it.
+    """A question, an answer, or a call of a tool that an answer ends with.
+
+    A call's text is its result, empty while it has none, and its attachment what is called. Its
+    children are the versions of what follows it.
 
     number: its number in the history, None while it is not saved. shown: the child shown last.
     """
@@ -41,6 +44,21 @@ class Turn:
     def is_interrupted(self) -> bool:
         """Whether an answer ends where the app that wrote it was killed."""
         return self.role == ASSISTANT and not self.ending and not self.is_growing
+
+
+def calls_after(turn: Turn) -> list[Turn]:
+    """The calls that follow an answer, in order, as they are shown."""
+    calls: list[Turn] = []
+    following = turn.shown
+    while following is not None and following.role == TOOL:
+        calls.append(following)
+        following = following.shown
+    return calls
+
+
+def called(call: Turn) -> tuple[str, str]:
+    """The name of the tool that a turn calls, and its arguments; empty in a damaged file."""
+    return next(((one.name, one.text) for one in call.attachments), ("", "{}"))
 
 
 def may_continue(turn: Turn) -> bool:

@@ -22,6 +22,8 @@ from app.history.records import (
     title_of,
 )
 from app.history.store import History
+from app.settings.answering import ALLOWED
+from app.settings.catalogue import TOOLS
 from app.wording import without_continuation
 from backends.base import UsageError
 from backends.base.safe_files import read_bounded, write_whole
@@ -185,7 +187,7 @@ def read_backup(history: History, path: Path, *, copies: bool = False) -> tuple[
         name = found["name"] if "name" in found else title * (title != title_of(rows[0]["text"]))
         number = history.add_whole(
             {name: as_text(found[name]) for name in ("model", "system")}
-            | {"title": as_text(name), "settings": json.dumps(found.get("settings", {}))}
+            | {"title": as_text(name), "settings": _harmless(found.get("settings", {}))}
             | {"folder": as_text(found.get("folder"))},
             times,
             [_saved(row) for row in rows],
@@ -201,8 +203,14 @@ def read_backup(history: History, path: Path, *, copies: bool = False) -> tuple[
         raise UsageError(f"cannot import {path}", why) from error
 
 
+def _harmless(settings: dict[str, Any]) -> str:
+    """Settings without those that let a model call tools: who wrote the file may be a stranger."""
+    kept = {name: value for name, value in settings.items() if name not in (TOOLS, ALLOWED)}
+    return json.dumps(kept)
+
+
 def _saved(row: dict[str, Any]) -> Saved:
-    if row["role"] not in ("user", "assistant"):
+    if row["role"] not in ("user", "assistant", "tool"):
         raise ValueError(row["role"])
     names = ("number", "role", "text", "ending", "created", "parent", "shown")
     known = [row[name] for name in names]

@@ -75,7 +75,8 @@ _SHOW = """UPDATE {table} SET shown = ?1 WHERE number = ?2 AND shown IS NOT ?1
 
 _UPDATE = """UPDATE messages SET text = ?1, ending = ?2, lossy = ?3, writer = ?4, model = ?5
     WHERE number = ?6
-    AND CAST(text AS BLOB) = substr(CAST(?1 AS BLOB), 1, length(CAST(text AS BLOB)))"""
+    AND (text = '' OR CAST(text AS BLOB) = substr(CAST(?1 AS BLOB), 1, length(CAST(text AS BLOB))))
+    """
 
 _KEEP_TOKENS = """INSERT OR REPLACE INTO tokens
     SELECT ?1, ?2 WHERE EXISTS (SELECT 1 FROM messages WHERE number = ?1)"""
@@ -218,7 +219,7 @@ class History(Database):
         for message in path:
             if message.role == "user":
                 question, answer = message.text, ""
-            else:
+            elif message.role == "assistant":
                 answer = message.text
         last = question[:_PREVIEW_CHARACTERS], answer[:_PREVIEW_CHARACTERS]
         for message in (*path, *self.messages(chat)) if query.strip() else ():

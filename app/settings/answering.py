@@ -12,7 +12,8 @@ from backends.base import UsageError
 from backends.chat.reply_form import THINK_AUTO
 from decoding.sampling.settings import OFF, SamplingSettings
 
-PRESET = "preset"
+PRESET, ALLOWED = "preset", "allowed"
+"""Kept with a chat's values: its preset, and what the user allowed tools to do in it."""
 _OWN = tuple(key.name for key in CHAT_KEYS if key.name != "system")
 
 
@@ -21,7 +22,8 @@ class Answering:
     """Sampling settings, and the maximum length of an answer in tokens.
 
     has_seed: whether the user set the seed; otherwise each answer draws its own. think: one of
-    EFFORTS. think_budget: tokens of thinking after which it is ended; 0 for any number.
+    EFFORTS. think_budget: tokens of thinking after which it is ended; 0 for any number. tools: what
+    it may call, as the setting has it.
     """
 
     sampling: SamplingSettings
@@ -29,6 +31,7 @@ class Answering:
     has_seed: bool = False
     think: str = THINK_AUTO
     think_budget: int = 0
+    tools: str = OFF
 
     @classmethod
     def of(cls, values: Mapping[str, Value]) -> "Answering":
@@ -43,6 +46,7 @@ class Answering:
             self.has_seed or "seed" in own,
             str(own.get(catalogue.THINK, self.think)),
             int(own.get(catalogue.THINK_BUDGET, self.think_budget)),
+            str(own.get(catalogue.TOOLS, self.tools)),
         )
 
     def for_an_answer(self, version: int = 0) -> SamplingSettings:
@@ -71,7 +75,7 @@ def restored(text: str) -> dict[str, Value]:
         return {}
     own: dict[str, Value] = {}
     for name, value in cast("dict[str, object]", parsed).items():
-        if name == PRESET and isinstance(value, str):
+        if name in (PRESET, ALLOWED) and isinstance(value, str):
             own[name] = value
         elif name in _OWN:
             try:

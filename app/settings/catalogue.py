@@ -39,7 +39,7 @@ _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 _MOST_BITS = 64
 _MOST_SHOWN = 120
 LOSSY, THINK, THINK_BUDGET = "lossy", "think", "think_budget"
-SYSTEM, MODEL = "system", "model"
+SYSTEM, MODEL, TOOLS = "system", "model", "tools"
 DEFAULT_THEME = "specchat-dark"
 _MOST = {
     "ahead_waste": MOST_AHEAD_WASTE,
@@ -143,6 +143,8 @@ KEYS = (
         title="Thinking"),
     Key(THINK_BUDGET, Kind.INTEGER, Part.CHAT,
         "tokens after which thinking is ended; 0 for any number", 0, title="Thinking budget"),
+    Key(TOOLS, Kind.TEXT, Part.CHAT,
+        "what the model may call: files (of attached folders), names in mcp.json, or off", OFF),
     Key("stars", Kind.TEXT, Part.APP, "models that are listed first, separated by commas", ""),
     Key("theme", Kind.TEXT, Part.APP, "colours of the app", DEFAULT_THEME),
     Key("animations", Kind.SWITCH, Part.APP, "whether changes on the screen are animated", True),
@@ -156,7 +158,7 @@ BY_NAME = {key.name: key for key in KEYS}
 SETTABLE = tuple(key.name for key in KEYS if key.part is not Part.START or key.name == "ctx")
 """Keys that can be set in the running app."""
 CHAT_KEYS = tuple(key for key in KEYS if key.part is Part.CHAT)
-PRESET_KEYS = (*(key for key in CHAT_KEYS if key.name != "seed"), BY_NAME[MODEL])
+PRESET_KEYS = (*(key for key in CHAT_KEYS if key.name not in ("seed", TOOLS)), BY_NAME[MODEL])
 
 
 def as_sampling(values: Mapping[str, Value]) -> dict[str, Any]:

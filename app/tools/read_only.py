@@ -4,21 +4,21 @@ What they are asked for was written by a model, perhaps on behalf of a file: a p
 of the folders, by dots or links, does not exist for them, and neither does a hidden one.
 """
 
-import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from app.documents.document import read
+from app.documents.folders import listed
 from backends.base import SpecchatError, ToolError
 from backends.chat.message import Tool, whole_characters
 
 MOST_CHARACTERS = 8_000
 """Of one result: 2,000 tokens, half of the usual context."""
 
-_MOST_LINES, _MOST_FILES, _MOST_FOUND = 200, 2_000, 50
+_MOST_LINES, _MOST_FOUND = 200, 50
 _MOST_LINE = 300
 _SECONDS = 10.0
 """Longest search."""
@@ -116,19 +116,16 @@ class _Folders:
         if not wanted:
             raise ToolError("words are missing")
         starts = [self._within(folder)] if folder.strip("./") else self._roots
-        ends, is_whole = time.monotonic() + _SECONDS, True
+        ends = time.monotonic() + _SECONDS
         found: dict[int, list[str]] = {}
-        for count, path in enumerate(_files(starts, self), 1):
-            if count > _MOST_FILES or time.monotonic() > ends:
-                is_whole = False
-                break
+        for path in _files(starts, lambda: time.monotonic() < ends):
             with suppress(ToolError):
                 for number, line in enumerate(_contents(path).splitlines(), 1):
                     if held := sum(word in line.casefold() for word in wanted):
                         place = f"{self._name(path)}:{number}: {line.strip()[:_MOST_LINE]}"
                         found.setdefault(held, []).append(place)
         lines = found[max(found)] if found else ["nothing was found"]
-        more = "" if is_whole else "\n(not all files were searched)"
+        more = "" if time.monotonic() < ends else "\n(not all files were searched)"
         return _cut(lines, _MOST_FOUND, "lines") + more
 
     def _within(self, name: str) -> Path:
@@ -158,15 +155,14 @@ class _Folders:
         return path.relative_to(root.parent).as_posix()
 
 
-def _files(starts: Sequence[Path], folders: _Folders) -> Iterator[Path]:
-    """Files below folders, in a stable order; links are not followed."""
+def _files(starts: Sequence[Path], is_wanted: Callable[[], bool]) -> Iterator[Path]:
+    """Files of folders, without those that git ignores and links."""
     for start in starts:
-        if start.is_file():
-            yield start
-        for parent, below, names in os.walk(start):
-            below[:] = sorted(one for one in below if not one.startswith("."))
-            paths = (Path(parent, name) for name in sorted(names))
-            yield from (path for path in paths if folders.holds(path) and not path.is_symlink())
+        found = [one.path for one in listed(str(start), is_wanted).entries]
+        for path in found if start.is_dir() else [start]:
+            if not is_wanted():
+                return
+            yield path
 
 
 def _contents(path: Path) -> str:

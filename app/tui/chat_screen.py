@@ -180,6 +180,7 @@ class ChatScreen(Screen[None]):
     def on_unmount(self) -> None:
         self._outside.restore_title()
         self.view.abandon()
+        self.view.toolbox.close()
         self.downloads.stop_all()
         self._keep_unsent()
         self._composer_draft.close()
@@ -256,6 +257,8 @@ class ChatScreen(Screen[None]):
             self.prompt.area.focus()
         elif not self.view.is_idle or self.commands.is_running:
             await self.action_perform("stop")
+        elif self.view.asked is not None:
+            await self.action_perform("allow", "no")
         elif not await self.view.dismiss_fault():
             kept = [welcome.keep_demo() for welcome in self.query(Welcome)]
             if not any(kept):

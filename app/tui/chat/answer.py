@@ -21,9 +21,10 @@ from textual.widget import Widget
 from textual.widgets import Collapsible, Static
 
 from app.chat.sources import Source
-from app.dialogue.tree import Turn, sources_for
+from app.dialogue.tree import Turn, calls_after, sources_for
 from app.engine.reply import Reply
 from app.printable import printable
+from app.tools.toolbox import before_calls
 from app.tui.chat.colours import DraftedRuns, hues_over
 from app.tui.chat.markdown import Document, Hues, Line, Row, TableLine, TextLine, cited_by
 from app.tui.store import Store
@@ -305,6 +306,11 @@ class GrowingMarkdown(LaidOutOnce, Widget):
         return marked
 
 
+def _said(turn: Turn) -> str:
+    """The text of an answer without calls, which follow it."""
+    return before_calls(turn.text) if calls_after(turn) else turn.text
+
+
 class AnswerText(LaidOutOnce, Vertical):
     """An answer's thinking, folded, and its Markdown; text that a drafter supplied is coloured.
 
@@ -321,8 +327,8 @@ class AnswerText(LaidOutOnce, Vertical):
         super().__init__()
         self._store = store
         self._turn = turn
-        parts = split(turn.text)
-        self._begin = len(turn.text) - len(parts.answer)
+        parts = split(_said(turn))
+        self._begin = len(_said(turn)) - len(parts.answer)
         """Where the answer begins in the text, after any thinking."""
         self.markdown = GrowingMarkdown(parts.answer, self._hues, sources_for(turn))
         self._thoughts = Static(Content(printable(parts.thinking)), classes="thoughts")
@@ -390,10 +396,11 @@ class AnswerText(LaidOutOnce, Vertical):
         self._age()
 
     def _show_text(self) -> None:
-        parts = split(self._turn.text)
+        said = _said(self._turn)
+        parts = split(said)
         if parts.thinking or parts.is_thinking:
             self._show_thinking(parts.thinking, parts.is_thinking)
-        begin, self._begin = self._begin, len(self._turn.text) - len(parts.answer)
+        begin, self._begin = self._begin, len(said) - len(parts.answer)
         shown = self.markdown.document.text
         if (begin != self._begin and shown) or not parts.answer.startswith(shown):
             self.markdown.show(parts.answer)  # it was thinking, or was changed elsewhere

@@ -22,7 +22,7 @@ from textual.widgets import Collapsible, Static
 
 from app.chat.attachments import Attachment, AttachmentKind, pieces
 from app.chat.sources import in_words, sources_of
-from app.dialogue.tree import Turn
+from app.dialogue.tree import Turn, called
 from app.engine.prompt_builder import CountTokens
 from app.printable import one_line, printable
 from app.tui.chat.answer import AnswerText
@@ -183,16 +183,23 @@ class AttachmentRow(Vertical, can_focus=True):
     AttachmentRow > .contents { padding: 0 0 0 2; }
     """
 
-    def __init__(self, attachment: Attachment, count_tokens: CountTokens) -> None:
+    def __init__(
+        self, attachment: Attachment, count_tokens: CountTokens, *, is_unfolded: bool = False
+    ) -> None:
         super().__init__()
         self._attachment = attachment
         self._count_tokens = count_tokens
         self._tokens = ""
-        self._is_unfolded = False
+        self._is_unfolded = is_unfolded
         self._row = PartView(self._head(), classes="name")
 
     def compose(self) -> ComposeResult:
         yield self._row
+        if self._is_unfolded:
+            yield self._contents()
+
+    def _contents(self) -> Static:
+        return Static(_shown(self._attachment.text), classes="contents")
 
     def used(self, width: int) -> int:
         """Columns that its row takes, of however many."""
@@ -225,7 +232,7 @@ class AttachmentRow(Vertical, can_focus=True):
         self._is_unfolded = not self._is_unfolded
         self._row.update(self._head())
         if self._is_unfolded:
-            await self.mount(Static(_shown(self._attachment.text), classes="contents"))
+            await self.mount(self._contents())
         else:
             await self.query(".contents").remove()
 
@@ -323,6 +330,55 @@ class QuestionView(MessageView):
 
     def action_edit(self) -> None:
         self.post_message(self.EditWanted(self.turn))
+
+
+class CallView(MessageView):
+    """What a tool was called with, and its result, folded; unfolded while the user is asked."""
+
+    DEFAULT_CSS: ClassVar[str] = """
+    CallView { padding: 0 0 0 2; }
+    CallView:focus { border-left: outer $primary; padding: 0 0 0 1; }
+    CallView .line { height: auto; color: $text-muted; padding: 0 0 0 2; }
+    CallView.-asked .line { color: $text-warning; }
+    """
+
+    def __init__(self, turn: Turn, count_tokens: CountTokens) -> None:
+        super().__init__(turn)
+        self._count_tokens = count_tokens
+        self._line = Static(classes="line")
+        self._shown: tuple[str, str, bool] | None = None
+
+    def compose(self) -> ComposeResult:
+        yield self._line
+        yield self._label
+
+    def follow(self, line: str, *, is_asked: bool) -> None:
+        """Show the call as it is now, and a line below it."""
+        if self._shown == (self.turn.text, line, is_asked):
+            return
+        self._shown = self.turn.text, line, is_asked
+        self._line.update(folded(printable(line)))
+        self._line.display = bool(line)
+        self.set_class(is_asked, "-asked")
+        if self.is_attached:
+            self._show_row()
+
+    def on_mount(self) -> None:
+        self._show_row()
+
+    def _show_row(self) -> None:
+        name, arguments = called(self.turn)
+        text = "\n\n".join(filter(None, [arguments, self.turn.text]))
+        call = Attachment(AttachmentKind.CALL, f"{name} {arguments}", text)
+        is_asked = self.has_class("-asked")
+        self.query(AttachmentRow).remove()
+        self.mount(AttachmentRow(call, self._count_tokens, is_unfolded=is_asked), before=self._line)
+
+    def mark(self, start: int, end: int) -> None:
+        self.query(".contents").set_class(end > start, "-found")
+
+    def row_of(self, start: int) -> int:  # noqa: ARG002 - the result is folded
+        return 0
 
 
 class AnswerView(MessageView):

@@ -1,6 +1,7 @@
 """The answer in progress: its text, the turn that it belongs to, and the line below it."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from app.chat.conversation import USUAL, Conversation, ReplyOptions
@@ -9,9 +10,11 @@ from app.dialogue.tree import Turn
 from app.engine.answer import Answer, Stage
 from app.engine.reply import Request
 from app.settings.answering import Answering
+from app.tools.toolbox import calls_in
 from app.tui import wording
 from app.tui.store import Live
 from app.tui.wording import SEPARATOR, joined
+from backends.chat.message import Tool, ToolCall
 from decoding.events import FinishReason
 
 _ON_PANEL = (" tok/s", " plain", "% drafted")
@@ -92,11 +95,12 @@ class PendingAnswer:
         options: ReplyOptions = USUAL,
         conversation: Conversation | None = None,
         several: Several | None = None,
+        tools: Sequence[Tool] = (),
     ) -> "PendingAnswer":
         """An answer to be asked for, which its turn grows by.
 
         conversation: what is answered, None for what leads to the turn. several: what it is the
-        next of.
+        next of. tools: those that it may call.
         """
         model, version = "", 0
         if several is not None:
@@ -114,7 +118,10 @@ class PendingAnswer:
             dialogue.tokens(turn),
             model=model,
             chat=dialogue.chat,
-            options=replace(options, think_budget=answering.think_budget),
+            options=replace(
+                options, think_budget=answering.think_budget, shows_control=bool(tools)
+            ),
+            tools=tuple(tools),
         )
         continued, turn.ending, turn.is_growing = turn.ending, "", True
         models = tuple(turn.model.split(", "))
@@ -128,6 +135,14 @@ class PendingAnswer:
         elif self.answer.text:  # it may go on with what another model wrote
             names = dict.fromkeys([*self.models, self.answer.model])
             self.turn.model = ", ".join(filter(None, names))
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The calls that it ends with, once it has ended by itself."""
+        answer = self.answer
+        ended_by_itself = answer.finish_reason is FinishReason.STOP and not answer.is_stopped
+        tools = answer.request.tools if ended_by_itself else ()
+        return calls_in(self.turn.text, answer.form, tools) if tools else ()
 
     @property
     def is_unbegun(self) -> bool:

@@ -1,7 +1,7 @@
 """A chat on the screen: its messages, its errors, and what an empty chat shows."""
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 from weakref import WeakValueDictionary
 
 from textual.app import ComposeResult
@@ -16,13 +16,16 @@ from app.engine.answer import Answer, Stage
 from app.engine.engine import Engine
 from app.printable import one_line
 from app.tui.chat.lines import WARNING, Card, InstructionsLine, QueueView
-from app.tui.chat.messages import AnswerView, MessageView, QuestionView, text_width
+from app.tui.chat.messages import AnswerView, CallView, MessageView, QuestionView, text_width
 from app.tui.chat.pending import PendingAnswer, Several, live_line, without_panel_figures
 from app.tui.chat.transcript import Transcript
 from app.tui.store import Store
 from app.tui.widgets import typed_app
 from app.tui.wording import INTERRUPTED, is_figures, joined
 from app.wording import without_continuation
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 _AROUND = 10
 """Rows of the screen that an answer leaves to its question, the prompt and what else there is."""
@@ -51,6 +54,8 @@ class ShownChat(Vertical):
         super().__init__()
         self.dialogue = dialogue
         self.pending: PendingAnswer | None = None
+        self.calling: tuple[Turn, Future[str]] | None = None
+        """The call that runs, and its result."""
         self.several: Several | None = None
         """Answers of which one is to be picked."""
         self.edited: Turn | None = None
@@ -86,7 +91,13 @@ class ShownChat(Vertical):
 
     @property
     def is_idle(self) -> bool:
-        return self.pending is None
+        """Whether no answer is in progress, nor the call of a tool."""
+        return self.pending is None and self.calling is None
+
+    @property
+    def asked(self) -> Turn | None:
+        """The call that waits for the user, if one does."""
+        return next(iter(self.dialogue.open_calls), None) if self.is_idle else None
 
     @property
     def follows_answer(self) -> bool:
@@ -172,11 +183,12 @@ class ShownChat(Vertical):
         await self._queue.show(self.dialogue.queue, needs_model=needs_model)
 
     def _make_view(self, turn: Turn) -> MessageView:
-        is_question = turn.role == USER
-        if not is_question:
+        if turn.role == ASSISTANT:
             view: MessageView = AnswerView(turn, self.store)
-        else:
+        elif turn.role == USER:
             view = self._questions[turn] = QuestionView(turn, self.engine.count)
+        else:
+            view = CallView(turn, self.engine.count)
         for one in (view, *self.transcript.views):
             if one is view or one.turn.parent is turn:
                 self._refresh_view(one)
@@ -191,6 +203,15 @@ class ShownChat(Vertical):
         view.set_class(is_after, "-after-edited")
         if isinstance(view, AnswerView):
             self._show_line(view)
+        elif isinstance(view, CallView):
+            view.follow(self._line_of_call(turn), is_asked=turn is self.asked)
+
+    def _line_of_call(self, call: Turn) -> str:
+        if self.calling is not None and self.calling[0] is call:
+            return "running…"
+        if call is self.asked:
+            return joined([call.ending, "Ctrl+T decides", "Esc refuses"])
+        return call.ending or ("" if call.text else "waits")
 
     def _show_line(self, view: AnswerView) -> None:
         """Show the figures of an answer beside its question, if both are on the screen at its end.

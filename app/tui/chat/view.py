@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from textual import on
@@ -14,13 +15,15 @@ from app.chat.attachments import Attachment
 from app.chat.conversation import Conversation, ReplyOptions
 from app.dialogue.changes import Change, Changes
 from app.dialogue.dialogue import Dialogue
-from app.dialogue.tree import ASSISTANT, USER, Turn
+from app.dialogue.tree import ASSISTANT, TOOL, USER, Turn, called
 from app.engine.engine import Engine
 from app.engine.metrics import SessionSpeedup
 from app.engine.status import Phase
 from app.history import HistoryError
 from app.history.records import Queued, title_of
-from app.settings.answering import Answering
+from app.settings.answering import ALLOWED, Answering
+from app.tools.mcp_servers import Servers
+from app.tools.toolbox import MOST_ROUNDS, Toolbox, is_allowed, result_of
 from app.tui.chat.lines import WARNING, Card
 from app.tui.chat.messages import AnswerView, MessageView, QuestionView
 from app.tui.chat.pending import PendingAnswer, Several
@@ -29,9 +32,11 @@ from app.tui.store import Store
 from app.tui.widgets import in_turn
 from app.tui.wording import joined, quoted_title, remedy_here
 from app.wording import CONTINUES
-from backends.base import SpecchatError, UsageError
+from backends.base import SpecchatError, ToolError, UsageError
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from decoding.constraint.grammar import Grammar
 
 _UPDATE_SECONDS = 1 / 12
@@ -39,6 +44,9 @@ _UPDATE_SECONDS = 1 / 12
 
 _REFRESH_SECONDS = 1.0
 """Between two looks at what other windows wrote."""
+
+_STARTED = "started, and has no result"
+"""How a call ended of which nothing else is known."""
 
 _SHOWS_AGAIN = "Ctrl+Z shows it."
 
@@ -69,6 +77,9 @@ class ChatView(ShownChat):
         give_back: Callable[[Turn, Turn | None], None],
     ) -> None:
         super().__init__(engine, dialogue, store, welcome)
+        paths, is_offline = engine.paths, engine.options.offline
+        self.toolbox = Toolbox(Servers(paths.servers, is_offline=is_offline), self._roots)
+        self._told_faults: list[ToolError] = []
         self.defaults = defaults
         self.grammar: Grammar | None = None
         """What the next answers must match, None if they may be anything."""
@@ -92,6 +103,11 @@ class ChatView(ShownChat):
     @property
     def answering(self) -> Answering:
         return self.defaults.changed(self.dialogue.own)
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether there is a model, and each tool server of the chat has started, or failed."""
+        return self.has_model and self.toolbox.is_ready(self.answering.tools)
 
     def require_idle(self) -> None:
         """Check that no answer is in progress, nor waits for that to a program.
@@ -141,29 +157,29 @@ class ChatView(ShownChat):
     async def send(self, text: str, attachments: Attachments = ()) -> None:
         """Ask a question, after those that are queued.
 
-        It is queued while an answer is in progress or no model is loaded.
+        It is queued while an answer is in progress, or the model or a tool server is loaded.
         """
         async with self._changing:
             self.edited = None
             stopping = self.pending
             if stopping is not None and stopping.answer.is_stopped and not stopping.is_unbegun:
                 self._keep_pending()  # what is sent after a stop does not wait for its end
-            can_ask = self.pending is None and self.has_model
+            can_ask = self.is_idle and self.may_ask
             if can_ask and not self.dialogue.queue:
                 await self._remove_cards()
                 self._send(text, attachments)
             else:
                 self.dialogue.enqueue(text, attachments)
-                self._awaits_model = self.pending is None
-            if can_ask and self.pending is None:
+                self._awaits_model = self.is_idle
+            if can_ask and self.is_idle:
                 await self._send_next()
             await self._show(follow=True)
 
     async def send_next(self) -> None:
         async with self._changing:
-            if self.pending is None and self.has_model:
+            if self.is_idle and self.may_ask:
                 await self._send_next()
-            elif self.pending is None:
+            elif self.is_idle:
                 self._awaits_model = bool(self.dialogue.queue)
 
     async def take_back(self) -> Queued | None:
@@ -180,7 +196,7 @@ class ChatView(ShownChat):
         adds one. Returns whether they are begun.
         """
         async with self._changing:
-            last = self.last_turn()
+            last = self._caller(self.last_turn())
             if last is None or not self.has_model:
                 return False
             if self.pending is not None and self.pending.is_unbegun:
@@ -231,10 +247,13 @@ class ChatView(ShownChat):
             chosen = self.selected
             if chosen is None or chosen.role != ASSISTANT:
                 chosen = self.last_turn()
-            if chosen is None or self.pending is not None or not self.has_model:
+            if chosen is None or not (self.is_idle and self.has_model):
                 return
             await self._remove_cards()
-            if chosen.role == USER:
+            if self.asked is not None:
+                await self._next_call()
+                return
+            if chosen.role != ASSISTANT:
                 chosen = self.dialogue.add(ASSISTANT, "")
             self._ask(chosen)
             await self._show(follow=chosen is self.last_turn())
@@ -246,6 +265,8 @@ class ChatView(ShownChat):
         """
         if self.pending is not None:
             self.pending.answer.stop()
+        if self.calling is not None:
+            self.calling[1].cancel()
 
     def abandon(self) -> None:
         """Stop and save the answer in progress: the app is closing."""
@@ -272,7 +293,7 @@ class ChatView(ShownChat):
     async def compact(self) -> None:
         """Continue in a new chat that begins with a summary of this one, which is kept."""
         async with self._changing:
-            if self.pending is not None or not self.dialogue.turns or not self.has_model:
+            if not (self.is_idle and self.dialogue.turns and self.has_model):
                 return
             await self._remove_cards()
             old = self.dialogue
@@ -333,6 +354,8 @@ class ChatView(ShownChat):
     # Turns
 
     def _send(self, text: str, attachments: Attachments) -> None:
+        for call in self.dialogue.open_calls:
+            self.dialogue.close_call(call, "The user went on without this call.", "not run")
         question = self.dialogue.add(USER, text, attachments)
         self._ask(self.dialogue.add(ASSISTANT, ""), question=question)
 
@@ -358,15 +381,25 @@ class ChatView(ShownChat):
         # What specchat itself asks for, such as a summary, is free text.
         options = ReplyOptions(grammar=self.grammar if conversation is None else None)
         answering = self.answering
-        pending = PendingAnswer.of(self.dialogue, turn, answering, options, conversation, several)
+        is_plain = conversation is None and several is None and self.grammar is None
+        tools = self.toolbox.offered(answering.tools) if is_plain else ()
+        pending = PendingAnswer.of(
+            self.dialogue, turn, answering, options, conversation, several, tools
+        )
         pending.question, pending.instead, pending.previous = question, instead, previous
         self.pending, answer = pending, pending.answer
         # The question is painted first: steps of the engine's thread would make the screen wait by
         # as long again (measured). Meanwhile the rest of its prompt is read, which is kept.
         expected = Expected(answer.request.conversation, time.monotonic(), is_typing=False)
-        if not answer.request.model:
+        if not (answer.request.model or tools):
             self.engine.expect(expected)
         self.call_after_refresh(self.engine.begin, answer)
+
+    def _caller(self, turn: Turn | None) -> Turn | None:
+        """The answer that ends with a call whose result is not read yet; any other turn itself."""
+        while turn is not None and turn.role == TOOL:
+            turn = turn.parent
+        return turn
 
     def _ask_again(self, last: Turn, several: Several | None) -> Turn:
         """Ask for a version of an answer, or for the first one to a question."""
@@ -436,9 +469,12 @@ class ChatView(ShownChat):
         if self._changing.locked():
             return
         async with self._changing:
+            await self._tell_faults()
             if self.pending is not None:
                 await self._follow(self.pending)
-            elif self._awaits_model and self.has_model:
+            elif self.calling is not None:
+                await self._follow_call(*self.calling)
+            elif self._awaits_model and self.may_ask:
                 await self._send_next()
             else:
                 await self._show_queue()
@@ -475,14 +511,94 @@ class ChatView(ShownChat):
         several = self.several
         if several is not None:
             self._go_on_with(several, pending)
+        elif calls := pending.calls:
+            self.dialogue.add_calls(pending.turn, calls)
+            await self._next_call()
+            return
         await self._show()
         if several is None and ended_by_itself and pending.turn in self.dialogue.turns:
             await self._send_next()
+
+    # Calls of tools
+
+    @property
+    def allowed(self) -> str:
+        """What the user allowed in this chat, as is_allowed has it."""
+        return str(self.dialogue.own.get(ALLOWED, ""))
+
+    async def _next_call(self) -> None:
+        """Run the next call, unless the user is asked about it; after the last, go on answering."""
+        waiting = self.dialogue.open_calls
+        if waiting and is_allowed(called(waiting[0])[0], self.allowed):
+            self._call(waiting[0])
+        elif not waiting and self.dialogue.rounds() >= MOST_ROUNDS:
+            what = f"{MOST_ROUNDS} answers in a row have called tools"
+            await self._show_card(Card(what, CONTINUES, mark=WARNING))
+        elif not waiting:
+            self._ask(self.dialogue.add(ASSISTANT, ""))
+        await self._show(follow=True)
+
+    def _call(self, call: Turn) -> None:
+        self.dialogue.close_call(call, "", _STARTED)
+        self.calling = call, self.toolbox.call(*called(call), self.answering.tools)
+
+    async def _follow_call(self, call: Turn, result: "Future[str]") -> None:
+        if result.done():
+            self.calling = None
+            self.dialogue.close_call(call, *result_of(result))
+            await (self._show() if result.cancelled() else self._next_call())
+
+    async def decide(self, allowed: str | None, word: str = "") -> None:
+        """Run the call that waits, or refuse it, and remember what else is allowed in this chat.
+
+        allowed: a name as in is_allowed, "" for this call alone, None to refuse it. word: to the
+        model, why.
+        """
+        async with self._changing:
+            call = self.asked
+            if call is None:
+                return
+            if allowed:
+                self._remember_allowed(allowed)
+            if allowed is not None:
+                self._call(call)
+                await self._show()
+            else:
+                told = f"The user refused this call. {word}".strip()
+                self.dialogue.close_call(call, told, "refused")
+                await self._next_call()
+
+    def _remember_allowed(self, allowed: str) -> None:
+        dialogue, before = self.dialogue, self.allowed
+
+        def step(value: str) -> None:
+            others = {name: one for name, one in dialogue.own.items() if name != ALLOWED}
+            dialogue.set_own({**others, **({ALLOWED: value} if value else {})})
+            self.show_settings()
+
+        after = f"{before} {allowed}".strip()
+        step(after)
+        self._changes.add(Change(f"allowed {allowed}", lambda: step(before), lambda: step(after)))
+
+    def _roots(self) -> Sequence[Path]:
+        """The folders that are attached to the chat."""
+        return ()
+
+    async def _tell_faults(self) -> None:
+        """Start the servers that the chat has turned on, and tell once which cannot be."""
+        faults = self.toolbox.faults(self.answering.tools)
+        for fault in faults:
+            if fault not in self._told_faults:
+                await self.show_notice(fault.summary, "Without it the chat goes on.")
+        self._told_faults = faults
 
     def _keep_pending(self) -> None:
         """Stop the answer in progress without waiting for its end; what it has is kept."""
         pending = self.pending
         self._end_several()
+        if self.calling is not None:  # it stays without a result, and can be run again
+            self.calling[1].cancel()
+            self.calling = None
         if pending is None:
             return
         pending.answer.stop()
@@ -498,7 +614,7 @@ class ChatView(ShownChat):
         """
         pending = self.pending
         if pending is None:
-            self._end_several()
+            self._keep_pending()
             return
         is_news = not (pending.answer.is_stopped or pending.answer.is_done)
         self._keep_pending()

@@ -8,16 +8,18 @@ from pathlib import Path
 
 from app.dialogue.changes import Change
 from app.dialogue.dialogue import Dialogue
-from app.dialogue.tree import ASSISTANT, USER
+from app.dialogue.tree import ASSISTANT, USER, called
 from app.engine.reply import Request
 from app.engine.status import Phase
 from app.history.records import title_of
 from app.printable import one_line
 from app.structured_output import read_grammar
+from app.tools.toolbox import for_server, is_allowed
 from app.tui.chat.find import FindBar
 from app.tui.chat.markdown import Document
 from app.tui.commands.app import Commands, words
 from app.tui.keymap import sending_key
+from app.tui.screens.pick import PickScreen
 from app.tui.terminal import copy
 from app.tui.welcome import Welcome
 from app.tui.wording import counted, quoted_title
@@ -86,7 +88,40 @@ class ChatCommands(Commands):
     async def go_on(self) -> None:
         self._require("there is no answer to continue yet")
         self.view.require_idle()
+        asked = self.view.asked
+        if asked is not None and not is_allowed(called(asked)[0], self.view.allowed):
+            await self.allow()
+            return
         await self.view.continue_answer()
+
+    async def allow(self, how: str = "") -> None:
+        """Decide on the call that waits; without a word how, from a list."""
+        asked = self.view.asked
+        if asked is None:
+            raise UsageError("no call waits for you")
+        name, _ = called(asked)
+        server, _, tool = name.partition(".")
+        ways = {
+            "once": ("Yes, once", "this call"),
+            "tool": ("Yes, this tool", f"{tool} of {server}, in this chat"),
+            "server": ("Yes, this server", f"every tool of {server}, in this chat"),
+            "no": ("No", "the model is told; /allow no WHY tells it why"),
+        }
+        way, _, word = how.partition(" ")
+        if not how:
+
+            def decide(chosen: str | None) -> None:
+                if chosen is not None and self.view.asked is asked:
+                    self.perform("allow", chosen)
+
+            self.app.push_screen(PickScreen(name, ways), decide)
+        elif way == "no":
+            await self.view.decide(None, word)
+        elif word or way not in ways:
+            raise UsageError(f"{how!r} is none of {', '.join(ways)}")
+        else:
+            self.view.require_model()
+            await self.view.decide({"tool": name, "server": for_server(name)}.get(way, ""))
 
     def edit(self) -> None:
         if self.view.last_turn(USER) is None:

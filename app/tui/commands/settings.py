@@ -15,6 +15,8 @@ from app.settings.catalogue import BY_NAME, SETTABLE, Key, Kind, Value
 from app.settings.in_effect import settings_in_effect
 from app.settings.presets import NO_PRESET, Presets
 from app.settings.start import NAMES
+from app.tools.mcp_servers import Servers
+from app.tools.toolbox import FILES, OFF, chosen_names
 from app.tui.commands.models import ModelCommands
 from app.tui.keymap import THEMES, check_theme
 from app.tui.look import DARK, LIGHT
@@ -80,6 +82,21 @@ class SettingsCommands(ModelCommands):
         loaded = self.engine.status.loaded
         if loaded is not None and not loaded.can_think:
             self.app.notify(f"{one_line(loaded.name)} has no thinking mode; other models have one.")
+
+    def tools(self, names: str) -> None:
+        """Choose what the model of this chat may call; without names, from a list."""
+        view = self.view
+        servers = Servers(self.engine.paths.servers).names()
+        if not names:
+            rows = {FILES: (FILES, "read, list and search attached folders; never asks")}
+            rows |= {one: (one, "a server of mcp.json; each call asks") for one in servers}
+            rows[OFF] = OFF, "no tools"
+            self.choose(PickScreen("Tools", rows, view.answering.tools), "tools")
+            return
+        for name in chosen_names(names):
+            catalogue.known(name, [*servers, FILES], f"no tools {name!r}")
+        view.toolbox.retry(names)
+        self._change(BY_NAME[catalogue.TOOLS], ", ".join(chosen_names(names)) or OFF)
 
     def theme(self, name: str) -> None:
         if name:
