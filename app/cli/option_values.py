@@ -17,6 +17,7 @@ from app.settings.catalogue import (
     BY_NAME,
     CHAT_KEYS,
     LOSSY,
+    MODEL,
     THINK,
     THINK_BUDGET,
     TOOLS,
@@ -26,7 +27,7 @@ from app.settings.catalogue import (
     shown,
 )
 from app.settings.in_effect import CAUTIOUS
-from app.settings.presets import Presets
+from app.settings.presets import Presets, of_preset
 from backends.base import SpecchatError, UsageError
 from decoding.sampling.settings import LossyRule, SamplingSettings, parse_lossy
 
@@ -37,7 +38,15 @@ def session_options(context: Context) -> SessionOptions:
     """A command's session options; those typed before the command's name count too."""
     for name in CAUTIOUS:
         from_variable(name)
-    return SessionOptions.of(_values(context, _SESSION_NAMES, _preset(context)))
+    name, preset = _preset(context)
+    options = SessionOptions.of(_values(context, _SESSION_NAMES, preset))
+    if options.model and options.model == preset.get(MODEL):
+        from backends.engines.backend_selection import forms
+        from models.reference import resolve
+
+        with of_preset(name):
+            resolve(options.model, Paths.of_this_user().models, forms=forms(options.backend))
+    return options
 
 
 def server_options(context: Context) -> ServerOptions:
@@ -57,7 +66,7 @@ def checked_option(name: str, value: Any) -> Any:
 
 def answer_options(context: Context) -> tuple[str, Answering]:
     """System prompt and options for answers: typed, of the preset, variables, the settings file."""
-    values = _values(context, [key.name for key in CHAT_KEYS], _preset(context))
+    values = _values(context, [key.name for key in CHAT_KEYS], _preset(context)[1])
     sampling = as_sampling(values)
     if sampling["seed"] is None:
         sampling["seed"] = secrets.randbelow(1 << 32)
@@ -115,11 +124,11 @@ def _values(
     return values
 
 
-def _preset(context: Context) -> dict[str, Any]:
-    """The settings of the preset that was named, after the command's name or before it."""
+def _preset(context: Context) -> tuple[str, dict[str, Any]]:
+    """The preset that was named, after the command's name or before it, and its settings."""
     names = (one.params.get("preset") for one in (context, context.find_root()))
-    name = next(filter(None, names), None)
-    return Presets.of(Paths.of_this_user()).get(name) if name else {}
+    name = next(filter(None, names), "")
+    return name, Presets.of(Paths.of_this_user()).get(name) if name else {}
 
 
 def _check_settings(context: Context) -> None:

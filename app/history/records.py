@@ -41,6 +41,8 @@ def is_running(writer: str) -> bool:
 
 
 _MENTION = re.compile(r"(?<!\S)@(?=\S)")
+_OUTPUT = re.compile(r"\[\$ (.+?): [\d,]+ (?:lines|characters)(?:, \d+)?\]")
+"""A placeholder of what a command wrote."""
 _TITLE_LENGTH = 60
 _YEAR_9999 = 253_370_764_800.0
 """In seconds since 1970; calendars end there."""
@@ -168,8 +170,12 @@ _MOST_READ = 1000
 
 
 def title_of(text: str) -> str:
-    """Title of a chat, from its first question; files are named without their @."""
-    return first_line(_MENTION.sub("", text.lstrip()[:_MOST_READ]))
+    """Title of a chat, from its first question; files are named without their @.
+
+    Where that is what a command wrote alone, it is the command.
+    """
+    text = text.lstrip()[:_MOST_READ]
+    return first_line(_MENTION.sub("", _OUTPUT.sub("", text))) or "".join(_OUTPUT.findall(text)[:1])
 
 
 def first_line(text: str) -> str:

@@ -452,6 +452,7 @@ class ChatScreen(Screen[None]):
 
     async def _update(self) -> None:
         self._expect()
+        self.store.runs_command = self.commands.is_running
         self.writer.write()
         await self._faults.report(self._engine.status)
         for name, error in self.downloads.update():

@@ -84,6 +84,8 @@ class Store(DOMNode):
     completing: reactive[str] = reactive("")
     """The kind of suggestions above the prompt: "/" for commands, "@" for files."""
     is_answering: reactive[bool] = reactive(False)
+    runs_command: reactive[bool] = reactive(False)
+    """Whether a shell command of the user's runs."""
     queued: reactive[int] = reactive(0)
     """How many questions wait for the answer."""
     is_editing: reactive[bool] = reactive(False)

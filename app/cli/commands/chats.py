@@ -19,7 +19,7 @@ from app.history.export import as_json, as_markdown, read_backup, write_export
 from app.history.store import open_history, remove_chat
 from app.paths import Paths
 from app.printable import printable
-from app.wording import counted
+from app.wording import SEPARATOR, counted
 from backends.base import UsageError
 
 _MOST_OFFERED = 3
@@ -129,7 +129,8 @@ def _chat(history: History, number: int) -> Chat:
 
 def _line(chat: Chat) -> str:
     day = datetime.datetime.fromtimestamp(chat.updated).astimezone().date()
-    return f"{chat.number:5}  {day}  {counted(chat.messages, 'message'):>13}  {_title(chat)}"
+    of = f"{SEPARATOR}{chat.versions} versions" if chat.versions > 1 else ""
+    return f"{chat.number:5}  {day}  {counted(chat.messages, 'message'):>13}  {_title(chat)}{of}"
 
 
 def _title(chat: Chat) -> str:

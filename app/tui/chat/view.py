@@ -431,11 +431,16 @@ class ChatView(ShownChat):
             self.engine.take_back_model()
 
     def _remember(self, name: str, old: Turn, new: Turn) -> None:
-        """Let the user go back from a new version to an old one, and forward again."""
+        """Let the user go back from a new version to an old one, and forward to what was shown."""
         dialogue = self.dialogue
-        self._changes.add(
-            Change(name, lambda: self._go_to(dialogue, old), lambda: self._go_to(dialogue, new))
-        )
+
+        async def undo() -> None:
+            nonlocal new
+            versions = dialogue.versions(old)
+            new = next((turn for turn in dialogue.turns if turn in versions), new)
+            await self._go_to(dialogue, old)
+
+        self._changes.add(Change(name, undo, lambda: self._go_to(dialogue, new)))
 
     async def _go_to(self, dialogue: Dialogue, turn: Turn) -> None:
         async with self._changing:

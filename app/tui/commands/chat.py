@@ -42,13 +42,16 @@ class ChatCommands(Commands):
     async def regenerate(self, wanted: str = "") -> None:
         """Add another answer, or several side by side; wanted: how many, or who writes them."""
         self._require("there is no question to answer yet")
-        models = self._writers(self._names(wanted))
+        models, was_idle = self._writers(self._names(wanted)), self.view.is_idle
         if await self.view.regenerate(models) and (several := self.view.several) is not None:
             from app.tui.screens.side_by_side import SideBySide
 
             question = self.view.last_turn(USER)
             title = title_of(question.text) if question is not None else ""
             self.app.push_screen(SideBySide(self.view, several, title))
+            if not was_idle:  # told anew: another screen shows no news of before
+                told = "Stopped the answer in progress: it stays a version."
+                self.view.screen.call_later(self.app.notify, told)
 
     def _names(self, wanted: str) -> list[str]:
         """Names, quoted as for a shell; a single one with spaces needs no quotes, as for /model."""

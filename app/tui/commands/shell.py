@@ -45,6 +45,7 @@ class ShellCommands(ChatCommands):
         self.app.notify(f"Running {one_line(command)} · Esc stops it", timeout=_MOST_SECONDS)
         self._command = f"!{command}"
         self._running = self.app.run_worker(self._attach(command))
+        self.store.runs_command = True
 
     @property
     def unsent(self) -> list[PromptText]:

@@ -376,8 +376,8 @@ class PromptArea(FoldingArea):
         return bool(self.selected_text or self.screen.get_selected_text())
 
     def interrupt(self) -> None:
-        """Stop the answer, else clear the prompt, else quit the second time."""
-        if self._store.is_answering:
+        """Stop a command or the answer, else clear the prompt, else quit the second time."""
+        if self._store.is_answering or self._store.runs_command:
             self.post_message(Wanted("perform", "stop"))
         elif self.text:
             self.write("")

@@ -36,6 +36,17 @@ def parse(home: Path) -> Callable[..., tuple[str, Answering]]:
     return parsed
 
 
+def test_a_preset_is_named_if_there_is_no_model_of_it(specchat: Specchat) -> None:
+    path = Paths.of_this_user().settings
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text('[presets.odd]\nmodel = "nope-model"\n')
+    ended = specchat("ask", "--preset", "odd", "hi")
+    assert (ended.returncode, "preset odd: no model nope-model" in ended.stderr) == (2, True)
+    ended = specchat("ask", "--preset", "odd", "--model", "other-model", "hi")
+    assert "preset odd" not in ended.stderr
+    assert "no model other-model" in ended.stderr
+
+
 def test_a_preset_overrides_variables_and_typed_options_override_it(
     parse: Callable[..., tuple[str, Answering]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

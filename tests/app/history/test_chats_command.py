@@ -35,6 +35,19 @@ def test_list(specchat: Specchat, chat: int) -> None:
     assert (found["number"], found["messages"]) == (chat, 2)
 
 
+def test_a_list_tells_versions_and_names_a_chat_by_the_command_whose_output_it_begins_with(
+    specchat: Specchat,
+) -> None:
+    with closing(History.open(Paths.of_this_user().history)) as history:
+        for text in ("[$ echo hi: 2 lines] ", "[$ git diff: 1,020 lines, 2] Why \n this?", "[$ a]"):
+            number = history.create("demo", "")
+            question = history.add(number, "user", text)
+            history.add(number, "assistant", "One.", parent=question)
+        history.add(number, "assistant", "Two.", parent=question)
+    rows = [line.split(maxsplit=2)[2] for line in specchat("chats", "list").stdout.splitlines()]
+    assert rows == ["3 messages  [$ a] · 2 versions", "2 messages  Why", "2 messages  echo hi"]
+
+
 def test_without_chats_nothing_is_made(specchat: Specchat) -> None:
     ended = specchat("chats", "list")
     assert (ended.returncode, ended.stdout) == (0, "")

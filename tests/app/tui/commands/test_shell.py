@@ -135,6 +135,12 @@ async def test_esc_stops_it_before_an_answer_or_an_error_that_is_shown(chatting:
         assert "Running" not in chat.toasts
         assert "too long" in chat.cards
         await chat.until(lambda: not chat.screen.commands.is_running)
+        await chat.say("!sleep 1002")
+        await chat.until(lambda: "Running sleep" in chat.toasts)
+        await chat.pilot.press("ctrl+c")
+        await chat.until(lambda: "Stopped the command." in chat.toasts)
+        assert not chat.prompt.quits_next
+        await chat.until(lambda: not chat.screen.commands.is_running)
         await chat.say("!sleep 1001")
         await chat.until(lambda: "Running sleep" in chat.toasts)
         await chat.say("first")

@@ -101,6 +101,10 @@ async def test_each_is_saved_at_once_and_drawn_anew_and_one_is_picked(
     await chat.until(lambda: len(chat.view.dialogue.turns) == 4 and chat.view.is_idle)
     assert await chat.screen.changes.undo() == "regenerated an answer"
     assert chat.view.dialogue.turns[-1] is first
+    assert await chat.screen.changes.redo() == "regenerated an answer"
+    assert chat.view.dialogue.turns[1] is turns[1]  # the one that was picked
+    assert await chat.screen.changes.undo() == "regenerated an answer"
+    assert chat.view.dialogue.turns[-1] is first
 
 
 @pytest.mark.parametrize(("more", "models"), [("", "other"), (" more", "other, scripted")])
@@ -208,7 +212,7 @@ async def test_what_cannot_be_is_told(chatting: Chatting) -> None:
 
 
 async def test_a_chat_that_is_not_saved_and_an_answer_in_progress(chatting: Chatting) -> None:
-    async with chatting(model := Held(), (80, 24), keeps=False) as chat:
+    async with chatting(model := Held(), (80, 24), keeps=False, toasts=True) as chat:
         await chat.ready()
         chat.view.dialogue.set_own(VARIED)
         await chat.say("hello")
@@ -217,6 +221,7 @@ async def test_a_chat_that_is_not_saved_and_an_answer_in_progress(chatting: Chat
         model.go()
         await chat.until("Esc back")
         assert isinstance(chat.app.screen, SideBySide)
+        await chat.until("Stopped the answer in progress: it stays a version.")
         versions = chat.view.dialogue.versions(chat.view.dialogue.turns[-1])
         assert [one.text for one in versions][1:] == [ALL, ALL]  # what it had said is kept
         assert versions[0].text.startswith("word0")
