@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 
 _FORM = r"(?:UD-)?(?:I?Q\d(?:_[A-Z0-9]+)*|TQ\d_\d|BF16|FP?16|F32|MXFP4(?:_MOE)?)"
@@ -11,6 +11,7 @@ _LAST_FORM = re.compile(rf"[-._](?:{_FORM}|\d+bit)$", re.IGNORECASE)
 _GGUF = ".gguf"
 _PART = re.compile(r"-(\d{5})-of-(\d{5})$")
 _NO_MODEL = re.compile(r"mmproj|imatrix|ggml-vocab", re.IGNORECASE)
+_PROJECTOR = re.compile(r"mmproj.*\.gguf$", re.IGNORECASE)
 _TRAINED_DRAFTER = re.compile(
     r"^(?:mtp|eagle3|dflash|dspark)-|-(?:dflash2?|dspark)[-.]", re.IGNORECASE
 )
@@ -38,6 +39,21 @@ def is_model_file(name: str) -> bool:
     file = PurePosixPath(name).name
     is_other = _NO_MODEL.search(file) or is_trained_drafter(name)
     return file.lower().endswith(_GGUF) and not is_other
+
+
+def projector_for(model: str, files: Mapping[str, int]) -> str | None:
+    """Of files with their sizes, the projector for a model's images; None if there is none.
+
+    It is the one whose name is most like the model's, and the smallest of its quantizations.
+    """
+    called = simplified(model_called(model))
+
+    def unlike(file: str) -> tuple[float, int]:
+        name = simplified(model_called(file)).replace("mmproj", "")
+        return -difflib.SequenceMatcher(None, called, name).ratio(), files[file]
+
+    found = (file for file in files if _PROJECTOR.search(PurePosixPath(file).name))
+    return min(found, key=unlike, default=None)
 
 
 def is_drafter_file(name: str) -> bool:

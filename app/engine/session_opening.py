@@ -42,6 +42,7 @@ from backends.engines.engine_facts import free_memory, separate_gpus
 from backends.hardware.energy import energy_meter
 from backends.hardware.host import available_memory
 from backends.streaming.weight_plan import weight_layout
+from models.metadata.identity import projector_beside
 from models.metadata.memory_bill import ModelFacts, facts_of
 from models.reference import HubReference, Reference
 
@@ -113,6 +114,7 @@ class _Opening:
                 options.backend,
                 lock_bytes=planned.lock_bytes,
                 cache_type=options.cache_type,
+                projector=projector_beside(reference.path),
             )
             stack.callback(model.close)
             drafts = bool(spec.nodes)

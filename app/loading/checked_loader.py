@@ -4,13 +4,22 @@ import hashlib
 import os
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app.loading.placement import SMALLEST_CONTEXT, GpuSplit, fullest_split
 from app.loading.session_options import DEFAULT_CONTEXT
 from app.paths import Paths
-from backends.base import CacheType, Context, Head, Model, ModelError, Vocabulary
+from backends.base import (
+    CacheType,
+    Context,
+    Head,
+    Model,
+    ModelError,
+    SpecchatError,
+    UsageError,
+    Vocabulary,
+)
 from backends.engines.backend_selection import AUTO, LLAMACPP, MLX, backend_for
 from backends.engines.engine_facts import expected_runner, quantized, separate_gpus
 from backends.engines.model_loading import load, load_head, vocabulary
@@ -29,8 +38,8 @@ def proof_key(trial: CrashCheck) -> str:
         ModelError: a file is missing, or the engine cannot be started.
     """
     try:
-        heads = _files(trial.head) if trial.head else []
-        stamps = [stamp(file) for file in (*_files(trial.path), *heads)]
+        others = [file for path in (trial.head, trial.projector) if path for file in _files(path)]
+        stamps = [stamp(file) for file in (*_files(trial.path), *others)]
     except OSError as error:
         raise ModelError(f"cannot read {trial.proven}", error.strerror or str(error)) from error
     # How many layers fit changes with what others take of a GPU; one proof holds for all numbers.
@@ -89,10 +98,12 @@ class CheckedLoader:
         lock_bytes: int | None = None,
         cache_type: CacheType | None = None,
         beside: Model | None = None,
+        projector: Path | None = None,
     ) -> Model:
         """Load a model with the backend for it, as model_loading.load does.
 
-        gpu_layers: None for all that fit on the GPUs.
+        gpu_layers: None for all that fit on the GPUs. projector: for images; the model is loaded
+        without one that cannot be run.
 
         Raises:
             UsageError: the wanted backend cannot run the model, or lacks an option.
@@ -106,9 +117,19 @@ class CheckedLoader:
         trial = CrashCheck(
             path, backend, threads, gpu_layers, experts, streams=streams, cache_type=cache_type
         )
-        if self._prove(trial):
+        sight: Path | SpecchatError | None = projector
+        try:
+            is_new = self._prove(replace(trial, projector=projector))
+        except (ModelError, UsageError) as error:
+            if projector is None:
+                raise
+            sight, is_new = error, self._prove(trial)
+        if is_new:
             self.notify(f"loading {path.name}")
-        return load(path, threads, gpu_layers, backend, experts, lock_bytes, cache_type, beside)
+        return load(
+            path, threads, gpu_layers, backend, experts, lock_bytes, cache_type, beside,
+            projector=sight,
+        )  # fmt: skip
 
     def load_head(self, path: Path, target: Model, context: Context) -> Head:
         """Load a head that drafts for a loaded model, as model_loading.load_head does.
@@ -155,4 +176,5 @@ class CheckedLoader:
 
 
 def _bytes(trial: CrashCheck) -> int:
-    return stored_bytes(trial.path) + (stored_bytes(trial.head) if trial.head else 0)
+    files = (trial.path, trial.head, trial.projector)
+    return sum(stored_bytes(file) for file in files if file)

@@ -12,6 +12,7 @@ from backends.base import (
     Model,
     ModelError,
     ModelInfo,
+    SpecchatError,
     UsageError,
     Vocabulary,
 )
@@ -32,7 +33,7 @@ def load(
     cache_type: CacheType | None = None,
     beside: Model | None = None,
     blank: bool = False,
-    projector: Path | None = None,
+    projector: Path | SpecchatError | None = None,
 ) -> Model:
     """Load a model; only the thread that loads it may run it.
 
@@ -41,8 +42,8 @@ def load(
     fits; llama.cpp on the processor only. beside: a loaded model of the same file that streams,
     whose held weights this one uses too.
     cache_type: of the KV cache, None for the engine's own; llama.cpp only. blank: without weights
-    whose copying takes long, to find out whether it runs; ignored by MLX. projector: for images;
-    llama.cpp only.
+    whose copying takes long, to find out whether it runs; ignored by MLX. projector: for images,
+    or why there is none; llama.cpp only.
 
     Raises:
         UsageError: the wanted backend cannot run such a model, or has no such option.

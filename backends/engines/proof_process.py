@@ -51,7 +51,8 @@ class CrashCheck:
     """A model to run with its options, as for engines.model_loading.load.
 
     vocabulary_only: the weights stay on disk. streams: they are read from disk in every pass.
-    head: drafts for the model too; None for the one in its own file, if it has one.
+    head: drafts for the model too; None for the one in its own file, if it has one. projector: for
+    images, of which one is read.
     """
 
     path: Path
@@ -63,11 +64,12 @@ class CrashCheck:
     streams: bool = False
     cache_type: CacheType | None = None
     head: Path | None = None
+    projector: Path | None = None
 
     @property
     def proven(self) -> Path:
         """The file that is in question."""
-        return self.head or self.path
+        return self.projector or self.head or self.path
 
 
 class ProofProcess:

@@ -9,6 +9,7 @@ import faulthandler
 import json
 import os
 import sys
+from base64 import b64decode
 from contextlib import ExitStack, closing
 from pathlib import Path
 from queue import SimpleQueue
@@ -16,6 +17,7 @@ from threading import Thread
 from typing import Any
 
 from backends.base import CacheType, Model, SpecchatError
+from backends.base.images import image_of
 from backends.engines.engine_facts import check_gpu_layers
 from backends.engines.model_loading import load, load_head, own_head, vocabulary
 from backends.files.gguf_header import require_distinct_tokens
@@ -23,6 +25,13 @@ from backends.files.gguf_header import require_distinct_tokens
 _CONTEXT = 256
 _TEXT = "A b1\n\té漢🙂 "
 """Letters, digits, spaces and characters that few vocabularies have a token for."""
+
+_PICTURE = (
+    "iVBORw0KGgoAAAANSUhEUgAAABgAAAAYCAAAAADFHGIkAAAAT0lEQVR42nXBEQKAMABA0X+cMAzDMAyHYRiGw+Ew"
+    "HIZhGIbhjrIT/PfoBL1gEIyCSTALFkEQrIJNsAsOQRQkQRacgiK4BLfgEbyCT/ALqmjjQSkQWo+cogAAAABJRU5E"
+    "rkJggg=="
+)
+"""A PNG of 24 by 24 pixels."""
 
 _PROMPT_TOKENS = 2
 """Engines run a pass over several tokens through other code than one over a single token."""
@@ -85,8 +94,11 @@ def _answer(request: dict[str, Any]) -> dict[str, str]:
         lock_bytes = 0 if request["streams"] else None
         cache_type = CacheType(request["cache_type"]) if request["cache_type"] else None
         options = {"lock_bytes": lock_bytes, "cache_type": cache_type, "blank": request["blank"]}
-        loaded = load(path, *settings, **options)
+        projector = Path(request["projector"]) if request["projector"] else None
+        loaded = load(path, *settings, **options, projector=projector)
         with closing(loaded) as model:
+            if projector:
+                _read_image(model)
             _generate_token(model, Path(request["head"]) if request["head"] else None)
     except SpecchatError as error:
         kind = type(error).__name__
@@ -95,6 +107,13 @@ def _answer(request: dict[str, Any]) -> dict[str, str]:
         why = f"{type(error).__name__}: {error}"[:300]
         return {"kind": "ModelError", "what": f"cannot run {path}", "why": why, "remedy": ""}
     return {}
+
+
+def _read_image(model: Model) -> None:
+    tokens = model.tokenizer.image_tokens(image_of(b64decode(_PICTURE), "the image"))
+    with closing(model.open(min(len(tokens), model.info.context_limit))) as context:
+        for at in range(0, context.n_ctx, context.n_chunk):
+            context.forward(tokens[at : at + context.n_chunk][: context.n_ctx - at], 0)
 
 
 def _generate_token(model: Model, head: Path | None) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from llama_cpp import llama_cpp as api
 
-from backends.base import CacheType, ModelError, Vocabulary
+from backends.base import CacheType, ModelError, SpecchatError, Vocabulary
 from backends.files.gguf_header import GgufHeader, parts, read_header
 from backends.hardware.host import physical_cores
 from backends.llamacpp import library
@@ -71,7 +71,7 @@ def load(
     cache_type: CacheType | None = None,
     beside: LlamaModel | None = None,
     blank: bool = False,
-    projector: Path | None = None,
+    projector: Path | SpecchatError | None = None,
 ) -> LlamaModel:
     """Load a GGUF file; weights are memory-mapped, and copied to the GPU if the build uses one.
 
@@ -81,7 +81,7 @@ def load(
     model of the same file, whose held weights this one uses too. cache_type: of the KV cache, half
     floats if None. blank: leave out what would be copied of the weights' matrices, which takes most
     of the time; passes then run as ever and mean nothing. projector: for
-    images, loaded for the first.
+    images, loaded for the first; or why there is none.
 
     Raises:
         ModelError: the file is missing, damaged or of an unknown architecture.

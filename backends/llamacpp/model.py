@@ -57,13 +57,14 @@ class LlamaModel:
         cache_type: CacheType = CacheType.F16,
         is_beside: bool = False,
         has_own_head: bool = False,
-        projector: Path | None = None,
+        projector: Path | SpecchatError | None = None,
     ) -> None:
         """Take over loaded weights; tensors: of all parts of the file.
 
         offloaded: whether layers may be on a GPU. weights: that are read from disk in part.
         is_beside: whether they are another model's too. has_own_head: whether its own next-token
-        layers are loaded. projector: for images; one that cannot be used is told in info.
+        layers are loaded. projector: for images; or why there is none; one that cannot be used is
+        told in info.
         """
         self.has_own_head = has_own_head
         self.is_offloaded = offloaded
@@ -114,17 +115,18 @@ class LlamaModel:
             self._add_vision(projector)
         self._tell_of_weights()
 
-    def _add_vision(self, projector: Path) -> None:
+    def _add_vision(self, projector: Path | SpecchatError) -> None:
+        tokenizer, info = self.tokenizer, self.info
         try:
-            self.tokenizer.vision = Vision(
-                self.pointer, projector, threads=self.info.threads, offloaded=self.is_offloaded
+            if isinstance(projector, SpecchatError):
+                raise projector
+            tokenizer.vision = Vision(
+                self.pointer, projector, threads=info.threads, offloaded=self.is_offloaded
             )
-        except ModelError as error:
-            self.tokenizer.image_refusal = error.summary
-        self.info = replace(
-            self.info,
-            image_refusal=(self.tokenizer.vision is None and self.tokenizer.image_refusal) or "",
-        )
+            tokenizer.image_refusal = ""
+        except SpecchatError as error:
+            tokenizer.image_refusal = error.summary
+        self.info = replace(info, image_refusal=tokenizer.image_refusal)
 
     def _tell_of_weights(self) -> None:
         if (weights := self.streamed_weights) is not None:

@@ -17,7 +17,14 @@ from models.byte_sizes import size_text
 from models.hub.connection import Connection, refused, shorten
 from models.hub.hub_settings import HubSettings
 from models.hub.progress import Phase, Progress
-from models.names import is_drafter_file, is_model_file, part, quantization_of, stem
+from models.names import (
+    is_drafter_file,
+    is_model_file,
+    part,
+    projector_for,
+    quantization_of,
+    stem,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -197,7 +204,7 @@ def files_wanted(repository: Repository, wanted: str | None) -> tuple[Repository
 
     wanted: a quantization or a file name, in any case; None for Q4_K_M, or for the only model. A
     drafter trained for one model is downloaded where its file is named, or the repository has
-    nothing else.
+    nothing else. A model that sees comes with its projector.
     """
     drafters = variants(repository, is_drafter_file)
     models = [each for each in drafters if _is_named(each, wanted)] or variants(repository)
@@ -215,7 +222,11 @@ def files_wanted(repository: Repository, wanted: str | None) -> tuple[Repository
             f"only {len(files)} of them are available",
             "Choose another quantization.",
         )
-    return files
+    projector = projector_for(
+        files[0].path, {file.path: file.size_bytes for file in repository.files}
+    )
+    is_model = is_model_file(files[0].path)
+    return (*files, *(file for file in repository.files if is_model and file.path == projector))
 
 
 def _is_named(variant: Variant, wanted: str | None) -> bool:

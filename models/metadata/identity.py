@@ -2,11 +2,13 @@
 
 import hashlib
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from backends.base import DraftUnavailableError, Tokenizer
 from backends.files.gguf_header import parts
 from models.bounded_files import read_object, write_object
+from models.names import projector_for
 
 _OF_FOLDER = ("config.json", "tokenizer.json", "*.safetensors")
 
@@ -16,6 +18,17 @@ def model_files(path: Path) -> list[Path]:
     if not path.is_dir():
         return parts(path)
     return sorted(file for form in _OF_FOLDER for file in path.glob(form))
+
+
+def projector_beside(path: Path) -> Path | None:
+    """The projector for images in the folder of a model's file; None if there is none."""
+    if path.is_dir():
+        return None
+    with suppress(OSError):
+        sizes = {file.name: file.stat().st_size for file in path.parent.glob("*.gguf")}
+        if name := projector_for(path.name, sizes):
+            return path.with_name(name)
+    return None
 
 
 def stored_bytes(path: Path) -> int:

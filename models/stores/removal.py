@@ -12,6 +12,8 @@ from backends.files.gguf_header import parts
 from models.hub import HubSettings
 from models.hub import repository_cache as receipts
 from models.hub.connection import hub_client
+from models.metadata.identity import projector_beside
+from models.names import is_model_file
 from models.stores.scan import Installed, Origin, files_below, repository_file
 
 _ADVICE = {
@@ -56,13 +58,21 @@ def _remove_files(model: Installed, folder: Path) -> None:
     if model.path.is_dir() and not model.path.is_symlink():
         shutil.rmtree(model.path)
         return
-    for path in parts(model.path):
+    for path in _with_projector(model.path):
         path.unlink()
+
+
+def _with_projector(path: Path) -> list[Path]:
+    """Files of a model, and its projector if no other model is beside it."""
+    files, projector = parts(path), projector_beside(path)
+    others = {file for file in path.parent.glob("*.gguf") if is_model_file(file.name)} - {*files}
+    return [*files, projector] if projector and not others else files
 
 
 def _remove_from_cache(model: Installed, settings: HubSettings) -> None:
     """Delete files through the client, as other snapshots may share their contents."""
-    paths = list(files_below(model.path)) if model.path.is_dir() else parts(model.path)
+    is_folder = model.path.is_dir()
+    paths = list(files_below(model.path)) if is_folder else _with_projector(model.path)
     for path in paths:
         entry = repository_file(path, settings.cache)
         if entry is None or not receipts.is_ours(settings.receipts, *entry):
