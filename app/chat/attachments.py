@@ -1,14 +1,17 @@
-"""Text that belongs to a message without standing in it, and what the model reads of both."""
+"""What belongs to a message without standing in it, and what the model reads of both."""
 
 import json
 import re
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, cast
 
 from app.printable import one_line
+from backends.base import UsageError
+from backends.base.images import Image, image_of
 
 
 class AttachmentKind(StrEnum):
@@ -16,6 +19,7 @@ class AttachmentKind(StrEnum):
     PASTE = "paste"
     PASSAGE = "passage"
     CALL = "call"
+    IMAGE = "image"
 
 
 OUTPUT = "[$ "
@@ -30,22 +34,46 @@ class Attachment:
     follows @; the placeholder, such as "[pasted 42 lines]"; or a passage's number in the chat and
     its place, such as "[3] notes/plan.md, lines 12 to 40" or "[4] report.pdf, page 7".
     Of a call, whose message's text is its result: the tool's name, and as text its arguments.
-    text: the contents, as they were when the message was sent.
+    text: the contents, as they were when the message was sent. An image is a named file too; its
+    text tells what it is.
     """
 
     kind: AttachmentKind
     name: str
     text: str
+    image: Image | None = None
 
     @classmethod
     def of(cls, kind: str, name: str, text: str) -> "Attachment":
         """Attachment as stored; an unknown kind becomes a file, which is shown with its name."""
         known = AttachmentKind(kind) if kind in [*AttachmentKind] else AttachmentKind.FILE
+        if known is AttachmentKind.IMAGE:
+            try:
+                return cls.of_image(name, b64decode(text))
+            except (ValueError, UsageError):
+                return cls(known, name, "a damaged image")
         return cls(known, name, text)
+
+    @classmethod
+    def of_image(cls, name: str, data: bytes) -> "Attachment":
+        """An image with its file's contents. Raises UsageError: it cannot be read."""
+        image = image_of(data, name)
+        return cls(AttachmentKind.IMAGE, name, str(image), image)
+
+    @property
+    def stored(self) -> dict[str, str]:
+        """What `of` makes it of again; an image is base64."""
+        text = b64encode(self.image.data).decode() if self.image else self.text
+        return {"kind": self.kind, "name": self.name, "text": text}
+
+    @property
+    def is_named(self) -> bool:
+        """Whether it is a file that the message names with @."""
+        return self.kind in (AttachmentKind.FILE, AttachmentKind.IMAGE)
 
 
 def as_json(attachments: Sequence[Attachment]) -> str:
-    return json.dumps([asdict(one) for one in attachments], ensure_ascii=False)
+    return json.dumps([one.stored for one in attachments], ensure_ascii=False)
 
 
 def from_json(text: str) -> tuple[Attachment, ...]:
@@ -78,7 +106,7 @@ _NAMED = re.compile(r"(?<!\S)@(\"[^\"]+\"|\S+)")
 def in_full(text: str, attachments: Sequence[Attachment]) -> str:
     """A message as the model reads it: files and passages, then its text, pastes in place."""
     of_call = [block(one) for one in attachments if one.kind is AttachmentKind.CALL]
-    files = [block(one) for one in attachments if one.kind is AttachmentKind.FILE]
+    files = [block(one) for one in attachments if one.is_named]
     passages = [block(one) for one in attachments if one.kind is AttachmentKind.PASSAGE]
     told = [CITE, *passages] if passages else []
     said = with_pastes(text, attachments)
@@ -91,8 +119,8 @@ CITE = "Passages found for the question; cite those that the answer is taken fro
 
 def block(file: Attachment) -> str:
     """A file or passage as it is added to a message: in a fence that nothing in it ends."""
-    name = Path(file.name).name if file.kind is AttachmentKind.FILE else file.name
-    return f"{one_line(name)}:\n{_fenced(file.text)}"
+    name = Path(file.name).name if file.is_named else file.name
+    return f"{one_line(name)}:\n{file.image.marker if file.image else _fenced(file.text)}"
 
 
 def _fenced(text: str) -> str:

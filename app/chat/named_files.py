@@ -12,7 +12,8 @@ from urllib.request import url2pathname
 from app.chat.attachments import Attachment, AttachmentKind
 from app.documents.document import MOST_BYTES, read, read_bytes
 from backends.base import UsageError
-from backends.base.safe_files import NotTextError, TooLargeError
+from backends.base.images import MOST_IMAGE_BYTES, is_image
+from backends.base.safe_files import NotTextError, TooLargeError, open_regular
 from backends.chat.message import whole_characters
 
 _NAMED = re.compile(r'@(?:"([^"\n]+)"|"?(\S{1,1000}))')
@@ -94,12 +95,22 @@ def read_file(name: str, data: bytes | None = None) -> Attachment:
     Raises:
         UsageError: it cannot be added; why in a few words.
     """
+    path = Path(name)
     try:
-        path = Path(name)
+        picture = picture_in(path.expanduser()) if data is None else data
+        if picture and is_image(picture):
+            return Attachment.of_image(whole_characters(name), picture)
         document = read(path.expanduser()) if data is None else read_bytes(data, path.name)
     except (OSError, RuntimeError, ValueError) as error:
         raise UsageError(_why_not(name, error)) from error
     return Attachment(AttachmentKind.FILE, whole_characters(name), whole_characters(document.text))
+
+
+def picture_in(path: Path) -> bytes:
+    """The file of an image and, if it is too large, a little more than may be; empty for others."""
+    with open_regular(path) as file:
+        begun = file.read(16)
+        return begun + file.read(MOST_IMAGE_BYTES) if is_image(begun) else b""
 
 
 def read_files(

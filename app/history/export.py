@@ -5,7 +5,6 @@ import json
 import re
 from array import array
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from app.settings.answering import ALLOWED
 from app.settings.catalogue import TOOLS
 from app.wording import without_continuation
 from backends.base import UsageError
+from backends.base.images import without_images
 from backends.base.safe_files import read_bounded, write_whole
 
 SCHEMA = 1
@@ -43,7 +43,7 @@ def as_markdown(chat: Chat, messages: Sequence[Saved]) -> str:
         blocks.append(f"**System**\n\n{chat.system}")
     for message in messages:
         ending = without_continuation(message.ending) or message.lossy
-        text = in_full(message.text, message.attachments)
+        text = without_images(in_full(message.text, message.attachments))
         if message.role == "assistant":
             text = _with_closed_fence(text)
         line = f"\n\n*{ending}*" if ending else ""
@@ -82,7 +82,7 @@ def _message(message: Saved) -> dict[str, Any]:
     attachments = [{"kind": one.kind, "name": one.name} for one in message.attachments]
     return {
         "role": message.role,
-        "text": in_full(message.text, message.attachments),
+        "text": without_images(in_full(message.text, message.attachments)),
         "ending": message.ending or message.lossy,
         "created": message.created,
         **({"attachments": attachments} if attachments else {}),
@@ -136,13 +136,13 @@ def backup(history: History, number: int) -> dict[str, Any]:
                 "lossy": message.lossy,
                 "model": message.model,
                 "created": message.created,
-                "attachments": [asdict(one) for one in message.attachments],
+                "attachments": [one.stored for one in message.attachments],
                 "tokens": list(history.tokens(message.number)),
             }
             for message in messages
         ],
         "queue": [
-            {"text": one.text, "attachments": [asdict(each) for each in one.attachments]}
+            {"text": one.text, "attachments": [each.stored for each in one.attachments]}
             for one in history.queue(number)
         ],
     }

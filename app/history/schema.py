@@ -19,7 +19,8 @@ _IN_INDEX = """SELECT chat FROM messages WHERE number IN
     SELECT message FROM attachments WHERE number IN
     (SELECT rowid FROM attached_words WHERE attached_words MATCH ?))"""
 _IN_TEXT = """SELECT chat FROM messages WHERE messages.text LIKE ? ESCAPE '\\' OR number IN
-    (SELECT message FROM attachments WHERE attachments.text LIKE ? ESCAPE '\\')"""
+    (SELECT message FROM attachments
+    WHERE kind <> 'image' AND attachments.text LIKE ? ESCAPE '\\')"""
 IN_TITLE = """title_holds(CAST(title AS BLOB), (SELECT CAST(text AS BLOB) FROM messages
     WHERE number = chats.shown), ?)"""
 

@@ -406,7 +406,7 @@ class History(Database):
 
     def _attach(self, message: int, attachments: Sequence[Attachment]) -> None:
         for one in attachments:
-            self.execute(_ATTACH, (message, one.kind, one.name, one.text))
+            self.execute(_ATTACH, (message, *one.stored.values()))
 
     def _found(self, sql: str, *values: Value) -> int:
         """The number that a query of one row and column finds, 0 if it finds none."""

@@ -31,7 +31,7 @@ NO_MLX = "with MLX it reads text alone here"
 """Why a model sees nothing, as the rest of a sentence."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Image:
     """An image as its file; of an animation, the first picture. digest: SHA-256 of the file."""
 
@@ -50,10 +50,9 @@ class Image:
         _known[self.digest] = self
         return f"{_EDGE}image {self.digest}{_EDGE}"
 
-    @property
-    def facts(self) -> str:
+    def __str__(self) -> str:
         """Its kind and size, for people."""
-        return f"{self.kind}, {self.width:,} x {self.height:,} pixels"
+        return f"{self.kind}, {self.width:,} × {self.height:,} pixels"
 
 
 _known: dict[str, Image] = {}
@@ -70,6 +69,12 @@ def with_images(text: str) -> list[str | Image]:
         else:
             pieces[-1] = f"{pieces[-1]}{piece}"
     return pieces
+
+
+def without_images(text: str) -> str:
+    """A text for people: what each image in it is."""
+    pieces = with_images(text)
+    return "".join(piece if isinstance(piece, str) else f"[{piece}]" for piece in pieces)
 
 
 def blind(tokens: Sequence[int]) -> list[int]:
@@ -91,8 +96,7 @@ def image_of(data: bytes, name: str) -> Image:
     """
     kind = _kind_of(data)
     if kind not in _SIZES:
-        is_known = f"{name} is {kind}" if kind else f"{name} is no image"
-        raise UsageError(is_known, "images are read as PNG, JPEG or GIF", "Convert it to PNG.")
+        raise UsageError(f"{name} is {kind or 'no image'}; images are PNG, JPEG or GIF here")
     if len(data) > MOST_IMAGE_BYTES:
         raise UsageError(f"{name} is larger than {MOST_IMAGE_BYTES // 1_000_000} MB")
     try:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from app.chat.attachments import Attachment, AttachmentKind, block
-from app.chat.named_files import is_file, names_in
+from app.chat.named_files import is_file, names_in, picture_in
 from app.cli.terminal import stderr
 from app.documents.document import MOST_BYTES, read, read_bytes
 from backends.base import SpecchatError, UsageError
@@ -97,8 +97,9 @@ def _standard_input(*, required: bool) -> str:
 def _fenced(path: Path) -> str:
     remedy = "Pipe its text in: COMMAND | specchat ask"
     with _reading(path, "--file", remedy):
-        text = read(path).text
-    return block(Attachment(AttachmentKind.FILE, str(path), text))
+        if picture := picture_in(path):
+            return block(Attachment.of_image(str(path), picture))
+        return block(Attachment(AttachmentKind.FILE, str(path), read(path).text))
 
 
 @contextmanager

@@ -213,6 +213,10 @@ class AttachmentRow(Vertical, can_focus=True):
         self.run_worker(self._count(), exit_on_error=False)
 
     async def _count(self) -> None:
+        if self._attachment.kind is AttachmentKind.IMAGE:
+            self._tokens = f"{SEPARATOR}{self._attachment.text}"
+            self._row.update(self._head())
+            return
         future = asyncio.wrap_future(self._count_tokens(self._attachment.text))
         tokens = await asyncio.shield(future)  # the engine still answers a cancelled row
         self._tokens = f"{SEPARATOR}{counted(tokens, 'token')}"
@@ -313,6 +317,7 @@ class QuestionView(MessageView):
                 self._text = part if piece == text else None
                 yield part
         yield from self._rows(AttachmentKind.FILE)
+        yield from self._rows(AttachmentKind.IMAGE)
 
     def _rows(self, kind: AttachmentKind) -> Iterator[AttachmentRow]:
         attached = (one for one in self.turn.attachments if one.kind is kind)

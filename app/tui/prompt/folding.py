@@ -43,7 +43,7 @@ class Attached:
 
     def __init__(self) -> None:
         self._pastes: dict[str, str] = {}
-        self._files: dict[str, str] = {}
+        self._files: dict[str, Attachment] = {}
         self._placeholders: re.Pattern[str] | None = None
 
     def fold(self, text: str, around: str = "", what: str = "pasted") -> str:
@@ -66,8 +66,8 @@ class Attached:
         renamed: dict[str, str] = {}
         for attachment in written.attachments:
             name, text = attachment.name, attachment.text
-            if attachment.kind is AttachmentKind.FILE:
-                self._files[name] = text
+            if attachment.is_named:
+                self._files[name] = attachment
             elif self._pastes.setdefault(name, text) != text:
                 renamed[name] = self.fold(text, written.text)
         self._compile()
@@ -81,11 +81,7 @@ class Attached:
         named = names_in(text, self._files.__contains__) if self._files else []
         return (
             *(Attachment(AttachmentKind.PASTE, name, self._pastes[name]) for name in names),
-            *(
-                Attachment(AttachmentKind.FILE, name, self._files[name])
-                for name in named
-                if name in self._files and not is_file(name)
-            ),
+            *(self._files[name] for name in named if name in self._files and not is_file(name)),
         )
 
     def spans(self, text: str) -> list[tuple[int, int]]:

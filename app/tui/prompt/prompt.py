@@ -91,7 +91,7 @@ class TokenCounts:
     def _attach(self, files: tuple[Attachment, ...], faults: list[str]) -> None:
         self.attachments, self._faults = (*self._written.attachments, *files), faults
         before = self._counts
-        self._counts = {one: before.get(one) or self._of_text(one.text) for one in self.attachments}
+        self._counts = {one: before.get(one) or self._of(one) for one in self.attachments}
 
     def _count_typed(self, text: str) -> None:
         if len(text) < _FEW:
@@ -139,7 +139,10 @@ class TokenCounts:
     def _typed_counts(self) -> list[Future[int]]:
         return [] if self._typed is None else [self._typed]
 
-    def _of_text(self, text: str) -> _Count:
+    def _of(self, one: Attachment) -> _Count:
+        text = one.text
+        if one.kind is AttachmentKind.IMAGE:
+            return text
         if len(text) > _MOST_COUNTED:
             return f"{len(text) / 1e6:.0f} MB"
         return self._count_tokens(text)
