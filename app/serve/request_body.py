@@ -193,7 +193,8 @@ def seeds(first: int, count: int) -> list[int]:
 
 
 _TEXT_KINDS = ("text", "input_text", "output_text", "refusal")
-_FILE_KINDS = ("file", "input_file", "document")
+_IMAGE_KINDS = ("image_url", "input_image", "image")
+_FILE_KINDS = ("file", "input_file", "document", *_IMAGE_KINDS)
 
 
 class SentFile(Lenient):
@@ -211,6 +212,12 @@ class Source(Lenient):
     data: str = ""
 
 
+class ImageUrl(Lenient):
+    """An image as OpenAI has it: an address that is its contents."""
+
+    url: str = ""
+
+
 class TextPart(SentFile):
     """A part of a message's content, or of a tool's output."""
 
@@ -219,6 +226,7 @@ class TextPart(SentFile):
     refusal: str = ""
     file: SentFile | None = None
     source: Source = Source()
+    image_url: str | ImageUrl = ""
     title: Annotated[str, Field(max_length=1024)] = ""
 
 
@@ -236,7 +244,7 @@ def text_of(content: str | Sequence[TextPart], place: str, separator: str = "") 
 
 
 def part_text(part: TextPart, place: str) -> str:
-    """The text of a part, of a file as one is added to a message.
+    """The text of a part, of a file as one is added to a message; an image has a marker in it.
 
     Raises:
         RefusedError: it is no text, or a file that cannot be read or did not come along.
@@ -245,10 +253,13 @@ def part_text(part: TextPart, place: str) -> str:
         return part.text or part.refusal
     if part.type not in _FILE_KINDS:
         what = f"{place}.type"
-        raise invalid(f"{what}: {part.type!r} is not supported; this model reads text", what)
+        raise invalid(f"{what}: {part.type!r} is not supported", what)
     source, file = part.source, part.file or part
-    name = file.filename or part.title or "document"
-    head, _, data = (source.data or file.file_data).rpartition(",")
+    kind = "image" if part.type in _IMAGE_KINDS else "file"
+    name = file.filename or part.title or ("image" if kind == "image" else "document")
+    url = part.image_url if isinstance(part.image_url, str) else part.image_url.url
+    sent = source.data or file.file_data or (url if url.startswith("data:") else "")
+    head, _, data = sent.rpartition(",")
     if source.type == "text":
         content = source.data.encode(errors="replace")
     elif data and source.type in ("", "base64"):
@@ -257,7 +268,7 @@ def part_text(part: TextPart, place: str) -> str:
         except ValueError as error:
             raise invalid(f"{place}: {name} is not base64", place) from error
     else:
-        raise invalid(f"{place}: send the file itself, in base64: none is fetched or kept", place)
+        raise invalid(f"{place}: send the {kind} itself, in base64: none is fetched or kept", place)
     is_page = "html" in source.media_type + head and not name.endswith(".html")
     try:
         return block(read_file(f"{name}.html" if is_page else name, content))

@@ -222,11 +222,13 @@ def files_wanted(repository: Repository, wanted: str | None) -> tuple[Repository
             f"only {len(files)} of them are available",
             "Choose another quantization.",
         )
-    projector = projector_for(
-        files[0].path, {file.path: file.size_bytes for file in repository.files}
-    )
-    is_model = is_model_file(files[0].path)
-    return (*files, *(file for file in repository.files if is_model and file.path == projector))
+    if not is_model_file(files[0].path):
+        return files
+    folder = PurePosixPath(files[0].path).parent
+    beside = {one.path: one for one in repository.files if PurePosixPath(one.path).parent == folder}
+    sizes = {path: file.size_bytes for path, file in beside.items()}
+    projector = projector_for(files[0].path, sizes)
+    return (*files, beside[projector]) if projector else files
 
 
 def _is_named(variant: Variant, wanted: str | None) -> bool:

@@ -175,7 +175,7 @@ def test_tokens_are_counted_without_a_reply(spoken: Spoken, client: anthropic.An
 
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": ""}}
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "image": ({"messages": [{"role": "user", "content": [IMAGE]}]}, "'image' is not supported"),
+    "image": ({"messages": [{"role": "user", "content": [IMAGE]}]}, "send the image itself"),
     "document": (
         {"messages": [{"role": "user", "content": [{"type": "document", "source": {}}]}]},
         "send the file itself",

@@ -22,7 +22,7 @@ def hub(local_hub: LocalHub) -> LocalHub:
         "README.md": b"read me",
         FILE: CONTENT,
         "Small-Q8_0.gguf": CONTENT * 2,
-        "mmproj-Small-Q8_0.gguf": b"projector",
+        "Small-imatrix.gguf": b"matrix",
     }
     return local_hub
 

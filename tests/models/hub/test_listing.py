@@ -182,7 +182,10 @@ def _repository(files: dict[str, int]) -> Repository:
     ],
 )
 def test_a_wish_is_understood(wanted: str | None, expected: list[str]) -> None:
-    assert [file.path for file in files_wanted(_repository(FILES), wanted)] == expected
+    """A model comes with the projector in its folder."""
+    beside = [] if "/" in expected[0] else ["mmproj-Model-F16.gguf"]
+    found = files_wanted(_repository(FILES), wanted)
+    assert [file.path for file in found] == [*expected, *beside]
 
 
 def test_a_drafter_trained_for_one_model_is_had_by_its_name_alone() -> None:
@@ -198,6 +201,13 @@ def test_a_drafter_trained_for_one_model_is_had_by_its_name_alone() -> None:
 def test_a_single_model_needs_no_wish() -> None:
     files = {"Model-Q8_0.gguf": 1, "mmproj-Model.gguf": 1}
     assert files_wanted(_repository(files), None)[0].path == "Model-Q8_0.gguf"
+
+
+def test_of_several_projectors_the_smallest_of_the_models_own_comes() -> None:
+    files = {"gemma-3-4b-it-Q4_K_M.gguf": 9, "mmproj-gemma-3-4b-it-F32.gguf": 4}
+    files |= {"mmproj-gemma-3-4b-it-F16.gguf": 2, "mmproj-gemma-3-12b-it-F16.gguf": 1}
+    found = files_wanted(_repository(files), "Q4_K_M")
+    assert [one.path for one in found][1:] == ["mmproj-gemma-3-4b-it-F16.gguf"]
 
 
 @pytest.mark.parametrize("wanted", ["Q4_K_S", "F16", "mmproj-Model-F16.gguf", "", "README.md"])

@@ -1,0 +1,90 @@
+"""Images in requests, sent by OpenAI's and Anthropic's own clients to a tiny model that sees."""
+
+from base64 import b64encode
+from collections.abc import Iterator
+from pathlib import Path
+from shutil import copyfile
+from types import ModuleType
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+
+from app.loading.session_options import SessionOptions
+from app.serve.server import Server
+from tests.app.serve.conftest import Spoken
+from tests.app.serve.test_files import Ask, chat, messages, responses, text_part
+from tests.fixtures.served_engine import serving
+from tests.fixtures.speaker import Speaker
+from tests.fixtures.tiny.kinds import Tiny
+from tests.fixtures.tiny.projector import picture, write_projector
+
+
+@pytest.fixture(scope="module")
+def seeing(
+    llamacpp: ModuleType, tiny: Tiny, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    """A server of a tiny model with a projector."""
+    home = tmp_path_factory.mktemp("seeing")
+    model = Path(copyfile(tiny("llama"), home / "Tiny-Q8_0.gguf"))
+    write_projector(home / "mmproj-Tiny-f16.gguf")
+    with serving(home, options=SessionOptions(model=str(model), draft="off", threads=1)) as server:
+        yield server
+
+
+def image_part(ask: Ask, data: bytes | str) -> Any:
+    url = data if isinstance(data, str) else f"data:image/png;base64,{b64encode(data).decode()}"
+    if ask is messages and isinstance(data, bytes):
+        encoded = b64encode(data).decode()
+        source = {"type": "base64", "media_type": "image/png", "data": encoded}
+        return {"type": "image", "source": source}
+    if ask is messages:
+        return {"type": "image", "source": {"type": "url", "url": url}}
+    if ask is responses:
+        return {"type": "input_image", "image_url": url, "detail": "auto"}
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def answered(server: Server, ask: Ask, *parts: Any) -> tuple[int, str]:
+    """Tokens of the prompt, and the reply."""
+    said: Any = ask(Spoken(server, Speaker("")), [*parts, text_part(ask, "What is it?")])
+    usage = said.usage
+    tokens = usage.prompt_tokens if ask is chat else usage.input_tokens
+    if ask is messages:
+        tokens += usage.cache_read_input_tokens
+    if ask is chat:
+        return tokens, said.choices[0].message.content
+    return tokens, said.output_text if ask is responses else said.content[0].text
+
+
+@pytest.mark.parametrize("ask", [chat, responses, messages])
+def test_images_are_seen_in_all_dialects(seeing: Server, ask: Ask) -> None:
+    blind, _ = answered(seeing, ask)
+    tokens, one = answered(seeing, ask, image_part(ask, picture(1)))
+    assert tokens >= blind + 64
+    assert (tokens, one) == answered(seeing, ask, image_part(ask, picture(1)))
+    assert (tokens, one) != answered(seeing, ask, image_part(ask, picture(2)))
+
+
+@pytest.mark.parametrize("ask", [chat, responses, messages])
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        ("https://example.com/a.png", "send the image itself, in base64"),
+        (picture(1)[:20], "damaged PNG"),
+        (picture(1)[:90], "damaged PNG"),
+        (b"RIFF\0\0\0\0WEBPVP8 ", "WebP"),
+    ],
+)
+def test_what_cannot_be_seen_is_refused(
+    seeing: Server, ask: Ask, data: bytes | str, why: str
+) -> None:
+    with pytest.raises((openai.BadRequestError, anthropic.BadRequestError), match=why):
+        answered(seeing, ask, image_part(ask, data))
+
+
+@pytest.mark.parametrize("ask", [chat, responses, messages])
+def test_a_model_that_sees_nothing_says_so(spoken: Spoken, ask: Ask) -> None:
+    with pytest.raises((openai.BadRequestError, anthropic.BadRequestError), match="sees no images"):
+        ask(spoken, [image_part(ask, picture(1))])
