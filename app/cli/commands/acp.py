@@ -218,7 +218,7 @@ class EditorAgent:
             protocol_version=min(protocol_version, PROTOCOL_VERSION),
             agent_capabilities=schema.AgentCapabilities(
                 load_session=True,
-                prompt_capabilities=schema.PromptCapabilities(embedded_context=True),
+                prompt_capabilities=schema.PromptCapabilities(embedded_context=True, image=True),
                 session_capabilities=schema.SessionCapabilities(
                     list=schema.SessionListCapabilities()
                 ),
@@ -485,8 +485,10 @@ def _question(blocks: Sequence[Block]) -> tuple[str, tuple[Attachment, ...]]:
             files.append(read_file(_local(block.uri)))
         elif isinstance(block, schema.EmbeddedResourceContentBlock):
             files.append(_embedded(block.resource))
+        elif isinstance(block, schema.ImageContentBlock):
+            files.append(_contents(_local(block.uri or "image"), block.data))
         else:
-            raise UsageError("only text can be read", f"this is {block.type}")
+            raise UsageError("only text and images can be read", f"this is {block.type}")
         words.append(f"@{quoted(files[-1].name)}")
     return whole_characters("".join(words)).strip(), tuple(files)
 
@@ -495,8 +497,12 @@ def _embedded(resource: schema.TextResourceContents | schema.BlobResourceContent
     name = whole_characters(_local(resource.uri))
     if isinstance(resource, schema.TextResourceContents):
         return Attachment(AttachmentKind.FILE, name, whole_characters(resource.text))
+    return _contents(name, resource.blob)
+
+
+def _contents(name: str, encoded: str) -> Attachment:
     try:
-        data = b64decode(resource.blob, validate=True)
+        data = b64decode(encoded, validate=True)
     except ValueError as error:
         raise UsageError(f"{name} is not base64") from error
     return read_file(name, data)
