@@ -8,8 +8,9 @@ import typer
 
 from app.chat.conversation import Conversation, RawText, ReplyOptions
 from app.cli import option_values, options
+from app.cli.calling import Calling
 from app.cli.output import Json, Output, write_object
-from app.cli.session import open_session, stats_line, stream_answer
+from app.cli.session import open_session, stats_line
 from app.cli.terminal import stderr, stdout, text_input
 from app.cli.terminal.process import EXIT_INTERRUPTED
 from app.drafting import draft_spec
@@ -17,9 +18,10 @@ from app.engine.reply import Reply, Request
 from app.engine.report import reply_report
 from app.engine.session import Session
 from app.structured_output import read_grammar, read_schema
+from app.tools.toolbox import OFF
 from backends.base import ModelError, UsageError
 from backends.chat.chat_template import Prompt
-from backends.chat.message import Message
+from backends.chat.message import Message, ToolCall
 from backends.chat.reply_form import THINK_AUTO, offers_thinking
 from decoding.constraint.grammar import Grammar
 from decoding.events import FinishReason
@@ -60,6 +62,10 @@ def ask(
             "name Lark (.lark) or a regular expression (.regex).",
         ),
     ] = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option("--allow", metavar="TOOL", help="A server's tool that may be called."),
+    ] = None,
     json: Json = False,
     output: Output = None,
     no_stream: Annotated[
@@ -85,19 +91,29 @@ def ask(
         options=known,
         text=RawText(text) if raw else None,
     )
+    folder = context.params.get("folder")
+    roots = [Path(folder)] if folder else [path.absolute().parent for path in file or []]
+    calling = Calling(lambda: roots, _refused, offline=session_options.offline)
+    calling.chosen, calling.allowed = answering.tools, " ".join(allow or [])
+    if calling.is_on and (must_match is not None or raw):
+        calling.chosen = OFF
+        stderr.note("note: raw text, and an answer of a given form, call no tools")
     streaming, failure = not (json or no_stream), None
     session = open_session(session_options)
-    reply = Reply(request)
     try:
+        request = calling.offered(request)
+        reply = Reply(request)
         question, _ = session.prompt(request)
         _note_limits(session, question, request)
         try:
-            stream_answer(session, question, reply, shown=streaming)
+            for each in calling.streamed(session, reply, question, says=streaming):
+                reply = each
         except ModelError as error:
             failure = error  # raised once the part before it is printed
         stderr.clear_status()
         if json:
-            write_object(reply_report(session, reply), output)
+            calls = {"calls": calling.told} if calling.told else {}
+            write_object({**reply_report(session, reply), **calls}, output)
         else:
             rest = "" if streaming else reply.text
             stdout.write(rest if reply.text.endswith("\n") else f"{rest}\n")
@@ -112,11 +128,17 @@ def ask(
                 "is only the beginning of one that matches"
             )
     finally:
+        calling.close()
         session.close()
     if failure is not None:
         raise failure
     if reply.finish_reason is FinishReason.CANCELLED:
         raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _refused(call: ToolCall) -> str:
+    stderr.note(f"note: {call.name} is refused: --allow {call.name} allows it")
+    return "The user refused this call."
 
 
 def _grammar(schema: Path | None, grammar: Path | None) -> Grammar | None:

@@ -1,6 +1,8 @@
 """`specchat chat`: a conversation line by line, append-only, for screen readers and pipes."""
 
 import sys
+from contextlib import closing
+from pathlib import Path
 
 import typer
 
@@ -8,7 +10,8 @@ from app.chat.attachments import in_full
 from app.chat.conversation import Conversation, ReplyOptions
 from app.chat.named_files import read_files
 from app.cli import option_values, options
-from app.cli.session import open_session, stats_line, stream_answer
+from app.cli.calling import Calling
+from app.cli.session import open_session, stats_line
 from app.cli.terminal import stderr, stdout
 from app.cli.terminal.interrupt import ended_by
 from app.cli.terminal.process import EXIT_DONE, EXIT_INTERRUPTED, exit_code
@@ -21,8 +24,10 @@ from app.loading.streaming import AgreedModels, StreamOfferError
 from app.paths import Paths
 from app.settings.answering import Answering
 from app.settings.catalogue import BY_NAME, CHAT_KEYS, Value, known, parsed
+from app.tools.toolbox import for_server
 from app.wording import counted
 from backends.base import SpecchatError, UsageError
+from backends.chat.message import ToolCall
 from decoding.events import FinishReason
 
 _HELP = """\
@@ -41,11 +46,11 @@ def chat(context: typer.Context) -> None:
     session_options = option_values.session_options(context)
     session = _opened(session_options)
     try:
-        talk = _Talk(session, system, answering)
-        if sys.stdin.isatty():
-            stderr.note(talk.greeting())
-        talk.warn()
-        code = talk.run()
+        with closing(_Talk(session, system, answering)) as talk:
+            if sys.stdin.isatty():
+                stderr.note(talk.greeting())
+            talk.warn()
+            code = talk.run()
     finally:
         session.close()
     raise typer.Exit(code)
@@ -62,6 +67,26 @@ class _Talk:
         self._last_warning = ""
         self._last_stats = "no answer yet"
         self._told_shortage = ""
+        self._calling = Calling(self._roots, self._ask_about, offline=session.options.offline)
+
+    def close(self) -> None:
+        self._calling.close()
+
+    def _roots(self) -> list[Path]:
+        return []
+
+    def _ask_about(self, call: ToolCall) -> str:
+        """What the model is told of a call that the user refuses; "" for one that is allowed."""
+        if sys.stdin.isatty():
+            server = for_server(call.name)
+            stderr.note("y = yes, t = yes, this tool in this chat, s = yes, this server; else = no")
+            typed = next(iter(TypedLines()), "").strip()
+            ways = {"y": "", "t": call.name, "s": server}
+            if typed.lower() in ways:
+                self._calling.allowed += f" {ways[typed.lower()]}"
+                return ""
+            return f"The user refused this call. {typed}".strip()
+        return "The user refused this call."
 
     def greeting(self) -> str:
         info = self._session.model.info
@@ -122,6 +147,7 @@ class _Talk:
         first, *arguments = command.split(maxsplit=2)
         if command == "/new":
             self._conversation.clear()
+            self._calling.allowed = ""
             self._last_stats = "no answer yet"
             stderr.note("A new chat.")
         elif command == "/stats":
@@ -153,9 +179,10 @@ class _Talk:
         session, conversation, answering = self._session, self._conversation, self._answering
         conversation.think = answering.think
         options = ReplyOptions(think_budget=answering.think_budget)
-        reply = Reply(
-            Request(conversation, answering.sampling, answering.max_tokens, options=options)
-        )
+        calling = self._calling
+        calling.chosen = answering.tools
+        request = Request(conversation, answering.sampling, answering.max_tokens, options=options)
+        reply = Reply(calling.offered(request))
         files, faults = read_files(message)
         for fault in faults:
             stderr.note(f"note: {fault}: the message goes without it")
@@ -172,13 +199,14 @@ class _Talk:
         if prompt.note:
             stderr.note(f"note: {prompt.note}")
         try:
-            stream_answer(session, prompt, reply)
+            for each in calling.streamed(session, reply, prompt, says=True):
+                reply, conversation.turns = each, each.request.conversation.turns
         finally:
             # A partial answer stays in the conversation; a question without an answer does not.
             stderr.clear_status()
             if reply.text:
                 conversation.add("assistant", reply.text)
-            else:
+            elif conversation.turns[-1].role == "user":
                 conversation.turns.pop()
             self._last_stats = stats_line(session, reply)
         stdout.write("\n")

@@ -586,8 +586,8 @@ class ChatView(ShownChat):
         self._changes.add(Change(f"allowed {allowed}", lambda: step(before), lambda: step(after)))
 
     def _roots(self) -> Sequence[Path]:
-        """The folders that are attached to the chat."""
-        return ()
+        """The folder or pattern that is attached to the chat, if one is."""
+        return [Path(self.dialogue.folder)] if self.dialogue.folder else []
 
     async def _tell_faults(self) -> None:
         """Start the servers that the chat has turned on, and tell once which cannot be."""
