@@ -20,12 +20,13 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
-Parts = tuple[str, list[str]]
-"""What a file is, and its text: one for all of it, or several, which are pages."""
+Parts = tuple[str, str | list[str]]
+"""What a file is, and its text, or that of its pages."""
 
 _PICTURE_PIXELS = 1500
 
@@ -102,16 +103,18 @@ def _markdown(html: str | bytes) -> str:
 
 
 def _html(data: bytes) -> Parts:
-    return "HTML", [_markdown(data)]
+    return "HTML", _markdown(data)
 
 
 def _docx(data: bytes) -> Parts:
     html = _library("mammoth").convert_to_html(io.BytesIO(data)).value
-    return "Word", [_markdown(html)]
+    return "Word", _markdown(html)
 
 
 def _odt(data: bytes) -> Parts:
-    return "OpenDocument", [_library("odfdo").Document(io.BytesIO(data)).to_markdown()]
+    document = _library("odfdo").Document(io.BytesIO(data))
+    document.get_style = cache(document.get_style)  # is looked for with each of its paragraphs
+    return "OpenDocument", document.to_markdown()
 
 
 def _odp(data: bytes) -> Parts:
@@ -133,7 +136,7 @@ def _epub(data: bytes) -> Parts:
             place = posixpath.join(folder, unquote(files[itemref.attrib["idref"]]))
             chapter = archive.read(posixpath.normpath(place))
             chapters.append(_markdown(re.sub(rb"(?s)\A.*?(?=<body\b)", b"", chapter)))
-    return "EPUB", ["\n\n".join(filter(None, chapters))]
+    return "EPUB", "\n\n".join(filter(None, chapters))
 
 
 def _pptx(data: bytes) -> Parts:
@@ -209,7 +212,7 @@ def _answer(request: dict[str, Any], data: bytes) -> dict[str, Any]:
     try:
         if request["page"]:
             return {"picture": _picture(data, request["page"]).hex()}
-        kind, parts = _kind(data, request["name"])(data)
+        kind, found = _kind(data, request["name"])(data)
     except RefusedFileError as error:
         return {"error": str(error), "why": ""}
     except MemoryError:
@@ -217,17 +220,14 @@ def _answer(request: dict[str, Any], data: bytes) -> dict[str, Any]:
     except BaseException as error:  # also a panic of Rust code, after which nothing is sure
         why = f"{type(error).__name__}: {error}"[:200].encode(errors="replace").decode()
         return {"error": "is damaged", "why": why, "ends": not isinstance(error, Exception)}
-    text = "\f".join(part.replace("\f", "\n").replace("\0", "") for part in parts)
+    pages = [found] if isinstance(found, str) else found
+    text = "\f".join(page.replace("\f", "\n").replace("\0", "") for page in pages)
     if not text.strip():
         return {"error": "has no text", "why": ""}
     if len(text) > request["characters"]:
-        most = request["characters"] / 1e6
-        return {"error": f"has over {most:.0f} million characters of text", "why": ""}
-    return {
-        "text": text,
-        "kind": kind,
-        "pages": len(parts) if len(parts) > 1 or kind == "PDF" else 0,
-    }
+        most = request["characters"] // 10**6
+        return {"error": f"has over {most} million characters of text", "why": ""}
+    return {"text": text, "kind": kind, "pages": 0 if isinstance(found, str) else len(found)}
 
 
 def _bound_memory(most: int) -> None:

@@ -34,7 +34,7 @@ _HELP = """\
 /new    start over          /stats  figures of the last answer
 /help   this list           /quit   leave (also Ctrl-D)
 /set NAME VALUE             such as /set temperature 0.2; without a value: the default
-@NAME in a message adds a text file.
+@NAME in a message adds a file.
 To send several lines, put them between two lines of three double quotes.
 Ctrl-C stops an answer; its text so far is kept."""
 
