@@ -103,7 +103,7 @@ def _markdown(html: str | bytes) -> str:
 
 
 def _html(data: bytes) -> Parts:
-    return "HTML", _markdown(data)
+    return "HTML", _markdown(data) or data.decode(errors="replace")  # a script writes its text
 
 
 def _docx(data: bytes) -> Parts:

@@ -21,8 +21,9 @@ from app.dialogue.next_request import Typed
 from app.engine.prompt_builder import CountTokens
 from app.printable import one_line
 from app.tui import wording
+from app.tui.chat.messages import AttachmentRow
 from app.tui.keymap import sending_key
-from app.tui.prompt.area import PromptArea, TextFollowed
+from app.tui.prompt.area import LookWanted, PromptArea, TextFollowed
 from app.tui.prompt.completion import Completion
 from app.tui.prompt.folding import PromptText
 from app.tui.store import Store
@@ -209,6 +210,7 @@ class Prompt(Vertical):
         & .text-area--placeholder { color: $text-muted; }
         &.-fault { border-title-color: $text-error; }
     }
+    Prompt AttachmentRow { max-height: 12; overflow-y: auto; padding: 0 1; }
     .-low PromptArea { max-height: 4; }
     .-short PromptArea, .-short PromptArea:focus { border: none; max-height: 1; }
     """
@@ -217,6 +219,7 @@ class Prompt(Vertical):
         super().__init__()
         self._store = store
         self._completion = Completion(store)
+        self._count_tokens = count_tokens
         self._counts = TokenCounts(count_tokens)
         self._fault = Static(id="fault")
         """An error that is too long for the frame."""
@@ -267,6 +270,17 @@ class Prompt(Vertical):
         if not has_text or ends_sentence(self.area.text):  # Enter may follow
             self._count()
 
+    @on(LookWanted)
+    async def _look(self, event: LookWanted) -> None:
+        """Show what is attached, in full, until another click or another text."""
+        event.stop()
+        if shown := self.query(AttachmentRow):
+            await shown.remove()
+            return
+        count, attached = self._count_tokens, self._counts.attachments
+        rows = (AttachmentRow(one, count, is_unfolded=True) for one in attached)
+        await self.mount(*rows, before=self.area)
+
     @on(Completion.Clicked)
     def _complete(self, event: Completion.Clicked) -> None:
         event.stop()
@@ -274,7 +288,10 @@ class Prompt(Vertical):
 
     def _count(self) -> None:
         written = self.area.written
+        before = self._counts.attachments
         self._counts.update(written)
+        if self._counts.attachments != before:
+            self.query(AttachmentRow).remove()
         if written != self._followed and not self._counts.is_reading:
             self._followed = written
             typed = Typed(written.text, self._counts.attachments, self._changed_at)
@@ -293,7 +310,7 @@ class Prompt(Vertical):
         self.area.set_class(is_long or title.startswith("✕"), "-fault")
         if title != self._shown_title:
             self._shown_title = title
-            self.area.border_title = Content(title)
+            self.area.border_title = Content(title).stylize(clickable("look"))
 
     def _show_fault(self, whole: str) -> None:
         if whole != self._shown_fault:

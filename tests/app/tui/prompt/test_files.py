@@ -128,6 +128,20 @@ async def test_typing_and_enter_do_not_wait_for_a_file_that_hangs_its_reader(
         assert file.text.startswith("Frogs")
 
 
+async def test_a_click_on_the_frame_shows_what_is_attached(folder: Path) -> None:
+    (folder / "a.pdf").write_bytes((OTHER_PROGRAMS / "frogs.pdf").read_bytes())
+    async with prompting((90, 30)) as prompt:
+        prompt.area.write("@north.txt @a.pdf")
+        await prompt.until(lambda: prompt.title.startswith("2 attachments"))
+        for is_shown in (True, False, True):
+            await prompt.pilot.click(prompt.area, offset=(5, 0))
+            await prompt.until(lambda shown=is_shown: ("A newt needs" in prompt.shown) is shown)
+        assert "▾ north.txt" in prompt.shown
+        assert "── page 2 ──" in prompt.shown
+        prompt.area.write("@a.pdf")
+        await prompt.until(lambda: "A newt needs" not in prompt.shown)
+
+
 DROPPED = [
     ("{}/north.txt", "@{}/north.txt "),
     ("'{}/notes/to do.txt'", '@"{}/notes/to do.txt" '),
