@@ -59,6 +59,7 @@ ACTIONS = (
     Action("redo", "Redo what was undone", "ctrl+y", "redo"),
     Action("copy_answer", "Copy the last answer", "", "copy"),
     Action("copy_code", "Copy a code block of the last answer", "", "code", "[NUMBER]"),
+    Action("read", "Read all that is attached in parts, and answer from that", "", "read", "all"),
     Action("shell", "Attach what a shell command writes; !COMMAND too", "", "shell", "COMMAND"),
     Action("editor", "Write the question in your editor", "ctrl+g", "editor"),
     Action("system", "Set the instructions; off removes them", "", "system", "[TEXT]"),

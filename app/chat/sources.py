@@ -9,7 +9,7 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_inline import StateInline
 
 from app.chat.attachments import Attachment, AttachmentKind
-from app.wording import counted
+from app.wording import SEPARATOR, counted
 from backends.chat.reply_form import split
 
 _NAME = re.compile(
@@ -48,6 +48,31 @@ def in_words(sources: Collection[Source]) -> str:
     """Such as "3 passages of 2 files"; empty if there are none."""
     files = counted(len({one.path for one in sources}), "file")
     return f"{counted(len(sources), 'passage')} of {files}" if sources else ""
+
+
+_OF_ALL = re.compile(
+    r"\b(?:how many|count(?! on)|number of|(?<!at )(?<!after )(?<!above )all\b(?! right)|every"
+    r"|each\b|which of|total|wie ?viele?|zähl|anzahl|alle[mnrs]?\b|sämtlich|jede[mnrs]?\b|insgesamt"
+    r"|welche[rs]? (?:davon|der|von)|combien|nombre de|tou(?:s|tes)\b|chaque|lesquel|énumère"
+    r"|cuánt[oa]s|número de|tod[oa]s\b|cada\b|enumera|cuáles de)",
+    re.IGNORECASE,
+)
+"""Words of questions about all there is, in English, German, French and Spanish."""
+
+
+def asks_about_all(question: str) -> bool:
+    """Whether some passages may not be enough for a question: a guess, by its words alone."""
+    return bool(_OF_ALL.search(question))
+
+
+def read_of_all(sources: Collection[Source], in_all: int) -> str:
+    """What was read, where the question is about all; in_all: passages there are, 0 if unknown."""
+    read = len(sources)
+    if in_all > read:
+        return f"only {read} of {in_all:,} passages were read{SEPARATOR}/read all"
+    return (
+        f"only {counted(read, 'passage')} {'was' if read == 1 else 'were'} read{SEPARATOR}/read all"
+    )
 
 
 # Citations: [3] names a passage; several stand in one pair of brackets, as in [1, 4].

@@ -49,12 +49,15 @@ class Loaded:
     """Memory bandwidth of the device in bytes per second, None if it was not measured."""
     plain_rate: float | None = None
     """Tokens a second of plain decoding: the best ever measured here."""
+    prompt_rate: float | None = None
+    """Tokens a second of reading a prompt, from the widest pass that was measured."""
     can_think: bool = True
     """Whether its chat template knows any thinking."""
 
     @classmethod
     def of(cls, session: "Session") -> Self:
         drafting = session.drafting
+        costs = drafting.controller.costs if drafting.controller else None
         return cls(
             session.reference,
             session.model.info,
@@ -65,6 +68,7 @@ class Loaded:
             session.load_seconds,
             session.bandwidth.bytes_per_second if session.bandwidth else None,
             session.plain_replies.rate or session.drafting.plain_rate,
+            costs.largest / costs.seconds(costs.largest) if costs else None,
             offers_thinking(session.model.tokenizer.chat_template or ""),
         )
 

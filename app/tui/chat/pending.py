@@ -79,6 +79,7 @@ class PendingAnswer:
     question: Turn | None = None
     instead: Turn | None = None
     previous: Dialogue | None = None
+    label: str = ""
     saved: int = 0
     """Characters that have been saved."""
     saved_at: float = 0.0
@@ -195,7 +196,6 @@ class PendingAnswer:
         if self.answer.error is not None or (self.is_unbegun and self.answer.is_stopped):
             return ""
         reason = FinishReason.CANCELLED if self.answer.is_stopped else self.answer.finish_reason
-        return (
-            wording.ending(self.answer.metrics, reason, continued=self.continued)
-            or "the model gave no answer"
-        )
+        ending = wording.ending(self.answer.metrics, reason, continued=self.continued)
+        label = "" if self.answer.is_stopped else self.label
+        return joined([label, ending or "the model gave no answer"])

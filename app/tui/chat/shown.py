@@ -9,7 +9,7 @@ from textual.containers import Vertical
 from textual.message import Message
 from textual.widget import Widget
 
-from app.chat.sources import in_words, sources_of, unknown_in_words
+from app.chat.sources import asks_about_all, in_words, read_of_all, sources_of, unknown_in_words
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.tree import ASSISTANT, USER, Turn, path_to, sources_for
 from app.engine.answer import Answer, Stage
@@ -26,6 +26,8 @@ from app.wording import without_continuation
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+
+    from app.tui.chat.reading import Reading
 
 _AROUND = 10
 """Rows of the screen that an answer leaves to its question, the prompt and what else there is."""
@@ -58,6 +60,8 @@ class ShownChat(Vertical):
         """The call that runs, and its result."""
         self.several: Several | None = None
         """Answers of which one is to be picked."""
+        self.reading: Reading | None = None
+        """All that is attached, which is read in parts."""
         self.edited: Turn | None = None
         """The question that is edited in the prompt."""
         self.engine = engine
@@ -242,10 +246,18 @@ class ShownChat(Vertical):
 
     def line_of(self, turn: Turn) -> str:
         """The line below an answer: what it was taken from, its figures, and how it ended."""
-        read = in_words(sources_of(turn.parent.attachments if turn.parent else ()).values())
+        read, asked = "", turn.parent
+        if asked is not None and (sources := sources_of(asked.attachments)):
+            read = in_words(sources.values())
+            if asks_about_all(asked.text):
+                read = read_of_all(sources.values(), self._passages_for(asked))
         known = frozenset[int](() if turn.is_growing else sources_for(turn))
         fault = unknown_in_words(turn.text, known)
         return joined([read, f"{WARNING} {fault}" if fault else "", self._figures_of(turn)])
+
+    def _passages_for(self, asked: Turn) -> int:  # noqa: ARG002
+        """How many passages there are of what a question could be answered from; 0 if unknown."""
+        return 0
 
     def _figures_of(self, turn: Turn) -> str:
         """Figures and ending, with the model if not all shown are by the chat's."""
@@ -267,9 +279,11 @@ class ShownChat(Vertical):
             return "stopping…"
         if program := self.waits_for:
             return f"waiting for {program}"
-        if self.store.is_panel_shown or pending.answer.metrics is None:
-            return pending.reading
-        return pending.reading or live_line(self.store.live)
+        part = self.reading.line(self.engine.status.loaded) if self.reading is not None else ""
+        has_figures = not self.store.is_panel_shown and pending.answer.metrics is not None
+        return joined(
+            [part, pending.reading or (live_line(self.store.live) if has_figures else "")]
+        )
 
     def _refresh_views(self) -> None:
         for view in self.transcript.views:

@@ -11,11 +11,13 @@ from textual import on
 from textual.widget import Widget
 
 from app.ahead.expected import Expected
-from app.chat.attachments import Attachment
+from app.chat.attachments import Attachment, AttachmentKind, with_pastes
 from app.chat.conversation import Conversation, ReplyOptions
+from app.chat.read_all import Plan, is_of_reading
 from app.dialogue.changes import Change, Changes
 from app.dialogue.dialogue import Dialogue
-from app.dialogue.tree import ASSISTANT, TOOL, USER, Turn, called
+from app.dialogue.tree import ASSISTANT, TOOL, USER, Turn, called, path_to
+from app.engine.answer import Answer
 from app.engine.engine import Engine
 from app.engine.metrics import SessionSpeedup
 from app.engine.status import Phase
@@ -27,10 +29,11 @@ from app.tools.toolbox import MOST_ROUNDS, Toolbox, is_allowed, result_of
 from app.tui.chat.lines import WARNING, Card
 from app.tui.chat.messages import AnswerView, MessageView, QuestionView
 from app.tui.chat.pending import PendingAnswer, Several
+from app.tui.chat.reading import Reading, pastes_of
 from app.tui.chat.shown import ShownChat
 from app.tui.store import Store
 from app.tui.widgets import in_turn
-from app.tui.wording import joined, quoted_title, remedy_here
+from app.tui.wording import counted, joined, quoted_title, remedy_here
 from app.wording import CONTINUES
 from backends.base import SpecchatError, ToolError, UsageError
 
@@ -290,6 +293,90 @@ class ChatView(ShownChat):
             self.dialogue.show(turn)
             await self._show(stays=True)
 
+    async def read_all(self) -> None:
+        """Note what each part of all that is attached says, and answer the last question from that.
+
+        Raises:
+            UsageError: there is no question, nothing to read, or no room.
+        """
+        self.require_model()
+        async with self._changing:
+            asked, last = self.last_turn(USER), self.answer
+            if asked is None:
+                raise UsageError("there is no question yet", "", "Ask it, then /read all.")
+            attached = await asyncio.to_thread(self._all_attached, asked)
+            self._break_off(_SHOWS_AGAIN)
+            await self._remove_cards()
+            await self._read(asked, attached, last)
+            if self.reading is not None:
+                left = self.reading.time_left(self.engine.status.loaded)
+                parts = counted(len(self.reading.plan.parts), "part")
+                told = f"{parts} to read, {left or 'how long that takes is not known yet'}"
+                self.app.notify(f"{told}. Esc stops; notes stay.", markup=False)
+            self._remember("read all", asked, self.last_turn(USER) or asked)
+            await self._show(follow=True)
+
+    def _all_attached(self, asked: Turn) -> Attachments:
+        """All that a question may be answered from; versions that hold notes have none of it."""
+        versions = (one for one in self.dialogue.versions(asked) if one.text == asked.text)
+        attached = (one for turn in (*path_to(asked)[:-1], *versions) for one in turn.attachments)
+        files = {one.name: one for one in attached if one.kind is AttachmentKind.FILE}
+        return tuple(one for one in files.values() if not is_of_reading(one))
+
+    async def _read(self, asked: Turn, attached: Attachments, last: Answer | None) -> None:
+        """Answer a question from all that is attached: at once if it fits, else from notes on it.
+
+        last: the answer before, whose rates are those of the next one.
+        """
+
+        async def count(text: str) -> int:
+            return await asyncio.wrap_future(self.engine.count(text))
+
+        dialogue, loaded = self.dialogue, self.engine.status.loaded
+        n_ctx = loaded.context_size if loaded is not None else 0
+        question = with_pastes(asked.text, asked.attachments)
+        texts = [(one.name, one.text) for one in attached]
+        plan = await Plan.of(question, dialogue.system, texts, n_ctx, count)
+        if not plan.is_whole:
+            if all(map(is_of_reading, attached)) and len(plan.parts) >= len(attached):
+                self._end_reading()
+                raise UsageError("the notes do not fit the context", "", "/context N gives more.")
+            await self._read_on(Reading.of(plan, asked, dialogue, last))
+            return
+        attachments = (*pastes_of(asked), *attached)
+        versions = dialogue.versions(asked)
+        known = next((one for one in versions if one.attachments == attachments), None)
+        self.reading = None
+        turn = known or dialogue.add_version(asked, asked.text, attachments)
+        dialogue.show(turn)
+        if turn.shown is None or turn.shown.is_interrupted:
+            self._ask_again(turn.shown or turn, None)
+        else:
+            self.app.notify("All of it was read for this answer.")
+
+    async def _read_on(self, reading: Reading) -> None:
+        """Read the next part without a note, or go on to the notes if there is none."""
+        self.reading = reading
+        if reading.next():
+            self._ask(reading.begin_note(self.dialogue), reading=reading)
+        else:
+            await self._read(reading.asked, reading.notes, reading.last)
+
+    async def _go_on_reading(self, reading: Reading, last: Answer, is_complete: bool) -> None:
+        reading.last = last
+        if not is_complete:
+            self._end_reading()
+            return
+        try:
+            await self._read_on(reading)
+        except UsageError as error:
+            await self.show_fault(error.summary, error.remedy)
+
+    def _end_reading(self) -> None:
+        reading, self.reading = self.reading, None
+        if reading is not None and not reading.turn.children:
+            self._drop(reading.turn, reading.asked)
+
     async def compact(self) -> None:
         """Continue in a new chat that begins with a summary of this one, which is kept."""
         async with self._changing:
@@ -376,17 +463,22 @@ class ChatView(ShownChat):
         conversation: Conversation | None = None,
         previous: Dialogue | None = None,
         several: Several | None = None,
+        reading: Reading | None = None,
     ) -> None:
         self.several = several
+        answering = self.answering
+        if reading is not None:
+            conversation = reading.plan.conversation(reading.number, self.dialogue.system)
+            answering = reading.answering(answering)
         # What specchat itself asks for, such as a summary, is free text.
         options = ReplyOptions(grammar=self.grammar if conversation is None else None)
-        answering = self.answering
         is_plain = conversation is None and several is None and self.grammar is None
         tools = self.toolbox.offered(answering.tools) if is_plain else ()
         pending = PendingAnswer.of(
             self.dialogue, turn, answering, options, conversation, several, tools
         )
         pending.question, pending.instead, pending.previous = question, instead, previous
+        pending.label = reading.label if reading is not None else ""
         self.pending, answer = pending, pending.answer
         # The question is painted first: steps of the engine's thread would make the screen wait by
         # as long again (measured). Meanwhile the rest of its prompt is read, which is kept.
@@ -426,6 +518,7 @@ class ChatView(ShownChat):
             self.engine.take_back_model()
 
     def _end_several(self) -> None:
+        self._end_reading()
         if self.several is not None:
             self.several = None
             self.engine.take_back_model()
@@ -520,8 +613,11 @@ class ChatView(ShownChat):
             self.dialogue.add_calls(pending.turn, calls)
             await self._next_call()
             return
+        if self.reading is not None:
+            await self._go_on_reading(self.reading, answer, ended_by_itself)
         await self._show()
-        if several is None and ended_by_itself and pending.turn in self.dialogue.turns:
+        is_last = several is None and self.pending is None
+        if is_last and ended_by_itself and pending.turn in self.dialogue.turns:
             await self._send_next()
 
     # Calls of tools

@@ -277,6 +277,11 @@ class ChatCommands(Commands):
             raise UsageError("there is no answer in this chat yet")
         return turn.text
 
+    async def read(self, what: str) -> None:
+        if what.lower() != "all":
+            raise UsageError("what is to be read?", "", "/read all reads all that is attached.")
+        await self.view.read_all()
+
     # Structured output
 
     def schema(self, path: str) -> None:

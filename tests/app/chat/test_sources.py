@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.chat.attachments import CITE, Attachment, AttachmentKind, in_full
-from app.chat.sources import citations, in_words, sources_of, unknown_in_words
+from app.chat.sources import (
+    asks_about_all,
+    citations,
+    in_words,
+    read_of_all,
+    sources_of,
+    unknown_in_words,
+)
 
 KNOWN = frozenset({1, 2, 3})
 
@@ -68,6 +75,26 @@ def test_citations_that_name_nothing_are_told_and_counted() -> None:
 PIECES = (
     "[1]|[2]|[9]|[1, 2]|`|``|```\n|~~~\n|\n|\n\n|    |> |- |(|)|[|]|!|\\|*|_|a| |:|<|\\(|\\)|漢|^"
 )
+OF_ALL = """How many boats are there?|List every boat.|Which of them leak?|Count the boats|all names
+Wie viele Boote gibt es?|Zähle die Boote|Nenne alle Boote|Welche davon lecken?|Liste jedes Boot auf
+Combien de bateaux ?|Cite tous les bateaux|Lesquels fuient ?|¿Cuántos barcos hay?|Nombra todos"""
+OF_ONE = """When does the quay open?|Who wrote it, after all?|Is it open at all?|Is that all right?
+Can I count on it?|Wann öffnet der Kai?|Was kostet die Reparatur?|Où est le quai ?|Call me
+¿Cuándo abre?"""
+
+
+def test_questions_about_all_are_told_by_their_words() -> None:
+    for texts, expected in ((OF_ALL, True), (OF_ONE, False)):
+        for text in texts.replace("\n", "|").split("|"):
+            assert asks_about_all(text) is expected, text
+
+
+def test_of_a_question_about_all_only_what_was_read_is_claimed() -> None:
+    sources = sources_of([PLAN, PAGE]).values()
+    assert read_of_all(sources, 1214) == "only 2 of 1,214 passages were read · /read all"
+    assert read_of_all(sources, 0) == "only 2 passages were read · /read all"
+
+
 MARKUP = st.lists(st.sampled_from([*PIECES.split("|"), "|"]), max_size=40).map("".join)
 
 
