@@ -20,10 +20,10 @@ import numpy as np
 from llama_cpp import llama_cpp as api
 from numpy.typing import NDArray
 
-from backends.base import Logits, ModelError, UsageError
+from backends.base import Logits, ModelError, OutOfMemoryError, UsageError
 from backends.base.images import IMAGE_TOKENS, Image
 from backends.files.gguf_header import GgufHeader, read_header
-from backends.hardware.host import physical_cores
+from backends.hardware.host import available_memory, physical_cores
 from backends.llamacpp import library
 
 MOST_TOKENS = 1024
@@ -205,6 +205,10 @@ class Vision:
             parameters.n_threads = self._threads or physical_cores()
             parameters.print_timings = parameters.warmup = False
             parameters.image_max_tokens = MOST_TOKENS
+            needed, free = self.path.stat().st_size, available_memory()
+            if needed > free:
+                why = f"it takes {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"
+                raise OutOfMemoryError(f"the projector {self.path.name} cannot be loaded", why)
             path = os.fsencode(self.path)
             self._context = mtmd.mtmd_init_from_file(path, self._model, parameters)
             if self._context is None:

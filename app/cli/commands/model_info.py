@@ -19,7 +19,7 @@ from models import catalogue
 from models.bounded_files import read_object
 from models.byte_sizes import size_text
 from models.catalogue import DrafterKind, Entry, SizeSource
-from models.metadata.identity import stored_bytes
+from models.metadata.identity import projector_beside, stored_bytes
 from models.metadata.memory_bill import facts_of_entry
 from models.metadata.trained_drafters import expected_backend, found_for
 from models.names import quantization_of
@@ -50,6 +50,7 @@ def _of_gguf(path: Path) -> dict[str, Any]:
         "layers": first.integer("block_count") or None,
         "vocabulary": first.array_lengths.get("tokenizer.ggml.tokens"),
         "chat_template": "tokenizer.chat_template" in first.metadata,
+        "projector": (found := projector_beside(path)) and found.name,
         "license": first.metadata.get("general.license"),
         "parts": len(headers),
     }
@@ -96,9 +97,9 @@ def _parameters(tensors: Mapping[str, StoredTensor]) -> int | None:
 KEYS = (
     "name", "installed", "path", "size_bytes", "size_source", "fit", "gpu_layers", "origin", "get",
     "format", "title", "family", "architecture", "parameters", "active_parameters", "quantization",
-    "context", "layers", "vocabulary", "chat_template", "template", "license", "gated", "parts",
-    "repository", "file", "mlx", "quantizations", "good_at", "drafters", "trained_drafters",
-    "evidence", "checked",
+    "context", "layers", "vocabulary", "chat_template", "projector", "template", "license", "gated",
+    "parts", "repository", "file", "mlx", "quantizations", "good_at", "drafters",
+    "trained_drafters", "evidence", "checked",
 )  # fmt: skip
 """Keys of every model's metadata, in this order; None where unknown."""
 

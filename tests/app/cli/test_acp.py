@@ -43,6 +43,7 @@ from app.settings.answering import Answering
 from tests.app.conftest import PATIENCE_SECONDS, Specchat
 from tests.fixtures.scripted import ScriptedModel, opened
 from tests.fixtures.speaker import HERMES, Speaker
+from tests.fixtures.tiny.projector import picture
 
 Told = tuple[str, str]
 """Kind and text of an update."""
@@ -218,7 +219,8 @@ async def test_files_are_attached_and_what_is_no_text_is_refused(
         assert "b.py:\n```\nprint(1)" in speaker.prompts[-1]
         assert "c.pdf:\n```\nFrogs" in speaker.prompts[-1]
         for refused, why in (
-            (image_block("AA==", "image/png"), "only text"),
+            (image_block("AA==", "image/png"), "image is not text"),
+            (image_block(b64encode(picture(1)).decode(), "image/png"), "sees no images"),
             (resource_block(embedded_blob_resource("file:///d", "?")), "d is not base64"),
             (resource_block(embedded_blob_resource("file:///d", "AAAA")), "d is not text"),
             (resource_link_block("gone", (tmp_path / "gone").as_uri()), "no file"),

@@ -15,6 +15,7 @@ from llama_cpp import llama_cpp as api
 from backends import llamacpp
 from backends.base import Context, Logits, Model, ModelError, UsageError
 from backends.base.images import IMAGE_TOKENS, Image, blind, image_of
+from backends.engines.model_loading import own_head
 from backends.llamacpp.model import LlamaModel
 from backends.llamacpp.vision import mtmd_library
 from decoding.drafters.draft_model import DraftModel
@@ -156,6 +157,23 @@ def test_greedy_answers_are_the_same_with_and_without_drafting(model: LlamaModel
         context.truncate(0)
         assert answer(context, prompt, drafter)[0] == plain
         assert max(beside.tokens) < IMAGE_TOKENS
+
+
+def test_a_head_drafts_for_a_model_that_sees(tiny: Tiny, tmp_path: Path):
+    """What it would read of an image's rows is unknown to it."""
+    projector = write_projector(tmp_path / "mmproj.gguf", "qwen2vl")
+    with closing(llamacpp.load(tiny("qwen35"), threads=2, projector=projector)) as model:
+        seen = [model.tokenizer.image_tokens(image(seed)) for seed in (1, 2)]
+        prompt = [*BEFORE, *seen[0], *AFTER, *BEFORE, *seen[1], *AFTER]
+        with closing(model.open(512)) as context:
+            plain, _ = answer(context, prompt)
+        with closing(model.open(512)) as context:
+            head = own_head(model, context)
+            assert head is not None
+            drafter = DraftModel("mtp", head.open(512), n_vocab=model.info.n_vocab, max_draft=3)
+            assert answer(context, prompt, drafter)[0] == plain
+            context.truncate(context.rollback_to(len(BEFORE)))
+            assert answer(context, prompt, drafter)[0] == plain
 
 
 def test_damaged_images_are_named(model: LlamaModel):
