@@ -22,7 +22,11 @@ _LIKELY = (
 )  # fmt: skip
 """Encodings of files; of two that fit as well the earlier is the likelier."""
 
-_WRONG_CASE = regex.compile(r"\p{Ll}\p{Lu}")
+_UNLIKELY = regex.compile(
+    r"\p{Ll}\p{Lu}"  # an upper case letter within a word
+    r"|[\u0080-\u024f\u2010-\u203a]{3}|[\uff61-\uff9f]"  # rows of accents, half-width katakana
+    r"|[A-Za-z][\u0370-\u04ff]|[\u0370-\u04ff][A-Za-z]"  # scripts mixed in a word
+)
 _SAMPLE_BYTES = 1 << 16
 
 
@@ -65,7 +69,7 @@ def _in(encoding: str, data: bytes) -> str | None:
 def _fitting(data: bytes) -> Iterator[str]:
     """Encodings in which some bytes are words, the likeliest first.
 
-    A detector rates them. Where several seem right, letters of the wrong case within words tell,
+    A detector rates them. Where several seem right, letters that are not together in words tell,
     then how frequent letters are in a language, then how common the encoding is.
     """
     from charset_normalizer import from_bytes
@@ -77,7 +81,7 @@ def _fitting(data: bytes) -> Iterator[str]:
         sample = sample[: sample.rfind(b"\n") + 1] or sample
     rated: list[tuple[float, int, float, int]] = []
     for match in from_bytes(sample, cp_isolation=list(_LIKELY)):
-        wrong = len(_WRONG_CASE.findall(str(match)))
+        unlikely = len(_UNLIKELY.findall(str(match)))
         places = [_LIKELY.index(one) for one in match.could_be_from_charset if one in _LIKELY]
-        rated += [(round(match.chaos, 1), wrong, -match.coherence, place) for place in places]
+        rated += [(round(match.chaos, 1), unlikely, -match.coherence, place) for place in places]
     return (_LIKELY[place] for *_, place in sorted(rated))
