@@ -110,7 +110,21 @@ def test_text_of_another_encoding(encoding: str) -> None:
         found = read_bytes(text.encode(encoding))
         assert found.text == text.replace("\r\n", "\n")
         assert found.kind
-    assert read_bytes("café".encode(encoding), "a.txt").text == "café" if "é" in line else True
+
+
+SHORT = {
+    "cp1252": ["José\nMüller\nZoë", "12 €", "Größe", "“It’s a test” — done", "Århus på båden"],
+    "cp1251": ["Привет, мир", "Счёт № 5", "Имя;Город\nИван;Казань"],
+    "koi8-r": ["Привет, мир", "Имя;Город\nИван;Казань"],
+    "shift_jis": ["こんにちは", "請求書", "名前,住所\n山田,東京", "テスト"],
+    "gb18030": ["你好世界", "发票", "姓名,地址\n张三,北京"],
+    "cp1250": ["Žluťoučký kůň", "Łódź, Kraków"],
+}
+
+
+@pytest.mark.parametrize("encoding", SHORT)
+def test_a_few_words_are_told_apart(encoding: str) -> None:
+    assert [read_bytes(text.encode(encoding)).text for text in SHORT[encoding]] == SHORT[encoding]
 
 
 def test_unicode_by_its_mark_and_utf_8_with_a_damaged_byte() -> None:

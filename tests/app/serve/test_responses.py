@@ -121,7 +121,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "item": ({"input": [{"type": "item_reference", "id": "x"}]}, "'item_reference'"),
     "image": (
         {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
-        "'input_image' is not supported",
+        "send the image itself, in base64",
     ),
     "role": ({"input": [{"role": "bishop", "content": "Hi"}]}, "input"),
     "nothing": ({"input": []}, "input"),

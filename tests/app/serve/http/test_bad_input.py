@@ -98,7 +98,7 @@ def said(role: str, content: Any) -> dict[str, Any]:
         ),
         (
             said("user", [{"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}]),
-            "messages.0.content.0.type",
+            "messages.0.content.0",
         ),
     ],
 )
