@@ -113,7 +113,13 @@ def test_text_of_another_encoding(encoding: str) -> None:
 
 
 SHORT = {
-    "cp1252": ["José\nMüller\nZoë", "12 €", "Größe", "“It’s a test” — done", "Århus på båden"],
+    "cp1252": [
+        "José\nMüller\nZoë",
+        "Prix : 12 €",
+        "Größe",
+        "“It’s a test” — done",
+        "Århus på båden",
+    ],
     "cp1251": ["Привет, мир", "Счёт № 5", "Имя;Город\nИван;Казань"],
     "koi8-r": ["Привет, мир", "Имя;Город\nИван;Казань"],
     "shift_jis": ["こんにちは", "請求書", "名前,住所\n山田,東京", "テスト"],
