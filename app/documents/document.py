@@ -111,7 +111,7 @@ class _Child:
         self._lock = Lock()
         self._process: WatchedProcess | None = None
         self._idle: Timer | None = None
-        atexit.register(self.close)
+        atexit.register(self._end)  # without the lock: whoever reads is not waited for
 
     def ask(self, data: bytes, name: str, page: int = 0) -> dict[str, Any]:
         """What the child answers about a file. page: a picture of it is wanted.
@@ -133,6 +133,9 @@ class _Child:
                 self._end()
                 why, _, details = str(error).partition(": ")
                 raise NotTextError(f"cannot be read: {why}", details) from error
+            except BaseException:  # Ctrl-C; its answer is not to be taken for the next one
+                self._end()
+                raise
             if answer.get("ends"):
                 self._end()
             self._idle = Timer(_IDLE_SECONDS, self.close)

@@ -16,6 +16,7 @@ import pytest
 from app.documents import document, worker
 from app.documents.document import Document, page_picture, read, read_bytes
 from backends.base.safe_files import NotTextError, TooLargeError
+from backends.base.watched_process import WatchedProcess
 
 FILES = Path(__file__).parents[2] / "fixtures" / "other_programs"
 
@@ -232,6 +233,22 @@ def test_a_reader_opens_no_connection_and_writes_no_file(tmp_path: Path) -> None
     )  # fmt: skip
     assert ran.stdout.count("by a reader of files") == 6
     assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second = ((FILES / name).read_bytes() for name in ("invoice.pdf", "frogs.pdf"))
+    read_bytes(first)
+
+    def interrupted(*_: object) -> bytes:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(WatchedProcess, "line", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            read_bytes(first)
+    assert "frog" in read_bytes(second).text
 
 
 def test_a_file_is_read_once_in_each_state(tmp_path: Path) -> None:
