@@ -11,6 +11,7 @@ from urllib.request import url2pathname
 
 from app.chat.attachments import Attachment, AttachmentKind
 from app.documents.document import MOST_BYTES, read, read_bytes
+from app.documents.folders import is_folder, is_pattern
 from backends.base import UsageError
 from backends.base.images import MOST_IMAGE_BYTES, is_image
 from backends.base.safe_files import NotTextError, TooLargeError, open_regular
@@ -25,6 +26,9 @@ _OF_ADDRESS = re.compile(r"[\w.%+-]", re.ASCII)
 _CUT = re.compile(r"[^\w./\\~+=&%$#^-]|[./](?!\w)|(?<=[0-9A-Za-z])[^\W\x00-\u0dff]")
 """Where a name may end without a space: at punctuation of any script, and where letters of a script
 go on, from Thai to Chinese, that has no spaces between words."""
+
+_PATTERN = re.compile(r"[\w./\\~+=&%$#^*?\[\]-]*(?:\w|/\*\*?)")
+"""A name with wild characters, which ends in a letter, or in all that is in a folder."""
 
 _KINDS: tuple[tuple[Callable[[Path], bool], str], ...] = (
     (Path.is_dir, "a folder"),
@@ -60,12 +64,14 @@ def _named_at(text: str, at: int, known: Callable[[str], bool]) -> tuple[str, in
     if found is None:
         return "", at + 1
     if quoted := found[1]:
-        is_name = exists(quoted) or known(quoted) or _is_path_like(quoted)
+        is_name = exists(quoted) or known(quoted) or _is_path_like(quoted) or is_pattern(quoted)
         return quoted * is_name, found.end()
     run, start = found[2], found.start(2)
     ends = {len(run), *(cut.start() for cut in _CUT.finditer(run))} - {0}
     names = [run[:end] for end in sorted(ends, reverse=True)]
     name = next((name for name in names if is_file(name) or known(name)), "")
+    if not name and (pattern := _PATTERN.match(run)) and is_pattern(pattern[0]):
+        return pattern[0], start + pattern.end()
     if not name and not _OF_ADDRESS.match(text[at - 1 : at]):
         name = next((name for name in names if exists(name)), "")
         name = name or next((name for name in reversed(names) if _is_path_like(name)), "")
@@ -118,11 +124,14 @@ def read_files(
 ) -> tuple[tuple[Attachment, ...], list[str]]:
     """The files that a message names, and why others cannot be added, each in a few words.
 
-    known: whether a file that is gone was read before, and is not told.
+    Folders and patterns are not among them. known: whether a file that is gone was read before, and
+    is not told.
     """
     read: list[Attachment] = []
     faults: list[str] = []
     for name in names_in(text, known):
+        if is_folder(name) and not known(name):
+            continue
         try:
             read.append(read_file(name))
         except UsageError as error:

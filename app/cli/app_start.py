@@ -12,6 +12,7 @@ from app.cli.command import FROM_COMMAND_LINE, source_of
 from app.cli.option_values import checked_option
 from app.cli.terminal import process, stderr
 from app.cli.terminal.process import EXIT_ERROR
+from app.dialogue.libraries import folder_path
 from app.engine.engine import Companion
 from app.engine.status import crash_report
 from app.loading.session_options import AUTO_DRAFT, OFF_DRAFT, SessionOptions, check_ranges
@@ -31,7 +32,7 @@ from backends.engines.backend_selection import check_backend
 
 
 def app_start(
-    context: Context, paths: Paths, *, continues: bool, no_shell: bool = False
+    context: Context, paths: Paths, *, continues: bool, no_shell: bool = False, folder: str = ""
 ) -> AppStart:
     """Options and settings of the app; context: of `specchat` itself.
 
@@ -59,6 +60,7 @@ def app_start(
         continues,
         (*settings.notices, *notices),
         preset=preset,
+        folder=folder_path(folder) if folder else "",
     )
 
 

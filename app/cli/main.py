@@ -107,6 +107,7 @@ def start(
     no_shell: Annotated[
         bool, typer.Option("--no-shell", help="Run no !COMMAND in the app.")
     ] = False,
+    folder: options.Folder = None,
     serves: Annotated[
         bool, typer.Option("--serve", help="Answer other programs too, beside the app.")
     ] = False,
@@ -122,6 +123,9 @@ def start(
         if continues:
             what = f"--continue cannot be used with {context.invoked_subcommand}"
             raise UsageError(what, "it opens the last chat in the app")
+        if folder:
+            what = f"--folder stands behind {context.invoked_subcommand}, or opens the app"
+            raise UsageError(what, "it opens the app with a folder")
         if serves:
             what = f"--serve cannot be used with {context.invoked_subcommand}"
             raise UsageError(what, "it serves beside the app", "Alone: specchat serve")
@@ -138,7 +142,9 @@ def start(
         from app.serve.serving import serving
 
         paths = Paths.of_this_user()
-        start = app_start(context, paths, continues=continues, no_shell=no_shell)
+        start = app_start(
+            context, paths, continues=continues, no_shell=no_shell, folder=folder or ""
+        )
         open_app(start, serving(server_start(context, paths), start.answering) if serves else None)
         return
     if continues or serves:

@@ -71,6 +71,10 @@ _DRAFT_HELP = (
     "comma-separated list"
 )
 
+Folder = Annotated[
+    str | None,
+    typer.Option("--folder", metavar="DIR", help="Answer with the files of a folder or pattern."),
+]
 MODEL = option("model", str | None, None, "REF", complete=completion.models)
 DRAFT = option("draft", str, "auto", "SPEC", help_text=_DRAFT_HELP, complete=completion.drafters)
 BACKEND = option("backend", str, "auto", "NAME", complete=completion.backends)

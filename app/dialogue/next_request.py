@@ -21,7 +21,8 @@ _COMMAND = "/"
 class Typed:
     """What stands in the prompt, with all that would be sent along.
 
-    attachments: as far as their names are complete. at: time.monotonic() of the last change.
+    attachments: as far as their names are complete; files of folders also before a word is typed.
+    at: time.monotonic() of the last change.
     """
 
     text: str = ""
@@ -52,7 +53,7 @@ class NextRequest:
         led, text = self._what_leads(dialogue, edited), typed.text.lstrip()
         is_new = edited is None
         queued = dialogue.queue[0] if is_new and dialogue.queue and not text else None
-        is_typing = bool(text) and not (is_new and text.startswith(_COMMAND))
+        is_typing = bool(text or typed.attachments) and not (is_new and text.startswith(_COMMAND))
         made_of = led, typed, is_typing, queued, think
         if self._made is None or made_of != self._made_of:
             asked = typed if is_typing else queued  # an empty prompt sends what is queued

@@ -160,14 +160,16 @@ class _Walk:
 
 
 _RULES = ".gitignore"
+_ALL_INSIDE = re.compile(r"/\*\*(?=[ \t]*$)", re.MULTILINE)
+"""What pathspec takes for the folder too, and git does not: it may hold what is not ignored."""
 
 
 def _read_rules(folder: Path) -> "GitIgnoreSpec | None":
     from pathspec import GitIgnoreSpec
 
     try:
-        data = read_bounded(folder / _RULES, _MOST_RULES)
-        return GitIgnoreSpec.from_lines(data.decode(errors="replace").splitlines())
+        text = read_bounded(folder / _RULES, _MOST_RULES).decode(errors="replace")
+        return GitIgnoreSpec.from_lines(_ALL_INSIDE.sub("/**/*", text).splitlines())
     except (OSError, ValueError):
         return None
 

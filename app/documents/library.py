@@ -54,6 +54,7 @@ class Library:
 
     name: as folders.listed has it. progress: files that are read of those there are, while they are
     read for the first time. version: changes with the text. faults: why files are left out.
+    is_complete: whether all of it was read once.
     """
 
     def __init__(self, name: str, file: Path | None = None) -> None:
@@ -62,6 +63,7 @@ class Library:
         self.progress = 0, 0
         self.version = 0
         self.faults: tuple[str, ...] = ()
+        self.is_complete = False
         self._file: Path | None = None
         self._lock, self._refreshing = threading.RLock(), threading.Lock()
         self._database = _opened(None)
@@ -124,6 +126,8 @@ class Library:
         try:
             with self._lock, self._database:
                 return work(self._database)
+        except sqlite3.ProgrammingError:  # it is closed
+            raise
         except sqlite3.Error:
             with self._lock:
                 if self._file is None:
@@ -137,36 +141,46 @@ class Library:
 
     # Bringing it up to date
 
-    def refresh(self, is_wanted: Callable[[], bool] = lambda: True) -> None:
-        """Read what is new or has changed, and forget what is gone.
+    def refresh(self, is_wanted: Callable[[], bool] = lambda: True, wait: float = -1) -> bool:
+        """Read what is new or has changed, and forget what is gone; returns whether that is all.
 
-        is_wanted: asked now and then; False ends it early, and the next call goes on.
+        is_wanted: asked now and then; False ends it early, and the next call goes on. wait: seconds
+        for another thread that does the same, at most; -1 for any time.
         """
-        with self._refreshing:
-            listing = listed(self.name, is_wanted)
+        if not self._refreshing.acquire(timeout=wait):
+            return False
+        try:
+            return self._refresh(is_wanted)
+        finally:
+            self._refreshing.release()
+
+    def _refresh(self, is_wanted: Callable[[], bool]) -> bool:
+        listing = listed(self.name, is_wanted)
+        if not is_wanted():
+            return False
+        stored = "SELECT name, size, changed, digest FROM files"
+        known = {name: (size, at, digest) for name, size, at, digest in self._rows(stored)}
+        changed = [one for one in listing.entries if known.get(one.name, ())[:2] != _stamp(one)]
+        gone = known.keys() - {one.name for one in listing.entries}
+        faults = list(listing.faults)
+        if gone:
+            self._done(lambda database: [_forget(database, name) for name in sorted(gone)])
+            self.version += 1
+        total = len(listing.entries)
+        for start in range(0, len(changed), _BATCH):
             if not is_wanted():
-                return
-            stored = "SELECT name, size, changed, digest FROM files"
-            known = {name: (size, at, digest) for name, size, at, digest in self._rows(stored)}
-            changed = [one for one in listing.entries if known.get(one.name, ())[:2] != _stamp(one)]
-            gone = known.keys() - {one.name for one in listing.entries}
-            faults = list(listing.faults)
-            if gone:
-                self._done(lambda database: [_forget(database, name) for name in sorted(gone)])
-                self.version += 1
-            total = len(listing.entries)
-            for start in range(0, len(changed), _BATCH):
-                if not is_wanted():
-                    return
-                self.progress = total - len(changed) + start, total
-                room = MOST_TEXT - self.size
-                if room <= 0:
-                    faults.append(f"{self.name} has more than {MOST_TEXT:,} characters of text")
-                    break
-                self._take(changed[start : start + _BATCH], known)
-            self.progress = total, total
-            told = self._rows("SELECT name, fault FROM files WHERE fault <> '' ORDER BY name")
-            self.faults = (*faults, *(f"{name} {fault}" for name, fault in told))
+                return False
+            self.progress = total - len(changed) + start, total
+            room = MOST_TEXT - self.size
+            if room <= 0:
+                faults.append(f"{self.name} has more than {MOST_TEXT:,} characters of text")
+                break
+            self._take(changed[start : start + _BATCH], known)
+        self.progress = total, total
+        told = self._rows("SELECT name, fault FROM files WHERE fault <> '' ORDER BY name")
+        self.faults = (*faults, *(f"{name} {fault}" for name, fault in told))
+        self.is_complete = True
+        return True
 
     def _take(self, entries: Sequence[Entry], known: Mapping[str, tuple[Any, ...]]) -> None:
         """Read files, and write together those whose text has changed."""
@@ -307,11 +321,11 @@ def _stamp(entry: Entry) -> tuple[int, int]:
 
 
 def _text_of(entry: Entry) -> tuple[list[Passage], str]:
-    """The passages of a file, and why it has none; a binary file has none without a word."""
+    """The passages of a file, and why it has none."""
     try:
         document = read(entry.path)
-    except NotTextError:
-        return [], ""
+    except NotTextError as error:
+        return [], error.fault
     except TooLargeError:
         return [], "is too large"
     except (OSError, RuntimeError, ValueError) as error:

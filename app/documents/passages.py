@@ -97,7 +97,7 @@ def split(document: Document, path: str) -> list[Passage]:
     They end with a page; before a heading, and before a definition in code, unless they are short;
     at empty lines once they are long enough; else where they would be longer than MOST_CHARACTERS.
     """
-    is_code = not document.kind and PurePath(path).suffix.lower() in _CODE
+    is_code = PurePath(path).suffix.lower() in _CODE
     above, passages, held = _Heading(is_code=is_code), list[Passage](), list[str]()
     page, line, start, size, heading = int(document.pages > 0), 1, 1, 0, ""
 

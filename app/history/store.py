@@ -208,9 +208,10 @@ class History(Database):
         rows = self.rows(sql, (chat,))
         return dict(zip(_FACTS, map(as_text, rows[0]), strict=True)) if rows else {}
 
-    def has(self, chat: int) -> bool:
-        """Whether there is such a chat, and it was not removed."""
-        return bool(self.rows("SELECT 1 FROM chats WHERE number = ? AND removed IS NULL", (chat,)))
+    def has_folder(self, chat: int) -> bool:
+        """Whether there is such a chat, which was not removed, and it has a folder."""
+        sql = "SELECT 1 FROM chats WHERE number = ? AND removed IS NULL AND folder <> ''"
+        return bool(self.rows(sql, (chat,)))
 
     def preview(self, chat: int, query: str = "") -> Preview:
         """The last question and its answer, or where a query stands; what is shown comes first."""
@@ -428,7 +429,7 @@ def open_history(paths: Paths, *, repairs: bool = True) -> History:
 
     repairs: whether a damaged database is rebuilt; another program that has it open then loses it.
     A cache holds the tokens of a conversation without naming the chat. Indexes of chats that are
-    gone go as well.
+    gone, or have no folder any more, go as well.
     """
     history = History.open(paths.history, repairs=repairs)
     if history.has_purged:
@@ -438,7 +439,7 @@ def open_history(paths: Paths, *, repairs: bool = True) -> History:
     with suppress(HistoryError, OSError):
         for entry in entries(paths.indexes):
             number = Path(entry.name).stem
-            if not (number.isdecimal() and history.has(int(number))):
+            if not (number.isdecimal() and history.has_folder(int(number))):
                 Path(entry.path).unlink(missing_ok=True)
     return history
 

@@ -70,7 +70,8 @@ class AppStart:
 
     system, answering: the defaults of new chats. continues: whether the last chat opens.
     notices: settings that cannot be used, a sentence or two each. served_at: where other programs
-    reach the model, None if nowhere. preset: what the chat begins with.
+    reach the model, None if nowhere. preset: what the chat begins with. folder: what it is answered
+    with, absolute.
     """
 
     session: SessionOptions
@@ -81,3 +82,4 @@ class AppStart:
     notices: tuple[str, ...] = ()
     served_at: ServedAt | None = None
     preset: str = ""
+    folder: str = ""

@@ -101,6 +101,8 @@ class SpecchatApp(App[None]):
         )
         self.watch(self.store, "preferences", self._follow_preferences)
         self._open_last()
+        if self._start.folder:
+            self._dialogue.set_folder(self._start.folder)
         screen = ChatScreen(
             self.engine, self._dialogue, self._start.answering, self.store, self._notices
         )

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from inspect import isawaitable
 from pathlib import Path
 from typing import ClassVar
@@ -23,7 +24,7 @@ from app.chat.unsent import ClearedTexts, ComposerDraft
 from app.dialogue.changes import Changes
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.next_request import NextRequest, Typed
-from app.dialogue.tree import Turn
+from app.dialogue.tree import Turn, path_to
 from app.engine.engine import Engine
 from app.engine.status import Phase
 from app.loading.streaming import StreamOfferError
@@ -136,6 +137,8 @@ class ChatScreen(Screen[None]):
         self._has_asked = False
         """Whether there was an answer yet: before, the panel has no figures to show."""
         self._typed = Typed()
+        self._found: tuple[object, tuple[Attachment, ...]] = (), ()
+        """What folders add to what is typed, and what that was found for."""
         self._next_request = NextRequest()
         self.commands = AllCommands(
             self.app, engine, self.view, self.prompt, self.changes, self.downloads, store
@@ -435,13 +438,35 @@ class ChatScreen(Screen[None]):
         The engine forgets it as soon as it answers anything, also a race, and not before: what is
         on its way to it is still read.
         """
-        view = self.view
-        is_free = view.is_idle and not self._engine.is_answering
-        if is_free and self.prompt.is_followed:  # else the text is about to be known
+        view, (found_for, found) = self.view, self._found
+        if self._is_free and self._asked_of == found_for:  # else it is about to be known
+            typed = replace(self._typed, attachments=(*self._typed.attachments, *found))
             expected = self._next_request.expected(
-                view.dialogue, self._typed, view.edited, view.answering.think
+                view.dialogue, typed, view.edited, view.answering.think
             )
             self._engine.expect(expected)
+
+    @property
+    def _is_free(self) -> bool:
+        """Whether a question may come next, and the screen has heard of all that is typed."""
+        is_idle = self.view.is_idle and not self._engine.is_answering
+        return is_idle and self.prompt.is_followed
+
+    @property
+    def _asked_of(self) -> tuple[object, ...]:
+        """What decides on what folders add; empty without folders."""
+        view, text = self.view, self._typed.text
+        folders = view.folders_of(text)
+        return (folders, text, view.edited, *view.dialogue.turns) if folders else ()
+
+    async def _follow_folders(self) -> None:
+        asked_of, view = self._asked_of, self.view
+        self.store.folder = view.libraries.words
+        self.store.named_folders = view.libraries.about(self._typed.text)
+        if self._is_free and asked_of != self._found[0]:
+            turns = view.dialogue.turns if view.edited is None else path_to(view.edited)[:-1]
+            found, _ = await view.find(self._typed.text, turns) if asked_of else ((), [])
+            self._found = asked_of, found
 
     # The store
 
@@ -451,6 +476,7 @@ class ChatScreen(Screen[None]):
         self.store.has_versions = isinstance(focused, MessageView) and focused.has_versions
 
     async def _update(self) -> None:
+        await self._follow_folders()
         self._expect()
         self.store.runs_command = self.commands.is_running
         self.writer.write()

@@ -62,6 +62,10 @@ class Store(DOMNode):
     """State of drafting: "auto", "off", "paused (11 % accepted, needs 22 %)" or "▲ lossy"."""
     schema: reactive[str] = reactive("")
     """File of the schema that the next answers must match; empty if they may be anything."""
+    folder: reactive[str] = reactive("")
+    """The folder of the chat, and how much of it is read; empty if it has none."""
+    named_folders: reactive[str] = reactive("")
+    """The folders that are named in the prompt, with what is in them."""
     ahead: reactive[AheadState | None] = reactive[AheadState | None](None)
     """How much of the next question is read already; None while an answer is in progress."""
     live: reactive[Live] = reactive(Live())

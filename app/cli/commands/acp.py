@@ -7,6 +7,7 @@ chats of the history, by their numbers: what was begun in an editor goes on in t
 import asyncio
 import json
 import logging
+import math
 import os
 import re
 import stat
@@ -40,7 +41,9 @@ from app.cli.commands.serve import SWITCH_SECONDS
 from app.cli.terminal import process
 from app.cli.terminal.process import EXIT_DONE
 from app.dialogue.dialogue import Dialogue
-from app.dialogue.tree import ASSISTANT, USER, Turn
+from app.dialogue.libraries import Libraries, Talk, folder_path
+from app.dialogue.tree import ASSISTANT, USER, Turn, path_to
+from app.documents.folders import is_folder
 from app.engine.engine import Engine
 from app.history import History, HistoryError
 from app.history.store import open_history
@@ -53,7 +56,7 @@ from app.settings.in_effect import settings_in_effect
 from app.tools.events import Delta, ReasoningDelta, TextDelta
 from app.tools.reply_splitter import ReplySplitter
 from app.tui.chat.pending import PendingAnswer
-from app.wording import counted, without_continuation
+from app.wording import SEPARATOR, counted, without_continuation
 from backends.base import SpecchatError, UsageError
 from backends.chat.message import whole_characters
 from backends.chat.reply_form import split
@@ -93,6 +96,7 @@ _COMMANDS = {
     "version": ("Show a version of the last answer", "its number"),
     "edit": ("Ask the last question otherwise, as another version", "the question"),
     "continue": ("Continue the last answer", ""),
+    "folder": ("Answer with the files of a folder; off ends it", "the folder"),
 }
 
 
@@ -168,8 +172,9 @@ def _is_pipe(stream: TextIO | None) -> bool:
 class _Chat:
     """A session: a chat, one question of which is answered at a time."""
 
-    def __init__(self, dialogue: Dialogue) -> None:
+    def __init__(self, dialogue: Dialogue, libraries: Libraries) -> None:
         self.dialogue = dialogue
+        self.libraries = libraries
         self.turn = asyncio.Lock()
         self.pending: PendingAnswer | None = None
         self.telling: asyncio.Task[None] | None = None
@@ -207,6 +212,7 @@ class EditorAgent:
     def abandon(self) -> None:
         """Stop and save all answers: the editor has gone."""
         for chat in self._chats.values():
+            chat.libraries.close()
             if chat.pending is not None:
                 chat.pending.answer.stop()
                 self._close(chat, chat.pending)
@@ -267,7 +273,7 @@ class EditorAgent:
             dialogue.open(int(session_id))
         except (ValueError, HistoryError) as error:
             raise _not_found(session_id) from error
-        chat = self._chats[session_id] = _Chat(dialogue)
+        chat = self._chats[session_id] = _Chat(dialogue, Libraries(self._engine.paths))
         return chat
 
     async def _tell_commands(self, session_id: str) -> None:
@@ -365,17 +371,35 @@ class EditorAgent:
         while (queued := chat.dialogue.next_queued()) is not None:
             if queued.text != asked:
                 await self._update(session_id, update_user_message_text(queued.text))
-            question = chat.dialogue.add(USER, queued.text, queued.attachments)
+            found = await self._found(session_id, chat, queued.text, chat.dialogue.turns)
+            attachments = (*queued.attachments, *found)
+            question = chat.dialogue.add(USER, queued.text, attachments)
             answer = chat.dialogue.add(ASSISTANT, "")
             response = await self._answer(session_id, chat, answer, withdraws=question)
             if queued.text == asked:
                 break
         return response
 
+    async def _found(
+        self, session_id: str, chat: _Chat, text: str, turns: Sequence[Turn]
+    ) -> tuple[Attachment, ...]:
+        """What a question is sent along with of folders; what is left out is told."""
+        chat.libraries.follow(chat.dialogue.folder, chat.dialogue.chat)
+        if not chat.libraries.state(text):
+            return ()
+        loaded, talk = self._engine.status.loaded, Talk.of(turns, chat.dialogue.dropped)
+        n_ctx = loaded.context_size if loaded is not None else None
+        found, told = await asyncio.to_thread(chat.libraries.found, text, talk, n_ctx, math.inf)
+        await self._show_figures(session_id, SEPARATOR.join(told))
+        return found
+
     async def _command(
         self, session_id: str, chat: _Chat, name: str, argument: str
     ) -> schema.PromptResponse:
         dialogue, done = chat.dialogue, schema.PromptResponse(stop_reason="end_turn")
+        if name == "folder":
+            dialogue.set_folder("" if argument in ("", "off") else folder_path(argument))
+            return done
         answer = chat.last_answer
         if name == "version":
             versions = dialogue.versions(answer)
@@ -392,7 +416,9 @@ class EditorAgent:
         question = answer.parent
         if not argument or question is None:
             raise UsageError("/edit needs the new question")
-        edited = dialogue.add_version(question, argument, question.attachments)
+        found = await self._found(session_id, chat, argument, path_to(question)[:-1])
+        named = [one for one in question.attachments if f"@{quoted(one.name)}" in question.text]
+        edited = dialogue.add_version(question, argument, (*named, *found))
         return await self._answer(session_id, chat, dialogue.add(ASSISTANT, ""), withdraws=edited)
 
     async def _answer(
@@ -403,7 +429,10 @@ class EditorAgent:
         withdraws: what leaves the chat if there is no answer, as the editor has it still.
         """
         answering = self._defaults.changed(chat.dialogue.own)
-        pending = chat.pending = PendingAnswer.of(chat.dialogue, turn, answering)
+        own = chat.libraries.own
+        pending = chat.pending = PendingAnswer.of(
+            chat.dialogue, turn, answering, documents=own.texts if own is not None else None
+        )
         answer, fault = pending.answer, ""
         try:
             await self._follow(session_id, chat, pending)
@@ -482,7 +511,10 @@ def _question(blocks: Sequence[Block]) -> tuple[str, tuple[Attachment, ...]]:
             words.append(block.text)
             continue
         if isinstance(block, schema.ResourceContentBlock):
-            files.append(read_file(_local(block.uri)))
+            if is_folder(local := _local(block.uri)):
+                words.append(f"@{quoted(local.rstrip('/'))} ")
+                continue
+            files.append(read_file(local))
         elif isinstance(block, schema.EmbeddedResourceContentBlock):
             files.append(_embedded(block.resource))
         elif isinstance(block, schema.ImageContentBlock):

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from app.chat.attachments import in_full
 from app.chat.conversation import Conversation, RawText, ReplyOptions
 from app.cli import option_values, options
 from app.cli.calling import Calling
@@ -13,6 +14,8 @@ from app.cli.output import Json, Output, write_object
 from app.cli.session import open_session, stats_line
 from app.cli.terminal import stderr, stdout, text_input
 from app.cli.terminal.process import EXIT_INTERRUPTED
+from app.dialogue.libraries import Talk, attachments_of, read_now
+from app.documents.library import Library
 from app.drafting import draft_spec
 from app.engine.reply import Reply, Request
 from app.engine.report import reply_report
@@ -37,6 +40,7 @@ def ask(
         list[Path] | None,
         typer.Option("--file", metavar="PATH", help="A text file to add; may be repeated."),
     ] = None,
+    folder: options.Folder = None,
     raw: Annotated[
         bool, typer.Option("--raw", help="Continue the text as it is, without the chat template.")
     ] = False,
@@ -84,22 +88,24 @@ def ask(
         prediction=text_input.predicted(predict) if predict else "",
         think_budget=answering.think_budget,
     )
+    folders = [_folder(folder)] if folder else []
+    streaming, failure = not (json or no_stream), None
+    session = open_session(session_options)
+    text = in_full(text, attachments_of(folders, text, Talk(), session.context.facts.n_ctx))
     request = Request(
         Conversation(system, [Message("user", text)], answering.think),
         answering.sampling,
         answering.max_tokens,
         options=known,
         text=RawText(text) if raw else None,
+        documents=folders[0].texts if folders else None,
     )
-    folder = context.params.get("folder")
     roots = [Path(folder)] if folder else [path.absolute().parent for path in file or []]
     calling = Calling(lambda: roots, _refused, offline=session_options.offline)
     calling.chosen, calling.allowed = answering.tools, " ".join(allow or [])
     if calling.is_on and (must_match is not None or raw):
         calling.chosen = OFF
         stderr.note("note: raw text, and an answer of a given form, call no tools")
-    streaming, failure = not (json or no_stream), None
-    session = open_session(session_options)
     try:
         request = calling.offered(request)
         reply = Reply(request)
@@ -139,6 +145,15 @@ def ask(
 def _refused(call: ToolCall) -> str:
     stderr.note(f"note: {call.name} is refused: --allow {call.name} allows it")
     return "The user refused this call."
+
+
+def _folder(name: str) -> Library:
+    stderr.status(f"reading {name}")
+    library = read_now(name)
+    stderr.clear_status()
+    for fault in library.faults:
+        stderr.note(f"note: {fault}")
+    return library
 
 
 def _grammar(schema: Path | None, grammar: Path | None) -> Grammar | None:

@@ -1,12 +1,13 @@
 """`specchat chat`: a conversation line by line, append-only, for screen readers and pipes."""
 
+import math
 import sys
 from contextlib import closing
 from pathlib import Path
 
 import typer
 
-from app.chat.attachments import in_full
+from app.chat.attachments import Attachment, in_full
 from app.chat.conversation import Conversation, ReplyOptions
 from app.chat.named_files import read_files
 from app.cli import option_values, options
@@ -16,6 +17,7 @@ from app.cli.terminal import stderr, stdout
 from app.cli.terminal.interrupt import ended_by
 from app.cli.terminal.process import EXIT_DONE, EXIT_INTERRUPTED, exit_code
 from app.cli.terminal.text_input import LineDroppedError, TypedLines, piped_lines, read_messages
+from app.dialogue.libraries import Libraries, Talk, folder_path, last_number
 from app.engine.reply import Reply, Request
 from app.engine.session import Session
 from app.engine.status import where_it_runs
@@ -34,19 +36,21 @@ _HELP = """\
 /new    start over          /stats  figures of the last answer
 /help   this list           /quit   leave (also Ctrl-D)
 /set NAME VALUE             such as /set temperature 0.2; without a value: the default
-@NAME in a message adds a file.
+/folder DIR                 answer with the files of a folder; without one: no longer
+@NAME in a message adds a file, @FOLDER/ or @src/**/*.py all of them or what fits.
 To send several lines, put them between two lines of three double quotes.
 Ctrl-C stops an answer; its text so far is kept."""
 
 
 @options.with_options(*options.SESSION, *options.ANSWER)
-def chat(context: typer.Context) -> None:
+def chat(context: typer.Context, folder: options.Folder = None) -> None:
     """Talk line by line; nothing on the screen is ever rewritten."""
     system, answering = option_values.answer_options(context)
     session_options = option_values.session_options(context)
+    own = folder_path(folder) if folder else ""
     session = _opened(session_options)
     try:
-        with closing(_Talk(session, system, answering)) as talk:
+        with closing(_Talk(session, system, answering, own)) as talk:
             if sys.stdin.isatty():
                 stderr.note(talk.greeting())
             talk.warn()
@@ -57,8 +61,14 @@ def chat(context: typer.Context) -> None:
 
 
 class _Talk:
-    def __init__(self, session: Session, system: str, answering: Answering) -> None:
+    def __init__(
+        self, session: Session, system: str, answering: Answering, folder: str = ""
+    ) -> None:
         self._session = session
+        self._folder, self._libraries = folder, Libraries(None)
+        self._attached: list[tuple[Attachment, ...]] = []
+        """What went with each question of the conversation."""
+        self._previous = ""
         self._system = system
         self._initial = self._answering = answering
         self._own: dict[str, Value] = {}
@@ -71,9 +81,10 @@ class _Talk:
 
     def close(self) -> None:
         self._calling.close()
+        self._libraries.close()
 
     def _roots(self) -> list[Path]:
-        return []
+        return [Path(self._folder)] if self._folder else []
 
     def _ask_about(self, call: ToolCall) -> str:
         """What the model is told of a call that the user refuses; "" for one that is allowed."""
@@ -148,10 +159,15 @@ class _Talk:
         if command == "/new":
             self._conversation.clear()
             self._calling.allowed = ""
+            self._attached.clear()
             self._last_stats = "no answer yet"
             stderr.note("A new chat.")
         elif command == "/stats":
             stderr.note(self._last_stats)
+        elif first == "/folder":
+            wanted = command.removeprefix(first).strip()
+            self._folder = "" if wanted in ("", "off") else folder_path(wanted)
+            stderr.note(f"folder: {self._folder or 'none'}")
         elif first == "/set":
             self._set(*arguments)
         else:
@@ -181,19 +197,29 @@ class _Talk:
         options = ReplyOptions(think_budget=answering.think_budget)
         calling = self._calling
         calling.chosen = answering.tools
-        request = Request(conversation, answering.sampling, answering.max_tokens, options=options)
-        reply = Reply(calling.offered(request))
         files, faults = read_files(message)
         for fault in faults:
             stderr.note(f"note: {fault}: the message goes without it")
-        conversation.add("user", in_full(message, files))
+        attachments = (*files, *self._found(message))
+        own = self._libraries.own
+        request = Request(
+            conversation,
+            answering.sampling,
+            answering.max_tokens,
+            options=options,
+            documents=own.texts if own is not None else None,
+        )
+        reply = Reply(calling.offered(request))
+        conversation.add("user", in_full(message, attachments))
         try:
             prompt, dropped = session.prompt(reply.request)
         except SpecchatError:
             conversation.turns.pop()
             raise
         if dropped:
+            gone = sum(turn.role == "user" for turn in conversation.turns[:dropped])
             conversation.drop_oldest(dropped)
+            del self._attached[:gone]
             oldest = counted(dropped, "message")
             stderr.note(f"note: the context is full; left out: the oldest {oldest}")
         if prompt.note:
@@ -206,6 +232,8 @@ class _Talk:
             stderr.clear_status()
             if reply.text:
                 conversation.add("assistant", reply.text)
+                self._attached.append(attachments)
+                self._previous = message
             elif conversation.turns[-1].role == "user":
                 conversation.turns.pop()
             self._last_stats = stats_line(session, reply)
@@ -215,6 +243,21 @@ class _Talk:
             stderr.note(self._last_stats)
         if reply.finish_reason is FinishReason.CANCELLED and _must_end():
             raise KeyboardInterrupt
+
+    def _found(self, message: str) -> tuple[Attachment, ...]:
+        """What a message is sent along with of folders, once they have been read."""
+        self._libraries.follow(self._folder)
+        if not self._libraries.state(message):
+            return ()
+        known = tuple(one for attached in self._attached for one in attached)
+        talk = Talk(known, last_number(known), self._previous)
+        stderr.status("reading the folder")
+        n_ctx = self._session.context.facts.n_ctx
+        found, told = self._libraries.found(message, talk, n_ctx, math.inf)
+        stderr.clear_status()
+        for fault in told:
+            stderr.note(f"note: {fault}")
+        return found
 
     def _tell_shortage(self) -> None:
         """Say once what the model lost to other programs."""

@@ -17,8 +17,9 @@ from app.cli.terminal.process import EXIT_USAGE
 from app.evaluation.settings_check import Fault, check_settings
 from app.learned.speeds import disk_speed, gpu_bandwidth, mlx_bandwidth, processor_bandwidth
 from app.loading.checked_loader import split_here
-from app.paths import Paths
+from app.paths import Paths, entries
 from app.tui.wording import seconds
+from app.wording import counted
 from backends.base import ModelError
 from backends.engines.backend_selection import LLAMACPP, MLX
 from backends.engines.engine_facts import EngineFacts, Engines, describe_engines, wired_limit_advice
@@ -30,6 +31,7 @@ from backends.hardware.host import (
     this_machine,
     total_memory,
 )
+from models.byte_sizes import size_text
 from models.stores.available_models import demo_path, installed, readable_names
 from models.stores.scan import Installed
 
@@ -74,7 +76,7 @@ def _facts(
     largest = _largest(model for model in models if model.path.is_file())
     folder = _largest(model for model in models if model.path.is_dir())
     disk = disk_speed(largest.path, paths) if largest else None
-    spent = AheadTime.kept(paths)
+    spent, indexes = AheadTime.kept(paths), list(entries(paths.indexes))
     return {
         "backend": chosen.backend,
         "backend_reason": engines.reason,
@@ -101,6 +103,10 @@ def _facts(
         "demo_model": str(demo_path()) if demo_path() else None,
         "models": sorted(readable_names(paths.models)),
         "reading_ahead": {"used_seconds": spent.used, "wasted_seconds": spent.wasted},
+        "indexes": {
+            "chats": sum(one.name.endswith(".sqlite3") for one in indexes),
+            "bytes": sum(one.stat().st_size for one in indexes),
+        },
         "settings": {
             "file": str(paths.settings),
             "exists": paths.settings.exists(),
@@ -191,6 +197,11 @@ def _versions(versions: dict[str, str | None]) -> str:
     )
 
 
+def _indexes(chats: int, bytes: int) -> str:  # noqa: A002 - as in the JSON
+    held = f"{size_text(bytes)} of text of {counted(chats, 'folder')}, to be searched"
+    return held if chats else ""
+
+
 def _lines(facts: dict[str, Any]) -> list[str]:
     device, split = facts["device"], facts["gpu_split"]
     disk = _rate(device, "disk")
@@ -209,6 +220,7 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         "versions": _versions(facts["versions"]),
         "models": ", ".join(facts["models"]) or "none",
         "reading ahead": _reading_ahead(facts["reading_ahead"]),
+        "folders": _indexes(**facts["indexes"]),
         "settings": facts["settings"]["file"]
         + ("" if facts["settings"]["exists"] else " (missing: defaults apply)"),
         "for more speed": facts["advice"],

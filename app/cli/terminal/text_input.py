@@ -106,7 +106,8 @@ def _fenced(path: Path) -> str:
 def _reading(path: Path, option: str, remedy: str = "") -> Generator[None]:
     """Turn what can go wrong while a file is read into errors that name it."""
     if path.is_dir():
-        raise UsageError(f"{path} is a folder", f"{option} takes one file at a time")
+        remedy = f"--folder {path}" * (option == "--file")
+        raise UsageError(f"{path} is a folder", f"{option} takes one file at a time", remedy)
     try:
         with _only_text(str(path)):
             yield

@@ -1,7 +1,7 @@
 """The answer in progress: its text, the turn that it belongs to, and the line below it."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from app.chat.conversation import USUAL, Conversation, ReplyOptions
@@ -97,11 +97,12 @@ class PendingAnswer:
         conversation: Conversation | None = None,
         several: Several | None = None,
         tools: Sequence[Tool] = (),
+        documents: Callable[[], Iterable[tuple[str, str]]] | None = None,
     ) -> "PendingAnswer":
         """An answer to be asked for, which its turn grows by.
 
         conversation: what is answered, None for what leads to the turn. several: what it is the
-        next of. tools: those that it may call.
+        next of. tools: those that it may call. documents: as in Request.
         """
         model, version = "", 0
         if several is not None:
@@ -123,6 +124,7 @@ class PendingAnswer:
                 options, think_budget=answering.think_budget, shows_control=bool(tools)
             ),
             tools=tuple(tools),
+            documents=documents,
         )
         continued, turn.ending, turn.is_growing = turn.ending, "", True
         models = tuple(turn.model.split(", "))

@@ -16,6 +16,7 @@ from app.chat.conversation import Conversation, ReplyOptions
 from app.chat.read_all import Plan, is_of_reading
 from app.dialogue.changes import Change, Changes
 from app.dialogue.dialogue import Dialogue
+from app.dialogue.libraries import Libraries, Talk
 from app.dialogue.tree import ASSISTANT, TOOL, USER, Turn, called, path_to
 from app.engine.answer import Answer
 from app.engine.engine import Engine
@@ -50,6 +51,9 @@ _REFRESH_SECONDS = 1.0
 
 _STARTED = "started, and has no result"
 """How a call ended of which nothing else is known."""
+
+_FOLDER_SECONDS = 2.0
+"""Longest wait for files of a folder that are new: then what is there is searched, and told."""
 
 _SHOWS_AGAIN = "Ctrl+Z shows it."
 
@@ -88,6 +92,7 @@ class ChatView(ShownChat):
         """What the next answers must match, None if they may be anything."""
         self.session = SessionSpeedup()
         """All answers since the start, to this chat and others."""
+        self.libraries = Libraries(engine.paths if dialogue.history is not None else None)
         self._changes = changes
         self._give_back = give_back
         self._unsaved: list[Dialogue] = []
@@ -170,7 +175,7 @@ class ChatView(ShownChat):
             can_ask = self.is_idle and self.may_ask
             if can_ask and not self.dialogue.queue:
                 await self._remove_cards()
-                self._send(text, attachments)
+                await self._send(text, attachments)
             else:
                 self.dialogue.enqueue(text, attachments)
                 self._awaits_model = self.is_idle
@@ -239,7 +244,8 @@ class ChatView(ShownChat):
             self.edited = None
             self._break_off(_SHOWS_AGAIN)
             await self._remove_cards()
-            question = self.dialogue.add_version(turn, text, attachments)
+            found = await self._found(text, path_to(turn)[:-1])
+            question = self.dialogue.add_version(turn, text, (*attachments, *found))
             self._ask(self.dialogue.add(ASSISTANT, ""), question=question, instead=turn)
             self._remember("edited a question", turn, question)
             await self._show(follow=True)
@@ -274,6 +280,7 @@ class ChatView(ShownChat):
     def abandon(self) -> None:
         """Stop and save the answer in progress: the app is closing."""
         self._keep_pending()
+        self.libraries.close()
 
     async def show_version(self, turn: Turn, step: int) -> None:
         async with self._changing:
@@ -389,6 +396,7 @@ class ChatView(ShownChat):
             new = old.fresh()
             new.set_system(old.system)
             new.set_own(old.own)
+            new.set_folder(old.folder)
             title = old.title
             await self._open(new)
             question = new.add(USER, f"Summarise the chat “{title}”.")
@@ -440,18 +448,41 @@ class ChatView(ShownChat):
 
     # Turns
 
-    def _send(self, text: str, attachments: Attachments) -> None:
+    async def _send(self, text: str, attachments: Attachments) -> None:
         for call in self.dialogue.open_calls:
             self.dialogue.close_call(call, "The user went on without this call.", "not run")
-        question = self.dialogue.add(USER, text, attachments)
+        found = await self._found(text, self.dialogue.turns)
+        question = self.dialogue.add(USER, text, (*attachments, *found))
         self._ask(self.dialogue.add(ASSISTANT, ""), question=question)
+
+    async def _found(self, text: str, turns: Sequence[Turn]) -> Attachments:
+        """What a question that follows turns is sent along with of folders, as they are now."""
+        found, told = await self.find(text, turns, _FOLDER_SECONDS)
+        if told:
+            self.app.notify(joined(told), markup=False)
+        return found
+
+    async def find(
+        self, text: str, turns: Sequence[Turn], seconds: float | None = None
+    ) -> tuple[Attachments, list[str]]:
+        """As Libraries.found, for a question that follows turns."""
+        if not self.folders_of(text):
+            return (), []
+        loaded, talk = self.engine.status.loaded, Talk.of(turns, self.dialogue.dropped)
+        n_ctx = loaded.context_size if loaded is not None else None
+        return await asyncio.to_thread(self.libraries.found, text, talk, n_ctx, seconds)
+
+    def folders_of(self, text: str) -> tuple[object, ...]:
+        """Changes with the folders that a question would be answered with; empty without any."""
+        self.libraries.follow(self.dialogue.folder, self.dialogue.chat)
+        return self.libraries.state(text)
 
     async def _send_next(self) -> None:
         self._awaits_model = False
         queued = self.dialogue.next_queued()
         if queued is not None:
             await self._remove_cards()
-            self._send(queued.text, queued.attachments)
+            await self._send(queued.text, queued.attachments)
             await self._show()
 
     def _ask(
@@ -474,8 +505,16 @@ class ChatView(ShownChat):
         options = ReplyOptions(grammar=self.grammar if conversation is None else None)
         is_plain = conversation is None and several is None and self.grammar is None
         tools = self.toolbox.offered(answering.tools) if is_plain else ()
+        own = self.libraries.own
         pending = PendingAnswer.of(
-            self.dialogue, turn, answering, options, conversation, several, tools
+            self.dialogue,
+            turn,
+            answering,
+            options,
+            conversation,
+            several,
+            tools,
+            documents=own.texts if own is not None else None,
         )
         pending.question, pending.instead, pending.previous = question, instead, previous
         pending.label = reading.label if reading is not None else ""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from app.dialogue.changes import Change
 from app.dialogue.dialogue import Dialogue
+from app.dialogue.libraries import folder_path
 from app.dialogue.tree import ASSISTANT, USER, called
 from app.engine.reply import Request
 from app.engine.status import Phase
@@ -243,15 +244,15 @@ class ChatCommands(Commands):
         self.changes.add(
             Change(
                 f"renamed {quoted_title(shown)}",
-                lambda: self._rename(dialogue, before),
-                lambda: self._rename(dialogue, title),
+                lambda: self._same(dialogue).rename(before),
+                lambda: self._same(dialogue).rename(title),
             )
         )
 
-    def _rename(self, dialogue: Dialogue, title: str) -> None:
-        """Rename a chat, which may have been opened a second time since."""
+    def _same(self, dialogue: Dialogue) -> Dialogue:
+        """The chat as it is shown, if it has been opened a second time since."""
         shown = self.view.dialogue
-        (shown if shown.is_same_chat(dialogue) else dialogue).rename(title)
+        return shown if shown.is_same_chat(dialogue) else dialogue
 
     def export(self, path: str) -> None:
         if not path:
@@ -281,6 +282,29 @@ class ChatCommands(Commands):
         if what.lower() != "all":
             raise UsageError("what is to be read?", "", "/read all reads all that is attached.")
         await self.view.read_all()
+
+    # The folder
+
+    def folder(self, wanted: str) -> None:
+        """Have a folder read for the questions of this chat; off: none any more."""
+        dialogue = self.view.dialogue
+        before = dialogue.folder
+        if not wanted:
+            own = before or "no folder: /folder DIR attaches one"
+            self.app.notify(f"Questions are answered with {own}", markup=False)
+            return
+        after = "" if wanted.lower() == _OFF else folder_path(wanted)
+        dialogue.set_folder(after)
+        told = f"with the files of {after}" if after else "without a folder"
+        self.app.notify(f"Questions are answered {told}.", markup=False)
+        if before != after:
+            self.changes.add(
+                Change(
+                    "changed the folder",
+                    lambda: self._same(dialogue).set_folder(before),
+                    lambda: self._same(dialogue).set_folder(after),
+                )
+            )
 
     # Structured output
 

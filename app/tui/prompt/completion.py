@@ -111,7 +111,9 @@ class Completion(OptionList):
         listed = f"{action} {head}"
         if listed != self._listed[0]:
             self._listed = listed, _values(action, head)
-        values = self._listed[1] if action != "schema" else file_names(f"@{last}")
+        takes_path = action in ("schema", "folder")
+        values = file_names(f"@{last}") if takes_path else self._listed[1]
+        values = [one for one in values if action != "folder" or one.endswith("/")]
         begun = last.strip('"').lower()
         found = [value for value in values if value.strip('"').lower().startswith(begun)]
         if [value.strip() for value in found] == [last]:

@@ -243,6 +243,8 @@ class Prompt(Vertical):
         self.watch(self._store, "status", self._show_title)
         self.watch(self._store, "drafting", self._show_drafting)
         self.watch(self._store, "schema", self._show_drafting, init=False)
+        self.watch(self._store, "folder", self._show_drafting, init=False)
+        self.watch(self._store, "named_folders", self._show_title, init=False)
         self.watch(self._store, "ahead", self._show_drafting, init=False)
         self.watch(self._store, "has_text", self._show_drafting, init=False)
         self.watch(self._store, "is_answering", self._follow_answer)
@@ -332,6 +334,8 @@ class Prompt(Vertical):
             return [f"{command} · {action.title}", command]
         loaded = self._store.status.loaded
         counts = self._counts.summaries(loaded.context_size if loaded else None)
+        if folders := one_line(self._store.named_folders):
+            return [*(f"{folders}{SEPARATOR}{one}" for one in counts[:1]), folders]
         return counts or [
             " · ".join(f"{one_line(name)}: {how}" for name, how in self._store.downloads.items())
         ]
@@ -344,9 +348,10 @@ class Prompt(Vertical):
         if self._is_long:
             marks = marks or wording.not_read_ahead(ahead)
         choices = [*(f"{mark}{wording.SEPARATOR}{drafting}" for mark in marks), drafting, short]
-        if schema := self._store.schema:
-            matching = f"schema: {one_line(schema)}"
-            choices = [*(f"{matching}{wording.SEPARATOR}{one}" for one in choices), matching]
+        for what, name in (("schema", self._store.schema), ("folder", self._store.folder)):
+            if name:
+                first = f"{what}: {one_line(name)}"
+                choices = [*(f"{first}{wording.SEPARATOR}{one}" for one in choices), first]
         shown = longest_fitting(choices, self.size.width - _FRAME_CELLS)
         if shown != self._shown_drafting:
             self._shown_drafting = shown

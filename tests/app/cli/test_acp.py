@@ -231,6 +231,27 @@ async def test_files_are_attached_and_what_is_no_text_is_refused(
     assert [one.session_id for one in sessions] == [session]
 
 
+async def test_a_folder_is_linked_or_belongs_to_the_chat(
+    home: Path, speaker: Speaker, tmp_path: Path
+) -> None:
+    folder = tmp_path / "my notes"
+    folder.mkdir()
+    (folder / "a.md").write_text("The dog is called Rex.")
+    linked = resource_link_block("my notes", f"{folder.as_uri()}/")
+    async with editing(home, speaker) as (agent, editor):
+        session = await begun(agent, editor)
+        await ask(agent, session, "Who is in ", linked)
+        assert "a.md:\n```\nThe dog is called Rex." in speaker.prompts[-1]
+        other = (await agent.new_session(cwd="/", mcp_servers=[])).session_id
+        await ask(agent, other, f"/folder {folder}")
+        await ask(agent, other, "Who is it?")
+        assert "The dog is called Rex." in speaker.prompts[-1]
+        await ask(agent, other, "/edit Who is she?")
+        assert speaker.prompts[-1].count("The dog is called Rex.") == 1
+        with pytest.raises(RequestError, match="no folder nowhere"):
+            await ask(agent, other, "/folder nowhere")
+
+
 async def test_an_error_of_the_engine_is_told_and_the_text_before_it_stays(home: Path) -> None:
     async with editing(home, ScriptedModel([*"It breaks"], fails_at=4)) as (agent, editor):
         session = await begun(agent, editor)

@@ -230,3 +230,15 @@ def test_an_answer_matches_one_grammar_only(specchat: Specchat) -> None:
     ended = specchat("ask", "Hi", "--schema", "a.json", "--grammar", "a.gbnf")
     assert ended.returncode == 2
     assert "contradict" in ended.stderr
+
+
+def test_a_folder_is_read_for_the_question(
+    specchat: Specchat, said: list[list[Message]], tmp_path: Path
+) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.md").write_text("The dog is called Rex.")
+    ended = specchat("ask", "Who?", *GREEDY, "--folder", str(tmp_path / "notes"))
+    assert said[-1][-1].content == "a.md:\n```\nThe dog is called Rex.\n```\n\nWho?"
+    assert ended.stderr == ""
+    refused = specchat("ask", "Who?", *GREEDY, "--file", str(tmp_path / "notes"))
+    assert "--folder" in refused.stderr

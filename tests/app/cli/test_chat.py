@@ -279,3 +279,16 @@ def test_ctrl_c_twice_at_the_prompt_ends_with_130(on_terminal: OnTerminal) -> No
 def test_an_option_given_before_no_command_counts(on_terminal: OnTerminal) -> None:
     terminal = on_terminal("--ctx", "777", "--draft", "off")
     assert "context 777" in terminal.read_until("> ")
+
+
+def test_folders_are_read_for_each_message(
+    specchat: Specchat, said: list[list[Message]], tmp_path: Path
+) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.md").write_text("The dog is called Rex.")
+    lines = f"Who?\nAnd now?\n/folder off\n/new\nHm?\nWho is in @{tmp_path}/notes/?\n/folder x\n"
+    ended = specchat(*CHAT, "--folder", str(tmp_path / "notes"), stdin=lines.encode())
+    held = ["called Rex" in turns[-1].content for turns in said]
+    assert held == [True, False, False, True]
+    assert "no folder x" in ended.stderr
+    assert specchat(*CHAT, "--folder", "nowhere").returncode == 2

@@ -465,7 +465,7 @@ def test_when_each_model_was_used_last(history: History) -> None:
 def test_the_index_of_a_chat_goes_with_it(tmp_path: Path) -> None:
     paths = Paths(tmp_path, tmp_path, tmp_path)
     with closing(open_history(paths)) as history:
-        kept, removed, purged = (history.create("demo") for _ in range(3))
+        kept, removed, purged = (history.create("demo", folder="/notes") for _ in range(3))
         for chat in (kept, removed, purged):
             file = index_of(paths, chat)
             Library(str(tmp_path / "notes"), file).close()
@@ -473,5 +473,7 @@ def test_the_index_of_a_chat_goes_with_it(tmp_path: Path) -> None:
         remove_chat(history, removed, paths)
         assert not index_of(paths, removed).exists()
         history.remove(purged)  # as when the app is killed in between
+        bare = history.create("demo")
+        Library("", index_of(paths, bare)).close()
     with closing(open_history(paths)):
         assert [file.name for file in paths.indexes.iterdir()] == [index_of(paths, kept).name]

@@ -1,0 +1,291 @@
+"""Folders that questions are answered with: a chat's own, and those that a question names."""
+
+import math
+import os
+import re
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.chat.attachments import Attachment, AttachmentKind
+from app.chat.named_files import names_in
+from app.dialogue.tree import USER, Turn
+from app.documents.folders import is_folder, root_of
+from app.documents.library import Library, most_tokens, remove_index
+from app.documents.passages import Passage
+from app.history.store import index_of
+from app.paths import Paths
+from app.wording import SEPARATOR, counted
+from backends.base import UsageError
+from models.byte_sizes import size_text
+
+WHOLE_SHARE = 0.5
+"""Of the context, that folders may take as a whole: the talk and the answer need the other half."""
+
+PASSAGES_SHARE = 0.25
+MOST_PASSAGES = 3_000
+"""Of the context, and in tokens, that the passages of one question may take. Of fifty questions
+nine in ten find theirs in 2,000 tokens, and no more do in 3,000 (tests/app/documents)."""
+
+_SMALLEST_CONTEXT = 4096
+"""Taken for the context while no model is loaded."""
+
+_MOST_NAMED = 4
+"""Folders named in messages whose indexes are kept in memory."""
+
+_NUMBER = re.compile(r"\[(\d+)\] ")
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """What a question follows. known: attachments that the model still reads, oldest first.
+
+    last: the highest number of a passage. previous: the question before.
+    """
+
+    known: tuple[Attachment, ...] = ()
+    last: int = 0
+    previous: str = ""
+
+    @classmethod
+    def of(cls, turns: Sequence[Turn], dropped: int = 0) -> "Talk":
+        """dropped: how many of the first turns no longer fit the context."""
+        attached = [one for turn in turns for one in turn.attachments]
+        known = tuple(one for turn in turns[dropped:] for one in turn.attachments)
+        questions = [turn.text for turn in turns if turn.role == USER]
+        return cls(known, last_number(attached), questions[-1] if questions else "")
+
+
+def last_number(attachments: Iterable[Attachment]) -> int:
+    numbers = [_NUMBER.match(one.name) for one in attachments if one.kind is AttachmentKind.PASSAGE]
+    return max((int(found[1]) for found in numbers if found is not None), default=0)
+
+
+def attachments_of(
+    libraries: Sequence[Library], question: str, talk: Talk, n_ctx: int | None
+) -> tuple[Attachment, ...]:
+    """What a question is sent along with of folders: all of a small one, or passages.
+
+    A file that the model has read goes in again only once it has changed, and a passage never.
+    """
+    n_ctx = n_ctx or _SMALLEST_CONTEXT
+    whole, room = int(n_ctx * WHOLE_SHARE), min(int(n_ctx * PASSAGES_SHARE), MOST_PASSAGES)
+    texts = {one.name: one.text for one in talk.known if one.kind is AttachmentKind.FILE}
+    passages = {
+        (_NUMBER.sub("", one.name, count=1), one.text)
+        for one in talk.known
+        if one.kind is AttachmentKind.PASSAGE
+    }
+
+    def is_known(one: Passage) -> bool:
+        return (one.place, one.text) in passages
+
+    found: list[Attachment] = []
+    number = talk.last
+    for library in libraries:
+        if library.is_complete and (tokens := library.tokens) <= whole:
+            whole -= tokens
+            for name, text in library.texts():
+                if texts.get(name) != text:
+                    found.append(Attachment(AttachmentKind.FILE, name, text))
+            continue
+        for one in library.search(question, room, talk.previous, is_known):
+            number += 1
+            room -= most_tokens(len(one.text.encode()))
+            found.append(Attachment(AttachmentKind.PASSAGE, f"[{number}] {one.place}", one.text))
+    return tuple(found)
+
+
+class _Reader:
+    """Reads a folder in a thread of its own, and again what changes there if it is watched."""
+
+    def __init__(self, name: str, file: Path | None = None, *, is_watched: bool = False) -> None:
+        self.library = Library(name)
+        self.is_read = threading.Event()
+        """Whether all of it has been read once."""
+        self._file, self._is_watched = file, is_watched
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="folder", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._is_over.set()
+
+    def is_wanted(self) -> bool:
+        return not self._is_over.is_set()
+
+    def update(self, seconds: float) -> bool:
+        """Take over what has changed; False if that is not done within so many seconds."""
+        end = time.monotonic() + seconds
+        if not self.is_read.wait(None if math.isinf(seconds) else seconds):
+            return False
+        wait = -1 if math.isinf(seconds) else max(0.0, end - time.monotonic())
+        return self.library.refresh(lambda: time.monotonic() < end and self.is_wanted(), wait)
+
+    def _run(self) -> None:
+        _give_way()
+        try:
+            if self._file is not None:
+                self.library.keep_in(self._file)
+            if self.library.refresh(self.is_wanted):
+                self.is_read.set()
+            if self._is_watched and self.is_wanted():
+                self._watch()
+        finally:
+            self.is_read.set()
+            self._is_over.wait()
+            self.library.close()
+
+    def _watch(self) -> None:
+        """Read again what changes; where the system cannot tell, it is seen with a question."""
+        from watchfiles import watch
+
+        with suppress(OSError, RuntimeError):
+            for _ in watch(root_of(self.library.name), stop_event=self._is_over):
+                self.library.refresh(self.is_wanted)
+
+
+def _give_way() -> None:
+    """Let the model's threads go first, where a thread can have a priority of its own."""
+    with suppress(AttributeError, OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
+
+
+class Libraries:
+    """The folders of the chat that is shown, each read and watched once it is needed.
+
+    paths: where the index of a chat's folder is kept; None: in memory.
+    """
+
+    def __init__(self, paths: Paths | None) -> None:
+        self._paths = paths
+        self._folder = ""
+        self._chat: int | None = None
+        self._own: _Reader | None = None
+        self._named: dict[str, _Reader] = {}
+        self._told: set[str] = set()
+
+    def follow(self, folder: str, chat: int | None = None) -> None:
+        """Have a chat's own folder read; its index is kept once the chat has a number."""
+        if folder != self._folder or (chat != self._chat and self._chat is not None):
+            if self._own is not None:
+                self._own.stop()
+            file = self._index(chat)
+            if file is not None and not folder:
+                remove_index(file)
+            self._own = _Reader(folder, file, is_watched=True) if folder else None
+        elif chat != self._chat and self._own is not None and (file := self._index(chat)):
+            keep_in = self._own.library.keep_in
+            threading.Thread(target=keep_in, args=[file], daemon=True).start()
+        self._folder, self._chat = folder, chat
+
+    def _index(self, chat: int | None) -> Path | None:
+        return index_of(self._paths, chat) if self._paths is not None and chat is not None else None
+
+    @property
+    def own(self) -> Library | None:
+        """The chat's own folder, which may still be read."""
+        return self._own.library if self._own is not None else None
+
+    @property
+    def words(self) -> str:
+        """The chat's own folder, and how much of it is read if that is not all; empty for none."""
+        library = self.own
+        if library is None:
+            return ""
+        return _shown(library) if library.is_complete else progress_of(library)
+
+    def about(self, text: str) -> str:
+        """The folders that a message names, with what is in them."""
+        libraries = [one.library for one in self.named(text).values()]
+        return SEPARATOR.join(
+            f"{one.name} · {counted(one.count, 'file')} · {size_text(one.size)}"
+            if one.is_complete
+            else progress_of(one)
+            for one in libraries
+        )
+
+    def close(self) -> None:
+        for reader in (*self._named.values(), *([self._own] if self._own else [])):
+            reader.stop()
+
+    def named(self, text: str) -> dict[str, _Reader]:
+        """The folders and patterns that a message names, which begin to be read."""
+        if "@" not in text:
+            return {}
+        names = [name for name in names_in(text) if is_folder(name)][:_MOST_NAMED]
+        for name in names:
+            known = self._named.pop(name, None)
+            self._named[name] = known or _Reader(name)
+        while len(self._named) > _MOST_NAMED:
+            self._named.pop(next(iter(self._named))).stop()
+        return {name: self._named[name] for name in names}
+
+    def state(self, text: str) -> tuple[object, ...]:
+        """Changes with what `found` would find for a text."""
+        readers = self._of(text)
+        return tuple((id(one), one.library.version) for one in readers)
+
+    def _of(self, text: str) -> list[_Reader]:
+        own = [self._own] if self._own is not None else []
+        return [*own, *self.named(text).values()]
+
+    def found(
+        self, text: str, talk: Talk, n_ctx: int | None, seconds: float | None = None
+    ) -> tuple[tuple[Attachment, ...], list[str]]:
+        """What a question is sent along with, and what is to be told once, each in a few words.
+
+        seconds: to wait for files that are new or have changed; None: what is known is taken, of
+        folders that have been read.
+        """
+        readers, told = self._of(text), list[str]()
+        if seconds is None:
+            readers = [one for one in readers if one.library.is_complete]
+        for reader in readers if seconds is not None else ():
+            library = reader.library
+            if seconds is not None and not reader.update(seconds):
+                told.append(f"{progress_of(library)}: only that was searched")
+            told += [fault for fault in library.faults if fault not in self._told]
+            self._told.update(library.faults)
+        try:
+            return attachments_of([one.library for one in readers], text, talk, n_ctx), told
+        except sqlite3.ProgrammingError:  # the chat was left meanwhile
+            return (), []
+
+
+def read_now(name: str) -> Library:
+    """All of a folder.
+
+    Raises:
+        UsageError: there is no such folder.
+    """
+    library = Library(folder_path(name))
+    library.refresh()
+    return library
+
+
+def folder_path(name: str) -> str:
+    """The full path of a folder that a chat is to have.
+
+    Raises:
+        UsageError: there is no such folder.
+    """
+    name = name.strip('"')
+    if not is_folder(name) and name not in (".", ".."):
+        raise UsageError(f"no folder {name}", "", "Example: /folder notes")
+    return os.path.abspath(Path(name).expanduser())
+
+
+def progress_of(library: Library) -> str:
+    """How much of a folder is read, such as "notes is read to 34 %"."""
+    done, total = library.progress
+    return f"{_shown(library)} is read to {100 * done // total if total else 0} %"
+
+
+def _shown(library: Library) -> str:
+    path = Path(library.name)
+    return path.name if path.is_absolute() else library.name

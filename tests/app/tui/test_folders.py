@@ -1,0 +1,86 @@
+"""Folders in the app: attached to a chat, named in a message, and read before Enter."""
+
+from pathlib import Path
+
+import pytest
+
+from app.chat.attachments import AttachmentKind
+from app.dialogue.tree import USER, Turn
+from app.tui.prompt.area import PromptArea
+from tests.app.tui.conftest import Chat
+from tests.app.tui.test_reading_ahead import Told, told, type_in
+
+__all__ = ["told"]
+
+
+@pytest.fixture(autouse=True)
+def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "a.md").write_text("The dog is called Rex.")
+    (folder / "b.md").write_text("The cat is called Minka.")
+    return folder
+
+
+def _names(turn: Turn) -> list[str]:
+    return [one.name for one in turn.attachments]
+
+
+def _questions(chat: Chat) -> list[Turn]:
+    return [turn for turn in chat.view.dialogue.turns if turn.role == USER]
+
+
+async def test_a_chats_folder_goes_with_its_questions_and_is_undone(
+    told: Told, chat: Chat, notes: Path
+) -> None:
+    await chat.ready()
+    await chat.say("/folder notes/")
+    await chat.until(lambda: chat.screen.store.folder == "notes")
+    # all of it is read before a word is typed
+    await chat.until(lambda: "called Minka" in told.message)
+    await type_in(chat, "Who is Rex?")
+    await chat.until(lambda: told.message.endswith("Who is Rex?"))
+    expected = told.message
+    await chat.ask("Who is Rex?")
+    assert told.asked[-1].conversation.turns[-1].content == expected
+    assert told.asked[-1].documents is not None
+    await chat.ask("And Minka?")
+    (notes / "b.md").write_text("The cat is called Mimi.")
+    await chat.ask("And now?")
+    names = ["notes/a.md", "notes/b.md"]
+    assert [_names(turn) for turn in _questions(chat)] == [names, [], ["notes/b.md"]]
+    await chat.pilot.press("ctrl+z")
+    await chat.until(lambda: chat.screen.store.folder == "")
+    assert chat.view.dialogue.folder == ""
+    await chat.pilot.press("ctrl+y")
+    await chat.until(lambda: chat.view.dialogue.folder == str(notes))
+    await chat.say("/folder off")
+    await chat.until(lambda: chat.view.dialogue.folder == "")
+    await chat.say("/folder nowhere")
+    await chat.until(lambda: "no folder nowhere" in str(chat.prompt.border_title))
+
+
+async def test_a_named_folder_is_shown_with_its_size_and_expected_as_it_is_sent(
+    told: Told, chat: Chat, notes: Path
+) -> None:
+    for number in range(40):  # more than fits: passages of it are sent
+        (notes / f"{number:02}.txt").write_text(f"Clause {number} is about the rent. " * 40)
+    await chat.ready()
+    await type_in(chat, "What does clause 17 in @notes/ say?")
+    await chat.until(lambda: "notes/ · 42 files" in str(chat.prompt.border_title))
+    await chat.until(lambda: "17.txt" in told.message)
+    expected = told.message
+    await chat.ask("What does clause 17 in @notes/ say?")
+    assert told.asked[-1].conversation.turns[-1].content == expected
+    (question,) = _questions(chat)
+    assert {one.kind for one in question.attachments} == {AttachmentKind.PASSAGE}
+    assert question.attachments[0].name.startswith("[1] notes/")
+    await chat.pilot.press("f9")
+    await chat.until(lambda: chat.view.edited is question)
+    await chat.pilot.press("end", *"2", "enter")
+    await chat.until(lambda: len(chat.view.dialogue.versions(question)) == 2)
+    await chat.idle()
+    edited = chat.view.dialogue.versions(question)[1]
+    assert edited.attachments[0].name.startswith("[1] notes/")
+    assert isinstance(chat.prompt, PromptArea)
