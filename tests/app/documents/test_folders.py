@@ -102,7 +102,7 @@ _FILES = [f"{folder}{name}.md" for folder in ("", "a/", "b/", "b/c/", "a/b/") fo
 
 
 @pytest.mark.skipif(_GIT is None, reason="git is not here")
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15)
 @given(_RULES, _RULES)
 def test_what_is_ignored_is_what_git_ignores(
     tmp_path_factory: pytest.TempPathFactory, outer: list[str], inner: list[str]
@@ -112,7 +112,7 @@ def test_what_is_ignored_is_what_git_ignores(
 
 @pytest.mark.nightly
 @pytest.mark.skipif(_GIT is None, reason="git is not here")
-@settings(max_examples=1000, deadline=None, suppress_health_check=[*HealthCheck])
+@settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(_RULES, _RULES)
 def test_what_is_ignored_is_what_git_ignores_often(
     tmp_path_factory: pytest.TempPathFactory, outer: list[str], inner: list[str]
