@@ -6,6 +6,7 @@ from pathlib import Path
 
 from app.chat.conversation import ReplyOptions
 from backends.base import Tokenizer, UsageError
+from backends.base.images import blind
 from backends.base.safe_files import NotTextError, read_text
 from backends.chat.chat_template import Prompt
 from backends.chat.reply_form import OWN_MARKS
@@ -141,7 +142,7 @@ class ReplyConstraints:
         )
 
     def _reasoning(self, prompt: Sequence[int]) -> Reasoning | None:
-        end = b"".join(map(self._tokenizer.entry, prompt[-_END_OF_PROMPT:]))
+        end = b"".join(map(self._tokenizer.entry, blind(prompt)[-_END_OF_PROMPT:]))
         return reasoning_after(end.decode("utf-8", "replace"), self._tokenizer.chat_template or "")
 
     def _built(self) -> GrammarVocabulary:

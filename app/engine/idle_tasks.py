@@ -27,6 +27,7 @@ from app.prompt_cache.saved_states import SavedStates
 from app.prompt_cache.state_keeper import StateKeeper, memory_bound
 from app.settings.in_effect import may_index
 from backends.base import PassStoppedError, SpecchatError, UsageError
+from backends.base.images import without_images
 from backends.chat.chat_template import ChatTemplate, plain_form
 from backends.chat.message import Message
 from decoding.drafters.retrieval.corpus import Corpus
@@ -147,7 +148,7 @@ class Indexing:
     def _document(self, history: History, version: Version) -> Document:
         """The tokens of a chat, by the model's template unless that refuses it."""
         messages = [
-            Message(saved.role, in_full(saved.text, saved.attachments))
+            Message(saved.role, without_images(in_full(saved.text, saved.attachments)))
             for saved in history.path(version.number)
             if saved.text
         ]

@@ -13,7 +13,7 @@ import pytest
 
 from app.loading.session_options import SessionOptions
 from app.serve.server import Server
-from tests.app.serve.conftest import Spoken
+from tests.app.serve.conftest import Spoken, asking
 from tests.app.serve.test_files import Ask, chat, messages, responses, text_part
 from tests.fixtures.served_engine import serving
 from tests.fixtures.speaker import Speaker
@@ -65,6 +65,17 @@ def test_images_are_seen_in_all_dialects(seeing: Server, ask: Ask) -> None:
     assert tokens >= blind + 64
     assert (tokens, one) == answered(seeing, ask, image_part(ask, picture(1)))
     assert (tokens, one) != answered(seeing, ask, image_part(ask, picture(2)))
+
+
+def test_a_form_after_an_image_is_kept_to(seeing: Server) -> None:
+    with asking(seeing) as client:
+        said = client.chat.completions.create(
+            model="any",
+            messages=[{"role": "user", "content": [image_part(chat, picture(1))]}],
+            response_format={"type": "json_object"},
+            max_tokens=12,
+        )
+    assert (said.choices[0].message.content or "").lstrip().startswith("{")
 
 
 @pytest.mark.parametrize("ask", [chat, responses, messages])
