@@ -1,6 +1,7 @@
 """Images through the real mtmd, with tiny projectors: logits, prefixes, answers, damage."""
 
 import ctypes
+import random
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -40,7 +41,7 @@ def image(seed: int) -> Image:
 def model(request: pytest.FixtureRequest, tiny: Tiny, tmp_path: Path) -> Iterator[LlamaModel]:
     projector = write_projector(tmp_path / "mmproj.gguf", request.param)
     with closing(
-        llamacpp.load(tiny(KINDS[request.param]), threads=2, projector=projector)
+        llamacpp.load(tiny(KINDS[request.param]), threads=1, projector=projector)
     ) as model:
         yield model
 
@@ -57,7 +58,7 @@ def engines_own(model: LlamaModel, picture: Image) -> Logits:
     assert vision is not None
     parameters = api.llama_context_default_params()
     parameters.n_ctx, parameters.n_batch, parameters.n_ubatch = 512, 512, 512
-    parameters.n_threads = parameters.n_threads_batch = 2
+    parameters.n_threads = parameters.n_threads_batch = 1
     with ExitStack() as stack:
         pointer = api.llama_init_from_model(model.pointer, parameters)
         assert pointer is not None
@@ -110,7 +111,7 @@ def test_a_prompt_read_in_pieces_gives_the_bits_of_one_read_at_once(
     width = 576
     projector = write_projector(tmp_path / "mmproj.gguf", kind, width=width)
     with ExitStack() as stack:
-        loaded = llamacpp.load(demo.info.path, threads=2, projector=projector)
+        loaded = llamacpp.load(demo.info.path, threads=1, projector=projector)
         model = stack.enter_context(closing(loaded))
         whole, context = (stack.enter_context(closing(model.open(512))) for _ in range(2))
         random = np.random.default_rng(4)
@@ -146,7 +147,7 @@ def test_greedy_answers_are_the_same_with_and_without_drafting(model: LlamaModel
     seen = model.tokenizer.image_tokens(image(1))
     prompt = [*BEFORE, *seen, *AFTER, *BEFORE, *seen, *AFTER]
     with ExitStack() as stack:
-        blind_model = stack.enter_context(closing(llamacpp.load(model.info.path, threads=2)))
+        blind_model = stack.enter_context(closing(llamacpp.load(model.info.path, threads=1)))
         context, beside = (
             stack.enter_context(closing(each.open(512))) for each in (model, blind_model)
         )
@@ -162,7 +163,7 @@ def test_greedy_answers_are_the_same_with_and_without_drafting(model: LlamaModel
 def test_a_head_drafts_for_a_model_that_sees(tiny: Tiny, tmp_path: Path):
     """What it would read of an image's rows is unknown to it."""
     projector = write_projector(tmp_path / "mmproj.gguf", "qwen2vl")
-    with closing(llamacpp.load(tiny("qwen35"), threads=2, projector=projector)) as model:
+    with closing(llamacpp.load(tiny("qwen35"), threads=1, projector=projector)) as model:
         seen = [model.tokenizer.image_tokens(image(seed)) for seed in (1, 2)]
         prompt = [*BEFORE, *seen[0], *AFTER, *BEFORE, *seen[1], *AFTER]
         with closing(model.open(512)) as context:
@@ -176,20 +177,37 @@ def test_a_head_drafts_for_a_model_that_sees(tiny: Tiny, tmp_path: Path):
             assert answer(context, prompt, drafter)[0] == plain
 
 
-def test_damaged_images_are_named(model: LlamaModel):
-    whole = picture(3)
-    with pytest.raises(UsageError, match="damaged PNG"):
-        model.tokenizer.image_tokens(image_of(whole[:60], "cut.png"))
+@pytest.mark.parametrize("count", [60, pytest.param(1500, marks=pytest.mark.nightly)])
+def test_damaged_images_are_read_or_named(model: LlamaModel, count: int):
+    chance = random.Random(2)
+    named: list[str] = []
+    with closing(model.open(512)) as context:
+        for seed in range(count):
+            size = chance.choice([(40, 30), (1, 1), (200, 3), (3, 250), (700, 7), (2000, 21)])
+            data = bytearray(picture(seed, *size))
+            for _ in range(chance.randrange(5)):
+                data[chance.randrange(8, len(data))] = chance.randrange(256)
+            del data[chance.choice([chance.randrange(8, len(data)), len(data)]) :]
+            context.truncate(0)
+            try:
+                tokens = model.tokenizer.image_tokens(image_of(bytes(data), "some.png"))
+            except UsageError as error:
+                named.append(error.what)
+                continue
+            for _ in prefill(context, tokens[:512], 0):
+                pass
+    assert 0 < len(named) < count
+    assert all("damaged" in what or "times as long" in what for what in named)
 
 
 def test_a_model_without_a_projector_says_so(tiny: Tiny, tmp_path: Path):
-    with closing(llamacpp.load(tiny("llama"), threads=2)) as model:
+    with closing(llamacpp.load(tiny("llama"), threads=1)) as model:
         assert model.info.image_refusal
         with pytest.raises(UsageError, match="sees no images"):
             model.tokenizer.image_tokens(image(1))
     wrong = write_projector(tmp_path / "mmproj.gguf", width=128)
-    loaded = llamacpp.load(tiny("llama"), threads=2, projector=wrong)
+    loaded = llamacpp.load(tiny("llama"), threads=1, projector=wrong)
     with closing(loaded) as model, pytest.raises(ModelError, match="mismatch"):
         model.tokenizer.image_tokens(image(1))
-    with closing(llamacpp.load(tiny("llama"), threads=2, projector=tiny("llama"))) as model:
+    with closing(llamacpp.load(tiny("llama"), threads=1, projector=tiny("llama"))) as model:
         assert "no projector" in model.info.image_refusal
