@@ -260,6 +260,10 @@ def _shown(text: str) -> Content:
     return shown + Content(f"\n… {left:,} more characters") if left > 0 else shown
 
 
+_MOST_FILES = 5
+"""Files of a question that stand in rows of their own; those of a folder may be many."""
+
+
 class QuestionView(MessageView):
     """A question as it was typed, with its attachments folded below it."""
 
@@ -291,6 +295,8 @@ class QuestionView(MessageView):
             yield first
             yield self._label
         yield from others
+        if len(files := [*self._rows(AttachmentKind.FILE)]) > _MOST_FILES:
+            yield Collapsible(*files, title=counted(len(files), "file"), collapsed=True)
         if passages := [*self._rows(AttachmentKind.PASSAGE)]:
             title = in_words(sources_of(self.turn.attachments).values())
             yield Collapsible(*passages, title=title, collapsed=True)
@@ -316,7 +322,8 @@ class QuestionView(MessageView):
                 part = PartView(Content(printable(shown)), classes="text")
                 self._text = part if piece == text else None
                 yield part
-        yield from self._rows(AttachmentKind.FILE)
+        files = [*self._rows(AttachmentKind.FILE)]
+        yield from files if len(files) <= _MOST_FILES else ()
         yield from self._rows(AttachmentKind.IMAGE)
 
     def _rows(self, kind: AttachmentKind) -> Iterator[AttachmentRow]:

@@ -74,7 +74,8 @@ class Completion(OptionList):
         self.add_options(_shortened(options))
         self._show((COMMAND if commands else ARGUMENT if arguments else FILE) if options else "")
         if self.display:
-            self.highlighted = None if arguments and text.endswith((" ", ",")) else 0
+            is_complete = text.endswith((" ", ",", "/" if text.startswith("/folder ") else " "))
+            self.highlighted = None if arguments and is_complete else 0
 
     def _commands(self, text: str) -> list[Option]:
         """Commands, then the user's prompts, then commands that have what is typed in their title.

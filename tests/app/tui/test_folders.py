@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from textual.widgets import Collapsible
 
 from app.chat.attachments import AttachmentKind
 from app.dialogue.tree import USER, Turn
@@ -49,6 +50,7 @@ async def test_a_chats_folder_goes_with_its_questions_and_is_undone(
     (notes / "b.md").write_text("The cat is called Mimi.")
     await chat.ask("And now?")
     names = ["notes/a.md", "notes/b.md"]
+    assert not chat.screen.query("QuestionView Collapsible")
     assert [_names(turn) for turn in _questions(chat)] == [names, [], ["notes/b.md"]]
     await chat.pilot.press("ctrl+z")
     await chat.until(lambda: chat.screen.store.folder == "")
@@ -84,3 +86,22 @@ async def test_a_named_folder_is_shown_with_its_size_and_expected_as_it_is_sent(
     edited = chat.view.dialogue.versions(question)[1]
     assert edited.attachments[0].name.startswith("[1] notes/")
     assert isinstance(chat.prompt, PromptArea)
+
+
+async def test_many_files_of_a_folder_stand_folded(chat: Chat, notes: Path) -> None:
+    for number in range(6):
+        (notes / f"{number}.md").write_text(f"The bird is called {number}.")
+    await chat.ready()
+    await chat.ask("Who is in @notes/?")
+    assert len(_names(_questions(chat)[0])) == 8
+    (folded,) = chat.screen.query("QuestionView Collapsible").results(Collapsible)
+    assert (folded.title, folded.collapsed) == ("8 files", True)
+
+
+async def test_a_folder_is_completed_and_run_as_it_stands(chat: Chat, notes: Path) -> None:
+    (notes / "inner").mkdir()
+    chat.prompt.focus()
+    await chat.pilot.press(*"/folder no", "tab")
+    await chat.until(lambda: chat.prompt.text == "/folder notes/")
+    await chat.pilot.press("enter")
+    await chat.until(lambda: chat.view.dialogue.folder == str(notes))
