@@ -5,12 +5,15 @@ import re
 import shlex
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from threading import Thread
 from urllib.request import url2pathname
 
 from app.chat.attachments import Attachment, AttachmentKind
-from app.documents.document import MOST_BYTES, read, read_bytes
+from app.documents.document import MOST_BYTES, page_picture, read, read_bytes
 from app.documents.folders import is_folder, is_pattern
 from backends.base import UsageError
 from backends.base.images import MOST_IMAGE_BYTES, is_image
@@ -20,6 +23,12 @@ from backends.chat.message import whole_characters
 _NAMED = re.compile(r'@(?:"([^"\n]+)"|"?(\S{1,1000}))')
 _BEGUN = re.compile(r'(?<![0-9A-Za-z_.%+-])@("[^"\n]*|[^\s@]*)$')
 _UNCLOSED = re.compile(r'(?<!\S)@("[\w~./][^"\n]{0,60})')
+_SCAN = "a scan;"
+"""In what a PDF file without text is refused with."""
+
+_MOST_PAGES = 8
+"""Of a scan that is read as images: each may take a thousand tokens. A guess; not measured."""
+
 _OF_ADDRESS = re.compile(r"[\w.%+-]", re.ASCII)
 """What stands before the @ of an e-mail address."""
 
@@ -135,9 +144,31 @@ def read_files(
         try:
             read.append(read_file(name))
         except UsageError as error:
-            if is_file(name) or not known(name):
+            pages = _pages(Path(name).expanduser()) if _SCAN in error.what else []
+            if 0 < len(pages) <= _MOST_PAGES:
+                read += [replace(one, name=f"{name}, page {n}") for n, one in enumerate(pages, 1)]
+            elif pages:
+                faults.append(f"{name} is a scan of over {_MOST_PAGES} pages")
+            elif is_file(name) or not known(name):
                 faults.append(error.what)
     return tuple(read), faults
+
+
+def _pages(path: Path) -> list[Attachment]:
+    """Pages of a scanned PDF file as images, and one more than may be sent if it has as many."""
+    with suppress(OSError):
+        return list(_pages_of(path.absolute(), path.stat().st_mtime_ns))
+    return []
+
+
+@lru_cache(4)
+def _pages_of(path: Path, _changed: int) -> tuple[Attachment, ...]:
+    pages: list[Attachment] = []
+    with suppress(OSError, ValueError, UsageError):
+        while len(pages) <= _MOST_PAGES:
+            data = page_picture(path, len(pages) + 1)
+            pages.append(Attachment.of_image(path.name, data))
+    return tuple(pages)
 
 
 def begin_reading(

@@ -21,6 +21,7 @@ from backends.base.images import IMAGE_TOKENS, blind, image_of, with_images, wit
 from backends.chat.message import ControlMarks
 from tests.fixtures.tiny.projector import picture
 
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "other_programs"
 JPEG = b64decode(
     "/9j/4AAQSkZJRgABAQEASABIAAD/2wBDAP//////////////////////////////////////////////////////////////"
     "////////////////////////wgALCAABAAEBAREA/8QAFBABAAAAAAAAAAAAAAAAAAAAAP/aAAgBAQABPxA="
