@@ -2,6 +2,7 @@
 
 import ctypes
 import random
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -197,7 +198,7 @@ def test_damaged_images_are_read_or_named(model: LlamaModel, count: int):
             for _ in prefill(context, tokens[:512], 0):
                 pass
     assert 0 < len(named) < count
-    assert all("damaged" in what or "times as long" in what for what in named)
+    assert all(re.search("damaged|times as long|million pixels", what) for what in named)
 
 
 def test_a_model_without_a_projector_says_so(tiny: Tiny, tmp_path: Path):
