@@ -30,6 +30,7 @@ from app.engine.status import Phase
 from app.loading.streaming import StreamOfferError
 from app.settings.answering import Answering
 from app.settings.start import Preferences
+from app.tools.toolbox import chosen_names
 from app.tui import wording
 from app.tui.chat.find import FindBar
 from app.tui.chat.lines import InstructionsLine
@@ -439,7 +440,9 @@ class ChatScreen(Screen[None]):
         on its way to it is still read.
         """
         view, (found_for, found) = self.view, self._found
-        if self._is_free and self._asked_of == found_for:  # else it is about to be known
+        if chosen_names(view.answering.tools):  # what is read ahead is told of no tools
+            self._engine.expect(None)
+        elif self._is_free and self._asked_of == found_for:  # else it is about to be known
             typed = replace(self._typed, attachments=(*self._typed.attachments, *found))
             expected = self._next_request.expected(
                 view.dialogue, typed, view.edited, view.answering.think

@@ -34,7 +34,7 @@ def calls(tmp_path: Path) -> Path:
     config = Paths.of_this_user().config
     config.mkdir(parents=True)
     noted = tmp_path / "calls"
-    tool_servers.write(config, {"probe": tool_servers.over_streams(noted)})
+    tool_servers.write(config, {"probe": tool_servers.quick(noted)})
     return noted
 
 
