@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from app.documents.document import read
-from app.documents.folders import listed
+from app.documents.folders import is_pattern, listed, root_of
 from backends.base import SpecchatError, ToolError
 from backends.chat.message import Tool, whole_characters
 
@@ -81,10 +81,14 @@ def _number(arguments: Mapping[str, object], name: str, default: int) -> int:
 
 
 class _Folders:
-    """Attached folders; a file in one is named by its path from the folder's own name on."""
+    """Attached folders and patterns; a file is named by its path from its folder's name on."""
 
     def __init__(self, roots: Sequence[Path]) -> None:
-        self._roots = [root.resolve() for root in roots]
+        self._roots = [root_of(str(root)).resolve() for root in roots]
+        patterns = [str(root) for root in roots if is_pattern(str(root))]
+        self._listed = {one.path.resolve() for name in patterns for one in listed(name).entries}
+        """The files of patterns, beside which others of their folders are not attached."""
+        self._whole = [root.resolve() for root in roots if str(root) not in patterns]
         if not self._roots:
             raise ToolError("no folder is attached")
 
@@ -118,7 +122,7 @@ class _Folders:
         starts = [self._within(folder)] if folder.strip("./") else self._roots
         ends = time.monotonic() + _SECONDS
         found: dict[int, list[str]] = {}
-        for path in _files(starts, lambda: time.monotonic() < ends):
+        for path in filter(self.holds, _files(starts, lambda: time.monotonic() < ends)):
             with suppress(ToolError):
                 for number, line in enumerate(_contents(path).splitlines(), 1):
                     if held := sum(word in line.casefold() for word in wanted):
@@ -147,8 +151,12 @@ class _Folders:
             real = path.resolve(strict=True)
         except (OSError, RuntimeError, ValueError):  # RuntimeError: a link to itself
             return False
-        inner = (real.relative_to(root) for root in self._roots if real.is_relative_to(root))
-        return any(not any(part.startswith(".") for part in one.parts) for one in inner)
+        inner = (real.relative_to(root) for root in self._whole if real.is_relative_to(root))
+        if any(not any(part.startswith(".") for part in one.parts) for one in inner):
+            return True
+        return any(file.is_relative_to(real) for file in self._listed) and not any(
+            root.is_relative_to(real) and root != real for root in self._roots
+        )
 
     def _name(self, path: Path) -> str:
         root = next(root for root in self._roots if path.is_relative_to(root))

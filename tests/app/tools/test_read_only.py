@@ -150,3 +150,17 @@ def test_no_folder_no_tool_and_no_words_are_errors(folder: Path) -> None:
 def test_schemas_of_our_tools_are_objects() -> None:
     for tool in TOOLS:
         assert (as_object(tool.parameters) or {})["type"] == "object"
+
+
+def test_of_a_pattern_only_its_files_are_attached(folder: Path) -> None:
+    roots = [folder / "**" / "*.txt"]
+    assert run("list_files", {}, roots) == "notes/"
+    assert run("list_files", {"folder": "notes"}, roots) == "deep/"
+    assert "Green" in run("read_lines", {"path": "notes/deep/tea.txt"}, roots)
+    assert run("search", {"words": "line"}, roots) == "nothing was found"
+    assert "tea.txt:1" in run("search", {"words": "green"}, roots)
+    for path in ("notes/plan.md", "../outside", "notes/../secret.txt", "notes/.env"):
+        with pytest.raises(ToolError):
+            run("read_lines", {"path": path}, roots)
+        with pytest.raises(ToolError):
+            run("list_files", {"folder": path}, roots)
