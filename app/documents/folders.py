@@ -5,12 +5,8 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from backends.base.safe_files import open_regular, read_bounded
-
-if TYPE_CHECKING:
-    from pathspec import GitIgnoreSpec
 
 MOST_FILES = 5_000
 """Files of a folder that are read; the rest is told to be left out."""
@@ -120,7 +116,7 @@ class _Walk:
         yield from self._below(self._root, "", self._rules)
 
     def _below(
-        self, folder: Path, inner: str, rules: "list[tuple[str, GitIgnoreSpec]]"
+        self, folder: Path, inner: str, rules: "list[tuple[str, _Rules]]"
     ) -> Iterator[tuple[str, "os.DirEntry[str]"]]:
         try:
             with os.scandir(folder) as scan:
@@ -128,8 +124,8 @@ class _Walk:
         except OSError as error:
             self.faults.append(f"{inner or folder} cannot be read: {error.strerror or error}")
             return
-        if any(one.name == _RULES for one in entries) and (own := _read_rules(folder)) is not None:
-            rules = [*rules, (f"{folder}{os.sep}", own)]
+        if any(one.name == _RULES for one in entries):
+            rules = [*rules, (_inside(folder), _read_rules(folder))]
         for entry in entries:
             self._seen += 1
             if not self._is_wanted() or self._seen > _MOST_ENTRIES:
@@ -160,35 +156,60 @@ class _Walk:
 
 
 _RULES = ".gitignore"
-_ALL_INSIDE = re.compile(r"/\*\*(?=[ \t]*$)", re.MULTILINE)
-"""What pathspec takes for the folder too, and git does not: it may hold what is not ignored."""
+_BROAD = (
+    (re.compile(r"^(!?)/?\*\*(?=/?[ \t]*$)", re.MULTILINE), r"\1?*"),
+    (re.compile(r"^(!?/?)\*(?=/?[ \t]*$)", re.MULTILINE), r"\1?*"),
+    (re.compile(r"/\*\*(?=[ \t]*$)", re.MULTILINE), "/**/*"),
+)
+"""Patterns of all that there is: pathspec takes them for more than git does."""
+
+_Rules = list[tuple[bool, re.Pattern[str]]]
+"""Whether a pattern ignores or takes back, and what it is of; the last one of a file first."""
 
 
-def _read_rules(folder: Path) -> "GitIgnoreSpec | None":
+def _read_rules(folder: Path) -> _Rules:
+    """The rules of a folder's own file.
+
+    A pattern of a folder is not one of what is in it, which is not looked at if it is ignored: so
+    pathspec's expressions are matched in full.
+    """
     from pathspec import GitIgnoreSpec
 
     try:
         text = read_bounded(folder / _RULES, _MOST_RULES).decode(errors="replace")
-        return GitIgnoreSpec.from_lines(_ALL_INSIDE.sub("/**/*", text).splitlines())
+        for broad, exact in _BROAD:
+            text = broad.sub(exact, text)
+        patterns = GitIgnoreSpec.from_lines(text.splitlines()).patterns
     except (OSError, ValueError):
-        return None
+        return []
+    rules: _Rules = []
+    for one in reversed(patterns):
+        regex: re.Pattern[str] | None = getattr(one, "regex", None)
+        if one.include is not None and regex is not None:
+            rules.append((one.include, regex))
+    return rules
 
 
-def _rules_above(root: Path) -> "list[tuple[str, GitIgnoreSpec]]":
+def _rules_above(root: Path) -> list[tuple[str, _Rules]]:
     """Rules of the folders that a folder is in, up to its repository; none if they ignore it."""
     above = [root, *root.parents]
     top = next((place for place, one in enumerate(above) if (one / ".git").exists()), 0)
-    read = [(folder, _read_rules(folder)) for folder in reversed(above[1 : top + 1])]
-    rules = [(f"{folder}{os.sep}", own) for folder, own in read if own is not None]
+    rules = [(_inside(folder), _read_rules(folder)) for folder in reversed(above[1 : top + 1])]
     is_named = any(_is_ignored(str(one), True, rules) for one in above[:top])
     return [] if is_named else rules
 
 
-def _is_ignored(path: str, is_folder: bool, rules: "list[tuple[str, GitIgnoreSpec]]") -> bool:
-    """Whether rules ignore a path; those of the innermost folder decide if they say anything."""
+def _inside(folder: Path) -> str:
+    """How the paths of what is in a folder begin."""
+    return os.path.join(folder, "")
+
+
+def _is_ignored(path: str, is_folder: bool, rules: list[tuple[str, _Rules]]) -> bool:
+    """Whether rules ignore a path: the last that fits it, of the innermost folder with one."""
     for folder, own in reversed(rules):
         if path.startswith(folder):
             inner = path[len(folder) :].replace(os.sep, "/") + "/" * is_folder
-            if (include := own.check_file(inner).include) is not None:
-                return include
+            for ignores, regex in own:
+                if regex.fullmatch(inner):
+                    return ignores
     return False
