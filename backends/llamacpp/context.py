@@ -241,6 +241,8 @@ class LlamaContext(TreeContext):
             return failure
         places = chunk.places + np.int32(self._position(start))
         most = len(rows) if chunk.is_whole else self.n_chunk
+        if most > api.llama_n_ubatch(self.pointer):  # else the engine ends the process
+            return ModelError("the image is too large", f"it takes one pass of {most:,} tokens")
         api.llama_set_causal_attn(self.pointer, not chunk.is_whole)
         for at in range(0, len(rows), most):
             part = np.ascontiguousarray(rows[at : at + most])

@@ -159,13 +159,13 @@ class LlamaModel:
         info, model = self.info, self.pointer
         info.check_context(n_ctx)
         n_chunk = self._chunk_size(n_ctx)
-        depth = self._depth(n_ctx, n_chunk)
+        vision, most = self.tokenizer.vision, n_chunk
+        if vision is not None and vision.is_whole:
+            most = max(n_chunk, min(MOST_TOKENS, n_ctx))
+        depth = self._depth(n_ctx, n_chunk, most)
         parameters = api.llama_context_default_params()
         parameters.n_ctx = n_ctx
-        parameters.n_batch = parameters.n_ubatch = n_chunk
-        vision = self.tokenizer.vision
-        if vision is not None and vision.is_whole:
-            parameters.n_batch = parameters.n_ubatch = max(n_chunk, min(MOST_TOKENS, n_ctx))
+        parameters.n_batch = parameters.n_ubatch = most
         parameters.n_outputs_max = min(MAX_LOGITS, n_chunk)
         if info.rollback is Rollback.ANY:  # one sequence per branch of a tree, in one cache
             parameters.n_seq_max = parameters.n_outputs_max
@@ -244,13 +244,13 @@ class LlamaModel:
         small = self.is_offloaded or self.info.weight_bytes < _SMALL_MODEL_BYTES
         return min(256 if small else 64, n_ctx)
 
-    def _depth(self, n_ctx: int, n_chunk: int) -> int:
+    def _depth(self, n_ctx: int, n_chunk: int, most: int) -> int:
         """Copies of a running state to keep beside the present one; 0 without one.
 
         A context takes its cache, logits and the activations of a pass. Logits are computed in one
         buffer and kept in another. At 512 tokens, llama.cpp took 25 MiB beside the cache of the
         bundled model with passes of 256 tokens (31 counted here), and 42 of a 1.1B body with 512
-        (59 counted).
+        (59 counted). most: tokens of a pass over an image.
 
         Raises:
             ContextTooLargeError: the context does not fit without any.
@@ -258,7 +258,7 @@ class LlamaModel:
         depth = min(self._usual_depth, max(n_chunk - 2, 0))  # else the engine aborts
         if self.is_offloaded:
             return depth
-        numbers = 2 * min(MAX_LOGITS, n_chunk) * self.info.n_vocab + n_chunk * self._activations
+        numbers = 2 * min(MAX_LOGITS, n_chunk) * self.info.n_vocab + most * self._activations
         beside, per_token = _FLOAT_BYTES * numbers + self._state_bytes, self._kv_bytes_per_token
         needed, free = n_ctx * per_token + beside, available_memory()
         if needed > free:
