@@ -648,7 +648,7 @@ class ChatView(ShownChat):
         several = self.several
         if several is not None:
             self._go_on_with(several, pending)
-        elif calls := pending.calls:
+        elif pending.turn in self.dialogue.turns and (calls := pending.calls):
             self.dialogue.add_calls(pending.turn, calls)
             await self._next_call()
             return
