@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from threading import Thread
-from urllib.request import url2pathname
+from urllib.parse import unquote, urlsplit
 
 from app.chat.attachments import Attachment, AttachmentKind
 from app.documents.document import MOST_BYTES, page_picture, read, read_bytes
@@ -197,10 +197,19 @@ def names_of_paths(pasted: str) -> str:
         paths = [whole.strip('"')] if os.name == "nt" or exists(whole) else shlex.split(whole)
     except ValueError:
         return ""
-    paths = [url2pathname(path[7:]) if path.startswith("file://") else path for path in paths]
+    paths = [path_of(path) for path in paths]
     if not paths or not all(os.path.isabs(path) and exists(path) for path in paths):
         return ""
     return "".join(f"@{quoted(path)} " for path in paths)
+
+
+def path_of(address: str) -> str:
+    """The path of a file by its file:// address; another text stays as it is."""
+    if not address.startswith("file://"):
+        return address
+    path = unquote(urlsplit(address).path)
+    on_drive = re.match("/[A-Za-z]:", path)  # of Windows
+    return path[bool(on_drive) :]
 
 
 def without_begun_name(text: str) -> str:

@@ -4,6 +4,7 @@ import math
 import os
 import re
 import sqlite3
+import sys
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -151,7 +152,7 @@ class _Reader:
 
 def _give_way() -> None:
     """Let the model's threads go first, where a thread can have a priority of its own."""
-    with suppress(AttributeError, OSError):
+    if sys.platform == "linux":
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
 
 

@@ -9,7 +9,6 @@ import json
 import logging
 import math
 import os
-import re
 import stat
 import sys
 from base64 import b64decode
@@ -19,7 +18,6 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any, TextIO, cast
-from urllib.parse import unquote, urlsplit
 
 import typer
 from acp import PROTOCOL_VERSION, RequestError, run_agent, schema
@@ -35,7 +33,7 @@ from acp.stdio import stdio_streams
 
 from app.ahead.permission import Permission
 from app.chat.attachments import Attachment, AttachmentKind
-from app.chat.named_files import quoted, read_file
+from app.chat.named_files import path_of, quoted, read_file
 from app.cli import option_values, options
 from app.cli.commands.serve import SWITCH_SECONDS
 from app.cli.terminal import process
@@ -511,14 +509,14 @@ def _question(blocks: Sequence[Block]) -> tuple[str, tuple[Attachment, ...]]:
             words.append(block.text)
             continue
         if isinstance(block, schema.ResourceContentBlock):
-            if is_folder(local := _local(block.uri)):
+            if is_folder(local := path_of(block.uri)):
                 words.append(f"@{quoted(local.rstrip('/'))} ")
                 continue
             files.append(read_file(local))
         elif isinstance(block, schema.EmbeddedResourceContentBlock):
             files.append(_embedded(block.resource))
         elif isinstance(block, schema.ImageContentBlock):
-            files.append(_contents(_local(block.uri or "image"), block.data))
+            files.append(_contents(path_of(block.uri or "image"), block.data))
         else:
             raise UsageError("only text and images can be read", f"this is {block.type}")
         words.append(f"@{quoted(files[-1].name)}")
@@ -526,7 +524,7 @@ def _question(blocks: Sequence[Block]) -> tuple[str, tuple[Attachment, ...]]:
 
 
 def _embedded(resource: schema.TextResourceContents | schema.BlobResourceContents) -> Attachment:
-    name = whole_characters(_local(resource.uri))
+    name = whole_characters(path_of(resource.uri))
     if isinstance(resource, schema.TextResourceContents):
         return Attachment(AttachmentKind.FILE, name, whole_characters(resource.text))
     return _contents(name, resource.blob)
@@ -538,14 +536,6 @@ def _contents(name: str, encoded: str) -> Attachment:
     except ValueError as error:
         raise UsageError(f"{name} is not base64") from error
     return read_file(name, data)
-
-
-def _local(uri: str) -> str:
-    """The path of a file by its address; another address stays as it is."""
-    parts = urlsplit(uri)
-    path = unquote(parts.path)
-    on_drive = re.match("/[A-Za-z]:", path)  # of Windows
-    return path[bool(on_drive) :] if parts.scheme == "file" else uri
 
 
 def _not_found(session_id: str) -> RequestError:
