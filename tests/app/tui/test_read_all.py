@@ -1,14 +1,22 @@
 """/read all in the app: part by part, stopped or killed at any of them, and gone on with."""
 
+from contextlib import closing
 from threading import Event
 from typing import TYPE_CHECKING
 
 import pytest
 
 from app.chat.attachments import Attachment, AttachmentKind
+from app.chat.read_all import is_of_reading
 from app.dialogue.tree import ASSISTANT, Turn
+from app.engine.engine import Engine
+from app.history import History
+from app.loading.session_options import SessionOptions
+from app.paths import Paths
+from app.tui.app import SpecchatApp
 from app.tui.chat.reading import Reading
-from tests.app.tui.conftest import Chat, Chatting
+from tests.app.tui.conftest import Chat, Chatting, start
+from tests.fixtures.heard import hurry
 from tests.fixtures.scripted import ScriptedModel
 
 if TYPE_CHECKING:
@@ -252,3 +260,33 @@ async def test_a_broken_engine_ends_the_reading_with_its_fault(chatting: Chattin
         assert chat.view.reading is None
         (partial,) = chat.view.dialogue.versions(question)[-1].children
         assert partial.text == NOTE[0]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("llamacpp")
+async def test_the_bundled_model_reads_all_of_a_small_folder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hurry(monkeypatch)
+    paths = Paths.of_this_user()
+    engine = Engine(SessionOptions("demo", draft="off", ctx=1024, threads=1), paths)
+    with closing(History.open(paths.history)) as history:
+        app = SpecchatApp(engine, history, start(16))
+        async with app.run_test(size=(100, 30)) as pilot:
+            chat = Chat(app, pilot)
+            names = ["Anna", "Berta", "Clara", "Дора", "漢字"]
+            text = "".join(f"Boat {n} is called {names[n % 5]}.\n" for n in range(70))
+            question = await asked(chat, Attachment(AttachmentKind.FILE, "boats.md", text))
+            await begin(chat)
+            plan = reading_of(chat).plan
+            notes = reading_of(chat).turn
+            await chat.until(lambda: "left" in chat.shown or chat.view.reading is None)
+            await end(chat)
+            assert not chat.cards.startswith("the prompt")
+            done = [one for one in notes.children if one.ending.startswith("part")]
+            assert len(done) == len(plan.parts) > 1
+            final = chat.view.dialogue.versions(question)[-1]
+            assert final.attachments
+            assert all(map(is_of_reading, final.attachments))
+            assert chat.view.dialogue.turns[-1].text
+        assert engine.close(30.0)
