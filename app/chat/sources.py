@@ -9,7 +9,7 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_inline import StateInline
 
 from app.chat.attachments import Attachment, AttachmentKind
-from app.wording import SEPARATOR, counted
+from app.wording import counted
 from backends.chat.reply_form import split
 
 _NAME = re.compile(
@@ -69,10 +69,21 @@ def read_of_all(sources: Collection[Source], in_all: int) -> str:
     """What was read, where the question is about all; in_all: passages there are, 0 if unknown."""
     read = len(sources)
     if in_all > read:
-        return f"only {read} of {in_all:,} passages were read{SEPARATOR}/read all"
-    return (
-        f"only {counted(read, 'passage')} {'was' if read == 1 else 'were'} read{SEPARATOR}/read all"
-    )
+        return f"only {read} of {in_all:,} passages were read"
+    return f"only {counted(read, 'passage')} {'was' if read == 1 else 'were'} read"
+
+
+def told(
+    question: str, read: Collection[Source], answer: str, known: frozenset[int], in_all: int = 0
+) -> list[str]:
+    """What an answer was taken from, where it is not folded: a line for each passage, and faults.
+
+    read: for this question. known: numbers of these and of those before. in_all: as read_of_all.
+    """
+    lines = [f"[{one.number}] {one.place}" for one in read]
+    if read and asks_about_all(question):
+        lines.append(read_of_all(read, in_all))
+    return [*lines, *filter(None, [unknown_in_words(answer, known)])]
 
 
 # Citations: [3] names a passage; several stand in one pair of brackets, as in [1, 4].

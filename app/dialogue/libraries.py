@@ -257,6 +257,33 @@ class Libraries:
         except sqlite3.ProgrammingError:  # the chat was left meanwhile
             return (), []
 
+    def texts(self, text: str, seconds: float) -> dict[str, str]:
+        """All that the folders of a message hold, by name.
+
+        Raises:
+            UsageError: one of them is not read after so many seconds.
+        """
+        found: dict[str, str] = {}
+        for reader in self._of(text):
+            if not reader.update(seconds):
+                raise UsageError(progress_of(reader.library), "", "Try again once all of it is.")
+            found.update(reader.library.texts())
+        return found
+
+    @property
+    def _known(self) -> list[Library]:
+        readers = [*([self._own] if self._own else []), *self._named.values()]
+        return [one.library for one in readers]
+
+    def path_of(self, name: str) -> Path | None:
+        """Where a file of these folders is."""
+        return next(filter(None, (one.path_of(name) for one in self._known)), None)
+
+    def searched(self, names: Iterable[str]) -> int:
+        """Passages of the folders that files are of; 0 while they are not all known."""
+        of = [one for one in self._known if any(map(one.path_of, names))]
+        return sum(one.passages for one in of) if all(one.is_complete for one in of) else 0
+
 
 def read_now(name: str) -> Library:
     """All of a folder.

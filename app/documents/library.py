@@ -105,6 +105,11 @@ class Library:
         """Files that have text."""
         return self._rows("SELECT count(*) FROM files WHERE characters > 0")[0][0]
 
+    @property
+    def passages(self) -> int:
+        """Passages of all files."""
+        return self._rows("SELECT count(*) FROM passages")[0][0]
+
     def texts(self) -> Iterable[tuple[str, str]]:
         """Name and text of each file, in the order of their names."""
         names = self._rows("SELECT number, name FROM files WHERE characters > 0 ORDER BY name")

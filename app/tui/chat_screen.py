@@ -334,7 +334,8 @@ class ChatScreen(Screen[None]):
         """Show a passage that was read, in its place."""
         from app.tui.screens.passage import PassageScreen
 
-        self.app.push_screen(PassageScreen(source, Path(source.path).expanduser()))
+        file = self.view.libraries.path_of(source.path) or Path(source.path).expanduser()
+        self.app.push_screen(PassageScreen(source, file))
 
     async def action_send_next(self) -> None:
         """Agree to what was asked, try again to load a model, or send the next queued question."""

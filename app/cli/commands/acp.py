@@ -34,13 +34,14 @@ from acp.stdio import stdio_streams
 from app.ahead.permission import Permission
 from app.chat.attachments import Attachment, AttachmentKind
 from app.chat.named_files import path_of, quoted, read_file
+from app.chat.sources import sources_of, told
 from app.cli import option_values, options
 from app.cli.commands.serve import SWITCH_SECONDS
 from app.cli.terminal import process
 from app.cli.terminal.process import EXIT_DONE
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.libraries import Libraries, Talk, folder_path
-from app.dialogue.tree import ASSISTANT, USER, Turn, path_to
+from app.dialogue.tree import ASSISTANT, USER, Turn, path_to, sources_for
 from app.documents.folders import is_folder
 from app.engine.engine import Engine
 from app.history import History, HistoryError
@@ -439,6 +440,10 @@ class EditorAgent:
         finally:
             self._close(chat, pending)
         if not (pending.is_unbegun and (fault or answer.is_stopped)):
+            asked = turn.parent or turn
+            read, known = sources_of(asked.attachments).values(), frozenset(sources_for(turn))
+            lines = told(asked.text, read, turn.text, known)
+            await self._show_figures(session_id, SEPARATOR.join(lines))
             await self._show_figures(session_id, turn.ending)
         elif withdraws is not None:
             chat.dialogue.withdraw(withdraws)

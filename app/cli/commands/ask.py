@@ -1,6 +1,8 @@
 """`specchat ask`: one question, one answer, for scripts."""
 
 import sys
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +10,7 @@ import typer
 
 from app.chat.attachments import in_full
 from app.chat.conversation import Conversation, RawText, ReplyOptions
+from app.chat.sources import Source, sources_of, told
 from app.cli import option_values, options
 from app.cli.calling import Calling
 from app.cli.output import Json, Output, write_object
@@ -91,7 +94,8 @@ def ask(
     folders = [_folder(folder)] if folder else []
     streaming, failure = not (json or no_stream), None
     session = open_session(session_options)
-    text = in_full(text, attachments_of(folders, text, Talk(), session.context.facts.n_ctx))
+    asked, found = text, attachments_of(folders, text, Talk(), session.context.facts.n_ctx)
+    text, sources = in_full(text, found), sources_of(found)
     request = Request(
         Conversation(system, [Message("user", text)], answering.think),
         answering.sampling,
@@ -118,11 +122,13 @@ def ask(
             failure = error  # raised once the part before it is printed
         stderr.clear_status()
         if json:
-            calls = {"calls": calling.told} if calling.told else {}
-            write_object({**reply_report(session, reply), **calls}, output)
+            more = {"calls": calling.told, "sources": [asdict(one) for one in sources.values()]}
+            more = {name: value for name, value in more.items() if value}
+            write_object({**reply_report(session, reply), **more}, output)
         else:
             rest = "" if streaming else reply.text
             stdout.write(rest if reply.text.endswith("\n") else f"{rest}\n")
+            _note_sources(asked, sources, reply.text, folders)
             if sys.stderr.isatty():
                 stderr.note(stats_line(session, reply))
         if must_match is not None and reply.finish_reason in (
@@ -140,6 +146,14 @@ def ask(
         raise failure
     if reply.finish_reason is FinishReason.CANCELLED:
         raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _note_sources(
+    asked: str, sources: dict[int, Source], answer: str, folders: Sequence[Library]
+) -> None:
+    in_all = sum(one.passages for one in folders)
+    for line in told(asked, sources.values(), answer, frozenset(sources), in_all):
+        stderr.note(line)
 
 
 def _refused(call: ToolCall) -> str:

@@ -2,6 +2,7 @@
 
 import math
 import sys
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import typer
 from app.chat.attachments import Attachment, in_full
 from app.chat.conversation import Conversation, ReplyOptions
 from app.chat.named_files import read_files
+from app.chat.sources import sources_of, told
 from app.cli import option_values, options
 from app.cli.calling import Calling
 from app.cli.session import open_session, stats_line
@@ -238,6 +240,7 @@ class _Talk:
                 conversation.turns.pop()
             self._last_stats = stats_line(session, reply)
         stdout.write("\n")
+        self._tell_sources(message, attachments, reply.text)
         self._tell_shortage()
         if sys.stderr.isatty() or reply.finish_reason is FinishReason.CANCELLED:
             stderr.note(self._last_stats)
@@ -258,6 +261,12 @@ class _Talk:
         for fault in told:
             stderr.note(f"note: {fault}")
         return found
+
+    def _tell_sources(self, message: str, attachments: Iterable[Attachment], answer: str) -> None:
+        read = sources_of(attachments if answer else ()).values()
+        known = (one for attached in self._attached for one in attached)
+        for line in told(message, read, answer, frozenset(sources_of(known))):
+            stderr.note(line)
 
     def _tell_shortage(self) -> None:
         """Say once what the model lost to other programs."""

@@ -11,6 +11,7 @@ from textual.widget import Widget
 
 from app.chat.sources import asks_about_all, in_words, read_of_all, sources_of, unknown_in_words
 from app.dialogue.dialogue import Dialogue
+from app.dialogue.libraries import Libraries
 from app.dialogue.tree import ASSISTANT, USER, Turn, path_to, sources_for
 from app.engine.answer import Answer, Stage
 from app.engine.engine import Engine
@@ -77,6 +78,8 @@ class ShownChat(Vertical):
         """Answers of this session to this chat, whose figures the panel can show."""
         self._questions = WeakValueDictionary[Turn, QuestionView]()
         """Those on the screen, and those that are about to be."""
+        self.libraries = Libraries(engine.paths if dialogue.history is not None else None)
+        self._searched: dict[Turn, int] = {}
         self._faulted: Turn | None = None
         """The answer that the error on the screen broke off."""
         self._awaits_model = False
@@ -247,17 +250,20 @@ class ShownChat(Vertical):
     def line_of(self, turn: Turn) -> str:
         """The line below an answer: what it was taken from, its figures, and how it ended."""
         read, asked = "", turn.parent
-        if asked is not None and (sources := sources_of(asked.attachments)):
-            read = in_words(sources.values())
+        if asked is not None and (sources := sources_of(asked.attachments).values()):
+            read = in_words(sources)
             if asks_about_all(asked.text):
-                read = read_of_all(sources.values(), self._passages_for(asked))
+                read = joined([read_of_all(sources, self._passages_for(asked)), "/read all"])
         known = frozenset[int](() if turn.is_growing else sources_for(turn))
         fault = unknown_in_words(turn.text, known)
         return joined([read, f"{WARNING} {fault}" if fault else "", self._figures_of(turn)])
 
-    def _passages_for(self, asked: Turn) -> int:  # noqa: ARG002
-        """How many passages there are of what a question could be answered from; 0 if unknown."""
-        return 0
+    def _passages_for(self, asked: Turn) -> int:
+        """How many passages there are where those of a question were found; 0 if unknown."""
+        if not self._searched.get(asked):
+            names = {one.path for one in sources_of(asked.attachments).values()}
+            self._searched[asked] = self.libraries.searched(names)
+        return self._searched[asked]
 
     def _figures_of(self, turn: Turn) -> str:
         """Figures and ending, with the model if not all shown are by the chat's."""

@@ -16,7 +16,7 @@ from app.chat.conversation import Conversation, ReplyOptions
 from app.chat.read_all import Plan, is_of_reading
 from app.dialogue.changes import Change, Changes
 from app.dialogue.dialogue import Dialogue
-from app.dialogue.libraries import Libraries, Talk
+from app.dialogue.libraries import Talk
 from app.dialogue.tree import ASSISTANT, TOOL, USER, Turn, called, path_to
 from app.engine.answer import Answer
 from app.engine.engine import Engine
@@ -57,6 +57,9 @@ _FOLDER_SECONDS = 2.0
 
 _SHOWS_AGAIN = "Ctrl+Z shows it."
 
+_READ_ALL_SECONDS = 30.0
+"""That /read all waits for a folder."""
+
 _SUMMARISE = (
     "Summarise this conversation so that it can be continued from the summary alone: what was "
     "asked, what was found or decided, every name, figure and piece of code that is still needed."
@@ -92,7 +95,6 @@ class ChatView(ShownChat):
         """What the next answers must match, None if they may be anything."""
         self.session = SessionSpeedup()
         """All answers since the start, to this chat and others."""
-        self.libraries = Libraries(engine.paths if dialogue.history is not None else None)
         self._changes = changes
         self._give_back = give_back
         self._unsaved: list[Dialogue] = []
@@ -324,10 +326,17 @@ class ChatView(ShownChat):
             await self._show(follow=True)
 
     def _all_attached(self, asked: Turn) -> Attachments:
-        """All that a question may be answered from; versions that hold notes have none of it."""
+        """All that a question may be answered from; versions that hold notes have none of it.
+
+        Raises:
+            UsageError: a folder is still being read.
+        """
         versions = (one for one in self.dialogue.versions(asked) if one.text == asked.text)
         attached = (one for turn in (*path_to(asked)[:-1], *versions) for one in turn.attachments)
         files = {one.name: one for one in attached if one.kind is AttachmentKind.FILE}
+        for turn in path_to(asked):
+            for name, text in self.libraries.texts(turn.text, _READ_ALL_SECONDS).items():
+                files[name] = Attachment(AttachmentKind.FILE, name, text)
         return tuple(one for one in files.values() if not is_of_reading(one))
 
     async def _read(self, asked: Turn, attached: Attachments, last: Answer | None) -> None:
@@ -595,6 +604,7 @@ class ChatView(ShownChat):
         self.dialogue = dialogue
         self.edited = None
         self._answers.clear()
+        self._searched.clear()
         self._awaits_model = False
         await self._remove_cards()
         await self._show(follow=True)

@@ -91,8 +91,8 @@ def test_questions_about_all_are_told_by_their_words() -> None:
 
 def test_of_a_question_about_all_only_what_was_read_is_claimed() -> None:
     sources = sources_of([PLAN, PAGE]).values()
-    assert read_of_all(sources, 1214) == "only 2 of 1,214 passages were read · /read all"
-    assert read_of_all(sources, 0) == "only 2 passages were read · /read all"
+    assert read_of_all(sources, 1214) == "only 2 of 1,214 passages were read"
+    assert read_of_all(sources, 0) == "only 2 passages were read"
 
 
 MARKUP = st.lists(st.sampled_from([*PIECES.split("|"), "|"]), max_size=40).map("".join)

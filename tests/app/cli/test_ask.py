@@ -1,10 +1,12 @@
 """`specchat ask`: the answer on standard output, made of exactly what was asked."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from app.chat.attachments import CITE
 from app.cli.terminal import stdout
 from backends.base import Model
 from backends.chat.message import Message
@@ -242,3 +244,21 @@ def test_a_folder_is_read_for_the_question(
     assert ended.stderr == ""
     refused = specchat("ask", "Who?", *GREEDY, "--file", str(tmp_path / "notes"))
     assert "--folder" in refused.stderr
+
+
+@pytest.mark.slow
+def test_passages_that_were_read_are_told(
+    specchat: Specchat, said: list[list[Message]], tmp_path: Path
+) -> None:
+    (tmp_path / "notes").mkdir()
+    text = "".join(f"The dog number {n} is called Rex.\n\n" for n in range(200))
+    (tmp_path / "notes" / "a.md").write_text(text)
+    command = ("ask", "How many dogs are called Rex?", *GREEDY, "--ctx", "1024")
+    command = (*command, "--folder", str(tmp_path / "notes"))
+    ended = specchat(*command)
+    assert CITE in said[-1][-1].content
+    assert ended.stderr.splitlines()[0].startswith("[1] notes/a.md, lines ")
+    assert re.search(r"^only \d+ of \d+ passages? were read$", ended.stderr, re.MULTILINE)
+    read = json.loads(specchat(*command, "--json").stdout)["sources"]
+    assert [one["number"] for one in read] == [*range(1, len(read) + 1)]
+    assert all(one["text"] in text for one in read)

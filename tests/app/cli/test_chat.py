@@ -292,3 +292,15 @@ def test_folders_are_read_for_each_message(
     assert held == [True, False, False, True]
     assert "no folder x" in ended.stderr
     assert specchat(*CHAT, "--folder", "nowhere").returncode == 2
+
+
+@pytest.mark.slow
+def test_passages_that_were_read_are_told_after_the_answer(
+    specchat: Specchat, tmp_path: Path
+) -> None:
+    (tmp_path / "notes").mkdir()
+    text = "".join(f"The dog number {n} is called Rex.\n\n" for n in range(200))
+    (tmp_path / "notes" / "a.md").write_text(text)
+    folder = ("--ctx", "1024", "--folder", str(tmp_path / "notes"))
+    ended = specchat(*CHAT, *folder, stdin=b"Who is dog 7?\n")
+    assert re.search(r"^\[1\] notes/a.md, lines \d+ to \d+$", ended.stderr, re.MULTILINE)

@@ -1,6 +1,8 @@
 """/read all in the app: part by part, stopped or killed at any of them, and gone on with."""
 
+import re
 from contextlib import closing
+from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
@@ -8,6 +10,7 @@ import pytest
 
 from app.chat.attachments import Attachment, AttachmentKind
 from app.chat.read_all import is_of_reading
+from app.chat.sources import sources_of
 from app.dialogue.tree import ASSISTANT, Turn
 from app.engine.engine import Engine
 from app.history import History
@@ -15,6 +18,7 @@ from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.tui.app import SpecchatApp
 from app.tui.chat.reading import Reading
+from app.tui.screens.passage import PassageScreen
 from tests.app.tui.conftest import Chat, Chatting, start
 from tests.fixtures.heard import hurry
 from tests.fixtures.scripted import ScriptedModel
@@ -199,7 +203,8 @@ async def test_notes_that_do_not_fit_are_read_in_parts_again(chatting: Chatting)
     boats = Attachment(AttachmentKind.FILE, "boats.md", "a boat\n" * 3000)
     async with chatting(ScriptedModel(script, n_ctx=2048), reads_ahead=False) as chat:
         question = await asked(chat, boats)
-        await begin(chat)
+        await chat.say("/read all")
+        await chat.until(lambda: len(chat.view.dialogue.versions(question)) > 1)
         await end(chat)
         versions = chat.view.dialogue.versions(question)
         assert len(versions) >= 4
@@ -219,6 +224,44 @@ async def test_a_question_about_all_says_that_only_passages_were_read(chatting: 
         await chat.until("only 1 passage was read · /read all")
         await chat.view.send("Which one leaks?", (passage,))
         await chat.until("1 passage of 1 file")
+
+
+async def test_a_folder_that_was_searched_is_read_in_all(
+    chatting: Chatting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "harbour"
+    folder.mkdir()
+    for name in ("a.md", "b.md"):
+        (folder / name).write_text("".join(f"A boat at pier {n}.\n\n" for n in range(150)))
+    gate = FromPart(1)
+    async with chatting(scripted(gate), size=(120, 36), reads_ahead=False) as chat:
+        gate.view = chat.view
+        await chat.ready()
+        await chat.say("/folder harbour/")
+        await chat.until(lambda: chat.screen.store.folder == "harbour")
+        await chat.ask("How many boats are at the pier?")
+        read = re.search(r"only (\d+) of (\d+) passages? were read · /read all", chat.shown)
+        assert read is not None
+        own = chat.view.libraries.own
+        assert own is not None
+        assert int(read[1]) < int(read[2]) == own.passages
+        question = chat.view.dialogue.turns[0]
+        source = sources_of(question.attachments)[1]
+        assert chat.view.libraries.path_of(source.path) == folder / Path(source.path).name
+        chat.screen.action_show_passage(source)
+        await chat.until(lambda: isinstance(chat.app.screen, PassageScreen))
+        await chat.app.workers.wait_for_complete()
+        await chat.pilot.pause()
+        assert "as it was read" not in chat.shown
+        await chat.press("escape")
+        await begin(chat)
+        pieces = [one for part in reading_of(chat).plan.parts for one in part]
+        gate.set()
+        whole = "".join(one.text for one in pieces)
+        assert whole == "".join(one.read_text() for one in sorted(folder.iterdir()))
+        await end(chat)
+        assert all(map(is_of_reading, chat.view.dialogue.turns[0].attachments))
 
 
 async def test_what_fits_is_read_at_once(chatting: Chatting) -> None:
