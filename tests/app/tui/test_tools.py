@@ -84,7 +84,7 @@ async def test_files_are_searched_without_asking_and_the_answer_goes_on(
         assert f"<|im_start|>tool\n{FOUND}<|im_end|>" in model.asked[-1]
         assert "<tool_call>" not in chat.shown
         assert FOUND not in chat.shown
-        row = chat.screen.query_one(AttachmentRow)
+        row = chat.screen.query(AttachmentRow).last()
         row.focus()
         await chat.press("enter")
         await chat.until(FOUND)
