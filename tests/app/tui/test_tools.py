@@ -10,6 +10,7 @@ from app.history import History
 from app.history.export import read_backup
 from app.paths import Paths
 from app.tui.chat.messages import AttachmentRow
+from app.tui.chat.view import ChatView
 from backends.chat.message import ToolCall
 from tests.app.tui.conftest import Chat, Chatting
 from tests.fixtures import tool_servers
@@ -383,14 +384,15 @@ HOSTILE = (
 
 @pytest.mark.slow
 async def test_what_a_file_or_a_result_says_approves_nothing(
-    chatting: Chatting, calls: Path, notes: Path
+    chatting: Chatting, calls: Path, notes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(ChatView, "_roots", lambda _: [notes])  # read by the tool alone
     (notes / "plan.md").write_text(HOSTILE)
     echo = call("probe.echo", json.dumps({"text": HOSTILE}))
     read = call("read_lines", '{"path": "plan.md"}')
     model = Caller(read, echo, ECHO, "Done.")
     async with chatting(model, size=(100, 60)) as chat:
-        await begin(chat, "files, probe", str(notes))
+        await begin(chat, "files, probe")
         await chat.say("Read it")
         await chat.until(ASKED)
         assert calls.read_text() == "started\n"
