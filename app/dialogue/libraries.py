@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.chat.attachments import Attachment, AttachmentKind
-from app.chat.named_files import names_in
+from app.chat.named_files import is_file, names_in
 from app.dialogue.tree import USER, Turn
 from app.documents.folders import is_folder, root_of
 from app.documents.library import Library, most_tokens, remove_index
@@ -23,6 +23,10 @@ from app.paths import Paths
 from app.wording import SEPARATOR, counted
 from backends.base import UsageError
 from models.byte_sizes import size_text
+
+FILES_SHARE = 0.8
+"""Of the context, that the files which a question names may take as a whole; of longer ones, whose
+tokens are estimated high, passages are read."""
 
 WHOLE_SHARE = 0.5
 """Of the context, that folders may take as a whole: the talk and the answer need the other half."""
@@ -67,14 +71,16 @@ def last_number(attachments: Iterable[Attachment]) -> int:
 
 
 def attachments_of(
-    libraries: Sequence[Library], question: str, talk: Talk, n_ctx: int | None
+    libraries: Sequence[Library], question: str, talk: Talk, n_ctx: int | None, taken: int = 0
 ) -> tuple[Attachment, ...]:
     """What a question is sent along with of folders: all of a small one, or passages.
 
     A file that the model has read goes in again only once it has changed, and a passage never.
+    taken: tokens of what goes in beside them.
     """
     n_ctx = n_ctx or _SMALLEST_CONTEXT
-    whole, room = int(n_ctx * WHOLE_SHARE), min(int(n_ctx * PASSAGES_SHARE), MOST_PASSAGES)
+    whole = int(n_ctx * WHOLE_SHARE) - taken
+    room = min(int(n_ctx * PASSAGES_SHARE), MOST_PASSAGES)
     texts = {one.name: one.text for one in talk.known if one.kind is AttachmentKind.FILE}
     passages = {
         (_NUMBER.sub("", one.name, count=1), one.text)
@@ -168,6 +174,8 @@ class Libraries:
         self._chat: int | None = None
         self._own: _Reader | None = None
         self._named: dict[str, _Reader] = {}
+        self._long: set[str] = set()
+        """Files that are too long to be read whole."""
         self._told: set[str] = set()
 
     def follow(self, folder: str, chat: int | None = None) -> None:
@@ -215,10 +223,11 @@ class Libraries:
             reader.stop()
 
     def named(self, text: str) -> dict[str, _Reader]:
-        """The folders and patterns that a message names, which begin to be read."""
+        """The folders, patterns and long files that a message names, which begin to be read."""
         if "@" not in text:
             return {}
-        names = [name for name in names_in(text) if is_folder(name)][:_MOST_NAMED]
+        names = [name for name in names_in(text) if name in self._long or is_folder(name)]
+        del names[_MOST_NAMED:]
         for name in names:
             known = self._named.pop(name, None)
             self._named[name] = known or _Reader(name)
@@ -236,13 +245,20 @@ class Libraries:
         return [*own, *self.named(text).values()]
 
     def found(
-        self, text: str, talk: Talk, n_ctx: int | None, seconds: float | None = None
+        self,
+        text: str,
+        talk: Talk,
+        n_ctx: int | None,
+        seconds: float | None = None,
+        files: Sequence[Attachment] = (),
     ) -> tuple[tuple[Attachment, ...], list[str]]:
         """What a question is sent along with, and what is to be told once, each in a few words.
 
-        seconds: to wait for files that are new or have changed; None: what is known is taken, of
-        folders that have been read.
+        files: what it brings itself; long files of these are searched as folders are. seconds: to
+        wait for files that are new or have changed; None: what is known is taken, of folders that
+        have been read.
         """
+        files, taken = self._short(files, n_ctx)
         readers, told = self._of(text), list[str]()
         if seconds is None:
             readers = [one for one in readers if one.library.is_complete]
@@ -253,9 +269,26 @@ class Libraries:
             told += [fault for fault in library.faults if fault not in self._told]
             self._told.update(library.faults)
         try:
-            return attachments_of([one.library for one in readers], text, talk, n_ctx), told
+            libraries = [one.library for one in readers]
+            return (*files, *attachments_of(libraries, text, talk, n_ctx, taken)), told
         except sqlite3.ProgrammingError:  # the chat was left meanwhile
-            return (), []
+            return files, []
+
+    def _short(
+        self, files: Sequence[Attachment], n_ctx: int | None
+    ) -> tuple[tuple[Attachment, ...], int]:
+        """Files that fit the context whole, with their tokens; the others become libraries."""
+        room = math.inf if n_ctx is None else int(n_ctx * FILES_SHARE)
+        kept, taken = list[Attachment](), 0
+        for one in files:
+            tokens = most_tokens(len(one.text.encode())) if one.kind is AttachmentKind.FILE else 0
+            if taken + tokens > room and is_file(one.name):
+                self._long.add(one.name)
+                continue
+            self._long.discard(one.name)
+            taken += tokens
+            kept.append(one)
+        return tuple(kept), taken
 
     def texts(self, text: str, seconds: float) -> dict[str, str]:
         """All that the folders of a message hold, by name.
@@ -297,13 +330,13 @@ def read_now(name: str) -> Library:
 
 
 def folder_path(name: str) -> str:
-    """The full path of a folder that a chat is to have.
+    """The full path of a folder, or of a long file, that a chat is to have.
 
     Raises:
-        UsageError: there is no such folder.
+        UsageError: there is none.
     """
     name = name.strip('"')
-    if not is_folder(name) and name not in (".", ".."):
+    if not is_folder(name) and not is_file(name) and name not in (".", ".."):
         raise UsageError(f"no folder {name}", "", "Example: /folder notes")
     return os.path.abspath(Path(name).expanduser())
 

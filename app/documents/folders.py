@@ -79,7 +79,9 @@ def root_of(name: str) -> Path:
 
 
 def listed(name: str, is_wanted: Callable[[], bool] = lambda: True) -> Listing:
-    """The files of a folder or pattern without hidden, ignored and binary ones, and without links.
+    """The file of that name, or those of a folder or pattern, without links.
+
+    Hidden, ignored and binary ones of a folder are left out.
 
     What .gitignore files say holds, here as in git; but a folder that is ignored and named is read.
     is_wanted: asked now and then; False ends it early.
@@ -87,6 +89,10 @@ def listed(name: str, is_wanted: Callable[[], bool] = lambda: True) -> Listing:
     from pathspec import GitIgnoreSpec
 
     given, pattern = _parts(name)
+    if not pattern and given.expanduser().is_file():
+        state = given.expanduser().stat()
+        path = Path(os.path.abspath(given.expanduser()))
+        return Listing((Entry(name, path, state.st_size, state.st_mtime_ns),))
     shown = (given.name if given.is_absolute() else str(given)).replace(os.sep, "/")
     wanted = GitIgnoreSpec.from_lines([f"/{pattern}"]) if pattern else None
     root = Path(os.path.abspath(given.expanduser()))

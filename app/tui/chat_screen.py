@@ -444,7 +444,7 @@ class ChatScreen(Screen[None]):
         if chosen_names(view.answering.tools):  # what is read ahead is told of no tools
             self._engine.expect(None)
         elif self._is_free and self._asked_of == found_for:  # else it is about to be known
-            typed = replace(self._typed, attachments=(*self._typed.attachments, *found))
+            typed = replace(self._typed, attachments=found or self._typed.attachments)
             expected = self._next_request.expected(
                 view.dialogue, typed, view.edited, view.answering.think
             )
@@ -458,10 +458,10 @@ class ChatScreen(Screen[None]):
 
     @property
     def _asked_of(self) -> tuple[object, ...]:
-        """What decides on what folders add; empty without folders."""
-        view, text = self.view, self._typed.text
-        folders = view.folders_of(text)
-        return (folders, text, view.edited, *view.dialogue.turns) if folders else ()
+        """What decides on what is sent along; empty without folders and files."""
+        view, typed = self.view, self._typed
+        of = view.folders_of(typed.text), typed.attachments
+        return (*of, typed.text, view.edited, *view.dialogue.turns) if any(of) else ()
 
     async def _follow_folders(self) -> None:
         asked_of, view = self._asked_of, self.view
@@ -469,7 +469,9 @@ class ChatScreen(Screen[None]):
         self.store.named_folders = view.libraries.about(self._typed.text)
         if self._is_free and asked_of != self._found[0]:
             turns = view.dialogue.turns if view.edited is None else path_to(view.edited)[:-1]
-            found, _ = await view.find(self._typed.text, turns) if asked_of else ((), [])
+            typed, found = self._typed, ()
+            if asked_of:
+                found, _ = await view.find(typed.text, typed.attachments, turns)
             self._found = asked_of, found
 
     # The store

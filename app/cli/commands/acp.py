@@ -45,6 +45,7 @@ from app.dialogue.tree import ASSISTANT, USER, Turn, path_to, sources_for
 from app.documents.folders import is_folder
 from app.engine.engine import Engine
 from app.history import History, HistoryError
+from app.history.records import Queued
 from app.history.store import open_history
 from app.loading.session_options import AUTO_DRAFT, OFF_DRAFT
 from app.paths import Paths
@@ -370,9 +371,8 @@ class EditorAgent:
         while (queued := chat.dialogue.next_queued()) is not None:
             if queued.text != asked:
                 await self._update(session_id, update_user_message_text(queued.text))
-            found = await self._found(session_id, chat, queued.text, chat.dialogue.turns)
-            attachments = (*queued.attachments, *found)
-            question = chat.dialogue.add(USER, queued.text, attachments)
+            found = await self._found(session_id, chat, queued, chat.dialogue.turns)
+            question = chat.dialogue.add(USER, queued.text, found)
             answer = chat.dialogue.add(ASSISTANT, "")
             response = await self._answer(session_id, chat, answer, withdraws=question)
             if queued.text == asked:
@@ -380,15 +380,17 @@ class EditorAgent:
         return response
 
     async def _found(
-        self, session_id: str, chat: _Chat, text: str, turns: Sequence[Turn]
+        self, session_id: str, chat: _Chat, asked: Queued, turns: Sequence[Turn]
     ) -> tuple[Attachment, ...]:
-        """What a question is sent along with of folders; what is left out is told."""
+        """What a question is sent along with; what is left out is told."""
+        text, files = asked.text, asked.attachments
         chat.libraries.follow(chat.dialogue.folder, chat.dialogue.chat)
-        if not chat.libraries.state(text):
+        if not chat.libraries.state(text) and not files:
             return ()
         loaded, talk = self._engine.status.loaded, Talk.of(turns, chat.dialogue.dropped)
         n_ctx = loaded.context_size if loaded is not None else None
-        found, told = await asyncio.to_thread(chat.libraries.found, text, talk, n_ctx, math.inf)
+        about = text, talk, n_ctx, math.inf, files
+        found, told = await asyncio.to_thread(chat.libraries.found, *about)
         await self._show_figures(session_id, SEPARATOR.join(told))
         return found
 
@@ -415,9 +417,10 @@ class EditorAgent:
         question = answer.parent
         if not argument or question is None:
             raise UsageError("/edit needs the new question")
-        found = await self._found(session_id, chat, argument, path_to(question)[:-1])
         named = [one for one in question.attachments if f"@{quoted(one.name)}" in question.text]
-        edited = dialogue.add_version(question, argument, (*named, *found))
+        asked = Queued(argument, tuple(named))
+        found = await self._found(session_id, chat, asked, path_to(question)[:-1])
+        edited = dialogue.add_version(question, argument, found)
         return await self._answer(session_id, chat, dialogue.add(ASSISTANT, ""), withdraws=edited)
 
     async def _answer(

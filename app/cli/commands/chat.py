@@ -202,7 +202,7 @@ class _Talk:
         files, faults = read_files(message)
         for fault in faults:
             stderr.note(f"note: {fault}: the message goes without it")
-        attachments = (*files, *self._found(message))
+        attachments = self._found(message, files)
         own = self._libraries.own
         request = Request(
             conversation,
@@ -247,16 +247,16 @@ class _Talk:
         if reply.finish_reason is FinishReason.CANCELLED and _must_end():
             raise KeyboardInterrupt
 
-    def _found(self, message: str) -> tuple[Attachment, ...]:
-        """What a message is sent along with of folders, once they have been read."""
+    def _found(self, message: str, files: tuple[Attachment, ...]) -> tuple[Attachment, ...]:
+        """What a message is sent along with, once its folders have been read."""
         self._libraries.follow(self._folder)
-        if not self._libraries.state(message):
+        if not self._libraries.state(message) and not files:
             return ()
         known = tuple(one for attached in self._attached for one in attached)
         talk = Talk(known, last_number(known), self._previous)
         stderr.status("reading the folder")
         n_ctx = self._session.context.facts.n_ctx
-        found, told = self._libraries.found(message, talk, n_ctx, math.inf)
+        found, told = self._libraries.found(message, talk, n_ctx, math.inf, files)
         stderr.clear_status()
         for fault in told:
             stderr.note(f"note: {fault}")

@@ -246,8 +246,8 @@ class ChatView(ShownChat):
             self.edited = None
             self._break_off(_SHOWS_AGAIN)
             await self._remove_cards()
-            found = await self._found(text, path_to(turn)[:-1])
-            question = self.dialogue.add_version(turn, text, (*attachments, *found))
+            found = await self._found(text, attachments, path_to(turn)[:-1])
+            question = self.dialogue.add_version(turn, text, found)
             self._ask(self.dialogue.add(ASSISTANT, ""), question=question, instead=turn)
             self._remember("edited a question", turn, question)
             await self._show(follow=True)
@@ -460,26 +460,33 @@ class ChatView(ShownChat):
     async def _send(self, text: str, attachments: Attachments) -> None:
         for call in self.dialogue.open_calls:
             self.dialogue.close_call(call, "The user went on without this call.", "not run")
-        found = await self._found(text, self.dialogue.turns)
-        question = self.dialogue.add(USER, text, (*attachments, *found))
+        found = await self._found(text, attachments, self.dialogue.turns)
+        question = self.dialogue.add(USER, text, found)
         self._ask(self.dialogue.add(ASSISTANT, ""), question=question)
 
-    async def _found(self, text: str, turns: Sequence[Turn]) -> Attachments:
-        """What a question that follows turns is sent along with of folders, as they are now."""
-        found, told = await self.find(text, turns, _FOLDER_SECONDS)
+    async def _found(
+        self, text: str, attachments: Attachments, turns: Sequence[Turn]
+    ) -> Attachments:
+        """What a question that follows turns is sent along with, folders as they are now."""
+        found, told = await self.find(text, attachments, turns, _FOLDER_SECONDS)
         if told:
             self.app.notify(joined(told), markup=False)
         return found
 
     async def find(
-        self, text: str, turns: Sequence[Turn], seconds: float | None = None
+        self,
+        text: str,
+        attachments: Attachments,
+        turns: Sequence[Turn],
+        seconds: float | None = None,
     ) -> tuple[Attachments, list[str]]:
         """As Libraries.found, for a question that follows turns."""
-        if not self.folders_of(text):
+        if not self.folders_of(text) and not attachments:
             return (), []
         loaded, talk = self.engine.status.loaded, Talk.of(turns, self.dialogue.dropped)
         n_ctx = loaded.context_size if loaded is not None else None
-        return await asyncio.to_thread(self.libraries.found, text, talk, n_ctx, seconds)
+        about = text, talk, n_ctx, seconds, attachments
+        return await asyncio.to_thread(self.libraries.found, *about)
 
     def folders_of(self, text: str) -> tuple[object, ...]:
         """Changes with the folders that a question would be answered with; empty without any."""

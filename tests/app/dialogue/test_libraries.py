@@ -8,6 +8,7 @@ from threading import Event
 import pytest
 
 from app.chat.attachments import Attachment, AttachmentKind
+from app.chat.named_files import read_files
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.libraries import Libraries, Talk, attachments_of, folder_path, read_now
 from app.dialogue.tree import USER
@@ -184,3 +185,28 @@ def test_the_folder_of_a_chat_is_saved_with_it(notes: Path, tmp_path: Path) -> N
     history.close()
     with pytest.raises(UsageError, match="no folder nowhere"):
         folder_path("nowhere")
+
+
+def test_a_file_too_long_for_the_context_is_searched_and_goes_in_whole_into_a_larger_one(
+    tmp_path: Path, libraries: Libraries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    parts = [f"## Part {number}\n\n{_LONG}" for number in range(40)]
+    parts[17] += "The heron nests in the harbour."
+    Path("book.md").write_text("\n\n".join(parts))
+    Path("note.txt").write_text("short")
+    text = "@note.txt @book.md Where does the heron nest?"
+    files, faults = read_files(text)
+    assert not faults
+
+    def asked(n_ctx: int) -> tuple[Attachment, ...]:
+        return libraries.found(text, Talk(), n_ctx, math.inf, files)[0]
+
+    note, *passages = asked(4096)
+    assert (note.name, note.text) == ("note.txt", "short")
+    assert {one.kind for one in passages} == {PASSAGE}
+    assert any("heron nests" in one.text and "book.md, lines" in one.name for one in passages)
+    assert sum(len(one.text) for one in passages) < len(files[1].text) / 4
+    assert "".join(libraries.texts(text, math.inf).values()) == files[1].text  # /read all
+    assert asked(65_536) == files
+    assert asked(4096) == (note, *passages)
