@@ -73,7 +73,9 @@ _DRAFT_HELP = (
 
 Folder = Annotated[
     str | None,
-    typer.Option("--folder", metavar="DIR", help="Answer with the files of a folder or pattern."),
+    typer.Option(
+        "--folder", metavar="FOLDER", help="Answer with the files of a folder or pattern."
+    ),
 ]
 MODEL = option("model", str | None, None, "REF", complete=completion.models)
 DRAFT = option("draft", str, "auto", "SPEC", help_text=_DRAFT_HELP, complete=completion.drafters)

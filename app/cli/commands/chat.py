@@ -38,7 +38,7 @@ _HELP = """\
 /new    start over          /stats  figures of the last answer
 /help   this list           /quit   leave (also Ctrl-D)
 /set NAME VALUE             such as /set temperature 0.2; without a value: the default
-/folder DIR                 answer with the files of a folder; without one: no longer
+/folder FOLDER              answer with the files of a folder; without one: no longer
 @NAME in a message adds a file, @FOLDER/ or @src/**/*.py all of them or what fits.
 To send several lines, put them between two lines of three double quotes.
 Ctrl-C stops an answer; its text so far is kept."""

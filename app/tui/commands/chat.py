@@ -290,7 +290,7 @@ class ChatCommands(Commands):
         dialogue = self.view.dialogue
         before = dialogue.folder
         if not wanted:
-            own = before or "no folder: /folder DIR attaches one"
+            own = before or "no folder: /folder FOLDER attaches one"
             self.app.notify(f"Questions are answered with {own}", markup=False)
             return
         after = "" if wanted.lower() == _OFF else folder_path(wanted)

@@ -268,7 +268,8 @@ def place(
         for variable in ("SPECCHAT_HOME", "HF_HOME"):
             monkeypatch.setenv(variable, str(here / variable))
         paths = Paths.of_this_user()
-        for folder in (paths.models, paths.settings.parent, here / "heads", here / "docs"):
+        of_files = (here / name for name in ("docs", "folder", "heads"))
+        for folder in (paths.models, paths.settings.parent, *of_files):
             folder.mkdir(parents=True, exist_ok=True)
         paths.cache.symlink_to(cache)
         monkeypatch.chdir(here)
