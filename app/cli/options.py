@@ -74,7 +74,7 @@ _DRAFT_HELP = (
 Folder = Annotated[
     str | None,
     typer.Option(
-        "--folder", metavar="FOLDER", help="Answer with the files of a folder or pattern."
+        "--folder", metavar="FOLDER", help="Answer with what a folder, pattern or file says."
     ),
 ]
 MODEL = option("model", str | None, None, "REF", complete=completion.models)
