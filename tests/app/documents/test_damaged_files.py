@@ -7,7 +7,6 @@ from collections import Counter
 from io import BytesIO
 from pathlib import Path
 
-import psutil
 import pytest
 
 from app.documents import document
@@ -81,10 +80,3 @@ def test_a_damaged_file(path: Path, count: int) -> None:
         assert int(status.split("VmHWM:")[1].split()[0]) * 1024 < MOST_MEMORY
     print(path.name, dict(told))
     assert told.keys() <= {"text", *NAMED}
-
-
-def test_no_child_is_left_when_it_is_closed() -> None:
-    read_bytes((FILES[0]).read_bytes())
-    (child,) = psutil.Process().children()
-    document._CHILD.close()
-    assert not child.is_running()

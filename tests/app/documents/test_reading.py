@@ -183,10 +183,23 @@ def test_a_bomb_ends_its_reader_and_the_next_file_is_read(monkeypatch: pytest.Mo
     assert read_bytes((FILES / "invoice.pdf").read_bytes()).pages == 1
 
 
+def _child() -> psutil.Process:
+    process = document._CHILD._process
+    assert process is not None
+    return psutil.Process(process._process.pid)
+
+
+def test_no_child_is_left_when_it_is_closed() -> None:
+    read_bytes((FILES / "invoice.pdf").read_bytes())
+    child = _child()
+    document._CHILD.close()
+    assert not child.is_running()
+
+
 def test_a_reader_that_hangs_or_crashes_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     data = (FILES / "invoice.pdf").read_bytes()
     read_bytes(data)
-    (child,) = psutil.Process().children()
+    child = _child()
     child.suspend()
     with monkeypatch.context() as patch:
         patch.setattr(document, "SECONDS", 0.2)
@@ -194,7 +207,7 @@ def test_a_reader_that_hangs_or_crashes_is_replaced(monkeypatch: pytest.MonkeyPa
             read_bytes(data)
     assert not child.is_running()
     read_bytes(data)
-    (other,) = psutil.Process().children()
+    other = _child()
     other.suspend()
     other.kill()
     with pytest.raises(NotTextError, match="cannot be read: its process ended with SIGKILL"):
