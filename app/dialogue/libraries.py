@@ -176,11 +176,14 @@ class Libraries:
         self._named: dict[str, _Reader] = {}
         self._long: set[str] = set()
         """Files that are too long to be read whole."""
+        self._searched: dict[str, None] = {}
+        """Folders and files that a question of this chat named; later ones are about them too."""
         self._told: set[str] = set()
 
     def follow(self, folder: str, chat: int | None = None) -> None:
         """Have a chat's own folder read; its index is kept once the chat has a number."""
         if folder != self._folder or (chat != self._chat and self._chat is not None):
+            self._searched.clear()
             if self._own is not None:
                 self._own.stop()
             file = self._index(chat)
@@ -242,7 +245,9 @@ class Libraries:
 
     def _of(self, text: str) -> list[_Reader]:
         own = [self._own] if self._own is not None else []
-        return [*own, *self.named(text).values()]
+        named = self.named(text)
+        before = (self._named[one] for one in self._searched if one in self._named.keys() - named)
+        return [*own, *named.values(), *before]
 
     def found(
         self,
@@ -270,7 +275,10 @@ class Libraries:
             self._told.update(library.faults)
         try:
             libraries = [one.library for one in readers]
-            return (*files, *attachments_of(libraries, text, talk, n_ctx, taken)), told
+            found = attachments_of(libraries, text, talk, n_ctx, taken)
+            if seconds is not None and any(one.kind is AttachmentKind.PASSAGE for one in found):
+                self._searched.update(dict.fromkeys(self.named(text)))
+            return (*files, *found), told
         except sqlite3.ProgrammingError:  # the chat was left meanwhile
             return files, []
 

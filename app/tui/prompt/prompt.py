@@ -115,7 +115,8 @@ class TokenCounts:
         known = [_tokens(count) for count in self._counts.values()]
         attached = sum(count or 0 for count in known)
         typed = (_tokens(self._typed) if self._typed else None) or self._typed_tokens
-        verdict = _verdict(attached + typed, context_size)
+        has_file = any(one.kind is AttachmentKind.FILE for one in self._counts)
+        verdict = _verdict(attached + typed, context_size, has_file=has_file)
         if not self._counts:
             if typed < _FEW:
                 return []
@@ -175,9 +176,10 @@ def _in_words(count: _Count) -> str:
     return "…" if tokens is None else counted(tokens, "token")
 
 
-def _verdict(tokens: int, context_size: int | None) -> str:
-    does_not_fit = context_size is not None and tokens >= context_size
-    return " · does not fit the context" if does_not_fit else ""
+def _verdict(tokens: int, context_size: int | None, *, has_file: bool) -> str:
+    if context_size is None or tokens < context_size:
+        return ""
+    return " · passages of it are read" if has_file else " · does not fit the context"
 
 
 _COUNT_SECONDS = 0.25

@@ -208,5 +208,10 @@ def test_a_file_too_long_for_the_context_is_searched_and_goes_in_whole_into_a_la
     assert any("heron nests" in one.text and "book.md, lines" in one.name for one in passages)
     assert sum(len(one.text) for one in passages) < len(files[1].text) / 4
     assert "".join(libraries.texts(text, math.inf).values()) == files[1].text  # /read all
+    later, _ = libraries.found("And what else nests there?", Talk(), 4096, math.inf)
+    assert any("heron nests" in one.text for one in later)  # a later question is about it too
+    libraries.follow("", 1)
+    libraries.follow("", 2)
+    assert libraries.found("And what else nests there?", Talk(), 4096, math.inf)[0] == ()
     assert asked(65_536) == files
     assert asked(4096) == (note, *passages)

@@ -87,7 +87,7 @@ async def test_each_state(size: tuple[int, int], pytestconfig: pytest.Config) ->
 async def test_each_title(size: tuple[int, int], folder: Path, pytestconfig: pytest.Config) -> None:
     (folder / "data.csv").write_text("1 2 3 " * 1000)
     (folder / "report.md").write_text("word " * 20)
-    (folder / "picture.bin").write_bytes(b"\x89PNG\r\n")
+    (folder / "picture.bin").write_bytes(b"\x7fELF\x02\0\0")
     shown: list[str] = []
 
     async def note(prompt: Prompting, what: str) -> None:
@@ -103,9 +103,9 @@ async def test_each_title(size: tuple[int, int], folder: Path, pytestconfig: pyt
         for text, expected in (
             ("see @picture.bin", "is not text"),
             ("@report.md", "20 tokens"),
-            ("@data.csv", "not fit"),
+            ("@data.csv", "are read"),
             ("word " * 150, "150 tokens"),
-            ("@report.md @data.csv", "fit"),
+            ("@report.md @data.csv", "are read"),
         ):
             prompt.area.write(text)
             await prompt.until(lambda expected=expected: expected in prompt.title)
