@@ -245,6 +245,7 @@ async def test_answering(app: Still) -> None:
     await app.compare("answering")
     if app.chat.app.size.width < 110:
         await app.chat.pilot.press("f2")
+        await app.chat.until("of 74")  # it is laid out before its end is looked for
         await app.compare("answering_with_panel")
 
 
