@@ -266,15 +266,16 @@ class Libraries:
         files, taken = self._short(files, n_ctx)
         readers, told = self._of(text), list[str]()
         if seconds is None:
-            readers = [one for one in readers if one.library.is_complete]
-        for reader in readers if seconds is not None else ():
-            library = reader.library
-            if seconds is not None and not reader.update(seconds):
-                told.append(f"{progress_of(library)}: only that was searched")
-            told += [fault for fault in library.faults if fault not in self._told]
-            self._told.update(library.faults)
-        try:
+            libraries = [one.library for one in readers if one.library.is_complete]
+        else:
             libraries = [one.library for one in readers]
+            for reader in readers:
+                if not reader.update(seconds):
+                    told.append(f"{progress_of(reader.library)}: only that was searched")
+            faults = [fault for library in libraries for fault in library.faults]
+            told += [fault for fault in faults if fault not in self._told]
+            self._told.update(faults)
+        try:
             found = attachments_of(libraries, text, talk, n_ctx, taken)
             if seconds is not None and any(one.kind is AttachmentKind.PASSAGE for one in found):
                 self._searched.update(dict.fromkeys(self.named(text)))
