@@ -27,13 +27,14 @@ KEYS = (
     "ctrl+r", "f9", "f9", "escape", "ctrl+c", "ctrl+z", "ctrl+y", "ctrl+t", "ctrl+n", "up", "down",
     "enter", "tab", "left", "right", "f2",
 )  # fmt: skip
-PROMPTS = ("/anew ", "/anew\n", "/explain ", "/unreadable ")
+PROMPTS = ("/anew ", "/anew\n", "/explain ", "/unreadable ", "@notes/ ", "@long.md ", "@gone.pdf ")
 SETTINGS = (
     ("draft", "off"), ("draft", "lookup"), ("draft", "nobody-knows-this"), ("schema", "off"),
     ("schema", "person.json"), ("set", "temperature 0.5"), ("system", "Be brief."),
     ("model", "gone"), ("preset", "editor"), ("preset", "off"), ("preset", "gone"),
     ("preset", "mine"), ("regenerate", "3"), ("regenerate", "3"), ("regenerate", "50"),
-    ("think", "on"), ("think", "20"), ("think", "off"),
+    ("think", "on"), ("think", "20"), ("think", "off"), ("folder", "notes"), ("folder", "off"),
+    ("folder", "gone"), ("read", "all"), ("read", "all"), ("tools", "files"), ("tools", "off"),
 )  # fmt: skip
 
 
@@ -181,6 +182,9 @@ async def lost(
     monkeypatch.setattr("app.chat.unsent._MOST_TEXTS", 1000)
     watch = Watch(monkeypatch)
     Path("person.json").write_text('{"type": "object"}', "utf-8")
+    Path("notes").mkdir()
+    Path("notes/a.md").write_text("The dog is called Rex.", "utf-8")
+    Path("long.md").write_text("The third clause is about the deposit.\n\n" * 2000, "utf-8")
     prompts = Paths.of_this_user().prompts
     (prompts / "unreadable.md").mkdir(parents=True)
     (prompts / "anew.md").write_text("Again $1, and then $2", "utf-8")
