@@ -11,7 +11,7 @@ from app.cli.command import FROM_COMMAND_LINE, FROM_VARIABLE, source_of
 from app.cli.terminal import text_input
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
-from app.serve.server_options import SERVER_NAMES, ServerOptions
+from app.serve.server_options import SERVED_NAMES, ServerOptions
 from app.settings.answering import Answering
 from app.settings.catalogue import (
     BY_NAME,
@@ -31,7 +31,7 @@ from app.settings.presets import Presets, of_preset
 from backends.base import SpecchatError, UsageError
 from decoding.sampling.settings import LossyRule, SamplingSettings, parse_lossy
 
-_SESSION_NAMES = [field.name for field in fields(SessionOptions)]
+_SESSION_NAMES = [one.name for one in fields(SessionOptions) if one.name in BY_NAME]
 
 
 def session_options(context: Context) -> SessionOptions:
@@ -51,7 +51,7 @@ def session_options(context: Context) -> SessionOptions:
 
 def server_options(context: Context) -> ServerOptions:
     """A command's options of the server."""
-    values = _values(context, SERVER_NAMES).items()
+    values = _values(context, SERVED_NAMES).items()
     return ServerOptions.of({name: checked_option(name, value) for name, value in values})
 
 

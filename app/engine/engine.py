@@ -72,7 +72,9 @@ class Engine:
         self.paths = paths
         self._open = open_session
         publish = partial(self._publish_if_new, "ahead")
-        self._expectation = Expectation(may_read, most_waste, publish)
+        self.may_read = may_read
+        may = lambda: self.may_read()  # noqa: E731, PLW0108 - it may be replaced
+        self._expectation = Expectation(may, most_waste, publish)
         self._status = Status(Phase.LOADING, "starting")
         self._jobs = JobQueue(report=self._publish_error)
         self._free_at = 0.0
@@ -103,6 +105,11 @@ class Engine:
     def start(self) -> None:
         self._jobs.put(self._load)
         self._thread.start()
+
+    def another(self, model: str | None, reserved: int) -> "Engine":
+        """An engine for another model beside this one, not started. reserved: bytes of others."""
+        options = replace(self.options, model=model, reserved=reserved)
+        return Engine(options, self.paths, self._open, self.may_read)
 
     def ask(self, request: Request) -> Answer:
         answer = Answer(request)

@@ -156,6 +156,7 @@ class _Opening:
         """
         options, paths, notify, usual = self.options, self.paths, self.notify, self.usual_context
         free = free_memory(expected_backend(chosen, options.backend), options.gpu_layers)
+        free = None if free is None else max(free - options.reserved, 0)
         if (expected := facts_before(chosen)) is not None:  # what cannot fit is not downloaded
             self._check_before_download(chosen.name, expected.with_cache(options.cache_type), free)
         reference = fetch_model(chosen, paths, notify, offline=options.offline)

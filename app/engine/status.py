@@ -53,6 +53,8 @@ class Loaded:
     """Tokens a second of reading a prompt, from the widest pass that was measured."""
     can_think: bool = True
     """Whether its chat template knows any thinking."""
+    drafter_bytes: int = 0
+    """Memory of the models that draft for it."""
 
     @classmethod
     def of(cls, session: "Session") -> Self:
@@ -70,6 +72,7 @@ class Loaded:
             session.plain_replies.rate or session.drafting.plain_rate,
             costs.largest / costs.seconds(costs.largest) if costs else None,
             offers_thinking(session.model.tokenizer.chat_template or ""),
+            drafting.memory_bytes,
         )
 
     @property

@@ -16,7 +16,7 @@ from backends.base import (
     UsageError,
     check_context,
 )
-from backends.engines.engine_facts import free_memory
+from backends.engines.engine_facts import free_memory, separate_gpus
 from backends.streaming.weight_plan import (
     STREAMED_CHUNK,
     LayerBytes,
@@ -135,6 +135,18 @@ def _fits(
         gpu = min(bisect_right(ends, index / count * ends[-1]), len(free) - 1)
         needed[gpu] += part.stored + sum(kept[first + index : first + index + 1])
     return all(size <= room for size, room in zip(needed, usable, strict=True))
+
+
+def free_for_models(backend: str, gpu_layers: int | None) -> int | None:
+    """Bytes free for models: of GPUs with memory of their own, if there are; None if unknown.
+
+    Raises:
+        ModelError: the engine cannot be started.
+    """
+    free = free_memory(backend, gpu_layers)
+    if free is None and (gpus := separate_gpus(backend, gpu_layers)):
+        free = sum(usable([gpu.free_bytes or 0 for gpu in gpus]))
+    return free
 
 
 SMALLEST_CONTEXT = 512

@@ -4,6 +4,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 
+from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from backends.base import DownloadError, SpecchatError
 from backends.base.safe_files import make_private_folder, read_bounded, write_whole
@@ -11,7 +12,7 @@ from backends.engines.backend_selection import Form, backend_for, backend_for_fo
 from backends.hardware.host import available_memory
 from models.hub import Downloaded, DownloadJob, DownloadRequest, HubSettings
 from models.hub.progress import Phase, describe
-from models.metadata.memory_bill import ModelFacts, facts_of_entry
+from models.metadata.memory_bill import ModelFacts, facts_of, facts_of_entry
 from models.reference import HubReference, Reference, at_hand, resolve
 from models.stores.available_models import DEMO, best_installed
 
@@ -153,6 +154,18 @@ def facts_before(reference: Reference | HubReference) -> ModelFacts | None:
     if isinstance(reference, Reference) or not (reference.entry and reference.quantization):
         return None
     return facts_of_entry(reference.entry, reference.quantization)
+
+
+def known_facts(chosen: Reference | HubReference, options: SessionOptions) -> ModelFacts | None:
+    """Figures of a model as it would run: of its files, or of the catalogue if that has any.
+
+    Raises:
+        SpecchatError: no backend of this machine can run it, or its file is damaged.
+    """
+    backend = expected_backend(chosen, options.backend)
+    is_here = isinstance(chosen, Reference)
+    facts = facts_of(chosen.path, backend) if is_here else facts_before(chosen)
+    return facts and facts.with_cache(options.cache_type)
 
 
 def downloaded(request: DownloadRequest, settings: HubSettings, notify: Notify) -> Downloaded:

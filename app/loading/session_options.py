@@ -37,6 +37,7 @@ class SessionOptions:
     """Options of a session; None lets specchat choose.
 
     gpu_layers: as llama.cpp counts them: the output head is the first, the last layers follow.
+    reserved: bytes that other models of this process hold, though they may seem free; no user's.
     """
 
     model: str | None = None
@@ -48,6 +49,7 @@ class SessionOptions:
     kv: str | None = None
     stream: str = STREAM_AUTO
     offline: bool = False
+    reserved: int = 0
 
     @property
     def cache_type(self) -> CacheType | None:
@@ -56,7 +58,7 @@ class SessionOptions:
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
         """The options among some values, as users and the settings file write them."""
-        names = {field.name for field in fields(cls)}
+        names = {field.name for field in fields(cls)} - {"reserved"}
         given = {name: value for name, value in values.items() if name in names}
         if given.get("gpu_layers") == AUTO_LAYERS:
             given["gpu_layers"] = None

@@ -17,9 +17,10 @@ from app.engine.answer import Answer
 from app.engine.status import Loaded, crash_report
 from app.serve.dialect import AskedReply, Dialect, Frame, JsonObject, ReplyWriter
 from app.serve.incoming import Guard, checked, json_body, program_of, while_connected
-from app.serve.refusal import RefusalKind, RefusedError, stopped
-from app.serve.reply_reader import batches, happens, refusal_of
+from app.serve.refusal import RefusalKind, RefusedError, refusal_of, stopped
+from app.serve.reply_reader import batches, happens
 from app.serve.served_engine import CONTENT_TYPE, ServedEngine
+from app.serve.served_models import ServedModel
 from app.settings.answering import Answering
 from app.tools.events import ReplyEvent
 
@@ -139,9 +140,9 @@ class _Replies:
         request = Request(scope, receive)
         with served.reading.take():
             body = await json_body(request, served.limits)
-        loaded = served.loaded
+        choose = served.models.choose
         asked, writer = await checked(
-            body, lambda: self._dialect.read(body, self._defaults, loaded)
+            body, lambda: self._dialect.read(body, self._defaults, choose)
         )
         program = program_of(request.headers)
         answers = [Answer(replace(one, program=program)) for one in asked.requests]
@@ -153,7 +154,7 @@ class _Replies:
     ) -> None:
         with self._served.turns.enter() as turn:
             try:
-                await self._served.check(answers[:: asked.choices])
+                await self._served.check(asked.model, answers[:: asked.choices])
             except RefusedError as refusal:
                 raise _named(refusal, asked) from refusal
             replies = self._events(asked, answers, turn)
@@ -170,15 +171,24 @@ class _Replies:
         while not turn.is_set():
             await happens(turn, silence)
             yield 0, []  # also when it comes: the next silence is counted from here
-        for choice, answer in enumerate(answers):
+        with served.models.use(asked.model):
+            loading = asyncio.ensure_future(served.models.engine_of(asked.model))
             try:
-                async with aclosing(batches(served.engine, answer, asked.splitter, silence)) as new:
-                    async for batch in new:
-                        yield choice, batch
-            except RefusedError as refusal:
-                raise _named(refusal, asked) from refusal
+                while not (await asyncio.wait({loading}, timeout=silence))[0]:
+                    yield 0, []
+                engine = loading.result()
             finally:
-                served.metrics.count_when_done(answer)
+                loading.cancel()
+            for choice, answer in enumerate(answers):
+                try:
+                    new = batches(engine, answer, asked.splitter, silence)
+                    async with aclosing(new):
+                        async for batch in new:
+                            yield choice, batch
+                except RefusedError as refusal:
+                    raise _named(refusal, asked) from refusal
+                finally:
+                    served.metrics.count_when_done(answer)
 
     async def _stream(
         self,
@@ -251,25 +261,25 @@ def _information_routes(served: ServedEngine, defaults: Answering) -> list[Route
     """Health, metrics, the model, and what llama-server's clients ask for; none waits."""
 
     async def health(_: Request) -> Response:
-        _loaded = served.loaded  # refused until it is
+        served.models.first.facts()  # refused until it is loaded
         return JSONResponse({"status": "ok"})
 
     async def metrics(_: Request) -> Response:
         return Response(served.metrics.text(), media_type=CONTENT_TYPE)
 
     async def models(_: Request) -> Response:
-        model = _model(served.loaded, served.started_at)
+        if served.models.first.reference is None:
+            served.models.first.facts()  # refused until it is loaded
+        listed = [_model(model, served.started_at) for model in served.models.all]
         # Codex reports an error without a list of models in its own form; it may be empty.
-        return JSONResponse({"object": "list", "data": [model], "models": []})
+        return JSONResponse({"object": "list", "data": listed, "models": []})
 
     async def model(request: Request) -> Response:
-        loaded = served.loaded
-        if request.path_params["name"] != loaded.name:
-            raise RefusedError(RefusalKind.NOT_FOUND, f"the model here is {loaded.name}", "model")
-        return JSONResponse(_model(loaded, served.started_at))
+        named = served.models.named(request.path_params["name"])
+        return JSONResponse(_model(named, served.started_at))
 
     async def props(_: Request) -> Response:
-        return JSONResponse(_props(served.loaded, defaults))
+        return JSONResponse(_props(served.models.first.facts(), defaults))
 
     return [
         Route("/health", health),
@@ -280,13 +290,19 @@ def _information_routes(served: ServedEngine, defaults: Answering) -> list[Route
     ]
 
 
-def _model(loaded: Loaded, created: int) -> JsonObject:
-    info = loaded.info
-    return {
-        "id": loaded.name,
+def _model(model: ServedModel, created: int) -> JsonObject:
+    head: JsonObject = {
+        "id": model.name,
         "object": "model",
         "created": created,
         "owned_by": "specchat",
+        "loaded": model.is_loaded,
+    }
+    if (loaded := model.last) is None:
+        return head
+    info = loaded.info
+    return {
+        **head,
         "context_length": loaded.context_size,
         "max_model_len": loaded.context_size,
         "meta": {

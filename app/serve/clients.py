@@ -11,15 +11,13 @@ from functools import partial
 from pathlib import Path
 
 from app.loading.placement import plan
-from app.loading.select import choose_model, expected_backend, facts_before
+from app.loading.select import choose_model, expected_backend, known_facts
 from app.loading.session_options import DEFAULT_CONTEXT, SessionOptions, check_ranges
 from app.paths import Paths
 from app.settings.values import KEY_VARIABLE
 from backends.base import OutOfMemoryError, UsageError, check_context
 from backends.engines.backend_selection import forms
 from backends.engines.engine_facts import free_memory
-from models.metadata.memory_bill import facts_of
-from models.reference import Reference
 
 NO_KEY = "none"
 """What clients that insist on a key are given, where the server wants none."""
@@ -158,13 +156,11 @@ def served_model(options: SessionOptions, paths: Paths) -> tuple[str, int]:
     check_ranges(options)
     chosen = choose_model(options.model, paths, forms(options.backend))
     backend = expected_backend(chosen, options.backend)
-    is_here = isinstance(chosen, Reference)
-    facts = facts_of(chosen.path, backend) if is_here else facts_before(chosen)
+    facts = known_facts(chosen, options)
     if facts is None:
         return chosen.name, options.ctx or DEFAULT_CONTEXT
     if facts.context_limit:
         check_context(chosen.name, options.ctx or 1, facts.context_limit)
-    facts = facts.with_cache(options.cache_type)
     free = free_memory(backend, options.gpu_layers)
     with contextlib.suppress(OutOfMemoryError):  # it may be allowed to stream from disk
         return chosen.name, plan(chosen.name, facts, options.ctx, DEFAULT_CONTEXT, free).n_ctx

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from app.engine.reply import Request
-from app.engine.status import Loaded
 from app.serve.refusal import RefusedError
+from app.serve.served_models import ServedModel
 from app.settings.answering import Answering
 from app.tools.events import ReplyEvent
 from app.tools.reply_splitter import ReplySplitter
@@ -14,17 +14,20 @@ from backends.chat.reply_form import ReplyForm
 
 JsonObject = dict[str, object]
 MakeSplitter = Callable[[ReplyForm], ReplySplitter]
+Choose = Callable[[str], ServedModel]
+"""Gives the model of a name, or raises RefusedError."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskedReply:
-    """What a program asks for: a request for each choice, answered one after the other.
+    """What a program asks of a model: a request for each choice, answered one after the other.
 
     choices: of each prompt; those of one prompt follow each other. splitter: makes the one of each
     reply, once its form is known; None if its text is all content. prompt_field, form_field: where
     the request has its prompt, and what limits the form of its replies.
     """
 
+    model: ServedModel
     requests: tuple[Request, ...]
     is_streamed: bool
     choices: int = 1
@@ -67,11 +70,11 @@ class ReplyWriter(ABC):
 class Dialect:
     """A kind of requests by its path.
 
-    read: what a body asks of the loaded model, with the server's defaults for the rest, and the
-    writer of its reply; raises RefusedError if it is malformed, out of range, or asks for what is
-    not supported. error: the body of an error.
+    read: what a body asks of the model that it names, with the server's defaults for the rest, and
+    the writer of its reply; raises RefusedError if it is malformed, out of range, or asks for what
+    is not supported. error: the body of an error.
     """
 
     path: str
-    read: Callable[[bytes, Answering, Loaded], tuple[AskedReply, ReplyWriter]]
+    read: Callable[[bytes, Answering, Choose], tuple[AskedReply, ReplyWriter]]
     error: Callable[[RefusedError], JsonObject]

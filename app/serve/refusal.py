@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from enum import Enum
 
+from backends.base import PromptTooLargeError, PromptTooLongError, SpecchatError, UsageError
+from decoding.constraint.grammar import GrammarError
+
 
 class RefusalKind(Enum):
     """What is wrong; the last three digits are its HTTP status."""
@@ -13,6 +16,7 @@ class RefusalKind(Enum):
     UNAUTHORIZED = 401
     FORBIDDEN = 403
     NOT_FOUND = 404
+    NO_MODEL = 1404
     METHOD = 405
     SLOW = 408
     TOO_LARGE = 413
@@ -55,3 +59,16 @@ def stopped() -> RefusedError:
 def invalid(message: str, param: str = "") -> RefusedError:
     """A request that asks for what cannot be, or what is not understood."""
     return RefusedError(RefusalKind.INVALID, message, param)
+
+
+def refusal_of(error: Exception) -> RefusedError:
+    """An error of the engine, as a program is told of it."""
+    if isinstance(error, PromptTooLargeError | PromptTooLongError):
+        return RefusedError(RefusalKind.CONTEXT_EXCEEDED, error.summary)
+    if isinstance(error, GrammarError):
+        return RefusedError(RefusalKind.UNUSABLE_FORM, error.summary)
+    if isinstance(error, UsageError):
+        return RefusedError(RefusalKind.INVALID, error.summary)
+    if isinstance(error, SpecchatError):
+        return RefusedError(RefusalKind.FAILED, error.summary)
+    return RefusedError(RefusalKind.FAILED, "the engine failed")

@@ -10,10 +10,8 @@ from app.engine.answer import Answer, Stage
 from app.engine.engine import Engine
 from app.engine.reply import Reply
 from app.serve.dialect import MakeSplitter
-from app.serve.refusal import RefusalKind, RefusedError, stopped
+from app.serve.refusal import refusal_of, stopped
 from app.tools import events
-from backends.base import PromptTooLargeError, PromptTooLongError, SpecchatError, UsageError
-from decoding.constraint.grammar import GrammarError
 from decoding.events import FinishReason
 
 if TYPE_CHECKING:
@@ -24,19 +22,6 @@ _REASONS = {
     FinishReason.LENGTH: events.EndReason.LENGTH,
     FinishReason.CONTEXT: events.EndReason.CONTEXT,
 }
-
-
-def refusal_of(error: Exception) -> RefusedError:
-    """An error of the engine, as a program is told of it."""
-    if isinstance(error, PromptTooLargeError | PromptTooLongError):
-        return RefusedError(RefusalKind.CONTEXT_EXCEEDED, error.summary)
-    if isinstance(error, GrammarError):
-        return RefusedError(RefusalKind.UNUSABLE_FORM, error.summary)
-    if isinstance(error, UsageError):
-        return RefusedError(RefusalKind.INVALID, error.summary)
-    if isinstance(error, SpecchatError):
-        return RefusedError(RefusalKind.FAILED, error.summary)
-    return RefusedError(RefusalKind.FAILED, "the engine failed")
 
 
 class ReplyReader:

@@ -5,6 +5,7 @@ import time
 from collections import deque
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
@@ -13,32 +14,37 @@ from app.chat.conversation import Conversation
 from app.engine.answer import Answer
 from app.engine.engine import Engine
 from app.engine.reply import Request
-from app.engine.status import Loaded, Phase
-from app.serve.refusal import RefusalKind, RefusedError, stopped
-from app.serve.reply_reader import refusal_of
+from app.serve.refusal import RefusalKind, RefusedError, refusal_of, stopped
+from app.serve.served_models import ServedModel, ServedModels
 from app.serve.server_options import Limits
 from app.wording import counted
-from backends.base import SpecchatError, UsageError
+from backends.base import PromptTooLongError, SpecchatError, UsageError
 from backends.chat.message import Message
 from decoding.sampling.settings import SamplingSettings
+from models.reference import HubReference, Reference
+
+AT_ONCE = 1
+"""Requests that are answered at a time: those that an engine computes together."""
 
 
 class RequestQueue:
-    """A bounded queue: one request is answered at a time, in the order in which they came.
+    """A bounded queue: a few requests are answered at a time, in the order in which they came.
 
     Used on the server's event loop alone. The engine has a queue of its own: who chats in the app
     waits for one request there, not for all of these.
     """
 
-    def __init__(self, most_waiting: int) -> None:
+    def __init__(self, most_waiting: int, at_once: int = AT_ONCE) -> None:
         self._most_waiting = most_waiting
+        self._at_once = at_once
         self._queue: deque[asyncio.Event] = deque()
-        """The first is answered, once it is set."""
+        """The first ones are answered, once they are set."""
         self.is_closed = False
 
     @property
     def answering(self) -> int:
-        return int(bool(self._queue) and self._queue[0].is_set())
+        """How many are answered; any thread may ask."""
+        return sum(turn.is_set() for turn in list(self._queue))
 
     @property
     def waiting(self) -> int:
@@ -52,7 +58,7 @@ class RequestQueue:
         """
         if self.is_closed:
             raise stopped()
-        if self.answering and self.waiting >= self._most_waiting:
+        if self.answering >= self._at_once and self.waiting >= self._most_waiting:
             what = f"the queue is full ({counted(self.waiting, 'request')}); try again later"
             raise RefusedError(RefusalKind.BUSY, what)
 
@@ -78,8 +84,9 @@ class RequestQueue:
         self.is_closed = True
 
     def _advance(self) -> None:
-        if self._queue and not self.is_closed:
-            self._queue[0].set()
+        if not self.is_closed:
+            for turn in islice(self._queue, self._at_once):
+                turn.set()
 
 
 class Slots:
@@ -189,36 +196,39 @@ _LONGEST_SECONDS = 30.0
 
 
 class ServedEngine:
-    def __init__(self, engine: Engine, limits: Limits) -> None:
+    """The engine that is served, and those beside it; see ServedModels."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        limits: Limits,
+        references: Sequence[Reference | HubReference] = (),
+        unload_after: float = 0.0,
+    ) -> None:
         self.engine = engine
         self.limits = limits
         self.turns = RequestQueue(limits.waiting)
+        if references:
+            may_read = engine.may_read
+            engine.may_read = lambda: (
+                "a program is answered" if self.turns.answering else may_read()
+            )
+        self.models = ServedModels(engine, references, unload_after)
         self.reading = Slots(limits.waiting + 1, "requests arrive")
         self.counting = Slots(limits.waiting, "prompts wait to be counted")
         self.metrics = Metrics(self.turns)
         self.started_at = int(time.time())
 
-    @property
-    def loaded(self) -> Loaded:
-        """What is loaded now.
-
-        Raises:
-            RefusedError: nothing is; it is loading, or that failed.
-        """
-        status = self.engine.status
-        if status.loaded is not None and status.phase is Phase.READY:
-            return status.loaded
-        why = status.error.summary if status.error else "the model is loading; try again later"
-        raise RefusedError(RefusalKind.LOADING, why)
-
-    async def check(self, answers: Sequence[Answer]) -> None:
+    async def check(self, model: ServedModel, answers: Sequence[Answer]) -> None:
         """Build the prompts of some answers, if that is possible within a moment.
 
         Raises:
             RefusedError: the request cannot be answered.
         """
+        if model.engine is None or not model.is_loaded:
+            return  # its turn will tell
         prepared = asyncio.gather(
-            *(asyncio.wrap_future(self.engine.prepare(answer)) for answer in answers)
+            *(asyncio.wrap_future(model.engine.prepare(answer)) for answer in answers)
         )
         try:
             # Not wait_for: in Python 3.11 it loses a cancellation that comes with the result.
@@ -230,6 +240,25 @@ class ServedEngine:
             raise refusal_of(error) from error
         except Exception:
             return  # its turn will tell, with a report
+
+    async def count(self, model: ServedModel, answer: Answer) -> int:
+        """Tokens of a prompt, counted beside a reply; a model that is not loaded is, in turn.
+
+        Raises:
+            RefusedError: there is no such prompt, or no model.
+        """
+        with self.models.use(model):
+            if not model.is_loaded:
+                with self.turns.enter() as turn:
+                    await turn.wait()
+                    await self.models.engine_of(model)
+            engine = await self.models.engine_of(model)
+            try:
+                return await asyncio.wrap_future(engine.prepare(answer))
+            except PromptTooLongError as error:
+                return error.prompt_tokens
+            except SpecchatError as error:
+                raise refusal_of(error) from error
 
 
 def template_note(engine: Engine) -> str:

@@ -21,7 +21,8 @@ from app.serve.dialects.chat import CHAT
 from app.serve.dialects.completions import COMPLETIONS
 from app.serve.dialects.responses import RESPONSES
 from app.serve.incoming import Guard
-from app.serve.served_engine import RequestQueue, ServedEngine
+from app.serve.served_engine import ServedEngine
+from app.serve.served_models import served_references
 from app.serve.server_options import Limits, ServerOptions
 from app.settings.answering import Answering
 from backends.base import UsageError
@@ -113,7 +114,8 @@ class Server:
     """
 
     def __init__(self, engine: Engine, options: ServerOptions, defaults: Answering) -> None:
-        self.served = ServedEngine(engine, options.limits)
+        references = served_references(options.models, engine.options, engine.paths)
+        self.served = ServedEngine(engine, options.limits, references, options.unload_after)
         self._socket = _listening(options.host, options.port)
         self.host: str = options.host
         self.port: int = self._socket.getsockname()[1]
@@ -121,7 +123,7 @@ class Server:
         dialects = (CHAT, COMPLETIONS, RESPONSES, MESSAGES)
         routes = [count_route(self.served, defaults)]
         application = Application(self.served, defaults, guard, dialects, routes)
-        self._uvicorn = _Quiet(_config(application, options.limits), self.served.turns)
+        self._uvicorn = _Quiet(_config(application, options.limits), self.served)
         self._thread = Thread(target=self._run, name="server", daemon=True)
 
     @property
@@ -138,6 +140,7 @@ class Server:
         self._uvicorn.should_exit = True
         if self._thread.is_alive():
             self._thread.join(seconds)
+        self.served.models.close(seconds)
         self._socket.close()
 
     def _run(self) -> None:
@@ -150,18 +153,19 @@ class Server:
 class _Quiet(uvicorn.Server):
     """Uvicorn's server, which tells when it has started, and refuses requests before it ends."""
 
-    def __init__(self, config: uvicorn.Config, turns: RequestQueue) -> None:
+    def __init__(self, config: uvicorn.Config, served: ServedEngine) -> None:
         super().__init__(config)
         self.has_started = Event()
-        self._turns = turns
+        self._served = served
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        self._served.models.rest(self._served.models.first)
         self.has_started.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # Uvicorn itself would answer what it cancels with a text of its own, and not wait for it.
-        self._turns.close()
+        self._served.turns.close()
         requests = list(self.server_state.tasks)
         for request in requests:
             request.cancel()

@@ -47,7 +47,8 @@ MOST_TOOLS = 256
 
 
 SERVER_NAMES = ("host", "port", "key_file", "allow_host")
-"""Names of the options, as in the settings."""
+"""Names of the options, as in the settings; beside the app there is one model."""
+SERVED_NAMES = (*SERVER_NAMES, "models", "unload_after")
 
 _LEAST_KEY, _MOST_KEY = 16, 1024
 """Characters of a key. Shorter ones can be guessed over a network."""
@@ -56,6 +57,8 @@ _LEAST_KEY, _MOST_KEY = 16, 1024
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
     """Options of a server. names: further ones that it is reached by, such as a container's host.
+
+    models: what a request chooses from, () for the one that is loaded; unload_after: idle seconds.
 
     Raises:
         UsageError: others than this machine could ask it without a key.
@@ -66,6 +69,8 @@ class ServerOptions:
     key: str = ""
     names: frozenset[str] = frozenset()
     limits: Limits = field(default_factory=Limits)
+    models: tuple[str, ...] = ()
+    unload_after: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.key and not is_loopback(self.host):
@@ -82,14 +87,20 @@ class ServerOptions:
         Raises:
             UsageError: a value cannot be used.
         """
-        names = str(values.get("allow_host") or "").lower().split(",")
         file = values.get("key_file")
         return cls(
             str(values.get("host") or DEFAULT_HOST),
             int(values.get("port", DEFAULT_PORT)),
             read_key(Path(file)) if file else "",
-            frozenset(name.strip() for name in names if name.strip()),
+            frozenset(_listed(str(values.get("allow_host") or "").lower())),
+            models=_listed(str(values.get("models") or "")),
+            unload_after=60.0 * (values.get("unload_after") or 0.0),
         )
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    names = (name.strip() for name in text.split(","))
+    return tuple(dict.fromkeys(filter(None, names)))
 
 
 def ip_of(host: str) -> IPv4Address | IPv6Address | None:

@@ -24,6 +24,7 @@ from app.settings.values import (
     MOST_AHEAD_WASTE,
     MOST_PORT,
     MOST_PROMPT_MEMORY,
+    MOST_UNLOAD_AFTER,
 )
 from backends.base import UsageError
 from backends.chat.message import whole_characters
@@ -44,6 +45,7 @@ DEFAULT_THEME = "specchat-dark"
 _MOST = {
     "ahead_waste": MOST_AHEAD_WASTE,
     "port": MOST_PORT,
+    "unload_after": MOST_UNLOAD_AFTER,
     "prompt_memory": MOST_PROMPT_MEMORY,
     THINK_BUDGET: 1 << 31,
 }
@@ -118,6 +120,10 @@ KEYS = (
         "file that holds the key which programs must send to the server", "server.key"),
     Key("allow_host", Kind.TEXT, Part.START,
         "further names that the server is reached by, separated by commas", "host.docker.internal"),
+    Key("models", Kind.TEXT, Part.START,
+        "models that programs choose from by name, separated by commas", "demo"),
+    Key("unload_after", Kind.NUMBER, Part.START,
+        "idle minutes after which the server frees a model's memory; 0 for never", 0.0),
     Key("ahead", Kind.TEXT, Part.APP,
         "read a question while it is typed: auto (not on battery or a busy machine), on, off",
         AHEAD_AUTO, AHEAD_CHOICES, title="Read ahead"),

@@ -2,7 +2,9 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from threading import Event
+from threading import enumerate as running_threads
 from typing import Annotated
 
 import typer
@@ -41,7 +43,7 @@ SWITCH_SECONDS = 0.0005
 """Thread switch interval; Python's default of 5 ms is as long as a token."""
 
 
-@options.with_options(*options.SESSION, *options.SERVER)
+@options.with_options(*options.SESSION, *options.SERVER, *options.SERVED)
 def serve(
     context: typer.Context,
     print_config: Annotated[
@@ -65,6 +67,8 @@ def serve(
         _print_config(print_config, session_options, server_options, paths)
         return
     defaults = Answering.of(settings_in_effect(paths).values)
+    if server_options.models:
+        session_options = replace(session_options, model=server_options.models[0])
     engine = Engine(session_options, paths, may_read=Permission())
     sys.setswitchinterval(SWITCH_SECONDS)
     with deferred() as stop:
@@ -77,11 +81,14 @@ def serve(
                     missing = engine.status.error
                     told = template_note(engine), missing.summary if missing else ""
                     _introduce(served_at, loaded, defaults, told)
+                    if others := server_options.models[1:]:
+                        stderr.note(f"on demand {', '.join(others)}")
                 while not stop.wait(_POLL_SECONDS):
                     pass
         finally:
-            is_closed = engine.close(_CLOSE_SECONDS)
-        if not is_closed:  # a pass that takes longer would delay the end of the interpreter
+            engine.close(_CLOSE_SECONDS)
+        # A pass that takes longer would delay the end of the interpreter.
+        if any(one.name == "engine" for one in running_threads()):
             process.leave(EXIT_INTERRUPTED)
 
 

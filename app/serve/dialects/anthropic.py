@@ -17,12 +17,10 @@ from starlette.routing import Route
 from app.chat.conversation import Conversation, ReplyOptions
 from app.engine.answer import Answer
 from app.engine.reply import Request
-from app.engine.status import Loaded
-from app.serve.dialect import AskedReply, Dialect, Frame, JsonObject, ReplyWriter
+from app.serve.dialect import AskedReply, Choose, Dialect, Frame, JsonObject, ReplyWriter
 from app.serve.incoming import checked, json_body, while_connected
 from app.serve.offered_tools import OfferedTools, offered_tools
 from app.serve.refusal import RefusalKind, RefusedError, invalid
-from app.serve.reply_reader import refusal_of
 from app.serve.request_body import (
     Content,
     Effort,
@@ -42,7 +40,6 @@ from app.serve.server_options import MOST_STOP_CHARACTERS, MOST_STOPS
 from app.settings.answering import Answering
 from app.tools import events
 from app.tools.open_calls import finite, loads_finite
-from backends.base import PromptTooLongError, SpecchatError
 from backends.chat.message import Message, ToolCall
 from backends.chat.reply_form import THINK_ON
 from decoding.constraint.grammar import Grammar, GrammarKind
@@ -51,6 +48,7 @@ _TYPES: Mapping[RefusalKind, str] = {
     RefusalKind.UNAUTHORIZED: "authentication_error",
     RefusalKind.FORBIDDEN: "permission_error",
     RefusalKind.NOT_FOUND: "not_found_error",
+    RefusalKind.NO_MODEL: "not_found_error",
     RefusalKind.TOO_LARGE: "request_too_large",
     RefusalKind.FAILED: "api_error",
     RefusalKind.BUSY: "overloaded_error",
@@ -374,36 +372,34 @@ def _output(tokens: int) -> JsonObject:
     return {"output_tokens": tokens}
 
 
-def _read(body: bytes, defaults: Answering, model: Loaded) -> tuple[AskedReply, MessageWriter]:
+def _read(body: bytes, defaults: Answering, choose: Choose) -> tuple[AskedReply, MessageWriter]:
     asked = read_body(MessagesRequest, body)
+    model = choose(asked.model)
     plain = asked.request(defaults, tuple(asked.stop_sequences))
     settings = asked_sampling(
         defaults, temperature=asked.temperature, top_p=asked.top_p, top_k=asked.top_k
     )
     request = replace(plain, settings=settings, max_tokens=asked.max_tokens)
     splitter = partial(asked.offered.splitter, is_begun=bool(plain.partial))
-    return AskedReply((request,), asked.stream, splitter=splitter), MessageWriter(model.name)
+    reply = AskedReply(model, (request,), asked.stream, splitter=splitter)
+    return reply, MessageWriter(model.name)
 
 
 MESSAGES = Dialect("/v1/messages", _read, error_body)
 
 
 def count_route(served: ServedEngine, defaults: Answering) -> Route:
-    """The path that counts the tokens of a prompt; it takes no turn, and runs beside a reply."""
+    """The path that counts the tokens of a prompt."""
 
     async def count(request: HttpRequest) -> JSONResponse:
         with served.counting.take():
             with served.reading.take():
                 body = await json_body(request, served.limits)
-            _ = served.loaded  # refused until it is
-            asked = await checked(body, lambda: read_body(CountRequest, body).request(defaults))
-            counted = asyncio.wrap_future(served.engine.prepare(Answer(asked)))
-            try:
-                tokens = await while_connected(counted, request.receive)
-            except PromptTooLongError as error:
-                tokens = error.prompt_tokens
-            except SpecchatError as error:
-                raise refusal_of(error) from error
+            asked = await checked(body, lambda: read_body(CountRequest, body))
+            model = served.models.choose(asked.model)
+            prompt = await checked(body, lambda: asked.request(defaults))
+            counted = asyncio.ensure_future(served.count(model, Answer(prompt)))
+            tokens = await while_connected(counted, request.receive)
         return JSONResponse({"input_tokens": tokens})
 
     return Route("/v1/messages/count_tokens", count, methods=["POST"])

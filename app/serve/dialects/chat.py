@@ -8,8 +8,7 @@ from pydantic import Field
 
 from app.chat.conversation import Conversation, ReplyOptions
 from app.engine.reply import Request
-from app.engine.status import Loaded
-from app.serve.dialect import AskedReply, Dialect, JsonObject
+from app.serve.dialect import AskedReply, Choose, Dialect, JsonObject
 from app.serve.dialects import openai
 from app.serve.offered_tools import OfferedTools, offered_tools
 from app.serve.refusal import invalid
@@ -198,9 +197,10 @@ def _figures(data: bytes, logprob: float) -> JsonObject:
     return {"token": openai.token_text(data), "logprob": logprob, "bytes": list(data)}
 
 
-def _read(body: bytes, defaults: Answering, model: Loaded) -> tuple[AskedReply, ChatWriter]:
+def _read(body: bytes, defaults: Answering, choose: Choose) -> tuple[AskedReply, ChatWriter]:
     asked = read_body(ChatRequest, body)
-    sampling = asked.sampling(defaults, model.info.n_vocab)
+    model = choose(asked.model)
+    sampling = asked.sampling(defaults, model.n_vocab)
     offered = asked.offered
     conversation = conversation_of(asked.messages)
     budget = thinking(conversation, defaults, asked.reasoning_effort)
@@ -213,6 +213,7 @@ def _read(body: bytes, defaults: Answering, model: Loaded) -> tuple[AskedReply, 
         may_drop=False,
     )
     reply = AskedReply(
+        model,
         tuple(
             replace(first, settings=replace(sampling, seed=seed))
             for seed in seeds(sampling.seed, asked.n)

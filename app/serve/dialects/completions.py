@@ -8,8 +8,7 @@ from pydantic import Field
 
 from app.chat.conversation import Conversation, Infill, RawText, ReplyOptions
 from app.engine.reply import Request
-from app.engine.status import Loaded
-from app.serve.dialect import AskedReply, Dialect, JsonObject
+from app.serve.dialect import AskedReply, Choose, Dialect, JsonObject
 from app.serve.dialects import openai
 from app.serve.refusal import invalid
 from app.serve.request_body import Items, read_body, seeds
@@ -68,12 +67,13 @@ def _by_text(token: TokenLogprob) -> JsonObject:
     return found
 
 
-def _read(body: bytes, defaults: Answering, model: Loaded) -> tuple[AskedReply, CompletionsWriter]:
+def _read(body: bytes, defaults: Answering, choose: Choose) -> tuple[AskedReply, CompletionsWriter]:
     asked = read_body(CompletionsRequest, body)
+    model = choose(asked.model)
     prompts = [asked.prompt] if isinstance(asked.prompt, str) else asked.prompt
     if asked.n * len(prompts) > MOST_CHOICES:
         raise invalid(f"at most {MOST_CHOICES} choices in all", "n")
-    sampling = asked.sampling(defaults, model.info.n_vocab)
+    sampling = asked.sampling(defaults, model.n_vocab)
     suffix = asked.suffix
     requests = tuple(
         Request(
@@ -88,7 +88,7 @@ def _read(body: bytes, defaults: Answering, model: Loaded) -> tuple[AskedReply, 
         for seed in seeds(sampling.seed, asked.n)
     )
     reply = AskedReply(
-        requests, asked.stream, asked.n, prompt_field="prompt", form_field=asked.form_field
+        model, requests, asked.stream, asked.n, prompt_field="prompt", form_field=asked.form_field
     )
     return reply, CompletionsWriter(model.name, asked)
 

@@ -26,6 +26,7 @@ _TYPES: Mapping[RefusalKind, str] = {
     RefusalKind.UNAUTHORIZED: "authentication_error",
     RefusalKind.FORBIDDEN: "permission_error",
     RefusalKind.NOT_FOUND: "not_found_error",
+    RefusalKind.NO_MODEL: "not_found_error",
     RefusalKind.FAILED: "server_error",
     RefusalKind.BUSY: "overloaded_error",
     RefusalKind.LOADING: "unavailable_error",
@@ -34,6 +35,7 @@ _TYPES: Mapping[RefusalKind, str] = {
 _CODES: Mapping[RefusalKind, str] = {
     RefusalKind.CONTEXT_EXCEEDED: "context_length_exceeded",
     RefusalKind.UNAUTHORIZED: "invalid_api_key",
+    RefusalKind.NO_MODEL: "model_not_found",
     RefusalKind.BUSY: "queue_full",
     RefusalKind.LOADING: "model_not_loaded",
     RefusalKind.STOPPED: "answer_stopped",
@@ -163,9 +165,9 @@ class CommonFields(Fields):
     def stops(self) -> tuple[str, ...]:
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
 
-    def sampling(self, defaults: Answering, n_vocab: int) -> SamplingSettings:
+    def sampling(self, defaults: Answering, n_vocab: int | None) -> SamplingSettings:
         """Sampling settings of the first choice."""
-        if any(token >= n_vocab for token in self.logit_bias):
+        if n_vocab and any(token >= n_vocab for token in self.logit_bias):
             raise invalid(f"the model has tokens 0 to {n_vocab - 1:,}", "logit_bias")
         return asked_sampling(
             defaults,

@@ -10,8 +10,7 @@ from pydantic import Field
 
 from app.chat.conversation import Conversation, ReplyOptions
 from app.engine.reply import Request
-from app.engine.status import Loaded
-from app.serve.dialect import AskedReply, Dialect, Frame, JsonObject, ReplyWriter
+from app.serve.dialect import AskedReply, Choose, Dialect, Frame, JsonObject, ReplyWriter
 from app.serve.dialects.openai import error_body
 from app.serve.offered_tools import OfferedTools, offered_tools
 from app.serve.refusal import RefusedError, invalid
@@ -391,8 +390,9 @@ def _usage(ended: events.Ended) -> JsonObject:
     }
 
 
-def _read(body: bytes, defaults: Answering, model: Loaded) -> tuple[AskedReply, ResponseWriter]:
+def _read(body: bytes, defaults: Answering, choose: Choose) -> tuple[AskedReply, ResponseWriter]:
     asked = read_body(ResponsesRequest, body)
+    model = choose(asked.model)
     conversation = conversation_of(asked.instructions, asked.input)
     if not conversation.turns:
         raise invalid("input: there is nothing to answer", "input")
@@ -408,6 +408,7 @@ def _read(body: bytes, defaults: Answering, model: Loaded) -> tuple[AskedReply, 
         may_drop=asked.truncation == "auto",
     )
     reply = AskedReply(
+        model,
         (request,),
         asked.stream,
         splitter=offered.splitter,

@@ -37,7 +37,7 @@ async def _cancelled_after(
     """Cancel a check some turns of the loop after its prompt is built; false if it has ended."""
     built: Future[int] = Future()
     monkeypatch.setattr(served.engine, "prepare", lambda _answer: built)
-    check = asyncio.create_task(served.check([Answer(HI)]))
+    check = asyncio.create_task(served.check(served.models.first, [Answer(HI)]))
     await asyncio.sleep(0)
     built.set_result(1)
     for _ in range(turns):

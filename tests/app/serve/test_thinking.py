@@ -18,11 +18,11 @@ from decoding.sampling.settings import SamplingSettings
 
 SAID = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9}
 DEFAULTS = Answering(SamplingSettings(), 100, think="low", think_budget=7)
-MODEL = cast("Any", SimpleNamespace(name="m", info=SimpleNamespace(n_vocab=9)))
+MODEL = cast("Any", SimpleNamespace(name="m", n_vocab=9))
 
 
 def asked(dialect: Dialect, body: dict[str, object]) -> tuple[str, int]:
-    reply, _ = dialect.read(json.dumps(body).encode(), DEFAULTS, MODEL)
+    reply, _ = dialect.read(json.dumps(body).encode(), DEFAULTS, lambda _: MODEL)
     (request,) = reply.requests
     return request.conversation.think, request.options.think_budget
 

@@ -22,7 +22,7 @@ _KEPT = ("LANG", "SYSTEMROOT", "TEMP", "TMP")
 
 def endpoint_of(server: Server, *, needs_key: bool = False) -> Endpoint:
     """What a client is told of a server."""
-    loaded = server.served.loaded
+    loaded = server.served.models.first.facts()
     return Endpoint(server.address, loaded.name, loaded.context_size, needs_key)
 
 
