@@ -39,6 +39,7 @@ from backends.base.model import (
     Model,
     ModelInfo,
     Rollback,
+    SharedContext,
     ThreadedContext,
     Tokenizer,
     Vocabulary,

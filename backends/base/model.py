@@ -497,6 +497,52 @@ class Context(ContextFacts, Protocol):
 
 
 @runtime_checkable
+class SharedContext(Context, Protocol):
+    """A context whose cells several sequences share; itself the first of them.
+
+    Each holds up to n_ctx tokens as far as there are free cells: forward and restore raise
+    ModelError where there are none. Rows of what others lie between round otherwise.
+    """
+
+    @property
+    def max_sequences(self) -> int:
+        """Most sequences at once, this one included; 1 where fork does not work."""
+        ...
+
+    @property
+    def sequences_refusal(self) -> str:
+        """Why it does not, as the rest of a sentence after the model's name; "" if it does."""
+        ...
+
+    @property
+    def free_cells(self) -> int:
+        """Cells that no sequence holds; those that several share count once."""
+        ...
+
+    def fork(self, source: Context, length: int) -> Context:
+        """Open a sequence that begins with the first length tokens of source, and shares them.
+
+        source: this context or one of its sequences. Trees are not verified in a fork, and each
+        takes a branch from those of this context. It closes with this context, if not before.
+
+        Raises:
+            ModelError: there are max_sequences already, or an image is among the tokens.
+        """
+        ...
+
+    def forward_together(self, passes: Sequence[tuple[Context, Sequence[int]]]) -> list[Logits]:
+        """Append tokens to several sequences of these cells in one pass.
+
+        For each, the logits after each of its tokens, shape (tokens, n_vocab), max_logits in all:
+        views of one buffer that the next call of any sequence overwrites.
+
+        Raises:
+            ModelError, PassStoppedError: as forward does; all are unchanged.
+        """
+        ...
+
+
+@runtime_checkable
 class ThreadedContext(Context, Protocol):
     """A context whose passes run on as many of the processor's threads as they are told to."""
 

@@ -1,38 +1,21 @@
-"""Context of llama.cpp: one token sequence with its KV cache."""
+"""Context of llama.cpp: one token sequence with its KV cache, and others that share it."""
 
 import ctypes
 from collections.abc import Callable, Sequence
-from typing import cast
 from weakref import WeakSet
 
 import numpy as np
 from llama_cpp import llama_cpp as api
 
-from backends.base import (
-    CacheState,
-    Context,
-    Logits,
-    ModelError,
-    OutOfMemoryError,
-    PassStoppedError,
-    RollbackRefusedError,
-    SpecchatError,
-    check_room,
-    check_truncation,
-)
+from backends.base import CacheState, Context, Logits, ModelError, SpecchatError
 from backends.base.images import IMAGE_TOKENS
-from backends.base.model import pass_is_stopped
-from backends.hardware.host import available_memory
 from backends.heads.hidden_states import HiddenStates
-from backends.llamacpp.pass_callbacks import STOPPABLE, ChosenExperts, PassStopper
-from backends.llamacpp.running_state import RunningState, bytes_of
-from backends.llamacpp.tree_sequences import TreeContext, TreePass
+from backends.llamacpp.pass_callbacks import ChosenExperts
+from backends.llamacpp.running_state import RunningState
+from backends.llamacpp.sequences import ABORTED, UNCHANGED, Cells, LlamaFork, LlamaSequence
+from backends.llamacpp.tree_sequences import TreePass
 from backends.llamacpp.vision import Chunk, HeldImages, Vision
 from backends.streaming.streamed_weights import StreamedWeights
-
-# ctypes has only a private name for the type of a pointer
-# pyright: reportPrivateUsage=false
-
 
 _BLOCK = 64
 """Tokens of a pass from which on attention takes another kernel on the processor, which keeps its
@@ -45,20 +28,16 @@ keeps a buffer of this size."""
 GROUP = 4
 """Tokens that kernels process together; decoding/prefill.py has whole groups of them read."""
 
+_MOST_FORKS = 16
+"""So many leave trees most of their branches, whose numbers they take."""
+
 _ONE_LINE = "keeps a running state, which cannot follow several branches"
-_NO_SLOT = 1
-_ABORTED = 2
-_INVALID = -1
-_UNCHANGED = (_NO_SLOT, _INVALID)
-"""Statuses of a pass that did not begin."""
-
-_SEQUENCE = ctypes.c_int32(0)
+_ONE_STATE = "keeps a running state, which is that of one sequence"
+_ONE_WINDOW = "sees only the last tokens in some layers, and others take the places of earlier ones"
 
 
-class LlamaContext(TreeContext):
+class LlamaContext(LlamaSequence):
     """Context of a loaded model. Not to be used by two threads at once."""
-
-    device_sampling = None
 
     def __init__(
         self,
@@ -84,11 +63,18 @@ class LlamaContext(TreeContext):
         state_bytes: of one copy of the state. has_window: whether layers see only the last tokens.
         is_on_processor: whether all passes run there, where the engine lets them be stopped.
         """
-        self.pointer: api.llama_context_p | None = pointer
-        self._memory = memory
-        self._batch = api.llama_batch_init(n_chunk, 0, 1)
+        cells = Cells(
+            pointer,
+            memory,
+            n_ctx=n_ctx,
+            n_chunk=n_chunk,
+            n_vocab=n_vocab,
+            weights=weights,
+            choices=choices,
+            is_on_processor=is_on_processor,
+        )
+        super().__init__(cells, 0)
         self._on_close = on_close
-        self._n_vocab = n_vocab
         self.n_ctx = n_ctx
         self.n_chunk = n_chunk
         self.max_logits = self.max_branches = min(MAX_LOGITS, n_chunk)
@@ -97,18 +83,12 @@ class LlamaContext(TreeContext):
         self.saved_state_bytes = state_bytes
         self.draft_refusal = draft_refusal
         self.tree_refusal = "" if state is None else _ONE_LINE
+        self.sequences_refusal = _ONE_STATE if state else _ONE_WINDOW if has_window else ""
+        self.max_sequences = 1 if self.sequences_refusal else min(1 + _MOST_FORKS, self.max_logits)
         self._state = state
         self._images = HeldImages(vision) if vision else None
         if state is not None:
             state.position = self._position
-        self.tokens: list[int] = []
-        self._views: dict[int, Logits] = {}
-        """Views of the engine's logits, by number of rows."""
-        self._viewed = 0
-        """Address of the viewed logits."""
-        self._fill_constant_part()
-        self._weights = weights
-        self._choices = choices
         self._has_window = has_window
         self._restored = 0
         """Tokens of a restored state that lacks entries which none of its own tokens sees."""
@@ -117,25 +97,61 @@ class LlamaContext(TreeContext):
         is_even = is_on_processor and state is None and n_chunk >= _BLOCK
         self.exact_batch = _BLOCK if is_even else 0
         self.stops_passes = weights is not None or is_on_processor
-        self._stopper: PassStopper | None = None
-        if weights is not None:
-            self._callback = _follow_passes(pointer, weights)
-        elif is_on_processor:
-            self._stopper = PassStopper(pointer)
-
-    def _fill_constant_part(self) -> None:
-        """Create views of the batch, to be written once per step instead of once per token."""
-        batch, n_chunk = self._batch, self.n_chunk
-        self._batch_tokens = np.ctypeslib.as_array(batch.token, shape=(n_chunk,))
-        self._batch_positions = np.ctypeslib.as_array(batch.pos, shape=(n_chunk,))
-        self._batch_logits = np.ctypeslib.as_array(batch.logits, shape=(n_chunk,))
-        np.ctypeslib.as_array(batch.n_seq_id, shape=(n_chunk,))[:] = 1
-        for index in range(n_chunk):
-            batch.seq_id[index][0] = 0
 
     @property
-    def length(self) -> int:
-        return len(self.tokens)
+    def pointer(self) -> api.llama_context_p | None:
+        """The engine's context, None once it is closed."""
+        return None if self.cells.is_closed else self.cells.pointer
+
+    @property
+    def free_cells(self) -> int:
+        return self.cells.free
+
+    @property
+    def held(self) -> int:
+        return super().held + (self._trees.n_nodes if self._trees else 0)
+
+    @property
+    def can_be_stopped(self) -> bool:
+        return self._state is None or self._state.is_held(len(self.tokens))
+
+    def fork(self, source: Context, length: int) -> Context:
+        self._drop_tree()
+        beginning = self._one_of(source).tokens[:length]
+        assert len(beginning) == length
+        numbers = {each.number for each in self.cells.sequences}
+        if len(numbers) >= self.max_sequences:
+            why = f"has {len(numbers)}, which is the most"
+            raise ModelError("no further sequence fits", f"it {self.sequences_refusal or why}")
+        if self._images is not None and max(beginning, default=0) >= IMAGE_TOKENS:
+            raise ModelError("an image is not shared", "sequences have text alone in common")
+        number = max(set(range(self.max_logits)) - numbers)
+        return LlamaFork(number, self._one_of(source), beginning)
+
+    def forward_together(self, passes: Sequence[tuple[Context, Sequence[int]]]) -> list[Logits]:
+        self._drop_tree()
+        given = [(self._one_of(context), tokens) for context, tokens in passes]
+        assert len(dict(given)) == len(given), "a sequence stands there twice"
+        count = sum(len(tokens) for _, tokens in given)
+        assert all(tokens for _, tokens in given)
+        assert 0 < count <= self.max_logits
+        self.cells.check(count)
+        if self._ran(self.length) < self.length and any(one is self for one, _ in given):
+            raise ModelError("an image is held in part", "its other tokens come in a pass alone")
+        # Heads read the first rows of a pass as those of this context.
+        given.sort(key=lambda one: one[0] is not self)
+        if error := self.cells.run(given, count):
+            raise error
+        rows, found, end = self.cells.rows(count), dict[object, Logits](), 0
+        for sequence, tokens in given:
+            start, end = end, end + len(tokens)
+            found[sequence] = rows[start:end]
+        return [found[context] for context, _ in passes]
+
+    def _one_of(self, context: Context) -> LlamaSequence:
+        assert isinstance(context, LlamaSequence), "it is of another engine"
+        assert context in self.cells.sequences, "it is closed, or has other cells"
+        return context
 
     @property
     def can_roll_back(self) -> bool:
@@ -163,44 +179,19 @@ class LlamaContext(TreeContext):
         """The engine's position after so many tokens."""
         return self._images.position(length) if self._images else length
 
-    @property
-    def can_verify_tree(self) -> bool:
-        return not self.tree_refusal
+    def _append(self, tokens: Sequence[int], n_logits: int) -> SpecchatError | None:
+        start, images = len(self.tokens), self._images
+        if images is None or (self._ran(start) == start and max(tokens) < IMAGE_TOKENS):
+            return super()._append(tokens, n_logits)
+        return self._run_with_images(images, tokens, n_logits)
 
-    def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:
-        self._drop_tree()
-        count, start = len(tokens), len(self.tokens)
-        assert 0 < count <= self.n_chunk, "prefill goes in pieces of n_chunk"
-        assert 0 <= n_logits <= min(count, self.max_logits)
-        check_room(self, count)
-        ran = self._ran(start)
-        if self._images is None or (ran == start and max(tokens) < IMAGE_TOKENS):
-            error = self._run(tokens, n_logits)
-        else:
-            error = self._run_with_images(self._images, tokens, n_logits)
-        if error is not None:
-            raise error
-        if n_logits == 0:
-            return np.empty((0, self._n_vocab), dtype=np.float32)
-        return self._rows(n_logits)
-
-    def _run(self, tokens: Sequence[int], n_logits: int) -> SpecchatError | None:
-        """Append tokens of text; why that failed, None if it did not."""
+    def passed(self, tokens: Sequence[int]) -> None:
         start = len(self.tokens)
-        self._fill(tokens, self._position(start), n_logits)
-        assert self.pointer is not None, "the context is closed"
-        if self._weights is not None:
-            self._weights.begin_pass()
-        status, error = self._ended(self._decode(self.pointer, start, n_logits))
-        if error is not None:
-            self._undo(start, status)
-            return error
-        self.tokens.extend(tokens)
+        super().passed(tokens)
         for states in self._states:
             states.passed(start, len(tokens))
         if self._state is not None:
             self._state.passed(len(tokens))
-        return None
 
     def _run_with_images(
         self, images: HeldImages, tokens: Sequence[int], n_logits: int
@@ -215,7 +206,7 @@ class LlamaContext(TreeContext):
             piece = given[at - start + len(begun) : upto - start + len(begun)]
             is_last = upto == start + len(tokens)
             if chunk is None:
-                error = self._run(piece, n_logits if is_last else 0)
+                error = super()._append(piece, n_logits if is_last else 0)
             elif len(piece) == len(chunk.tokens):
                 assert not (is_last and n_logits), "no text follows an image"
                 error = self._run_image(chunk)
@@ -224,7 +215,7 @@ class LlamaContext(TreeContext):
             if error is not None:
                 break
         if error is not None:
-            self._undo(start - len(begun), _ABORTED)
+            self.undo(start - len(begun), ABORTED)
             if self._state is None or len(self.tokens) == start - len(begun):
                 self.tokens[start - len(begun) :] = begun
             images.cut(len(self.tokens))
@@ -233,118 +224,62 @@ class LlamaContext(TreeContext):
     def _run_image(self, chunk: Chunk) -> SpecchatError | None:
         """Append all of an image; why that failed, None if it did not."""
         assert self._images is not None
-        assert self.pointer is not None, "the context is closed"
-        start, error = len(self.tokens), None
+        pointer, start, error = self.cells.pointer, len(self.tokens), None
         try:
             rows = self._images.vision.rows(chunk)
         except ModelError as failure:
             return failure
         places = chunk.places + np.int32(self._position(start))
         most = len(rows) if chunk.is_whole else self.n_chunk
-        if most > api.llama_n_ubatch(self.pointer):  # else the engine ends the process
+        if most > api.llama_n_ubatch(pointer):  # else the engine ends the process
             return ModelError("the image is too large", f"it takes one pass of {most:,} tokens")
-        api.llama_set_causal_attn(self.pointer, not chunk.is_whole)
+        api.llama_set_causal_attn(pointer, not chunk.is_whole)
         for at in range(0, len(rows), most):
             part = np.ascontiguousarray(rows[at : at + most])
             positions = np.ascontiguousarray(places[:, at : at + most])
             flags = np.zeros(len(part), np.int8)
-            if self._weights is not None:
-                self._weights.begin_pass()
             batch = api.llama_batch(
                 n_tokens=len(part),
                 embd=part.ctypes.data_as(ctypes.POINTER(ctypes.c_float)),
                 pos=positions.ctypes.data_as(ctypes.POINTER(ctypes.c_int32)),
                 logits=flags.ctypes.data_as(ctypes.POINTER(ctypes.c_int8)),
             )
-            _, error = self._ended(api.llama_decode(self.pointer, batch))
+            _, error = self.cells.decode(lambda batch=batch: api.llama_decode(pointer, batch))
             if error is not None:
                 break
             if self._state is not None:
                 self._state.passed(len(part))
-        api.llama_set_causal_attn(self.pointer, True)
+        api.llama_set_causal_attn(pointer, True)
         if error is None:
             self.tokens.extend(chunk.tokens)
             for states in self._states:
                 states.begin(len(self.tokens))  # what a head would read is not kept of rows
         return error
 
-    def _decode(self, pointer: api.llama_context_p, start: int, n_logits: int) -> int:
-        """Run the batch at the position start, and return the engine's status.
-
-        A pass over several tokens of a prompt may be stopped, unless that would lose a running
-        state.
-        """
-        if self._stopper is None or self._batch.n_tokens < STOPPABLE or n_logits > 1:
-            return api.llama_decode(pointer, self._batch)
-        if self._state is not None and not self._state.is_held(start):
-            return api.llama_decode(pointer, self._batch)
-        with self._stopper.watching():
-            return api.llama_decode(pointer, self._batch)
-
-    def _ended(self, status: int) -> tuple[int, SpecchatError | None]:
-        """The status of a pass that has ended, and why it failed, None if it did not.
-
-        One that was interrupted inside was stopped.
-        """
-        if self._choices is not None and self._choices.was_interrupted:
-            self._choices.was_interrupted, status = False, _ABORTED
-        fault = None
-        if self._weights is not None:
-            fault = self._weights.end_pass(is_whole=status == 0)
-        return status, fault or (_failure(status) if status else None)
-
-    def _undo(self, length: int, status: int) -> None:
-        """Remove what a failed pass left behind; a running state goes back to a checkpoint.
-
-        The engine seems to undo a short pass, but leaves the state as the pass left it.
-        """
+    def undo(self, length: int, status: int) -> None:
+        """Remove what a failed pass left behind; a running state goes back to a checkpoint."""
         if self._state is None:
-            api.llama_memory_seq_rm(self._memory, 0, self._position(length), -1)
-        elif status not in _UNCHANGED:
+            super().undo(length, status)
+        elif status not in UNCHANGED:
             self._forget_after(self._state.recover(length))
 
-    def _fill(self, tokens: Sequence[int], start: int, n_logits: int) -> None:
-        count = len(tokens)
-        self._batch.n_tokens = count
-        if (
-            count == 1
-        ):  # nearly every step: filling a slice takes ten times as long as setting an item
-            self._batch_tokens[0] = tokens[0]
-            self._batch_positions[0] = start
-            self._batch_logits[0] = n_logits
-            return
-        self._batch_tokens[:count] = tokens
-        self._batch_positions[:count] = np.arange(start, start + count)
-        self._batch_logits[:count] = 0
-        self._batch_logits[count - n_logits : count] = 1
-
-    def _rows(self, count: int) -> Logits:
-        assert self.pointer is not None, "the context is closed"
-        rows = cast("ctypes._Pointer[ctypes.c_float]", api.llama_get_logits(self.pointer))  # noqa: SLF001
-        address = ctypes.addressof(rows.contents)
-        if address != self._viewed:  # the engine has moved them
-            self._viewed, self._views = address, {}
-        view = self._views.get(count)
-        if view is None:  # creating one takes 0.08 ms with the processor's caches cold after a pass
-            view = np.ctypeslib.as_array(rows, shape=(count, self._n_vocab))
-            self._views[count] = view
-        return view
-
     def _new_trees(self) -> TreePass:
-        return TreePass(self._memory, self.max_logits, self.max_branches)
+        return TreePass(self.cells.memory, self.max_logits, self.max_logits)
 
     def _run_nodes(self, tree: TreePass, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
-        assert self.pointer is not None, "the context is closed"
         assert 0 < len(tokens) == len(parents) <= self.max_logits
-        if self._weights is not None:
-            self._weights.begin_pass()
-        _, error = self._ended(tree.decode(self.pointer, tokens, parents))
-        if error is not None:
+        try:
+            self.cells.check(len(tokens))
+            pointer = self.cells.pointer
+            _, error = self.cells.decode(lambda: tree.decode(pointer, tokens, parents))
+            if error is not None:
+                raise error
+        except SpecchatError:
             self._drop_tree()
-            raise error
+            raise
         for states in self._states:
             states.passed_nodes(len(tokens))
-        return self._rows(len(tokens))
+        return self.cells.rows(len(tokens))
 
     def commit(self, path: Sequence[int]) -> None:
         assert self._trees is not None, "no tree was run"
@@ -352,23 +287,8 @@ class LlamaContext(TreeContext):
             states.committed(len(self.tokens), path)
         self.tokens.extend(self._trees.keep(path))
 
-    def truncate(self, length: int) -> None:
-        self._drop_tree()
-        check_truncation(length, len(self.tokens))
-        if length == len(self.tokens):
-            return
-        held = len(self.tokens)
-        reached = self._go_back(length) if self.rollback_to(length) == length else held
-        self._forget_after(reached)
-        if reached != length:
-            raise RollbackRefusedError(
-                f"the context cannot go back from {held:,} to {length:,} tokens",
-                "this model keeps a running state instead of one entry per token",
-            )
-
     def _forget_after(self, length: int) -> None:
-        """Note that the engine holds no more than so many tokens."""
-        del self.tokens[length:]
+        super()._forget_after(length)
         if self._images is not None:
             self._images.cut(length)
         self._restored = min(self._restored, length)
@@ -400,49 +320,23 @@ class LlamaContext(TreeContext):
         if self._state is not None:
             reached = self._state.go_back(ran, before)
             return {ran: length, before: held}.get(reached, reached)
-        is_done = api.llama_memory_seq_rm(self._memory, 0, self._position(ran), -1)
-        return length if is_done else held
+        return length if self._remove(ran) else held
 
     def checkpoint(self, *, is_brief: bool = False) -> None:
         length = len(self.tokens)
         if self._state is not None and self._ran(length) == length:
             self._state.checkpoint(length, is_brief=is_brief)
 
-    def use_threads(self, count: int) -> None:
-        if self.pointer is not None:  # else there is nothing to run
-            api.llama_set_n_threads(self.pointer, count, count)
-
-    def save(self) -> CacheState:
-        self._drop_tree()
-        assert self.pointer is not None, "the context is closed"
-        size = api.llama_state_seq_get_size(self.pointer, _SEQUENCE)
-        if size > available_memory() // 2:
-            raise OutOfMemoryError(
-                "the cache cannot be saved",
-                f"a copy of {size / 1e6:,.0f} MB needs more free memory",
-            )
-        state = np.empty(size, dtype=np.uint8)
-        if api.llama_state_seq_get_data(self.pointer, bytes_of(state), size, _SEQUENCE) != size:
-            raise ModelError("the cache cannot be saved", "llama.cpp returned only a part of it")
-        return state
-
     def restore(self, tokens: Sequence[int], state: CacheState) -> None:
-        assert self.pointer is not None, "the context is closed"
         self.truncate(0)
-        read = 0
         if self._images is not None:
             self._images.restored(tokens)
-        if 0 < len(tokens) <= self.n_ctx:
-            read = api.llama_state_seq_set_data(
-                self.pointer, bytes_of(state), state.size, _SEQUENCE
-            )
-        last = api.llama_memory_seq_pos_max(self._memory, 0)
-        if read != state.size or last != self._position(self._ran(len(tokens))) - 1:
-            api.llama_memory_seq_rm(self._memory, 0, -1, -1)
+        try:
+            super().restore(tokens, state)
+        except ModelError:
             if self._images is not None:
                 self._images.cut(0)
-            raise ModelError("the saved cache cannot be used", "it is of another model or damaged")
-        self.tokens.extend(tokens)
+            raise
         for states in self._states:
             states.begin(len(tokens))
         self._restored = len(tokens) if self._has_window else 0
@@ -452,31 +346,11 @@ class LlamaContext(TreeContext):
         self._readers.add(reader)
 
     def close(self) -> None:
-        if self.pointer is None:
+        if self.cells.is_closed:
             return
         for reader in list(self._readers):
             reader.close()
-        api.llama_batch_free(self._batch)
         if self._trees is not None:
             self._trees.close()
-        api.llama_free(self.pointer)
-        self.pointer = None
+        self.cells.close()
         self._on_close(self)
-
-
-def _follow_passes(pointer: api.llama_context_p, weights: StreamedWeights) -> object:
-    """Let weights follow every pass, and passes be stopped; what is returned must be kept."""
-
-    @api.ggml_abort_callback
-    def is_stopped(_data: object) -> bool:  # asked after each operation, in the pass's own thread
-        return weights.advance() or pass_is_stopped()
-
-    api.llama_set_abort_callback(pointer, is_stopped, ctypes.c_void_p(0))
-    return is_stopped
-
-
-def _failure(status: int) -> SpecchatError:
-    if status == _ABORTED:
-        return PassStoppedError()
-    why = "no free place in its cache" if status == _NO_SLOT else f"llama.cpp code {status}"
-    return ModelError("the model could not process these tokens", why)

@@ -2,7 +2,8 @@
 
 A node belongs to the sequences of all leaves below it, and so attends only to its ancestors. The
 sequences share the cells of the context's own sequence, number 0. The first child of a node
-continues its sequence; each further child gets a new one, which starts as a copy of its ancestors.
+continues its sequence; each further child gets a new one, which starts as a copy of its ancestors,
+with the next number: those of sequences beside the context are above them.
 """
 
 import ctypes
@@ -42,8 +43,9 @@ class TreePass:
         """One sequence through each node."""
 
     @property
-    def is_pending(self) -> bool:
-        return len(self._tokens) > 0
+    def n_nodes(self) -> int:
+        """Nodes of the uncommitted tree; 0 if there is none."""
+        return len(self._tokens)
 
     def begin(self, start: int) -> None:
         self._start = start
@@ -101,15 +103,16 @@ class TreePass:
 
     def keep(self, path: Sequence[int]) -> list[int]:
         """Keep a path in the context's own sequence and drop the other nodes; the kept tokens."""
-        assert self.is_pending, "no tree was run"
+        assert self.n_nodes, "no tree was run"
         assert is_path(path, self.parents)
         kept = [self._tokens[node] for node in path]
         sequence = self._sequences[path[-1]] if path else _OWN
-        api.llama_memory_seq_rm(self._memory, sequence, self._start + len(path), _ALL)
-        api.llama_memory_seq_keep(self._memory, sequence)
         if sequence != _OWN:
-            api.llama_memory_seq_cp(self._memory, sequence, _OWN, _ALL, _ALL)
-            api.llama_memory_seq_rm(self._memory, sequence, _ALL, _ALL)
+            api.llama_memory_seq_rm(self._memory, _OWN, self._start, _ALL)
+            api.llama_memory_seq_cp(self._memory, sequence, _OWN, self._start, _ALL)
+        api.llama_memory_seq_rm(self._memory, _OWN, self._start + len(path), _ALL)
+        for branch in range(1, 1 + max(self._sequences)):
+            api.llama_memory_seq_rm(self._memory, branch, _ALL, _ALL)
         self._tokens.clear()
         return kept
 
@@ -142,7 +145,7 @@ class TreeContext:
     def grow_tree(self, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
         tree = self._trees
         assert tree is not None, "no tree was run"
-        assert tree.is_pending, "no tree was run"
+        assert tree.n_nodes, "no tree was run"
         try:
             check_branches([*tree.parents, *parents], self.max_branches)
             check_room(self, len(tree.parents) + len(tokens))
@@ -152,7 +155,7 @@ class TreeContext:
         return self._run_nodes(tree, tokens, parents)
 
     def _drop_tree(self) -> None:
-        if self._trees is not None and self._trees.is_pending:
+        if self._trees is not None and self._trees.n_nodes:
             self.commit(())
 
     def _position(self, length: int) -> int:

@@ -309,7 +309,7 @@ def test_a_copy_that_memory_does_not_hold_is_refused(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read(context, REPEATED)
-    monkeypatch.setattr("backends.llamacpp.context.available_memory", lambda: 1_000_000)
+    monkeypatch.setattr("backends.llamacpp.sequences.available_memory", lambda: 1_000_000)
     with pytest.raises(OutOfMemoryError, match="saved"):
         context.save()
 
