@@ -15,10 +15,8 @@ import json
 import os
 import posixpath
 import re
-import struct
 import sys
 import zipfile
-import zlib
 from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
@@ -73,19 +71,9 @@ def _picture(data: bytes, page: int) -> bytes:
         raise RefusedFileError(f"has no page {page}")
     shown = document[page - 1]
     scale = _PICTURE_PIXELS / max(*shown.get_size(), 1)
-    bitmap = shown.render(scale=scale, rev_byteorder=True)
-    rows, row = memoryview(bitmap.buffer), bitmap.width * bitmap.n_channels
-    lines = b"".join(
-        b"\0" + bytes(rows[start : start + row])
-        for start in range(0, bitmap.height * bitmap.stride, bitmap.stride)
-    )
-    colour = {1: 0, 3: 2, 4: 6}[bitmap.n_channels]
-    head = struct.pack(">IIBBBBB", bitmap.width, bitmap.height, 8, colour, 0, 0, 0)
-    chunks = ((b"IHDR", head), (b"IDAT", zlib.compress(lines)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-        for kind, body in chunks
-    )
+    picture = io.BytesIO()
+    shown.render(scale=scale).to_pil().save(picture, "PNG")
+    return picture.getvalue()
 
 
 def _markdown(html: str | bytes) -> str:

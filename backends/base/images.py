@@ -8,11 +8,16 @@ prompt cache, saved states and reading ahead. Only contexts of models that see a
 
 import hashlib
 import re
-import struct
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from io import BytesIO
+from typing import TYPE_CHECKING
 
 from backends.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
 
 IMAGE_TOKENS = 1 << 30
 """Token ids from here on stand for positions of images; no vocabulary is as large."""
@@ -33,7 +38,10 @@ NO_MLX = "with MLX it reads text alone here"
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image as its file; of an animation, the first picture. digest: SHA-256 of the file."""
+    """An image as its file; of an animation, the first picture. digest: SHA-256 of the file.
+
+    width, height: as it is seen, which is upright.
+    """
 
     data: bytes
     kind: str
@@ -53,6 +61,30 @@ class Image:
     def __str__(self) -> str:
         """Its kind and size, for people."""
         return f"{self.kind}, {self.width:,} × {self.height:,} pixels"
+
+    def picture(self, most: tuple[int, int] | None = None) -> "Picture":
+        """Its pixels in RGB, upright and on white. most: width and height that it is made to fit.
+
+        Raises:
+            UsageError: it is damaged.
+        """
+        import PIL.Image
+        import PIL.ImageOps
+
+        try:
+            with _opened(self.data, self.kind) as file:
+                file.draft("RGB", most)
+                found = PIL.ImageOps.exif_transpose(file) if self.kind == "JPEG" else file.copy()
+            if found.mode.startswith("I"):  # grey of 16 bits
+                found = found.point(lambda level: level / 256).convert("L")
+            if found.has_transparency_data:
+                white = PIL.Image.new("RGBA", found.size, "white")
+                found = PIL.Image.alpha_composite(white, found.convert("RGBA"))
+            if most is not None:
+                found.thumbnail(most)
+            return found.convert("RGB")
+        except Exception as error:  # whatever a decoder meets in what others wrote
+            raise UsageError(f"the image is a damaged {self.kind} file", str(error)) from error
 
 
 _known: dict[str, Image] = {}
@@ -95,21 +127,36 @@ def image_of(data: bytes, name: str) -> Image:
         UsageError: it is too large, damaged, or of a kind that cannot be read; why in a few words.
     """
     kind = _kind_of(data)
-    if kind not in _SIZES:
-        raise UsageError(f"{name} is {kind or 'no image'}; images are PNG, JPEG or GIF here")
+    if kind not in _READ:
+        raise UsageError(f"{name} is {kind or 'no image'}; images are {', '.join(_READ)} here")
     if len(data) > MOST_IMAGE_BYTES:
         raise UsageError(f"{name} is larger than {MOST_IMAGE_BYTES // 1_000_000} MB")
     try:
-        width, height = _SIZES[kind](data)
-    except (struct.error, IndexError):
-        width = height = 0
-    if not (width and height):
-        raise UsageError(f"{name} is a damaged {kind} file")
+        with _opened(data, kind) as file:
+            width, height = file.size
+            if kind == "JPEG" and file.getexif().get(_ORIENTATION, 1) in _ON_THE_SIDE:
+                width, height = height, width
+    except Exception as error:  # as above
+        raise UsageError(f"{name} is a damaged {kind} file") from error
     if width * height > _MOST_PIXELS:
         raise UsageError(f"{name} has over {_MOST_PIXELS // 1_000_000} million pixels")
     if max(width, height) > _MOST_ASPECT * min(width, height):
         raise UsageError(f"{name} is over {_MOST_ASPECT} times as long as it is wide")
     return Image(data, kind, width, height, hashlib.sha256(data).hexdigest())
+
+
+_READ = ("PNG", "JPEG", "GIF", "WebP", "BMP")
+_ORIENTATION, _ON_THE_SIDE = 0x0112, (5, 6, 7, 8)
+"""The EXIF tag, and where width and height of the file change places."""
+
+
+def _opened(data: bytes, kind: str) -> "Picture":
+    """A file of an image, of which nothing but the head is read yet."""
+    import PIL.Image
+
+    PIL.Image.MAX_IMAGE_PIXELS = None  # image_of bounds them before any is read
+    warnings.filterwarnings("ignore", module="PIL")  # of odd tags: they would be on the screen
+    return PIL.Image.open(BytesIO(data), formats=[kind.upper()])
 
 
 def _kind_of(data: bytes) -> str:
@@ -125,29 +172,3 @@ def _kind_of(data: bytes) -> str:
     is_bitmap = data[:2] == b"BM" and data[6:10] == bytes(4)
     found = (kind for start, kind in beginnings.items() if data.startswith(start))
     return next((kind for kind in found if kind != "BMP" or is_bitmap), "")
-
-
-def _jpeg_size(data: bytes) -> tuple[int, int]:
-    """Width and height from the frame's header, which follows other segments."""
-    at = 2
-    while True:
-        while data[at] == 0xFF and data[at + 1] == 0xFF:  # padding
-            at += 1
-        marker, length = struct.unpack_from(">HH", data, at)
-        if marker < 0xFF01:
-            return 0, 0
-        if 0xFFC0 <= marker <= 0xFFCF and marker not in (0xFFC4, 0xFFC8, 0xFFCC):
-            height, width = struct.unpack_from(">HH", data, at + 5)
-            return width, height
-        at += 2 + length
-
-
-def _png_size(data: bytes) -> tuple[int, int]:
-    return struct.unpack_from(">II", data, 16)
-
-
-def _gif_size(data: bytes) -> tuple[int, int]:
-    return struct.unpack_from("<HH", data, 6)
-
-
-_SIZES = {"PNG": _png_size, "JPEG": _jpeg_size, "GIF": _gif_size}

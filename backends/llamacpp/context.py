@@ -200,16 +200,24 @@ class LlamaContext(LlamaSequence):
         start = len(self.tokens)
         begun = self.tokens[self._ran(start) :]
         passes, error = images.divided(tokens, start, GROUP, self.exact_batch), None
+        try:  # before the context is changed: it may be stopped
+            encoded = [
+                images.vision.rows(chunk) if chunk and upto - at == len(chunk.tokens) else None
+                for at, upto, chunk in passes
+            ]
+        except SpecchatError as failure:
+            images.cut(start)
+            return failure
         del self.tokens[start - len(begun) :]
         given = [*begun, *tokens]
-        for at, upto, chunk in passes:
+        for (at, upto, chunk), rows in zip(passes, encoded, strict=True):
             piece = given[at - start + len(begun) : upto - start + len(begun)]
             is_last = upto == start + len(tokens)
             if chunk is None:
                 error = super()._append(piece, n_logits if is_last else 0)
-            elif len(piece) == len(chunk.tokens):
+            elif rows is not None:
                 assert not (is_last and n_logits), "no text follows an image"
-                error = self._run_image(chunk)
+                error = self._run_image(chunk, rows)
             else:
                 self.tokens.extend(piece)
             if error is not None:
@@ -221,14 +229,9 @@ class LlamaContext(LlamaSequence):
             images.cut(len(self.tokens))
         return error
 
-    def _run_image(self, chunk: Chunk) -> SpecchatError | None:
-        """Append all of an image; why that failed, None if it did not."""
-        assert self._images is not None
+    def _run_image(self, chunk: Chunk, rows: Logits) -> SpecchatError | None:
+        """Append all of an image, of which these are the rows; why that failed, or None."""
         pointer, start, error = self.cells.pointer, len(self.tokens), None
-        try:
-            rows = self._images.vision.rows(chunk)
-        except ModelError as failure:
-            return failure
         places = chunk.places + np.int32(self._position(start))
         most = len(rows) if chunk.is_whole else self.n_chunk
         if most > api.llama_n_ubatch(pointer):  # else the engine ends the process
@@ -244,7 +247,10 @@ class LlamaContext(LlamaSequence):
                 pos=positions.ctypes.data_as(ctypes.POINTER(ctypes.c_int32)),
                 logits=flags.ctypes.data_as(ctypes.POINTER(ctypes.c_int8)),
             )
-            _, error = self.cells.decode(lambda batch=batch: api.llama_decode(pointer, batch))
+            _, error = self.cells.decode(
+                lambda batch=batch: api.llama_decode(pointer, batch),
+                is_watched=self.can_be_stopped,
+            )
             if error is not None:
                 break
             if self._state is not None:

@@ -168,8 +168,9 @@ class Cells:
         self._batch.end(end, n_logits)
         is_watched = end >= STOPPABLE and n_logits <= 1
         is_watched = is_watched and all(sequence.can_be_stopped for sequence, _ in passes)
-        with self._stopper.watching() if self._stopper and is_watched else nullcontext():
-            status, error = self.decode(lambda: api.llama_decode(self.pointer, self._batch.filled))
+        status, error = self.decode(
+            lambda: api.llama_decode(self.pointer, self._batch.filled), is_watched=is_watched
+        )
         for sequence, tokens in passes:
             if error is None:
                 sequence.passed(tokens)
@@ -177,14 +178,18 @@ class Cells:
                 sequence.undo(len(sequence.tokens), status)
         return error
 
-    def decode(self, run: Callable[[], int]) -> tuple[int, SpecchatError | None]:
+    def decode(
+        self, run: Callable[[], int], *, is_watched: bool = False
+    ) -> tuple[int, SpecchatError | None]:
         """Run what returns the engine's status: that, and why it failed, None if it did not.
 
-        A pass that was interrupted inside was stopped.
+        A pass that was interrupted inside was stopped. is_watched: whether it may be, on the
+        processor.
         """
         if self._weights is not None:
             self._weights.begin_pass()
-        status = run()
+        with self._stopper.watching() if self._stopper and is_watched else nullcontext():
+            status = run()
         if self._choices is not None and self._choices.was_interrupted:
             self._choices.was_interrupted, status = False, ABORTED
         fault = None

@@ -20,14 +20,18 @@ import numpy as np
 from llama_cpp import llama_cpp as api
 from numpy.typing import NDArray
 
-from backends.base import Logits, ModelError, OutOfMemoryError, UsageError
+from backends.base import Logits, ModelError, OutOfMemoryError, PassStoppedError
 from backends.base.images import IMAGE_TOKENS, Image
+from backends.base.model import pass_is_stopped
 from backends.files.gguf_header import GgufHeader, read_header
 from backends.hardware.host import available_memory, physical_cores
 from backends.llamacpp import library
 
 MOST_TOKENS = 1024
 """Most tokens of a chunk: models that take images of any size are given smaller ones."""
+
+_BETWEEN_LOOKS = 16
+"""Operations of an encoder, which has some 25 in a layer, between two looks whether to stop it."""
 
 _MOST_ROW_BYTES = 256 << 20
 """Of encoded images that are kept, beside the latest one."""
@@ -94,6 +98,8 @@ class Vision:
         stat = path.stat()
         self._identity = f"{stat.st_size} {stat.st_mtime_ns}"
         self._context: int | None = None
+        self._callback = api.ggml_backend_sched_eval_callback(self._look)
+        self._looked, self._is_stopped = 0, False
         self._tokens: dict[str, list[int]] = {}
         self._chunks: dict[int, Chunk] = {}
         """By their first token."""
@@ -135,6 +141,7 @@ class Vision:
         """The rows of a chunk, shape (tokens, width); its image is encoded unless that was done.
 
         Raises:
+            PassStoppedError: it was stopped (see stopping_passes), on the processor.
             ModelError: the engine failed.
         """
         first = chunk.tokens[0]
@@ -145,8 +152,7 @@ class Vision:
                     encoded = self._chunk(part, chunk.image, place)
                     place += mtmd.mtmd_input_chunk_get_n_tokens(part)
                     if encoded is not None:
-                        if mtmd.mtmd_encode_chunk(self._loaded(), part):
-                            raise ModelError("the image was not encoded", library.last_reason())
+                        self._encode(part)
                         rows = mtmd.mtmd_get_output_embd(self._loaded())
                         width = api.llama_model_n_embd_inp(self._model)
                         shape = (len(encoded.tokens), width)
@@ -156,6 +162,23 @@ class Vision:
             del self._rows[next(iter(self._rows))]
         self._rows[first] = rows
         return rows
+
+    def _encode(self, part: Any) -> None:
+        self._looked, self._is_stopped = 0, pass_is_stopped()
+        failed = not self._is_stopped and mtmd_library().mtmd_encode_chunk(self._loaded(), part)
+        if self._is_stopped:
+            raise PassStoppedError
+        if failed:
+            raise ModelError("the image was not encoded", library.last_reason())
+
+    def _look(self, _tensor: int, is_asked: bool, _data: object) -> bool:
+        """Asked by the engine where to look, and there whether to go on with its graph."""
+        if is_asked:
+            self._looked += 1
+            return self._looked % _BETWEEN_LOOKS == 0
+        is_stopped, self._is_stopped = self._is_stopped, True  # if Ctrl+C takes the answer
+        self._is_stopped = is_stopped or pass_is_stopped()
+        return not self._is_stopped
 
     def _chunk(self, part: Any, image: Image, place: int) -> Chunk | None:
         """A part of an image after so many tokens of it; None for a part that is text."""
@@ -181,10 +204,9 @@ class Vision:
         """The parts of an image, valid within the block."""
         mtmd, context = mtmd_library(), self._loaded()
         with ExitStack() as stack:
-            data = (ctypes.c_uint8 * len(image.data)).from_buffer_copy(image.data)
-            bitmap = mtmd.mtmd_helper_bitmap_init_from_buf(context, data, len(data), False)
-            if not bitmap:
-                raise UsageError(f"the image is a damaged {image.kind} file", "it is not readable")
+            pixels = np.asarray(image.picture())
+            data = pixels.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
+            bitmap = mtmd.mtmd_bitmap_init(pixels.shape[1], pixels.shape[0], data)
             stack.callback(mtmd.mtmd_bitmap_free, bitmap)
             parts = mtmd.mtmd_input_chunks_init()
             stack.callback(mtmd.mtmd_input_chunks_free, parts)
@@ -205,6 +227,8 @@ class Vision:
             parameters.n_threads = self._threads or physical_cores()
             parameters.print_timings = parameters.warmup = False
             parameters.image_max_tokens = MOST_TOKENS
+            if not self._offloaded:  # a GPU takes moments, and longer with each look
+                parameters.cb_eval = self._callback
             needed, free = self.path.stat().st_size, available_memory()
             if needed > free:
                 why = f"it takes {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"

@@ -2,13 +2,17 @@
 
 import json
 import random
+import re
 import sqlite3
 import struct
+import zlib
 from base64 import b64decode
 from contextlib import closing
-from io import StringIO
+from io import BytesIO, StringIO
 from pathlib import Path
 
+import numpy as np
+import PIL.Image
 import pytest
 
 from app.chat.attachments import Attachment, AttachmentKind, as_json, from_json, in_full
@@ -35,7 +39,17 @@ class Terminal(StringIO):
 
 
 def header(width: int, height: int) -> bytes:
-    return picture(1)[:16] + struct.pack(">II", width, height) + picture(1)[24:]
+    head = b"IHDR" + struct.pack(">II", width, height) + picture(1)[24:29]
+    return picture(1)[:12] + head + struct.pack(">I", zlib.crc32(head)) + picture(1)[33:]
+
+
+def saved(kind: str, *, mode: str = "RGB", **options: object) -> bytes:
+    """The upper left 8 by 6 pixels of a picture, its first one red."""
+    file = BytesIO()
+    shown = PIL.Image.open(BytesIO(picture(1))).crop((0, 0, 8, 6))
+    shown.putpixel((0, 0), (255, 0, 0))
+    shown.convert(mode).save(file, kind, **options)
+    return file.getvalue()
 
 
 def test_an_image_stands_before_the_question_under_its_name(
@@ -57,16 +71,51 @@ def test_an_image_stands_before_the_question_under_its_name(
 
 
 @pytest.mark.parametrize(
-    ("data", "facts"), [(JPEG, "JPEG, 1 × 1 pixels"), (GIF, "GIF, 1 × 1 pixels")]
+    ("data", "facts"),
+    [
+        (saved("JPEG", mode="CMYK"), "JPEG, 8 × 6 pixels"),
+        (GIF, "GIF, 1 × 1 pixels"),
+        (saved("WEBP", lossless=True), "WebP, 8 × 6 pixels"),
+        (saved("BMP"), "BMP, 8 × 6 pixels"),
+        (saved("PNG", mode="P"), "PNG, 8 × 6 pixels"),
+    ],
 )
 def test_further_kinds(data: bytes, facts: str) -> None:
-    assert Attachment.of_image("x", data).text == facts
+    one = Attachment.of_image("x", data)
+    assert one.text == facts
+    assert Attachment.of(**one.stored) == one
+    assert one.image is not None
+    assert one.image.picture().size == (one.image.width, one.image.height)
+    if "8 × 6" in facts and not facts.startswith("JPEG"):
+        assert one.image.picture().getpixel((0, 0)) == (255, 0, 0)
+        assert one.image.picture((4, 4)).size == (4, 3)
+
+
+def test_a_photo_stands_upright() -> None:
+    exif = PIL.Image.Exif()
+    exif[0x0112] = 6  # its right side is above
+    image = image_of(saved("JPEG", exif=exif, quality=95, subsampling=0), "x")
+    assert str(image) == "JPEG, 6 × 8 pixels"
+    red, green, blue = image.picture().getpixel((5, 0))
+    assert red > 200 > 100 > green + blue
+    odd = b"Exif\0\0II*\0\x08\0\0\0\xff\xff\x12\x01\x02"  # of which Pillow warns
+    assert image_of(saved("JPEG", exif=odd), "x").width == 8
+
+
+def test_what_is_transparent_is_white_and_16_bits_of_grey_keep_their_levels() -> None:
+    file = BytesIO()
+    PIL.Image.new("RGBA", (4, 4), (0, 0, 0, 0)).save(file, "PNG")
+    assert image_of(file.getvalue(), "x").picture().getpixel((1, 1)) == (255, 255, 255)
+    file = BytesIO()
+    PIL.Image.fromarray(np.full((4, 4), 0x8000, np.uint16)).save(file, "PNG")
+    assert image_of(file.getvalue(), "x").picture().getpixel((1, 1)) == (128, 128, 128)
 
 
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"RIFF\0\0\0\0WEBPVP8 ", "is WebP; images are PNG, JPEG or GIF here"),
+        (b"\0\0\0\x18ftypheic", "is HEIF; images are PNG, JPEG, GIF, WebP, BMP here"),
+        (b"RIFF\0\0\0\0WEBPVP8 ", "is a damaged WebP file"),
         (b"II*\0" + bytes(20), "is TIFF"),
         (picture(1)[:20], "is a damaged PNG file"),
         (JPEG[:80], "is a damaged JPEG file"),
@@ -87,17 +136,16 @@ def test_what_cannot_be_seen_is_refused_before_it_is_decoded(
 
 def test_headers_of_damaged_files_are_read_without_a_fault_of_ours() -> None:
     chance = random.Random(3)
-    for whole in (picture(1), JPEG, GIF):
-        for _ in range(2_000):
+    for whole in (picture(1), JPEG, GIF, saved("WEBP"), saved("BMP")):
+        for _ in range(300):
             data = bytearray(whole[: chance.randrange(8, len(whole) + 1)])
             for _ in range(chance.randrange(4)):
                 data[chance.randrange(3, len(data))] = chance.randrange(256)
             try:
                 image = image_of(bytes(data), "x")
-            except UsageError:
-                continue
-            assert image.width > 0
-            assert image.height > 0
+                assert image.picture().size == (image.width, image.height)
+            except UsageError as error:
+                assert re.search("damaged|pixels|times|no image", error.what)
 
 
 def test_a_marker_of_an_unknown_image_is_text_and_a_known_one_is_hidden_from_templates() -> None:

@@ -15,8 +15,9 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 from llama_cpp import llama_cpp as api
 
 from backends import llamacpp
-from backends.base import Context, Logits, Model, ModelError, UsageError
+from backends.base import Context, Logits, Model, ModelError, PassStoppedError, UsageError
 from backends.base.images import IMAGE_TOKENS, Image, blind, image_of
+from backends.base.model import stopping_passes
 from backends.engines.model_loading import own_head
 from backends.llamacpp.model import LlamaModel
 from backends.llamacpp.vision import mtmd_library
@@ -102,6 +103,24 @@ def test_images_are_told_apart_and_their_prefixes_are_reused(model: LlamaModel):
         expected = logits(context, [*prompt, 320])
         context.restore(prompt, state)
         np.testing.assert_array_equal(logits(context, [*prompt, 320]), expected)
+
+
+def test_encoding_stops_in_its_middle_and_leaves_the_context_as_it_was(model: LlamaModel):
+    seen = model.tokenizer.image_tokens(image(1))
+    prompt, vision = [*BEFORE, *seen, *AFTER], model.tokenizer.vision
+    assert vision is not None
+    with closing(model.open(512)) as context:
+        context.forward(BEFORE, 0)
+        looks = iter([False, False, True])
+        with pytest.raises(PassStoppedError), stopping_passes(lambda: next(looks, True)):
+            context.forward(seen, 0)
+        looked = vision._looked
+        assert context.length == len(BEFORE)
+        assert not vision._rows
+        found = logits(context, prompt)
+        assert 0 < looked < vision._looked  # operations, of which the others were left out
+        context.truncate(0)
+        np.testing.assert_allclose(logits(context, prompt), found, atol=2e-3)
 
 
 @pytest.mark.slow
