@@ -43,7 +43,7 @@ from backends.hardware.energy import energy_meter
 from backends.hardware.host import available_memory
 from backends.streaming.weight_plan import weight_layout
 from models.metadata.identity import projector_beside
-from models.metadata.memory_bill import ModelFacts, facts_of
+from models.metadata.memory_bill import ModelFacts, facts_of_target
 from models.reference import HubReference, Reference
 
 _UNLIKE = 0.05
@@ -161,7 +161,7 @@ class _Opening:
             self._check_before_download(chosen.name, expected.with_cache(options.cache_type), free)
         reference = fetch_model(chosen, paths, notify, offline=options.offline)
         notify(f"loading {reference.name}")
-        facts = facts_of(reference.path, expected_backend(reference, options.backend))
+        facts = facts_of_target(reference.path, expected_backend(reference, options.backend))
         facts = facts.with_cache(options.cache_type)
         spec.check(reference.name, facts.n_layers, facts.active_experts)
         planner = self._gpu_planner(reference, facts)

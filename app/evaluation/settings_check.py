@@ -16,7 +16,7 @@ from app.settings.presets import shadowed
 from backends.base import ModelError, OutOfMemoryError, SpecchatError, UsageError, check_context
 from backends.engines.backend_selection import AUTO, forms
 from backends.engines.engine_facts import check_cache_type, check_gpu_layers, free_memory
-from models.metadata.memory_bill import ModelFacts, facts_of
+from models.metadata.memory_bill import ModelFacts, facts_of_target
 from models.reference import HubReference, Reference
 
 
@@ -94,7 +94,7 @@ def _rejected(values: Mapping[str, Value], paths: Paths) -> _Rejected:
         if options.offline:
             chosen = fetch_model(chosen, paths, lambda _: None, offline=True)
         is_here = isinstance(chosen, Reference)
-        facts = facts_of(chosen.path, backend) if is_here else facts_before(chosen)
+        facts = facts_of_target(chosen.path, backend) if is_here else facts_before(chosen)
     except SpecchatError as error:
         # If the user chose no model, the machine lacks something, and no setting is wrong.
         if options.model or options.backend != AUTO:

@@ -28,7 +28,7 @@ from backends.hardware.host import available_memory
 from backends.streaming.weight_plan import weight_layout
 from models.bounded_files import NameList
 from models.metadata.identity import model_files, stamp, stored_bytes
-from models.metadata.memory_bill import facts_of
+from models.metadata.memory_bill import facts_of_target
 
 
 def proof_key(trial: CrashCheck) -> str:
@@ -67,7 +67,7 @@ def split_here(path: Path, backend: str) -> GpuSplit | None:
     gpus = separate_gpus(backend, None)
     if not gpus:
         return None
-    facts, layout = facts_of(path, backend), weight_layout(path)
+    facts, layout = facts_of_target(path, backend), weight_layout(path)
     limit = facts.context_limit or DEFAULT_CONTEXT
     smallest, usual = (
         fullest_split(layout, facts, min(n_ctx, limit), [gpu.free_bytes or 0 for gpu in gpus])

@@ -15,7 +15,7 @@ from backends.hardware.host import available_memory
 from models import catalogue
 from models.byte_sizes import short_size
 from models.catalogue import CatalogueDrafter, DrafterKind, Entry
-from models.metadata.memory_bill import Fit, ModelFacts, bill, facts_of, facts_of_entry, fit
+from models.metadata.memory_bill import Fit, ModelFacts, bill, facts_of_entry, facts_of_target, fit
 from models.metadata.trained_drafters import drafter_alone, expected_backend
 from models.reference import Reference, entry_of
 from models.stores.available_models import DEMO, installed
@@ -123,7 +123,7 @@ def _installed(local: Sequence[Installed], room: int) -> Iterator[ListedModel]:
             if (drafter := drafter_alone(path)) is not None:
                 yield replace(listed, trained=drafter.kind.value)
                 continue
-            facts = facts_of(path)
+            facts = facts_of_target(path)
         except SpecchatError as error:
             yield replace(listed, fault=_fault(error))
             continue
@@ -189,7 +189,7 @@ def _downloadable(present: Sequence[Entry | None], room: int) -> Iterator[Listed
 def facts_for_bill(path: Path) -> ModelFacts | None:
     """Figures for the memory bill of a model, None if its file is damaged."""
     try:
-        return facts_of(path)
+        return facts_of_target(path)
     except SpecchatError:
         return None
 

@@ -31,7 +31,7 @@ from models.metadata.memory_bill import (
     ModelFacts,
     bill,
     compute_bytes,
-    facts_of,
+    facts_of_target,
     host_bytes,
 )
 
@@ -88,7 +88,7 @@ def fullest_split(
     """
     parts, kept = layer_bytes(layout), facts.layer_bytes(n_ctx)
     working = compute_bytes(facts, n_ctx, STREAMED_CHUNK)
-    room = [one - working for one in usable(gpus, reserved)]
+    room = [one - working for one in usable(gpus, reserved + facts.projector_bytes)]
     if _fits(parts, kept, len(parts), gpus, room):
         return split_at(layout, facts, n_ctx, len(parts))
     largest = max((one.extent.size for one in layout.tensors if one.role != Role.ROWS), default=0)
@@ -253,7 +253,7 @@ def check_new_context(n_ctx: int, info: ModelInfo | None, present: int, layers: 
     if free is None:
         return
     try:
-        facts = facts_of(info.path).with_cache(info.cache_type)
+        facts = facts_of_target(info.path).with_cache(info.cache_type)
     except SpecchatError:  # its file was damaged meanwhile
         return
     if info.streamed_bytes_per_token:

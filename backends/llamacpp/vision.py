@@ -30,7 +30,7 @@ from backends.llamacpp import library
 MOST_TOKENS = 1024
 """Most tokens of a chunk: models that take images of any size are given smaller ones."""
 
-_BETWEEN_LOOKS = 16
+_BETWEEN_LOOKS = 4
 """Operations of an encoder, which has some 25 in a layer, between two looks whether to stop it."""
 
 _MOST_ROW_BYTES = 256 << 20

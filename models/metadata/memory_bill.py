@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from backends.base import CacheType, ModelError
+from backends.base import CacheType, ModelError, SpecchatError
 from backends.engines.backend_selection import LLAMACPP, MLX
 from backends.files.attention import (
     Attention,
@@ -15,11 +15,15 @@ from backends.files.attention import (
     state_row,
     usual_depth,
 )
-from backends.files.gguf_header import GgufHeader, read_model, read_per_token
+from backends.files.gguf_header import GgufHeader, read_header, read_model, read_per_token
 from backends.files.mlx_folder import COPIES, MlxFolder, count_layers, read_mlx_folder, state_bytes
 from backends.files.mlx_gguf import read_settings
 from models.byte_sizes import gigabytes
 from models.catalogue import Entry
+from models.metadata.identity import projector_beside
+
+_PATCHES = 4096
+"""Of images that may have any size: four to a token, of at most 1,024."""
 
 _SCANNING = frozenset({
     "bailingmoe3", "deepseek4", "hy_v4", "kimi-linear", "minimax-01", "minimax-m3", "nanbeige",
@@ -105,6 +109,8 @@ class ModelFacts:
     """Graphs that the engine keeps; empty if it keeps none."""
     most_tokens: int = CHUNK
     """Most tokens of a pass."""
+    projector_bytes: int = 0
+    """Of a projector for images beside a model, and of encoding one."""
     read_bytes: int = 0
     """Weights that a plain token reads, of experts the active ones; 0 if unknown."""
 
@@ -149,6 +155,29 @@ def facts_of(path: Path, backend: str = LLAMACPP) -> ModelFacts:
     if min(figures) < 0:
         raise ModelError(f"{path} is damaged", "it has negative dimensions")
     return facts
+
+
+def facts_of_target(path: Path, backend: str = LLAMACPP) -> ModelFacts:
+    """As facts_of, with the projector that is loaded beside a model of llama.cpp, if there is one.
+
+    Encoding takes a row of the feed-forward and four of the projector's width for each patch:
+    llama.cpp reported 0.92 (1,024 patches) and 0.83 of it (4,096; processor only).
+    """
+    facts, projector = facts_of(path, backend), None if backend == MLX else projector_beside(path)
+    if projector is None:
+        return facts
+    try:
+        vision, size = read_header(projector), projector.stat().st_size
+    except (OSError, SpecchatError):  # the model is loaded without it
+        return facts
+    patches = (
+        vision.integer("vision.image_size") // max(vision.integer("vision.patch_size"), 1)
+    ) ** 2
+    if str(vision.metadata.get("clip.projector_type")).startswith("qwen"):
+        patches = max(patches, _PATCHES)
+    row = vision.integer("vision.feed_forward_length")
+    row += 4 * vision.integer("vision.embedding_length")
+    return replace(facts, projector_bytes=size + _FLOAT * patches * row)
 
 
 def _of_file(path: Path) -> ModelFacts:
@@ -259,10 +288,11 @@ class MemoryBill:
     compute: int
     state: int = 0
     """Running state, with the copies that it goes back to."""
+    images: int = 0
 
     @property
     def total(self) -> int:
-        return self.weights + self.cache + self.state + self.compute
+        return self.weights + self.cache + self.state + self.compute + self.images
 
     @property
     def words(self) -> str:
@@ -270,6 +300,7 @@ class MemoryBill:
             "weights": self.weights,
             "context": self.cache + self.state,
             "working memory": self.compute,
+            "images": self.images,
         }
         return ", ".join(f"{name} {gigabytes(size)}" for name, size in parts.items() if size)
 
@@ -289,6 +320,7 @@ def bill(facts: ModelFacts, n_ctx: int) -> MemoryBill:
         cache=facts.attention.cache_bytes(n_ctx) + facts.kept_bytes(n_ctx),
         compute=compute_bytes(facts, n_ctx, tokens) + host_bytes(facts, n_ctx, tokens),
         state=facts.state_bytes,
+        images=facts.projector_bytes,
     )
 
 

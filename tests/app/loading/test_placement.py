@@ -431,7 +431,7 @@ def test_without_a_model_only_sense_is_checked() -> None:
 def test_a_context_that_does_not_fit_is_refused_and_a_smaller_one_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(placement, "facts_of", lambda _: CHECKED)
+    monkeypatch.setattr(placement, "facts_of_target", lambda _: CHECKED)
     monkeypatch.setattr(placement, "free_memory", lambda *_: 0)
     with pytest.raises(OutOfMemoryError):
         check_new_context(8192, INFO, 512, None)

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.base import Model, ModelError
+from backends.base.images import IMAGE_TOKENS, image_of
 from backends.files.attention import Attention, Layers, state_bytes
 from backends.files.gguf_header import read_header
 from models.byte_sizes import gigabytes
@@ -27,12 +28,14 @@ from models.metadata.memory_bill import (
     bill,
     compute_bytes,
     facts_of,
+    facts_of_target,
     fit,
     host_bytes,
 )
 from tests.fixtures.drafter_files import EAGLE3, EAGLE3_KEYS, OWN, TARGET_KEYS, WIDTH, written
 from tests.fixtures.little_memory import taking_less_than
 from tests.fixtures.tiny.kinds import Tiny
+from tests.fixtures.tiny.projector import picture, write_projector
 
 
 def facts(**extents: int) -> ModelFacts:
@@ -84,11 +87,11 @@ def test_weights_and_cache_of_the_bundled_model_are_what_the_engine_says(
     assert (found.n_vocab, found.context_limit) == (demo.info.n_vocab, demo.info.context_limit)
 
 
-def engine_buffers(model: Model, n_ctx: int) -> dict[str, float]:
-    """Bytes by purpose that llama.cpp logs when a context is opened."""
+def engine_buffers(act: Callable[[], object]) -> dict[str, float]:
+    """Bytes by purpose that llama.cpp logs meanwhile."""
     from llama_cpp import llama_cpp as api
 
-    from backends.llamacpp import library
+    from backends.llamacpp import library, vision
 
     lines: list[str] = []
 
@@ -96,11 +99,14 @@ def engine_buffers(model: Model, n_ctx: int) -> dict[str, float]:
     def keep(_level: int, text: bytes | None, _user_data: object) -> None:
         lines.append((text or b"").decode(errors="replace"))
 
-    api.llama_log_set(keep, ctypes.c_void_p(0))
+    setters = (api.llama_log_set, vision.mtmd_library().mtmd_helper_log_set)
+    for setter in setters:
+        setter(keep, ctypes.c_void_p(0))
     try:
-        model.open(n_ctx).close()
+        act()
     finally:
-        api.llama_log_set(library.keep_log, ctypes.c_void_p(0))
+        for setter in setters:
+            setter(library.keep_log, ctypes.c_void_p(0))
     found = re.findall(r"(compute|KV|RS|output) buffer size\s*=\s*([\d.]+) MiB", "".join(lines))
     return {name: float(size) * (1 << 20) for name, size in found}
 
@@ -108,12 +114,40 @@ def engine_buffers(model: Model, n_ctx: int) -> dict[str, float]:
 @pytest.mark.parametrize("n_ctx", [512, 4096])
 def test_the_engine_stays_within_the_bill(demo: Model, demo_file: Path, n_ctx: int) -> None:
     facts = facts_of(demo_file)
-    found, taken = bill(facts, n_ctx), engine_buffers(demo, n_ctx)
+    found, taken = bill(facts, n_ctx), engine_buffers(lambda: demo.open(n_ctx).close())
     assert taken["KV"] == found.cache
     computed = compute_bytes(facts, n_ctx)
     assert found.compute == host_bytes(facts, n_ctx) + computed
     assert abs(taken["output"] - 4 * facts.output_rows * facts.n_vocab) <= 0.0051 * (1 << 20)
     assert 0.4 * computed < taken["compute"] <= computed
+
+
+@pytest.mark.parametrize("kind", ["mlp", "gemma3", "qwen2vl"])
+def test_a_projector_beside_a_model_is_in_its_bill_and_holds_what_the_engine_takes(
+    llamacpp: ModuleType,
+    demo_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+) -> None:
+    for name, value in {"SIDE": 224, "_PATCH": 14, "_INNER": 512}.items():
+        monkeypatch.setattr(f"tests.fixtures.tiny.projector.{name}", value)
+    file = tmp_path / "Demo.gguf"
+    file.symlink_to(demo_file)
+    without = bill(facts_of_target(file), 512)
+    projector = write_projector(tmp_path / "mmproj.gguf", kind, width=576)
+    found = bill(facts_of_target(file), 512)
+    assert bill(facts_of(file), 512) == without
+    assert found.total - without.total == found.images
+    assert "images" in found.words
+    with closing(llamacpp.load(file, threads=1, projector=projector)) as model:
+        vision = model.tokenizer.vision
+        seen = model.tokenizer.image_tokens(image_of(picture(1, 300, 200), "x"))
+        first = next(token for token in seen if token >= IMAGE_TOKENS)
+        taken = engine_buffers(lambda: vision.rows(vision.chunk(first)))["compute"]
+    assert 0 < taken <= found.images - projector.stat().st_size
+    projector.write_bytes(b"GGUF")
+    assert bill(facts_of_target(file), 512) == without
 
 
 def test_a_model_with_a_running_state_has_no_cache(tiny_mamba: Path) -> None:
@@ -123,7 +157,10 @@ def test_a_model_with_a_running_state_has_no_cache(tiny_mamba: Path) -> None:
 def test_running_states_are_those_of_the_engine(llamacpp: ModuleType, hybrid_file: Path) -> None:
     """It logs sizes in MiB with two decimals."""
     with closing(llamacpp.load(hybrid_file)) as model, closing(model.open(512)) as context:
-        found, taken = bill(facts_of(hybrid_file), 512), engine_buffers(model, 512)
+        found, taken = (
+            bill(facts_of(hybrid_file), 512),
+            engine_buffers(lambda: model.open(512).close()),
+        )
         assert found.state == context.state_bytes
         assert found.cache == 512 * context.kv_bytes_per_token
     for purpose, size in (("RS", found.state), ("KV", found.cache)):
