@@ -343,9 +343,8 @@ def _details(model: ListedModel, free: int, *, is_narrow: bool) -> str:
     if model.trained:
         return f"{name} is no model: it drafts for one ({model.trained})."
     licence = f" Licence: {one_line(model.licence)}." if model.licence else ""
-    if model.good_at:  # no image can be given to it yet
-        words = ", ".join(model.good_at).replace("images", "images (not here yet)")
-        licence = f" Good at {words}.{licence}"
+    if model.good_at:
+        licence = f" Good at {', '.join(model.good_at)}.{licence}"
     gate = " Its authors ask for a login first." if model.is_gated else ""
     if model.memory_bytes is None:
         return f"{name}: its memory is not known.{licence}{gate}"

@@ -122,15 +122,16 @@ def test_the_engine_stays_within_the_bill(demo: Model, demo_file: Path, n_ctx: i
     assert 0.4 * computed < taken["compute"] <= computed
 
 
-@pytest.mark.parametrize("kind", ["mlp", "gemma3", "qwen2vl"])
+@pytest.mark.parametrize(("kind", "side"), [("mlp", 224), ("gemma3", 448), ("qwen2vl", 224)])
 def test_a_projector_beside_a_model_is_in_its_bill_and_holds_what_the_engine_takes(
     llamacpp: ModuleType,
     demo_file: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     kind: str,
+    side: int,
 ) -> None:
-    for name, value in {"SIDE": 224, "_PATCH": 14, "_INNER": 512}.items():
+    for name, value in {"SIDE": side, "_PATCH": 14, "_INNER": 512}.items():
         monkeypatch.setattr(f"tests.fixtures.tiny.projector.{name}", value)
     file = tmp_path / "Demo.gguf"
     file.symlink_to(demo_file)

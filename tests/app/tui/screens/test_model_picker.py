@@ -223,7 +223,7 @@ async def test_what_a_model_is_good_at_is_told() -> None:
     model = replace(MODELS.models[0], good_at=("chat", "images"))
     async with picker(models=replace(MODELS, models=(model,))) as picking:
         told = " ".join(line.strip("│ ") for line in picking.text.splitlines())
-        assert "Good at chat, images (not here yet)." in told
+        assert "Good at chat, images." in told
 
 
 async def test_enter_on_the_model_in_use_keeps_it_as_it_is(picking: Picking) -> None:
