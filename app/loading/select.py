@@ -12,7 +12,7 @@ from backends.engines.backend_selection import Form, backend_for, backend_for_fo
 from backends.hardware.host import available_memory
 from models.hub import Downloaded, DownloadJob, DownloadRequest, HubSettings
 from models.hub.progress import Phase, describe
-from models.metadata.memory_bill import ModelFacts, facts_of, facts_of_entry
+from models.metadata.memory_bill import ModelFacts, facts_of_entry, facts_of_target
 from models.reference import HubReference, Reference, at_hand, resolve
 from models.stores.available_models import DEMO, best_installed
 
@@ -164,7 +164,7 @@ def known_facts(chosen: Reference | HubReference, options: SessionOptions) -> Mo
     """
     backend = expected_backend(chosen, options.backend)
     is_here = isinstance(chosen, Reference)
-    facts = facts_of(chosen.path, backend) if is_here else facts_before(chosen)
+    facts = facts_of_target(chosen.path, backend) if is_here else facts_before(chosen)
     return facts and facts.with_cache(options.cache_type)
 
 
