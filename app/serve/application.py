@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -27,8 +28,8 @@ from app.tools.events import ReplyEvent
 _COMMENT = b": the reply is still coming\n\n"
 """What clients skip; it keeps them from giving up in a silence."""
 
+_EVENTS, _LINES = b"text/event-stream; charset=utf-8", b"application/x-ndjson"
 _STREAM_HEADERS = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),  # proxies pass each piece on at once
 ]
@@ -120,7 +121,7 @@ class Application:
         return f"{scope['method']} {path[:200]}: {error.detail}{hint}"
 
     def _error(self, path: str, refusal: RefusedError) -> JSONResponse:
-        speaks = [dialect for dialect in self._dialects if path.startswith(dialect.path)]
+        speaks = [one for one in self._dialects if path.startswith(one.around or one.path)]
         dialect = (speaks or self._dialects)[0]
         headers = {**_HEADERS.get(refusal.kind, {}), **refusal.headers}
         return JSONResponse(dialect.error(refusal), refusal.kind.status, headers)
@@ -157,14 +158,14 @@ class _Replies:
                 await self._served.check(asked.model, answers[:: asked.choices])
             except RefusedError as refusal:
                 raise _named(refusal, asked) from refusal
-            replies = self._events(asked, answers, turn)
+            replies = self._events(asked, answers, turn, writer)
             if asked.is_streamed:
                 await self._stream(replies, writer, send)
             else:
                 await _whole(replies, writer, send)
 
     async def _events(
-        self, asked: AskedReply, answers: list[Answer], turn: asyncio.Event
+        self, asked: AskedReply, answers: list[Answer], turn: asyncio.Event, writer: ReplyWriter
     ) -> AsyncGenerator[tuple[int, list[ReplyEvent]], None]:
         """Yield the number of a choice and its events of one step; none after each silence."""
         served, silence = self._served, self._served.limits.heartbeat_seconds
@@ -172,11 +173,13 @@ class _Replies:
             await happens(turn, silence)
             yield 0, []  # also when it comes: the next silence is counted from here
         with served.models.use(asked.model):
+            began_at = time.monotonic()
             loading = asyncio.ensure_future(served.models.engine_of(asked.model))
             try:
                 while not (await asyncio.wait({loading}, timeout=silence))[0]:
                     yield 0, []
                 engine = loading.result()
+                writer.load_seconds = time.monotonic() - began_at
             finally:
                 loading.cancel()
             for choice, answer in enumerate(answers):
@@ -199,21 +202,23 @@ class _Replies:
         async def tell(part: bytes, *, is_last: bool = False) -> None:
             await send({"type": "http.response.body", "body": part, "more_body": not is_last})
 
-        await send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
-        await tell(_COMMENT)  # some clients see the headers with the first bytes
+        kind = _LINES if writer.is_lines else _EVENTS
+        headers = [(b"content-type", kind), *_STREAM_HEADERS]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        # Some clients see the headers with the first bytes.
+        await tell(_beat(writer) if writer.is_lines else _COMMENT)
         try:
             async for choice, batch in replies:
                 frames = [frame for event in batch for frame in writer.frames(choice, event)]
                 if frames or not batch:
-                    beat = writer.heartbeat() if not batch else None
-                    await tell(_encoded([beat] if beat else frames) or _COMMENT)
-            await tell(_encoded(writer.end()))
+                    await tell(_encoded(frames, writer) or _beat(writer))
+            await tell(_encoded(writer.end(), writer))
         except RefusedError as refusal:
-            await tell(_encoded(writer.failure(refusal)))
+            await tell(_encoded(writer.failure(refusal), writer))
         except asyncio.CancelledError:
             if not self._served.turns.is_closed:
                 raise
-            await tell(_encoded(writer.failure(stopped())))
+            await tell(_encoded(writer.failure(stopped()), writer))
         await tell(b"", is_last=True)
 
 
@@ -241,10 +246,18 @@ def _named(refusal: RefusedError, asked: AskedReply) -> RefusedError:
     return RefusedError(refusal.kind, refusal.message, param)
 
 
-def _encoded(frames: Iterable[Frame]) -> bytes:
-    """Frames as the bytes of a stream of server-sent events."""
+def _beat(writer: ReplyWriter) -> bytes:
+    frame = writer.heartbeat()
+    return _encoded([frame], writer) if frame else _COMMENT
+
+
+def _encoded(frames: Iterable[Frame], writer: ReplyWriter) -> bytes:
+    """Frames as the bytes of a stream: server-sent events, or lines."""
     parts: list[bytes] = []
     for frame in frames:
+        if writer.is_lines and not isinstance(frame.data, str):
+            parts.append(_json(frame.data) + b"\n")
+            continue
         name = f"event: {frame.event}\n" if frame.event else ""
         data = frame.data.encode() if isinstance(frame.data, str) else _json(frame.data)
         parts.append(b"%sdata: %s\n\n" % (name.encode(), data))
@@ -268,9 +281,7 @@ def _information_routes(served: ServedEngine, defaults: Answering) -> list[Route
         return Response(served.metrics.text(), media_type=CONTENT_TYPE)
 
     async def models(_: Request) -> Response:
-        if served.models.first.reference is None:
-            served.models.first.facts()  # refused until it is loaded
-        listed = [_model(model, served.started_at) for model in served.models.all]
+        listed = [_model(model, served.started_at) for model in served.models.listed()]
         # Codex reports an error without a list of models in its own form; it may be empty.
         return JSONResponse({"object": "list", "data": listed, "models": []})
 

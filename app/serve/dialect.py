@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from app.engine.reply import Request
 from app.serve.refusal import RefusedError
@@ -45,6 +46,11 @@ class Frame:
 
 
 class ReplyWriter(ABC):
+    is_lines: ClassVar[bool] = False
+    """Whether a stream has a line of JSON for each frame, and not a server-sent event."""
+    load_seconds: float = 0.0
+    """How long the reply waited for its model to be loaded."""
+
     @abstractmethod
     def frames(self, choice: int, event: ReplyEvent) -> Iterable[Frame]:
         """An event of a choice as frames of the stream; choices come one after the other."""
@@ -72,9 +78,11 @@ class Dialect:
 
     read: what a body asks of the model that it names, with the server's defaults for the rest, and
     the writer of its reply; raises RefusedError if it is malformed, out of range, or asks for what
-    is not supported. error: the body of an error.
+    is not supported. error: the body of an error. around: how the paths begin whose
+    errors it words, "" for its own.
     """
 
     path: str
     read: Callable[[bytes, Answering, Choose], tuple[AskedReply, ReplyWriter]]
     error: Callable[[RefusedError], JsonObject]
+    around: str = ""

@@ -124,12 +124,20 @@ class ServedModels:
         for model in self.all:
             if name in (model.name, f"{model.name}{_TAG}"):
                 return model
-        if self.first.reference is None:
-            self.first.facts()
-        names = ", ".join(model.name for model in self.all)
+        names = ", ".join(model.name for model in self.listed())
         raise RefusedError(
             RefusalKind.NO_MODEL, f"there is no {name[:200]!r} here: {names}", "model"
         )
+
+    def listed(self) -> list[ServedModel]:
+        """All of them.
+
+        Raises:
+            RefusedError: the only one has no name yet, as it was not loaded.
+        """
+        if self.first.reference is None:
+            self.first.facts()
+        return self.all
 
     @contextmanager
     def use(self, model: ServedModel) -> Generator[None, None, None]:

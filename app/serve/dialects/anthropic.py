@@ -307,7 +307,7 @@ class MessageWriter(ReplyWriter):
         if self._open is None:
             return
         if self._content[-1]["type"] == "tool_use":
-            self._content[-1]["input"], self._arguments = _parsed(self._arguments), ""
+            self._content[-1]["input"], self._arguments = parsed_arguments(self._arguments), ""
         self._open = None
         yield _frame("content_block_stop", index=self._index)
 
@@ -334,7 +334,7 @@ def _begun(event: events.Delta) -> JsonObject:
     return {"type": "text", "text": ""}
 
 
-def _parsed(arguments: str) -> JsonObject:
+def parsed_arguments(arguments: str) -> JsonObject:
     """Arguments as an object: of a text that was cut, what is whole."""
     try:
         value = loads_finite(arguments)

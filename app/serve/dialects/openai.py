@@ -62,7 +62,7 @@ def error_body(refusal: RefusedError) -> JsonObject:
     return {"error": error}
 
 
-_Stop = Annotated[str, Field(min_length=1, max_length=MOST_STOP_CHARACTERS)]
+Stop = Annotated[str, Field(min_length=1, max_length=MOST_STOP_CHARACTERS)]
 
 
 def _few(biases: object) -> object:
@@ -111,21 +111,12 @@ class ResponseFormat(Fields):
         return Grammar(GrammarKind.JSON_SCHEMA, json.dumps(schema))
 
 
-class CommonFields(Fields):
-    """What both ask for; fields of llama-server and vLLM that OpenAI does not have come last."""
+class SamplingFields(Fields):
+    """What says how a reply is drawn; fields that OpenAI does not have come last."""
 
-    ignored = frozenset((
-        "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
-        "prompt_cache_options", "prompt_cache_retention", "cache_prompt", "timings_per_token",
-    ))  # fmt: skip
-
-    model: Annotated[str, Field(max_length=1024)] = ""
-    stream: bool = False
-    stream_options: StreamOptions = StreamOptions()
-    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] = 1
     seed: Annotated[int, Field(ge=-1, le=2**63 - 1)] | None = None
     """-1 for any, as llama-server has it."""
-    stop: _Stop | Annotated[Items[_Stop], Field(max_length=MOST_STOPS)] = Field(
+    stop: Stop | Annotated[Items[Stop], Field(max_length=MOST_STOPS)] = Field(
         default_factory=list[str]
     )
     temperature: Annotated[float, Field(ge=0.0, le=100.0)] | None = None
@@ -143,23 +134,6 @@ class CommonFields(Fields):
     min_p: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
     repeat_penalty: Annotated[float, Field(ge=0.01, le=100.0)] | None = None
     repetition_penalty: Annotated[float, Field(ge=0.01, le=100.0)] | None = None
-    grammar: Annotated[str, Field(min_length=1, max_length=1 << 20)] | None = None
-    response_format: ResponseFormat | None = None
-
-    @property
-    def form_field(self) -> str:
-        """The field that limits the form of the replies, if any does."""
-        return "response_format" if self.grammar is None else "grammar"
-
-    @property
-    def form(self) -> Grammar | None:
-        """The grammar that the replies must match, if any."""
-        grammar = self.response_format.grammar() if self.response_format is not None else None
-        if self.grammar is None:
-            return grammar
-        if grammar is not None:
-            raise invalid("response_format and grammar contradict each other", "grammar")
-        return Grammar(GrammarKind.GBNF, self.grammar)
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -181,6 +155,37 @@ class CommonFields(Fields):
             frequency_penalty=self.frequency_penalty,
             logit_bias=tuple(self.logit_bias.items()) or None,
         )
+
+
+class CommonFields(SamplingFields):
+    """What both ask for."""
+
+    ignored = frozenset((
+        "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
+        "prompt_cache_options", "prompt_cache_retention", "cache_prompt", "timings_per_token",
+    ))  # fmt: skip
+
+    model: Annotated[str, Field(max_length=1024)] = ""
+    stream: bool = False
+    stream_options: StreamOptions = StreamOptions()
+    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] = 1
+    grammar: Annotated[str, Field(min_length=1, max_length=1 << 20)] | None = None
+    response_format: ResponseFormat | None = None
+
+    @property
+    def form_field(self) -> str:
+        """The field that limits the form of the replies, if any does."""
+        return "response_format" if self.grammar is None else "grammar"
+
+    @property
+    def form(self) -> Grammar | None:
+        """The grammar that the replies must match, if any."""
+        grammar = self.response_format.grammar() if self.response_format is not None else None
+        if self.grammar is None:
+            return grammar
+        if grammar is not None:
+            raise invalid("response_format and grammar contradict each other", "grammar")
+        return Grammar(GrammarKind.GBNF, self.grammar)
 
 
 @dataclass(slots=True)

@@ -99,3 +99,22 @@ def test_what_cannot_be_seen_is_refused(
 def test_a_model_that_sees_nothing_says_so(spoken: Spoken, ask: Ask) -> None:
     with pytest.raises((openai.BadRequestError, anthropic.BadRequestError), match="sees no images"):
         ask(spoken, [image_part(ask, picture(1))])
+
+
+def test_images_of_ollamas_client_are_seen(seeing: Server) -> None:
+    ollama = pytest.importorskip("ollama")
+    with ollama.Client(host=seeing.address) as client:
+        options = {"num_predict": 4}
+        blind = client.generate("any", "What is it?", options=options)
+        one, other = (
+            client.generate("any", "What is it?", images=[picture(n)], options=options)
+            for n in (1, 2)
+        )
+        chat = client.chat(
+            "any",
+            [{"role": "user", "content": "What is it?", "images": [picture(1)]}],
+            options=options,
+        )
+    assert one.prompt_eval_count >= blind.prompt_eval_count + 64
+    assert (one.response, one.prompt_eval_count) != (other.response, other.prompt_eval_count)
+    assert chat.message.content == one.response

@@ -154,7 +154,7 @@ def test_completions_refuse_by_name_too(
             hi(tool_choice="x"),
             "tool_choice: must be 'auto', 'none' or 'required' or a valid object",
         ),
-        (hi(n="2", temperature="x"), "n: must be a valid integer"),
+        (hi(n="2", temperature="x"), "temperature: must be a valid number"),
     ],
 )
 def test_errors_are_in_words_of_json(server: Server, body: Any, message: str) -> None:
