@@ -110,7 +110,8 @@ def in_full(text: str, attachments: Sequence[Attachment]) -> str:
     passages = [block(one) for one in attachments if one.kind is AttachmentKind.PASSAGE]
     told = [CITE, *passages] if passages else []
     said = with_pastes(text, attachments)
-    return "\n\n".join([*of_call, *files, *told, _fenced(said) if of_call else said])
+    said = _fenced(said) if of_call else said
+    return "\n\n".join([*of_call, *files, *told, *filter(None, [said])])
 
 
 CITE = "Passages found for the question; cite those that the answer is taken from, such as [1]:"

@@ -16,7 +16,7 @@ from backends.chat.reply_form import split
 Count = Callable[[str], Awaitable[int]]
 """Counts the tokens of a text."""
 
-Texts = Iterable[tuple[str, str]]
+Texts = Sequence[tuple[str, str]]
 """Each with the name of its file."""
 
 _PART = (
@@ -54,7 +54,7 @@ class Plan:
         """Cut texts into parts, in order: short files together, long ones at the ends of lines.
 
         Raises:
-            UsageError: the question leaves no room, or there is no text.
+            UsageError: the question leaves no room, there is no text, or notes grow no shorter.
         """
         frame = await count(system + _PART.format(number=999, count=999, question=question))
         room = int(n_ctx * _TEXT_SHARE) - frame - _TEMPLATE
@@ -74,6 +74,8 @@ class Plan:
             tokens[-1] += size
         if not parts:
             raise UsageError("no text is attached", "", "@FILE and @FOLDER/ attach some.")
+        if len(parts) >= max(2, len(texts)) and all(_OWN.match(name) for name, _ in texts):
+            raise UsageError("the notes do not fit the context", "", "/context N gives more.")
         return cls(question, tuple(map(tuple, parts)), tuple(tokens), room, n_ctx // 8)
 
     @property

@@ -74,16 +74,15 @@ def read_of_all(sources: Collection[Source], in_all: int) -> str:
 
 
 def told(
-    question: str, read: Collection[Source], answer: str, known: frozenset[int], in_all: int = 0
+    read: Collection[Source], answer: str, known: frozenset[int], in_all: int = 0
 ) -> list[str]:
     """What an answer was taken from, where it is not folded: a line for each passage, and faults.
 
     read: for this question. known: numbers of these and of those before. in_all: as read_of_all.
     """
     lines = [f"[{one.number}] {one.place}" for one in read]
-    if read and asks_about_all(question):
-        lines.append(read_of_all(read, in_all))
-    return [*lines, *filter(None, [unknown_in_words(answer, known)])]
+    part = read_of_all(read, in_all) if read else ""
+    return [*lines, *filter(None, [part, unknown_in_words(answer, known)])]
 
 
 # Citations: [3] names a passage; several stand in one pair of brackets, as in [1, 4].

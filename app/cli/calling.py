@@ -52,6 +52,13 @@ class Calling:
     def is_on(self) -> bool:
         return bool(chosen_names(self.chosen))
 
+    def choose(self, tools: str, *, is_plain: bool) -> None:
+        """Have the chosen tools offered. is_plain: whether an answer may be anything."""
+        self.chosen = tools
+        if self.is_on and not is_plain:
+            self.chosen = OFF
+            stderr.note("note: raw text, and an answer of a given form, call no tools")
+
     def offered(self, request: Request) -> Request:
         """A question with the tools that are chosen, once their servers run or have failed."""
         if not self.is_on:

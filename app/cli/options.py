@@ -77,6 +77,10 @@ Folder = Annotated[
         "--folder", metavar="FOLDER", help="Answer with what a folder, pattern or file says."
     ),
 ]
+Allow = Annotated[
+    list[str] | None,
+    typer.Option("--allow", metavar="TOOL", help="A server's tool that may be called."),
+]
 MODEL = option("model", str | None, None, "REF", complete=completion.models)
 DRAFT = option("draft", str, "auto", "SPEC", help_text=_DRAFT_HELP, complete=completion.drafters)
 BACKEND = option("backend", str, "auto", "NAME", complete=completion.backends)

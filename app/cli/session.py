@@ -1,18 +1,25 @@
 """A session on the command line: opened with a status line, its answers printed as they come."""
 
-from collections.abc import Callable, Generator
+import asyncio
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from threading import Event
 
+from app.chat.attachments import Attachment, AttachmentKind
+from app.chat.read_all import Plan
 from app.cli.terminal import stderr, stdout
 from app.cli.terminal.interrupt import deferred, interruptible
 from app.engine import session_opening
-from app.engine.metrics import reply_metrics
-from app.engine.reply import Reply
+from app.engine.metrics import ReplyMetrics, reply_metrics
+from app.engine.reply import Reply, Request
 from app.engine.session import Session
+from app.engine.status import Loaded
 from app.loading.session_options import DEFAULT_CONTEXT, SessionOptions
 from app.paths import Paths
 from app.tui import wording
+from app.tui.chat.reading import time_left
+from app.tui.wording import joined
 from backends.base import PassStoppedError
 from backends.base.model import stopping_passes
 from backends.chat.chat_template import Prompt
@@ -67,6 +74,44 @@ def phases() -> Generator[tuple[Callable[[str], None], Event], None, None]:
         raise
     finally:
         stderr.clear_status()
+
+
+def read_all(
+    session: Session, request: Request, texts: Mapping[str, str], kept: dict[str, str]
+) -> tuple[tuple[Attachment, ...], bool]:
+    """What a question about all of many texts is answered from, and whether that is all of them.
+
+    They are read as a whole, or in parts until the notes on these fit; Ctrl-C stops that. request:
+    the question alone. kept: the notes by what they are on; what is in it is not read again.
+    """
+
+    async def count(text: str) -> int:
+        return len(session.model.tokenizer.encode(text, special=False))
+
+    system, question = request.conversation.system, request.conversation.turns[-1].content
+    left, n_ctx, loaded = [*texts.items()], session.context.facts.n_ctx, Loaded.of(session)
+    metrics: ReplyMetrics | None = None
+    while not (plan := asyncio.run(Plan.of(question, system, left, n_ctx, count))).is_whole:
+        notes = list[str]()
+        for number in range(1, len(plan.parts) + 1):
+            key = f"{question}\0{plan.outline.text}\0{number}"
+            if key not in kept:
+                stderr.note(joined([plan.label(number), time_left(plan, number, metrics, loaded)]))
+                part = plan.conversation(number, system)
+                part.think = request.conversation.think
+                most = min(request.max_tokens, plan.note_tokens)
+                free = replace(request.options, grammar=None)
+                asked = replace(request, conversation=part, max_tokens=most, options=free)
+                reply = Reply(asked)
+                prompt, _ = session.prompt(reply.request)
+                stream_answer(session, prompt, reply, shown=False)
+                if reply.finish_reason is FinishReason.CANCELLED:
+                    return plan.notes(notes), False
+                kept[key], metrics = reply.text, reply_metrics(session, reply)
+            notes.append(kept[key])
+        left = [(one.name, one.text) for one in plan.notes(notes)]
+    stderr.clear_status()
+    return tuple(Attachment(AttachmentKind.FILE, *one) for one in left), True
 
 
 _ENDINGS = {

@@ -1,23 +1,25 @@
-"""Folders that questions are answered with: a chat's own, and those that a question names."""
+"""What a question is sent along with: files whole, of folders and long files what fits."""
 
 import math
 import os
-import re
 import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from app.chat.attachments import Attachment, AttachmentKind
 from app.chat.named_files import is_file, names_in
+from app.chat.read_all import is_of_reading
+from app.chat.sources import Source, sources_of
+from app.dialogue.dialogue import Dialogue
 from app.dialogue.tree import USER, Turn
 from app.documents.folders import is_folder, root_of
 from app.documents.library import Library, most_tokens, remove_index
-from app.documents.passages import Passage
 from app.history.store import index_of
 from app.paths import Paths
 from app.wording import SEPARATOR, counted
@@ -42,57 +44,94 @@ _SMALLEST_CONTEXT = 4096
 _MOST_NAMED = 4
 """Folders named in messages whose indexes are kept in memory."""
 
-_NUMBER = re.compile(r"\[(\d+)\] ")
+Attachments = tuple[Attachment, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Talk:
-    """What a question follows. known: attachments that the model still reads, oldest first.
+class Asked:
+    """A question that is to be answered, or is typed.
 
-    last: the highest number of a passage. previous: the question before.
+    files: those that it names, as they were read. before: the turns that it follows, the first of
+    which, as many as dropped, no longer fit the context. n_ctx: tokens of that; None: no model is
+    loaded. folder, chat: as Dialogue has them.
     """
 
-    known: tuple[Attachment, ...] = ()
-    last: int = 0
-    previous: str = ""
+    text: str
+    files: Attachments = ()
+    before: Sequence[Turn] = ()
+    n_ctx: int | None = None
+    folder: str = ""
+    chat: int | None = None
+    dropped: int = 0
 
     @classmethod
-    def of(cls, turns: Sequence[Turn], dropped: int = 0) -> "Talk":
-        """dropped: how many of the first turns no longer fit the context."""
-        attached = [one for turn in turns for one in turn.attachments]
-        known = tuple(one for turn in turns[dropped:] for one in turn.attachments)
-        questions = [turn.text for turn in turns if turn.role == USER]
-        return cls(known, last_number(attached), questions[-1] if questions else "")
+    def of(
+        cls,
+        dialogue: Dialogue,
+        text: str,
+        files: Attachments,
+        before: Sequence[Turn],
+        n_ctx: int | None,
+    ) -> "Asked":
+        return cls(text, files, before, n_ctx, dialogue.folder, dialogue.chat, dialogue.dropped)
+
+    def split(self) -> tuple[Attachments, list[str], int]:
+        """Files that fit the context whole, the names of others, and the tokens of the former."""
+        room = math.inf if self.n_ctx is None else int(self.n_ctx * FILES_SHARE)
+        kept, long, taken = list[Attachment](), list[str](), 0
+        for one in self.files:
+            tokens = _tokens(one.text) if one.kind is AttachmentKind.FILE else 0
+            if taken + tokens > room and is_file(one.name):
+                long.append(one.name)
+            else:
+                taken += tokens
+                kept.append(one)
+        return tuple(kept), long, taken
+
+    def named(self) -> list[str]:
+        """The folders, patterns and long files that it names."""
+        folders = filter(is_folder, names_in(self.text)) if "@" in self.text else ()
+        return [*folders, *self.split()[1]]
 
 
-def last_number(attachments: Iterable[Attachment]) -> int:
-    numbers = [_NUMBER.match(one.name) for one in attachments if one.kind is AttachmentKind.PASSAGE]
-    return max((int(found[1]) for found in numbers if found is not None), default=0)
+@lru_cache(16)
+def _tokens(text: str) -> int:
+    return most_tokens(len(text.encode()))
 
 
-def attachments_of(
-    libraries: Sequence[Library], question: str, talk: Talk, n_ctx: int | None, taken: int = 0
-) -> tuple[Attachment, ...]:
+@lru_cache(256)
+def _named_before(text: str, attached: frozenset[str]) -> tuple[str, ...]:
+    """Folders and patterns that a question named, and files of which it was sent passages."""
+    whole = {name.partition(", page ")[0] for name in attached}
+    names = names_in(text) if "@" in text else ()
+    return tuple(one for one in names if is_folder(one) or (is_file(one) and one not in whole))
+
+
+def _named_in(turn: Turn) -> tuple[str, ...]:
+    return _named_before(turn.text, frozenset(one.name for one in turn.attachments))
+
+
+def _was_searched(turn: Turn) -> bool:
+    """Whether a question was answered from a part of what it named; later ones are about it too."""
+    attached = turn.attachments
+    return any(one.kind is AttachmentKind.PASSAGE or is_of_reading(one) for one in attached)
+
+
+def _attached(libraries: Sequence[Library], asked: Asked, taken: int) -> list[Attachment]:
     """What a question is sent along with of folders: all of a small one, or passages.
 
     A file that the model has read goes in again only once it has changed, and a passage never.
     taken: tokens of what goes in beside them.
     """
-    n_ctx = n_ctx or _SMALLEST_CONTEXT
+    n_ctx = asked.n_ctx or _SMALLEST_CONTEXT
     whole = int(n_ctx * WHOLE_SHARE) - taken
     room = min(int(n_ctx * PASSAGES_SHARE), MOST_PASSAGES)
-    texts = {one.name: one.text for one in talk.known if one.kind is AttachmentKind.FILE}
-    passages = {
-        (_NUMBER.sub("", one.name, count=1), one.text)
-        for one in talk.known
-        if one.kind is AttachmentKind.PASSAGE
-    }
-
-    def is_known(one: Passage) -> bool:
-        return (one.place, one.text) in passages
-
-    found: list[Attachment] = []
-    number = talk.last
+    read = [one for turn in asked.before[asked.dropped :] for one in turn.attachments]
+    texts = {one.name: one.text for one in read if one.kind is AttachmentKind.FILE}
+    passages = {(one.place, one.text) for one in sources_of(read).values()}
+    number = max(sources_of(one for turn in asked.before for one in turn.attachments), default=0)
+    previous = next((turn.text for turn in reversed(asked.before) if turn.role == USER), "")
+    found = list[Attachment]()
     for library in libraries:
         if library.is_complete and (tokens := library.tokens) <= whole:
             whole -= tokens
@@ -100,11 +139,13 @@ def attachments_of(
                 if texts.get(name) != text:
                     found.append(Attachment(AttachmentKind.FILE, name, text))
             continue
-        for one in library.search(question, room, talk.previous, is_known):
+        for one in library.search(
+            asked.text, room, previous, lambda one: (one.place, one.text) in passages
+        ):
             number += 1
             room -= most_tokens(len(one.text.encode()))
             found.append(Attachment(AttachmentKind.PASSAGE, f"[{number}] {one.place}", one.text))
-    return tuple(found)
+    return found
 
 
 class _Reader:
@@ -163,27 +204,26 @@ def _give_way() -> None:
 
 
 class Libraries:
-    """The folders of the chat that is shown, each read and watched once it is needed.
+    """The folders and long files of the chat that is shown, each read once it is needed.
 
-    paths: where the index of a chat's folder is kept; None: in memory.
+    A chat's own folder is watched. paths: where the index of that is kept; None: in memory.
     """
 
-    def __init__(self, paths: Paths | None) -> None:
+    def __init__(self, paths: Paths | None = None) -> None:
         self._paths = paths
+        self._lock = threading.RLock()
         self._folder = ""
         self._chat: int | None = None
         self._own: _Reader | None = None
         self._named: dict[str, _Reader] = {}
-        self._long: set[str] = set()
-        """Files that are too long to be read whole."""
-        self._searched: dict[str, None] = {}
-        """Folders and files that a question of this chat named; later ones are about them too."""
+        self._searched: Library | None = None
+        """What the last passages were found in."""
         self._told: set[str] = set()
 
-    def follow(self, folder: str, chat: int | None = None) -> None:
+    def _follow(self, folder: str, chat: int | None) -> None:
         """Have a chat's own folder read; its index is kept once the chat has a number."""
         if folder != self._folder or (chat != self._chat and self._chat is not None):
-            self._searched.clear()
+            self._searched = None
             if self._own is not None:
                 self._own.stop()
             file = self._index(chat)
@@ -211,9 +251,15 @@ class Libraries:
             return ""
         return _shown(library) if library.is_complete else progress_of(library)
 
-    def about(self, text: str) -> str:
-        """The folders that a message names, with what is in them."""
-        libraries = [one.library for one in self.named(text).values()]
+    @property
+    def documents(self) -> Callable[[], Iterable[tuple[str, str]]] | None:
+        """Reads what an answer may quote although it is not all in its prompt, as in Request."""
+        library = self.own or self._searched
+        return library.texts if library is not None else None
+
+    def about(self, asked: Asked) -> str:
+        """The folders and long files that a question names, with what is in them."""
+        libraries = [one.library for one in self._of(asked, asked.named())]
         return SEPARATOR.join(
             f"{one.name} · {counted(one.count, 'file')} · {size_text(one.size)}"
             if one.is_complete
@@ -222,49 +268,44 @@ class Libraries:
         )
 
     def close(self) -> None:
-        for reader in (*self._named.values(), *([self._own] if self._own else [])):
-            reader.stop()
+        with self._lock:
+            for reader in (*self._named.values(), *([self._own] if self._own else [])):
+                reader.stop()
 
-    def named(self, text: str) -> dict[str, _Reader]:
-        """The folders, patterns and long files that a message names, which begin to be read."""
-        if "@" not in text:
-            return {}
-        names = [name for name in names_in(text) if name in self._long or is_folder(name)]
-        del names[_MOST_NAMED:]
-        for name in names:
-            known = self._named.pop(name, None)
-            self._named[name] = known or _Reader(name)
-        while len(self._named) > _MOST_NAMED:
-            self._named.pop(next(iter(self._named))).stop()
-        return {name: self._named[name] for name in names}
+    def _of(self, asked: Asked, names: Iterable[str]) -> list[_Reader]:
+        """What reads folders and files of these names, and begins to."""
+        with self._lock:
+            self._follow(asked.folder, asked.chat)
+            names = [*dict.fromkeys(names)][:_MOST_NAMED]
+            for name in names:
+                known = self._named.pop(name, None)
+                self._named[name] = known or _Reader(name)
+            while len(self._named) > _MOST_NAMED:
+                self._named.pop(next(iter(self._named))).stop()
+            return [self._named[name] for name in names]
 
-    def state(self, text: str) -> tuple[object, ...]:
-        """Changes with what `found` would find for a text."""
-        readers = self._of(text)
-        return tuple((id(one), one.library.version) for one in readers)
+    def _readers(self, asked: Asked, *, of_all: bool = False) -> list[_Reader]:
+        """What a question is answered from: the chat's folder, what it names, and earlier ones.
 
-    def _of(self, text: str) -> list[_Reader]:
-        own = [self._own] if self._own is not None else []
-        named = self.named(text)
-        before = (self._named[one] for one in self._searched if one in self._named.keys() - named)
-        return [*own, *named.values(), *before]
+        of_all: with what earlier ones named that was sent whole.
+        """
+        before = [turn for turn in reversed(asked.before) if of_all or _was_searched(turn)]
+        names = [*asked.named(), *(name for turn in before for name in _named_in(turn))]
+        named = self._of(asked, names)
+        return [*([self._own] if self._own is not None else []), *named]
 
-    def found(
-        self,
-        text: str,
-        talk: Talk,
-        n_ctx: int | None,
-        seconds: float | None = None,
-        files: Sequence[Attachment] = (),
-    ) -> tuple[tuple[Attachment, ...], list[str]]:
+    def state(self, asked: Asked) -> tuple[object, ...]:
+        """Changes with what `found` would find; empty where no folder is concerned."""
+        return tuple((id(one), one.library.version) for one in self._readers(asked))
+
+    def found(self, asked: Asked, seconds: float | None = None) -> tuple[Attachments, list[str]]:
         """What a question is sent along with, and what is to be told once, each in a few words.
 
-        files: what it brings itself; long files of these are searched as folders are. seconds: to
-        wait for files that are new or have changed; None: what is known is taken, of folders that
-        have been read.
+        seconds: to wait for files that are new or have changed; None: what is known is taken, of
+        folders that have been read.
         """
-        files, taken = self._short(files, n_ctx)
-        readers, told = self._of(text), list[str]()
+        readers, told = self._readers(asked), list[str]()
+        files, _, taken = asked.split()
         if seconds is None:
             libraries = [one.library for one in readers if one.library.is_complete]
         else:
@@ -276,37 +317,23 @@ class Libraries:
             told += [fault for fault in faults if fault not in self._told]
             self._told.update(faults)
         try:
-            found = attachments_of(libraries, text, talk, n_ctx, taken)
-            if seconds is not None and any(one.kind is AttachmentKind.PASSAGE for one in found):
-                self._searched.update(dict.fromkeys(self.named(text)))
-            return (*files, *found), told
+            found = _attached(libraries, asked, taken)
         except sqlite3.ProgrammingError:  # the chat was left meanwhile
             return files, []
+        if any(one.kind is AttachmentKind.PASSAGE for one in found):
+            self._searched = libraries[-1]
+        return (*files, *found), told
 
-    def _short(
-        self, files: Sequence[Attachment], n_ctx: int | None
-    ) -> tuple[tuple[Attachment, ...], int]:
-        """Files that fit the context whole, with their tokens; the others become libraries."""
-        room = math.inf if n_ctx is None else int(n_ctx * FILES_SHARE)
-        kept, taken = list[Attachment](), 0
-        for one in files:
-            tokens = most_tokens(len(one.text.encode())) if one.kind is AttachmentKind.FILE else 0
-            if taken + tokens > room and is_file(one.name):
-                self._long.add(one.name)
-                continue
-            self._long.discard(one.name)
-            taken += tokens
-            kept.append(one)
-        return tuple(kept), taken
-
-    def texts(self, text: str, seconds: float) -> dict[str, str]:
-        """All that the folders of a message hold, by name.
+    def all_of(self, asked: Asked, seconds: float) -> dict[str, str]:
+        """All that a question and those before it may be answered from: texts by name.
 
         Raises:
-            UsageError: one of them is not read after so many seconds.
+            UsageError: a folder is not read after so many seconds.
         """
-        found: dict[str, str] = {}
-        for reader in self._of(text):
+        turns = [one for turn in asked.before for one in turn.attachments]
+        files = [one for one in (*turns, *asked.split()[0]) if one.kind is AttachmentKind.FILE]
+        found = {one.name: one.text for one in files if not is_of_reading(one)}
+        for reader in self._readers(asked, of_all=True):
             if not reader.update(seconds):
                 raise UsageError(progress_of(reader.library), "", "Try again once all of it is.")
             found.update(reader.library.texts())
@@ -321,21 +348,11 @@ class Libraries:
         """Where a file of these folders is."""
         return next(filter(None, (one.path_of(name) for one in self._known)), None)
 
-    def searched(self, names: Iterable[str]) -> int:
-        """Passages of the folders that files are of; 0 while they are not all known."""
+    def searched(self, sources: Iterable[Source]) -> int:
+        """How many passages there are where these are of; 0 while they are not all known."""
+        names = {one.path for one in sources}
         of = [one for one in self._known if any(map(one.path_of, names))]
         return sum(one.passages for one in of) if all(one.is_complete for one in of) else 0
-
-
-def read_now(name: str) -> Library:
-    """All of a folder.
-
-    Raises:
-        UsageError: there is no such folder.
-    """
-    library = Library(folder_path(name))
-    library.refresh()
-    return library
 
 
 def folder_path(name: str) -> str:

@@ -23,6 +23,7 @@ from app.chat.sources import Source
 from app.chat.unsent import ClearedTexts, ComposerDraft
 from app.dialogue.changes import Changes
 from app.dialogue.dialogue import Dialogue
+from app.dialogue.libraries import Asked
 from app.dialogue.next_request import NextRequest, Typed
 from app.dialogue.tree import Turn, path_to
 from app.engine.engine import Engine
@@ -443,7 +444,7 @@ class ChatScreen(Screen[None]):
         view, (found_for, found) = self.view, self._found
         if chosen_names(view.answering.tools):  # what is read ahead is told of no tools
             self._engine.expect(None)
-        elif self._is_free and self._asked_of == found_for:  # else it is about to be known
+        elif self._is_free and self._led_by(self._asked) == found_for:  # else it will be known soon
             typed = replace(self._typed, attachments=found or self._typed.attachments)
             expected = self._next_request.expected(
                 view.dialogue, typed, view.edited, view.answering.think
@@ -457,22 +458,25 @@ class ChatScreen(Screen[None]):
         return is_idle and self.prompt.is_followed
 
     @property
-    def _asked_of(self) -> tuple[object, ...]:
-        """What decides on what is sent along; empty without folders and files."""
+    def _asked(self) -> Asked:
         view, typed = self.view, self._typed
-        of = view.folders_of(typed.text), typed.attachments
-        return (*of, typed.text, view.edited, *view.dialogue.turns) if any(of) else ()
+        turns = view.dialogue.turns if view.edited is None else path_to(view.edited)[:-1]
+        return view.asked_with(typed.text, typed.attachments, tuple(turns))
+
+    def _led_by(self, asked: Asked) -> tuple[object, ...]:
+        """What decides on what is sent along; empty without folders and files."""
+        state = self.view.libraries.state(asked)
+        return (state, asked) if state or asked.files else ()
 
     async def _follow_folders(self) -> None:
-        asked_of, view = self._asked_of, self.view
-        self.store.folder = view.libraries.words
-        self.store.named_folders = view.libraries.about(self._typed.text)
-        if self._is_free and asked_of != self._found[0]:
-            turns = view.dialogue.turns if view.edited is None else path_to(view.edited)[:-1]
-            typed, found = self._typed, ()
-            if asked_of:
-                found, _ = await view.find(typed.text, typed.attachments, turns)
-            self._found = asked_of, found
+        asked, libraries = self._asked, self.view.libraries
+        led_by = self._led_by(asked)
+        self.store.folder, self.store.named_folders = libraries.words, libraries.about(asked)
+        if self._is_free and led_by != self._found[0]:
+            found = ()
+            if led_by:
+                found, _ = await asyncio.to_thread(libraries.found, asked)
+            self._found = led_by, found
 
     # The store
 

@@ -83,6 +83,17 @@ def _measured_once(home: Path, measured: Path) -> Iterator[None]:
 
 
 @pytest.fixture
+def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with two small files, beside which the test runs."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "a.md").write_text("The dog is called Rex.")
+    (folder / "b.md").write_text("The cat is called Minka.")
+    return folder
+
+
+@pytest.fixture
 def bare_home(home: Path, _measured_once: None) -> Path:
     """A home that nothing has been written to; the folder itself is missing."""
     shutil.rmtree(home)

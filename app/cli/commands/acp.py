@@ -40,7 +40,7 @@ from app.cli.commands.serve import SWITCH_SECONDS
 from app.cli.terminal import process
 from app.cli.terminal.process import EXIT_DONE
 from app.dialogue.dialogue import Dialogue
-from app.dialogue.libraries import Libraries, Talk, folder_path
+from app.dialogue.libraries import Asked, Libraries, folder_path
 from app.dialogue.tree import ASSISTANT, USER, Turn, path_to, sources_for
 from app.documents.folders import is_folder
 from app.engine.engine import Engine
@@ -383,14 +383,10 @@ class EditorAgent:
         self, session_id: str, chat: _Chat, asked: Queued, turns: Sequence[Turn]
     ) -> tuple[Attachment, ...]:
         """What a question is sent along with; what is left out is told."""
-        text, files = asked.text, asked.attachments
-        chat.libraries.follow(chat.dialogue.folder, chat.dialogue.chat)
-        if not chat.libraries.state(text) and not files:
-            return ()
-        loaded, talk = self._engine.status.loaded, Talk.of(turns, chat.dialogue.dropped)
+        loaded = self._engine.status.loaded
         n_ctx = loaded.context_size if loaded is not None else None
-        about = text, talk, n_ctx, math.inf, files
-        found, told = await asyncio.to_thread(chat.libraries.found, *about)
+        about = Asked.of(chat.dialogue, asked.text, asked.attachments, turns, n_ctx)
+        found, told = await asyncio.to_thread(chat.libraries.found, about, math.inf)
         await self._show_figures(session_id, SEPARATOR.join(told))
         return found
 
@@ -431,9 +427,8 @@ class EditorAgent:
         withdraws: what leaves the chat if there is no answer, as the editor has it still.
         """
         answering = self._defaults.changed(chat.dialogue.own)
-        own = chat.libraries.own
         pending = chat.pending = PendingAnswer.of(
-            chat.dialogue, turn, answering, documents=own.texts if own is not None else None
+            chat.dialogue, turn, answering, documents=chat.libraries.documents
         )
         answer, fault = pending.answer, ""
         try:
@@ -445,7 +440,7 @@ class EditorAgent:
         if not (pending.is_unbegun and (fault or answer.is_stopped)):
             asked = turn.parent or turn
             read, known = sources_of(asked.attachments).values(), frozenset(sources_for(turn))
-            lines = told(asked.text, read, turn.text, known)
+            lines = told(read, turn.text, known, chat.libraries.searched(read))
             await self._show_figures(session_id, SEPARATOR.join(lines))
             await self._show_figures(session_id, turn.ending)
         elif withdraws is not None:

@@ -1,30 +1,31 @@
 """`specchat ask`: one question, one answer, for scripts."""
 
+import math
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from app.chat.attachments import in_full
+from app.chat.attachments import Attachment, in_full
 from app.chat.conversation import Conversation, RawText, ReplyOptions
-from app.chat.sources import Source, sources_of, told
+from app.chat.sources import sources_of, told
 from app.cli import option_values, options
 from app.cli.calling import Calling
 from app.cli.output import Json, Output, write_object
 from app.cli.session import open_session, stats_line
+from app.cli.session import read_all as read_all_of
 from app.cli.terminal import stderr, stdout, text_input
 from app.cli.terminal.process import EXIT_INTERRUPTED
-from app.dialogue.libraries import Talk, attachments_of, read_now
-from app.documents.library import Library
+from app.dialogue.libraries import Asked, Libraries, folder_path
 from app.drafting import draft_spec
 from app.engine.reply import Reply, Request
 from app.engine.report import reply_report
 from app.engine.session import Session
 from app.structured_output import read_grammar, read_schema
-from app.tools.toolbox import OFF
 from backends.base import ModelError, UsageError
 from backends.chat.chat_template import Prompt
 from backends.chat.message import Message, ToolCall
@@ -44,6 +45,13 @@ def ask(
         typer.Option("--file", metavar="PATH", help="A text file to add; may be repeated."),
     ] = None,
     folder: options.Folder = None,
+    read_all: Annotated[
+        bool,
+        typer.Option(
+            "--read-all",
+            help="Read all files in parts if they do not fit; Ctrl-C prints the notes.",
+        ),
+    ] = False,
     raw: Annotated[
         bool, typer.Option("--raw", help="Continue the text as it is, without the chat template.")
     ] = False,
@@ -69,10 +77,7 @@ def ask(
             "name Lark (.lark) or a regular expression (.regex).",
         ),
     ] = None,
-    allow: Annotated[
-        list[str] | None,
-        typer.Option("--allow", metavar="TOOL", help="A server's tool that may be called."),
-    ] = None,
+    allow: options.Allow = None,
     json: Json = False,
     output: Output = None,
     no_stream: Annotated[
@@ -86,32 +91,38 @@ def ask(
         raise UsageError("--raw and --system contradict each other", "raw text has no roles")
     must_match = _grammar(schema, grammar)
     text = text_input.gather(prompt, file or [])
+    files = tuple(map(text_input.attached, file or []))
+    asked, libraries = Asked(text, files, folder=folder_path(folder) if folder else ""), Libraries()
+    libraries.state(asked)  # folders are read while the model is loaded
     known = ReplyOptions(
         grammar=must_match,
         prediction=text_input.predicted(predict) if predict else "",
         think_budget=answering.think_budget,
     )
-    folders = [_folder(folder)] if folder else []
     streaming, failure = not (json or no_stream), None
     session = open_session(session_options)
-    asked, found = text, attachments_of(folders, text, Talk(), session.context.facts.n_ctx)
-    text, sources = in_full(text, found), sources_of(found)
+    asked = replace(asked, n_ctx=session.context.facts.n_ctx)
     request = Request(
         Conversation(system, [Message("user", text)], answering.think),
         answering.sampling,
         answering.max_tokens,
         options=known,
-        text=RawText(text) if raw else None,
-        documents=folders[0].texts if folders else None,
     )
     roots = [Path(folder)] if folder else [path.absolute().parent for path in file or []]
     calling = Calling(lambda: roots, _refused, offline=session_options.offline)
-    calling.chosen, calling.allowed = answering.tools, " ".join(allow or [])
-    if calling.is_on and (must_match is not None or raw):
-        calling.chosen = OFF
-        stderr.note("note: raw text, and an answer of a given form, call no tools")
-    try:
-        request = calling.offered(request)
+    calling.allowed = " ".join(allow or [])
+    calling.choose(answering.tools, is_plain=must_match is None and not raw)
+    with closing(calling), closing(libraries), closing(session):
+        found = _attached(session, libraries, asked, request if read_all else None)
+        text, sources = in_full(text, found), sources_of(found)
+        request = calling.offered(
+            replace(
+                request,
+                conversation=replace(request.conversation, turns=[Message("user", text)]),
+                text=RawText(text) if raw else None,
+                documents=libraries.documents,
+            )
+        )
         reply = Reply(request)
         question, _ = session.prompt(request)
         _note_limits(session, question, request)
@@ -128,46 +139,54 @@ def ask(
         else:
             rest = "" if streaming else reply.text
             stdout.write(rest if reply.text.endswith("\n") else f"{rest}\n")
-            _note_sources(asked, sources, reply.text, folders)
+            read = sources.values()
+            _note(told(read, reply.text, frozenset(sources), libraries.searched(read)))
             if sys.stderr.isatty():
                 stderr.note(stats_line(session, reply))
-        if must_match is not None and reply.finish_reason in (
-            FinishReason.LENGTH,
-            FinishReason.CONTEXT,
-        ):
-            stderr.note(
-                f"cut off after {reply.statistics.completion_tokens:,} tokens: the answer "
-                "is only the beginning of one that matches"
-            )
-    finally:
-        calling.close()
-        session.close()
+        _note_cut(reply)
     if failure is not None:
         raise failure
     if reply.finish_reason is FinishReason.CANCELLED:
         raise typer.Exit(EXIT_INTERRUPTED)
 
 
-def _note_sources(
-    asked: str, sources: dict[int, Source], answer: str, folders: Sequence[Library]
-) -> None:
-    in_all = sum(one.passages for one in folders)
-    for line in told(asked, sources.values(), answer, frozenset(sources), in_all):
-        stderr.note(line)
+def _attached(
+    session: Session, libraries: Libraries, asked: Asked, read_all: Request | None
+) -> tuple[Attachment, ...]:
+    """What goes with the question. read_all: the request to answer from all, None for what fits.
+
+    Raises:
+        typer.Exit: Ctrl-C stopped the reading; the notes so far are printed.
+    """
+    if read_all is None:
+        found, faults = libraries.found(asked, math.inf)
+        _note(faults, "note: ")
+        return found
+    texts = libraries.all_of(asked, math.inf)
+    found, is_all = read_all_of(session, read_all, texts, {})
+    if not is_all:
+        stdout.write("".join(f"{one.name}: {one.text}\n\n" for one in found))
+        raise typer.Exit(EXIT_INTERRUPTED)
+    return (*(one for one in asked.files if one.image), *found)
+
+
+def _note(lines: Iterable[str], mark: str = "") -> None:
+    for line in lines:
+        stderr.note(f"{mark}{line}")
+
+
+def _note_cut(reply: Reply) -> None:
+    is_cut = reply.finish_reason in (FinishReason.LENGTH, FinishReason.CONTEXT)
+    if is_cut and reply.request.options.grammar is not None:
+        stderr.note(
+            f"cut off after {reply.statistics.completion_tokens:,} tokens: the answer "
+            "is only the beginning of one that matches"
+        )
 
 
 def _refused(call: ToolCall) -> str:
     stderr.note(f"note: {call.name} is refused: --allow {call.name} allows it")
     return "The user refused this call."
-
-
-def _folder(name: str) -> Library:
-    stderr.status(f"reading {name}")
-    library = read_now(name)
-    stderr.clear_status()
-    for fault in library.faults:
-        stderr.note(f"note: {fault}")
-    return library
 
 
 def _grammar(schema: Path | None, grammar: Path | None) -> Grammar | None:

@@ -14,12 +14,13 @@ from app.chat.named_files import read_files
 from app.chat.sources import sources_of, told
 from app.cli import option_values, options
 from app.cli.calling import Calling
-from app.cli.session import open_session, stats_line
+from app.cli.session import open_session, read_all, stats_line
 from app.cli.terminal import stderr, stdout
 from app.cli.terminal.interrupt import ended_by
 from app.cli.terminal.process import EXIT_DONE, EXIT_INTERRUPTED, exit_code
 from app.cli.terminal.text_input import LineDroppedError, TypedLines, piped_lines, read_messages
-from app.dialogue.libraries import Libraries, Talk, folder_path, last_number
+from app.dialogue.libraries import Asked, Libraries, folder_path
+from app.dialogue.tree import Turn
 from app.engine.reply import Reply, Request
 from app.engine.session import Session
 from app.engine.status import where_it_runs
@@ -31,7 +32,7 @@ from app.settings.catalogue import BY_NAME, CHAT_KEYS, Value, known, parsed
 from app.tools.toolbox import for_server
 from app.wording import counted
 from backends.base import SpecchatError, UsageError
-from backends.chat.message import ToolCall
+from backends.chat.message import Message, ToolCall
 from decoding.events import FinishReason
 
 _HELP = """\
@@ -39,20 +40,24 @@ _HELP = """\
 /help   this list           /quit   leave (also Ctrl-D)
 /set NAME VALUE             such as /set temperature 0.2; without a value: the default
 /folder FOLDER              answer with the files of a folder; without one: no longer
+/read all                   read all files in parts, and answer the last question from that
 @NAME in a message adds a file, @FOLDER/ or @src/**/*.py all of them or what fits.
 To send several lines, put them between two lines of three double quotes.
 Ctrl-C stops an answer; its text so far is kept."""
 
 
 @options.with_options(*options.SESSION, *options.ANSWER)
-def chat(context: typer.Context, folder: options.Folder = None) -> None:
+def chat(
+    context: typer.Context, folder: options.Folder = None, allow: options.Allow = None
+) -> None:
     """Talk line by line; nothing on the screen is ever rewritten."""
     system, answering = option_values.answer_options(context)
     session_options = option_values.session_options(context)
     own = folder_path(folder) if folder else ""
     session = _opened(session_options)
     try:
-        with closing(_Talk(session, system, answering, own)) as talk:
+        allowed = " ".join(allow or [])
+        with closing(_Talk(session, system, answering, own, allowed)) as talk:
             if sys.stdin.isatty():
                 stderr.note(talk.greeting())
             talk.warn()
@@ -64,13 +69,14 @@ def chat(context: typer.Context, folder: options.Folder = None) -> None:
 
 class _Talk:
     def __init__(
-        self, session: Session, system: str, answering: Answering, folder: str = ""
+        self, session: Session, system: str, answering: Answering, folder: str, allowed: str
     ) -> None:
         self._session = session
-        self._folder, self._libraries = folder, Libraries(None)
-        self._attached: list[tuple[Attachment, ...]] = []
-        """What went with each question of the conversation."""
-        self._previous = ""
+        self._folder, self._libraries = folder, Libraries()
+        self._questions: list[Turn] = []
+        """Those of the conversation, with what they were sent along with."""
+        self._notes: dict[str, str] = {}
+        """As read_all keeps them."""
         self._system = system
         self._initial = self._answering = answering
         self._own: dict[str, Value] = {}
@@ -80,6 +86,7 @@ class _Talk:
         self._last_stats = "no answer yet"
         self._told_shortage = ""
         self._calling = Calling(self._roots, self._ask_about, offline=session.options.offline)
+        self._allowed = self._calling.allowed = allowed
 
     def close(self) -> None:
         self._calling.close()
@@ -160,8 +167,9 @@ class _Talk:
         first, *arguments = command.split(maxsplit=2)
         if command == "/new":
             self._conversation.clear()
-            self._calling.allowed = ""
-            self._attached.clear()
+            self._calling.allowed = self._allowed
+            self._questions.clear()
+            self._notes.clear()
             self._last_stats = "no answer yet"
             stderr.note("A new chat.")
         elif command == "/stats":
@@ -170,6 +178,8 @@ class _Talk:
             wanted = command.removeprefix(first).strip()
             self._folder = "" if wanted in ("", "off") else folder_path(wanted)
             stderr.note(f"folder: {self._folder or 'none'}")
+        elif command == "/read all":
+            self._read_all()
         elif first == "/set":
             self._set(*arguments)
         else:
@@ -193,25 +203,59 @@ class _Talk:
         self.warn()
 
     def _exchange(self, message: str) -> None:
-        """Answer one message; if that fails, the conversation is unchanged."""
-        session, conversation, answering = self._session, self._conversation, self._answering
-        conversation.think = answering.think
-        options = ReplyOptions(think_budget=answering.think_budget)
-        calling = self._calling
-        calling.chosen = answering.tools
+        """Answer one message with the files that it names."""
         files, faults = read_files(message)
-        for fault in faults:
-            stderr.note(f"note: {fault}: the message goes without it")
-        attachments = self._found(message, files)
-        own = self._libraries.own
-        request = Request(
+        stderr.status("reading files")
+        found, told = self._libraries.found(self._asked(message, files), math.inf)
+        stderr.clear_status()
+        for fault in (*(f"{one}: the message goes without it" for one in faults), *told):
+            stderr.note(f"note: {fault}")
+        self._answer(message, found)
+
+    def _asked(self, message: str, files: tuple[Attachment, ...] = ()) -> Asked:
+        n_ctx = self._session.context.facts.n_ctx
+        return Asked(message, files, tuple(self._questions), n_ctx, self._folder)
+
+    def _read_all(self) -> None:
+        """Answer the last question once more, from all there is; a stop keeps the notes so far."""
+        turns = self._conversation.turns
+        at = max((at for at, one in enumerate(turns) if one.role == "user"), default=None)
+        if at is None:
+            raise UsageError("there is no question yet", "", "Ask it, then /read all.")
+        question, texts = self._questions[-1], self._libraries.all_of(self._asked(""), math.inf)
+        alone = Conversation(self._conversation.system, [Message("user", question.text)])
+        found, is_all = read_all(self._session, self._request(alone), texts, self._notes)
+        if not is_all:
+            stderr.note("stopped; /read all goes on")
+            if _must_end():
+                raise KeyboardInterrupt
+            return
+        before = turns[at:]
+        del turns[at:]
+        try:
+            self._answer(question.text, found)
+        finally:
+            if self._questions[-1] is question:  # there is no answer
+                self._conversation.turns += before
+            else:
+                self._questions.remove(question)
+
+    def _request(self, conversation: Conversation) -> Request:
+        answering = self._answering
+        conversation.think = answering.think
+        return Request(
             conversation,
             answering.sampling,
             answering.max_tokens,
-            options=options,
-            documents=own.texts if own is not None else None,
+            options=ReplyOptions(think_budget=answering.think_budget),
+            documents=self._libraries.documents,
         )
-        reply = Reply(calling.offered(request))
+
+    def _answer(self, message: str, attachments: tuple[Attachment, ...]) -> None:
+        """Answer a message; if that fails, the conversation is unchanged."""
+        session, conversation, calling = self._session, self._conversation, self._calling
+        calling.chosen = self._answering.tools
+        reply = Reply(calling.offered(self._request(conversation)))
         conversation.add("user", in_full(message, attachments))
         try:
             prompt, dropped = session.prompt(reply.request)
@@ -221,7 +265,7 @@ class _Talk:
         if dropped:
             gone = sum(turn.role == "user" for turn in conversation.turns[:dropped])
             conversation.drop_oldest(dropped)
-            del self._attached[:gone]
+            del self._questions[:gone]
             oldest = counted(dropped, "message")
             stderr.note(f"note: the context is full; left out: the oldest {oldest}")
         if prompt.note:
@@ -234,38 +278,22 @@ class _Talk:
             stderr.clear_status()
             if reply.text:
                 conversation.add("assistant", reply.text)
-                self._attached.append(attachments)
-                self._previous = message
+                self._questions.append(Turn("user", message, attachments=attachments))
             elif conversation.turns[-1].role == "user":
                 conversation.turns.pop()
             self._last_stats = stats_line(session, reply)
         stdout.write("\n")
-        self._tell_sources(message, attachments, reply.text)
+        self._tell_sources(attachments, reply.text)
         self._tell_shortage()
         if sys.stderr.isatty() or reply.finish_reason is FinishReason.CANCELLED:
             stderr.note(self._last_stats)
         if reply.finish_reason is FinishReason.CANCELLED and _must_end():
             raise KeyboardInterrupt
 
-    def _found(self, message: str, files: tuple[Attachment, ...]) -> tuple[Attachment, ...]:
-        """What a message is sent along with, once its folders have been read."""
-        self._libraries.follow(self._folder)
-        if not self._libraries.state(message) and not files:
-            return ()
-        known = tuple(one for attached in self._attached for one in attached)
-        talk = Talk(known, last_number(known), self._previous)
-        stderr.status("reading the folder")
-        n_ctx = self._session.context.facts.n_ctx
-        found, told = self._libraries.found(message, talk, n_ctx, math.inf, files)
-        stderr.clear_status()
-        for fault in told:
-            stderr.note(f"note: {fault}")
-        return found
-
-    def _tell_sources(self, message: str, attachments: Iterable[Attachment], answer: str) -> None:
+    def _tell_sources(self, attachments: Iterable[Attachment], answer: str) -> None:
         read = sources_of(attachments if answer else ()).values()
-        known = (one for attached in self._attached for one in attached)
-        for line in told(message, read, answer, frozenset(sources_of(known))):
+        known = sources_of(one for turn in self._questions for one in turn.attachments)
+        for line in told(read, answer, frozenset(known), self._libraries.searched(read)):
             stderr.note(line)
 
     def _tell_shortage(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from app.chat.attachments import Attachment, AttachmentKind, block
+from app.chat.attachments import Attachment, AttachmentKind
 from app.chat.named_files import is_file, names_in, picture_in
 from app.cli.terminal import stderr
 from app.documents.document import MOST_BYTES, read, read_bytes
@@ -21,7 +21,7 @@ from backends.base.safe_files import (
 
 
 def gather(prompt: str | None, files: Sequence[Path]) -> str:
-    """Join the prompt, piped text and files, each file in a fence.
+    """Join the prompt and piped text; files: what may be asked about without either.
 
     Raises:
         UsageError: the question is empty, or part of it is not text.
@@ -33,9 +33,8 @@ def gather(prompt: str | None, files: Sequence[Path]) -> str:
             stderr.note(f"note: @{name} stays text; --file adds the file")
     if prompt in (None, "-") or not sys.stdin.isatty():
         parts.append(_standard_input(required=prompt == "-" or (prompt is None and not files)))
-    parts += [_fenced(path) for path in files]
     text = "\n\n".join(part for part in parts if part.strip())
-    if not text:
+    if not (text or files):
         raise UsageError("there is no question", "the prompt is empty", 'Try: specchat ask "Why?"')
     return text
 
@@ -94,12 +93,17 @@ def _standard_input(*, required: bool) -> str:
         return read_bytes(data).text.rstrip("\n")
 
 
-def _fenced(path: Path) -> str:
+def attached(path: Path) -> Attachment:
+    """A file of --file.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
     remedy = "Pipe its text in: COMMAND | specchat ask"
     with _reading(path, "--file", remedy):
         if picture := picture_in(path):
-            return block(Attachment.of_image(str(path), picture))
-        return block(Attachment(AttachmentKind.FILE, str(path), read(path).text))
+            return Attachment.of_image(str(path), picture)
+        return Attachment(AttachmentKind.FILE, str(path), read(path).text)
 
 
 @contextmanager

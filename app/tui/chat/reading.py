@@ -11,6 +11,7 @@ from app.chat.read_all import Plan
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.tree import ASSISTANT, Turn
 from app.engine.answer import Answer
+from app.engine.metrics import ReplyMetrics
 from app.engine.status import Loaded
 from app.settings.answering import Answering
 from app.tui.wording import SEPARATOR, joined, seconds
@@ -72,19 +73,8 @@ class Reading:
         return dialogue.add_version(notes[-1], "") if notes else dialogue.add(ASSISTANT, "")
 
     def time_left(self, loaded: Loaded | None) -> str:
-        """The longest that the rest will take, by measured rates; empty if they are unknown."""
         metrics = self.last.metrics if self.last is not None else None
-        if metrics is not None and loaded is not None and metrics.model != loaded.info:
-            metrics = None
-        rate = (metrics.decode_tokens_per_second if metrics else None) or (
-            loaded.plain_rate if loaded else None
-        )
-        read = metrics.prompt_tokens - metrics.cached_prompt_tokens if metrics else 0
-        took = metrics.prefill_seconds if metrics else None
-        prompt_rate = read / took if took and read >= _ENOUGH_READ else None
-        prompt_rate = prompt_rate or (loaded.prompt_rate if loaded else None)
-        left = self.plan.seconds(self.number, prompt_rate, rate)
-        return f"at most {seconds(left)} left" if left is not None else ""
+        return time_left(self.plan, self.number, metrics, loaded)
 
     def line(self, loaded: Loaded | None) -> str:
         return joined([self.label, self.time_left(loaded)])
@@ -92,6 +82,21 @@ class Reading:
 
 _ENOUGH_READ = 64
 """Tokens of a prompt whose rate is that of others."""
+
+
+def time_left(plan: Plan, number: int, last: ReplyMetrics | None, loaded: Loaded | None) -> str:
+    """The longest that the parts from one on take, by measured rates; empty if they are unknown.
+
+    last: of the answer before.
+    """
+    if last is not None and loaded is not None and last.model != loaded.info:
+        last = None
+    rate = (last.decode_tokens_per_second if last else None) or (loaded and loaded.plain_rate)
+    read = last.prompt_tokens - last.cached_prompt_tokens if last else 0
+    took = last.prefill_seconds if last else None
+    prompt_rate = read / took if took and read >= _ENOUGH_READ else None
+    left = plan.seconds(number, prompt_rate or (loaded and loaded.prompt_rate), rate)
+    return f"at most {seconds(left)} left" if left is not None else ""
 
 
 def pastes_of(asked: Turn) -> tuple[Attachment, ...]:

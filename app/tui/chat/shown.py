@@ -261,8 +261,8 @@ class ShownChat(Vertical):
     def _passages_for(self, asked: Turn) -> int:
         """How many passages there are where those of a question were found; 0 if unknown."""
         if not self._searched.get(asked):
-            names = {one.path for one in sources_of(asked.attachments).values()}
-            self._searched[asked] = self.libraries.searched(names)
+            sources = sources_of(asked.attachments).values()
+            self._searched[asked] = self.libraries.searched(sources)
         return self._searched[asked]
 
     def _figures_of(self, turn: Turn) -> str:

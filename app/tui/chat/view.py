@@ -13,10 +13,10 @@ from textual.widget import Widget
 from app.ahead.expected import Expected
 from app.chat.attachments import Attachment, AttachmentKind, with_pastes
 from app.chat.conversation import Conversation, ReplyOptions
-from app.chat.read_all import Plan, is_of_reading
+from app.chat.read_all import Plan
 from app.dialogue.changes import Change, Changes
 from app.dialogue.dialogue import Dialogue
-from app.dialogue.libraries import Talk
+from app.dialogue.libraries import Asked
 from app.dialogue.tree import ASSISTANT, TOOL, USER, Turn, called, path_to
 from app.engine.answer import Answer
 from app.engine.engine import Engine
@@ -313,10 +313,13 @@ class ChatView(ShownChat):
             asked, last = self.last_turn(USER), self.answer
             if asked is None:
                 raise UsageError("there is no question yet", "", "Ask it, then /read all.")
-            attached = await asyncio.to_thread(self._all_attached, asked)
+            versions = [one for one in self.dialogue.versions(asked) if one.text == asked.text]
+            about = self.asked_with("", (), (*path_to(asked)[:-1], *versions))
+            texts = await asyncio.to_thread(self.libraries.all_of, about, _READ_ALL_SECONDS)
             self._break_off(_SHOWS_AGAIN)
             await self._remove_cards()
-            await self._read(asked, attached, last)
+            attached = [Attachment(AttachmentKind.FILE, *one) for one in texts.items()]
+            await self._read(asked, tuple(attached), last)
             if self.reading is not None:
                 left = self.reading.time_left(self.engine.status.loaded)
                 parts = counted(len(self.reading.plan.parts), "part")
@@ -324,20 +327,6 @@ class ChatView(ShownChat):
                 self.app.notify(f"{told}. Esc stops; notes stay.", markup=False)
             self._remember("read all", asked, self.last_turn(USER) or asked)
             await self._show(follow=True)
-
-    def _all_attached(self, asked: Turn) -> Attachments:
-        """All that a question may be answered from; versions that hold notes have none of it.
-
-        Raises:
-            UsageError: a folder is still being read.
-        """
-        versions = (one for one in self.dialogue.versions(asked) if one.text == asked.text)
-        attached = (one for turn in (*path_to(asked)[:-1], *versions) for one in turn.attachments)
-        files = {one.name: one for one in attached if one.kind is AttachmentKind.FILE}
-        for turn in path_to(asked):
-            for name, text in self.libraries.texts(turn.text, _READ_ALL_SECONDS).items():
-                files[name] = Attachment(AttachmentKind.FILE, name, text)
-        return tuple(one for one in files.values() if not is_of_reading(one))
 
     async def _read(self, asked: Turn, attached: Attachments, last: Answer | None) -> None:
         """Answer a question from all that is attached: at once if it fits, else from notes on it.
@@ -354,9 +343,6 @@ class ChatView(ShownChat):
         texts = [(one.name, one.text) for one in attached]
         plan = await Plan.of(question, dialogue.system, texts, n_ctx, count)
         if not plan.is_whole:
-            if all(map(is_of_reading, attached)) and len(plan.parts) >= len(attached):
-                self._end_reading()
-                raise UsageError("the notes do not fit the context", "", "/context N gives more.")
             await self._read_on(Reading.of(plan, asked, dialogue, last))
             return
         attachments = (*pastes_of(asked), *attached)
@@ -386,6 +372,7 @@ class ChatView(ShownChat):
         try:
             await self._read_on(reading)
         except UsageError as error:
+            self._end_reading()
             await self.show_fault(error.summary, error.remedy)
 
     def _end_reading(self) -> None:
@@ -468,30 +455,16 @@ class ChatView(ShownChat):
         self, text: str, attachments: Attachments, turns: Sequence[Turn]
     ) -> Attachments:
         """What a question that follows turns is sent along with, folders as they are now."""
-        found, told = await self.find(text, attachments, turns, _FOLDER_SECONDS)
+        asked = self.asked_with(text, attachments, turns)
+        found, told = await asyncio.to_thread(self.libraries.found, asked, _FOLDER_SECONDS)
         if told:
             self.app.notify(joined(told), markup=False)
         return found
 
-    async def find(
-        self,
-        text: str,
-        attachments: Attachments,
-        turns: Sequence[Turn],
-        seconds: float | None = None,
-    ) -> tuple[Attachments, list[str]]:
-        """As Libraries.found, for a question that follows turns."""
-        if not self.folders_of(text) and not attachments:
-            return (), []
-        loaded, talk = self.engine.status.loaded, Talk.of(turns, self.dialogue.dropped)
+    def asked_with(self, text: str, files: Attachments, before: Sequence[Turn]) -> Asked:
+        loaded = self.engine.status.loaded
         n_ctx = loaded.context_size if loaded is not None else None
-        about = text, talk, n_ctx, seconds, attachments
-        return await asyncio.to_thread(self.libraries.found, *about)
-
-    def folders_of(self, text: str) -> tuple[object, ...]:
-        """Changes with the folders that a question would be answered with; empty without any."""
-        self.libraries.follow(self.dialogue.folder, self.dialogue.chat)
-        return self.libraries.state(text)
+        return Asked.of(self.dialogue, text, files, before, n_ctx)
 
     async def _send_next(self) -> None:
         self._awaits_model = False
@@ -521,7 +494,6 @@ class ChatView(ShownChat):
         options = ReplyOptions(grammar=self.grammar if conversation is None else None)
         is_plain = conversation is None and several is None and self.grammar is None
         tools = self.toolbox.offered(answering.tools) if is_plain else ()
-        own = self.libraries.own
         pending = PendingAnswer.of(
             self.dialogue,
             turn,
@@ -530,7 +502,7 @@ class ChatView(ShownChat):
             conversation,
             several,
             tools,
-            documents=own.texts if own is not None else None,
+            documents=self.libraries.documents,
         )
         pending.question, pending.instead, pending.previous = question, instead, previous
         pending.label = reading.label if reading is not None else ""

@@ -199,7 +199,7 @@ def test_a_file_is_read_alike_however_it_comes_in(data: bytes, tmp_path: Path) -
     assert read_text(path, 100) == read_bytes(data).text == "{}\n\n"
     assert text_input.predicted(path) == read_schema(path).text == "{}\n\n"
     (file,), _ = read_files(f'@"{path}"')
-    assert block(file) == text_input.gather(None, [path]) == "file.json:\n```\n{}\n```"
+    assert block(file) == block(text_input.attached(path)) == "file.json:\n```\n{}\n```"
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_a_file_that_is_no_text_is_refused_however_it_comes_in(data: bytes, tmp_
     path = tmp_path / "file.json"
     path.write_bytes(data)
     told: set[str] = set()
-    for way in (lambda: read_file(str(path)), lambda: text_input.gather(None, [path])):
+    for way in (lambda: read_file(str(path)), lambda: text_input.attached(path)):
         with pytest.raises(UsageError) as caught:
             way()
         told.add(caught.value.what)
@@ -227,7 +227,7 @@ def test_a_fence_in_a_file_does_not_end_it(tmp_path: Path) -> None:
     path = tmp_path / "a.md"
     path.write_text("```\ncode\n```\n\n")
     expected = "a.md:\n````\n```\ncode\n```\n````"
-    assert block(read_file(str(path))) == text_input.gather(None, [path]) == expected
+    assert block(read_file(str(path))) == block(text_input.attached(path)) == expected
 
 
 def test_a_prompt_that_a_script_may_have_written_adds_no_file_but_says_so(

@@ -16,7 +16,7 @@ import pytest
 
 from app.chat.attachments import Attachment, AttachmentKind, as_json, from_json, in_full
 from app.chat.named_files import read_file, read_files
-from app.cli.terminal.text_input import gather
+from app.cli.terminal.text_input import attached
 from app.history import History
 from app.history.export import as_markdown, backup, read_backup
 from backends.base import UsageError
@@ -66,7 +66,7 @@ def test_an_image_stands_before_the_question_under_its_name(
     assert (before, after) == ("a b.png:\n", "\n\nWhat?")
     assert seen == one.image
     assert without_images(in_full("What?", files)) == "a b.png:\n[PNG, 40 × 30 pixels]\n\nWhat?"
-    assert gather("What?", [path]).startswith("What?\n\na b.png:\n")
+    assert attached(path) == one
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_the_prompt_is_read_from_standard_input(
 
 
 @pytest.mark.slow
-def test_files_follow_in_order_each_in_a_fence_of_its_own(
+def test_files_lead_in_order_each_in_a_fence_of_its_own(
     specchat: Specchat, said: list[list[Message]], tmp_path: Path
 ) -> None:
     plain, fenced = tmp_path / "a.txt", tmp_path / "b.md"
@@ -101,7 +101,7 @@ def test_files_follow_in_order_each_in_a_fence_of_its_own(
     fenced.write_text("```\nbeta\n```\n", encoding="utf-8")
     files = ("--file", str(plain), "--file", str(fenced))
     specchat("ask", "Compare:", *files, *GREEDY)
-    expected = "Compare:\n\na.txt:\n```\nalpha\n```\n\nb.md:\n````\n```\nbeta\n```\n````"
+    expected = "a.txt:\n```\nalpha\n```\n\nb.md:\n````\n```\nbeta\n```\n````\n\nCompare:"
     assert said == [[Message("user", expected)]]
 
 

@@ -33,15 +33,13 @@ def test_standard_input_and_a_file_that_are_not_text(
 
 
 def test_files_of_other_programs_by_option_and_by_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    def gathered(piped: bytes, *files: str) -> str:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(piped)))
-        return text_input.gather("Why?", [OTHER_PROGRAMS / name for name in files])
-
-    assert gathered(b"", "frogs.pdf").endswith("A newt needs 1 m².\na 1\nb 2\n```")
-    piped = gathered((OTHER_PROGRAMS / "frogs.pdf").read_bytes())
-    assert piped.startswith("Why?\n\nFrogs\nA frog needs 3 m² of water.")
+    file = text_input.attached(OTHER_PROGRAMS / "frogs.pdf")
+    assert file.text.endswith("A newt needs 1 m².\na 1\nb 2")
+    piped = io.BytesIO((OTHER_PROGRAMS / "frogs.pdf").read_bytes())
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(piped))
+    assert text_input.gather("Why?", []).startswith("Why?\n\nFrogs\nA frog needs 3 m² of water.")
     with pytest.raises(UsageError, match=r"scan\.pdf has no text: a scan"):
-        gathered(b"", "scan.pdf")
+        text_input.attached(OTHER_PROGRAMS / "scan.pdf")
 
 
 def test_a_folder_as_file(specchat: Specchat, tmp_path: Path) -> None:

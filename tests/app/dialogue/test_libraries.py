@@ -1,7 +1,9 @@
 """Folders of questions: whole if they fit, else passages; nothing goes in twice, changes do."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
@@ -10,8 +12,8 @@ import pytest
 from app.chat.attachments import Attachment, AttachmentKind
 from app.chat.named_files import read_files
 from app.dialogue.dialogue import Dialogue
-from app.dialogue.libraries import Libraries, Talk, attachments_of, folder_path, read_now
-from app.dialogue.tree import USER
+from app.dialogue.libraries import Asked, Libraries, folder_path
+from app.dialogue.tree import USER, Turn
 from app.documents.library import Library
 from app.history import History
 from app.history.store import index_of
@@ -20,16 +22,6 @@ from backends.base import UsageError
 
 _LONG = "The third clause is about the deposit of the tenant. " * 12
 FILE, PASSAGE = AttachmentKind.FILE, AttachmentKind.PASSAGE
-
-
-@pytest.fixture
-def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "notes"
-    folder.mkdir()
-    (folder / "a.md").write_text("The dog is called Rex.")
-    (folder / "b.md").write_text("The cat is called Minka.")
-    return folder
 
 
 @pytest.fixture
@@ -51,14 +43,15 @@ def _until(holds: Callable[[], bool]) -> None:
     raise AssertionError("it never holds")
 
 
-def test_a_small_folder_goes_in_whole_once_and_what_changed_again(notes: Path) -> None:
-    library = read_now(str(notes))
+def test_a_small_folder_goes_in_whole_once_and_what_changed_again(
+    notes: Path, libraries: Libraries
+) -> None:
     dialogue = Dialogue(None)
+    dialogue.set_folder(str(notes))
 
     def asked(text: str) -> list[str]:
-        library.refresh()
-        talk = Talk.of(dialogue.turns, dialogue.dropped)
-        found = attachments_of([library], text, talk, 4096)
+        question = Asked.of(dialogue, text, (), tuple(dialogue.turns), 4096)
+        found, _ = libraries.found(question, math.inf)
         assert all(one.kind is FILE for one in found)
         dialogue.add(USER, text, found)
         return _names(found)
@@ -72,21 +65,20 @@ def test_a_small_folder_goes_in_whole_once_and_what_changed_again(notes: Path) -
     assert asked("And now?") == []
     dialogue.dropped = 3  # what was read no longer fits the context
     assert asked("And now?") == ["notes/b.md"]
-    library.close()
 
 
-def test_a_large_folder_is_searched_and_passages_are_numbered_on(notes: Path) -> None:
+def test_a_large_folder_is_searched_and_passages_are_numbered_on(
+    notes: Path, libraries: Libraries
+) -> None:
     for number in range(30):
         (notes / f"{number:02}.md").write_text(f"# Clause {number}\n\n{_LONG}\n")
-    library = read_now(str(notes))
-    dialogue = Dialogue(None)
+    turns: list[Turn] = []
 
     def asked(text: str) -> list[str]:
-        talk = Talk.of(dialogue.turns, dialogue.dropped)
-        found = attachments_of([library], text, talk, 4096)
+        found, _ = libraries.found(Asked(text, (), tuple(turns), 4096, str(notes)), math.inf)
         assert {one.kind for one in found} <= {PASSAGE}
         assert sum(len(one.text) for one in found) <= 4096
-        dialogue.add(USER, text, found)
+        turns.append(Turn(USER, text, attachments=found))
         return _names(found)
 
     first = asked("What is the dog called?")
@@ -99,14 +91,13 @@ def test_a_large_folder_is_searched_and_passages_are_numbered_on(notes: Path) ->
     assert any("17.md" in name for name in clause)
     places = [name.partition(" ")[2] for name in clause]
     assert places == sorted(places)
-    library.close()
 
 
 def test_folders_that_a_message_names(notes: Path, libraries: Libraries) -> None:
     (notes / "c.txt").write_text("The bird is called Tweety.")
 
     def found(text: str) -> list[str]:
-        attached, told = libraries.found(text, Talk(), 4096, math.inf)
+        attached, told = libraries.found(Asked(text, n_ctx=4096), math.inf)
         assert told == []
         return _names(attached)
 
@@ -114,21 +105,21 @@ def test_folders_that_a_message_names(notes: Path, libraries: Libraries) -> None
     assert found("Who is in @notes/*.txt?") == ["notes/c.txt"]
     assert found("Nobody is in @nowhere/ or @notes/a.md") == []
     assert found("Who is in @notes/*.md?") == ["notes/a.md", "notes/b.md"]
-    assert libraries.about("@notes/*.md") == "notes/*.md · 2 files · 46 bytes"
-    assert libraries.about("nothing") == ""
-    before = libraries.state("@notes/")
+    assert libraries.about(Asked("@notes/*.md")) == "notes/*.md · 2 files · 46 bytes"
+    assert libraries.about(Asked("nothing")) == ""
+    before = libraries.state(Asked("@notes/"))
     (notes / "d.md").write_text("The fish has no name.")
     assert found("@notes/ again")[-1] == "notes/d.md"
-    assert libraries.state("@notes/") != before
+    assert libraries.state(Asked("@notes/")) != before
 
 
 def test_a_chats_folder_is_watched_kept_and_left(notes: Path, libraries: Libraries) -> None:
-    libraries.follow(str(notes), None)
-    assert libraries.found("x", Talk(), 4096, math.inf)[0] != ()
+    asked = Asked("x", (), (), 4096, str(notes))
+    assert libraries.found(asked, math.inf)[0] != ()
     own = libraries.own
     assert own is not None
     assert libraries.words == "notes"
-    libraries.follow(str(notes), 7)  # it has been saved
+    libraries.state(replace(asked, chat=7))  # it has been saved
     paths = libraries._paths
     assert paths is not None
     _until(lambda: own._file == index_of(paths, 7))
@@ -139,10 +130,11 @@ def test_a_chats_folder_is_watched_kept_and_left(notes: Path, libraries: Librari
         return own.version > version
 
     _until(is_seen)  # without any question
-    libraries.follow("", 7)
+    gone = replace(asked, folder="", chat=7)
+    assert libraries.state(gone) == ()
     assert (libraries.own, libraries.words) == (None, "")
     assert not index_of(paths, 7).exists()
-    assert libraries.found("x", Talk(), 4096, math.inf) == ((), [])
+    assert libraries.found(gone, math.inf) == ((), [])
 
 
 def test_what_is_not_read_in_time_is_told(
@@ -156,17 +148,15 @@ def test_what_is_not_read_in_time_is_told(
         return refresh(self, is_wanted)
 
     monkeypatch.setattr(Library, "_refresh", slow)
-    libraries.follow(str(notes))
-    assert libraries.found("x", Talk(), 4096, 0.01)[1] == [
-        "notes is read to 0 %: only that was searched"
-    ]
-    assert libraries.found("x", Talk(), 4096) == ((), [])
+    asked = Asked("x", (), (), 4096, str(notes))
+    assert libraries.found(asked, 0.01)[1] == ["notes is read to 0 %: only that was searched"]
+    assert libraries.found(asked) == ((), [])
     goes_on.set()
-    found, told = libraries.found("x", Talk(), 4096, math.inf)
+    found, told = libraries.found(asked, math.inf)
     assert (_names(found), told) == (["notes/a.md", "notes/b.md"], [])
     (notes / "c.pdf").write_bytes(b"%PDF-1.7\n\0")
-    assert len(libraries.found("x", Talk(), 4096, math.inf)[1]) == 1
-    assert libraries.found("x", Talk(), 4096, math.inf)[1] == []  # it was told
+    assert len(libraries.found(asked, math.inf)[1]) == 1
+    assert libraries.found(asked, math.inf)[1] == []  # it was told
 
 
 def test_the_folder_of_a_chat_is_saved_with_it(notes: Path, tmp_path: Path) -> None:
@@ -200,18 +190,35 @@ def test_a_file_too_long_for_the_context_is_searched_and_goes_in_whole_into_a_la
     assert not faults
 
     def asked(n_ctx: int) -> tuple[Attachment, ...]:
-        return libraries.found(text, Talk(), n_ctx, math.inf, files)[0]
+        return libraries.found(Asked(text, files, n_ctx=n_ctx), math.inf)[0]
 
     note, *passages = asked(4096)
     assert (note.name, note.text) == ("note.txt", "short")
     assert {one.kind for one in passages} == {PASSAGE}
     assert any("heron nests" in one.text and "book.md, lines" in one.name for one in passages)
     assert sum(len(one.text) for one in passages) < len(files[1].text) / 4
-    assert "".join(libraries.texts(text, math.inf).values()) == files[1].text  # /read all
-    later, _ = libraries.found("And what else nests there?", Talk(), 4096, math.inf)
-    assert any("heron nests" in one.text for one in later)  # a later question is about it too
-    libraries.follow("", 1)
-    libraries.follow("", 2)
-    assert libraries.found("And what else nests there?", Talk(), 4096, math.inf)[0] == ()
+    of_all = {"note.txt": "short", "book.md": files[1].text}
+    assert libraries.all_of(Asked(text, files, n_ctx=4096), math.inf) == of_all
+    history = History.open(tmp_path / "chats.sqlite3")
+    dialogue = Dialogue(history)
+    dialogue.add(USER, text, (note, *passages))
+    with closing(Libraries()) as restarted, closing(history):
+        again = Dialogue(history)
+        again.open(dialogue.chat or 0)
+
+        def later(turns: Sequence[Turn], question: str = "The harbour?") -> list[str]:
+            found, told = restarted.found(Asked(question, (), tuple(turns), 4096), math.inf)
+            assert not told
+            return [one.text for one in found]
+
+        assert restarted.all_of(Asked("", before=again.turns), math.inf) == of_all
+        read = again.turns[0].attachments
+        again.turns[0].attachments = tuple(one for one in read if "heron" not in one.text)
+        assert any("heron nests" in one for one in later(again.turns))  # it is about the book too
+        assert later([]) == []  # a question of another chat is not
+        whole = Turn(USER, "@note.txt @book.md?", attachments=files)
+        assert later([whole]) == []  # nor is one after all of it
+        noted = Attachment(FILE, "notes on all parts", "None of 3 parts says anything.")
+        assert later([Turn(USER, text, attachments=(note, noted))])
     assert asked(65_536) == files
     assert asked(4096) == (note, *passages)

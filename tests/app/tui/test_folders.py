@@ -14,14 +14,7 @@ from tests.app.tui.test_reading_ahead import Told, told, type_in
 __all__ = ["told"]
 
 
-@pytest.fixture(autouse=True)
-def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "notes"
-    folder.mkdir()
-    (folder / "a.md").write_text("The dog is called Rex.")
-    (folder / "b.md").write_text("The cat is called Minka.")
-    return folder
+pytestmark = pytest.mark.usefixtures("notes")
 
 
 def _names(turn: Turn) -> list[str]:
