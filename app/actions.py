@@ -63,7 +63,7 @@ ACTIONS = (
     Action("shell", "Attach what a shell command writes; !COMMAND too", "", "shell", "COMMAND"),
     Action("editor", "Write the question in your editor", "ctrl+g", "editor"),
     Action("system", "Set the instructions; off removes them", "", "system", "[TEXT]"),
-    Action("folder", "Answer with the files of a folder; off ends it", "", "folder", "[DIR]"),
+    Action("folder", "Answer with the files of a folder; off ends it", "", "folder", "[FOLDER]"),
     Action("schema", "Make answers match a schema or grammar; off ends it", "", "schema", "FILE"),
     Action("compact", "Go on in a new chat that begins with a summary of this one", "", "compact"),
     Action("context", "Set the context size, in tokens", "", "context", "N"),

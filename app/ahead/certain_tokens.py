@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from app.ahead.expected import Expected
 from app.chat.conversation import Conversation
 from backends.base import UsageError
 from backends.chat.chat_template import ChatTemplate, Prompt, PromptFrame
-from backends.chat.message import Message
+from backends.chat.message import Message, Tool
 from decoding.prefill import common_prefix
 
 _FOLLOWING = (" a", "\n\n1")
@@ -53,6 +54,7 @@ class CertainTokens:
     def __init__(self, template: ChatTemplate, n_ctx: int) -> None:
         self._any = self._template = template
         """With any effort of thinking, and with the latest one."""
+        self._tools: tuple[Tool, ...] = ()
         self._n_ctx = n_ctx
         self._frames: dict[tuple[Message, ...], PromptFrame | None] = {}
         self._opening: tuple[PromptFrame | None, Sequence[int]] = None, ()
@@ -67,9 +69,10 @@ class CertainTokens:
         text = turns.pop().content if turns and turns[-1].role == "user" else ""
         words = finished_words(text) if expected.is_typing else None
         said = text if words is None else words
-        key = (whole.system, turns, whole.think, said, bool(text), words is None)
-        if (template := self._any.thinking(whole.think)) is not self._template:
-            self._template, self._frames = template, {}
+        key = (whole.system, turns, whole.think, said, bool(text), words is None, expected.tools)
+        template, tools = self._any.thinking(whole.think), expected.tools
+        if template is not self._template or tools != self._tools:
+            self._template, self._tools, self._frames = template, tools, {}
         if expected.is_typing:
             self._template.get_ready()
         if key != self._last[0]:
@@ -90,7 +93,8 @@ class CertainTokens:
             return BegunPrompt()
         try:
             template = self._any.thinking(conversation.think)
-            prompt, dropped = conversation.fit(template.urgent_prompt, self._n_ctx)
+            rendered = partial(template.urgent_prompt, tools=expected.tools)
+            prompt, dropped = conversation.fit(rendered, self._n_ctx)
         except UsageError:
             return BegunPrompt()
         messages = tuple(conversation.messages(dropped)[:-1])
@@ -131,14 +135,14 @@ class CertainTokens:
     def _prompt(self, messages: Sequence[Message]) -> Prompt:
         frame = self._frame(tuple(messages[:-1]))
         if frame is None:
-            return self._template.prompt(messages)
+            return self._template.prompt(messages, self._tools)
         return Prompt(frame.whole(messages[-1].content))
 
     def _frame(self, messages: tuple[Message, ...]) -> PromptFrame | None:
         if messages not in self._frames:
             while len(self._frames) >= _MOST_FRAMES:
                 del self._frames[next(iter(self._frames))]
-            self._frames[messages] = self._template.frame(messages)
+            self._frames[messages] = self._template.frame(messages, self._tools)
         return self._frames[messages]
 
 

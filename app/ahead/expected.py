@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.chat.conversation import Conversation
-from backends.chat.message import Message
+from backends.chat.message import Message, Tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,22 +14,25 @@ class Expected:
     conversation: ends with what is typed so far as the user's turn, attachments in full, or with
     the last answer while nothing is typed; not to be changed any more. typed_at: time.monotonic()
     of the last key. is_typing: whether its last word may still change; what is certain as it
-    stands is read at once.
+    stands is read at once. tools: as in Request.
     """
 
     conversation: Conversation
     typed_at: float
     is_typing: bool
+    tools: tuple[Tool, ...] = ()
 
-    def leads_to(self, conversation: Conversation) -> bool:
+    def leads_to(self, conversation: Conversation, tools: tuple[Tool, ...] = ()) -> bool:
         """Whether what is read of this is very likely the beginning of a conversation's prompt."""
         *before, last = conversation.turns or [Message("", "")]
         mine = self.conversation
         turns, text = mine.turns, ""
         if turns and turns[-1].role == "user":
             turns, text = turns[:-1], turns[-1].content
-        led = conversation.system, conversation.think, before
-        return (mine.system, mine.think, turns) == led and last.content.startswith(text.rstrip())
+        led = conversation.system, conversation.think, before, tools
+        return (mine.system, mine.think, turns, self.tools) == led and last.content.startswith(
+            text.rstrip()
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +71,13 @@ class Expectation:
         """Expect nothing, as an answer has changed what there is to expect."""
         self.latest = None
 
-    def led_to(self, conversation: Conversation) -> bool:
+    def led_to(self, conversation: Conversation, tools: tuple[Tool, ...] = ()) -> bool:
         """Whether what was read last is very likely the beginning of a conversation's prompt.
 
         Also if something else is expected meanwhile, or nothing, as the request is on its way.
         """
         followed = self.followed
-        return followed is not None and followed.leads_to(conversation)
+        return followed is not None and followed.leads_to(conversation, tools)
 
 
 _SENTENCE_ENDS = frozenset(".?!…。？！")  # noqa: RUF001 - as other scripts write them

@@ -8,7 +8,7 @@ from app.chat.conversation import Conversation
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.tree import USER, Turn
 from app.history.records import Queued
-from backends.chat.message import Message
+from backends.chat.message import Message, Tool
 from backends.chat.reply_form import THINK_AUTO
 
 _MOST_CHARACTERS = 2_000_000
@@ -45,22 +45,24 @@ class NextRequest:
         typed: Typed,
         edited: Turn | None = None,
         think: str = THINK_AUTO,
+        tools: tuple[Tool, ...] = (),
     ) -> Expected:
         """What is expected of a chat that waits for a question.
 
         edited: the question that the typed one would stand beside. think: as in Conversation.
+        tools: as in Request.
         """
         led, text = self._what_leads(dialogue, edited), typed.text.lstrip()
         is_new = edited is None
         queued = dialogue.queue[0] if is_new and dialogue.queue and not text else None
         is_typing = bool(text or typed.attachments) and not (is_new and text.startswith(_COMMAND))
-        made_of = led, typed, is_typing, queued, think
+        made_of = led, typed, is_typing, queued, think, tools
         if self._made is None or made_of != self._made_of:
             asked = typed if is_typing else queued  # an empty prompt sends what is queued
             message = _message(asked) if asked is not None else []
             conversation = Conversation(led.system, [*led.turns, *message], think)
             self._made_of = made_of
-            self._made = Expected(conversation, typed.at, is_typing)
+            self._made = Expected(conversation, typed.at, is_typing, tools)
         return self._made
 
     def _what_leads(self, dialogue: Dialogue, edited: Turn | None) -> Conversation:

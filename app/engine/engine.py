@@ -123,7 +123,8 @@ class Engine:
         """
         answer.reply.statistics.started_at = time.perf_counter()
         self._unfinished.add(answer)
-        is_begun = self._expectation.led_to(answer.request.conversation)
+        request = answer.request
+        is_begun = self._expectation.led_to(request.conversation, request.tools)
         is_urgent = (lambda: answer.is_stopped) if is_begun else True
         self._jobs.put(lambda: self._answer(answer), is_urgent=is_urgent)
 

@@ -31,7 +31,6 @@ from app.engine.status import Phase
 from app.loading.streaming import StreamOfferError
 from app.settings.answering import Answering
 from app.settings.start import Preferences
-from app.tools.toolbox import chosen_names
 from app.tui import wording
 from app.tui.chat.find import FindBar
 from app.tui.chat.lines import InstructionsLine
@@ -442,12 +441,12 @@ class ChatScreen(Screen[None]):
         on its way to it is still read.
         """
         view, (found_for, found) = self.view, self._found
-        if chosen_names(view.answering.tools):  # what is read ahead is told of no tools
+        if not view.toolbox.is_ready(view.answering.tools):
             self._engine.expect(None)
         elif self._is_free and self._led_by(self._asked) == found_for:  # else it will be known soon
             typed = replace(self._typed, attachments=found or self._typed.attachments)
             expected = self._next_request.expected(
-                view.dialogue, typed, view.edited, view.answering.think
+                view.dialogue, typed, view.edited, view.answering.think, view.offered
             )
             self._engine.expect(expected)
 

@@ -166,19 +166,17 @@ class ChatTemplate:
         Raises:
             UsageError: the template refuses the conversation, or leaves the question out.
         """
-        whole = self._said(messages)
-        offered = [changed_tool(tool, whole_characters) for tool in tools]
-        known = [self._source or "", *texts_of(whole, offered)]
-        marks = ControlMarks(self._hidden_texts, known)
-        guarded = [changed_message(message, marks.hide) for message in whole]
-        offered = [changed_tool(tool, marks.hide) for tool in offered]
-        if offered or any(turn.calls or turn.answers for turn in guarded):
-            return self._tool_prompt(guarded, offered, marks)
-        return self._plain_prompt(guarded, marks)
+        whole, offered = self._said(messages, tools)
+        marks = ControlMarks(self._hidden_texts, [self._source or "", *texts_of(whole, offered)])
+        text, prompt = self._written(whole, offered, marks)
+        return replace(prompt, tokens=self._encode(text, marks))
 
-    def _said(self, messages: Sequence[Message]) -> list[Message]:
+    def _said(
+        self, messages: Sequence[Message], tools: Sequence[Tool]
+    ) -> tuple[list[Message], list[Tool]]:
         whole = [changed_message(message, whole_characters) for message in messages]
-        return [self._parted(turn) if turn.role == "assistant" else turn for turn in whole]
+        parted = [self._parted(turn) if turn.role == "assistant" else turn for turn in whole]
+        return parted, [changed_tool(tool, whole_characters) for tool in tools]
 
     def _parted(self, turn: Message) -> Message:
         """An assistant's turn with its thinking apart, if it is some."""
@@ -193,29 +191,29 @@ class ChatTemplate:
         """What is no mark in contents, neither of the tokenizer's nor of thinking."""
         return (*self._tokenizer.special_texts, *OF_THINKING)
 
-    def _plain_prompt(self, guarded: Sequence[Message], marks: ControlMarks) -> Prompt:
-        text, note = self._render(guarded)
-        stops = PLAIN_STOPS if text is None else ()
-        text = plain_form(guarded) if text is None else text
-        return Prompt(self._encode(text, marks), stops, note, self._form(text))
-
     def _form(self, text: str, tools: ToolForm | None = None) -> ReplyForm:
         is_split = has_channels(text, self._source or "")
         opened = opened_thinking(text)
         is_mark = opened in self._tokenizer.special_texts  # which replies are spelled without
         return ReplyForm(tools, OPEN if is_mark else opened, is_split)
 
-    def _tool_prompt(
-        self, guarded: Sequence[Message], tools: Sequence[Tool], marks: ControlMarks
-    ) -> Prompt:
-        support = self._tool_support
+    def _written(
+        self, messages: Sequence[Message], tools: Sequence[Tool], marks: ControlMarks
+    ) -> tuple[str, Prompt]:
+        """The text of a prompt, with marks in it, and the prompt without its tokens."""
+        guarded = [changed_message(message, marks.hide) for message in messages]
+        tools = [changed_tool(tool, marks.hide) for tool in tools]
+        has_tools = bool(tools) or any(turn.calls or turn.answers for turn in guarded)
+        support = self._tool_support if has_tools else None
         for turns in (guarded, _one_call_a_turn(guarded)) if support else ():
             text = self._whole(turns, tools, support)
             if text is not None and support is not None:
-                form = self._form(text, support.form if tools else None)
-                return Prompt(self._encode(text, marks), form=form)
-        prompt = self._plain_prompt(describe_tools(guarded, tools), marks)
-        return replace(prompt, form=replace(prompt.form, tools=ToolForm.GENERIC if tools else None))
+                return text, Prompt([], form=self._form(text, support.form if tools else None))
+        guarded = describe_tools(guarded, tools) if has_tools else guarded
+        text, note = self._render(guarded)
+        stops = PLAIN_STOPS if text is None else ()
+        text = plain_form(guarded) if text is None else text
+        return text, Prompt([], stops, note, self._form(text, ToolForm.GENERIC if tools else None))
 
     @cached_property
     def _tool_support(self) -> ToolSupport | None:
@@ -231,22 +229,21 @@ class ChatTemplate:
             return None
         return None if note else text
 
-    def frame(self, messages: Sequence[Message]) -> PromptFrame | None:
+    def frame(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> PromptFrame | None:
         """The prompt around the content of a user's message after these.
 
         None if the template writes that content otherwise than once and as it is.
         """
-        whole = self._said(messages)
-        known = [*self._hidden_texts, self._source or "", *texts_of(whole)]
+        whole, offered = self._said(messages, tools)
+        known = [*self._hidden_texts, self._source or "", *texts_of(whole, offered)]
         marks = ControlMarks(self._hidden_texts, known)
         hole = unused_mark((*known, marks.mark))
-        guarded = [changed_message(message, marks.hide) for message in whole]
-        guarded.append(Message("user", f"{_PROBE}{hole}{_PROBE}"))
+        whole.append(Message("user", f"{_PROBE}{hole}{_PROBE}"))
         try:
-            text, _ = self._render(guarded)
+            text, _ = self._written(whole, offered, marks)
         except UsageError:
             return None
-        before, *others = (plain_form(guarded) if text is None else text).split(hole)
+        before, *others = text.split(hole)
         is_trimmed = not before.endswith(_PROBE)
         if len(others) != 1 or is_trimmed == others[0].startswith(_PROBE):
             return None

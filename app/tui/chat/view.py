@@ -37,6 +37,7 @@ from app.tui.widgets import in_turn
 from app.tui.wording import counted, joined, quoted_title, remedy_here
 from app.wording import CONTINUES
 from backends.base import SpecchatError, ToolError, UsageError
+from backends.chat.message import Tool
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -492,8 +493,7 @@ class ChatView(ShownChat):
             answering = reading.answering(answering)
         # What specchat itself asks for, such as a summary, is free text.
         options = ReplyOptions(grammar=self.grammar if conversation is None else None)
-        is_plain = conversation is None and several is None and self.grammar is None
-        tools = self.toolbox.offered(answering.tools) if is_plain else ()
+        tools = self.offered if conversation is None and several is None else ()
         pending = PendingAnswer.of(
             self.dialogue,
             turn,
@@ -509,8 +509,9 @@ class ChatView(ShownChat):
         self.pending, answer = pending, pending.answer
         # The question is painted first: steps of the engine's thread would make the screen wait by
         # as long again (measured). Meanwhile the rest of its prompt is read, which is kept.
-        expected = Expected(answer.request.conversation, time.monotonic(), is_typing=False)
-        if not (answer.request.model or tools):
+        told, now = answer.request.conversation, time.monotonic()
+        expected = Expected(told, now, is_typing=False, tools=tools)
+        if not answer.request.model:
             self.engine.expect(expected)
         self.call_after_refresh(self.engine.begin, answer)
 
@@ -649,6 +650,11 @@ class ChatView(ShownChat):
             await self._send_next()
 
     # Calls of tools
+
+    @property
+    def offered(self) -> tuple[Tool, ...]:
+        """The tools that the next answer may call."""
+        return self.toolbox.offered(self.answering.tools) if self.grammar is None else ()
 
     @property
     def allowed(self) -> str:

@@ -81,6 +81,20 @@ async def test_a_named_folder_is_shown_with_its_size_and_expected_as_it_is_sent(
     assert isinstance(chat.prompt, PromptArea)
 
 
+async def test_with_tools_what_is_expected_is_what_is_asked(told: Told, chat: Chat) -> None:
+    await chat.ready()
+    await chat.say("/tools files")
+    await type_in(chat, "Who is Rex?")
+    await chat.until(lambda: told.expected is not None and told.message == "Who is Rex?")
+    expected = told.expected
+    assert expected is not None
+    await chat.ask("Who is Rex?")
+    asked = told.asked[-1]
+    assert asked.tools
+    assert expected.leads_to(asked.conversation, asked.tools)
+    assert not expected.leads_to(asked.conversation)
+
+
 async def test_many_files_of_a_folder_stand_folded(chat: Chat, notes: Path) -> None:
     for number in range(6):
         (notes / f"{number}.md").write_text(f"The bird is called {number}.")

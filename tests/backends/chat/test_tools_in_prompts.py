@@ -91,6 +91,21 @@ FORMS = {
 }
 
 
+@pytest.mark.parametrize("source", [None, BODY, *map(template, (OBJECT, XML, SINGLE))])
+def test_a_frame_makes_the_same_prompts_with_tools_and_after_calls(
+    process: TemplateProcess, source: str | None
+) -> None:
+    made = ChatTemplate(ByteTokenizer(source), process)
+    before = [*TWICE, Message("assistant", "It is bovine.")]
+    for tools in ((), (TOOL,)):
+        frame = made.frame(before, tools)
+        assert frame is not None
+        whole = made.prompt([*before, Message("user", "And a cow?")], tools).tokens
+        assert frame.whole("And a cow?") == whole
+        begun = frame.beginning("And a")
+        assert begun == whole[: len(begun)]
+
+
 @pytest.mark.parametrize("name", FORMS)
 def test_a_template_gets_tools_calls_and_results_in_its_shape(
     process: TemplateProcess, name: str
