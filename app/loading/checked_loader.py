@@ -45,6 +45,7 @@ def proof_key(trial: CrashCheck) -> str:
     # How many layers fit changes with what others take of a GPU; one proof holds for all numbers.
     runner = expected_runner(trial.backend, trial.threads, trial.gpu_layers and 1)
     options = (trial.experts, trial.vocabulary_only, trial.streams, quantized(trial.cache_type))
+    options += ("embeds",) * trial.embeds
     identity = "\n".join(map(str, (*stamps, runner.engine, runner.device, *options)))
     return hashlib.sha256(os.fsencode(identity)).hexdigest()[:32]
 
@@ -130,6 +131,17 @@ class CheckedLoader:
             path, threads, gpu_layers, backend, experts, lock_bytes, cache_type, beside,
             projector=sight,
         )  # fmt: skip
+
+    def load_embedding_model(self, path: Path, threads: int) -> Model:
+        """Load a model that embeds texts, on the processor.
+
+        Raises:
+            UsageError: it is no embedding model, or MLX's.
+            ModelError: it cannot be loaded, or crashed or hung in the child process.
+        """
+        backend = backend_for(path, LLAMACPP)
+        self._prove(CrashCheck(path, backend, threads, 0, embeds=True))
+        return load(path, threads, 0, backend)
 
     def load_head(self, path: Path, target: Model, context: Context) -> Head:
         """Load a head that drafts for a loaded model, as model_loading.load_head does.

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from backends.base import (
     CacheType,
@@ -21,6 +22,9 @@ from backends.engines.backend_selection import AUTO, LLAMACPP, MLX, backend_for,
 from backends.engines.engine_facts import check_cache_type
 from backends.files.gguf_drafter import TrainedDrafter
 from backends.files.head_folders.head_folder import drafter_in_folder
+
+if TYPE_CHECKING:
+    from backends.llamacpp.embedding import Embedder
 
 
 def load(
@@ -78,6 +82,20 @@ def load(
         blank=blank,
         projector=projector,
     )
+
+
+def open_embedder(model: Model, most_tokens: int) -> "Embedder":
+    """Open a context that embeds texts, of at most so many tokens, beside others of the model.
+
+    Raises:
+        UsageError: it is no embedding model.
+        OutOfMemoryError: there is no memory for it.
+    """
+    from backends.llamacpp.embedding import Embedder
+    from backends.llamacpp.model import LlamaModel
+
+    assert isinstance(model, LlamaModel)
+    return Embedder(model, most_tokens)
 
 
 def load_head(path: Path, target: Model, context: Context) -> Head:

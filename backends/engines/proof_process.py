@@ -52,7 +52,7 @@ class CrashCheck:
 
     vocabulary_only: the weights stay on disk. streams: they are read from disk in every pass.
     head: drafts for the model too; None for the one in its own file, if it has one. projector: for
-    images, of which one is read.
+    images, of which one is read. embeds: texts become vectors, and none is written.
     """
 
     path: Path
@@ -65,6 +65,7 @@ class CrashCheck:
     cache_type: CacheType | None = None
     head: Path | None = None
     projector: Path | None = None
+    embeds: bool = False
 
     @property
     def proven(self) -> Path:

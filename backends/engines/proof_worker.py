@@ -19,7 +19,7 @@ from typing import Any
 from backends.base import CacheType, Model, SpecchatError
 from backends.base.images import image_of
 from backends.engines.engine_facts import check_gpu_layers
-from backends.engines.model_loading import load, load_head, own_head, vocabulary
+from backends.engines.model_loading import load, load_head, open_embedder, own_head, vocabulary
 from backends.files.gguf_header import require_distinct_tokens
 
 _CONTEXT = 256
@@ -99,6 +99,10 @@ def _answer(request: dict[str, Any]) -> dict[str, str]:
         with closing(loaded) as model:
             if projector:
                 _read_image(model)
+            if request["embeds"]:
+                with closing(open_embedder(model, _CONTEXT)) as embedder:
+                    embedder.embed([_TEXT, "", _TEXT])
+                return {}
             _generate_token(model, Path(request["head"]) if request["head"] else None)
     except SpecchatError as error:
         kind = type(error).__name__

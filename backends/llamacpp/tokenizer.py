@@ -97,17 +97,21 @@ class LlamaTokenizer:
     def _plain(self, text: str) -> list[int]:
         return self._encoded(text, special=False)
 
-    def _encoded(self, text: str, *, special: bool) -> list[int]:
+    def whole(self, text: str) -> list[int]:
+        """Encode a text that stands alone, with the tokens that begin and end one."""
+        return self._encoded(text, special=False, ends=True)
+
+    def _encoded(self, text: str, *, special: bool, ends: bool = False) -> list[int]:
         data = text.encode("utf-8")
         capacity = len(data) + 8
         tokens = (api.llama_token * capacity)()
         count = api.llama_tokenize(
-            self._vocabulary, data, len(data), tokens, capacity, False, special
+            self._vocabulary, data, len(data), tokens, capacity, ends, special
         )
         if count < 0:
             tokens = (api.llama_token * -count)()
             count = api.llama_tokenize(
-                self._vocabulary, data, len(data), tokens, -count, False, special
+                self._vocabulary, data, len(data), tokens, -count, ends, special
             )
         return tokens[:count]
 

@@ -62,15 +62,17 @@ def model_in(folder: Path) -> Path | None:
 
 
 def is_readable(path: Path) -> bool:
-    """Whether a model's header or folder can be read; a drafter trained for one is no model."""
+    """Whether a model's header or folder can be read.
+
+    A drafter trained for one, and a model that embeds texts, answer nothing.
+    """
     if drafter_alone(path) is not None:
         return False
     try:
         if path.is_dir():
             read_mlx_folder(path)
         else:
-            for part in parts(path):
-                read_header(part)
+            return not any(read_header(part).pooling for part in parts(path))
     except ModelError:
         return False
     return True

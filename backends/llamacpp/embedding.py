@@ -1,0 +1,124 @@
+"""Texts as vectors: a context of an embedding model, in which several texts are read in a pass."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from llama_cpp import llama_cpp as api
+from numpy.typing import NDArray
+
+from backends.base import ModelError, OutOfMemoryError, UsageError
+from backends.chat.message import whole_characters
+from backends.files.gguf_header import read_header
+from backends.llamacpp import library
+from backends.llamacpp.model import LlamaModel
+
+_POOLINGS = (
+    api.LLAMA_POOLING_TYPE_MEAN,
+    api.LLAMA_POOLING_TYPE_CLS,
+    api.LLAMA_POOLING_TYPE_LAST,
+)
+_MOST_TEXTS = 16
+"""Texts of one pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """rows: of length 1, shape (texts, width). tokens: of each text, special ones included.
+
+    is_cut: whether its end was left out, as the model reads no more.
+    """
+
+    rows: NDArray[np.float32]
+    tokens: tuple[int, ...]
+    is_cut: tuple[bool, ...]
+
+
+class Embedder:
+    """A context of a loaded model, for any thread. Source: examples/embedding of llama.cpp."""
+
+    def __init__(self, model: LlamaModel, most_tokens: int = 512) -> None:
+        """most_tokens: of a text, and of the texts of one pass; less if the model reads no more.
+
+        Raises:
+            UsageError: it is no embedding model.
+            OutOfMemoryError: there is no memory for a context.
+        """
+        if read_header(model.info.path).pooling not in _POOLINGS:  # others abort, or rank texts
+            what, why = f"{model.info.name} is no embedding model", "no text becomes one vector"
+            raise UsageError(what, why, "One is `specchat models pull nomic-embed-text`.")
+        self.most_tokens = most = min(most_tokens, model.info.context_limit)
+        self.width: int = api.llama_model_n_embd_out(model.pointer)
+        self._encode = model.tokenizer.whole
+        self._lock = threading.Lock()
+        parameters = api.llama_context_default_params()
+        # An encoder reads a text in one pass, and aborts if it has to in several.
+        parameters.n_ctx = parameters.n_batch = parameters.n_ubatch = most
+        parameters.n_seq_max, parameters.kv_unified = min(_MOST_TEXTS, most), True
+        parameters.n_threads = parameters.n_threads_batch = model.info.threads
+        parameters.embeddings = parameters.no_perf = True
+        library.forget_log()
+        self._pointer: api.llama_context_p | None = api.llama_init_from_model(
+            model.pointer, parameters
+        )
+        if self._pointer is None:
+            what = f"{model.info.name} cannot read texts of {most:,} tokens"
+            raise OutOfMemoryError(what, library.last_reason())
+        self._memory = api.llama_get_memory(self._pointer)
+        self._batch = api.llama_batch_init(most, 0, 1)
+
+    def embed(self, texts: Sequence[str]) -> Embedded:
+        """Raises ModelError: a pass failed, or the context is closed."""
+        most, read = self.most_tokens, [self._encode(whole_characters(text)) for text in texts]
+        # What is cut keeps the token that ends a text.
+        kept = [one if len(one) <= most else [*one[: most - 1], one[-1]] for one in read]
+        rows = np.zeros((len(kept), self.width), np.float32)
+        with self._lock:
+            for numbers in _passes(kept, most):
+                rows[numbers] = self._pass([kept[number] for number in numbers])
+        norms = np.linalg.norm(rows, axis=1, keepdims=True)
+        rows /= np.where(norms > 0.0, norms, 1.0)
+        return Embedded(rows, tuple(map(len, kept)), tuple(len(one) > most for one in read))
+
+    def _pass(self, texts: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        if self._pointer is None:
+            raise ModelError("the embedding model is closed")
+        batch, at = self._batch, 0
+        for sequence, tokens in enumerate(texts):
+            for position, token in enumerate(tokens):
+                batch.token[at], batch.pos[at], batch.logits[at] = token, position, True
+                batch.n_seq_id[at], batch.seq_id[at][0] = 1, sequence
+                at += 1
+        batch.n_tokens = at
+        run = api.llama_encode
+        if self._memory is not None:
+            api.llama_memory_clear(self._memory, False)
+            run = api.llama_decode
+        library.forget_log()
+        if run(self._pointer, batch):
+            raise ModelError("the texts were not read", library.last_reason())
+        found = (api.llama_get_embeddings_seq(self._pointer, one) for one in range(len(texts)))
+        return np.array([np.ctypeslib.as_array(row, (self.width,)) for row in found])
+
+    def close(self) -> None:
+        with self._lock:
+            if self._pointer is not None:
+                api.llama_batch_free(self._batch)
+                api.llama_free(self._pointer)
+                self._pointer = None
+
+
+def _passes(texts: Sequence[Sequence[int]], most: int) -> Iterator[list[int]]:
+    """The numbers of texts that are read together; those of similar length, without empty ones."""
+    group, size = list[int](), 0
+    for number in sorted(range(len(texts)), key=lambda number: len(texts[number])):
+        count = len(texts[number])
+        if group and (size + count > most or len(group) == _MOST_TEXTS):
+            yield group
+            group, size = [], 0
+        if count:
+            group.append(number)
+            size += count
+    if group:
+        yield group
