@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 from app.chat.attachments import Attachment, AttachmentKind
@@ -21,9 +21,13 @@ from app.dialogue.tree import USER, Turn
 from app.documents.folders import is_folder, root_of
 from app.documents.library import Library, most_tokens, remove_index
 from app.history.store import index_of
+from app.loading.embedding import Embedding
 from app.paths import Paths
+from app.settings.catalogue import EMBEDDING_MODEL
+from app.settings.in_effect import settings_in_effect
 from app.wording import SEPARATOR, counted
-from backends.base import UsageError
+from backends.base import SpecchatError, UsageError
+from backends.hardware.host import physical_cores
 from models.byte_sizes import size_text
 
 FILES_SHARE = 0.8
@@ -45,6 +49,9 @@ _MOST_NAMED = 4
 """Folders named in messages whose indexes are kept in memory."""
 
 Attachments = tuple[Attachment, ...]
+
+_LOOK_AGAIN_SECONDS = 0.2
+"""While an answer is in progress, after which no vectors are computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,17 +158,27 @@ def _attached(libraries: Sequence[Library], asked: Asked, taken: int) -> list[At
 class _Reader:
     """Reads a folder in a thread of its own, and again what changes there if it is watched."""
 
-    def __init__(self, name: str, file: Path | None = None, *, is_watched: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        file: Path | None = None,
+        *,
+        is_watched: bool = False,
+        vectors: Embedding | None = None,
+    ) -> None:
+        """vectors: computed in another thread, once all words are there, between answers."""
         self.library = Library(name)
         self.is_read = threading.Event()
         """Whether all of it has been read once."""
         self._file, self._is_watched = file, is_watched
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="folder", daemon=True)
-        self._thread.start()
+        self._is_over, self._may_lack_vectors = threading.Event(), threading.Event()
+        self._vectors = vectors
+        for work in (self._run, self._embed):
+            threading.Thread(target=work, name="folder", daemon=True).start()
 
     def stop(self) -> None:
         self._is_over.set()
+        self._may_lack_vectors.set()
 
     def is_wanted(self) -> bool:
         return not self._is_over.is_set()
@@ -172,14 +189,20 @@ class _Reader:
         if not self.is_read.wait(None if math.isinf(seconds) else seconds):
             return False
         wait = -1 if math.isinf(seconds) else max(0.0, end - time.monotonic())
-        return self.library.refresh(lambda: time.monotonic() < end and self.is_wanted(), wait)
+        return self._refresh(lambda: time.monotonic() < end and self.is_wanted(), wait)
+
+    def _refresh(self, is_wanted: Callable[[], bool], wait: float = -1) -> bool:
+        try:
+            return self.library.refresh(is_wanted, wait)
+        finally:
+            self._may_lack_vectors.set()
 
     def _run(self) -> None:
         _give_way()
         try:
             if self._file is not None:
                 self.library.keep_in(self._file)
-            if self.library.refresh(self.is_wanted):
+            if self._refresh(self.is_wanted):
                 self.is_read.set()
             if self._is_watched and self.is_wanted():
                 self._watch()
@@ -194,7 +217,22 @@ class _Reader:
 
         with suppress(OSError, RuntimeError):
             for _ in watch(root_of(self.library.name), stop_event=self._is_over):
-                self.library.refresh(self.is_wanted)
+                self._refresh(self.is_wanted)
+
+    def _embed(self) -> None:
+        vectors = self._vectors
+
+        def is_wanted() -> bool:
+            while vectors and not vectors.is_free() and self.is_wanted():
+                self._is_over.wait(_LOOK_AGAIN_SECONDS)
+            return self.is_wanted()
+
+        _give_way()
+        with suppress(SpecchatError, sqlite3.ProgrammingError):  # told; or the chat was left
+            self.is_read.wait()
+            while self._may_lack_vectors.wait() and is_wanted():
+                self._may_lack_vectors.clear()
+                self.library.embed(vectors, is_wanted)  # also none: those of a model before go
 
 
 def _give_way() -> None:
@@ -207,10 +245,11 @@ class Libraries:
     """The folders and long files of the chat that is shown, each read once it is needed.
 
     A chat's own folder is watched. paths: where the index of that is kept; None: in memory.
+    vectors: of the passages; closed with this.
     """
 
-    def __init__(self, paths: Paths | None = None) -> None:
-        self._paths = paths
+    def __init__(self, paths: Paths | None = None, vectors: Embedding | None = None) -> None:
+        self._paths, self._vectors = paths, vectors
         self._lock = threading.RLock()
         self._folder = ""
         self._chat: int | None = None
@@ -229,7 +268,8 @@ class Libraries:
             file = self._index(chat)
             if file is not None and not folder:
                 remove_index(file)
-            self._own = _Reader(folder, file, is_watched=True) if folder else None
+            own = partial(_Reader, folder, file, is_watched=True, vectors=self._vectors)
+            self._own = own() if folder else None
         elif chat != self._chat and self._own is not None and (file := self._index(chat)):
             keep_in = self._own.library.keep_in
             threading.Thread(target=keep_in, args=[file], daemon=True).start()
@@ -271,6 +311,8 @@ class Libraries:
         with self._lock:
             for reader in (*self._named.values(), *([self._own] if self._own else [])):
                 reader.stop()
+        if self._vectors is not None:
+            self._vectors.close()
 
     def _of(self, asked: Asked, names: Iterable[str]) -> list[_Reader]:
         """What reads folders and files of these names, and begins to."""
@@ -279,7 +321,7 @@ class Libraries:
             names = [*dict.fromkeys(names)][:_MOST_NAMED]
             for name in names:
                 known = self._named.pop(name, None)
-                self._named[name] = known or _Reader(name)
+                self._named[name] = known or _Reader(name, vectors=self._vectors)
             while len(self._named) > _MOST_NAMED:
                 self._named.pop(next(iter(self._named))).stop()
             return [self._named[name] for name in names]
@@ -314,6 +356,7 @@ class Libraries:
                 if not reader.update(seconds):
                     told.append(f"{progress_of(reader.library)}: only that was searched")
             faults = [fault for library in libraries for fault in library.faults]
+            faults += [self._vectors.fault] if self._vectors and self._vectors.fault else []
             told += [fault for fault in faults if fault not in self._told]
             self._told.update(faults)
         try:
@@ -353,6 +396,16 @@ class Libraries:
         names = {one.path for one in sources}
         of = [one for one in self._known if any(map(one.path_of, names))]
         return sum(one.passages for one in of) if all(one.is_complete for one in of) else 0
+
+
+def vectors_of(paths: Paths, is_free: Callable[[], bool]) -> Embedding | None:
+    """What makes vectors of passages, if the settings name an embedding model.
+
+    is_free: whether the processor may be taken for that now.
+    """
+    name = settings_in_effect(paths).values.get(EMBEDDING_MODEL)
+    threads = max(1, physical_cores() // 2)
+    return Embedding(str(name), paths, threads, is_free=is_free) if name else None
 
 
 def folder_path(name: str) -> str:

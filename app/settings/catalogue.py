@@ -40,7 +40,7 @@ _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 _MOST_BITS = 64
 _MOST_SHOWN = 120
 LOSSY, THINK, THINK_BUDGET = "lossy", "think", "think_budget"
-SYSTEM, MODEL, TOOLS = "system", "model", "tools"
+SYSTEM, MODEL, TOOLS, EMBEDDING_MODEL = "system", "model", "tools", "embedding_model"
 DEFAULT_THEME = "specchat-dark"
 _MOST = {
     "ahead_waste": MOST_AHEAD_WASTE,
@@ -111,6 +111,8 @@ KEYS = (
     Key("prompt_memory", Kind.INTEGER, Part.START,
         "megabytes for the prompts of other conversations; 0 for none", DEFAULT_PROMPT_MEMORY),
     Key("retrieval", Kind.SWITCH, Part.START, "learn from earlier chats; kept on disk", True),
+    Key(EMBEDDING_MODEL, Kind.TEXT, Part.START,
+        "model that finds passages by meaning, and serves embeddings", "nomic-embed-text"),
     Key("offline", Kind.SWITCH, Part.START, "never touch the network", False),
     Key("shell", Kind.SWITCH, Part.START, "whether !COMMAND runs a command of yours", True),
     Key("learn", Kind.SWITCH, Part.START, "store what drafters learn, on this machine only", True),

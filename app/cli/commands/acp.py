@@ -40,7 +40,7 @@ from app.cli.commands.serve import SWITCH_SECONDS
 from app.cli.terminal import process
 from app.cli.terminal.process import EXIT_DONE
 from app.dialogue.dialogue import Dialogue
-from app.dialogue.libraries import Asked, Libraries, folder_path
+from app.dialogue.libraries import Asked, Libraries, folder_path, vectors_of
 from app.dialogue.tree import ASSISTANT, USER, Turn, path_to, sources_for
 from app.documents.folders import is_folder
 from app.engine.engine import Engine
@@ -273,7 +273,9 @@ class EditorAgent:
             dialogue.open(int(session_id))
         except (ValueError, HistoryError) as error:
             raise _not_found(session_id) from error
-        chat = self._chats[session_id] = _Chat(dialogue, Libraries(self._engine.paths))
+        engine = self._engine
+        vectors = vectors_of(engine.paths, lambda: not engine.is_answering)
+        chat = self._chats[session_id] = _Chat(dialogue, Libraries(engine.paths, vectors))
         return chat
 
     async def _tell_commands(self, session_id: str) -> None:

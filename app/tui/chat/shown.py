@@ -11,7 +11,7 @@ from textual.widget import Widget
 
 from app.chat.sources import asks_about_all, in_words, read_of_all, sources_of, unknown_in_words
 from app.dialogue.dialogue import Dialogue
-from app.dialogue.libraries import Libraries
+from app.dialogue.libraries import Libraries, vectors_of
 from app.dialogue.tree import ASSISTANT, USER, Turn, path_to, sources_for
 from app.engine.answer import Answer, Stage
 from app.engine.engine import Engine
@@ -78,7 +78,10 @@ class ShownChat(Vertical):
         """Answers of this session to this chat, whose figures the panel can show."""
         self._questions = WeakValueDictionary[Turn, QuestionView]()
         """Those on the screen, and those that are about to be."""
-        self.libraries = Libraries(engine.paths if dialogue.history is not None else None)
+        self.libraries = Libraries(
+            engine.paths if dialogue.history is not None else None,
+            vectors_of(engine.paths, lambda: not engine.is_answering),
+        )
         self._searched: dict[Turn, int] = {}
         self._faulted: Turn | None = None
         """The answer that the error on the screen broke off."""
