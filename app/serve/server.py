@@ -21,6 +21,7 @@ from app.serve.dialects.chat import CHAT
 from app.serve.dialects.completions import COMPLETIONS
 from app.serve.dialects.ollama import OLLAMA, ollama_routes
 from app.serve.dialects.responses import RESPONSES
+from app.serve.embeddings import embeddings_route
 from app.serve.incoming import Guard
 from app.serve.served_engine import ServedEngine
 from app.serve.served_models import served_references
@@ -122,7 +123,8 @@ class Server:
         self.port: int = self._socket.getsockname()[1]
         guard = Guard(options.host, options.key, options.names)
         dialects = (CHAT, COMPLETIONS, RESPONSES, MESSAGES, *OLLAMA)
-        routes = [count_route(self.served, defaults), *ollama_routes(self.served)]
+        own = [count_route(self.served, defaults), embeddings_route(self.served)]
+        routes = [*own, *ollama_routes(self.served)]
         application = Application(self.served, defaults, guard, dialects, routes)
         self._uvicorn = _Quiet(_config(application, options.limits), self.served)
         self._thread = Thread(target=self._run, name="server", daemon=True)
