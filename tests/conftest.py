@@ -21,6 +21,7 @@ pytest_plugins = [
     "tests.fixtures.loop_law",
     "tests.fixtures.mlx_models",
     "tests.fixtures.mlx_prediction",
+    "tests.fixtures.tiny.bert",
     "tests.fixtures.tiny.kinds",
     "tests.fixtures.tiny.head_pair",  # imports the one above
     "tests.fixtures.tiny.mlx_pairs",  # imports all those above

@@ -10,7 +10,7 @@ from app.loading.placement import SMALLEST_CONTEXT, can_stream
 from app.loading.session_options import DEFAULT_CONTEXT
 from backends.base import SpecchatError
 from backends.engines.backend_selection import LLAMACPP, MLX
-from backends.files.gguf_header import IncompleteFileError
+from backends.files.gguf_header import IncompleteFileError, read_header
 from backends.hardware.host import available_memory
 from models import catalogue
 from models.byte_sizes import short_size
@@ -127,6 +127,8 @@ def _installed(local: Sequence[Installed], room: int) -> Iterator[ListedModel]:
         except SpecchatError as error:
             yield replace(listed, fault=_fault(error))
             continue
+        if path.is_file() and read_header(path).pooling:
+            continue  # it embeds texts; a setting names it
         n_ctx, needed = _memory(facts)
         entry, backend = entry_of(Reference(model.name, path)), expected_backend(path)
         yield replace(

@@ -15,8 +15,7 @@ from starlette.routing import Route
 from app.loading.embedding import Embedding
 from app.paths import Paths
 from app.serve.incoming import checked, json_body, while_connected
-from app.serve.refusal import RefusalKind, RefusedError, invalid
-from app.serve.reply_reader import refusal_of
+from app.serve.refusal import RefusalKind, RefusedError, invalid, refusal_of
 from app.serve.request_body import Fields, read_body
 from app.serve.served_engine import ServedEngine
 from app.settings.catalogue import EMBEDDING_MODEL
@@ -67,8 +66,7 @@ def embeddings_route(served: ServedEngine) -> Route:
 def _model(served: ServedEngine, asked: str) -> str:
     """The name of the embedding model; any other but that of the chat's model stands for it."""
     name = str(settings_in_effect(served.engine.paths).values.get(EMBEDDING_MODEL, ""))
-    loaded = served.engine.status.loaded
-    if name and (loaded is None or asked != loaded.name or asked == name):
+    if name and (asked == name or asked not in [one.name for one in served.models.all]):
         return name
     if name:
         raise invalid(f"{asked} is no embedding model; {name} is", "model")
@@ -85,6 +83,9 @@ async def _embedded(model: Embedding, asked: EmbeddingRequest) -> dict[str, obje
     rows, tokens = list[NDArray[np.float32]](), 0
     try:
         embedder = await asyncio.to_thread(model.load)
+    except SpecchatError as error:
+        raise invalid(error.summary, "model") from error
+    try:
         if asked.dimensions not in (None, embedder.width):
             raise invalid(f"dimensions: the model has {embedder.width:,}", "dimensions")
         for at in range(0, len(texts), _TOGETHER):

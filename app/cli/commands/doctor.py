@@ -18,9 +18,11 @@ from app.evaluation.settings_check import Fault, check_settings
 from app.learned.speeds import disk_speed, gpu_bandwidth, mlx_bandwidth, processor_bandwidth
 from app.loading.checked_loader import split_here
 from app.paths import Paths, entries
+from app.settings.catalogue import EMBEDDING_MODEL
+from app.settings.in_effect import settings_in_effect
 from app.tui.wording import seconds
 from app.wording import counted
-from backends.base import ModelError
+from backends.base import ModelError, SpecchatError
 from backends.engines.backend_selection import LLAMACPP, MLX
 from backends.engines.engine_facts import EngineFacts, Engines, describe_engines, wired_limit_advice
 from backends.hardware.bandwidth import Bandwidth
@@ -32,6 +34,7 @@ from backends.hardware.host import (
     total_memory,
 )
 from models.byte_sizes import size_text
+from models.reference import at_hand, resolve
 from models.stores.available_models import demo_path, installed, readable_names
 from models.stores.scan import Installed
 
@@ -107,6 +110,7 @@ def _facts(
             "chats": sum(one.name.endswith(".sqlite3") for one in indexes),
             "bytes": sum(one.stat().st_size for one in indexes),
         },
+        "embedding_model": settings_in_effect(paths).values.get(EMBEDDING_MODEL),
         "settings": {
             "file": str(paths.settings),
             "exists": paths.settings.exists(),
@@ -202,6 +206,14 @@ def _indexes(chats: int, bytes: int) -> str:  # noqa: A002 - as in the JSON
     return held if chats else ""
 
 
+def _embedding_model(name: str | None) -> str:
+    try:
+        here = at_hand(resolve(name, Paths.of_this_user().models)) if name else None
+    except SpecchatError as error:
+        return error.summary
+    return f"{here.name}: passages of folders have vectors" if here else ""
+
+
 def _lines(facts: dict[str, Any]) -> list[str]:
     device, split = facts["device"], facts["gpu_split"]
     disk = _rate(device, "disk")
@@ -221,6 +233,7 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         "models": ", ".join(facts["models"]) or "none",
         "reading ahead": _reading_ahead(facts["reading_ahead"]),
         "folders": _indexes(**facts["indexes"]),
+        "embedding model": _embedding_model(facts["embedding_model"]),
         "settings": facts["settings"]["file"]
         + ("" if facts["settings"]["exists"] else " (missing: defaults apply)"),
         "for more speed": facts["advice"],

@@ -1,6 +1,7 @@
 """Folders of questions: whole if they fit, else passages; nothing goes in twice, changes do."""
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -12,7 +13,7 @@ import pytest
 from app.chat.attachments import Attachment, AttachmentKind
 from app.chat.named_files import read_files
 from app.dialogue.dialogue import Dialogue
-from app.dialogue.libraries import Asked, Libraries, folder_path
+from app.dialogue.libraries import Asked, Libraries, folder_path, vectors_of
 from app.dialogue.tree import USER, Turn
 from app.documents.library import Library
 from app.history import History
@@ -222,3 +223,67 @@ def test_a_file_too_long_for_the_context_is_searched_and_goes_in_whole_into_a_la
         assert later([Turn(USER, text, attachments=(note, noted))])
     assert asked(65_536) == files
     assert asked(4096) == (note, *passages)
+
+
+def _embedded(libraries: Libraries) -> int:
+    assert libraries.own is not None
+    return libraries.own._rows("SELECT count(*) FROM vectors")[0][0]
+
+
+def test_vectors_are_made_between_answers_and_go_with_the_chat(
+    notes: Path, paths: Paths, bert_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
+    assert vectors_of(paths, lambda: True) is None
+    monkeypatch.setenv("SPECCHAT_EMBEDDING_MODEL", str(bert_file))
+    is_free = Event()
+    vectors = vectors_of(paths, is_free.is_set)
+    assert vectors is not None
+    libraries = Libraries(paths, vectors)
+    asked = Asked("What is the dog called?", n_ctx=4096, folder=str(notes), chat=1)
+    found, told = libraries.found(asked, math.inf)
+    assert (_names(found), told) == (["notes/a.md", "notes/b.md"], [])
+    assert (_embedded(libraries), vectors.of_question("dog")) == (0, None)  # an answer is going on
+    before = libraries.state(asked)
+    is_free.set()
+    _until(lambda: libraries.state(asked) != before)
+    assert _embedded(libraries) == 2
+    row = vectors.of_question("dog")
+    assert row is not None
+    assert (vectors.of_question("dog") is row, row.shape) == (True, (32,))
+    (notes / "c.md").write_text("The horse is called Lotte.")
+    _until(lambda: _embedded(libraries) == 3)
+    found, told = libraries.found(asked, math.inf)
+    assert (len(found), told) == (3, [])
+    file = index_of(paths, 1)
+    assert b"horse" in file.read_bytes()
+    libraries.found(replace(asked, folder=""))
+    assert not file.exists()
+    libraries.close()
+    assert vectors.of_question("cat") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("nothing.gguf", "no file nothing.gguf"),
+        ("nomic-embed-text", "specchat models pull nomic-embed-text"),
+        ("demo", "is no embedding model"),
+    ],
+)
+def test_a_model_that_cannot_embed_is_told_once_and_words_are_searched(
+    notes: Path, paths: Paths, monkeypatch: pytest.MonkeyPatch, name: str, why: str
+) -> None:
+    pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
+    monkeypatch.setenv("SPECCHAT_EMBEDDING_MODEL", name)
+    vectors = vectors_of(paths, lambda: True)
+    assert vectors is not None
+    libraries = Libraries(paths, vectors)
+    asked = Asked("What is the dog called?", n_ctx=4096, folder=str(notes), chat=1)
+    libraries.found(asked)
+    _until(lambda: bool(vectors.fault))
+    found, (told,) = libraries.found(asked, math.inf)
+    assert len(found) == 2
+    assert re.search(why, told)
+    assert libraries.found(asked, math.inf)[1] == []
+    libraries.close()

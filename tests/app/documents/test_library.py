@@ -3,12 +3,14 @@
 import json
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from app.documents import library as module
 from app.documents.library import Library, remove_index
@@ -93,6 +95,88 @@ def _all(library: Library) -> list[tuple[Passage, list[str]]]:
     ]
 
 
+class _Themes:
+    """Vectors of what a text is about, by the words in it; what is read is noted."""
+
+    words = (("cat", "kitten", "purrs"), ("dog", "hound", "barks"), ("house", "roof"))
+
+    def __init__(self, identity: str = "themes") -> None:
+        self.identity = identity
+        self.read: list[str] = []
+
+    def of_question(self, text: str) -> NDArray[np.float32]:
+        counts = [sum(map(text.lower().count, words)) for words in self.words]
+        row = np.array([*counts, 0.1], np.float32)
+        return row / np.linalg.norm(row)
+
+    def of_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        self.read += texts
+        return np.array([self.of_question(text) for text in texts])
+
+
+def test_what_is_meant_is_found_in_other_words(notes: Path, tmp_path: Path) -> None:
+    file = tmp_path / "index.sqlite3"
+    (notes / "c.md").write_text("# Roofs\n\nWho purrs? Nobody knows: it is a question of names.\n")
+    with closing(_read(notes, file)) as library:
+        version, themes = library.version, _Themes()
+        assert _places(library, "name of the kitten", 12) == []  # the words are in c.md alone
+        library.embed(themes)
+        assert (len(themes.read), library.version) == (3, version + 1)
+        assert _places(library, "kitten", 15) == ["notes/b.md, lines 1 to 3"]
+        assert _places(library, "the kitten", 15) == ["notes/b.md, lines 1 to 3"]
+        assert _places(library, "hound", 15) == ["notes/a.md, lines 1 to 3"]
+        assert [one.path for one in library.search("age?", 15, "the hound")] == ["notes/a.md"]
+        assert _places(library, "So why?")[0] == "notes/a.md, lines 1 to 3"  # an opening
+        # Both count: the words of a question outdo what only sounds like it.
+        assert _places(library, "a question of names and nobody", 25) == [
+            "notes/c.md, lines 1 to 3"
+        ]
+        library.embed(themes)
+        assert (len(themes.read), library.version) == (3, version + 1)
+        (notes / "b.md").write_text("The hound has gone.")
+        (notes / "a.md").unlink()
+        library.refresh()
+        assert _places(library, "kitten", 30) == ["notes/c.md, lines 1 to 3"]
+        library.embed(themes)
+        assert themes.read[3:] == ["The hound has gone."]
+        assert _places(library, "dog", 12) == ["notes/b.md, line 1"]
+    os.chmod(file.parent, 0o700)
+    assert os.name == "nt" or file.stat().st_mode & 0o777 == 0o600
+    with closing(_read(notes, file)) as again:  # what is kept is used again
+        again.embed(kept := _Themes())
+        assert kept.read == []
+        assert _places(again, "dog", 12) == ["notes/b.md, line 1"]
+        again.embed(other := _Themes("another model"))
+        assert len(other.read) == 2
+        again.embed(None)
+        assert _places(again, "hound puppy dog", 12) == ["notes/b.md, line 1"]  # by its word
+        assert again._rows("SELECT count(*) FROM vectors") == [(0,)]
+
+
+def test_vectors_are_those_of_the_passages_that_are_there(notes: Path) -> None:
+    """A passage that is replaced while its vector is computed keeps none; stopping loses none."""
+
+    class _Slow(_Themes):
+        def of_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+            if not self.read:
+                (notes / "b.md").write_text("A hound that barks.")
+                library.refresh()
+            return super().of_passages(texts)
+
+    with closing(_read(notes)) as library:
+        library.embed(themes := _Slow(), lambda: not themes.read)
+        (kept,) = library._rows("SELECT text FROM vectors JOIN passages USING (number)")
+        assert kept == (_DOGS,)
+        library.embed(themes, lambda: False)
+        assert library._rows("SELECT count(*) FROM vectors") == [(1,)]
+        library.embed(themes)
+        stored = library._rows("SELECT text, row FROM vectors JOIN passages USING (number)")
+        assert len(stored) == 2
+        for text, row in stored:
+            found = np.frombuffer(row, np.float16)
+            assert found == pytest.approx(themes.of_question(text), abs=1e-3)
+
+
 def _change(folder: Path, random: Random) -> None:
     name = random.choice(["a.md", "b.md", "x.py", "in/y.md", "in/z.md", "big.txt"])
     path = folder / name
@@ -115,7 +199,11 @@ def test_after_any_changes_an_index_is_a_fresh_one(notes: Path, tmp_path: Path, 
                 for _ in range(random.randint(1, 3)):
                     _change(notes, random)
                 library.refresh()
+                if random.random() < 0.5:
+                    library.embed(_Themes(random.choice("ab")))
+            library.embed(_Themes())
             with closing(_read(notes)) as fresh:
+                fresh.embed(_Themes())
                 assert _all(library) == _all(fresh), seed
             raw = library._database.execute("SELECT count(*) FROM words_docsize").fetchone()
             assert raw == library._database.execute("SELECT count(*) FROM passages").fetchone()
