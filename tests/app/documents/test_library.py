@@ -107,7 +107,7 @@ class _Themes:
     def of_question(self, text: str) -> NDArray[np.float32]:
         counts = [sum(map(text.lower().count, words)) for words in self.words]
         row = np.array([*counts, 0.1], np.float32)
-        return row / np.linalg.norm(row)
+        return (row / np.linalg.norm(row)).astype(np.float32)
 
     def of_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
         self.read += texts
