@@ -10,20 +10,10 @@ from llama_cpp import llama_cpp as api
 from backends.base import CacheState, Context, Logits, ModelError, SpecchatError
 from backends.base.images import IMAGE_TOKENS
 from backends.heads.hidden_states import HiddenStates
-from backends.llamacpp.pass_callbacks import ChosenExperts
 from backends.llamacpp.running_state import RunningState
-from backends.llamacpp.sequences import ABORTED, UNCHANGED, Cells, LlamaFork, LlamaSequence
+from backends.llamacpp.sequences import ABORTED, BLOCK, UNCHANGED, Cells, LlamaFork, LlamaSequence
 from backends.llamacpp.tree_sequences import TreePass
 from backends.llamacpp.vision import Chunk, HeldImages, Vision
-from backends.streaming.streamed_weights import StreamedWeights
-
-_BLOCK = 64
-"""Tokens of a pass from which on attention takes another kernel on the processor, which keeps its
-sums in more bits: it moved the logits of SmolLM2-135M by up to 1.45."""
-
-MAX_LOGITS = _BLOCK - 1
-"""Most rows of logits of one forward pass, so that no draft is verified by that kernel; the engine
-keeps a buffer of this size."""
 
 GROUP = 4
 """Tokens that kernels process together; decoding/prefill.py has whole groups of them read."""
@@ -41,44 +31,23 @@ class LlamaContext(LlamaSequence):
 
     def __init__(
         self,
-        pointer: api.llama_context_p,
-        memory: api.llama_memory_t,
+        cells: Cells,
         *,
-        n_vocab: int,
-        n_ctx: int,
-        n_chunk: int,
-        kv_bytes_per_token: int,
         state: RunningState | None,
         state_bytes: int,
         draft_refusal: str,
         on_close: Callable[["LlamaContext"], None],
-        weights: StreamedWeights | None = None,
-        choices: ChosenExperts | None = None,
         has_window: bool = False,
-        is_on_processor: bool = False,
         vision: Vision | None = None,
     ) -> None:
         """Take over an open context.
 
         state_bytes: of one copy of the state. has_window: whether layers see only the last tokens.
-        is_on_processor: whether all passes run there, where the engine lets them be stopped.
         """
-        cells = Cells(
-            pointer,
-            memory,
-            n_ctx=n_ctx,
-            n_chunk=n_chunk,
-            n_vocab=n_vocab,
-            weights=weights,
-            choices=choices,
-            is_on_processor=is_on_processor,
-        )
         super().__init__(cells, 0)
+        self.pointer: api.llama_context_p | None = cells.pointer
         self._on_close = on_close
-        self.n_ctx = n_ctx
-        self.n_chunk = n_chunk
-        self.max_logits = self.max_branches = min(MAX_LOGITS, n_chunk)
-        self.kv_bytes_per_token = kv_bytes_per_token
+        self.max_branches = self.max_logits
         self.state_bytes = state_bytes * (1 + state.depth) if state else 0
         self.saved_state_bytes = state_bytes
         self.draft_refusal = draft_refusal
@@ -94,14 +63,8 @@ class LlamaContext(LlamaSequence):
         """Tokens of a restored state that lacks entries which none of its own tokens sees."""
         self._states: list[HiddenStates] = []
         self._readers: WeakSet[Context] = WeakSet()
-        is_even = is_on_processor and state is None and n_chunk >= _BLOCK
-        self.exact_batch = _BLOCK if is_even else 0
-        self.stops_passes = weights is not None or is_on_processor
-
-    @property
-    def pointer(self) -> api.llama_context_p | None:
-        """The engine's context, None once it is closed."""
-        return None if self.cells.is_closed else self.cells.pointer
+        is_even = cells.is_on_processor and state is None and self.n_chunk >= BLOCK
+        self.exact_batch = BLOCK if is_even else 0
 
     @property
     def free_cells(self) -> int:
@@ -135,7 +98,6 @@ class LlamaContext(LlamaSequence):
         count = sum(len(tokens) for _, tokens in given)
         assert all(tokens for _, tokens in given)
         assert 0 < count <= self.max_logits
-        self.cells.check(count)
         if self._ran(self.length) < self.length and any(one is self for one, _ in given):
             raise ModelError("an image is held in part", "its other tokens come in a pass alone")
         # Heads read the first rows of a pass as those of this context.
@@ -274,15 +236,12 @@ class LlamaContext(LlamaSequence):
 
     def _run_nodes(self, tree: TreePass, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
         assert 0 < len(tokens) == len(parents) <= self.max_logits
-        try:
-            self.cells.check(len(tokens))
-            pointer = self.cells.pointer
+        pointer, error = self.cells.pointer, self.cells.shortage(len(tokens))
+        if error is None:
             _, error = self.cells.decode(lambda: tree.decode(pointer, tokens, parents))
-            if error is not None:
-                raise error
-        except SpecchatError:
+        if error is not None:
             self._drop_tree()
-            raise
+            raise error
         for states in self._states:
             states.passed_nodes(len(tokens))
         return self.cells.rows(len(tokens))
@@ -352,11 +311,12 @@ class LlamaContext(LlamaSequence):
         self._readers.add(reader)
 
     def close(self) -> None:
-        if self.cells.is_closed:
+        if self.pointer is None:
             return
         for reader in list(self._readers):
             reader.close()
         if self._trees is not None:
             self._trees.close()
         self.cells.close()
+        self.pointer = None
         self._on_close(self)

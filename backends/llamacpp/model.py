@@ -23,10 +23,11 @@ from backends.files.attention import attention_of, refusal, rollback_of, state_b
 from backends.files.gguf_header import GgufHeader, Tensor, read_per_token
 from backends.hardware.host import available_memory
 from backends.llamacpp import library
-from backends.llamacpp.context import MAX_LOGITS, LlamaContext
+from backends.llamacpp.context import LlamaContext
 from backends.llamacpp.library import GGML_TYPES
 from backends.llamacpp.pass_callbacks import ChosenExperts
 from backends.llamacpp.running_state import RunningState
+from backends.llamacpp.sequences import MAX_LOGITS, Cells
 from backends.llamacpp.tokenizer import LlamaTokenizer
 from backends.llamacpp.vision import MOST_TOKENS, Vision
 from backends.streaming.streamed_weights import StreamedWeights
@@ -196,21 +197,24 @@ class LlamaModel:
         if info.rollback is not Rollback.ANY:
             most_bytes = available_memory() // _CHECKPOINTS_SHARE
             state = RunningState(pointer, memory, api.llama_n_rs_seq(pointer), most_bytes)
-        context = LlamaContext(
+        cells = Cells(
             pointer,
             memory,
-            n_vocab=info.n_vocab,
             n_ctx=n_ctx,
             n_chunk=n_chunk,
+            n_vocab=info.n_vocab,
             kv_bytes_per_token=self._kv_bytes_per_token,
+            weights=weights,
+            choices=choices,
+            is_on_processor=not self.is_offloaded,
+        )
+        context = LlamaContext(
+            cells,
             state=state,
             state_bytes=self._state_bytes,
             draft_refusal=_draft_refusal(info, state, drafts=drafts),
             on_close=self._contexts.discard,
-            weights=weights,
-            choices=choices,
             has_window=api.llama_model_n_swa(model) > 0,
-            is_on_processor=not self.is_offloaded,
             vision=vision,
         )
         self._contexts.add(context)
