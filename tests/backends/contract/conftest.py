@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backends.base import Context, Logits, Model
+from backends.base import Context, Logits, Model, SharedContext
 from tests.fixtures.hybrids import KINDS
 from tests.fixtures.mlx_models import HYBRIDS, WINDOW
 
@@ -24,25 +24,52 @@ class Loaded:
     rounding: float
     window: int = 40
     """Tokens that layers see at least, or some number of the same order."""
+    is_forked: bool = False
+    """Whether its contexts are forks, of one whose tokens lie between theirs."""
+
+    def open(self, n_ctx: int) -> Context:
+        """A context with room for so many tokens, which closes with the model if not before."""
+        if not self.is_forked:
+            return self.model.open(n_ctx)
+        main = self.model.open(n_ctx + 20)
+        assert isinstance(main, SharedContext)
+        main.forward(range(5, 15), 0)
+        fork = main.fork(main, 0)
+        fork.forward(range(5), 0)
+        main.forward(range(15, 25), 0)
+        fork.truncate(0)
+        return fork
 
     def near(self, some: Logits, others: Logits) -> bool:
         """Whether logits are the same but for rounding; to the bit if there is none."""
         return bool(np.abs(some - others).max() <= self.rounding)
 
 
-@pytest.fixture(scope="module", params=["llamacpp", "mlx-plain", "mlx-sliding", "mlx-experts"])
-def plain(request: pytest.FixtureRequest) -> Iterator[Loaded]:
-    """Models that keep an entry for each token.
+_PLAIN = ["llamacpp", "mlx-plain", "mlx-sliding", "mlx-experts"]
 
-    Rows of llama.cpp that lie elsewhere in the cache add up otherwise: 0.013 was the most of 6,000
-    passes. Logits of MLX are of the order of 10.
+
+@pytest.fixture(scope="module", params=_PLAIN)
+def plain(request: pytest.FixtureRequest) -> Iterator[Loaded]:
+    """Models whose contexts keep an entry for each token, and run trees."""
+    yield from _loaded(request)
+
+
+@pytest.fixture(scope="module", params=[*_PLAIN, "llamacpp-forked"])
+def lines(request: pytest.FixtureRequest) -> Iterator[Loaded]:
+    """The same, and one whose contexts run lines alone."""
+    yield from _loaded(request)
+
+
+def _loaded(request: pytest.FixtureRequest) -> Iterator[Loaded]:
+    """Rows of llama.cpp that lie elsewhere in the cache add up otherwise: 0.013 was the most of
+    6,000 passes. Logits of MLX are of the order of 10.
     """
     engine, _, kind = request.param.partition("-")
     if engine == "llamacpp":
         backend = _llamacpp(request)
         file = request.getfixturevalue("tiny_llama")()
         with closing(backend.load(file, threads=1)) as model:
-            yield Loaded(model, 0.02)
+            yield Loaded(model, 0.02, is_forked=kind == "forked")
     else:
         with closing(_mlx(request, kind)) as model:
             yield Loaded(model, 1e-3, 2 * WINDOW)

@@ -14,8 +14,8 @@ Pair = tuple[Context, Context]
 
 
 @pytest.fixture
-def pair(plain: Loaded) -> Iterator[Pair]:
-    with closing(plain.model.open(128)) as context, closing(plain.model.open(128)) as other:
+def pair(lines: Loaded) -> Iterator[Pair]:
+    with closing(lines.open(128)) as context, closing(lines.open(128)) as other:
         yield context, other
 
 
@@ -29,17 +29,17 @@ def read(context: Context, tokens: Sequence[int], piece: int = 16) -> Logits:
     return np.concatenate([context.forward(one, len(one)).copy() for one in pieces])
 
 
-def test_pieces_of_any_size_give_the_same_logits(plain: Loaded, pair: Pair) -> None:
-    tokens = text(plain.window)
+def test_pieces_of_any_size_give_the_same_logits(lines: Loaded, pair: Pair) -> None:
+    tokens = text(lines.window)
     rows = read(pair[0], tokens, 1)
     assert rows.std() > 0.3
-    for piece in (7, min(48, plain.window)):
+    for piece in (7, min(48, lines.window)):
         pair[1].truncate(0)
-        assert plain.near(read(pair[1], tokens, piece), rows)
+        assert lines.near(read(pair[1], tokens, piece), rows)
 
 
-def test_a_restored_cache_goes_on_where_it_was_saved(plain: Loaded, pair: Pair) -> None:
-    tokens, more = text(plain.window), text(9, seed=1)
+def test_a_restored_cache_goes_on_where_it_was_saved(lines: Loaded, pair: Pair) -> None:
+    tokens, more = text(lines.window), text(9, seed=1)
     context, other = pair
     read(context, tokens)
     state = context.save()
@@ -50,11 +50,11 @@ def test_a_restored_cache_goes_on_where_it_was_saved(plain: Loaded, pair: Pair) 
     assert np.array_equal(read(other, more), expected)
 
 
-def test_what_is_rolled_back_leaves_nothing_behind(plain: Loaded, pair: Pair) -> None:
+def test_what_is_rolled_back_leaves_nothing_behind(lines: Loaded, pair: Pair) -> None:
     """Past a window too, where a rotating cache would have lost what comes back into sight."""
-    tokens, more = text(plain.window), text(5, seed=1)
+    tokens, more = text(lines.window), text(5, seed=1)
     context, _ = pair
-    assert plain.model.info.rollback is Rollback.ANY
+    assert lines.model.info.rollback is Rollback.ANY
     read(context, tokens)
     expected = read(context, more)
     for rejected in (1, 15, 35):
@@ -89,8 +89,8 @@ def test_contexts_of_one_model_do_not_disturb_each_other(pair: Pair) -> None:
     assert np.array_equal(read(context, text(8))[-1], expected)
 
 
-def test_more_tokens_than_the_context_holds_are_refused_and_change_nothing(plain: Loaded) -> None:
-    with closing(plain.model.open(16)) as context:
+def test_more_tokens_than_the_context_holds_are_refused_and_change_nothing(lines: Loaded) -> None:
+    with closing(lines.open(16)) as context:
         context.forward(text(8), 1)
         with pytest.raises(ModelError, match="do not fit"):
             context.forward(text(9), 1)
@@ -98,9 +98,9 @@ def test_more_tokens_than_the_context_holds_are_refused_and_change_nothing(plain
         context.forward(text(8, seed=1), 1)
 
 
-def test_a_vocabulary_read_without_weights_is_the_models(plain: Loaded) -> None:
-    ours = plain.model.tokenizer
-    with vocabulary(plain.model.info.path) as found:
+def test_a_vocabulary_read_without_weights_is_the_models(lines: Loaded) -> None:
+    ours = lines.model.tokenizer
+    with vocabulary(lines.model.info.path) as found:
         theirs = found.tokenizer
         assert found.rollback is Rollback.ANY
         assert (theirs.bos, theirs.eos, theirs.end_tokens) == (ours.bos, ours.eos, ours.end_tokens)
