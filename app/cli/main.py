@@ -22,7 +22,8 @@ from backends.base import SpecchatError, UsageError
 _COMMON = ("model", "draft", *(key.name for key in BY_NAME.values() if key.part is Part.START))
 """Settings that every command has a use for."""
 _COMMANDS = (
-    "ask", "bench", "chat", "doctor", "path", "serve", "acp", "verify", "build", "chats", "models",
+    "ask", "batch", "bench", "chat", "doctor", "path", "serve", "acp", "verify", "build", "chats",
+    "models",
 )  # fmt: skip
 """Commands and groups of commands, each in the module of its name."""
 

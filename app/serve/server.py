@@ -108,6 +108,14 @@ class BoundedProtocol(H11Protocol):
             self._headers_due = self.loop.call_later(seconds, self.transport.abort)
 
 
+def application_of(served: ServedEngine, defaults: Answering, guard: Guard) -> Application:
+    """All that is served, in all dialects."""
+    dialects = (CHAT, COMPLETIONS, RESPONSES, MESSAGES, *OLLAMA)
+    own = [count_route(served, defaults), embeddings_route(served)]
+    routes = [*own, *ollama_routes(served)]
+    return Application(served, defaults, guard, dialects, routes)
+
+
 class Server:
     """A server that listens from when it is made, and answers from `start` to `close`.
 
@@ -122,10 +130,7 @@ class Server:
         self.host: str = options.host
         self.port: int = self._socket.getsockname()[1]
         guard = Guard(options.host, options.key, options.names)
-        dialects = (CHAT, COMPLETIONS, RESPONSES, MESSAGES, *OLLAMA)
-        own = [count_route(self.served, defaults), embeddings_route(self.served)]
-        routes = [*own, *ollama_routes(self.served)]
-        application = Application(self.served, defaults, guard, dialects, routes)
+        application = application_of(self.served, defaults, guard)
         self._uvicorn = _Quiet(_config(application, options.limits), self.served)
         self._thread = Thread(target=self._run, name="server", daemon=True)
 

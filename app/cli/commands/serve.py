@@ -75,7 +75,7 @@ def serve(
         try:
             with serving(server_options, defaults)(engine) as served_at:
                 engine.start()
-                if (loaded := _loaded(engine, stop)) is not None:
+                if (loaded := loaded_by(engine, stop)) is not None:
                     from app.serve.served_engine import template_note
 
                     missing = engine.status.error
@@ -108,21 +108,6 @@ def _print_config(
         stderr.note(f"then:       {config.then}")
 
 
-def _loaded(engine: Engine, stop: Event) -> Loaded | None:
-    """What was loaded, shown as it proceeds; None if the user interrupted it."""
-    try:
-        while not stop.wait(_POLL_SECONDS):
-            status = engine.status
-            if status.phase is Phase.READY and status.loaded is not None:
-                return status.loaded
-            if status.phase is Phase.FAILED:
-                raise status.error or ModelError("no model was loaded")
-            stderr.status(status.text)
-        return None
-    finally:
-        stderr.clear_status()
-
-
 def _introduce(
     served_at: ServedAt, loaded: Loaded, defaults: Answering, told: Sequence[str]
 ) -> None:
@@ -135,3 +120,18 @@ def _introduce(
     for note in (*loaded.notes, *told, rule.warning if rule else ""):
         if note:
             stderr.note(f"note: {note}")
+
+
+def loaded_by(engine: Engine, stop: Event) -> Loaded | None:
+    """What an engine has loaded, shown as it proceeds; None if the user interrupted it."""
+    try:
+        while not stop.wait(_POLL_SECONDS):
+            status = engine.status
+            if status.phase is Phase.READY and status.loaded is not None:
+                return status.loaded
+            if status.phase is Phase.FAILED:
+                raise status.error or ModelError("no model was loaded")
+            stderr.status(status.text)
+        return None
+    finally:
+        stderr.clear_status()

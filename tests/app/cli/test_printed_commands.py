@@ -48,6 +48,7 @@ HOW = {
     "acp": BEGINS,  # an editor starts it: tests/app/cli/test_acp.py does so
     "": BEGINS,  # the app wants a terminal: tests/endtoend opens it in one
     "ask": ENDS,
+    "batch": ENDS,
     "bench": BEGINS,  # minutes, even with one layer
     "build cuda": BEGINS,  # half an hour of compiling
     "chat": ENDS,
@@ -220,6 +221,9 @@ def arguments_of(words: tuple[str, ...]) -> list[str]:
     return meant
 
 
+_ASKED = {"custom_id": "1", "url": "/v1/completions", "body": {"prompt": "Hi"}}
+
+
 class Begins(SystemExit):
     """The work would begin here."""
 
@@ -257,6 +261,7 @@ def place(
         "book.json": schema,
         "yours.json": schema,
         "yes-or-no.gbnf": _in_docs("use/structured-output.md", r"a grammar: `(.*?)`"),
+        "in.jsonl": json.dumps(_ASKED),
         "server.key": "0123456789abcdef" * 3,
         **dict.fromkeys(("yours.txt", "shop.py", "pyproject.toml"), "total = 1\n"),
     }
