@@ -66,6 +66,7 @@ _STREAM_OFFER = Keys(
 )
 _BROKEN_OFF = Keys("go_on=continue  model=models  help=help", "go_on=continue  model=models")
 _COMPLETING_FILE = Keys("↑ ↓=choose  Enter=fill in  Esc=close")
+_COMPLETING_SENT = Keys("↑ ↓=choose  send=send  Tab=fill in  Esc=close")
 _COMPLETING = Keys(
     "↑ ↓=choose  Enter=run  Tab=fill in  Esc=close", "↑ ↓=choose  Tab=fill in  Esc=close"
 )
@@ -160,6 +161,7 @@ class KeysBar(Static):
         with_panel = _ANSWERING_WITH_DETAILS if store.shows_details else _ANSWERING_WITH_PANEL
         states = (
             (store.completing == "@", _COMPLETING_FILE),
+            (store.completing == "@ ", _COMPLETING_SENT),
             (bool(store.completing), _COMPLETING),
             (store.selected == "panel" and store.shows_details, _PANEL_WITH_DETAILS),
             (bool(store.selected), _SELECTED.get(store.selected, _IDLE)),

@@ -86,7 +86,8 @@ class Store(DOMNode):
     has_text: reactive[bool] = reactive(False)
     """Whether something stands in the prompt."""
     completing: reactive[str] = reactive("")
-    """The kind of suggestions above the prompt: "/" for commands, "@" for files."""
+    """The kind of suggestions above the prompt: "/" for commands, "@" for files, "@ " if
+    one of them is named in full."""
     is_answering: reactive[bool] = reactive(False)
     runs_command: reactive[bool] = reactive(False)
     """Whether a shell command of the user's runs."""

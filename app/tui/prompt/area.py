@@ -285,7 +285,7 @@ class PromptArea(FoldingArea):
         kind, name = suggestion[:1], suggestion[1:]
         if kind == ARGUMENT:
             self.rewrite(PromptText(name))
-            if run and not name.endswith((" ", "/")):
+            if run and (name.startswith("/folder ") or not name.endswith((" ", "/"))):
                 self._send_or_break(sends=True)
         elif kind != COMMAND:
             self._complete_file(name)
@@ -359,8 +359,8 @@ class PromptArea(FoldingArea):
             self._completion.action_cursor_up()
         elif key == "down":
             self._completion.action_cursor_down()
-        elif (suggestion := self._completion.pick()) is not None:
-            self.complete(suggestion, run=key == "enter")
+        else:
+            self.complete(self._completion.pick(), run=key == "enter")
 
     def _leave(self) -> bool:
         """Leave the edit, or select the last question at the second key; False to pass it on."""

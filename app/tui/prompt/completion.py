@@ -13,7 +13,7 @@ from app.actions import matching, parse
 from app.chat.named_files import file_names
 from app.printable import one_line
 from app.settings.catalogue import BY_NAME, SETTABLE, Kind
-from app.settings.presets import PROMPTS, described, prompts
+from app.settings.presets import NO_PRESET, PROMPTS, described, prompts
 from app.tui.store import Store
 from app.tui.widgets import typed_app
 
@@ -28,8 +28,8 @@ _NARROW = 60
 _OTHER_ROWS = 6
 """Rows of the screen that the suggestions leave to the prompt and the conversation."""
 
-COMMAND, FILE, ARGUMENT = "/", "@", "="
-"""First character of a suggestion: its kind."""
+COMMAND, FILE, ARGUMENT, SENT = "/", "@", "=", "@ "
+"""First character of a suggestion: its kind. SENT: files, of which one is named already."""
 
 
 class Completion(OptionList):
@@ -72,10 +72,14 @@ class Completion(OptionList):
         options = commands or arguments or (_files(before_cursor) if rows else [])
         self.clear_options()
         self.add_options(_shortened(options))
-        self._show((COMMAND if commands else ARGUMENT if arguments else FILE) if options else "")
-        if self.display:
-            is_complete = text.endswith((" ", ",", "/" if text.startswith("/folder ") else " "))
-            self.highlighted = None if arguments and is_complete else 0
+        typed = text if arguments else before_cursor.rpartition("@")[2]
+        named = {f"{one.id}"[1:].rstrip("/") for one in options}
+        is_whole = typed.endswith((" ", ",", "/")) or typed in named
+        runs = is_whole and not commands and typed[:1] != '"'
+        kind = COMMAND if commands else ARGUMENT if arguments else SENT if runs else FILE
+        self._show(kind if options else "")
+        if self.display:  # what is complete is run or sent as it stands
+            self.highlighted = None if runs else 0
 
     def _commands(self, text: str) -> list[Option]:
         """Commands, then the user's prompts, then commands that have what is typed in their title.
@@ -113,8 +117,9 @@ class Completion(OptionList):
         if listed != self._listed[0]:
             self._listed = listed, _values(action, head)
         takes_path = action in ("schema", "folder")
-        values = file_names(f"@{last}") if takes_path else self._listed[1]
-        values = [one for one in values if action != "folder" or one.endswith("/")]
+        files = file_names(f"@{last}") if takes_path else []
+        files = [one for one in files if action != "folder" or one.endswith("/")]
+        values = [*files, *self._listed[1]]
         begun = last.strip('"').lower()
         found = [value for value in values if value.strip('"').lower().startswith(begun)]
         if [value.strip() for value in found] == [last]:
@@ -133,10 +138,8 @@ class Completion(OptionList):
         self.display = bool(kind)
         self._store.completing = kind
 
-    def pick(self) -> str | None:
-        if self.highlighted is None:
-            return None
-        return self._close(self.get_option_at_index(self.highlighted))
+    def pick(self) -> str:
+        return self._close(self.get_option_at_index(self.highlighted or 0))
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         event.stop()
@@ -165,11 +168,14 @@ def _values(action: str, head: str = "") -> list[str]:
         case "model":
             return completion.models("")
         case "regenerate":
-            return [f'"{one}"' if " " in one else one for one in completion.installed_models("")]
+            names = completion.installed_models("")
+            return ["2", "3", "4", *(f'"{one}"' if " " in one else one for one in names)]
         case "draft" | "race":
             return completion.drafters("")
         case "preset":
-            return completion.presets("")
+            return [*completion.presets(""), NO_PRESET]
+        case "folder" | "schema":
+            return ["off"]
         case "theme":
             from app.tui.keymap import THEMES
 

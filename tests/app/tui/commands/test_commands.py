@@ -458,6 +458,15 @@ async def test_a_toast_leaves_the_panel_free(chatting: Chatting) -> None:
         ("/schema chema.j", "", ["enter"], "/schema chema.j"),
         ("/schema a.j", "a.json", ["enter"], "/schema a.json"),
         ("/theme nord", "", ["enter"], "/theme nord"),
+        ("/folder notes", "notes/", ["enter"], "/folder notes"),
+        ("/folder notes", "notes/", ["tab", "enter"], "/folder notes/"),
+        ("/folder no", "notes/", ["enter"], "/folder notes/"),
+        ("/folder notes/", "notes/inner/", ["enter"], "/folder notes/"),
+        ("/folder notes/", "notes/inner/", ["tab", "enter"], "/folder notes/inner/"),
+        ("/folder off", "offers/", ["enter"], "/folder off"),
+        ("/schema off", "offers/", ["enter"], "/schema off"),
+        ("/set panel", "panel", ["enter"], "/set panel"),
+        ("/again 2", "2b", ["enter"], "/regenerate 2"),
     ],
 )
 async def test_arguments_are_completed(
@@ -470,7 +479,10 @@ async def test_arguments_are_completed(
     sent: str,
 ) -> None:
     (tmp_path / "a.json").write_text('{"type": "string"}', encoding="utf-8")
+    for folder in ("notes/inner", "offers"):
+        (tmp_path / folder).mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("app.completion.installed_models", lambda _: ["2b"])
     async with chatting(ScriptedModel(WORDS)) as chat:
         await chat.ready()
         picked: list[str] = []
@@ -482,11 +494,10 @@ async def test_arguments_are_completed(
         monkeypatch.setattr(ChatScreen, "action_perform", perform)
         chat.prompt.text = typed
         await chat.pilot.pause(0.1)
-        completion = chat.screen.query_one(Completion)
         if offered:
             await chat.until(lambda: offered in chat.shown)
         else:
-            assert not completion.display
+            assert not chat.screen.query_one(Completion).display
         await chat.pilot.press(*keys)
         await chat.pilot.pause()
         assert picked == ([sent] if sent else [])

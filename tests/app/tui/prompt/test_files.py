@@ -60,6 +60,18 @@ async def test_a_folder_and_then_its_file_are_picked(prompt: Prompting) -> None:
     assert prompt.submitted == ['see @"notes/to do.txt"']
 
 
+@pytest.mark.parametrize("named", ["@notes", "@notes/", "@north.txt"])
+async def test_enter_sends_a_message_that_names_what_there_is(
+    prompt: Prompting, folder: Path, named: str
+) -> None:
+    for name in ("north.txt.bak", "notes 2.txt"):
+        (folder / name).touch()
+    await prompt.type(f"see {named}")
+    await prompt.until(lambda: "Enter send" in prompt.shown)
+    await prompt.press("enter")
+    assert prompt.submitted == [f"see {named}"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "most"), [((80, 24), 6), ((40, 20), 6), ((40, 12), 3), ((10, 3), 0)]
