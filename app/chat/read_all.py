@@ -59,9 +59,7 @@ class Plan:
         frame = await count(system + _PART.format(number=999, count=999, question=question))
         room = int(n_ctx * _TEXT_SHARE) - frame - _TEMPLATE
         if room < n_ctx // 4:
-            raise UsageError(
-                "the question leaves no room to read beside it", "", "/context N gives more."
-            )
+            raise UsageError("the question fills the context", "", "/context N enlarges it.")
         pieces = list[tuple[Attachment, int]]()
         for name, text in texts:
             pieces += await _cut(name, text, room, count) if text.strip() else []
@@ -73,9 +71,9 @@ class Plan:
             parts[-1].append(piece)
             tokens[-1] += size
         if not parts:
-            raise UsageError("no text is attached", "", "@FILE and @FOLDER/ attach some.")
+            raise UsageError("no text is attached", "", "Name some: @FILE or @FOLDER/.")
         if len(parts) >= max(2, len(texts)) and all(_OWN.match(name) for name, _ in texts):
-            raise UsageError("the notes do not fit the context", "", "/context N gives more.")
+            raise UsageError("the notes do not fit the context", "", "/context N enlarges it.")
         return cls(question, tuple(map(tuple, parts)), tuple(tokens), room, n_ctx // 8)
 
     @property

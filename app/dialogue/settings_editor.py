@@ -121,6 +121,9 @@ class SettingsEditor:
         if name == SYSTEM:
             system = str(value or "")
         elif name == PRESET:
+            with suppress(SpecchatError):  # the instructions of the preset before go with it
+                if system == self.presets.get(str(own.get(PRESET))).get(SYSTEM):
+                    system = self._system
             chosen = self.presets.get(str(value)) if value else {SYSTEM: self._system}
             system, model = str(chosen.pop(SYSTEM, system)), str(chosen.pop(MODEL, ""))
             present = str(self._target.setting(MODEL))
@@ -141,7 +144,9 @@ class SettingsEditor:
         """Save instructions and settings of this chat as a preset, which it then has."""
         dialogue, path = self._target.dialogue, self.presets.path(name)
         kept = {key.name for key in PRESET_KEYS} & dialogue.own.keys()
-        values = {SYSTEM: dialogue.system, **{one: dialogue.own[one] for one in sorted(kept)}}
+        values = {one: dialogue.own[one] for one in sorted(kept)}
+        if self.differs(SYSTEM):
+            values = {SYSTEM: dialogue.system, **values}
         before, text = presets.content(path), self.presets.text(name, values)
         mark, unmark = self._of_chat({**dialogue.own, PRESET: name}), self._of_chat()
 

@@ -42,7 +42,7 @@ def decoded(data: bytes) -> tuple[str, str]:
         if data.startswith(bom):
             text = _in(encoding, data)
             if text is None or "\0" in text:
-                raise NotTextError("is not text", f"what follows its mark is not {encoding}")
+                raise NotTextError("is not text", f"it is marked as {encoding}, and is not")
             return text, encoding
     try:
         return text_of(data), ""
@@ -56,7 +56,7 @@ def decoded(data: bytes) -> tuple[str, str]:
     for encoding in _fitting(data):
         if (text := _in(encoding, data)) is not None:
             return text, encoding
-    raise NotTextError("is not text", "its bytes are letters in no encoding that is known here")
+    raise NotTextError("is not text", "no known encoding fits its bytes")
 
 
 def _in(encoding: str, data: bytes) -> str | None:

@@ -189,7 +189,9 @@ def _kind(data: bytes, name: str) -> Callable[[bytes], Parts]:
     if data.startswith(b"\xd0\xcf\x11\xe0"):
         if name.lower().endswith(".xls"):
             return _sheets
-        raise RefusedFileError("is encrypted, or of an old Office: save it as docx, pptx or xlsx")
+        raise RefusedFileError(
+            "is encrypted, or in an old Office format: save it as docx, pptx or xlsx"
+        )
     return _pdf if b"%PDF-" in data[:1024] or name.lower().endswith(".pdf") else _html
 
 

@@ -308,14 +308,14 @@ class _Reader:
             raise unreadable(self._text, f"a {kind} takes two drafters or more", example)
         if any(part.kind in _LISTENING for part in parts):
             raise UsageError(
-                f"--draft {self._text} cannot be",
+                f"--draft {self._text} is not possible",
                 "jacobi and lookahead guess in the model's own passes, and in no others",
                 "Name them beside it, as in: --draft lookup,lookahead",
             )
         branching = [part.name for part in parts if part.kind in _BRANCHING]
         if branching:
             raise UsageError(
-                f"--draft {self._text} cannot be",
+                f"--draft {self._text} is not possible",
                 f"{branching[0]} drafts for the model itself, and for no other drafter",
                 f"Name it beside the {kind}, or leave its branches out.",
             )

@@ -178,7 +178,7 @@ def _settings(
 
 
 def _refused(kind: NodeKind, text: str, why: str) -> UsageError:
-    return UsageError(f"{kind}(...):{text} cannot be", why, _EXAMPLES[kind])
+    return UsageError(f"{kind}(...):{text} is not possible", why, _EXAMPLES[kind])
 
 
 def composed(kind: NodeKind, parts: Iterable[str], settings: str = "") -> str:

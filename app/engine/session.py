@@ -186,8 +186,8 @@ class Session:
         marks = tokenizer.infill
         if marks is None:
             raise UsageError(
-                "this model cannot fill a gap",
-                "it has no tokens that mark one, as models of code have",
+                "this model cannot fill in the middle",
+                "it lacks the tokens for it, which code models have",
             )
         ahead, behind = (
             tokenizer.encode(whole_characters(text), special=False)

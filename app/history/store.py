@@ -196,7 +196,7 @@ class History(Database):
         sql = f"SELECT {_COLUMNS} FROM chats WHERE chats.number = ? AND removed IS NULL"
         rows = self.rows(sql, (number,))
         if not rows:
-            raise HistoryError(f"no chat {number}", "", "specchat chats list names all.")
+            raise HistoryError(f"no chat {number}", "", "specchat chats list lists all.")
         return Chat.of(rows[0])
 
     def facts(self, chat: int) -> dict[str, str]:

@@ -47,7 +47,7 @@ class LoadedFiles:
                 present, whole = size_text(now.st_size), size_text(before.st_size)
                 raise ModelError(
                     f"{self.path.name} cannot be used any more",
-                    f"the file was cut while in use ({present} of {whole} are left)",
+                    f"the file was truncated while in use ({present} of {whole} are left)",
                     "Get it again, or choose another model.",
                 )
 

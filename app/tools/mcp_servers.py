@@ -221,7 +221,7 @@ class Servers:
             from mcp.client.streamable_http import streamable_http_client
             from mcp.shared._httpx_utils import create_mcp_http_client
         except ImportError as error:
-            raise UsageError("it needs the package mcp", "install specchat[mcp]") from error
+            raise UsageError("it needs the package mcp", "pip install specchat[mcp]") from error
         async with AsyncExitStack() as stack:
             if server.url:
                 if self._is_offline and urlsplit(server.url).hostname not in _LOOPBACK:
@@ -240,7 +240,7 @@ class Servers:
         found = (one for one in self._running.items() if name in one[1].tools)
         server, running = next(found, ("", None))
         if running is None or running.client is None:
-            raise ToolError(f"{name} cannot be called", "its server does not run")
+            raise ToolError(f"{name} cannot be called", "its server is not running")
         try:
             async with asyncio.timeout(self._call_seconds):
                 result = await running.client.call_tool(running.tools[name], dict(arguments))

@@ -68,7 +68,7 @@ def run(name: str, arguments: Mapping[str, object], roots: Sequence[Path]) -> st
 def _text(arguments: Mapping[str, object], name: str) -> str:
     value = arguments.get(name, "")
     if not isinstance(value, str):
-        raise ToolError(f"{name} is no text")
+        raise ToolError(f"{name} must be text")
     return value
 
 
@@ -77,7 +77,7 @@ def _number(arguments: Mapping[str, object], name: str, default: int) -> int:
     try:
         return int(value) if isinstance(value, int | float | str) else default
     except (ValueError, OverflowError) as error:
-        raise ToolError(f"{name} is no whole number") from error
+        raise ToolError(f"{name} must be a whole number") from error
 
 
 class _Folders:
@@ -99,7 +99,7 @@ class _Folders:
         try:
             entries = sorted(path.iterdir())
         except OSError as error:
-            raise ToolError(f"{folder} is no folder that can be read") from error
+            raise ToolError(f"{folder} is not a folder that can be read") from error
         shown = [one for one in entries if self.holds(one)]
         lines = [f"{one.name}/" if one.is_dir() else _with_size(one) for one in shown]
         return _cut(lines, _MOST_LINES, "entries") or "it is empty"

@@ -25,8 +25,7 @@ _OWN = {tool.name for tool in read_only.TOOLS}
 
 def chosen_names(chosen: str) -> list[str]:
     """What a setting such as "files, github" turns on."""
-    names = dict.fromkeys(name.strip() for name in chosen.split(","))
-    return [name for name in names if name not in ("", OFF)]
+    return [name for name in dict.fromkeys(chosen.replace(",", " ").split()) if name != OFF]
 
 
 def calls_in(text: str, form: ReplyForm, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:
@@ -102,7 +101,7 @@ class Toolbox:
             return _failed(ToolError(f"there is no tool {name}"))
         if parsed is None:
             return _failed(
-                ToolError(f"{name} cannot be called", "its arguments are no JSON object")
+                ToolError(f"{name} cannot be called", "its arguments are not a JSON object")
             )
         if name in _OWN:
             return self._pool.submit(read_only.run, name, parsed, self._roots())

@@ -51,6 +51,10 @@ _ANSWERING_WITH_QUEUE = Keys(
     "stop=stop  ↑=takes back the last one  send=queues  help=help",
     "stop=stop  ↑=take back  help=help",
 )
+_RUNNING = Keys(
+    "stop=stops the command  send=send  /=commands  @=files  help=help",
+    "stop=stop the command  help=help",
+)
 _QUEUE = Keys(
     "send=on an empty prompt sends the next  ↑=takes back the last one  help=help",
     "send=sends next  ↑=take back  help=help",
@@ -102,6 +106,7 @@ _SELECTED = {
 
 _WATCHED = (
     *("status", "is_answering", "queued", "is_editing", "is_broken_off", "preferences"),
+    "runs_command",
     *("selected", "has_versions", "has_text", "completing", "is_panel_shown", "shows_details"),
 )
 """Attributes of the store that determine the keys shown."""
@@ -166,6 +171,7 @@ class KeysBar(Static):
             (store.selected == "panel" and store.shows_details, _PANEL_WITH_DETAILS),
             (bool(store.selected), _SELECTED.get(store.selected, _IDLE)),
             (store.is_editing, _EDITING),
+            (store.runs_command, _RUNNING),
             (store.is_answering and takes_back, _ANSWERING_WITH_QUEUE),
             (store.is_answering and store.is_panel_shown, with_panel),
             (store.is_answering, _ANSWERING),

@@ -1,6 +1,5 @@
 """Figures in words, the same ones on every screen and on the command line."""
 
-import re
 from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len, set_cell_size
@@ -44,6 +43,8 @@ def sets_context(error: SpecchatError) -> bool:
 
 INTERRUPTED = f"interrupted{SEPARATOR}{CONTINUES}"
 """Shown below an answer without an ending that does not grow."""
+
+CONTEXT_FULL = "the context is full"
 
 _LONGEST_TITLE = 40
 """Cells of a title within a sentence."""
@@ -154,17 +155,6 @@ def stats(metrics: ReplyMetrics) -> str:
     return joined([*_figures(metrics, None), metrics.lossy])
 
 
-_FIGURE = re.compile(
-    r"(the last )?[\d,]+ tokens?|[\d.]+ s|\d+ min \d+ s|[\d.,]+ tok/s|.* plain .*|.* % drafted"
-    r"|drafting paused|started after .*|thinking ended at .*"
-)
-
-
-def is_figures(line: str) -> bool:
-    """Whether the line below an answer has its figures alone, and nothing of how it ended."""
-    return bool(line) and all(map(_FIGURE.fullmatch, line.split(SEPARATOR)))
-
-
 def _figures(metrics: ReplyMetrics | None, continued: str | None) -> list[str]:
     if metrics is None or not metrics.completion_tokens:
         return []
@@ -195,7 +185,7 @@ def _end(reason: FinishReason | None, tokens: str) -> str:
         case FinishReason.CANCELLED:
             return f"stopped after {tokens}{SEPARATOR}{CONTINUES}"
         case FinishReason.CONTEXT:
-            return "the context is full"
+            return CONTEXT_FULL
         case _:
             return ""
 

@@ -26,6 +26,7 @@ from app.engine.reply import Reply, Request
 from app.engine.report import reply_report
 from app.engine.session import Session
 from app.structured_output import read_grammar, read_schema
+from app.tools.toolbox import is_allowed
 from backends.base import ModelError, UsageError
 from backends.chat.chat_template import Prompt
 from backends.chat.message import Message, ToolCall
@@ -125,7 +126,7 @@ def ask(
         )
         reply = Reply(request)
         question, _ = session.prompt(request)
-        _note_limits(session, question, request)
+        _note_limits(session, question, request, calling.allowed)
         try:
             for each in calling.streamed(session, reply, question, says=streaming):
                 reply = each
@@ -198,7 +199,10 @@ def _grammar(schema: Path | None, grammar: Path | None) -> Grammar | None:
     return read_grammar(grammar) if grammar is not None else None
 
 
-def _note_limits(session: Session, prompt: Prompt, request: Request) -> None:
+def _note_limits(session: Session, prompt: Prompt, request: Request, allowed: str) -> None:
+    asking = [one.name for one in request.tools if not is_allowed(one.name, allowed)]
+    if asking and not allowed:
+        stderr.note(f"note: calls are refused without --allow: {', '.join(asking)}")
     drafting = session.drafting
     if drafting.missing and drafting.requested != draft_spec.OFF:
         effect = "drafting continues without one" if drafting.handles else "drafting is off"

@@ -64,7 +64,7 @@ def cuda(
         stderr.note(told)
         return
     if architecture is not None and not _ARCHITECTURE.fullmatch(architecture):
-        raise UsageError(f"--architecture {architecture} is none", "it is a number, such as 89")
+        raise UsageError(f"--architecture cannot be {architecture}", "it is a number, such as 89")
     cards = nvidia_cards()
     chosen = (architecture,) if architecture else cards.architectures if cards else ()
     plan = CudaBuild(Paths.of_this_user().cuda_build, chosen, jobs or usual_jobs())

@@ -229,7 +229,7 @@ def _named(name: str) -> Installed:
     what = f"no model {name or repr(name)} on this machine"
     if near:
         raise UsageError(f"{what}. Nearest: {', '.join(near)}.")
-    raise UsageError(f"{what}. `specchat models list` names all.")
+    raise UsageError(f"{what}. `specchat models list` lists all.")
 
 
 def _streaming_rate(model: ListedModel) -> float | None:

@@ -167,10 +167,6 @@ class _WithFigures(ByWidth):
         ]
 
 
-_TOKENS = len(" · 1,000,000 tokens")
-"""Columns that the length of an attachment may take, which is counted later."""
-
-
 class AttachmentRow(Vertical, can_focus=True):
     """Name and length of an attachment; Enter or a click shows its text, a passage in its place."""
 
@@ -191,7 +187,7 @@ class AttachmentRow(Vertical, can_focus=True):
         self._count_tokens = count_tokens
         self._tokens = ""
         self._is_unfolded = is_unfolded
-        self._row = PartView(self._head(), classes="name")
+        self._row = Static(self._head(), classes="name")
 
     def compose(self) -> ComposeResult:
         yield self._row
@@ -200,14 +196,6 @@ class AttachmentRow(Vertical, can_focus=True):
 
     def _contents(self) -> Static:
         return Static(_shown(self._attachment.text), classes="contents")
-
-    def used(self, width: int) -> int:
-        """Columns that its row takes, of however many."""
-        del width
-        return self._head().cell_length - len(self._tokens) + _TOKENS
-
-    def show_figures(self, figures: str, copies: Callable[[], None]) -> None:
-        self._row.show_figures(figures, copies)
 
     def on_mount(self) -> None:
         self.run_worker(self._count(), exit_on_error=False)
@@ -219,7 +207,7 @@ class AttachmentRow(Vertical, can_focus=True):
             return
         future = asyncio.wrap_future(self._count_tokens(self._attachment.text))
         tokens = await asyncio.shield(future)  # the engine still answers a cancelled row
-        self._tokens = f"{SEPARATOR}{counted(tokens, 'token')}"
+        self._tokens = f"{SEPARATOR}{counted(tokens, 'token') if tokens else 'empty'}"
         self._row.update(self._head())
 
     def _head(self) -> Content:
@@ -288,6 +276,8 @@ class QuestionView(MessageView):
         self._text: PartView | None = None
         """Shows all of the text, if no paste stands in it."""
         self._shown = [*self._parts()]
+        parts = (one for one in reversed(self._shown) if isinstance(one, PartView))
+        self._last = next(parts, None)
 
     def compose(self) -> ComposeResult:
         first, *others = self._shown
@@ -302,14 +292,19 @@ class QuestionView(MessageView):
             yield Collapsible(*passages, title=title, collapsed=True)
 
     def has_room(self, figures: str, width: int) -> bool:
-        """Whether figures fit on the last row, of a width."""
-        if len(self._shown) == 1 and self.has_versions:
+        """Whether figures fit on the last row of text, of a width."""
+        if self._last is self._shown[0] and self.has_versions:
             width -= len(f"  {_OPEN}{self._place}/{self._versions}{_CLOSE}")
-        return self._shown[-1].used(max(1, width)) + _GAP + cell_len(figures) <= width
+        used = self._last.used(max(1, width)) if self._last is not None else width
+        return used + _GAP + cell_len(figures) <= width
 
     def show_figures(self, figures: str, copies: Callable[[], None]) -> None:
-        """Show those of the answer on the last row, none if empty; a click on them copies it."""
-        self._shown[-1].show_figures(printable(figures), copies)
+        """Show those of the answer beside its text, none if empty; a click on them copies it.
+
+        Beside a file they would be taken for the file's.
+        """
+        if self._last is not None:
+            self._last.show_figures(printable(figures), copies)
 
     def _parts(self) -> Iterator[PartView | AttachmentRow]:
         """The text, with a folded line in place of each paste, and one for each file below."""

@@ -22,8 +22,8 @@ from app.tui.chat.pending import PendingAnswer, Several, live_line, without_pane
 from app.tui.chat.transcript import Transcript
 from app.tui.store import Store
 from app.tui.widgets import typed_app
-from app.tui.wording import INTERRUPTED, is_figures, joined
-from app.wording import without_continuation
+from app.tui.wording import CONTEXT_FULL, INTERRUPTED, joined
+from app.wording import CONTINUES, without_continuation
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -233,15 +233,19 @@ class ShownChat(Vertical):
         question = self._questions.get(turn.parent) if turn.parent is not None else None
         if question is not None:
             width = text_width(self.size.width)
-            is_beside = (
-                is_figures(turn.ending)
+            may_be_beside = (
+                bool(turn.ending)
+                and not turn.ending.endswith((CONTINUES, CONTEXT_FULL))
                 and line == self._figures_of(turn)  # else it tells what was read
                 and not view.has_versions
                 and view.text.height(width) <= self.screen.size.height - _AROUND
-                and question.has_room(line, width)
             )
-            question.show_figures(line if is_beside else "", view.action_copy)
-            line = "" if is_beside else line
+            # The panel has the others of the newest answer, which stay where they are then.
+            short = [without_panel_figures(line)] * self.store.is_panel_shown
+            fitting = (one for one in (line, *short) if question.has_room(one, width))
+            beside = next(fitting, "") if may_be_beside else ""
+            question.show_figures(beside, view.action_copy)
+            line = "" if beside else line
         view.show_line(line)
 
     def on_resize(self) -> None:

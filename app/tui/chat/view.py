@@ -307,17 +307,18 @@ class ChatView(ShownChat):
         """Note what each part of all that is attached says, and answer the last question from that.
 
         Raises:
-            UsageError: there is no question, nothing to read, or no room.
+            UsageError: there is no question, nothing to read, or no room, or an answer is written.
         """
-        self.require_model()
         async with self._changing:
+            self.require_model()
+            self.require_idle()
             asked, last = self.last_turn(USER), self.answer
             if asked is None:
                 raise UsageError("there is no question yet", "", "Ask it, then /read all.")
             versions = [one for one in self.dialogue.versions(asked) if one.text == asked.text]
             about = self.asked_with("", (), (*path_to(asked)[:-1], *versions))
             texts = await asyncio.to_thread(self.libraries.all_of, about, _READ_ALL_SECONDS)
-            self._break_off(_SHOWS_AGAIN)
+            self._end_several()
             await self._remove_cards()
             attached = [Attachment(AttachmentKind.FILE, *one) for one in texts.items()]
             await self._read(asked, tuple(attached), last)
@@ -369,6 +370,7 @@ class ChatView(ShownChat):
         reading.last = last
         if not is_complete:
             self._end_reading()
+            self.app.notify(f"Stopped at {reading.label}. /read all goes on there.")
             return
         try:
             await self._read_on(reading)
@@ -631,7 +633,7 @@ class ChatView(ShownChat):
             await self._report(answer.error, pending)
         elif ended_by_itself and pending.is_unbegun and pending.continued is not None:
             matches = "it matches the schema, and " if answer.request.options.grammar else ""
-            self.app.notify(f"Nothing was added: {matches}the model takes it for complete.")
+            self.app.notify(f"Nothing was added: {matches}the model considers it complete.")
         elif ended_by_itself and answer.note and answer.note != self._reported_note:
             self._reported_note = answer.note
             await self._show_card(Card(answer.note, mark=WARNING))
@@ -722,9 +724,12 @@ class ChatView(ShownChat):
     async def _tell_faults(self) -> None:
         """Start the servers that the chat has turned on, and tell once which cannot be."""
         faults = self.toolbox.faults(self.answering.tools)
+        over = {one.summary for one in self._told_faults if one not in faults}
+        if any(card.text in over for card in self._cards.query(Card)):
+            await self.clear_fault()
         for fault in faults:
             if fault not in self._told_faults:
-                await self.show_notice(fault.summary, "Without it the chat goes on.")
+                await self.show_notice(fault.summary, "The chat goes on. /tools NAME tries again.")
         self._told_faults = faults
 
     def _keep_pending(self) -> None:

@@ -145,7 +145,9 @@ class AppCommands(Commands):
         editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or usual
         if not editor:
             usual = ", ".join(_USUAL_EDITORS)
-            raise UsageError("no editor is found", f"$EDITOR is not set, nor is there {usual}")
+            raise UsageError(
+                "no editor was found", f"$EDITOR is not set, nor is any of {usual} here"
+            )
         written = self.prompt.area.written
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "question.md"
@@ -180,5 +182,5 @@ class AppCommands(Commands):
         fault = self.view.unsaved
         if fault and fault not in self.warned_of:
             self.warned_of.add(fault)
-            raise UsageError(f"a chat is not saved: {fault}; again quits and loses it")
+            raise UsageError(f"a chat is not saved: {fault}; quitting again loses it")
         self.app.exit()

@@ -70,7 +70,7 @@ class ChatCommands(Commands):
         is_count = len(wanted) == 1 and wanted[0].isdecimal()
         count = int(wanted[0][:9]) if is_count else len(wanted)
         if wanted and not 1 <= count <= _MOST_ANSWERS:
-            raise UsageError(f"from 1 to {_MOST_ANSWERS} answers can be written side by side")
+            raise UsageError(f"1 to {_MOST_ANSWERS} answers can be written side by side")
         models = [""] * count if is_count else [self._writer(name) for name in wanted]
         if len({*models}) < len(models) and not self.view.answering.sampling.temperature:
             what = "at temperature 0 a model's answers are all the same"
@@ -86,7 +86,7 @@ class ChatCommands(Commands):
         if self.engine.has_loaded(reference.path):
             return ""
         if self.store.served_at is not None:
-            raise UsageError("programs use the model", "", "Start specchat without --serve.")
+            raise UsageError("other programs use the model", "", "Start specchat without --serve.")
         return name
 
     async def go_on(self) -> None:
@@ -102,7 +102,7 @@ class ChatCommands(Commands):
         """Decide on the call that waits; without a word how, from a list."""
         asked = self.view.asked
         if asked is None:
-            raise UsageError("no call waits for you")
+            raise UsageError("no tool call waits for you")
         name, _ = called(asked)
         server, _, tool = name.partition(".")
         ways = {
@@ -122,7 +122,7 @@ class ChatCommands(Commands):
         elif way == "no":
             await self.view.decide(None, word)
         elif word or way not in ways:
-            raise UsageError(f"{how!r} is none of {', '.join(ways)}")
+            raise UsageError(f"cannot allow {how!r}. Known: {', '.join(ways)}")
         else:
             self.view.require_model()
             await self.view.decide({"tool": name, "server": for_server(name)}.get(way, ""))
@@ -280,7 +280,7 @@ class ChatCommands(Commands):
 
     async def read(self, what: str) -> None:
         if what.lower() != "all":
-            raise UsageError("what is to be read?", "", "/read all reads all that is attached.")
+            raise UsageError("read what?", "", "/read all reads everything attached.")
         await self.view.read_all()
 
     # The folder
@@ -290,13 +290,12 @@ class ChatCommands(Commands):
         dialogue = self.view.dialogue
         before = dialogue.folder
         if not wanted:
-            own = before or "no folder: /folder FOLDER attaches one"
-            self.app.notify(f"Questions are answered with {own}", markup=False)
+            self.app.notify(before or "No folder: /folder FOLDER attaches one.", markup=False)
             return
         after = "" if wanted.lower() == _OFF else folder_path(wanted)
         dialogue.set_folder(after)
-        told = f"with the files of {after}" if after else "without a folder"
-        self.app.notify(f"Questions are answered {told}.", markup=False)
+        told = f"Questions are answered with the files of {after}." if after else "No folder."
+        self.app.notify(told, markup=False)
         if before != after:
             self.changes.add(
                 Change(
@@ -313,7 +312,7 @@ class ChatCommands(Commands):
             raise UsageError("which file?", "", "Example: /schema person.json")
         if path.lower() == _OFF:
             self._match(None, "")
-            self.app.notify("Answers may be anything.")
+            self.app.notify("No schema.")
             return
         file = Path(path).expanduser()
         self._match(read_grammar(file, GrammarKind.JSON_SCHEMA), file.name)

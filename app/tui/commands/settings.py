@@ -75,7 +75,9 @@ class SettingsCommands(ModelCommands):
         """Set how much the model thinks, or after how many tokens that is ended."""
         is_budget = how.replace(",", "").isdecimal()
         if how and not is_budget and how not in EFFORTS:
-            raise UsageError(f"no thinking {how!r}. Known: {', '.join(EFFORTS)}, or tokens")
+            raise UsageError(
+                f"thinking cannot be {how!r}. Known: {', '.join(EFFORTS)}, or a number of tokens"
+            )
         if not how:
             self.settings_editor.change(catalogue.THINK_BUDGET, None)
         self._change(BY_NAME[catalogue.THINK_BUDGET if is_budget else catalogue.THINK], how)
@@ -93,10 +95,13 @@ class SettingsCommands(ModelCommands):
             rows[OFF] = OFF, "no tools"
             self.choose(PickScreen("Tools", rows, view.answering.tools), "tools")
             return
-        for name in chosen_names(names):
+        chosen = chosen_names(names)
+        for name in chosen:
             catalogue.known(name, [*servers, FILES], f"no tools {name!r}")
+        if chosen and OFF in names.replace(",", " ").split():
+            chosen = [one for one in chosen_names(view.answering.tools) if one not in chosen]
         view.toolbox.retry(names)
-        self._change(BY_NAME[catalogue.TOOLS], ", ".join(chosen_names(names)) or OFF)
+        self._change(BY_NAME[catalogue.TOOLS], ", ".join(chosen) or OFF)
 
     def theme(self, name: str) -> None:
         if name:

@@ -37,7 +37,7 @@ class ShellCommands(ChatCommands):
             UsageError: there is none, one runs already, or commands are switched off.
         """
         if not self.store.preferences.shell:
-            raise UsageError("no command is run", "specchat was started with --no-shell")
+            raise UsageError("commands are switched off", "specchat was started with --no-shell")
         if not command:
             raise UsageError("which command?", "", "Example: !git diff")
         if self.is_running:
@@ -79,7 +79,7 @@ class ShellCommands(ChatCommands):
         self._outputs = (*self._outputs, (chat, output, told))
         self.attach_outputs()
         if self._outputs:
-            self.app.notify(f"What {told} wrote waits in its chat.")
+            self.app.notify(f"The output of {told} waits in its chat.")
 
     def attach_outputs(self) -> None:
         """Attach what was written for the chat shown; that of a new chat is for any new one.

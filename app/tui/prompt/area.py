@@ -481,10 +481,12 @@ class PromptArea(FoldingArea):
         return bool(self.fault)
 
     def _doubt(self) -> str:
-        text = self.text.strip()
+        text, typed = self.text.strip(), self.split[1].text
         again = f"{SEPARATOR}{sending_key(self._store.preferences)} again sends"
         is_command = self.edited_version is None
-        word = unknown_command(text) if is_command else None
+        if is_command and parse(typed.partition("\n")[0]):
+            return f"a command is a line of its own{again} all of it as a question"
+        word = unknown_command(typed) if is_command else None
         if word is not None and word[1:] not in prompts(self._prompts):
             nearest = nearest_command(word)
             hint = f"did you mean {nearest}?" if nearest else "F1 lists all commands"

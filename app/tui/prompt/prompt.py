@@ -112,6 +112,8 @@ class TokenCounts:
             return ["reading a file"]
         if self._faults:
             return [f"✕ {text}" for text in in_short(self._faults)]
+        if empty := [_shown_name(one) for one in self._counts if not one.text.strip()]:
+            return [f"▲ {SEPARATOR.join(f'{name} is empty' for name in empty)}"]
         known = [_tokens(count) for count in self._counts.values()]
         attached = sum(count or 0 for count in known)
         typed = (_tokens(self._typed) if self._typed else None) or self._typed_tokens
@@ -179,7 +181,7 @@ def _in_words(count: _Count) -> str:
 def _verdict(tokens: int, context_size: int | None, *, has_file: bool) -> str:
     if context_size is None or tokens < context_size:
         return ""
-    return " · passages of it are read" if has_file else " · does not fit the context"
+    return " · too long: passages are read" if has_file else " · does not fit the context"
 
 
 _COUNT_SECONDS = 0.25

@@ -13,7 +13,7 @@ from tests.app.conftest import Launch, Specchat
 OTHER_PROGRAMS = Path(__file__).parents[2] / "fixtures" / "other_programs"
 NOT_TEXT = [
     (b"a\0b", "byte 0x00 at position 1"),
-    (b"\xff\xfe\0", "what follows its mark is not UTF-16"),
+    (b"\xff\xfe\0", "it is marked as UTF-16, and is not"),
     (bytes(range(1, 256)), "byte 0x01 at position 0"),
     (b"\x7fELF\x02\x01\x01\0" * 9, "byte 0x02 at position 4"),
 ]

@@ -102,9 +102,11 @@ def test_a_script_calls_only_those_tools_of_servers_that_it_allows(
     say(ECHO, "Done.")
     refused = specchat("ask", "What?", "--tools", "probe")
     assert refused.stdout == "\nDone.\n"
+    assert "note: calls are refused without --allow: probe.echo, " in refused.stderr
     assert "probe.echo is refused: --allow probe.echo allows it" in refused.stderr
     assert calls.read_text() == "started\n"
-    specchat("ask", "What?", "--tools", "probe", "--allow", "probe.add")
+    ended = specchat("ask", "What?", "--tools", "probe", "--allow", "probe.add")
+    assert "without --allow" not in ended.stderr
     assert "echo" not in calls.read_text()
     allowed = specchat("ask", "What?", "--tools", "probe", "--allow", "probe.echo", "--json")
     assert json.loads(allowed.stdout)["calls"][0]["result"] == "hello"

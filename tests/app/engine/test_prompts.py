@@ -93,5 +93,5 @@ def test_the_prompt_is_the_text_before_then_after_and_control_texts_in_them_are_
 
 
 def test_a_model_without_the_tokens_refuses(session: Session) -> None:
-    with pytest.raises(UsageError, match="cannot fill a gap"):
+    with pytest.raises(UsageError, match="cannot fill in the middle"):
         session.prompt(Request(Conversation(), GREEDY, 8, text=GAP))

@@ -114,7 +114,7 @@ def test_a_name_like_no_other_brings_the_known_ones(specchat: Specchat, home: Pa
     (folder / "tiny.gguf").write_bytes(b"GGUF")
     ended = specchat("ask", "hi", "--model", "xyzzyplugh")
     assert ended.returncode == 2
-    assert "`specchat models list` names all" in ended.stderr
+    assert "`specchat models list` lists all" in ended.stderr
 
 
 @pytest.mark.parametrize("name", ["org/name", "org/name:q4_0", "llama3.1-8b"])

@@ -55,7 +55,7 @@ def test_what_a_tool_says_of_its_failure_is_told(servers: Servers) -> None:
     for name, arguments, why in (
         ("web.fail", {}, "Error executing tool fail"),
         ("web.add", {"a": "x"}, "valid integer"),
-        ("web.nothing", {}, "its server does not run"),
+        ("web.nothing", {}, "its server is not running"),
     ):
         with pytest.raises(ToolError, match=why):
             servers.call(name, arguments).result()

@@ -1,6 +1,7 @@
 """Figures of an answer stand beside its question, or below it where they would be out of sight."""
 
 import re
+from pathlib import Path
 from threading import Event
 
 import pytest
@@ -9,7 +10,6 @@ from textual.selection import Selection
 
 from app.tui.chat.answer import GrowingMarkdown
 from app.tui.chat.messages import PartView, QuestionView, text_width
-from app.tui.wording import is_figures
 from tests.app.tui.conftest import WORDS, Chat, Chatting
 from tests.fixtures.scripted import ScriptedModel
 
@@ -97,20 +97,44 @@ async def test_they_are_not_selected_with_the_question(chatting: Chatting) -> No
         await chat.until(lambda: highlighted() == "one")
 
 
+async def test_they_are_not_taken_for_the_size_of_a_file(
+    chatting: Chatting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "boat.txt").write_text("a boat")
+    async with chatting(ScriptedModel(WORDS[:3])) as chat:
+        await chat.ready()
+        await chat.ask("What is in @boat.txt")
+        await chat.until("▸ boat.txt · ")
+        (row,), others = rows(chat)
+        assert row.startswith(" ▌ What is in @boat.txt   ")
+        assert not others
+
+
+async def test_they_stay_where_they_are_when_the_next_question_comes(chatting: Chatting) -> None:
+    long = "What did you change in the second paragraph of it?"
+    async with chatting(ScriptedModel(WORDS[:9]), (120, 36)) as chat:
+        await chat.ask(long)
+        await chat.until(lambda: len(rows(chat)[0]) == 1)
+        assert chat.screen.store.is_panel_shown
+        assert long in rows(chat)[0][0]
+        await chat.ask("Why?")
+        await chat.until(lambda: len(rows(chat)[0]) == 2)
+        (first, second), others = rows(chat)
+        assert long in first
+        assert "tok/s" not in first + second
+        assert others == []
+
+
 @pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("132 tokens · 9.4 s · 14 tok/s · 1.4× plain ± 0.1 · 61 % drafted", True),
-        ("the last 1 token · 2 min 3 s · 1,234 tok/s · even with plain ± 9 %", True),
-        ("3 tokens · ▲ 8 % slower than plain ± 3 % · drafting paused · started after 3 s", True),
-        ("10 tok/s · thinking ended at 500 tokens", True),
-        ("", False),
-        ("14 tok/s · stopped after 71 tokens · Ctrl+T continues", False),
-        ("14 tok/s · cut at 9 tokens", False),
-        ("132 tokens · 9.4 s · lossy: typical 0.3", False),
-        ("the model gave no answer", False),
-        ("132 tokens · 9.4 s · the context is full", False),
-    ],
-)  # fmt: skip
-def test_what_are_figures_alone(line: str, expected: bool) -> None:
-    assert is_figures(line) is expected
+    "end", ["stopped after 9 tokens · Ctrl+T continues", "the context is full"]
+)
+async def test_how_an_answer_ended_stands_below_it(chatting: Chatting, end: str) -> None:
+    async with chatting(ScriptedModel(WORDS), (120, 30)) as chat:
+        await chat.ready()
+        chat.view.dialogue.add("user", "one")
+        answer = chat.view.dialogue.add("assistant", "two")
+        answer.ending = f"9 tokens · 1.0 s · {end}"
+        await chat.view.show_turn(answer)
+        await chat.until(end)
+        assert [len(found) for found in rows(chat)] == [0, 1]

@@ -125,14 +125,18 @@ async def test_esc_stops_at_any_part_and_what_is_noted_stays(
     chatting: Chatting, stopped: int
 ) -> None:
     gate = FromPart(stopped)
-    async with chatting(scripted(gate), reads_ahead=False) as chat:
+    async with chatting(scripted(gate), toasts=True, reads_ahead=False) as chat:
         gate.view = chat.view
         question = await asked(chat)
         await begin(chat)
         await chat.until(lambda: reading_of(chat).number == stopped)
+        await chat.say("/read all")
+        assert "an answer is in progress · Esc stops it" in chat.prompt.fault
+        chat.prompt.text = ""
         chat.view.stop()
         gate.set()
         await end(chat)
+        assert f"Stopped at part {stopped} of {PARTS}. /read all goes on there." in chat.toasts
         notes = chat.view.dialogue.versions(question)[-1].children if stopped > 1 else []
         assert len([one for one in notes if one.ending.startswith("part")]) == stopped - 1
         assert not chat.prompt.text
@@ -277,7 +281,7 @@ async def test_what_fits_is_read_at_once(chatting: Chatting) -> None:
     ("attached", "typed", "fault"),
     [
         (False, "/read all", "no text is attached"),
-        (True, "/read boats.md", "what is to be read?"),
+        (True, "/read boats.md", "read what?"),
     ],
 )
 async def test_what_cannot_be_read_is_said(

@@ -1,6 +1,7 @@
 """Tools in the app: what is offered, run, asked about, shown, kept, stopped and undone."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -91,7 +92,7 @@ async def test_files_are_searched_without_asking_and_the_answer_goes_on(
         await chat.until(FOUND)
         lines = chat.shown.splitlines()
         begun = next(at for at, line in enumerate(lines) if "What did I want?" in line and at)
-        shown = [line.rstrip() for line in lines[begun:-4] if "tok/s" not in line]
+        shown = [re.sub(r" +\d+ tokens · \d.*", "", line).rstrip() for line in lines[begun:-4]]
         compare_snapshot(pytestconfig, "tool_call_unfolded", "\n".join(shown) + "\n")
 
 
@@ -235,6 +236,10 @@ async def test_a_server_that_fails_is_told_once_and_the_chat_goes_on(chatting: C
     async with chatting(Caller("Hello.")) as chat:
         await begin(chat, "broken")
         await chat.until(lambda: "broken cannot be started" in chat.cards)
+        await chat.say("/tools files")
+        await chat.until(lambda: chat.cards == "")
+        await begin(chat, "broken")
+        await chat.until(lambda: "broken cannot be started" in chat.cards)
         await chat.ask("Hi")
         assert chat.texts[-1] == ("assistant", "Hello.")
         assert chat.cards == ""
@@ -247,6 +252,21 @@ async def test_unknown_tools_are_not_turned_on(chatting: Chatting) -> None:
         await chat.say("/tools prob")
         await chat.until("no tools 'prob'. Nearest: probe")
         assert chat.view.answering.tools == "off"
+
+
+async def test_tools_are_turned_off_by_name(chat: Chat) -> None:
+    await chat.ready()
+    for typed, chosen in (
+        ("files probe", "files, probe"),
+        ("files off", "probe"),
+        ("files, probe", "files, probe"),
+        ("files, probe off", "off"),
+        ("files", "files"),
+        ("off", "off"),
+    ):
+        await chat.say(f"/tools {typed}")
+        await chat.until(lambda chosen=chosen: chat.view.answering.tools == chosen)
+        assert not chat.prompt.fault
 
 
 @pytest.mark.slow

@@ -73,7 +73,7 @@ async def test_a_command_that_failed_stays_in_the_prompt(chat: Chat, line: str) 
             "/set hots 1",
             "no setting 'hots'. Known: ahead, ahead_waste, ",
         ),  # nor host
-        ("/think maybe", "no thinking 'maybe'. Known: auto, off, on, "),
+        ("/think maybe", "thinking cannot be 'maybe'. Known: auto, off, on, "),
         ("/model nonsense", "no model nonsense · Ctrl+L lists them; you can also give"),
         ("/draft nonsense", "no drafter nonsense · F3 lists the drafters"),
     ],
@@ -435,7 +435,7 @@ async def test_an_editor_is_found_without_a_variable(
         assert (ran, chat.prompt.text) == (["/bin/vim"], "written there")
         found.clear()
         await chat.pilot.press("ctrl+g")
-        await chat.until(lambda: "no editor is found" in chat.prompt.fault)
+        await chat.until(lambda: "no editor was found" in chat.prompt.fault)
 
 
 async def test_a_toast_leaves_the_panel_free(chatting: Chatting) -> None:

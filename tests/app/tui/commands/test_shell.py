@@ -122,6 +122,9 @@ async def test_what_runs_and_what_waits_is_unsent_text_after_a_restart(chatting:
         assert chat.prompt.text.startswith("!echo $$ > pid; exec sleep 1000\n\n")
         assert "```\n$ until [" in chat.prompt.text
         assert chat.prompt.text.endswith("\ndone\n```\n")
+        await chat.pilot.press("enter")
+        assert "a command is a line of its own · Enter again sends" in chat.prompt.fault
+        assert not chat.view.dialogue.turns
 
 
 async def test_esc_stops_it_before_an_answer_or_an_error_that_is_shown(chatting: Chatting) -> None:
@@ -130,6 +133,7 @@ async def test_esc_stops_it_before_an_answer_or_an_error_that_is_shown(chatting:
         await chat.view.show_fault("too long", "Shorten it.")
         await chat.say("!sleep 1000")
         await chat.until(lambda: "Running sleep" in chat.toasts)
+        await chat.until("Esc stops the command")
         await chat.pilot.press("escape")
         await chat.until(lambda: "Stopped the command." in chat.toasts)
         assert "Running" not in chat.toasts

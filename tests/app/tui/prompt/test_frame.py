@@ -29,6 +29,7 @@ STATES: dict[str, dict[str, object]] = {
     "answering": {"is_answering": True},
     "panel open": {"is_answering": True, "is_panel_shown": True},
     "queue": {"is_answering": True, "queued": 2},
+    "command": {"is_answering": True, "runs_command": True},
     "stopped": {"queued": 2},
     "downloading": {"downloads": {"qwen3-4b": "34 %, 2 min left"}},
     "paused": {"drafting": "paused (11 % accepted, needs 22 %)"},
@@ -203,9 +204,9 @@ async def test_two_attachments_count_as_much_as_each_does(prompt: Prompting, fol
     prompt.area.write("@one.md")
     await prompt.until(lambda: prompt.title == "one.md · 20 tokens")
     prompt.area.write(f"@one.md @two.md {'more ' * 150}")
-    await prompt.until(lambda: prompt.title == "2 attachments · 20 tokens")
-    prompt.area.write("@two.md")
-    await prompt.until(lambda: prompt.title == "two.md · 0 tokens")
+    await prompt.until(lambda: prompt.title == "▲ two.md is empty")
+    prompt.area.write("@two.md @one.md")
+    await prompt.until(lambda: prompt.title == "▲ two.md is empty")
 
 
 async def test_ctrl_c_says_that_it_quits_even_after_a_fault(prompt: Prompting) -> None:

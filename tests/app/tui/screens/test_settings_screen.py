@@ -281,6 +281,26 @@ async def test_settings_are_saved_as_a_preset_and_that_is_undone(shown: Page) ->
     assert saved.exists()
 
 
+async def test_a_preset_has_what_differs_and_takes_no_instructions_of_another(shown: Page) -> None:
+    editor = shown.editor
+    editor.save_preset("plain")
+    assert editor.presets.get("plain") == {}
+    editor.change("preset", "exact")
+    assert shown.dialogue.system == "Be exact."
+    editor.change("preset", "plain")
+    assert (shown.dialogue.own, shown.dialogue.system) == ({"preset": "plain"}, "")
+    editor.change("system", "Be kind.")
+    editor.change("preset", "plain")
+    editor.change("preset", "warm")
+    assert shown.dialogue.system == "Be kind."
+    editor.make_default()
+    editor.change("system", "")
+    editor.save_preset("none")
+    assert editor.presets.get("none")["system"] == ""
+    saved = shown.path.with_name("presets") / "none.toml"
+    assert 'system = "" # none, whatever' in saved.read_text()
+
+
 async def test_an_existing_preset_is_replaced_only_when_entered_again(shown: Page) -> None:
     saved = shown.path.with_name("presets") / "my.toml"
     saved.parent.mkdir(parents=True)
@@ -289,12 +309,11 @@ async def test_an_existing_preset_is_replaced_only_when_entered_again(shown: Pag
     for name in ("editor", "my"):
         await shown.press("enter", *name, "enter")
         assert "there is such a preset; Enter again replaces it" in shown.text
-        assert shown.editor.presets.get(name) != {"system": ""}
+        assert shown.editor.presets.get(name) != {}
         await shown.press("enter")
-        assert shown.editor.presets.get(name) == {"system": ""}
-        assert 'system = "" # none, whatever' in (saved.parent / f"{name}.toml").read_text()
+        assert shown.editor.presets.get(name) == {}
         await shown.press("ctrl+z")
-        assert shown.editor.presets.get(name) != {"system": ""}
+        assert shown.editor.presets.get(name) != {}
     assert [path.name for path in saved.parent.iterdir()] == ["my.toml"]
     assert saved.read_text() == "top_k = 9"
 
