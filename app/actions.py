@@ -53,7 +53,7 @@ ACTIONS = (
     ),
     Action("edit", "Edit the last question", "f9", "edit"),
     Action("go_on", "Continue the last answer", "ctrl+t", "continue"),
-    Action("tools", "Tools of the model: files, servers; off for none", "", "tools", "[NAMES]"),
+    Action("tools", "Tools for this chat: files, servers; off for none", "", "tools", "[NAMES]"),
     Action("allow", "Allow a tool call: once, tool, server, or no WHY", "", "allow", "[HOW]"),
     Action("undo", "Undo the last action", "ctrl+z", "undo"),
     Action("redo", "Redo what was undone", "ctrl+y", "redo"),

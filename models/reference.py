@@ -271,7 +271,7 @@ def _unknown(
         remedy = f"Drafters are {drafters}, and models: `specchat models list`."
         return UnknownNameError(what, "", remedy)
     remedy = (
-        "`specchat models list` names all. Or give a .gguf file, organization/name of a hub "
+        "`specchat models list` lists all. Or give a .gguf file, organization/name of a hub "
         f"repository, or put a file into {folder}"
     )
     return UnknownNameError(what, "", remedy)

@@ -311,6 +311,8 @@ def _why(error: BaseException, seconds: float) -> str:
         return f"it did not answer within {seconds:g} s"
     if isinstance(error, SpecchatError):
         return error.summary
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.strerror}: {one_line(str(error.filename))}"
     text = getattr(error, "message", "") or str(error) or type(error).__name__
     return one_line(text)[:_MOST_WHY]
 

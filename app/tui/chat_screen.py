@@ -34,7 +34,7 @@ from app.settings.start import Preferences
 from app.tui import wording
 from app.tui.chat.find import FindBar
 from app.tui.chat.lines import InstructionsLine
-from app.tui.chat.messages import AttachmentRow, MessageView
+from app.tui.chat.messages import AnswerView, AttachmentRow, MessageView
 from app.tui.chat.view import ChatView
 from app.tui.commands.app import AppCommands
 from app.tui.commands.settings import SettingsCommands
@@ -483,6 +483,7 @@ class ChatScreen(Screen[None]):
         focused = self.focused
         self.store.selected = _kind_of(focused)
         self.store.has_versions = isinstance(focused, MessageView) and focused.has_versions
+        self.store.has_citations = isinstance(focused, AnswerView) and focused.has_citations
 
     async def _update(self) -> None:
         await self._follow_folders()

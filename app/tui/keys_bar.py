@@ -22,7 +22,7 @@ _GAP, _NARROW_GAP = 3, 2
 _SEND = "send"
 """Stands for the key that sends."""
 
-_VERSIONS = "← →"
+_VERSIONS, _CITATIONS = "← →", "citations"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,7 @@ _NO_MODEL = Keys("send=try again  model=models  help=help", "send=again  model=m
 _STREAM_OFFER = Keys(
     "send=reads it from disk  model=models  help=help", "send=from disk  model=models"
 )
+_ASKED = Keys("go_on=decide  Esc=refuse  help=help")
 _BROKEN_OFF = Keys("go_on=continue  model=models  help=help", "go_on=continue  model=models")
 _COMPLETING_FILE = Keys("↑ ↓=choose  Enter=fill in  Esc=close")
 _COMPLETING_SENT = Keys("↑ ↓=choose  send=send  Tab=fill in  Esc=close")
@@ -98,16 +99,24 @@ _SELECTED = {
         "Enter=edit  ← →=versions  Esc=back",
     ),
     "assistant": Keys(
-        "↑ ↓=move  Enter=copy  ← →=versions  Esc=back  help=help",
-        "Enter=copy  ← →=versions  Esc=back",
+        "↑ ↓=move  Enter=copy  Tab=citations  ← →=versions  Esc=back  help=help",
+        "Enter=copy  Tab=citations  ← →=versions  Esc=back",
     ),
 }
 """By what has the focus beside the prompt."""
 
 _WATCHED = (
     *("status", "is_answering", "queued", "is_editing", "is_broken_off", "preferences"),
-    "runs_command",
-    *("selected", "has_versions", "has_text", "completing", "is_panel_shown", "shows_details"),
+    *("runs_command", "is_asked"),
+    *(
+        "selected",
+        "has_versions",
+        "has_citations",
+        "has_text",
+        "completing",
+        "is_panel_shown",
+        "shows_details",
+    ),
 )
 """Attributes of the store that determine the keys shown."""
 
@@ -179,6 +188,7 @@ class KeysBar(Static):
             (has_failed and store.has_text, _NO_MODEL_WITH_TEXT),
             (has_failed, _NO_MODEL),
             (takes_back, _QUEUE),
+            (store.is_asked, _ASKED),
             (store.is_broken_off, _BROKEN_OFF),
             (store.status.loaded is not None and store.status.loaded.name == "demo", _IDLE_DEMO),
         )
@@ -192,6 +202,8 @@ class KeysBar(Static):
             name, _, label = key.partition("=")
             if name == _SEND:
                 texts.append(("", sending_key(preferences), label))
+            elif label == _CITATIONS and not self._store.has_citations:
+                continue
             elif name not in BY_NAME and (name != _VERSIONS or self._store.has_versions):
                 texts.append(("", name, label))
             elif name in BY_NAME and (shown := shown_key(keys_of(BY_NAME[name], preferences.keys))):

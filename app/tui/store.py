@@ -78,11 +78,15 @@ class Store(DOMNode):
     """Why the chat is not saved; empty if it is."""
     is_broken_off: reactive[bool] = reactive(False)
     """Whether the last answer was interrupted, or failed."""
+    is_asked: reactive[bool] = reactive(False)
+    """Whether the call of a tool waits for the user."""
     selected: reactive[str] = reactive("")
     """What has the focus beside the prompt: a message, by its role, an "attachment" of one, the
     "instructions", the "welcome" or the "panel"."""
     has_versions: reactive[bool] = reactive(False)
     """Whether the selected message has more than one version."""
+    has_citations: reactive[bool] = reactive(False)
+    """Whether the selected answer cites passages."""
     has_text: reactive[bool] = reactive(False)
     """Whether something stands in the prompt."""
     completing: reactive[str] = reactive("")

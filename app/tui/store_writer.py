@@ -126,7 +126,8 @@ class StoreWriter:
         store.sources = tuple(sources_of(asked.attachments if asked else ()).values())
         last = dialogue.turns[-1] if dialogue.turns else None
         is_interrupted = last is not None and last.is_interrupted
-        store.is_broken_off = view.asked is not None or (view.is_idle and is_interrupted)
+        store.is_broken_off = view.is_idle and is_interrupted
+        store.is_asked = view.asked is not None
 
     def _write_figures(self) -> None:
         loaded = self._engine.status.loaded

@@ -427,6 +427,10 @@ class AnswerView(MessageView):
         self.set_class(not line, "-no-line")
         self._line.update(folded(printable(line)))
 
+    @property
+    def has_citations(self) -> bool:
+        return bool(self.text.markdown.citations)
+
     def mark(self, start: int, end: int) -> None:
         self.text.mark(start, end)
 
@@ -447,7 +451,7 @@ class AnswerView(MessageView):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "point":
-            return bool(self.text.markdown.citations)
+            return self.has_citations
         return super().check_action(action, parameters)
 
     def on_click(self, event: events.Click) -> None:

@@ -103,10 +103,10 @@ class ChatCommands(Commands):
         asked = self.view.asked
         if asked is None:
             raise UsageError("no tool call waits for you")
-        name, _ = called(asked)
+        name, arguments = called(asked)
         server, _, tool = name.partition(".")
         ways = {
-            "once": ("Yes, once", "this call"),
+            "once": ("Yes, once", one_line(arguments)),
             "tool": ("Yes, this tool", f"{tool} of {server}, in this chat"),
             "server": ("Yes, this server", f"every tool of {server}, in this chat"),
             "no": ("No", "the model is told; /allow no WHY tells it why"),

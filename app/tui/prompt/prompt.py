@@ -181,7 +181,7 @@ def _in_words(count: _Count) -> str:
 def _verdict(tokens: int, context_size: int | None, *, has_file: bool) -> str:
     if context_size is None or tokens < context_size:
         return ""
-    return " · too long: passages are read" if has_file else " · does not fit the context"
+    return " · read in passages" if has_file else " · does not fit the context"
 
 
 _COUNT_SECONDS = 0.25

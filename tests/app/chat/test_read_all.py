@@ -99,7 +99,7 @@ def test_time_is_that_of_the_longest_notes_or_unknown() -> None:
 
 
 def test_a_question_that_leaves_no_room_is_refused() -> None:
-    with pytest.raises(UsageError, match="no room"):
+    with pytest.raises(UsageError, match="fills the context"):
         plan_of([("a.md", "x")], question="why? " * 300)
 
 

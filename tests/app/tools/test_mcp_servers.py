@@ -74,7 +74,7 @@ def test_a_server_that_dies_in_a_call_is_an_error_and_is_started_anew(servers: S
     servers.start("streams").result()
     with pytest.raises(ToolError, match="Connection closed"):
         servers.call("streams.die", {}).result()
-    with pytest.raises(ToolError, match="does not run"):
+    with pytest.raises(ToolError, match="is not running"):
         servers.call("streams.add", {"a": 1, "b": 1}).result()
     servers.start("streams").result()
     assert servers.call("streams.add", {"a": 1, "b": 1}).result() == "2"

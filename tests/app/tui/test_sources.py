@@ -57,7 +57,9 @@ async def opened(chat: Chat) -> PassageScreen:
 async def test_what_was_read_is_on_the_line_and_folded(asked: Chat) -> None:
     assert "2 passages of 1 file · ▲ [7] names no passage" in asked.shown
     assert asked.screen.query_one(Collapsible).collapsed
-    await asked.pilot.press("tab", "up")
+    await asked.pilot.press("tab")
+    await asked.until("Tab citations")
+    await asked.pilot.press("up")
     assert isinstance(asked.screen.focused, CollapsibleTitle)
     await asked.press("enter")
     await asked.until("[1] notes/plan.md, lines 100 to 103 ·")

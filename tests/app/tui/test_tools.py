@@ -104,6 +104,7 @@ async def test_a_call_of_a_server_waits_for_the_user(
         await chat.say("Say hello")
         await chat.until(ASKED)
         assert '{"text": "hello"}' in chat.shown
+        await chat.until("Ctrl+T decide   Esc refuse")
         await chat.press("ctrl+t")
         await chat.until("Yes, this server")
         compare_snapshot(pytestconfig, "tool_call_asked", chat.shown)

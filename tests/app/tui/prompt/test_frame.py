@@ -104,9 +104,9 @@ async def test_each_title(size: tuple[int, int], folder: Path, pytestconfig: pyt
         for text, expected in (
             ("see @picture.bin", "is not text"),
             ("@report.md", "20 tokens"),
-            ("@data.csv", "are read"),
+            ("@data.csv", "in passages"),
             ("word " * 150, "150 tokens"),
-            ("@report.md @data.csv", "are read"),
+            ("@report.md @data.csv", "in passages"),
         ):
             prompt.area.write(text)
             await prompt.until(lambda expected=expected: expected in prompt.title)
