@@ -136,7 +136,8 @@ async def test_esc_stops_at_any_part_and_what_is_noted_stays(
         chat.view.stop()
         gate.set()
         await end(chat)
-        assert f"Stopped at part {stopped} of {PARTS}. /read all goes on there." in chat.toasts
+        told = f"Stopped at part {stopped} of {PARTS}. /read all goes on there."
+        await chat.until(lambda: told in chat.toasts)
         notes = chat.view.dialogue.versions(question)[-1].children if stopped > 1 else []
         assert len([one for one in notes if one.ending.startswith("part")]) == stopped - 1
         assert not chat.prompt.text
