@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 
 from app.chat.attachments import Attachment, AttachmentKind
@@ -49,9 +49,6 @@ _MOST_NAMED = 4
 """Folders named in messages whose indexes are kept in memory."""
 
 Attachments = tuple[Attachment, ...]
-
-_LOOK_AGAIN_SECONDS = 0.2
-"""While an answer is in progress, after which no vectors are computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,24 +158,23 @@ class _Reader:
     def __init__(
         self,
         name: str,
+        vectors: Embedding | None,
         file: Path | None = None,
         *,
         is_watched: bool = False,
-        vectors: Embedding | None = None,
     ) -> None:
         """vectors: computed in another thread, once all words are there, between answers."""
         self.library = Library(name)
         self.is_read = threading.Event()
         """Whether all of it has been read once."""
         self._file, self._is_watched = file, is_watched
-        self._is_over, self._may_lack_vectors = threading.Event(), threading.Event()
-        self._vectors = vectors
+        self._is_over, self._vectors = threading.Event(), vectors
         for work in (self._run, self._embed):
             threading.Thread(target=work, name="folder", daemon=True).start()
 
     def stop(self) -> None:
         self._is_over.set()
-        self._may_lack_vectors.set()
+        self.library.is_changed.set()
 
     def is_wanted(self) -> bool:
         return not self._is_over.is_set()
@@ -189,20 +185,14 @@ class _Reader:
         if not self.is_read.wait(None if math.isinf(seconds) else seconds):
             return False
         wait = -1 if math.isinf(seconds) else max(0.0, end - time.monotonic())
-        return self._refresh(lambda: time.monotonic() < end and self.is_wanted(), wait)
-
-    def _refresh(self, is_wanted: Callable[[], bool], wait: float = -1) -> bool:
-        try:
-            return self.library.refresh(is_wanted, wait)
-        finally:
-            self._may_lack_vectors.set()
+        return self.library.refresh(lambda: time.monotonic() < end and self.is_wanted(), wait)
 
     def _run(self) -> None:
         _give_way()
         try:
             if self._file is not None:
                 self.library.keep_in(self._file)
-            if self._refresh(self.is_wanted):
+            if self.library.refresh(self.is_wanted):
                 self.is_read.set()
             if self._is_watched and self.is_wanted():
                 self._watch()
@@ -217,22 +207,15 @@ class _Reader:
 
         with suppress(OSError, RuntimeError):
             for _ in watch(root_of(self.library.name), stop_event=self._is_over):
-                self._refresh(self.is_wanted)
+                self.library.refresh(self.is_wanted)
 
     def _embed(self) -> None:
-        vectors = self._vectors
-
-        def is_wanted() -> bool:
-            while vectors and not vectors.is_free() and self.is_wanted():
-                self._is_over.wait(_LOOK_AGAIN_SECONDS)
-            return self.is_wanted()
-
         _give_way()
         with suppress(SpecchatError, sqlite3.ProgrammingError):  # told; or the chat was left
             self.is_read.wait()
-            while self._may_lack_vectors.wait() and is_wanted():
-                self._may_lack_vectors.clear()
-                self.library.embed(vectors, is_wanted)  # also none: those of a model before go
+            while self.library.is_changed.wait() and self.is_wanted():
+                self.library.is_changed.clear()
+                self.library.embed(self._vectors, self.is_wanted)
 
 
 def _give_way() -> None:
@@ -268,8 +251,7 @@ class Libraries:
             file = self._index(chat)
             if file is not None and not folder:
                 remove_index(file)
-            own = partial(_Reader, folder, file, is_watched=True, vectors=self._vectors)
-            self._own = own() if folder else None
+            self._own = _Reader(folder, self._vectors, file, is_watched=True) if folder else None
         elif chat != self._chat and self._own is not None and (file := self._index(chat)):
             keep_in = self._own.library.keep_in
             threading.Thread(target=keep_in, args=[file], daemon=True).start()
@@ -321,7 +303,7 @@ class Libraries:
             names = [*dict.fromkeys(names)][:_MOST_NAMED]
             for name in names:
                 known = self._named.pop(name, None)
-                self._named[name] = known or _Reader(name, vectors=self._vectors)
+                self._named[name] = known or _Reader(name, self._vectors)
             while len(self._named) > _MOST_NAMED:
                 self._named.pop(next(iter(self._named))).stop()
             return [self._named[name] for name in names]
@@ -399,10 +381,7 @@ class Libraries:
 
 
 def vectors_of(paths: Paths, is_free: Callable[[], bool]) -> Embedding | None:
-    """What makes vectors of passages, if the settings name an embedding model.
-
-    is_free: whether the processor may be taken for that now.
-    """
+    """The embedding model of the settings, if any. is_free: whether passages may be embedded."""
     name = settings_in_effect(paths).values.get(EMBEDDING_MODEL)
     threads = max(1, physical_cores() // 2)
     return Embedding(str(name), paths, threads, is_free=is_free) if name else None

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -41,8 +40,7 @@ CREATE TABLE passages (
     last INTEGER NOT NULL, page INTEGER NOT NULL, heading TEXT NOT NULL, text TEXT NOT NULL
 );
 CREATE INDEX passages_by_file ON passages (file, number);
-CREATE TABLE vectors (number INTEGER PRIMARY KEY, row BLOB NOT NULL);
-CREATE TABLE embedding (identity TEXT NOT NULL);
+CREATE TABLE vectors (number INTEGER PRIMARY KEY, model TEXT NOT NULL, row BLOB NOT NULL);
 CREATE TRIGGER passage_gone AFTER DELETE ON passages BEGIN
     DELETE FROM vectors WHERE number = old.number;
 END;
@@ -63,13 +61,7 @@ _Result = TypeVar("_Result")
 
 
 class Vectors(Protocol):
-    """Makes vectors of length 1 of texts; identity: what tells them from those of others.
-
-    A question is None where that would take long.
-
-    Raises:
-        SpecchatError: its model cannot be used; of a question, it raises none.
-    """
+    """Makes vectors of length 1, of the model `identity`; of a question None if that takes long."""
 
     @property
     def identity(self) -> str: ...
@@ -82,7 +74,7 @@ class Library:
 
     name: as folders.listed has it. progress: files that are read of those there are, while they are
     read for the first time. version: changes with the text. faults: why files are left out.
-    is_complete: whether all of it was read once.
+    is_complete: whether all of it was read once. is_changed: set whenever files were read.
     """
 
     def __init__(self, name: str, file: Path | None = None) -> None:
@@ -96,6 +88,8 @@ class Library:
         self._lock, self._refreshing = threading.RLock(), threading.Lock()
         self._database = _opened(None)
         self._vectors: Vectors | None = None
+        self._model = ""
+        self.is_changed = threading.Event()
         if file is not None:
             self.keep_in(file)
 
@@ -187,6 +181,7 @@ class Library:
             return self._refresh(is_wanted)
         finally:
             self._refreshing.release()
+            self.is_changed.set()
 
     def _refresh(self, is_wanted: Callable[[], bool]) -> bool:
         listing = listed(self.name, is_wanted)
@@ -244,31 +239,26 @@ class Library:
         self.version += 1
 
     def embed(self, vectors: Vectors | None, is_wanted: Callable[[], bool] = lambda: True) -> None:
-        """Compute the vectors of passages that have none, beside questions; None: of none.
-
-        Those that something else made are forgotten. is_wanted: as for refresh.
+        """Compute the vectors of passages that have none, and forget those of other models.
 
         Raises:
             SpecchatError: they cannot be computed.
         """
-        identity = vectors.identity if vectors is not None else ""
-        self._done(lambda database: _keep_only(database, identity))
-        self._vectors = vectors
-        without = "SELECT number FROM passages EXCEPT SELECT number FROM vectors"
-        numbers = [number for (number,) in self._rows(without)] if vectors is not None else []
-        while numbers and vectors is not None:
-            if not is_wanted():
-                return
-            found = {number: self._passage(number) for number in numbers[:_EMBEDDED_TOGETHER]}
-            texts = {number: one.text for number, one in found.items() if one is not None}
-            rows = vectors.of_passages([*texts.values()]).astype(np.float16)
-            # A number may be another passage's by now.
-            values = [(row.tobytes(), *one) for row, one in zip(rows, texts.items(), strict=True)]
-            put = "INSERT INTO vectors SELECT number, ? FROM passages WHERE number = ? AND text = ?"
-            self._done(partial(_put_all, sql=put, values=values))
-            del numbers[:_EMBEDDED_TOGETHER]
-            if not numbers:
-                self.version += 1
+        model = vectors.identity if vectors is not None else ""
+        gone = "DELETE FROM vectors WHERE model <> ?"
+        self._done(lambda database: database.execute(gone, (model,)))
+        self._vectors, self._model = vectors, model
+        without = "number NOT IN (SELECT number FROM vectors) LIMIT ?"
+        find = f"SELECT number, text FROM passages WHERE {without}"
+        # A number may be another passage's by now.
+        put = "INSERT INTO vectors SELECT number, ?, ? FROM passages WHERE number = ? AND text = ?"
+        is_new = False
+        while vectors and is_wanted() and (texts := self._rows(find, _EMBEDDED_TOGETHER)):
+            rows = vectors.of_passages([text for _, text in texts]).astype(np.float16)
+            values = [(model, row.tobytes(), *one) for row, one in zip(rows, texts, strict=True)]
+            self._done(lambda database, values=values: database.executemany(put, values))
+            is_new = True
+        self.version += is_new
 
     # Looking up
 
@@ -313,18 +303,13 @@ class Library:
         return [passage for _, passage in chosen]
 
     def _nearest(self, question: str) -> list[int]:
-        """The passages whose vectors are most like a question's, the nearest first.
-
-        All are compared: on a core here, 25,000 of 384 numbers take 50 ms.
-        """
+        """The passages most like a question; all are compared, 25,000 of 384 numbers in 50 ms."""
         vector = self._vectors.of_question(question) if self._vectors is not None else None
         if vector is None:
             return []
-        rows = self._rows("SELECT number, row FROM vectors WHERE length(row) = ?", 2 * vector.size)
-        if not rows:
-            return []
+        rows = self._rows("SELECT number, row FROM vectors WHERE model = ?", self._model)
         joined = np.frombuffer(b"".join(row for _, row in rows), np.float16)
-        likeness = joined.reshape(len(rows), -1).astype(np.float32) @ vector
+        likeness = joined.reshape(-1, vector.size).astype(np.float32) @ vector
         return [rows[place][0] for place in np.argsort(-likeness, kind="stable")[:_MOST_NEAREST]]
 
     def _openings(self) -> list[int]:
@@ -418,18 +403,6 @@ def _index(database: sqlite3.Connection, number: int | None, one: Passage) -> No
     database.execute("INSERT INTO words (rowid, heading, text) VALUES (?, ?, ?)", (number, *words))
 
 
-def _keep_only(database: sqlite3.Connection, identity: str) -> None:
-    """Forget vectors that something else made."""
-    if database.execute("SELECT identity FROM embedding").fetchall() != [(identity,)]:
-        for table in ("vectors", "embedding"):
-            database.execute(f"DELETE FROM {table}")
-        database.execute("INSERT INTO embedding VALUES (?)", (identity,))
-
-
-def _put_all(database: sqlite3.Connection, sql: str, values: Sequence[tuple[Any, ...]]) -> None:
-    database.executemany(sql, values)
-
-
 def _forget(database: sqlite3.Connection, name: str) -> None:
     found = "SELECT passages.number, heading, passages.text FROM passages"
     rows = database.execute(
@@ -454,10 +427,9 @@ _STEMS, _BEFORE = 0.5, 0.5
 """Weights of words that only begin alike, and of the words of the question before. Guesses."""
 
 _MEANING, _MOST_NEAREST = 1.5, 10
-"""Weight of vectors, which is that of both lists of words, and how many of the nearest passages
-count: about those that a question takes, as ranks further down say little. Of the sixteen of fifty
-questions that use other words than their passages, all find theirs in 2,000 tokens with vectors of
-all-MiniLM-L6-v2, and twelve without; of the others, all do (scripts/measure_vectors.py)."""
+"""Weight of vectors, as much as both lists of words, and how many of the nearest passages count:
+about those that a question takes. All of the sixteen questions in other words than their passages
+find them with all-MiniLM-L6-v2, twelve without (scripts/measure_vectors.py)."""
 
 _ENOUGH_TERMS = 4
 """Words from which on the meaning of a question is its own; of fewer, also that of the one before.

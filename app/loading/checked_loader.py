@@ -133,12 +133,7 @@ class CheckedLoader:
         )  # fmt: skip
 
     def load_embedding_model(self, path: Path, threads: int) -> Model:
-        """Load a model that embeds texts, on the processor.
-
-        Raises:
-            UsageError: it is no embedding model, or MLX's.
-            ModelError: it cannot be loaded, or crashed or hung in the child process.
-        """
+        """Load a GGUF file that embeds texts, on the processor. Raises as load does."""
         backend = backend_for(path, LLAMACPP)
         self._prove(CrashCheck(path, backend, threads, 0, embeds=True))
         return load(path, threads, 0, backend)

@@ -1,4 +1,4 @@
-"""The embedding model that the settings name: loaded when it is first used, with its own marks."""
+"""The embedding model that the settings name, with the marks that it wants of texts."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -10,41 +10,31 @@ from numpy.typing import NDArray
 
 from app.loading.checked_loader import CheckedLoader
 from app.paths import Paths
-from backends.base import Model, ModelError, OutOfMemoryError, SpecchatError
+from backends.base import Model, ModelError, SpecchatError
 from backends.engines.model_loading import open_embedder
-from backends.hardware.host import available_memory
-from models.metadata.identity import fingerprint, stored_bytes
+from models.metadata.identity import fingerprint
 from models.reference import at_hand, resolve
 
 if TYPE_CHECKING:
     from backends.llamacpp.embedding import Embedder
 
-Rows = NDArray[np.float32]
-
-PASSAGE_TOKENS = 512
-"""Of a passage that are read, which has about 300, and of a question."""
-
-_NOMIC = "search_query: ", "search_document: "
+_TASK = "Given a web search query, retrieve relevant passages that answer the query"
 _MARKS = {
-    "nomic-bert": _NOMIC,
-    "nomic-bert-moe": _NOMIC,
+    "nomic-bert": ("search_query: ", "search_document: "),
     "gemma-embedding": ("task: search result | query: ", "title: none | text: "),
-    "qwen3": (
-        "Instruct: Given a web search query, retrieve relevant passages that answer the query\n"
-        "Query:",
-        "",
-    ),
+    "qwen3": (f"Instruct: {_TASK}\nQuery:", ""),
 }
 """What a question and a passage begin with, by architecture, as the models' cards tell."""
 
-_QUESTIONS = 16
+_LOOK_AGAIN_SECONDS = 0.2
+"""While the processor may not be taken."""
 
 
 class Embedding:
-    """An embedding model by name, for any thread.
+    """An embedding model by name, for any thread, loaded when it is first used.
 
-    fault: why it cannot be used, once that is known. is_free: whether the processor may be taken
-    for passages.
+    fault: why it cannot be used, once that is known. most_tokens: of a text that are read; passages
+    have about 300. is_free: whether the processor may be taken for passages.
     """
 
     def __init__(
@@ -52,49 +42,43 @@ class Embedding:
         name: str,
         paths: Paths,
         threads: int,
-        most_tokens: int = PASSAGE_TOKENS,
+        most_tokens: int = 512,
         is_free: Callable[[], bool] = lambda: True,
     ) -> None:
-        self.name = name
-        self.fault = ""
-        self.is_free = is_free
+        self.name, self.fault = name, ""
+        self._is_free = is_free
         self._paths, self._threads, self._most_tokens = paths, threads, most_tokens
-        self._lock = threading.RLock()
+        self._lock, self._is_closed = threading.RLock(), threading.Event()
         self._model: Model | None = None
-        self._passages: Embedder | None = None
-        self._questions: Embedder | None = None
-        self._identity, self._is_closed = "", False
-        self._of_question = lru_cache(_QUESTIONS)(self._embedded_question)
+        self._embedders: list[Embedder] = []
+        """For passages, and one of its own for questions, so that none waits for passages."""
+        self._identity, self._marks = "", ("", "")
+        self._of_question = lru_cache(16)(self._embedded_question)
 
     def load(self) -> "Embedder":
-        """Load it, unless that was done.
+        """What embeds passages, once the processor may be taken.
 
         Raises:
-            SpecchatError: it is not here, no embedding model, or cannot be loaded.
+            SpecchatError: it is not here, no embedding model, closed, or cannot be loaded.
         """
+        while not self._is_free() and not self._is_closed.wait(_LOOK_AGAIN_SECONDS):
+            pass
         with self._lock:
-            if self._is_closed:
+            if self._is_closed.is_set():
                 raise ModelError("the embedding model is closed")
-            if self._passages is None:
-                try:
-                    self._passages = self._loaded()
-                except SpecchatError as error:
-                    self.fault = f"the embedding model cannot be used: {error.summary}"
-                    raise
-            return self._passages
-
-    def _loaded(self) -> "Embedder":
-        path = at_hand(resolve(self.name, self._paths.models)).path
-        needed, free = stored_bytes(path), available_memory()
-        if needed > free:
-            why = f"it takes {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"
-            raise OutOfMemoryError(f"{self.name} cannot be loaded", why)
-        loader = CheckedLoader(self._paths, lambda _: None)
-        self._model = self._model or loader.load_embedding_model(path, self._threads)
-        self._identity = fingerprint(path)
-        # One of its own for questions, so that none waits for passages.
-        self._questions = open_embedder(self._model, self._most_tokens)
-        return open_embedder(self._model, self._most_tokens)
+            try:
+                if not self._embedders:
+                    path = at_hand(resolve(self.name, self._paths.models)).path
+                    loader = CheckedLoader(self._paths, lambda _: None)
+                    self._model = loader.load_embedding_model(path, self._threads)
+                    self._identity = fingerprint(path)
+                    self._marks = _MARKS.get(self._model.info.architecture, self._marks)
+                    most = self._most_tokens
+                    self._embedders = [open_embedder(self._model, most) for _ in range(2)]
+            except SpecchatError as error:
+                self.fault = f"the embedding model cannot be used: {error.summary}"
+                raise
+            return self._embedders[0]
 
     @property
     def identity(self) -> str:
@@ -102,33 +86,24 @@ class Embedding:
         self.load()
         return self._identity
 
-    def of_passages(self, texts: Sequence[str]) -> Rows:
+    def of_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Raises SpecchatError: as load does, or a pass failed."""
-        mark = self._marks[1]
-        return self.load().embed([f"{mark}{text}" for text in texts]).rows
+        return self.load().embed([f"{self._marks[1]}{text}" for text in texts])[0]
 
-    def of_question(self, text: str) -> Rows | None:
+    def of_question(self, text: str) -> NDArray[np.float32] | None:
         """The vector of a question, None if the model is not loaded: a question waits for none."""
         try:
-            return self._of_question(text) if self._questions is not None else None
-        except SpecchatError as error:
-            self.fault = error.summary
+            return self._of_question(text) if self._embedders else None
+        except (IndexError, SpecchatError):  # it was closed meanwhile
             return None
 
-    def _embedded_question(self, text: str) -> Rows:
-        assert self._questions is not None
-        return self._questions.embed([f"{self._marks[0]}{text}"]).rows[0]
-
-    @property
-    def _marks(self) -> tuple[str, str]:
-        architecture = self._model.info.architecture if self._model is not None else ""
-        return _MARKS.get(architecture, ("", ""))
+    def _embedded_question(self, text: str) -> NDArray[np.float32]:
+        return self._embedders[1].embed([f"{self._marks[0]}{text}"])[0][0]
 
     def close(self) -> None:
         """Wait for the pass that runs, and free all."""
+        self._is_closed.set()
         with self._lock:
-            self._is_closed = True
-            for one in (self._passages, self._questions, self._model):
-                if one is not None:
-                    one.close()
-            self._passages = self._questions = self._model = None
+            for one in (*self._embedders, *([self._model] if self._model else [])):
+                one.close()
+            self._embedders, self._model = [], None

@@ -127,7 +127,7 @@ def _installed(local: Sequence[Installed], room: int) -> Iterator[ListedModel]:
         except SpecchatError as error:
             yield replace(listed, fault=_fault(error))
             continue
-        if path.is_file() and read_header(path).pooling:
+        if path.is_file() and read_header(path).integer("pooling_type"):
             continue  # it embeds texts; a setting names it
         n_ctx, needed = _memory(facts)
         entry, backend = entry_of(Reference(model.name, path)), expected_backend(path)

@@ -85,14 +85,8 @@ def load(
 
 
 def open_embedder(model: Model, most_tokens: int) -> "Embedder":
-    """Open a context that embeds texts, of at most so many tokens, beside others of the model.
-
-    Raises:
-        UsageError: it is no embedding model.
-        OutOfMemoryError: there is no memory for it.
-    """
-    from backends.llamacpp.embedding import Embedder
-    from backends.llamacpp.model import LlamaModel
+    """Open a context of a model that embeds texts of at most so many tokens. Raises as Embedder."""
+    from backends.llamacpp.embedding import Embedder, LlamaModel
 
     assert isinstance(model, LlamaModel)
     return Embedder(model, most_tokens)

@@ -220,11 +220,6 @@ class GgufHeader:
         value = self.metadata.get(f"{self.architecture}.{key}", default)
         return int(value) if isinstance(value, int) else default
 
-    @property
-    def pooling(self) -> int:
-        """How an embedding model makes one row of a text's, as llama.cpp numbers it; else 0."""
-        return self.integer("pooling_type")
-
     def with_integer(self, key: str, value: int) -> "GgufHeader":
         """Copy with another integer under a key of this architecture."""
         changed = {**self.metadata, f"{self.architecture}.{key}": value}

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 from llama_cpp import llama_cpp as api
@@ -14,25 +14,11 @@ from backends.files.gguf_header import read_header
 from backends.llamacpp import library
 from backends.llamacpp.model import LlamaModel
 
-_POOLINGS = (
-    api.LLAMA_POOLING_TYPE_MEAN,
-    api.LLAMA_POOLING_TYPE_CLS,
-    api.LLAMA_POOLING_TYPE_LAST,
-)
+_POOLINGS = (1, 2, 3)
+"""Mean, first and last row, as llama.cpp numbers them; it aborts on unknown ones, and 4 ranks."""
+
 _MOST_TEXTS = 16
 """Texts of one pass."""
-
-
-@dataclass(frozen=True, slots=True)
-class Embedded:
-    """rows: of length 1, shape (texts, width). tokens: of each text, special ones included.
-
-    is_cut: whether its end was left out, as the model reads no more.
-    """
-
-    rows: NDArray[np.float32]
-    tokens: tuple[int, ...]
-    is_cut: tuple[bool, ...]
 
 
 class Embedder:
@@ -45,7 +31,7 @@ class Embedder:
             UsageError: it is no embedding model.
             OutOfMemoryError: there is no memory for a context.
         """
-        if read_header(model.info.path).pooling not in _POOLINGS:  # others abort, or rank texts
+        if read_header(model.info.path).integer("pooling_type") not in _POOLINGS:
             what, why = f"{model.info.name} is no embedding model", "no text becomes one vector"
             raise UsageError(what, why, "One is `specchat models pull nomic-embed-text`.")
         self.most_tokens = most = min(most_tokens, model.info.context_limit)
@@ -58,18 +44,22 @@ class Embedder:
         parameters.n_seq_max, parameters.kv_unified = min(_MOST_TEXTS, most), True
         parameters.n_threads = parameters.n_threads_batch = model.info.threads
         parameters.embeddings = parameters.no_perf = True
+        parameters.op_offload = parameters.offload_kqv = False
         library.forget_log()
-        self._pointer: api.llama_context_p | None = api.llama_init_from_model(
-            model.pointer, parameters
-        )
-        if self._pointer is None:
+        pointer = api.llama_init_from_model(model.pointer, parameters)
+        self._pointer: api.llama_context_p | None = pointer
+        if pointer is None:
             what = f"{model.info.name} cannot read texts of {most:,} tokens"
             raise OutOfMemoryError(what, library.last_reason())
-        self._memory = api.llama_get_memory(self._pointer)
+        self._memory = api.llama_get_memory(pointer)
         self._batch = api.llama_batch_init(most, 0, 1)
 
-    def embed(self, texts: Sequence[str]) -> Embedded:
-        """Raises ModelError: a pass failed, or the context is closed."""
+    def embed(self, texts: Sequence[str]) -> tuple[NDArray[np.float32], list[int]]:
+        """Rows of length 1, and the tokens of each text; of one with too many, the end is cut.
+
+        Raises:
+            ModelError: a pass failed, or the context is closed.
+        """
         most, read = self.most_tokens, [self._encode(whole_characters(text)) for text in texts]
         # What is cut keeps the token that ends a text.
         kept = [one if len(one) <= most else [*one[: most - 1], one[-1]] for one in read]
@@ -79,7 +69,7 @@ class Embedder:
                 rows[numbers] = self._pass([kept[number] for number in numbers])
         norms = np.linalg.norm(rows, axis=1, keepdims=True)
         rows /= np.where(norms > 0.0, norms, 1.0)
-        return Embedded(rows, tuple(map(len, kept)), tuple(len(one) > most for one in read))
+        return rows, list(map(len, read))
 
     def _pass(self, texts: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         if self._pointer is None:
@@ -111,14 +101,9 @@ class Embedder:
 
 def _passes(texts: Sequence[Sequence[int]], most: int) -> Iterator[list[int]]:
     """The numbers of texts that are read together; those of similar length, without empty ones."""
-    group, size = list[int](), 0
-    for number in sorted(range(len(texts)), key=lambda number: len(texts[number])):
-        count = len(texts[number])
-        if group and (size + count > most or len(group) == _MOST_TEXTS):
-            yield group
-            group, size = [], 0
-        if count:
-            group.append(number)
-            size += count
-    if group:
-        yield group
+    numbers = sorted(filter(texts.__getitem__, range(len(texts))), key=lambda one: len(texts[one]))
+    while numbers:
+        ends = accumulate(len(texts[number]) for number in numbers[:_MOST_TEXTS])
+        count = sum(end <= most for end in ends)
+        yield numbers[:count]
+        del numbers[:count]

@@ -62,17 +62,14 @@ def model_in(folder: Path) -> Path | None:
 
 
 def is_readable(path: Path) -> bool:
-    """Whether a model's header or folder can be read.
-
-    A drafter trained for one, and a model that embeds texts, answer nothing.
-    """
+    """Whether a model that answers can be read: no drafter trained for one, nor for embeddings."""
     if drafter_alone(path) is not None:
         return False
     try:
         if path.is_dir():
             read_mlx_folder(path)
         else:
-            return not any(read_header(part).pooling for part in parts(path))
+            return not any(read_header(part).integer("pooling_type") for part in parts(path))
     except ModelError:
         return False
     return True

@@ -22,7 +22,7 @@ from app.settings.catalogue import EMBEDDING_MODEL
 from app.settings.in_effect import settings_in_effect
 from app.tui.wording import seconds
 from app.wording import counted
-from backends.base import ModelError, SpecchatError
+from backends.base import ModelError
 from backends.engines.backend_selection import LLAMACPP, MLX
 from backends.engines.engine_facts import EngineFacts, Engines, describe_engines, wired_limit_advice
 from backends.hardware.bandwidth import Bandwidth
@@ -34,7 +34,6 @@ from backends.hardware.host import (
     total_memory,
 )
 from models.byte_sizes import size_text
-from models.reference import at_hand, resolve
 from models.stores.available_models import demo_path, installed, readable_names
 from models.stores.scan import Installed
 
@@ -202,16 +201,8 @@ def _versions(versions: dict[str, str | None]) -> str:
 
 
 def _indexes(chats: int, bytes: int) -> str:  # noqa: A002 - as in the JSON
-    held = f"{size_text(bytes)} of text of {counted(chats, 'folder')}, to be searched"
+    held = f"{size_text(bytes)} of text and vectors of {counted(chats, 'folder')}, to be searched"
     return held if chats else ""
-
-
-def _embedding_model(name: str | None) -> str:
-    try:
-        here = at_hand(resolve(name, Paths.of_this_user().models)) if name else None
-    except SpecchatError as error:
-        return error.summary
-    return f"{here.name}: passages of folders have vectors" if here else ""
 
 
 def _lines(facts: dict[str, Any]) -> list[str]:
@@ -233,7 +224,7 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         "models": ", ".join(facts["models"]) or "none",
         "reading ahead": _reading_ahead(facts["reading_ahead"]),
         "folders": _indexes(**facts["indexes"]),
-        "embedding model": _embedding_model(facts["embedding_model"]),
+        "embedding model": facts["embedding_model"],
         "settings": facts["settings"]["file"]
         + ("" if facts["settings"]["exists"] else " (missing: defaults apply)"),
         "for more speed": facts["advice"],

@@ -140,6 +140,15 @@ def test_what_is_meant_is_found_in_other_words(notes: Path, tmp_path: Path) -> N
         library.embed(themes)
         assert themes.read[3:] == ["The hound has gone."]
         assert _places(library, "dog", 12) == ["notes/b.md, line 1"]
+        for number in range(module._EMBEDDED_TOGETHER):
+            (notes / f"{number}.md").write_text(f"Roof {number}.")
+        library.refresh()
+        version = library.version
+        library.embed(themes)
+        assert library.version == version + 1
+        for number in range(module._EMBEDDED_TOGETHER):
+            (notes / f"{number}.md").unlink()
+        library.refresh()
     os.chmod(file.parent, 0o700)
     assert os.name == "nt" or file.stat().st_mode & 0o777 == 0o600
     with closing(_read(notes, file)) as again:  # what is kept is used again

@@ -45,13 +45,12 @@ def test_a_vector_is_that_of_the_formula(
 ) -> None:
     pooling = request.node.callspec.params["embedder"]
     long = "z" * 200
-    found = embedder.embed([*_TEXTS, long])
-    assert found.is_cut == (*[False] * len(_TEXTS), True)
-    assert found.rows.dtype == np.float32
-    for text, row, count in zip([*_TEXTS, long], found.rows, found.tokens, strict=True):
+    rows, counts = embedder.embed([*_TEXTS, long])
+    assert (rows.dtype, embedder.most_tokens) == (np.float32, 64)
+    for text, row, count in zip([*_TEXTS, long], rows, counts, strict=True):
         tokens = tokens_of(text)
-        tokens = tokens if len(tokens) <= 64 else [*tokens[:63], tokens[-1]]
         assert count == len(tokens)
+        tokens = tokens if len(tokens) <= 64 else [*tokens[:63], tokens[-1]]
         expected = reference(_WEIGHTS, tokens, pooling=pooling)
         assert row == pytest.approx(expected, abs=1e-3)  # attention is in half floats
         others = {MEAN, CLS, LAST} - {pooling}
@@ -63,13 +62,13 @@ def test_what_else_is_embedded_changes_no_vector(embedder: Embedder) -> None:
     random = Random(1)
     letters = "abcdefgh ."
     texts = ["".join(random.choices(letters, k=random.randint(0, 40))) for _ in range(60)]
-    together = embedder.embed(texts)
-    alone = np.vstack([embedder.embed([text]).rows for text in texts])
-    assert together.rows == pytest.approx(alone, abs=2e-3)
-    assert np.linalg.norm(together.rows, axis=1) == pytest.approx(np.ones(60), abs=1e-5)
-    assert embedder.embed([]).rows.shape == (0, embedder.width)
+    together, _ = embedder.embed(texts)
+    alone = np.vstack([embedder.embed([text])[0] for text in texts])
+    assert together == pytest.approx(alone, abs=2e-3)
+    assert np.linalg.norm(together, axis=1) == pytest.approx(np.ones(60), abs=1e-5)
+    assert embedder.embed([])[0].shape == (0, embedder.width)
     for odd in ("\ud800", "\0", "漢字 🙂", "[SEP] [CLS]", "é" * 10_000):
-        assert np.isfinite(embedder.embed([odd]).rows).all()
+        assert np.isfinite(embedder.embed([odd])[0]).all()
 
 
 def test_a_model_that_reads_from_left_to_right_embeds_its_last_token(
@@ -81,8 +80,8 @@ def test_a_model_that_reads_from_left_to_right_embeds_its_last_token(
     path = tmp_path / "last.gguf"
     _with_key(tiny("qwen3"), path, "qwen3.pooling_type", LAST)
     with closing(llamacpp.load(path, threads=1)) as model, closing(Embedder(model)) as embedder:
-        found = embedder.embed(["Hello there.", "Another text", "Hello there."])
-        assert found.rows[0] == pytest.approx(found.rows[2], abs=1e-5)
+        rows, _ = embedder.embed(["Hello there.", "Another text", "Hello there."])
+        assert rows[0] == pytest.approx(rows[2], abs=1e-5)
         parameters = api.llama_context_default_params()
         parameters.n_ctx, parameters.embeddings, parameters.pooling_type = 256, True, 0
         parameters.n_threads = parameters.n_threads_batch = 1
@@ -92,7 +91,7 @@ def test_a_model_that_reads_from_left_to_right_embeds_its_last_token(
         held = (ctypes.c_int32 * len(tokens))(*tokens)
         assert not api.llama_decode(pointer, api.llama_batch_get_one(held, len(tokens)))
         row = np.ctypeslib.as_array(api.llama_get_embeddings_ith(pointer, -1), (embedder.width,))
-        assert found.rows[1] == pytest.approx(row / np.linalg.norm(row), abs=1e-3)
+        assert rows[1] == pytest.approx(row / np.linalg.norm(row), abs=1e-3)
         api.llama_free(pointer)
 
 
