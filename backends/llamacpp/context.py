@@ -94,7 +94,7 @@ class LlamaContext(LlamaSequence):
     def forward_together(self, passes: Sequence[tuple[Context, Sequence[int]]]) -> list[Logits]:
         self._drop_tree()
         given = [(self._one_of(context), tokens) for context, tokens in passes]
-        assert len(dict(given)) == len(given), "a sequence stands there twice"
+        assert len({one for one, _ in given}) == len(given), "a sequence stands there twice"
         count = sum(len(tokens) for _, tokens in given)
         assert all(tokens for _, tokens in given)
         assert 0 < count <= self.max_logits
