@@ -110,7 +110,7 @@ def in_full(text: str, attachments: Sequence[Attachment]) -> str:
     passages = [block(one) for one in attachments if one.kind is AttachmentKind.PASSAGE]
     told = [CITE, *passages] if passages else []
     said = with_pastes(text, attachments)
-    said = _fenced(said) if of_call else said
+    said = fenced(said) if of_call else said
     return "\n\n".join([*of_call, *files, *told, *filter(None, [said])])
 
 
@@ -121,10 +121,10 @@ CITE = "Passages found for the question; cite those that the answer is taken fro
 def block(file: Attachment) -> str:
     """A file or passage as it is added to a message: in a fence that nothing in it ends."""
     name = Path(file.name).name if file.is_named else file.name
-    return f"{one_line(name)}:\n{file.image.marker if file.image else _fenced(file.text)}"
+    return f"{one_line(name)}:\n{file.image.marker if file.image else fenced(file.text)}"
 
 
-def _fenced(text: str) -> str:
+def fenced(text: str) -> str:
     text, fence = text.rstrip("\n"), "```"
     while fence in text:
         fence += "`"
@@ -143,7 +143,7 @@ def with_pastes(text: str, attachments: Sequence[Attachment]) -> str:
 
 def _in_place(paste: Attachment) -> str:
     is_output = paste.name.startswith(OUTPUT)
-    return f"\n{_fenced(paste.text)}\n" if is_output else paste.text
+    return f"\n{fenced(paste.text)}\n" if is_output else paste.text
 
 
 def pieces(text: str, attachments: Sequence[Attachment]) -> list[str | Attachment]:

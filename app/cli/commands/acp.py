@@ -12,27 +12,30 @@ import os
 import stat
 import sys
 from base64 import b64decode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any, TextIO, TypeVar, cast
 
 import typer
 from acp import PROTOCOL_VERSION, RequestError, run_agent, schema
 from acp.helpers import (
     start_tool_call,
+    text_block,
+    tool_content,
     update_agent_message_text,
     update_agent_thought_text,
     update_available_commands,
+    update_tool_call,
     update_user_message_text,
 )
 from acp.interfaces import Agent, Client
 from acp.stdio import stdio_streams
 
 from app.ahead.permission import Permission
-from app.chat.attachments import Attachment, AttachmentKind
+from app.chat.attachments import Attachment, AttachmentKind, fenced
 from app.chat.named_files import path_of, quoted, read_file
 from app.chat.sources import sources_of, told
 from app.cli import option_values, options
@@ -41,7 +44,16 @@ from app.cli.terminal import process
 from app.cli.terminal.process import EXIT_DONE
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.libraries import Asked, Libraries, folder_path, vectors_of
-from app.dialogue.tree import ASSISTANT, USER, Turn, path_to, sources_for
+from app.dialogue.tree import (
+    ASSISTANT,
+    TOOL,
+    USER,
+    Turn,
+    called,
+    calls_after,
+    path_to,
+    sources_for,
+)
 from app.documents.folders import is_folder
 from app.engine.engine import Engine
 from app.history import History, HistoryError
@@ -49,17 +61,32 @@ from app.history.records import Queued
 from app.history.store import open_history
 from app.loading.session_options import AUTO_DRAFT, OFF_DRAFT
 from app.paths import Paths
+from app.printable import one_line, printable
 from app.serve.refusal import RefusedError
 from app.serve.reply_reader import batches
-from app.settings.answering import Answering
+from app.settings import catalogue
+from app.settings.answering import ALLOWED, Answering
 from app.settings.in_effect import settings_in_effect
 from app.tools.events import Delta, ReasoningDelta, TextDelta
+from app.tools.mcp_servers import Servers
 from app.tools.reply_splitter import ReplySplitter
+from app.tools.toolbox import (
+    FILES,
+    MOST_ROUNDS,
+    OFF,
+    Toolbox,
+    before_calls,
+    chosen_names,
+    for_server,
+    is_allowed,
+    result_of,
+)
 from app.tui.chat.pending import PendingAnswer
 from app.wording import SEPARATOR, counted, without_continuation
 from backends.base import SpecchatError, UsageError
 from backends.chat.message import whole_characters
 from backends.chat.reply_form import split
+from backends.chat.tools import as_object
 from decoding.events import FinishReason
 from models.stores.available_models import installed
 
@@ -88,7 +115,14 @@ Update = (
     | schema.AgentThoughtChunk
     | schema.AvailableCommandsUpdate
     | schema.ToolCallStart
+    | schema.ToolCallProgress
 )
+_Value = TypeVar("_Value")
+_KINDS: Mapping[str, schema.ToolKind] = {
+    "list_files": "read",
+    "read_lines": "read",
+    "search": "search",
+}
 Options = list[schema.SessionConfigOptionSelect | schema.SessionConfigOptionBoolean]
 
 _COMMANDS = {
@@ -97,6 +131,7 @@ _COMMANDS = {
     "edit": ("Ask the last question otherwise, as another version", "the question"),
     "continue": ("Continue the last answer", ""),
     "folder": ("Answer with the files of a folder; off ends it", "the folder"),
+    "tools": ("What the model may call: files, servers of mcp.json, or off", "their names"),
 }
 
 
@@ -172,11 +207,14 @@ def _is_pipe(stream: TextIO | None) -> bool:
 class _Chat:
     """A session: a chat, one question of which is answered at a time."""
 
-    def __init__(self, dialogue: Dialogue, libraries: Libraries) -> None:
+    def __init__(self, dialogue: Dialogue, libraries: Libraries, servers: Servers) -> None:
         self.dialogue = dialogue
         self.libraries = libraries
+        self.servers, self.toolbox = servers, Toolbox(servers, self._roots)
         self.turn = asyncio.Lock()
         self.pending: PendingAnswer | None = None
+        self.waits_for: asyncio.Future[Any] | None = None
+        """What is neither an answer nor a question: the user's word, or a tool."""
         self.telling: asyncio.Task[None] | None = None
 
     @property
@@ -185,6 +223,25 @@ class _Chat:
         if turn is None or turn.role != ASSISTANT:
             raise UsageError("there is no answer yet")
         return turn
+
+    def _roots(self) -> list[Path]:
+        return [Path(self.dialogue.folder)] if self.dialogue.folder else []
+
+    async def ended(self, work: Awaitable[_Value]) -> "asyncio.Future[_Value]":
+        """Work that has come to an end, which may be that the user cancelled it."""
+        self.waits_for = future = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait([future])
+        finally:
+            self.waits_for = None
+            future.cancel()
+        return future
+
+    def stop(self) -> None:
+        if self.pending is not None:
+            self.pending.answer.stop()
+        if self.waits_for is not None:
+            self.waits_for.cancel()
 
 
 class EditorAgent:
@@ -213,9 +270,11 @@ class EditorAgent:
         """Stop and save all answers: the editor has gone."""
         for chat in self._chats.values():
             chat.libraries.close()
+            chat.stop()
             if chat.pending is not None:
-                chat.pending.answer.stop()
                 self._close(chat, chat.pending)
+        for chat in self._chats.values():
+            chat.toolbox.close()
 
     # Sessions
 
@@ -275,7 +334,8 @@ class EditorAgent:
             raise _not_found(session_id) from error
         engine = self._engine
         vectors = vectors_of(engine.paths, lambda: not engine.is_answering)
-        chat = self._chats[session_id] = _Chat(dialogue, Libraries(engine.paths, vectors))
+        servers = Servers(engine.paths.servers, is_offline=engine.options.offline)
+        chat = self._chats[session_id] = _Chat(dialogue, Libraries(engine.paths, vectors), servers)
         return chat
 
     async def _tell_commands(self, session_id: str) -> None:
@@ -296,7 +356,10 @@ class EditorAgent:
         if turn.role == USER:
             await self._update(session_id, update_user_message_text(turn.text))
             return
-        parts = split(turn.text)
+        if turn.role == TOOL:
+            await self._show_call(session_id, turn)
+            return
+        parts = split(before_calls(turn.text) if calls_after(turn) else turn.text)
         if parts.thinking:
             update = update_agent_thought_text(parts.thinking)
             await self._update(session_id, update)
@@ -306,10 +369,14 @@ class EditorAgent:
     async def _show_figures(self, session_id: str, figures: str) -> None:
         """Show the line below an answer in a row of its own, which is no part of the answer."""
         if figures:
-            self._shown += 1
-            title, name = without_continuation(figures), f"figures-{self._shown}"
-            row = start_tool_call(name, title, kind="other", status="completed")
+            title = without_continuation(figures)
+            row = start_tool_call(self._row("figures"), title, kind="other", status="completed")
             await self._update(session_id, row)
+
+    def _row(self, what: str) -> str:
+        """A name for a row that is shown."""
+        self._shown += 1
+        return f"{what}-{self._shown}"
 
     # Model and drafters, which all sessions share
 
@@ -361,9 +428,8 @@ class EditorAgent:
 
     async def cancel(self, session_id: str, **_meta: Any) -> None:
         """Stop the answer in progress; what waits behind it is asked next."""
-        chat = self._chats.get(session_id)
-        if chat is not None and chat.pending is not None:
-            chat.pending.answer.stop()
+        if (chat := self._chats.get(session_id)) is not None:
+            chat.stop()
 
     async def _answer_queued(
         self, session_id: str, chat: _Chat, asked: str
@@ -399,6 +465,14 @@ class EditorAgent:
         if name == "folder":
             dialogue.set_folder("" if argument in ("", "off") else folder_path(argument))
             return done
+        if name == "tools":
+            for tool in (chosen := chosen_names(argument)):
+                catalogue.known(tool, [*chat.servers.names(), FILES], f"no tools {tool!r}")
+            chat.toolbox.retry(argument)
+            dialogue.set_own({**dialogue.own, catalogue.TOOLS: ", ".join(chosen) or OFF})
+            return done
+        if name == "continue" and dialogue.turns and dialogue.turns[-1].role == TOOL:
+            return await self._run_calls(session_id, chat)
         answer = chat.last_answer
         if name == "version":
             versions = dialogue.versions(answer)
@@ -412,8 +486,8 @@ class EditorAgent:
         if name == "again":
             again = dialogue.add_version(answer, "")
             return await self._answer(session_id, chat, again, withdraws=again)
-        question = answer.parent
-        if not argument or question is None:
+        question = _question_for(answer)
+        if not argument:
             raise UsageError("/edit needs the new question")
         named = [one for one in question.attachments if f"@{quoted(one.name)}" in question.text]
         asked = Queued(argument, tuple(named))
@@ -429,10 +503,17 @@ class EditorAgent:
         withdraws: what leaves the chat if there is no answer, as the editor has it still.
         """
         answering = self._defaults.changed(chat.dialogue.own)
+        starting = await chat.ended(self._start_tools(session_id, chat, answering.tools))
         pending = chat.pending = PendingAnswer.of(
-            chat.dialogue, turn, answering, documents=chat.libraries.documents
+            chat.dialogue,
+            turn,
+            answering,
+            tools=chat.toolbox.offered(answering.tools),
+            documents=chat.libraries.documents,
         )
         answer, fault = pending.answer, ""
+        if starting.cancelled():
+            answer.stop()
         try:
             await self._follow(session_id, chat, pending)
         except RefusedError as refused:
@@ -440,7 +521,7 @@ class EditorAgent:
         finally:
             self._close(chat, pending)
         if not (pending.is_unbegun and (fault or answer.is_stopped)):
-            asked = turn.parent or turn
+            asked = _question_for(turn)
             read, known = sources_of(asked.attachments).values(), frozenset(sources_for(turn))
             lines = told(read, turn.text, known, chat.libraries.searched(read))
             await self._show_figures(session_id, SEPARATOR.join(lines))
@@ -452,7 +533,98 @@ class EditorAgent:
         reason: schema.StopReason = "cancelled" if answer.is_stopped else "end_turn"
         if answer.finish_reason in (FinishReason.LENGTH, FinishReason.CONTEXT):
             reason = "max_tokens"
+        if calls := pending.calls:
+            chat.dialogue.add_calls(turn, calls)
+            return await self._run_calls(session_id, chat)
         return schema.PromptResponse(stop_reason=reason)
+
+    # Calls of tools
+
+    async def _start_tools(self, session_id: str, chat: _Chat, chosen: str) -> None:
+        """Have the servers that are chosen run, and tell which do not."""
+        starting = map(asyncio.wrap_future, chat.toolbox.start(chosen).values())
+        await asyncio.shield(asyncio.gather(*starting, return_exceptions=True))
+        for fault in chat.toolbox.faults(chosen):
+            await self._show_figures(session_id, fault.summary)
+
+    async def _run_calls(self, session_id: str, chat: _Chat) -> schema.PromptResponse:
+        """Run the calls that an answer ends with, and go on answering; what is cancelled waits."""
+        dialogue = chat.dialogue
+        for call in dialogue.open_calls:
+            if not await self._run_call(session_id, chat, call):
+                return schema.PromptResponse(stop_reason="cancelled")
+        if dialogue.rounds() >= MOST_ROUNDS:
+            return schema.PromptResponse(stop_reason="max_turn_requests")
+        turn = dialogue.add(ASSISTANT, "")
+        return await self._answer(session_id, chat, turn, withdraws=turn)
+
+    async def _run_call(self, session_id: str, chat: _Chat, call: Turn) -> bool:
+        """Run a call if the user allows it; False if he cancels it."""
+        name, arguments = called(call)
+        row = await self._show_call(session_id, call)
+        is_wanted = await self._decided(session_id, chat, name, row)
+        if is_wanted is None:
+            return False
+        if is_wanted:
+            await self._update(session_id, update_tool_call(row, status="in_progress"))
+            chosen = self._defaults.changed(chat.dialogue.own).tools
+            running = asyncio.wrap_future(chat.toolbox.call(name, arguments, chosen))
+            result = result_of(cast("Any", await chat.ended(running)))
+        else:
+            result = "The user refused this call.", "refused"
+        chat.dialogue.close_call(call, *result)
+        await self._show_end(session_id, row, call)
+        return result[1] != "stopped"
+
+    async def _decided(self, session_id: str, chat: _Chat, name: str, row: str) -> bool | None:
+        """Whether a call may be run, by the user's word or an earlier one; None if he cancels."""
+        allowed, server = str(chat.dialogue.own.get(ALLOWED, "")), for_server(name)
+        if is_allowed(name, allowed):
+            return True
+        ways: dict[str, tuple[schema.PermissionOptionKind, str, str | None]] = {
+            "once": ("allow_once", "Yes, once", ""),
+            "tool": ("allow_always", f"Yes, {name} in this chat", name),
+            "server": ("allow_always", f"Yes, {server} in this chat", server),
+            "no": ("reject_once", "No", None),
+        }
+        options = [
+            schema.PermissionOption(option_id=way, name=one_line(title), kind=kind)
+            for way, (kind, title, _) in ways.items()
+        ]
+        asked = schema.ToolCallUpdate(tool_call_id=row, title=one_line(name), kind="other")
+        answered = await chat.ended(self._client.request_permission(session_id, asked, options))
+        if answered.cancelled():
+            return None
+        if isinstance(answered.exception(), RequestError):  # it cannot ask
+            return False
+        outcome = answered.result().outcome
+        if not isinstance(outcome, schema.AllowedOutcome):
+            return None
+        _, _, more = ways.get(outcome.option_id, ways["no"])
+        if more:
+            chat.dialogue.set_own({**chat.dialogue.own, ALLOWED: f"{allowed} {more}".strip()})
+        return more is not None
+
+    async def _show_call(self, session_id: str, call: Turn) -> str:
+        """Show a call, with its result if it has one; the name of its row."""
+        name, arguments = called(call)
+        row = start_tool_call(
+            self._row("call"),
+            one_line(name),
+            kind=_KINDS.get(name, "other"),
+            status="pending",
+            content=_contents_of(call),
+            raw_input=as_object(arguments),
+        )
+        await self._update(session_id, row)
+        if call.text:
+            await self._show_end(session_id, row.tool_call_id, call)
+        return row.tool_call_id
+
+    async def _show_end(self, session_id: str, row: str, call: Turn) -> None:
+        status: schema.ToolCallStatus = "failed" if call.ending else "completed"
+        end = update_tool_call(row, status=status, content=_contents_of(call))
+        await self._update(session_id, end)
 
     async def _follow(self, session_id: str, chat: _Chat, pending: PendingAnswer) -> None:
         """Tell an answer as it grows, up to where it ends or is stopped."""
@@ -464,7 +636,9 @@ class EditorAgent:
                     added, read = answer.text[read:], len(answer.text)
                     if added:
                         has_thinking = not answer.request.partial
-                        splitter = splitter or ReplySplitter(answer.form, has_thinking=has_thinking)
+                        splitter = splitter or ReplySplitter(
+                            answer.form, answer.request.tools, has_thinking=has_thinking
+                        )
                         await self._tell_parts(session_id, splitter.feed(TextDelta(added)))
         finally:
             if splitter is not None:
@@ -489,6 +663,19 @@ class EditorAgent:
             chat.dialogue.set_model(loaded.name)
         pending.close(chat.dialogue)
         chat.pending = None
+
+
+def _question_for(turn: Turn) -> Turn:
+    """The question that leads to a turn, perhaps by calls; the turn itself if there is none."""
+    return next((above for above in reversed(path_to(turn)) if above.role == USER), turn)
+
+
+def _contents_of(call: Turn) -> list[Any]:
+    """The arguments of a call, and its result if it has one, where nothing in them is markup."""
+    arguments = as_object(called(call)[1])
+    shown = json.dumps(arguments, indent=2, ensure_ascii=False) if arguments else called(call)[1]
+    texts = [text for text in (shown, call.text) if text.strip("{}")]
+    return [tool_content(text_block(fenced(printable(text)))) for text in texts]
 
 
 def _choice(

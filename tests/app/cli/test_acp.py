@@ -22,6 +22,7 @@ from acp import (
     RequestError,
     connect_to_agent,
     run_agent,
+    schema,
     spawn_agent_process,
     text_block,
 )
@@ -40,7 +41,10 @@ from app.history.store import open_history
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.settings.answering import Answering
+from app.tools.toolbox import MOST_ROUNDS
 from tests.app.conftest import PATIENCE_SECONDS, Specchat
+from tests.fixtures import tool_servers
+from tests.fixtures.caller import Caller, call
 from tests.fixtures.scripted import ScriptedModel, opened
 from tests.fixtures.speaker import HERMES, Speaker
 from tests.fixtures.tiny.projector import picture
@@ -57,12 +61,43 @@ class Editor:
     def __init__(self) -> None:
         self.updates: list[Told] = []
         self.changed = asyncio.Event()
+        self.calls: list[Any] = []
+        self.asked: list[Any] = []
+        self.says: list[str] = []
+        """Options that are taken when it is asked; "" cancels, "never" does not answer."""
 
     async def session_update(self, session_id: str, update: Any, **_: Any) -> None:
         said = getattr(update, "content", None)
         text = getattr(said, "text", "") or getattr(update, "title", "") or ""
         self.updates.append((update.session_update, text))
+        if update.session_update.startswith("tool_call") and "figures" not in update.tool_call_id:
+            self.calls.append(update)
         self.changed.set()
+
+    async def request_permission(
+        self, session_id: str, tool_call: Any, options: list[schema.PermissionOption], **_: Any
+    ) -> schema.RequestPermissionResponse:
+        self.asked.append(tool_call)
+        self.updates.append(("asked", ""))
+        self.changed.set()
+        said = self.says.pop(0)
+        if said == "error":
+            raise RequestError.method_not_found("session/request_permission")
+        if said == "never":
+            await asyncio.Event().wait()
+        outcome = schema.AllowedOutcome(outcome="selected", option_id=said)
+        assert not said or any(one.option_id == said for one in options)
+        denied = schema.DeniedOutcome(outcome="cancelled")
+        return schema.RequestPermissionResponse(outcome=outcome if said else denied)
+
+    def shown(self) -> list[tuple[str, str]]:
+        """Status of each call and its texts, as they changed; forgets them."""
+        told = [
+            (one.status, "\n".join(part.content.text for part in one.content or []))
+            for one in self.calls
+        ]
+        self.calls.clear()
+        return told
 
     def on_connect(self, conn: Agent) -> None: ...
 
@@ -109,6 +144,20 @@ async def editing(home: Path, model: ScriptedModel) -> AsyncGenerator[tuple[Agen
         agent.abandon()
         assert engine.close(PATIENCE_SECONDS)
         history.close()
+
+
+ECHO = call("probe.echo", '{"text": "hello"}')
+
+
+@pytest.fixture
+def calls(home: Path, tmp_path: Path) -> Path:
+    """What a server was called with; mcp.json names it."""
+    (home / "config").mkdir(parents=True)
+    noted = tmp_path / "calls"
+    broken = {"command": "/no/such/program"}
+    servers = {"probe": tool_servers.quick(noted), "broken": broken}
+    tool_servers.write(home / "config", servers)
+    return noted
 
 
 @pytest.fixture
@@ -250,6 +299,103 @@ async def test_a_folder_is_linked_or_belongs_to_the_chat(
         assert speaker.prompts[-1].count("The dog is called Rex.") == 1
         with pytest.raises(RequestError, match="no folder nowhere"):
             await ask(agent, other, "/folder nowhere")
+
+
+async def test_own_tools_are_rows_of_the_protocol_and_ask_nobody(
+    home: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "plan.md").write_text("Buy green tea.\n```\n![](http://x.org/?tea)\n")
+    read = call("read_lines", '{"path": "notes/plan.md"}')
+    async with editing(home, Caller(f"Let me look.\n{read}", "Green tea.")) as (agent, editor):
+        session = await begun(agent, editor)
+        await ask(agent, session, f"/folder {tmp_path / 'notes'}")
+        await ask(agent, session, "/tools files")
+        with pytest.raises(RequestError, match="no tools 'nobodys'"):
+            await ask(agent, session, "/tools nobodys")
+        ended = await ask(agent, session, "What did I want?")
+        assert ended.stop_reason == "end_turn"
+        said = "".join(text for kind, text in editor.updates if kind == "agent_message_chunk")
+        assert said == "Let me look.Green tea."
+        first = editor.calls[0]
+        assert (first.title, first.kind) == ("read_lines", "read")
+        assert first.raw_input == {"path": "notes/plan.md"}
+        assert len({one.tool_call_id for one in editor.calls}) == 1
+        live = editor.shown()
+        assert [status for status, _ in live] == ["pending", "in_progress", "completed"]
+        assert live[0][1] == '```\n{\n  "path": "notes/plan.md"\n}\n```'
+        assert "\n````\nnotes/plan.md, lines 1 to 3 of 3:\nBuy green tea.\n```\n![" in live[2][1]
+        editor.updates.clear()
+        await agent.load_session(cwd="/", session_id=session, mcp_servers=[])
+        assert editor.shown() == [("pending", live[2][1]), live[2]]
+        again = "".join(text for kind, text in editor.updates if kind == "agent_message_chunk")
+        assert again == said
+        assert not editor.asked
+
+
+@pytest.mark.parametrize(
+    ("says", "runs", "asks"),
+    [
+        ("once", 2, 2),
+        pytest.param("tool", 2, 1, marks=pytest.mark.slow),
+        ("server", 2, 1),
+        ("no", 0, 2),
+        pytest.param("error", 0, 2, marks=pytest.mark.slow),
+    ],
+)
+async def test_a_call_of_a_server_runs_only_with_the_users_permission(
+    home: Path, calls: Path, says: str, runs: int, asks: int
+) -> None:
+    model = Caller(ECHO, "Done.")
+    async with editing(home, model) as (agent, editor):
+        session = await begun(agent, editor)
+        await ask(agent, session, "/tools probe, broken")
+        editor.says = [says, says]
+        await ask(agent, session, "Say hello")
+        assert any("broken" in text for _, text in editor.updates)  # and the chat goes on
+        assert (editor.asked[0].title, editor.calls[0].raw_input) == (
+            "probe.echo", {"text": "hello"},
+        )  # fmt: skip
+        statuses = [status for status, _ in editor.shown()]
+        run = ["in_progress", "completed"] if runs else ["failed"]
+        assert statuses == ["pending", *run]
+        result = "hello" if runs else "The user refused this call."
+        assert f"<|im_start|>tool\n{result}<|im_end|>" in model.asked[-1]
+        await ask(agent, session, "Again")
+        assert len(editor.asked) == asks
+    assert calls.read_text().count("echo") == runs
+
+
+@pytest.mark.parametrize("says", ["", "never"])
+async def test_a_call_that_is_cancelled_waits_and_can_be_continued(
+    home: Path, calls: Path, says: str
+) -> None:
+    async with editing(home, Caller(ECHO, "Done.")) as (agent, editor):
+        session = await begun(agent, editor)
+        await ask(agent, session, "/tools probe")
+        editor.says = [says, "once"]
+        asked = asyncio.ensure_future(ask(agent, session, "Say hello"))
+        await editor.until("asked")
+        if says == "never":
+            await agent.cancel(session_id=session)
+        assert (await asked).stop_reason == "cancelled"
+        assert "echo" not in calls.read_text()
+        editor.take()
+        assert (await ask(agent, session, "/continue")).stop_reason == "end_turn"
+        assert calls.read_text().count("echo") == 1
+        assert ("agent_message_chunk", "Done.") in editor.take()
+
+
+@pytest.mark.slow
+async def test_calls_without_an_end_end(home: Path, tmp_path: Path) -> None:
+    async with editing(home, Caller(call("list_files"))) as (agent, editor):
+        session = await begun(agent, editor)
+        await ask(agent, session, "/tools files")
+        ended = await ask(agent, session, "What is there?")
+        assert ended.stop_reason == "max_turn_requests"
+        assert len(editor.shown()) == 3 * MOST_ROUNDS
+        with pytest.raises(RequestError, match="there is no answer"):
+            await ask(agent, session, "/again")
 
 
 async def test_an_error_of_the_engine_is_told_and_the_text_before_it_stays(home: Path) -> None:
