@@ -3,7 +3,9 @@
 import asyncio
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import ClassVar, cast
 
 from rich.cells import cell_len
@@ -11,6 +13,7 @@ from rich.segment import Segment
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding
+from textual.color import Color
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.message import Message
@@ -30,6 +33,8 @@ from app.tui.store import Store
 from app.tui.terminal import copy
 from app.tui.widgets import MUTED, ByWidth, LaidOutOnce, Wanted, clickable, folded, typed_app
 from app.tui.wording import SEPARATOR, counted
+from backends.base import UsageError
+from backends.base.images import Image
 
 _OPEN = "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}"
 _CLOSE = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}"
@@ -195,7 +200,14 @@ class AttachmentRow(Vertical, can_focus=True):
             yield self._contents()
 
     def _contents(self) -> Static:
-        return Static(_shown(self._attachment.text), classes="contents")
+        shown = Static(_shown(self._attachment.text), classes="contents")
+        if self._attachment.image is not None:
+            self.run_worker(self._paint(shown, self._attachment.image))
+        return shown
+
+    async def _paint(self, shown: Static, image: Image) -> None:
+        with suppress(UsageError):  # a damaged one stays its name and size
+            shown.update(await asyncio.to_thread(_in_blocks, image))
 
     def on_mount(self) -> None:
         self.run_worker(self._count(), exit_on_error=False)
@@ -247,6 +259,27 @@ def _shown(text: str) -> Content:
     left = len(text) - _MOST_SHOWN
     return shown + Content(f"\n… {left:,} more characters") if left > 0 else shown
 
+
+def _in_blocks(image: Image) -> Content:
+    """An image in half blocks, two of its pixels a cell, which every terminal with colours has.
+
+    Protocols for pictures are not used: to find out whether a terminal has one, it must be asked
+    while Textual reads its keys.
+    """
+    columns, rows = _MOST_BLOCKS
+    picture = image.picture((columns, 2 * rows))
+    data, width = picture.tobytes(), picture.width
+    pixels = [Color(data[at], data[at + 1], data[at + 2]) for at in range(0, len(data), 3)]
+    lines = [pixels[at : at + width] for at in range(0, len(pixels), width)]
+    cells: list[tuple[str, Style] | str] = []
+    for above, below in zip_longest(lines[::2], lines[1::2], fillvalue=[None] * width):
+        cells += (("▀", Style(below, above)) for above, below in zip(above, below, strict=True))
+        cells.append("\n")
+    return Content.assemble(*cells[:-1])
+
+
+_MOST_BLOCKS = 24, 12
+"""Columns and rows of an image that is shown."""
 
 _MOST_FILES = 5
 """Files of a question that stand in rows of their own; those of a folder may be many."""

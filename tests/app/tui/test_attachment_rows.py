@@ -3,9 +3,13 @@
 from pathlib import Path
 
 import pytest
+from PIL import Image
+from rich.color import Color
 
 from app.tui.chat.messages import AttachmentRow, _shown
-from tests.app.tui.conftest import Chat
+from tests.app.tui.conftest import Chat, Chatting
+from tests.fixtures.scripted import ScriptedModel
+from tests.fixtures.tiny.projector import picture
 
 OTHER_PROGRAMS = Path(__file__).parents[2] / "fixtures" / "other_programs"
 PASTE = "a line\n" * 42
@@ -60,6 +64,34 @@ async def test_pages_of_a_file_of_another_program_can_be_looked_at(
     assert "A frog needs 3 m² of water." in first
     assert "2 ──" in second
     assert "A newt needs 1 m²." in second
+
+
+async def test_an_image_is_shown_in_blocks_of_its_colours(
+    chatting: Chatting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    image = Image.new("RGB", (60, 90), "red")
+    image.paste("blue", (0, 60, 60, 90))
+    image.save("tall.webp", lossless=True)
+    Path("broken.png").write_bytes(picture(1)[:60])
+    async with chatting(ScriptedModel(["Yes."], sees=True), (80, 40)) as chat:
+        await chat.ready()
+        await chat.ask("What is @tall.webp and @broken.png?")
+        tall, broken = chat.screen.query(AttachmentRow)
+        await tall.action_unfold()
+        await broken.action_unfold()
+        await chat.until("▀" * 16)
+        assert "▸" not in chat.shown
+        lines = [line for line in chat.shown.splitlines() if "▀" in line]
+        assert [line.strip(" ▌") for line in lines] == ["▀" * 16] * 12
+        strips = [tall.query_one(".contents").render_line(row) for row in (0, 11)]
+        for strip, colour in zip(strips, ((255, 0, 0), (0, 0, 255)), strict=True):
+            styles = [segment.style for segment in strip if "▀" in segment.text]
+            shown = {(style.color, style.bgcolor) for style in styles if style is not None}
+            assert shown == {(Color.from_rgb(*colour), Color.from_rgb(*colour))}
+        assert "PNG, 40 × 30 pixels" in str(broken.query_one(".contents").render())
+        await tall.action_unfold()
+        await chat.until(lambda: "▀" not in chat.shown)
 
 
 def test_a_huge_attachment_is_laid_out_in_part() -> None:

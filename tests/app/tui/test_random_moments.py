@@ -16,18 +16,23 @@ from app.dialogue.tree import ASSISTANT, Turn
 from app.engine.status import Phase
 from app.history import History
 from app.paths import Paths
+from app.tui.chat.messages import AttachmentRow
 from app.tui.chat.view import ChatView
 from app.tui.chat_screen import ChatScreen
 from app.tui.prompt.area import InputHistory
 from tests.app.tui.conftest import Chat, Chatting
 from tests.fixtures.scripted import ScriptedModel
+from tests.fixtures.tiny.projector import picture
 
 WORDS = [f"word{number} " for number in range(40)]
 KEYS = (
     "ctrl+r", "f9", "f9", "escape", "ctrl+c", "ctrl+z", "ctrl+y", "ctrl+t", "ctrl+n", "up", "down",
     "enter", "tab", "left", "right", "f2",
 )  # fmt: skip
-PROMPTS = ("/anew ", "/anew\n", "/explain ", "/unreadable ", "@notes/ ", "@long.md ", "@gone.pdf ")
+PROMPTS = (
+    "/anew ", "/anew\n", "/explain ", "/unreadable ", "@notes/ ", "@long.md ", "@gone.pdf ",
+    "@cat.png ", "@cat.png ", "@broken.webp ",
+)  # fmt: skip
 SETTINGS = (
     ("draft", "off"), ("draft", "lookup"), ("draft", "nobody-knows-this"), ("schema", "off"),
     ("schema", "person.json"), ("set", "temperature 0.5"), ("system", "Be brief."),
@@ -93,7 +98,9 @@ class Campaign:
         area.insert(f"{self.chance.choice(PROMPTS) if is_prompt else ''}{word} ")
 
     async def _run(self) -> None:
-        """Run a command; its output splits no word."""
+        """Unfold what is attached, and run a command; its output splits no word."""
+        for row in self.chat.screen.query(AttachmentRow):
+            await row.action_unfold()
         area = self.chat.prompt
         area.move_cursor(area.document.end)
         await self.chat.screen.action_perform("shell", self.chance.choice(("echo a", "exit 1")))
@@ -185,10 +192,12 @@ async def lost(
     Path("notes").mkdir()
     Path("notes/a.md").write_text("The dog is called Rex.", "utf-8")
     Path("long.md").write_text("The third clause is about the deposit.\n\n" * 2000, "utf-8")
+    Path("cat.png").write_bytes(picture(1))
+    Path("broken.webp").write_bytes(b"RIFF\0\0\0\0WEBPVP8 ")
     prompts = Paths.of_this_user().prompts
     (prompts / "unreadable.md").mkdir(parents=True)
     (prompts / "anew.md").write_text("Again $1, and then $2", "utf-8")
-    model = ScriptedModel(WORDS, rate=150.0)
+    model = ScriptedModel(WORDS, rate=150.0, sees=True)
     async with chatting(model, (80, 24)) as chat:
         await chat.ready()
         campaign = Campaign(chat, seed)
