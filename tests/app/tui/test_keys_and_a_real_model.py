@@ -4,6 +4,7 @@ import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
+from shutil import copyfile
 
 import pytest
 
@@ -12,8 +13,10 @@ from app.history import History
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.tui.app import SpecchatApp
+from backends.base.images import IMAGE_TOKENS, image_of
 from tests.app.tui.conftest import Chat, start
 from tests.fixtures.heard import Heard, assert_plain, hear, hurry
+from tests.fixtures.tiny.projector import picture, write_projector
 
 KEYS = ("f2", "f4", "escape", "ctrl+t", "ctrl+r", "ctrl+z", "ctrl+y", "ctrl+c")
 LINES = (
@@ -24,7 +27,7 @@ LINES = (
 KEYS_OF_READING = (
     "escape", "ctrl+t", "ctrl+r", "ctrl+z", "ctrl+n", "f9", "enter", "enter", "backspace",
 )  # fmt: skip
-TEXTS = ("and on ", "so ", "@notes.txt ", "/clear", "why? ", "the end of it all ")
+TEXTS = ("and on ", "so ", "@notes.txt ", "@cat.png ", "/clear", "why? ", "the end of it all ")
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 
@@ -107,9 +110,13 @@ async def test_answers_are_those_of_prompts_read_at_once(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes.txt").write_text("all that I know " * 8)
-    path, chance = tiny_llama(seed=3), random.Random(seed)
+    path, chance = Path(copyfile(tiny_llama(seed=3), "Tiny.gguf")).absolute(), random.Random(seed)
+    projector = write_projector(tmp_path / "mmproj-Tiny.gguf", width=32)
+    Path("cat.png").write_bytes(picture(1))
     ahead: list[int] = []
     async with chatting_on(path, 20) as chat:
+        await chat.say("what is @cat.png")
+        await chat.until(lambda: bool(heard))
         for _ in range(40):
             await _at_random(chat, chance)
             state = chat.app.engine.status.ahead
@@ -117,4 +124,5 @@ async def test_answers_are_those_of_prompts_read_at_once(
         chat.prompt.end_edit()
     assert max(ahead) > 20
     assert sum(len(one.tokens) for one in heard) > 20
-    assert_plain(heard, path)
+    assert any(max(one.prompt) >= IMAGE_TOKENS for one in heard)
+    assert_plain(heard, path, projector=projector, images=[image_of(picture(1), "cat")])
