@@ -31,17 +31,10 @@ class Conversation:
     def add(self, role: str, content: str) -> None:
         self.turns.append(Message(role, content))
 
-    def clear(self) -> None:
-        """Remove all turns; the system message is kept."""
-        self.turns.clear()
-
     def messages(self, dropped: int = 0) -> list[Message]:
         """The system message, if any, and the turns but for the oldest ones."""
         head = [Message("system", self.system)] if self.system else []
         return [*head, *self.turns[dropped:]]
-
-    def drop_oldest(self, count: int) -> None:
-        del self.turns[:count]
 
     def fit(self, render: Callable[[Sequence[Message]], Prompt], n_ctx: int) -> tuple[Prompt, int]:
         """Prompt of the latest turns that leave room for an answer, and the number left out.

@@ -13,8 +13,8 @@ from threading import Thread
 from urllib.parse import unquote, urlsplit
 
 from app.chat.attachments import Attachment, AttachmentKind
-from app.documents.document import MOST_BYTES, page_picture, read, read_bytes
-from app.documents.folders import is_folder, is_pattern
+from app.documents.document import fault_of, page_picture, read, read_bytes
+from app.documents.folders import exists, holds, is_file, is_folder, is_pattern
 from backends.base import UsageError
 from backends.base.images import MOST_IMAGE_BYTES, is_image
 from backends.base.safe_files import NotTextError, TooLargeError, open_regular
@@ -87,21 +87,6 @@ def _named_at(text: str, at: int, known: Callable[[str], bool]) -> tuple[str, in
     if not name and (unclosed := _UNCLOSED.match(text, at)):
         return unclosed[1].rstrip(), unclosed.end()
     return name, start + len(name)
-
-
-def exists(name: str) -> bool:
-    return bool(name.strip(".")) and _holds(name, Path.exists)
-
-
-def is_file(name: str) -> bool:
-    return _holds(name, Path.is_file)
-
-
-def _holds(name: str, what: Callable[[Path], bool]) -> bool:
-    try:
-        return what(Path(name).expanduser())
-    except (OSError, RuntimeError, ValueError):  # not a valid file name
-        return False
 
 
 def read_file(name: str, data: bytes | None = None) -> Attachment:
@@ -251,14 +236,10 @@ def _is_path_like(name: str) -> bool:
 
 
 def _why_not(name: str, error: Exception) -> str:
-    if isinstance(error, TooLargeError):
-        return f"{name} is larger than {MOST_BYTES >> 20} MB"
-    if isinstance(error, NotTextError):
-        return f"{name} {error.fault}"
+    if isinstance(error, (NotTextError, TooLargeError)):
+        return f"{name} {fault_of(error)}"
     if not exists(name):
         is_unclosed = name.startswith('"')
         return f"@{name} has no closing quote" if is_unclosed else f"no file {name}"
-    path = Path(name).expanduser()
-    return next((f"{name} is {kind}" for is_kind, kind in _KINDS if is_kind(path)), "") or (
-        f"{name} cannot be read"
-    )
+    kind = next((f"is {kind}" for is_kind, kind in _KINDS if holds(name, is_kind)), "")
+    return f"{name} {kind or 'cannot be read'}"

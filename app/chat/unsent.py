@@ -1,4 +1,9 @@
-"""Keeps what was typed and not sent, for the next start or after a crash."""
+"""Keeps what was typed and not sent, for the next start or after a crash.
+
+Each running app has its own file and lock, which the system releases when the process ends. A file
+whose lock is free was left by an earlier app, and its text can be taken over. Pastes follow the
+text as JSON, after a character that no text has.
+"""
 
 import time
 from collections.abc import Sequence
@@ -14,12 +19,6 @@ from app.chat.attachments import Attachment, as_json, from_json
 from app.paths import Paths
 from backends.base.safe_files import make_private_folder, read_bounded, write_whole
 from models.bounded_files import change_object, read_object
-
-# Keeps the unsent text of the prompt, with its folded pastes, for the next start or after a crash.
-#
-# Each running app has its own file and lock, which the system releases when the process ends. A
-# file whose lock is free was left by an earlier app, and its text can be taken over. Pastes follow
-# the text as JSON, after a character that no text has.
 
 _MOST_BYTES = 64 << 20
 _END_OF_TEXT = "\0"

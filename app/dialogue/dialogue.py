@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 
-from app.chat.attachments import Attachment, AttachmentKind, with_pastes, without_files
+from app.chat.attachments import Attachment, AttachmentKind, in_full, with_pastes, without_files
 from app.chat.conversation import Conversation
 from app.dialogue.saver import Saver
 from app.dialogue.tree import (
@@ -14,7 +14,6 @@ from app.dialogue.tree import (
     Tree,
     Turn,
     called,
-    full_text,
     merge,
     path_to,
 )
@@ -389,7 +388,7 @@ def _messages(turns: Sequence[Turn]) -> list[Message]:
                 calls.insert(0, ToolCall(f"call{place:05}", name, arguments))
                 messages.append(Message(TOOL, turn.text, answers=calls[0].id))
         elif turn.text:
-            said = before_calls(turn.text) if calls else full_text(turn)
+            said = before_calls(turn.text) if calls else in_full(turn.text, turn.attachments)
             messages.append(Message(turn.role, said, tuple(calls)))
             calls.clear()
     return messages[::-1]

@@ -13,12 +13,12 @@ from functools import lru_cache
 from pathlib import Path
 
 from app.chat.attachments import Attachment, AttachmentKind
-from app.chat.named_files import is_file, names_in
+from app.chat.named_files import names_in
 from app.chat.read_all import is_of_reading
 from app.chat.sources import Source, sources_of
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.tree import USER, Turn
-from app.documents.folders import is_folder, root_of
+from app.documents.folders import is_file, is_folder, root_of
 from app.documents.library import Library, most_tokens, remove_index
 from app.history.store import index_of
 from app.loading.embedding import Embedding
@@ -55,29 +55,15 @@ Attachments = tuple[Attachment, ...]
 class Asked:
     """A question that is to be answered, or is typed.
 
-    files: those that it names, as they were read. before: the turns that it follows, the first of
-    which, as many as dropped, no longer fit the context. n_ctx: tokens of that; None: no model is
-    loaded. folder, chat: as Dialogue has them.
+    dialogue: the chat, whose folder it is about too. files: those that it names, as they were read.
+    before: the turns that it follows. n_ctx: tokens of the context; None: no model is loaded.
     """
 
+    dialogue: Dialogue
     text: str
     files: Attachments = ()
     before: Sequence[Turn] = ()
     n_ctx: int | None = None
-    folder: str = ""
-    chat: int | None = None
-    dropped: int = 0
-
-    @classmethod
-    def of(
-        cls,
-        dialogue: Dialogue,
-        text: str,
-        files: Attachments,
-        before: Sequence[Turn],
-        n_ctx: int | None,
-    ) -> "Asked":
-        return cls(text, files, before, n_ctx, dialogue.folder, dialogue.chat, dialogue.dropped)
 
     def split(self) -> tuple[Attachments, list[str], int]:
         """Files that fit the context whole, the names of others, and the tokens of the former."""
@@ -111,16 +97,6 @@ def _named_before(text: str, attached: frozenset[str]) -> tuple[str, ...]:
     return tuple(one for one in names if is_folder(one) or (is_file(one) and one not in whole))
 
 
-def _named_in(turn: Turn) -> tuple[str, ...]:
-    return _named_before(turn.text, frozenset(one.name for one in turn.attachments))
-
-
-def _was_searched(turn: Turn) -> bool:
-    """Whether a question was answered from a part of what it named; later ones are about it too."""
-    attached = turn.attachments
-    return any(one.kind is AttachmentKind.PASSAGE or is_of_reading(one) for one in attached)
-
-
 def _attached(libraries: Sequence[Library], asked: Asked, taken: int) -> list[Attachment]:
     """What a question is sent along with of folders: all of a small one, or passages.
 
@@ -130,7 +106,7 @@ def _attached(libraries: Sequence[Library], asked: Asked, taken: int) -> list[At
     n_ctx = asked.n_ctx or _SMALLEST_CONTEXT
     whole = int(n_ctx * WHOLE_SHARE) - taken
     room = min(int(n_ctx * PASSAGES_SHARE), MOST_PASSAGES)
-    read = [one for turn in asked.before[asked.dropped :] for one in turn.attachments]
+    read = [one for turn in asked.before[asked.dialogue.dropped :] for one in turn.attachments]
     texts = {one.name: one.text for one in read if one.kind is AttachmentKind.FILE}
     passages = {(one.place, one.text) for one in sources_of(read).values()}
     number = max(sources_of(one for turn in asked.before for one in turn.attachments), default=0)
@@ -299,7 +275,7 @@ class Libraries:
     def _of(self, asked: Asked, names: Iterable[str]) -> list[_Reader]:
         """What reads folders and files of these names, and begins to."""
         with self._lock:
-            self._follow(asked.folder, asked.chat)
+            self._follow(asked.dialogue.folder, asked.dialogue.chat)
             names = [*dict.fromkeys(names)][:_MOST_NAMED]
             for name in names:
                 known = self._named.pop(name, None)
@@ -311,10 +287,15 @@ class Libraries:
     def _readers(self, asked: Asked, *, of_all: bool = False) -> list[_Reader]:
         """What a question is answered from: the chat's folder, what it names, and earlier ones.
 
-        of_all: with what earlier ones named that was sent whole.
+        Of earlier ones only those count that were answered from a part of what they named, unless
+        of_all.
         """
-        before = [turn for turn in reversed(asked.before) if of_all or _was_searched(turn)]
-        names = [*asked.named(), *(name for turn in before for name in _named_in(turn))]
+        names = asked.named()
+        for turn in reversed(asked.before):
+            attached = turn.attachments
+            part = (one.kind is AttachmentKind.PASSAGE or is_of_reading(one) for one in attached)
+            if of_all or any(part):
+                names += _named_before(turn.text, frozenset(one.name for one in attached))
         named = self._of(asked, names)
         return [*([self._own] if self._own is not None else []), *named]
 

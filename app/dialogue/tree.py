@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from app.chat.attachments import Attachment, in_full
+from app.chat.attachments import Attachment
 from app.chat.sources import Source, sources_of
 from app.history.records import Saved, is_running, linked
 from app.wording import CONTINUES
@@ -64,11 +64,6 @@ def called(call: Turn) -> tuple[str, str]:
 def may_continue(turn: Turn) -> bool:
     """Whether an answer has come to an end that was not its own."""
     return not turn.is_growing and (not turn.ending or turn.ending.endswith(CONTINUES))
-
-
-def full_text(turn: Turn) -> str:
-    """What the model reads: files, then the text with pastes in place of their placeholders."""
-    return in_full(turn.text, turn.attachments)
 
 
 def path_to(turn: Turn) -> list[Turn]:

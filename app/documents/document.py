@@ -88,6 +88,15 @@ def page_picture(path: Path, page: int) -> bytes:
     return bytes.fromhex(_CHILD.ask(read_bounded(path, MOST_BYTES), path.name, page)["picture"])
 
 
+def fault_of(error: Exception) -> str:
+    """Why a file cannot be read, in words that follow its name."""
+    if isinstance(error, NotTextError):
+        return error.fault
+    if isinstance(error, TooLargeError):
+        return f"is larger than {MOST_BYTES >> 20} MB"
+    return f"cannot be read: {getattr(error, 'strerror', '') or error}"
+
+
 _READING = Lock()
 
 

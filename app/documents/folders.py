@@ -41,26 +41,31 @@ class Listing:
     entries: tuple[Entry, ...] = ()
     faults: tuple[str, ...] = ()
 
-    @property
-    def size(self) -> int:
-        return sum(one.size for one in self.entries)
-
 
 def is_pattern(name: str) -> bool:
     """Whether a name is a pattern of files below a folder that exists."""
     folder, _ = _parts(name)
-    return "*" in name and _is_folder(folder)
+    return "*" in name and holds(str(folder), Path.is_dir)
 
 
 def is_folder(name: str) -> bool:
     """Whether a name is a folder or a pattern of files in one."""
-    return is_pattern(name) or (bool(name.strip(".")) and _is_folder(Path(name)))
+    return is_pattern(name) or (bool(name.strip(".")) and holds(name, Path.is_dir))
 
 
-def _is_folder(path: Path) -> bool:
+def exists(name: str) -> bool:
+    return bool(name.strip(".")) and holds(name, Path.exists)
+
+
+def is_file(name: str) -> bool:
+    return holds(name, Path.is_file)
+
+
+def holds(name: str, what: Callable[[Path], bool]) -> bool:
+    """Whether something is true of the path of a name, which may be none."""
     try:
-        return path.expanduser().is_dir()
-    except (OSError, RuntimeError, ValueError):  # not a valid name
+        return what(Path(name).expanduser())
+    except (OSError, RuntimeError, ValueError):  # not a valid file name
         return False
 
 

@@ -14,15 +14,10 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from app.documents.document import read
+from app.documents.document import fault_of, read
 from app.documents.folders import Entry, listed
 from app.documents.passages import Passage, split
-from backends.base.safe_files import (
-    NotTextError,
-    TooLargeError,
-    make_private_folder,
-    private_opener,
-)
+from backends.base.safe_files import make_private_folder, private_opener
 from backends.chat.message import whole_characters
 
 MOST_TEXT = 64_000_000
@@ -388,12 +383,8 @@ def _text_of(entry: Entry) -> tuple[list[Passage], str]:
     """The passages of a file, and why it has none."""
     try:
         document = read(entry.path)
-    except NotTextError as error:
-        return [], error.fault
-    except TooLargeError:
-        return [], "is too large"
     except (OSError, RuntimeError, ValueError) as error:
-        return [], f"cannot be read: {getattr(error, 'strerror', '') or error}"
+        return [], fault_of(error)
     text = whole_characters(document.text).replace("\0", "")
     return split(replace(document, text=text), whole_characters(entry.name)), ""
 

@@ -97,25 +97,21 @@ class Toolbox:
     def call(self, name: str, arguments: str, chosen: str) -> "Future[str]":
         """The result of a call, whoever allowed it; the future has a ToolError if there is none."""
         parsed = as_object(arguments or "{}")
+        failed: Future[str] = Future()
         if not any(tool.name == name for tool in self.offered(chosen)):
-            return _failed(ToolError(f"there is no tool {name}"))
-        if parsed is None:
-            return _failed(
-                ToolError(f"{name} cannot be called", "its arguments are not a JSON object")
-            )
-        if name in _OWN:
+            failed.set_exception(ToolError(f"there is no tool {name}"))
+        elif parsed is None:
+            why = "its arguments are not a JSON object"
+            failed.set_exception(ToolError(f"{name} cannot be called", why))
+        elif name in _OWN:
             return self._pool.submit(read_only.run, name, parsed, self._roots())
-        return self._servers.call(name, parsed)
+        else:
+            return self._servers.call(name, parsed)
+        return failed
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._servers.close()
-
-
-def _failed(error: ToolError) -> "Future[str]":
-    future: Future[str] = Future()
-    future.set_exception(error)
-    return future
 
 
 def result_of(future: "Future[str]") -> tuple[str, str]:

@@ -465,7 +465,7 @@ class ChatScreen(Screen[None]):
     def _led_by(self, asked: Asked) -> tuple[object, ...]:
         """What decides on what is sent along; empty without folders and files."""
         state = self.view.libraries.state(asked)
-        return (state, asked) if state or asked.files else ()
+        return (state, asked, asked.dialogue.dropped) if state or asked.files else ()
 
     async def _follow_folders(self) -> None:
         asked, libraries = self._asked, self.view.libraries

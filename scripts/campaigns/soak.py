@@ -145,14 +145,14 @@ class Soak:
     def fill(self) -> None:
         """Use all of the context once: its memory is the process's own from then on."""
         self._ask("1 " * (_CONTEXT // 2 - 100), 64)
-        self._conversation.clear()
+        self._conversation.turns.clear()
 
     def held(self) -> Held:
         """The median of readings after requests of one kind, drafters off."""
         self._engine.set_draft("off")
         readings: list[Held] = []
         for _ in range(_READINGS):
-            self._conversation.clear()
+            self._conversation.turns.clear()
             self._ask("once more", 16)
             readings.append(Held.now())
         return middle(readings)
@@ -160,7 +160,7 @@ class Soak:
     def _one(self) -> None:
         chosen = self._random
         if chosen.random() < 0.25:
-            self._conversation.clear()
+            self._conversation.turns.clear()
         words = chosen.choice((1, 2, 5, 20, 60))
         question = " ".join(str(chosen.randrange(1000)) for _ in range(words))
         self._ask(question, chosen.choice((2, 8, 24, 64)), stops=chosen.random() < 0.1)
@@ -182,7 +182,7 @@ class Soak:
         if answer.error is not None:
             self.failed.append(str(answer.error))
         self.tokens += len(answer.token_ids)
-        self._conversation.drop_oldest(answer.dropped)
+        del self._conversation.turns[: answer.dropped]
         if answer.text:
             self._conversation.add("assistant", answer.text)
         else:

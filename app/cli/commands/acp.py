@@ -453,7 +453,7 @@ class EditorAgent:
         """What a question is sent along with; what is left out is told."""
         loaded = self._engine.status.loaded
         n_ctx = loaded.context_size if loaded is not None else None
-        about = Asked.of(chat.dialogue, asked.text, asked.attachments, turns, n_ctx)
+        about = Asked(chat.dialogue, asked.text, asked.attachments, turns, n_ctx)
         found, told = await asyncio.to_thread(chat.libraries.found, about, math.inf)
         await self._show_figures(session_id, SEPARATOR.join(told))
         return found

@@ -20,6 +20,7 @@ from app.cli.session import open_session, stats_line
 from app.cli.session import read_all as read_all_of
 from app.cli.terminal import stderr, stdout, text_input
 from app.cli.terminal.process import EXIT_INTERRUPTED
+from app.dialogue.dialogue import Dialogue
 from app.dialogue.libraries import Asked, Libraries, folder_path
 from app.drafting import draft_spec
 from app.engine.reply import Reply, Request
@@ -93,7 +94,9 @@ def ask(
     must_match = _grammar(schema, grammar)
     text = text_input.gather(prompt, file or [])
     files = tuple(map(text_input.attached, file or []))
-    asked, libraries = Asked(text, files, folder=folder_path(folder) if folder else ""), Libraries()
+    about, libraries = Dialogue(None), Libraries()
+    about.folder = folder_path(folder) if folder else ""
+    asked = Asked(about, text, files)
     libraries.state(asked)  # folders are read while the model is loaded
     known = ReplyOptions(
         grammar=must_match,

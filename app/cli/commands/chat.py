@@ -19,6 +19,7 @@ from app.cli.terminal import stderr, stdout
 from app.cli.terminal.interrupt import ended_by
 from app.cli.terminal.process import EXIT_DONE, EXIT_INTERRUPTED, exit_code
 from app.cli.terminal.text_input import LineDroppedError, TypedLines, piped_lines, read_messages
+from app.dialogue.dialogue import Dialogue
 from app.dialogue.libraries import Asked, Libraries, folder_path
 from app.dialogue.tree import Turn
 from app.engine.reply import Reply, Request
@@ -72,7 +73,8 @@ class _Talk:
         self, session: Session, system: str, answering: Answering, folder: str, allowed: str
     ) -> None:
         self._session = session
-        self._folder, self._libraries = folder, Libraries()
+        self._dialogue, self._libraries = Dialogue(None), Libraries()
+        self._dialogue.folder = folder
         self._questions: list[Turn] = []
         """Those of the conversation, with what they were sent along with."""
         self._notes: dict[str, str] = {}
@@ -93,7 +95,7 @@ class _Talk:
         self._libraries.close()
 
     def _roots(self) -> list[Path]:
-        return [Path(self._folder)] if self._folder else []
+        return [Path(self._dialogue.folder)] if self._dialogue.folder else []
 
     def _ask_about(self, call: ToolCall) -> str:
         """What the model is told of a call that the user refuses; "" for one that is allowed."""
@@ -166,7 +168,7 @@ class _Talk:
     def _command(self, command: str) -> None:
         first, *arguments = command.split(maxsplit=2)
         if command == "/new":
-            self._conversation.clear()
+            self._conversation.turns.clear()
             self._calling.allowed = self._allowed
             self._questions.clear()
             self._notes.clear()
@@ -176,8 +178,8 @@ class _Talk:
             stderr.note(self._last_stats)
         elif first == "/folder":
             wanted = command.removeprefix(first).strip()
-            self._folder = "" if wanted in ("", "off") else folder_path(wanted)
-            stderr.note(f"folder: {self._folder or 'none'}")
+            self._dialogue.folder = "" if wanted in ("", "off") else folder_path(wanted)
+            stderr.note(f"folder: {self._dialogue.folder or 'none'}")
         elif command == "/read all":
             self._read_all()
         elif first == "/set":
@@ -214,7 +216,7 @@ class _Talk:
 
     def _asked(self, message: str, files: tuple[Attachment, ...] = ()) -> Asked:
         n_ctx = self._session.context.facts.n_ctx
-        return Asked(message, files, tuple(self._questions), n_ctx, self._folder)
+        return Asked(self._dialogue, message, files, tuple(self._questions), n_ctx)
 
     def _read_all(self) -> None:
         """Answer the last question once more, from all there is; a stop keeps the notes so far."""
@@ -264,7 +266,7 @@ class _Talk:
             raise
         if dropped:
             gone = sum(turn.role == "user" for turn in conversation.turns[:dropped])
-            conversation.drop_oldest(dropped)
+            del conversation.turns[:dropped]
             del self._questions[:gone]
             oldest = counted(dropped, "message")
             stderr.note(f"note: the context is full; left out: the oldest {oldest}")

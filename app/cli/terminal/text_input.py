@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from app.chat.attachments import Attachment, AttachmentKind
-from app.chat.named_files import is_file, names_in, picture_in
+from app.chat.named_files import names_in, picture_in
 from app.cli.terminal import stderr
 from app.documents.document import MOST_BYTES, read, read_bytes
+from app.documents.folders import is_file
 from backends.base import SpecchatError, UsageError
 from backends.base.safe_files import (
     NotRegularError,

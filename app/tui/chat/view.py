@@ -467,7 +467,7 @@ class ChatView(ShownChat):
     def asked_with(self, text: str, files: Attachments, before: Sequence[Turn]) -> Asked:
         loaded = self.engine.status.loaded
         n_ctx = loaded.context_size if loaded is not None else None
-        return Asked.of(self.dialogue, text, files, before, n_ctx)
+        return Asked(self.dialogue, text, files, before, n_ctx)
 
     async def _send_next(self) -> None:
         self._awaits_model = False

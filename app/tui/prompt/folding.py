@@ -11,7 +11,8 @@ from textual.document._edit import Edit
 from textual.reactive import reactive
 
 from app.chat.attachments import Attachment, AttachmentKind
-from app.chat.named_files import begin_reading, is_file, names_in, names_of_paths
+from app.chat.named_files import begin_reading, names_in, names_of_paths
+from app.documents.folders import is_file
 from app.tui.text_fields import PrintableTextArea
 
 

@@ -31,7 +31,7 @@ def test_the_oldest_exchanges_are_left_out_until_a_quarter_of_the_room_is_free()
     prompt, dropped = whole.fit(render, 100)  # room for 75, then 57
     assert (len(prompt.tokens), dropped) == (43, 4)
     assert len(whole.turns) == 7
-    whole.drop_oldest(dropped)
+    del whole.turns[:dropped]
     again, more = whole.fit(render, 100)
     assert (again, more) == (prompt, 0)
 

@@ -4,7 +4,6 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
@@ -32,6 +31,18 @@ def libraries(tmp_path: Path) -> Iterator[Libraries]:
     found.close()
 
 
+def _asked(
+    text: str,
+    files: tuple[Attachment, ...] = (),
+    before: Sequence[Turn] = (),
+    folder: str = "",
+    n_ctx: int = 4096,
+) -> Asked:
+    dialogue = Dialogue(None)
+    dialogue.folder = folder
+    return Asked(dialogue, text, files, before, n_ctx)
+
+
 def _names(attachments: tuple[Attachment, ...]) -> list[str]:
     return [one.name for one in attachments]
 
@@ -51,7 +62,7 @@ def test_a_small_folder_goes_in_whole_once_and_what_changed_again(
     dialogue.set_folder(str(notes))
 
     def asked(text: str) -> list[str]:
-        question = Asked.of(dialogue, text, (), tuple(dialogue.turns), 4096)
+        question = Asked(dialogue, text, (), tuple(dialogue.turns), 4096)
         found, _ = libraries.found(question, math.inf)
         assert all(one.kind is FILE for one in found)
         dialogue.add(USER, text, found)
@@ -76,7 +87,7 @@ def test_a_large_folder_is_searched_and_passages_are_numbered_on(
     turns: list[Turn] = []
 
     def asked(text: str) -> list[str]:
-        found, _ = libraries.found(Asked(text, (), tuple(turns), 4096, str(notes)), math.inf)
+        found, _ = libraries.found(_asked(text, (), tuple(turns), str(notes)), math.inf)
         assert {one.kind for one in found} <= {PASSAGE}
         assert sum(len(one.text) for one in found) <= 4096
         turns.append(Turn(USER, text, attachments=found))
@@ -98,7 +109,7 @@ def test_folders_that_a_message_names(notes: Path, libraries: Libraries) -> None
     (notes / "c.txt").write_text("The bird is called Tweety.")
 
     def found(text: str) -> list[str]:
-        attached, told = libraries.found(Asked(text, n_ctx=4096), math.inf)
+        attached, told = libraries.found(_asked(text), math.inf)
         assert told == []
         return _names(attached)
 
@@ -106,21 +117,24 @@ def test_folders_that_a_message_names(notes: Path, libraries: Libraries) -> None
     assert found("Who is in @notes/*.txt?") == ["notes/c.txt"]
     assert found("Nobody is in @nowhere/ or @notes/a.md") == []
     assert found("Who is in @notes/*.md?") == ["notes/a.md", "notes/b.md"]
-    assert libraries.about(Asked("@notes/*.md")) == "notes/*.md · 2 files · 46 bytes"
-    assert libraries.about(Asked("nothing")) == ""
-    before = libraries.state(Asked("@notes/"))
+    assert libraries.about(_asked("@notes/*.md")) == "notes/*.md · 2 files · 46 bytes"
+    assert libraries.about(_asked("nothing")) == ""
+    before = libraries.state(_asked("@notes/"))
     (notes / "d.md").write_text("The fish has no name.")
     assert found("@notes/ again")[-1] == "notes/d.md"
-    assert libraries.state(Asked("@notes/")) != before
+    assert libraries.state(_asked("@notes/")) != before
 
 
 def test_a_chats_folder_is_watched_kept_and_left(notes: Path, libraries: Libraries) -> None:
-    asked = Asked("x", (), (), 4096, str(notes))
+    dialogue = Dialogue(None)
+    dialogue.folder = str(notes)
+    asked = Asked(dialogue, "x", n_ctx=4096)
     assert libraries.found(asked, math.inf)[0] != ()
     own = libraries.own
     assert own is not None
     assert libraries.words == "notes"
-    libraries.state(replace(asked, chat=7))  # it has been saved
+    dialogue._saver.chat = 7  # it has been saved
+    libraries.state(asked)
     paths = libraries._paths
     assert paths is not None
     _until(lambda: own._file == index_of(paths, 7))
@@ -131,11 +145,11 @@ def test_a_chats_folder_is_watched_kept_and_left(notes: Path, libraries: Librari
         return own.version > version
 
     _until(is_seen)  # without any question
-    gone = replace(asked, folder="", chat=7)
-    assert libraries.state(gone) == ()
+    dialogue.folder = ""
+    assert libraries.state(asked) == ()
     assert (libraries.own, libraries.words) == (None, "")
     assert not index_of(paths, 7).exists()
-    assert libraries.found(gone, math.inf) == ((), [])
+    assert libraries.found(asked, math.inf) == ((), [])
 
 
 def test_what_is_not_read_in_time_is_told(
@@ -149,7 +163,7 @@ def test_what_is_not_read_in_time_is_told(
         return refresh(self, is_wanted)
 
     monkeypatch.setattr(Library, "_refresh", slow)
-    asked = Asked("x", (), (), 4096, str(notes))
+    asked = _asked("x", folder=str(notes))
     assert libraries.found(asked, 0.01)[1] == ["notes is read to 0 %: only that was searched"]
     assert libraries.found(asked) == ((), [])
     goes_on.set()
@@ -191,7 +205,7 @@ def test_a_file_too_long_for_the_context_is_searched_and_goes_in_whole_into_a_la
     assert not faults
 
     def asked(n_ctx: int) -> tuple[Attachment, ...]:
-        return libraries.found(Asked(text, files, n_ctx=n_ctx), math.inf)[0]
+        return libraries.found(_asked(text, files, n_ctx=n_ctx), math.inf)[0]
 
     note, *passages = asked(4096)
     assert (note.name, note.text) == ("note.txt", "short")
@@ -199,7 +213,7 @@ def test_a_file_too_long_for_the_context_is_searched_and_goes_in_whole_into_a_la
     assert any("heron nests" in one.text and "book.md, lines" in one.name for one in passages)
     assert sum(len(one.text) for one in passages) < len(files[1].text) / 4
     of_all = {"note.txt": "short", "book.md": files[1].text}
-    assert libraries.all_of(Asked(text, files, n_ctx=4096), math.inf) == of_all
+    assert libraries.all_of(_asked(text, files), math.inf) == of_all
     history = History.open(tmp_path / "chats.sqlite3")
     dialogue = Dialogue(history)
     dialogue.add(USER, text, (note, *passages))
@@ -208,11 +222,11 @@ def test_a_file_too_long_for_the_context_is_searched_and_goes_in_whole_into_a_la
         again.open(dialogue.chat or 0)
 
         def later(turns: Sequence[Turn], question: str = "The harbour?") -> list[str]:
-            found, told = restarted.found(Asked(question, (), tuple(turns), 4096), math.inf)
+            found, told = restarted.found(_asked(question, (), tuple(turns)), math.inf)
             assert not told
             return [one.text for one in found]
 
-        assert restarted.all_of(Asked("", before=again.turns), math.inf) == of_all
+        assert restarted.all_of(_asked("", (), again.turns), math.inf) == of_all
         read = again.turns[0].attachments
         again.turns[0].attachments = tuple(one for one in read if "heron" not in one.text)
         assert any("heron nests" in one for one in later(again.turns))  # it is about the book too

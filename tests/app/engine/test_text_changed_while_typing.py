@@ -120,7 +120,7 @@ class Typist:
         chat = self._chats[0]
         chat.add("user", self._text or "hi")
         if sum(len(turn.content) for turn in chat.turns) > 300:
-            chat.drop_oldest(len(chat.turns) - 1)
+            del chat.turns[:-1]
         self._text = ""
         asked = Conversation(chat.system, list(chat.turns))
         answer = self.engine.ask(Request(asked, GREEDY, MOST_TOKENS))
