@@ -109,8 +109,10 @@ class Plan:
                 of = ", ".join(one.name for one in self.parts[number - 1])[:_MOST_NAMES]
                 name = f"notes on {self.label(number)}"
                 found.append(Attachment(AttachmentKind.FILE, name, f"Of {of}:\n\n{note}"))
-        nothing = f"None of {counted(len(self.parts), 'part')} says anything towards the answer."
-        return tuple(found) or (Attachment(AttachmentKind.FILE, "notes on all parts", nothing),)
+        if not found and len(answers) == len(self.parts):
+            nothing = f"None of {counted(len(answers), 'part')} says anything towards the answer."
+            found.append(Attachment(AttachmentKind.FILE, "notes on all parts", nothing))
+        return tuple(found)
 
     def seconds(self, begin: int, prompt_rate: float | None, rate: float | None) -> float | None:
         """Time for the parts from one on and the answer, if all notes are as long as they may be.

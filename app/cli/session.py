@@ -105,12 +105,13 @@ def read_all(
                 reply = Reply(asked)
                 prompt, _ = session.prompt(reply.request)
                 stream_answer(session, prompt, reply, shown=False)
+                stderr.clear_status()
                 if reply.finish_reason is FinishReason.CANCELLED:
+                    stderr.note(f"stopped in {plan.label(number)}")
                     return plan.notes(notes), False
                 kept[key], metrics = reply.text, reply_metrics(session, reply)
             notes.append(kept[key])
         left = [(one.name, one.text) for one in plan.notes(notes)]
-    stderr.clear_status()
     return tuple(Attachment(AttachmentKind.FILE, *one) for one in left), True
 
 

@@ -228,7 +228,7 @@ class _Talk:
         alone = Conversation(self._conversation.system, [Message("user", question.text)])
         found, is_all = read_all(self._session, self._request(alone), texts, self._notes)
         if not is_all:
-            stderr.note("stopped; /read all goes on")
+            stderr.note("/read all goes on")
             if _must_end():
                 raise KeyboardInterrupt
             return
