@@ -1,5 +1,6 @@
 """What is certain of a prompt whose last message is still typed."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from app.ahead.certain_tokens import BegunPrompt, CertainTokens, finished_words
 from app.ahead.expected import Expected
 from app.chat.conversation import Conversation
+from app.tools.read_only import TOOLS
 from backends.chat.chat_template import ChatTemplate
 from backends.chat.message import Message
 from tests.fixtures.chatml import ChatmlHere
@@ -69,6 +71,18 @@ def test_of_a_message_that_is_certain_all_but_the_last_token_is() -> None:
     sent = made().prompt([*EARLIER, Message("user", "one two")]).tokens
     assert found.tokens == sent[:-1]
     assert found.total == len(sent)
+
+
+@pytest.mark.parametrize("is_typing", [True, False])
+def test_tools_are_part_of_what_is_certain(is_typing: bool) -> None:
+    told = replace(expected("one two ", is_typing=is_typing), tools=TOOLS)
+    certain, template = CertainTokens(made(), N_CTX), made()
+    plain = certain.of(replace(told, tools=())).tokens
+    found = certain.of(told).tokens
+    sent = template.prompt([*EARLIER, Message("user", "one two ")], TOOLS).tokens
+    assert sent[: len(found)] == found != plain
+    assert TOOLS[0].name in ByteTokenizer("any").spell(found)
+    assert certain.of(replace(told, tools=())).tokens == plain
 
 
 def test_tokens_that_depend_on_what_follows_are_not_certain() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,12 @@ def calls(tmp_path: Path) -> Path:
     broken = {"broken": {"command": "/no/such/program"}}
     tool_servers.write(config, {"probe": tool_servers.quick(noted), **broken})
     return noted
+
+
+@pytest.fixture
+def chatting(chatting: Chatting) -> Chatting:
+    """What a Caller says follows from the last prompt that was made, also one that is expected."""
+    return partial(chatting, reads_ahead=False)
 
 
 @pytest.fixture
