@@ -37,9 +37,10 @@ def _asked(
     before: Sequence[Turn] = (),
     folder: str = "",
     n_ctx: int = 4096,
+    chat: int | None = None,
 ) -> Asked:
     dialogue = Dialogue(None)
-    dialogue.folder = folder
+    dialogue.folder, dialogue._saver.chat = folder, chat
     return Asked(dialogue, text, files, before, n_ctx)
 
 
@@ -126,14 +127,12 @@ def test_folders_that_a_message_names(notes: Path, libraries: Libraries) -> None
 
 
 def test_a_chats_folder_is_watched_kept_and_left(notes: Path, libraries: Libraries) -> None:
-    dialogue = Dialogue(None)
-    dialogue.folder = str(notes)
-    asked = Asked(dialogue, "x", n_ctx=4096)
+    asked = _asked("x", folder=str(notes))
     assert libraries.found(asked, math.inf)[0] != ()
     own = libraries.own
     assert own is not None
     assert libraries.words == "notes"
-    dialogue._saver.chat = 7  # it has been saved
+    asked.dialogue._saver.chat = 7  # it has been saved
     libraries.state(asked)
     paths = libraries._paths
     assert paths is not None
@@ -145,7 +144,7 @@ def test_a_chats_folder_is_watched_kept_and_left(notes: Path, libraries: Librari
         return own.version > version
 
     _until(is_seen)  # without any question
-    dialogue.folder = ""
+    asked.dialogue.folder = ""
     assert libraries.state(asked) == ()
     assert (libraries.own, libraries.words) == (None, "")
     assert not index_of(paths, 7).exists()
@@ -254,7 +253,7 @@ def test_vectors_are_made_between_answers_and_go_with_the_chat(
     vectors = vectors_of(paths, is_free.is_set)
     assert vectors is not None
     libraries = Libraries(paths, vectors)
-    asked = Asked("What is the dog called?", n_ctx=4096, folder=str(notes), chat=1)
+    asked = _asked("What is the dog called?", folder=str(notes), chat=1)
     found, told = libraries.found(asked, math.inf)
     assert (_names(found), told) == (["notes/a.md", "notes/b.md"], [])
     assert (_embedded(libraries), vectors.of_question("dog")) == (0, None)  # an answer is going on
@@ -271,7 +270,8 @@ def test_vectors_are_made_between_answers_and_go_with_the_chat(
     assert (len(found), told) == (3, [])
     file = index_of(paths, 1)
     assert b"horse" in file.read_bytes()
-    libraries.found(replace(asked, folder=""))
+    asked.dialogue.folder = ""
+    libraries.found(asked)
     assert not file.exists()
     libraries.close()
     assert vectors.of_question("cat") is None
@@ -293,7 +293,7 @@ def test_a_model_that_cannot_embed_is_told_once_and_words_are_searched(
     vectors = vectors_of(paths, lambda: True)
     assert vectors is not None
     libraries = Libraries(paths, vectors)
-    asked = Asked("What is the dog called?", n_ctx=4096, folder=str(notes), chat=1)
+    asked = _asked("What is the dog called?", folder=str(notes), chat=1)
     libraries.found(asked)
     _until(lambda: bool(vectors.fault))
     found, (told,) = libraries.found(asked, math.inf)
