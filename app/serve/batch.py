@@ -5,13 +5,11 @@ import hashlib
 import json
 import time
 import uuid
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal
 
-from filelock import FileLock, Timeout
 from pydantic import Field
 from starlette.types import Message
 
@@ -27,8 +25,12 @@ from backends.base.safe_files import private_opener, sync_file
 _SYNC_SECONDS = 1.0
 """Between two moments at which all that was written is on the disk."""
 
-_BEGINNING = b'{"id": "batch_req_'
+_ID = "batch_req_"
+"""Begins the id of an answer; the number of its request's line follows."""
+_BEGINNING = b'{"id": "%s' % _ID.encode()
 """Of each line that is written: a last one without an end that begins so was torn."""
+
+Tell = Callable[[int, int, float], None]
 
 
 class Asked(Fields):
@@ -40,150 +42,98 @@ class Asked(Fields):
     body: dict[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """Where a request is, and why it is none, if so."""
-
-    number: int
-    at: int
-    custom_id: str | None
-    refusal: str
-
-
-@dataclass(slots=True)
-class Progress:
-    """Lines of a batch: in all, those that earlier runs answered, this one did, and that failed."""
-
-    total: int
-    before: int
-    failed: int
-    done: int = 0
-    began_at: float = field(default_factory=time.monotonic)
-
-    @property
-    def seconds_left(self) -> float | None:
-        """By the rate of this run; None before its first answer."""
-        left = self.total - self.before - self.done
-        return left * (time.monotonic() - self.began_at) / self.done if self.done else None
-
-
 async def answer_batch(
-    asked: Path,
-    answers: Path,
-    served: ServedEngine,
-    defaults: Answering,
-    tell: Callable[[Progress], None],
-) -> Progress:
-    """Answer the requests of a file that have no answer yet; answers come in the order they end.
+    asked: Path, answers: Path, served: ServedEngine, defaults: Answering, tell: Tell
+) -> tuple[int, int]:
+    """Answer the requests of a file that have no answer yet; returns how many are, and failed.
 
-    A request without a seed gets one that follows from its custom_id, so that it does not matter in
-    which run it is answered.
+    Answers come in the order in which they end. A request without a seed gets one that follows from
+    its custom_id, so that it does not matter in which run it is answered. tell: of lines that are
+    answered, all lines, and the seconds left by the rate of this run.
 
     Raises:
-        UsageError: a file cannot be used, or has answers to other requests.
+        UsageError: a file cannot be used, or has other things than answers to these requests.
         ModelError: no model answers any more.
     """
-    with _reading(asked) as source, _writing(answers) as file:
-        lines = _lines(source)
-        known = _known(file, lines, answers)
-        progress = Progress(len(lines), len(known), sum(known.values()))
-        left = iter([line for key, line in lines.items() if key not in known])
-        synced_at = time.monotonic()
-
-        async def work() -> None:
-            nonlocal synced_at
-            for line in left:
-                answer = await _answered(line, source, served, defaults)
-                file.write(json.dumps(answer).encode() + b"\n")
-                file.flush()  # to the system, which keeps it if this process is killed
-                progress.done += 1
-                progress.failed += _has_failed(answer)
-                if time.monotonic() - synced_at >= _SYNC_SECONDS:
-                    synced_at = time.monotonic()
-                    sync_file(file)
-                tell(progress)
-
-        workers = [asyncio.ensure_future(work()) for _ in range(AT_ONCE)]
-        try:
-            await asyncio.gather(*workers)
-        finally:
-            for worker in workers:
-                worker.cancel()
-            await asyncio.wait(workers)
-            sync_file(file)
-    return progress
-
-
-@contextmanager
-def _reading(path: Path) -> Generator[BinaryIO]:
     try:
-        with path.open("rb") as file:
-            yield file
+        with (
+            asked.open("rb") as source,
+            open(answers, "ab+", opener=private_opener) as file,
+        ):
+            return await _answer(source, file, served, defaults, tell)
     except OSError as error:
-        raise UsageError(f"{path} cannot be read", str(error.strerror or error)) from error
+        why = f"{error.filename or answers}: {error.strerror or error}"
+        raise UsageError("the batch cannot go on", why) from error
 
 
-@contextmanager
-def _writing(path: Path) -> Generator[BinaryIO]:
-    """The file of answers, for this process alone."""
-    lock = path.with_name(f".{path.name}.lock")
+async def _answer(
+    source: BinaryIO, file: BinaryIO, served: ServedEngine, defaults: Answering, tell: Tell
+) -> tuple[int, int]:
+    lines = _lines(source)
+    known = _known(file, source, lines)
+    before, began_at, synced_at = len(known), time.monotonic(), time.monotonic()
+    left = iter([number for number in lines if number not in known])
+
+    async def work() -> None:
+        nonlocal synced_at
+        for number in left:
+            source.seek(lines[number])
+            answer = await _answered(number, source.readline(), served, defaults)
+            file.write(json.dumps(answer).encode() + b"\n")
+            file.flush()  # to the system, which keeps it if this process is killed
+            known[number] = _has_failed(answer)
+            now = time.monotonic()
+            if now - synced_at >= _SYNC_SECONDS:
+                synced_at = now
+                sync_file(file)
+            each = (now - began_at) / (len(known) - before)
+            tell(len(known), len(lines), each * (len(lines) - len(known)))
+
+    workers = [asyncio.ensure_future(work()) for _ in range(AT_ONCE)]
     try:
-        with FileLock(lock, timeout=0, mode=0o600):
-            try:
-                with open(path, "ab+", opener=private_opener) as file:
-                    yield file
-            finally:
-                with suppress(OSError):  # Windows removes no open file
-                    lock.unlink()
-    except Timeout as error:
-        raise UsageError(f"{path} cannot be written", "another batch is writing it") from error
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written", str(error.strerror or error)) from error
+        await asyncio.gather(*workers)
+    finally:
+        for worker in workers:
+            worker.cancel()
+        await asyncio.wait(workers)
+        sync_file(file)
+    return len(known), sum(known.values())
 
 
-def _lines(source: BinaryIO) -> dict[str | int, _Line]:
-    """Each request by its custom_id, and by its number what is none."""
-    lines: dict[str | int, _Line] = {}
+def _lines(source: BinaryIO) -> dict[int, int]:
+    """Where each line is that is not blank, by its number."""
+    lines: dict[int, int] = {}
     at = 0
     for number, text in enumerate(source, start=1):
-        custom_id, refusal = None, ""
-        try:
-            asked = read_body(Asked, text)
-            custom_id = asked.custom_id
-            if custom_id in lines:
-                raise invalid("custom_id: an earlier line has the same")
-            if asked.body.get("stream"):
-                raise invalid("body.stream: an answer in a file is not streamed")
-        except RefusedError as error:
-            refusal = error.message
         if text.strip():
-            key = number if refusal or custom_id is None else custom_id
-            lines[key] = _Line(number, at, custom_id, refusal)
+            lines[number] = at
         at += len(text)
     return lines
 
 
-def _known(file: BinaryIO, lines: dict[str | int, _Line], path: Path) -> dict[str | int, bool]:
-    """Requests with an answer, and whether that is an error; a torn answer is cut off."""
-    known: dict[str | int, bool] = {}
-    other = UsageError(f"{path} cannot be written", "it holds other things than answers to these")
+def _known(file: BinaryIO, source: BinaryIO, lines: dict[int, int]) -> dict[int, bool]:
+    """Lines with an answer, and whether that is an error; a torn answer is cut off."""
+    known: dict[int, bool] = {}
     file.seek(0)
     whole = 0
-    for text in file:
-        if not text.endswith(b"\n"):
-            torn = text.rstrip(b"\0")  # after a power cut
-            if not (torn.startswith(_BEGINNING) or _BEGINNING.startswith(torn)):
-                raise other
-            break
-        try:
+    try:
+        for text in file:
+            if not text.endswith(b"\n"):
+                torn = text.rstrip(b"\0")  # after a power cut
+                if not (torn.startswith(_BEGINNING) or _BEGINNING.startswith(torn)):
+                    raise ValueError
+                break
             answer = json.loads(text)
-            key: str | int = answer["error"]["line"] if answer["error"] else answer["custom_id"]
-            known[key] = _has_failed(answer)
-        except (ValueError, TypeError, KeyError) as error:
-            raise other from error
-        if key not in lines:
-            raise other
-        whole += len(text)
+            number = int(answer["id"].removeprefix(_ID))
+            source.seek(lines[number])
+            name, line = answer["custom_id"], source.readline()
+            if name is not None and name != json.loads(line)["custom_id"]:
+                raise ValueError
+            known[number] = _has_failed(answer)
+            whole += len(text)
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        why = "the file of answers has other things than answers to these requests"
+        raise UsageError("the batch cannot go on", why) from error
     file.truncate(whole)
     return known
 
@@ -193,36 +143,34 @@ def _has_failed(answer: dict[str, Any]) -> bool:
 
 
 async def _answered(
-    line: _Line, source: BinaryIO, served: ServedEngine, defaults: Answering
+    number: int, line: bytes, served: ServedEngine, defaults: Answering
 ) -> dict[str, Any]:
-    """The answer to one line, in OpenAI's form; an error in the line tells its number, too."""
-    response = error = None
-    if line.refusal:
-        error = {"code": "invalid_request", "message": line.refusal, "line": line.number}
+    """The answer to one line, in OpenAI's form."""
+    custom_id = response = error = None
+    try:
+        asked = read_body(Asked, line)
+        custom_id = asked.custom_id
+        if asked.body.get("stream"):
+            raise invalid("body.stream: an answer in a file is not streamed")
+    except RefusedError as refusal:
+        error = {"code": "invalid_request", "message": refusal.message}
     else:
-        source.seek(line.at)
-        asked = read_body(Asked, source.readline())
-        drawn = hashlib.sha256(f"{defaults.sampling.seed}:{asked.custom_id}".encode()).digest()
+        drawn = hashlib.sha256(f"{defaults.sampling.seed}:{custom_id}".encode()).digest()
         sampling = replace(defaults.sampling, seed=int.from_bytes(drawn[:4]))
         seeded = replace(defaults, sampling=sampling, has_seed=True)
         status, body = await _posted(served, seeded, asked.url, json.dumps(asked.body).encode())
         if status == 503:
             raise ModelError("the batch was stopped", body["error"]["message"])
         response = {"status_code": status, "request_id": f"req_{uuid.uuid4().hex}", "body": body}
-    return {
-        "id": f"batch_req_{uuid.uuid4().hex}",
-        "custom_id": line.custom_id,
-        "response": response,
-        "error": error,
-    }
+    return {"id": f"{_ID}{number}", "custom_id": custom_id, "response": response, "error": error}
 
 
 async def _posted(
     served: ServedEngine, defaults: Answering, url: str, body: bytes
 ) -> tuple[int, Any]:
     """Status and body of the reply to a request that comes over no network."""
-    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
-    headers.append((b"user-agent", b"batch"))
+    names = {"host": "localhost", "content-type": "application/json", "user-agent": "batch"}
+    headers = [(name.encode(), value.encode()) for name, value in names.items()]
     scope = {"type": "http", "method": "POST", "path": url, "headers": headers}
     coming: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
     status, parts = 0, bytearray()

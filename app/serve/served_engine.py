@@ -21,7 +21,6 @@ from app.wording import counted
 from backends.base import PromptTooLongError, SpecchatError, UsageError
 from backends.chat.message import Message
 from decoding.sampling.settings import SamplingSettings
-from models.reference import HubReference, Reference
 
 AT_ONCE = 1
 """Requests that are answered at a time: those that an engine computes together."""
@@ -202,18 +201,18 @@ class ServedEngine:
         self,
         engine: Engine,
         limits: Limits,
-        references: Sequence[Reference | HubReference] = (),
+        names: Sequence[str] = (),
         unload_after: float = 0.0,
     ) -> None:
         self.engine = engine
         self.limits = limits
         self.turns = RequestQueue(limits.waiting)
-        if references:
+        if names:
             may_read = engine.may_read
             engine.may_read = lambda: (
                 "a program is answered" if self.turns.answering else may_read()
             )
-        self.models = ServedModels(engine, references, unload_after)
+        self.models = ServedModels(engine, names, unload_after)
         self.reading = Slots(limits.waiting + 1, "requests arrive")
         self.counting = Slots(limits.waiting, "prompts wait to be counted")
         self.metrics = Metrics(self.turns)

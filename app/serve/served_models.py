@@ -5,17 +5,17 @@ import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from app.engine.engine import Engine
 from app.engine.status import Loaded, Phase
 from app.loading.placement import free_for_models
-from app.loading.select import choose_model, expected_backend, known_facts, lasting_name
-from app.loading.session_options import DEFAULT_CONTEXT, SessionOptions
-from app.paths import Paths
+from app.loading.select import choose_model, expected_backend, known_facts
+from app.loading.session_options import DEFAULT_CONTEXT
 from app.serve.refusal import RefusalKind, RefusedError, refusal_of
 from backends.base import ModelError, SpecchatError, UsageError
 from backends.engines.backend_selection import forms
-from models.metadata.memory_bill import ModelFacts, bill
+from models.metadata.memory_bill import bill
 from models.reference import HubReference, Reference
 
 _LOOK_SECONDS = 0.05
@@ -24,19 +24,17 @@ _LOOK_SECONDS = 0.05
 _CLOSE_SECONDS = 60.0
 """How long the memory of a model that is unloaded is waited for; it takes a moment."""
 
-_TAG = ":latest"
-"""What Ollama's clients add to a name without a tag."""
-
 
 @dataclass(slots=True, eq=False)
 class ServedModel:
     """One model, on an engine of its own while it is loaded; used on the server's loop alone.
 
-    reference: what --models named; None for the one model of a server, which is what its engine
-    has loaded.
+    asked: as the user named it. reference: what that is; None for the one model of a server, which
+    is what its engine has loaded.
     """
 
-    reference: Reference | HubReference | None
+    asked: str | None
+    reference: Reference | HubReference | None = None
     engine: Engine | None = None
     users: int = 0
     used_at: float = 0.0
@@ -60,6 +58,12 @@ class ServedModel:
         return self.last.name if self.last else ""
 
     @property
+    def path(self) -> Path | None:
+        """Its file or folder, None if it was not loaded yet, and may not be here."""
+        known = self.last.reference if self.last else self.reference
+        return known.path if isinstance(known, Reference) else None
+
+    @property
     def n_vocab(self) -> int | None:
         return self.last.info.n_vocab if self.last else None
 
@@ -72,7 +76,7 @@ class ServedModel:
         status = self.engine.status if self.engine is not None else None
         if self.last is None or (status is not None and not self.is_loaded):
             what = status.error.summary if status and status.error else ""
-            what = what or f"{self.name or 'the model'} is not loaded yet; try again later"
+            what = what or f"{self.name or 'the model'} is loading; try again later"
             raise RefusedError(RefusalKind.LOADING, what)
         return self.last
 
@@ -80,28 +84,30 @@ class ServedModel:
 class ServedModels:
     """The models of one server, the first with an engine that whoever made it starts and closes.
 
-    references: those that a request chooses from by name; none for one that answers to any name.
+    names: of those that a request chooses from; none for one that answers to any name.
     unload_after: idle seconds after which a model is unloaded, 0 for never.
+
+    Raises:
+        SpecchatError: there is no such model, or two have one name.
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        references: Sequence[Reference | HubReference] = (),
-        unload_after: float = 0.0,
+        self, engine: Engine, names: Sequence[str] = (), unload_after: float = 0.0
     ) -> None:
-        self._given = engine
+        self._given, self._options = engine, engine.options
         self._unload_after = unload_after
-        self.all = [ServedModel(reference) for reference in references] or [ServedModel(None)]
+        found = forms(self._options.backend)
+        self.all = [
+            ServedModel(name, choose_model(name, engine.paths, found)) for name in names
+        ] or [ServedModel(self._options.model)]
+        if len({model.name for model in self.all}) < len(self.all):
+            raise UsageError("--models cannot be used", "two of its models have the same name")
+        self.first = self.all[0]
         self.first.engine = engine
-        self._closing: set[asyncio.Future[bool]] = set()
+        self._closing: list[asyncio.Future[bool]] = []
         self._loading = asyncio.Lock()
-        self._whole = self._free() if len(self.all) > 1 else None
+        self._whole = self._free()
         """Bytes for all models together, None if unknown."""
-
-    @property
-    def first(self) -> ServedModel:
-        return self.all[0]
 
     def choose(self, name: str) -> ServedModel:
         """The model that a request names; the only one has any name.
@@ -109,25 +115,23 @@ class ServedModels:
         Raises:
             RefusedError: there is no such model, or the only one is not loaded yet.
         """
-        if self.first.reference is None:
-            if self.first.engine is not None:
-                self.first.facts()
-            return self.first
-        return self.named(name) if name else self.first
+        if self.first.reference is not None:
+            return self.named(name) if name else self.first
+        if self.first.engine is not None:
+            self.first.facts()
+        return self.first
 
     def named(self, name: str) -> ServedModel:
-        """The model of this very name.
+        """The model of this very name, or with what Ollama's clients add to one without a tag.
 
         Raises:
             RefusedError: there is none.
         """
-        for model in self.all:
-            if name in (model.name, f"{model.name}{_TAG}"):
+        for model in self.listed():
+            if name in (model.name, f"{model.name}:latest"):
                 return model
-        names = ", ".join(model.name for model in self.listed())
-        raise RefusedError(
-            RefusalKind.NO_MODEL, f"there is no {name[:200]!r} here: {names}", "model"
-        )
+        what = f"there is no {name[:200]!r} here: {', '.join(model.name for model in self.all)}"
+        raise RefusedError(RefusalKind.NO_MODEL, what, "model")
 
     def listed(self) -> list[ServedModel]:
         """All of them.
@@ -170,7 +174,7 @@ class ServedModels:
                     reserved = await self._make_room(model)
                 except SpecchatError as error:
                     raise refusal_of(error) from error
-                model.engine = self._given.another(self._resolvable(model), reserved)
+                model.engine = self._given.another(model.asked, reserved)
                 model.engine.start()
             engine = model.engine
             while (status := engine.status).phase is Phase.LOADING:
@@ -187,47 +191,37 @@ class ServedModels:
             if model.engine not in (None, self._given):
                 model.engine.close(seconds)
 
-    def _resolvable(self, model: ServedModel) -> str | None:
-        chosen = model.reference
-        if chosen is None:
-            return self._given.options.model
-        return lasting_name(chosen) if isinstance(chosen, Reference) else chosen.name
-
     async def _make_room(self, model: ServedModel) -> int:
         """Unload what was idle longest until a model fits; returns bytes that others hold of it."""
         while True:
             await asyncio.gather(*self._closing)
+            self._closing.clear()
             loaded = [one for one in self.all if one.engine is not None]
-            free = await asyncio.to_thread(self._free)
-            if not loaded or self._whole is None:
-                self._whole = free
+            free = self._free()
             if not loaded:
+                self._whole = free
                 return 0
             idle = [one for one in loaded if not one.users]
+            room = None
             if free is not None and self._whole is not None:
-                held = sum([await asyncio.to_thread(self._bytes, one) for one in loaded])
-                room = min(free, self._whole - held)
-                if not idle or await asyncio.to_thread(self._bytes, model) <= room:
-                    return free - room
-            elif not idle:
-                return 0
+                room = min(free, self._whole - sum(map(self._bytes, loaded)))
+            if not idle or (room is not None and self._bytes(model) <= room):
+                return 0 if free is None or room is None else free - room
             self._unload(min(idle, key=lambda one: one.used_at))
 
     def _bytes(self, model: ServedModel) -> int:
         """Bytes that a model takes: as it is loaded, or as it is going to be."""
-        options, loaded = self._given.options, model.last if model.is_loaded else None
-        chosen = model.reference
-        assert chosen is not None
-        facts: ModelFacts | None = known_facts(loaded.reference if loaded else chosen, options)
+        loaded = model.last if model.is_loaded else None
+        chosen = loaded.reference if loaded else model.reference
+        facts = known_facts(chosen, self._options) if chosen else None
         if facts is None:  # to be downloaded, of unknown size: the others make room
             return 1 << 62
-        limit = facts.context_limit or DEFAULT_CONTEXT
-        n_ctx = loaded.context_size if loaded else options.ctx or min(limit, DEFAULT_CONTEXT)
-        return bill(facts, n_ctx).total + (loaded.drafter_bytes if loaded else 0)
+        wanted = self._options.ctx or min(facts.context_limit or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
+        beside = loaded.drafter_bytes if loaded else 0
+        return bill(facts, loaded.context_size if loaded else wanted).total + beside
 
     def _free(self) -> int | None:
-        options = self._given.options
-        chosen = self.first.reference
+        options, chosen = self._options, self.first.reference
         with suppress(SpecchatError):
             if chosen is not None:
                 backend = expected_backend(chosen, options.backend)
@@ -246,20 +240,5 @@ class ServedModels:
         _ = model.last  # kept
         engine, model.engine = model.engine, None
         if engine is not None:
-            closing = asyncio.ensure_future(asyncio.to_thread(engine.close, _CLOSE_SECONDS))
-            self._closing.add(closing)
-            closing.add_done_callback(self._closing.discard)
-
-
-def served_references(
-    names: Sequence[str], options: SessionOptions, paths: Paths
-) -> list[Reference | HubReference]:
-    """The models of some names, each of which a request can choose.
-
-    Raises:
-        SpecchatError: there is no such model, or two would have one name.
-    """
-    found = [choose_model(name, paths, forms(options.backend)) for name in names]
-    if len({one.name for one in found}) < len(found):
-        raise UsageError("--models cannot be used", "two of its models have the same name")
-    return found
+            closed = asyncio.to_thread(engine.close, _CLOSE_SECONDS)
+            self._closing.append(asyncio.ensure_future(closed))

@@ -24,7 +24,6 @@ from app.serve.dialects.responses import RESPONSES
 from app.serve.embeddings import embeddings_route
 from app.serve.incoming import Guard
 from app.serve.served_engine import ServedEngine
-from app.serve.served_models import served_references
 from app.serve.server_options import Limits, ServerOptions
 from app.settings.answering import Answering
 from backends.base import UsageError
@@ -124,8 +123,7 @@ class Server:
     """
 
     def __init__(self, engine: Engine, options: ServerOptions, defaults: Answering) -> None:
-        references = served_references(options.models, engine.options, engine.paths)
-        self.served = ServedEngine(engine, options.limits, references, options.unload_after)
+        self.served = ServedEngine(engine, options.limits, options.models, options.unload_after)
         self._socket = _listening(options.host, options.port)
         self.host: str = options.host
         self.port: int = self._socket.getsockname()[1]

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from datetime import timedelta
 from pathlib import Path
 from threading import Event
 from typing import Annotated
@@ -60,14 +61,13 @@ def batch(
 
 async def _run(engine: Engine, asked: Path, answers: Path, stop: Event) -> int:
     """Answer the requests until all are or the user interrupts it; returns how many failed."""
-    from app.serve.batch import Progress, answer_batch
+    from app.serve.batch import answer_batch
     from app.serve.served_engine import ServedEngine
     from app.serve.server_options import Limits
 
-    def tell(progress: Progress) -> None:
-        left, done = progress.seconds_left, progress.before + progress.done
-        ends = f", about {_duration(left)} left" if left else ""
-        stderr.progress(done, progress.total, f"{done:,} of {progress.total:,} requests{ends}")
+    def tell(done: int, total: int, left: float) -> None:
+        ends = f"{timedelta(seconds=round(left))} left"
+        stderr.progress(done, total, f"{done:,} of {counted(total, 'request')}, {ends}")
 
     defaults = Answering.of(settings_in_effect(engine.paths).values)
     served = ServedEngine(engine, Limits())
@@ -77,13 +77,8 @@ async def _run(engine: Engine, asked: Path, answers: Path, stop: Event) -> int:
     if not work.done():
         work.cancel()
         await asyncio.wait({work})
-        stderr.note(f"stopped; the same command goes on with the rest ({answers})")
+        stderr.note("stopped; the same command goes on with the rest")
         return 0
-    progress = work.result()
-    stderr.note(f"{counted(progress.total, 'request')}, {progress.failed:,} failed: {answers}")
-    return progress.failed
-
-
-def _duration(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    return counted(minutes, "minute") if minutes else counted(max(round(seconds), 1), "second")
+    done, failed = work.result()
+    stderr.note(f"{counted(done, 'request')}, {failed:,} failed: {answers}")
+    return failed

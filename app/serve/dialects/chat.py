@@ -24,6 +24,7 @@ from app.serve.request_body import (
     text_of,
     thinking,
 )
+from app.serve.served_models import ServedModel
 from app.serve.server_options import MOST_TOP_LOGPROBS
 from app.settings.answering import Answering
 from app.tools import events
@@ -203,6 +204,11 @@ def _figures(data: bytes, logprob: float) -> JsonObject:
 def _read(body: bytes, defaults: Answering, choose: Choose) -> tuple[AskedReply, ChatWriter]:
     asked = read_body(ChatRequest, body)
     model = choose(asked.model)
+    return asked_reply(asked, defaults, model), ChatWriter(model.name, asked)
+
+
+def asked_reply(asked: ChatRequest, defaults: Answering, model: ServedModel) -> AskedReply:
+    """What a request asks of a model."""
     sampling = asked.sampling(defaults, model.n_vocab)
     offered = asked.offered
     conversation = conversation_of(asked.messages)
@@ -215,7 +221,7 @@ def _read(body: bytes, defaults: Answering, choose: Choose) -> tuple[AskedReply,
         tools=offered.tools,
         may_drop=False,
     )
-    reply = AskedReply(
+    return AskedReply(
         model,
         tuple(
             replace(first, settings=replace(sampling, seed=seed))
@@ -226,7 +232,6 @@ def _read(body: bytes, defaults: Answering, choose: Choose) -> tuple[AskedReply,
         offered.splitter,
         form_field="tools" if offered.is_required else asked.form_field,
     )
-    return reply, ChatWriter(model.name, asked)
 
 
 def _options(asked: ChatRequest) -> ReplyOptions:

@@ -12,6 +12,7 @@ from app.serve.dialect import AskedReply, Choose, Dialect, JsonObject
 from app.serve.dialects import openai
 from app.serve.refusal import invalid
 from app.serve.request_body import Items, read_body, seeds
+from app.serve.served_models import ServedModel
 from app.serve.server_options import MOST_CHOICES, MOST_TOP_LOGPROBS
 from app.settings.answering import Answering
 from app.tools.events import Ended, ReplyEvent, TextDelta, TokenLogprob
@@ -70,6 +71,11 @@ def _by_text(token: TokenLogprob) -> JsonObject:
 def _read(body: bytes, defaults: Answering, choose: Choose) -> tuple[AskedReply, CompletionsWriter]:
     asked = read_body(CompletionsRequest, body)
     model = choose(asked.model)
+    return asked_reply(asked, defaults, model), CompletionsWriter(model.name, asked)
+
+
+def asked_reply(asked: CompletionsRequest, defaults: Answering, model: ServedModel) -> AskedReply:
+    """What a request asks of a model."""
     prompts = [asked.prompt] if isinstance(asked.prompt, str) else asked.prompt
     if asked.n * len(prompts) > MOST_CHOICES:
         raise invalid(f"at most {MOST_CHOICES} choices in all", "n")
@@ -87,10 +93,9 @@ def _read(body: bytes, defaults: Answering, choose: Choose) -> tuple[AskedReply,
         for prompt in prompts
         for seed in seeds(sampling.seed, asked.n)
     )
-    reply = AskedReply(
+    return AskedReply(
         model, requests, asked.stream, asked.n, prompt_field="prompt", form_field=asked.form_field
     )
-    return reply, CompletionsWriter(model.name, asked)
 
 
 COMPLETIONS = Dialect("/v1/completions", _read, openai.error_body)

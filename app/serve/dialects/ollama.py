@@ -2,52 +2,35 @@
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from app.chat.conversation import Conversation, Infill, RawText, ReplyOptions
-from app.engine.reply import Request
 from app.serve.dialect import AskedReply, Choose, Dialect, Frame, JsonObject, ReplyWriter
+from app.serve.dialects import chat, completions
 from app.serve.dialects.anthropic import parsed_arguments
-from app.serve.dialects.chat import ChatTool, tools_of
+from app.serve.dialects.completions import CompletionsRequest
 from app.serve.dialects.openai import FINISH_REASONS, SamplingFields, WholeReply
 from app.serve.incoming import json_body
-from app.serve.offered_tools import OfferedTools, offered_tools
 from app.serve.refusal import RefusalKind, RefusedError, invalid
-from app.serve.request_body import (
-    Fields,
-    Items,
-    Lenient,
-    Source,
-    TextPart,
-    read_body,
-    text_of,
-    thinking,
-)
+from app.serve.request_body import Fields, Items, Lenient, Source, TextPart, read_body
 from app.serve.served_engine import ServedEngine
 from app.serve.served_models import ServedModel
 from app.settings.answering import Answering
 from app.tools import events
-from backends.base import SpecchatError
-from backends.chat.message import Message, ToolCall
-from backends.chat.reply_form import THINK_ON
-from backends.files.gguf_header import read_model
-from decoding.constraint.grammar import Grammar, GrammarKind
 from models.metadata.identity import projector_beside, stored_bytes
-from models.names import quantization_of
-from models.reference import Reference
 
 _VERSION = "0.12.0"
 """Ollama's release whose API this is: clients refuse to speak with older ones than they know."""
+
+
+_Images = Annotated[Items[str], Field(max_length=64)]
 
 
 class Options(SamplingFields):
@@ -71,25 +54,15 @@ class _Common(Fields):
     options: Options = Options()
     think: bool | Literal["low", "medium", "high"] | None = None
 
-    def request(
-        self, turns: Conversation, defaults: Answering, model: ServedModel, offered: OfferedTools
-    ) -> Request:
-        grammar = None
-        if self.format == "json":
-            grammar = Grammar(GrammarKind.JSON_OBJECT)
-        elif self.format:
-            grammar = Grammar(GrammarKind.JSON_SCHEMA, json.dumps(self.format))
-        effort = "none" if self.think is False else THINK_ON if self.think is True else self.think
-        budget = thinking(turns, defaults, effort)
-        options, longest = self.options, self.options.num_predict
-        return Request(
-            turns,
-            options.sampling(defaults, model.n_vocab),
-            longest if longest > 0 else 1 << 31,
-            options=offered.options(ReplyOptions(options.stops, grammar, think_budget=budget)),
-            tools=offered.tools,
-            may_drop=False,
-        )
+    @property
+    def openai(self) -> dict[str, Any]:
+        """What OpenAI's requests have as well, by its names."""
+        fields = self.options.model_dump(exclude={"num_predict"}, exclude_defaults=True)
+        if self.format:
+            schema = None if self.format == "json" else self.format
+            fields["response_format"] = {"type": "json_object", "schema": schema}
+        longest = self.options.num_predict
+        return {**fields, "stream": self.stream, "max_tokens": longest if longest > 0 else 1 << 31}
 
 
 class Function(Lenient):
@@ -108,52 +81,72 @@ class ChatMessage(Fields):
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str = ""
-    images: Items[str] = Field(default_factory=list[str])
+    images: _Images = Field(default_factory=list[str])
     tool_calls: Items[Call] = Field(default_factory=list[Call])
     tool_name: str = ""
-    name: str = ""
 
 
 class ChatRequest(_Common):
     messages: Items[ChatMessage] = Field(default_factory=list[ChatMessage])
-    tools: Items[ChatTool] = Field(default_factory=list[ChatTool])
+    tools: Items[chat.ChatTool] = Field(default_factory=list[chat.ChatTool])
+
+    def reply(self, defaults: Answering, model: ServedModel) -> AskedReply:
+        if not self.messages:
+            return AskedReply(model, (), self.stream)
+        efforts: Mapping[object, str] = {True: "medium", False: "none"}
+        effort = efforts.get(self.think, self.think)
+        messages = list(_as_openai(self.messages))
+        asked: dict[str, Any] = {**self.openai, "tools": self.tools, "reasoning_effort": effort}
+        return chat.asked_reply(chat.ChatRequest(messages=messages, **asked), defaults, model)
 
 
 class GenerateRequest(_Common):
     prompt: str = ""
     suffix: str | None = None
     system: str = ""
-    images: Items[str] = Field(default_factory=list[str])
+    images: _Images = Field(default_factory=list[str])
     raw: bool = False
 
+    def reply(self, defaults: Answering, model: ServedModel) -> AskedReply:
+        if self.raw or self.suffix is not None:
+            if self.system or self.images:
+                raise invalid("raw and suffix cannot be combined with system or images", "system")
+            gap = CompletionsRequest(prompt=self.prompt, suffix=self.suffix, **self.openai)
+            return completions.asked_reply(gap, defaults, model)
+        asked: dict[str, Any] = {name: getattr(self, name) for name in _Common.model_fields}
+        messages = [ChatMessage(role="system", content=self.system)] if self.system else []
+        messages.append(ChatMessage(role="user", content=self.prompt, images=self.images))
+        is_asked = self.prompt or self.images
+        return ChatRequest(messages=messages if is_asked else [], **asked).reply(defaults, model)
 
-def _with_images(text: str, images: Sequence[str], place: str) -> str:
-    parts = [
-        TextPart(type="image", source=Source(type="base64", data=image.rpartition(",")[2]))
-        for image in images
-    ]
-    return text_of([*parts, TextPart(type="text", text=text)], place) if parts else text
 
-
-def _turns(messages: Sequence[ChatMessage]) -> Iterator[Message]:
-    """Turns of messages; a result answers the first open call of its name, or the first of all."""
-    opened: list[ToolCall] = []
+def _as_openai(messages: Sequence[ChatMessage]) -> Iterator[chat.ChatMessage]:
+    """Messages in OpenAI's form; a result answers the first open call of its name, else of all."""
+    opened: list[chat.Call] = []
     for index, message in enumerate(messages):
-        text = _with_images(message.content, message.images, f"messages.{index}.images")
-        answers = ""
-        if message.role == "tool":
-            name = message.tool_name or message.name
-            called = next((call for call in opened if call.name == name), None)
-            called = called or (opened[0] if opened else None)
-            if called is not None:
-                opened.remove(called)
-            answers = called.id if called else name or "unnamed"
-        calls = tuple(
-            ToolCall(f"call_{index}_{at}", call.function.name, json.dumps(call.function.arguments))
-            for at, call in enumerate(message.tool_calls)
-        )
+        answered = ""
+        if message.role == "tool" and opened:
+            named = [call for call in opened if call.function.name == message.tool_name]
+            answered = (named or opened)[0].id
+            opened = [call for call in opened if call.id != answered]
+        calls = [
+            chat.Call(
+                id=f"call_{index}_{at}",
+                function=chat.Function(name=one.name, arguments=json.dumps(one.arguments)),
+            )
+            for at, one in enumerate(call.function for call in message.tool_calls)
+        ]
         opened += calls
-        yield Message(message.role, text, calls, answers)
+        parts = [
+            TextPart(type="image", source=Source(type="base64", data=image))
+            for image in message.images
+        ]
+        yield chat.ChatMessage(
+            role=message.role,
+            content=[*parts, TextPart(type="text", text=message.content)],
+            tool_calls=calls,
+            tool_call_id=answered,
+        )
 
 
 class OllamaWriter(ReplyWriter):
@@ -175,18 +168,18 @@ class OllamaWriter(ReplyWriter):
             case events.Begun():
                 self._model = event.model
             case events.TextDelta() if event.text:
-                yield self._frame(event.text)
+                yield self._frame(event.text, {})
             case events.ReasoningDelta():
-                yield self._frame("", thinking=event.text)
+                yield self._frame("", {"thinking": event.text})
             case events.Ended():
                 self._ended = event
                 if self._reply.calls:
-                    yield self._frame("", tool_calls=self._calls())
+                    yield self._frame("", self._calls())
             case _:
                 pass
 
     def end(self) -> Iterator[Frame]:
-        yield Frame({**self._said(""), **self._figures()})
+        yield Frame({**self._said("", {}), **self._figures()})
 
     def failure(self, refusal: RefusedError) -> Iterator[Frame]:
         yield Frame(error_body(refusal))
@@ -195,94 +188,62 @@ class OllamaWriter(ReplyWriter):
         for event in (event for choice in choices for event in choice):
             for _ in self.frames(0, event):
                 pass
-        more: JsonObject = {"thinking": self._reply.reasoning} if self._reply.reasoning else {}
-        if self._reply.calls:
-            more["tool_calls"] = self._calls()
-        return {**self._said(self._reply.text, more), **self._figures()}
+        reply, more = self._reply, self._calls()
+        if reply.reasoning:
+            more["thinking"] = reply.reasoning
+        return {**self._said(reply.text, more), **self._figures()}
 
     def heartbeat(self) -> Frame:
-        return self._frame("")
+        return self._frame("", {})
 
-    def _frame(self, text: str, **more: object) -> Frame:
+    def _frame(self, text: str, more: JsonObject) -> Frame:
         return Frame({**self._said(text, more), "done": False})
 
-    def _said(self, text: str, more: JsonObject | None = None) -> JsonObject:
+    def _said(self, text: str, more: JsonObject) -> JsonObject:
         head: JsonObject = {"model": self._model, "created_at": datetime.now(UTC).isoformat()}
         if self._is_chat:
-            message = {"role": "assistant", "content": text, **(more or {})}
-            return {**head, "message": message}
-        return {**head, "response": text, **(more or {})}
+            return {**head, "message": {"role": "assistant", "content": text, **more}}
+        return {**head, "response": text, **more}
 
-    def _calls(self) -> list[JsonObject]:
-        return [
+    def _calls(self) -> JsonObject:
+        calls = [
             {"function": {"name": call.name, "arguments": parsed_arguments(call.arguments)}}
             for call in self._reply.calls
         ]
+        return {"tool_calls": calls} if calls else {}
 
     def _figures(self) -> JsonObject:
-        """How it ended, and what was measured; without a prompt the model was only loaded."""
-        reason = "load"
-        measured: dict[str, float | None] = {
-            "total_duration": time.perf_counter() - self._begun_at,
-            "load_duration": self.load_seconds,
+        """How it ended, and what was measured, in ns; without a prompt it was only loaded."""
+        took: dict[str, float | None] = {
+            "total": time.perf_counter() - self._begun_at,
+            "load": self.load_seconds,
         }
-        counts: JsonObject = {}
+        told: JsonObject = {"done": True, "done_reason": "load"}
         if self._ended is not None:
-            usage, ended = self._ended.usage, FINISH_REASONS[self._ended.reason]
-            reason = "length" if ended == "length" else "stop"
-            measured["prompt_eval_duration"] = usage.prefill_seconds
-            measured["eval_duration"] = usage.decode_seconds
-            counts = {
-                "prompt_eval_count": usage.prompt_tokens,
-                "eval_count": usage.completion_tokens,
-            }
-        told = {name: round(1e9 * took) for name, took in measured.items() if took is not None}
-        return {"done": True, "done_reason": reason, **told, **counts}
+            usage, reason = self._ended.usage, FINISH_REASONS[self._ended.reason]
+            took |= {"prompt_eval": usage.prefill_seconds, "eval": usage.decode_seconds}
+            told["done_reason"] = "length" if reason == "length" else "stop"
+            told["prompt_eval_count"] = usage.prompt_tokens
+            told["eval_count"] = usage.completion_tokens
+        known = {name: seconds for name, seconds in took.items() if seconds is not None}
+        return told | {f"{name}_duration": round(1e9 * known[name]) for name in known}
 
 
 def error_body(refusal: RefusedError) -> JsonObject:
     return {"error": refusal.message}
 
 
-def _asked(
-    asked: _Common, model: ServedModel, request: Request | None, offered: OfferedTools
-) -> tuple[AskedReply, OllamaWriter]:
-    requests = () if request is None else (request,)
-    splitter = offered.splitter if request is None or request.text is None else None
-    reply = AskedReply(model, requests, asked.stream, splitter=splitter, form_field="format")
-    return reply, OllamaWriter(model.name, is_chat=isinstance(asked, ChatRequest))
+def _dialect(path: str, kind: type[ChatRequest | GenerateRequest]) -> Dialect:
+    def read(body: bytes, defaults: Answering, choose: Choose) -> tuple[AskedReply, OllamaWriter]:
+        asked = read_body(kind, body)
+        model = choose(asked.model)
+        writer = OllamaWriter(model.name, is_chat=kind is ChatRequest)
+        return asked.reply(defaults, model), writer
+
+    return Dialect(path, read, error_body, "/api/")
 
 
-def _read_chat(body: bytes, defaults: Answering, choose: Choose) -> tuple[AskedReply, OllamaWriter]:
-    asked = read_body(ChatRequest, body)
-    model = choose(asked.model)
-    offered = offered_tools(tools_of(asked.tools))
-    turns = Conversation.of(_turns(asked.messages))
-    request = asked.request(turns, defaults, model, offered) if asked.messages else None
-    return _asked(asked, model, request, offered)
-
-
-def _read_generate(
-    body: bytes, defaults: Answering, choose: Choose
-) -> tuple[AskedReply, OllamaWriter]:
-    asked = read_body(GenerateRequest, body)
-    model, offered = choose(asked.model), OfferedTools()
-    prompt = _with_images(asked.prompt, asked.images, "images")
-    if (asked.raw or asked.suffix is not None) and (asked.system or asked.images):
-        raise invalid("raw and suffix cannot be combined with system or images", "system")
-    conversation = Conversation(asked.system, [Message("user", prompt)])
-    request = asked.request(conversation, defaults, model, offered)
-    if asked.suffix is not None:
-        request = replace(request, text=Infill(asked.prompt, asked.suffix))
-    elif asked.raw:
-        request = replace(request, text=RawText(asked.prompt))
-    return _asked(asked, model, request if prompt or asked.suffix else None, offered)
-
-
-OLLAMA = (
-    Dialect("/api/chat", _read_chat, error_body, "/api/"),
-    Dialect("/api/generate", _read_generate, error_body, "/api/"),
-)
+OLLAMA = (_dialect("/api/chat", ChatRequest), _dialect("/api/generate", GenerateRequest))
 
 
 class Named(Lenient):
@@ -297,12 +258,8 @@ def ollama_routes(served: ServedEngine) -> list[Route]:
         return JSONResponse({"models": [_listed(model) for model in served.models.listed()]})
 
     async def loaded(_: HttpRequest) -> Response:
-        models = [
-            {**_listed(model), "context_length": model.last.context_size}
-            for model in served.models.all
-            if model.is_loaded and model.last
-        ]
-        return JSONResponse({"models": models})
+        running = [_listed(model) for model in served.models.all if model.is_loaded]
+        return JSONResponse({"models": running})
 
     async def version(_: HttpRequest) -> Response:
         return JSONResponse({"version": _VERSION})
@@ -327,52 +284,37 @@ def ollama_routes(served: ServedEngine) -> list[Route]:
     ]
 
 
-def _path(model: ServedModel) -> Path | None:
-    if model.last is not None:
-        return model.last.info.path
-    return model.reference.path if isinstance(model.reference, Reference) else None
-
-
 def _listed(model: ServedModel) -> JsonObject:
-    head: JsonObject = {"name": model.name, "model": model.name, "details": _details(model)}
-    if (path := _path(model)) is not None:
-        with suppress(OSError, SpecchatError):
+    """As Ollama lists a model; what is not known before it was loaded is left out."""
+    head: JsonObject = {"name": model.name, "model": model.name, "details": {}}
+    if (path := model.path) is not None:
+        with suppress(OSError):
             changed = datetime.fromtimestamp(path.stat().st_mtime, UTC)
             head |= {"size": stored_bytes(path), "modified_at": changed.isoformat()}
+    if model.last is not None:
+        info = model.last.info
+        head["details"] = {
+            "format": "mlx" if info.path.is_dir() else "gguf",
+            "family": info.architecture,
+            "families": [info.architecture],
+            "parameter_size": f"{info.parameters / 1e9:.1f}B",
+            "quantization_level": info.quantization,
+        }
+        head["context_length"] = model.last.context_size
     return head
 
 
-def _details(model: ServedModel) -> JsonObject:
-    """As Ollama has them, "" for what is unknown before a model was loaded."""
-    path, known = _path(model), model.last
-    family, quantization, parameters = "", "", 0
-    if known is not None:
-        info = known.info
-        family, quantization, parameters = info.architecture, info.quantization, info.parameters
-    elif path is not None and path.is_file():
-        with suppress(SpecchatError):
-            header, tensors = read_model(path)
-            family, quantization = header.architecture, quantization_of(path.name) or ""
-            parameters = sum(tensor.parameters for tensor in tensors)
-    return {
-        "parent_model": "",
-        "format": "mlx" if path and path.is_dir() else "gguf",
-        "family": family,
-        "families": [family] if family else [],
-        "parameter_size": f"{parameters / 1e9:.1f}B" if parameters else "",
-        "quantization_level": quantization,
-    }
-
-
 def _shown(model: ServedModel) -> JsonObject:
-    details, path, known = _details(model), _path(model), model.last
-    family = str(details["family"])
-    capabilities = ["completion", "tools"]
-    if path is not None and projector_beside(path) is not None:
+    capabilities, facts = ["completion", "tools"], JsonObject()
+    if model.path is not None and projector_beside(model.path) is not None:
         capabilities.append("vision")
-    facts: JsonObject = {"general.architecture": family}
-    if known is not None:
+    if (known := model.last) is not None:
         capabilities += ["thinking"] * known.can_think
-        facts["general.parameter_count"] = known.info.parameters
-        facts[f"{family}.context_length"] = known.context_size
+        family = known.info.architecture
+        facts = {
+            "general.architecture": family,
+            "general.parameter_count": known.info.parameters,
+            f"{family}.context_length": known.context_size,
+        }
+    details = _listed(model)["details"]
     return {"details": details, "model_info": facts, "capabilities": capabilities}

@@ -183,7 +183,7 @@ def test_none_is_unloaded_while_it_is_used_and_idle_ones_are(
         come_true(lambda: not loaded(server))
 
     async def used() -> None:
-        models = ServedModels(given, [Reference(file.name, file)], 0.001)
+        models = ServedModels(given, [str(file)], 0.001)
         models.first.engine = None
         with models.use(models.first):
             engine = await models.engine_of(models.first)
