@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,8 +46,8 @@ class Embedding:
         most_tokens: int = 512,
         is_free: Callable[[], bool] = lambda: True,
     ) -> None:
-        self.name, self.fault = name, ""
-        self._is_free = is_free
+        self.name, self.fault = Path(name).name, ""
+        self._given, self._is_free = name, is_free
         self._paths, self._threads, self._most_tokens = paths, threads, most_tokens
         self._lock, self._is_closed = threading.RLock(), threading.Event()
         self._model: Model | None = None
@@ -68,7 +69,7 @@ class Embedding:
                 raise ModelError("the embedding model is closed")
             try:
                 if not self._embedders:
-                    path = at_hand(resolve(self.name, self._paths.models)).path
+                    path = at_hand(resolve(self._given, self._paths.models)).path
                     loader = CheckedLoader(self._paths, lambda _: None)
                     self._model = loader.load_embedding_model(path, self._threads)
                     self._identity = fingerprint(path)

@@ -2,6 +2,7 @@
 
 import asyncio
 from base64 import b64encode
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -63,7 +64,7 @@ def _model(served: ServedEngine, asked: str) -> str:
         what = f"no embedding model is set here; the setting {EMBEDDING_MODEL} names one"
         raise RefusedError(RefusalKind.NOT_FOUND, what, "model")
     if asked != name and asked in [one.name for one in served.models.all]:
-        raise invalid(f"{asked} is no embedding model; {name} is", "model")
+        raise invalid(f"{asked} is no embedding model; {Path(name).name} is", "model")
     return name
 
 

@@ -201,7 +201,7 @@ def _versions(versions: dict[str, str | None]) -> str:
 
 
 def _indexes(chats: int, bytes: int) -> str:  # noqa: A002 - as in the JSON
-    held = f"{size_text(bytes)} of text and vectors of {counted(chats, 'folder')}, to be searched"
+    held = f"{size_text(bytes)} of text of {counted(chats, 'folder')}, to be searched"
     return held if chats else ""
 
 
@@ -224,7 +224,7 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         "models": ", ".join(facts["models"]) or "none",
         "reading ahead": _reading_ahead(facts["reading_ahead"]),
         "folders": _indexes(**facts["indexes"]),
-        "embedding model": facts["embedding_model"],
+        "passage vectors": facts["embedding_model"],
         "settings": facts["settings"]["file"]
         + ("" if facts["settings"]["exists"] else " (missing: defaults apply)"),
         "for more speed": facts["advice"],

@@ -149,7 +149,6 @@ def test_what_is_meant_is_found_in_other_words(notes: Path, tmp_path: Path) -> N
         for number in range(module._EMBEDDED_TOGETHER):
             (notes / f"{number}.md").unlink()
         library.refresh()
-    os.chmod(file.parent, 0o700)
     assert os.name == "nt" or file.stat().st_mode & 0o777 == 0o600
     with closing(_read(notes, file)) as again:  # what is kept is used again
         again.embed(kept := _Themes())
