@@ -80,7 +80,7 @@ async def test_an_image_is_shown_in_blocks_of_its_colours(
         tall, broken = chat.screen.query(AttachmentRow)
         await tall.action_unfold()
         await broken.action_unfold()
-        await chat.until("▀" * 16)
+        await chat.until(lambda: chat.shown.count("▀" * 16) == 12)
         assert "▸" not in chat.shown
         lines = [line for line in chat.shown.splitlines() if "▀" in line]
         assert [line.strip(" ▌") for line in lines] == ["▀" * 16] * 12
