@@ -79,20 +79,13 @@ def as_json(attachments: Sequence[Attachment]) -> str:
 def from_json(text: str) -> tuple[Attachment, ...]:
     """Attachments of a JSON list; damaged ones are left out."""
     try:
-        rows: object = json.loads(text)
+        parsed: object = json.loads(text)
     except (ValueError, RecursionError):
         return ()
-    if not isinstance(rows, list):
-        return ()
-    found: list[Attachment] = []
-    for row in cast("list[object]", rows):
-        if isinstance(row, dict):
-            fields = cast("dict[str, Any]", row)
-            found.append(Attachment.of(*(str(fields.get(key, "")) for key in _KEYS)))
-    return tuple(found)
-
-
-_KEYS = ("kind", "name", "text")
+    rows = cast("list[Any]", parsed) if isinstance(parsed, list) else ()
+    known = (cast("dict[str, Any]", row) for row in rows if isinstance(row, dict))
+    fields = ([str(row.get(key, "")) for key in ("kind", "name", "text")] for row in known)
+    return tuple(Attachment.of(*one) for one in fields)
 
 
 # What the model reads of a message: the files that it names, then its text with folded pastes.

@@ -292,7 +292,8 @@ class Libraries:
         """
         names = asked.named()
         for turn in reversed(asked.before):
-            attached = turn.attachments
+            if not (attached := turn.attachments):
+                continue
             part = (one.kind is AttachmentKind.PASSAGE or is_of_reading(one) for one in attached)
             if of_all or any(part):
                 names += _named_before(turn.text, frozenset(one.name for one in attached))

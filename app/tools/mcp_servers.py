@@ -65,7 +65,9 @@ def configured(file: Path) -> dict[str, Server]:
         raise UsageError(f"{file} cannot be used", str(error)) from error
     try:
         rows = cast("dict[str, dict[str, Any]]", cast("Any", parsed)["mcpServers"])
-        return {_name(name): _server(row) for name, row in rows.items()}
+        if not all(map(_NAME.fullmatch, rows)):  # with a dot it would be a tool's
+            raise ValueError
+        return {name: _server(row) for name, row in rows.items()}
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         form = 'its form is {"mcpServers": {NAME: {"command": …, "args": […]} or {"url": …}}}'
         form += ", where names have letters, digits, _ and -, and others are texts"
@@ -73,32 +75,12 @@ def configured(file: Path) -> dict[str, Server]:
 
 
 def _server(row: dict[str, Any]) -> Server:
-    def texts(name: str) -> dict[str, str]:
-        return {_checked(key): _checked(value) for key, value in row.get(name, {}).items()}
-
-    server = Server(
-        _checked(row.get("command", "")),
-        tuple(map(_checked, row.get("args", ()))),
-        texts("env"),
-        _checked(row.get("url", "")),
-        texts("headers"),
-    )
-    if bool(server.command) == bool(server.url):
+    command, url = row.get("command", ""), row.get("url", "")
+    args, env, headers = tuple(row.get("args", ())), row.get("env", {}), row.get("headers", {})
+    texts = (command, url, *args, *env.keys(), *env.values(), *headers.keys(), *headers.values())
+    if not all(isinstance(one, str) for one in texts) or bool(command) == bool(url):
         raise ValueError
-    return server
-
-
-def _name(name: str) -> str:
-    """A server's name, which is the part of a tool's before its first dot."""
-    if not _NAME.fullmatch(name):
-        raise ValueError(name)
-    return name
-
-
-def _checked(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError
-    return value
+    return Server(command, args, env, url, headers)
 
 
 @dataclass(slots=True)
