@@ -35,12 +35,10 @@ _ENDINGS = (".pdf", ".html", ".htm", ".xhtml")
 class Document:
     """A file as the model reads it.
 
-    text: its text; each page but the last ends with a form feed. kind: what the file is, such as
-    "PDF", or the encoding of a text that is not UTF-8; empty for text. pages: 0 where it has none.
+    text: each page but the last ends with a form feed. pages: 0 where it has none.
     """
 
     text: str
-    kind: str = ""
     pages: int = 0
 
 
@@ -72,11 +70,11 @@ def read_bytes(data: bytes, name: str = "") -> Document:
         raise TooLargeError(Path(name), MOST_BYTES)
     if not _is_plain(data, name):
         answer = _CHILD.ask(data, name)
-        return Document(answer["text"], answer["kind"], answer["pages"])
-    text, encoding = decoded(data)
+        return Document(answer["text"], answer["pages"])
+    text = decoded(data)
     if len(text) > MOST_CHARACTERS:
         raise NotTextError(f"has over {MOST_CHARACTERS // 10**6} million characters", "")
-    return Document(text, encoding)
+    return Document(text)
 
 
 def page_picture(path: Path, page: int) -> bytes:

@@ -30,8 +30,8 @@ _UNLIKELY = regex.compile(
 _SAMPLE_BYTES = 1 << 16
 
 
-def decoded(data: bytes) -> tuple[str, str]:
-    r"""A text with \n for \r\n, and its encoding, which is empty for UTF-8.
+def decoded(data: bytes) -> str:
+    r"""A text with \n for \r\n.
 
     By a byte order mark; else UTF-8, a few bytes of which may be damaged; else by its letters.
 
@@ -43,19 +43,19 @@ def decoded(data: bytes) -> tuple[str, str]:
             text = _in(encoding, data)
             if text is None or "\0" in text:
                 raise NotTextError("is not text", f"it is marked as {encoding}, and is not")
-            return text, encoding
+            return text
     try:
-        return text_of(data), ""
+        return text_of(data)
     except NotTextError as error:
         if binary := _BINARY.search(data):
             where = f"byte {data[binary.start()]:#04x} at position {binary.start():,}"
             raise NotTextError("is not text", where) from error
     text = data.decode("utf-8-sig", errors="replace").replace("\r\n", "\n")
     if text.count("\ufffd") * 20 < len(text) - len(text.encode("ascii", "ignore")):
-        return text, "UTF-8 with damaged bytes"
+        return text
     for encoding in _fitting(data):
         if (text := _in(encoding, data)) is not None:
-            return text, encoding
+            return text
     raise NotTextError("is not text", "no known encoding fits its bytes")
 
 

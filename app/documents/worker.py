@@ -1,7 +1,7 @@
 """Child process that reads files of other programs, which may be damaged or hostile.
 
 Reads a line of JSON for each file, {"name", "bytes", "page"}, and the bytes of the file; writes a
-line {"text", "kind", "pages"}, {"picture"} if a page is asked for, or {"error", "why"}. It opens no
+line {"text", "pages"}, {"picture"} if a page is asked for, or {"error", "why"}. It opens no
 connection, starts no process and writes no file; nothing that a file names is followed.
 """
 
@@ -23,8 +23,8 @@ from typing import Any
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
-Parts = tuple[str, str | list[str]]
-"""What a file is, and its text, or that of its pages."""
+Parts = str | list[str]
+"""The text of a file, or that of its pages."""
 
 _PICTURE_PIXELS = 1500
 
@@ -51,7 +51,7 @@ def _pdf(data: bytes) -> Parts:
     pages = [re.sub("[\ufffe\x02]\r?\n?", "", text).replace("\r\n", "\n") for text in texts]
     if not "".join(pages).strip():
         raise RefusedFileError("has no text: a scan; a model that sees images can read its pages")
-    return "PDF", pages
+    return pages
 
 
 def _opened_pdf(data: bytes) -> Any:
@@ -91,24 +91,24 @@ def _markdown(html: str | bytes) -> str:
 
 
 def _html(data: bytes) -> Parts:
-    return "HTML", _markdown(data) or data.decode(errors="replace")  # a script writes its text
+    return _markdown(data) or data.decode(errors="replace")  # a script writes its text
 
 
 def _docx(data: bytes) -> Parts:
     html = _library("mammoth").convert_to_html(io.BytesIO(data)).value
-    return "Word", _markdown(html)
+    return _markdown(html)
 
 
 def _odt(data: bytes) -> Parts:
     document = _library("odfdo").Document(io.BytesIO(data))
     document.get_style = cache(document.get_style)  # is looked for with each of its paragraphs
-    return "OpenDocument", document.to_markdown()
+    return document.to_markdown()
 
 
 def _odp(data: bytes) -> Parts:
     pages = _library("odfdo").Document(io.BytesIO(data)).body.get_draw_pages()
     lines = [page.get_elements("descendant::text:p|descendant::text:h") for page in pages]
-    return "OpenDocument", ["".join(map(str, page)).rstrip() for page in lines]
+    return ["".join(map(str, page)).rstrip() for page in lines]
 
 
 def _epub(data: bytes) -> Parts:
@@ -124,12 +124,12 @@ def _epub(data: bytes) -> Parts:
             place = posixpath.join(folder, unquote(files[itemref.attrib["idref"]]))
             chapter = archive.read(posixpath.normpath(place))
             chapters.append(_markdown(re.sub(rb"(?s)\A.*?(?=<body\b)", b"", chapter)))
-    return "EPUB", "\n\n".join(filter(None, chapters))
+    return "\n\n".join(filter(None, chapters))
 
 
 def _pptx(data: bytes) -> Parts:
     deck = _library("pptx").Presentation(io.BytesIO(data))
-    return "PowerPoint", ["\n\n".join(_texts(slide.shapes)) for slide in deck.slides]
+    return ["\n\n".join(_texts(slide.shapes)) for slide in deck.slides]
 
 
 def _texts(shapes: Iterable[Any]) -> Iterable[str]:
@@ -144,7 +144,7 @@ def _texts(shapes: Iterable[Any]) -> Iterable[str]:
 
 def _sheets(data: bytes) -> Parts:
     book = _library("python_calamine").load_workbook(io.BytesIO(data))
-    return "spreadsheet", [
+    return [
         f"# {name}\n\n{_rows(book.get_sheet_by_name(name).to_python(skip_empty_area=True))}"
         for name in book.sheet_names
     ]
@@ -176,7 +176,7 @@ _MIME_TYPES: dict[bytes, Callable[[bytes], Parts]] = {
 }
 
 
-def _kind(data: bytes, name: str) -> Callable[[bytes], Parts]:
+def _reader(data: bytes, name: str) -> Callable[[bytes], Parts]:
     if data.startswith(b"PK"):
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             names = set(archive.namelist())
@@ -202,7 +202,7 @@ def _answer(request: dict[str, Any], data: bytes) -> dict[str, Any]:
     try:
         if request["page"]:
             return {"picture": _picture(data, request["page"]).hex()}
-        kind, found = _kind(data, request["name"])(data)
+        found = _reader(data, request["name"])(data)
     except RefusedFileError as error:
         return {"error": str(error), "why": ""}
     except MemoryError:
@@ -217,7 +217,7 @@ def _answer(request: dict[str, Any], data: bytes) -> dict[str, Any]:
     if len(text) > request["characters"]:
         most = request["characters"] // 10**6
         return {"error": f"has over {most} million characters of text", "why": ""}
-    return {"text": text, "kind": kind, "pages": 0 if isinstance(found, str) else len(found)}
+    return {"text": text, "pages": 0 if isinstance(found, str) else len(found)}
 
 
 def _bound_memory(most: int) -> None:

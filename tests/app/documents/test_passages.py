@@ -14,7 +14,7 @@ _TEXTS = st.one_of(st.text(), st.lists(_LINES).map("\n".join))
 
 @given(_TEXTS, st.sampled_from(["a.md", "b.py", "c"]), st.booleans())
 def test_passages_are_the_text_in_order_and_bounded(text: str, path: str, has_pages: bool) -> None:
-    document = Document(text, "PDF" * has_pages, (text.count("\f") + 1) * has_pages)
+    document = Document(text, (text.count("\f") + 1) * has_pages)
     passages = split(document, path)
     assert "".join(one.text for one in passages) == text
     assert all(0 < len(one.text) <= MOST_CHARACTERS for one in passages)
@@ -72,7 +72,7 @@ def test_functions_stay_whole() -> None:
 
 
 def test_places_are_told_as_lines_or_pages() -> None:
-    assert [one.place for one in split(Document("a\f\nb", "PDF", 2), "r.pdf")] == [
+    assert [one.place for one in split(Document("a\f\nb", 2), "r.pdf")] == [
         "r.pdf, page 1",
         "r.pdf, page 2",
     ]
