@@ -57,7 +57,7 @@ class Calling:
         self.chosen = tools
         if self.is_on and not is_plain:
             self.chosen = OFF
-            stderr.note("note: raw text, and an answer of a given form, call no tools")
+            stderr.note("note: with --raw, --schema or --grammar the model calls no tools")
 
     def offered(self, request: Request) -> Request:
         """A question with the tools that are chosen, once their servers run or have failed."""

@@ -102,6 +102,8 @@ class SettingsCommands(ModelCommands):
             chosen = [one for one in chosen_names(view.answering.tools) if one not in chosen]
         view.toolbox.retry(names)
         self._change(BY_NAME[catalogue.TOOLS], ", ".join(chosen) or OFF)
+        if FILES in chosen and not view.dialogue.folder:
+            self.app.notify("No folder is attached yet: /folder FOLDER attaches one.")
 
     def theme(self, name: str) -> None:
         if name:

@@ -484,8 +484,9 @@ class PromptArea(FoldingArea):
         text, typed = self.text.strip(), self.split[1].text
         again = f"{SEPARATOR}{sending_key(self._store.preferences)} again sends"
         is_command = self.edited_version is None
-        if is_command and parse(typed.partition("\n")[0]):
-            return f"a command is a line of its own{again} all of it as a question"
+        if parse(typed.partition("\n")[0]):
+            why = "a command is a line of its own" if is_command else "an edit runs no commands"
+            return f"{why}{again} all of it as a question"
         word = unknown_command(typed) if is_command else None
         if word is not None and word[1:] not in prompts(self._prompts):
             nearest = nearest_command(word)

@@ -241,11 +241,12 @@ async def test_calls_without_an_end_end_and_can_go_on(
 
 @pytest.mark.slow
 async def test_a_server_that_fails_is_told_once_and_the_chat_goes_on(chatting: Chatting) -> None:
-    async with chatting(Caller("Hello.")) as chat:
+    async with chatting(Caller("Hello."), toasts=True) as chat:
         await begin(chat, "broken")
         await chat.until(lambda: "broken cannot be started" in chat.cards)
         await chat.say("/tools files")
         await chat.until(lambda: chat.cards == "")
+        await chat.until(lambda: "No folder is attached yet" in chat.toasts)
         await begin(chat, "broken")
         await chat.until(lambda: "broken cannot be started" in chat.cards)
         await chat.ask("Hi")

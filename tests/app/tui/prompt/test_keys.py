@@ -185,6 +185,20 @@ async def test_escape_closes_suggestions_then_leaves_the_edit_then_stops(prompt:
     assert prompt.app.actions == ["stop"]
 
 
+async def test_a_command_is_not_sent_to_the_model_unasked(prompt: Prompting) -> None:
+    for text in ("!rm x\n\nWhat is this?", "/new\nWhat is this?"):
+        prompt.area.write(text)
+        await prompt.press("enter")
+        assert "a command is a line of its own · Enter again sends" in prompt.area.fault
+    prompt.area.begin_edit(PromptText("question"), 2)
+    prompt.area.rewrite(PromptText("!rm x"))
+    await prompt.press("enter")
+    assert "an edit runs no commands · Enter again sends" in prompt.area.fault
+    assert prompt.submitted == []
+    await prompt.press("enter")
+    assert prompt.submitted == ["!rm x"]
+
+
 async def test_escape_twice_selects_the_last_question(prompt: Prompting) -> None:
     await prompt.press("escape", "home", "escape")
     assert prompt.app.messages == []
