@@ -86,20 +86,24 @@ class SettingsCommands(ModelCommands):
             self.app.notify(f"{one_line(loaded.name)} has no thinking mode; other models have one.")
 
     def tools(self, names: str) -> None:
-        """Choose what the model of this chat may call; without names, from a list."""
+        """Choose what the model of this chat may call; from a list, one more or less."""
         view = self.view
+        present = chosen_names(view.answering.tools)
         servers = Servers(self.engine.paths.servers).names()
         if not names:
-            rows = {FILES: (FILES, "read, list and search attached folders; never asks")}
-            rows |= {one: (one, "a server of mcp.json; each call asks") for one in servers}
+            about = {FILES: "read, list and search attached folders; never asks"}
+            about |= dict.fromkeys(servers, "a server of mcp.json; each call asks")
+            about = {one: told for one, told in about.items() if one not in present}
+            rows = {", ".join([*present, one]): (one, told) for one, told in about.items()}
+            rows |= {f"{one} {OFF}": (one, "on; Enter turns it off") for one in present}
             rows[OFF] = OFF, "no tools"
-            self.choose(PickScreen("Tools", rows, view.answering.tools), "tools")
+            self.choose(PickScreen("Tools", rows, "" if present else OFF), "tools")
             return
         chosen = chosen_names(names)
         for name in chosen:
             catalogue.known(name, [*servers, FILES], f"no tools {name!r}")
         if chosen and OFF in names.replace(",", " ").split():
-            chosen = [one for one in chosen_names(view.answering.tools) if one not in chosen]
+            chosen = [one for one in present if one not in chosen]
         view.toolbox.retry(names)
         self._change(BY_NAME[catalogue.TOOLS], ", ".join(chosen) or OFF)
         if FILES in chosen and not view.dialogue.folder:

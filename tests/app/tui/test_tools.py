@@ -276,6 +276,11 @@ async def test_tools_are_turned_off_by_name(chat: Chat) -> None:
         await chat.say(f"/tools {typed}")
         await chat.until(lambda chosen=chosen: chat.view.answering.tools == chosen)
         assert not chat.prompt.fault
+    for picked, chosen in (("files", "files"), ("broken", "files, broken"), ("files", "broken")):
+        await chat.say("/tools")
+        await chat.until("Search tools")
+        await chat.press(*picked, "enter")
+        await chat.until(lambda chosen=chosen: chat.view.answering.tools == chosen)
 
 
 @pytest.mark.slow
