@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from backends.base import Context, Logits
+from decoding.batching import forward, piece
 
 _FRAME = 16
 """Tokens at the end of a prompt that a chat template may write otherwise once the answer is known,
@@ -73,14 +74,14 @@ def prefill(
     """
     while context.length < len(tokens):
         left = len(tokens) - context.length
-        blocks = in_blocks(left, context.exact_batch)
+        blocks, most = in_blocks(left, context.exact_batch), piece(context)
         if blocks:
-            count = min(blocks, context.n_chunk // context.exact_batch * context.exact_batch)
+            count = min(blocks, most // context.exact_batch * context.exact_batch)
         elif context.exact_batch and left >= context.exact_batch:
             count = context.exact_batch - GROUP
         else:
-            count = min(left, context.n_chunk)
+            count = min(left, most)
         end = context.length + count
         is_last = end == len(tokens)
-        rows = context.forward(tokens[context.length : end], n_logits if is_last else 0)
+        rows = forward(context, tokens[context.length : end], n_logits if is_last else 0)
         yield end, rows

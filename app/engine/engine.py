@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from threading import Event, Lock, Thread
@@ -30,8 +30,10 @@ from backends.base.model import stopping_passes
 if TYPE_CHECKING:
     from app.drafting.choose.drafter_info import Ranking
     from app.engine.idle_tasks import ActiveSession
+    from app.engine.sequences import Sequences
     from app.engine.session import Session
     from app.loading.streaming import StreamOfferError
+    from decoding.batching import Batch
 
 _NO_NAMES = (AUTO_DRAFT, OFF_DRAFT)
 
@@ -45,6 +47,17 @@ _FIGURES_SECONDS = 1.0
 class LoadingStoppedError(SpecchatError):
     def __init__(self) -> None:
         super().__init__("loading was stopped", "", "Choose a model with /model.")
+
+
+@dataclass(frozen=True, slots=True)
+class _AnswerJob:
+    """A job of the queue that answers a request; another may do it before its turn."""
+
+    answer: Answer
+    run: Callable[[Answer], None]
+
+    def __call__(self) -> None:
+        self.run(self.answer)
 
 
 OpenSession = Callable[[SessionOptions, Paths, Callable[[str], None]], "Session"]
@@ -88,7 +101,11 @@ class Engine:
         """The drafters that were requested for the model in use."""
         self._deferred_draft: str = ""
         """The spec whose drafters cannot be built before the current reply ends."""
+        self._sequences: Sequences | None = None
         self._current: Answer | None = None
+        """The answer in the session's own context."""
+        self._beside: list[Answer] = []
+        """Answers to programs in other sequences."""
         self._looked_at = self._figures_at = 0.0
         self._unfinished: set[Answer] = set()
         """The current answer, and those that wait for their turn."""
@@ -126,12 +143,12 @@ class Engine:
         request = answer.request
         is_begun = self._expectation.led_to(request.conversation, request.tools)
         is_urgent = (lambda: answer.is_stopped) if is_begun else True
-        self._jobs.put(lambda: self._answer(answer), is_urgent=is_urgent)
+        self._jobs.put(_AnswerJob(answer, self._answer), is_urgent=is_urgent)
 
     @property
     def is_answering(self) -> bool:
-        """Whether an answer is in progress, of the chat or of a race."""
-        return self._current is not None
+        """Whether an answer is in progress, of the chat, of a race or to a program."""
+        return self._current is not None or bool(self._beside)
 
     @property
     def is_answering_user(self) -> bool:
@@ -142,7 +159,8 @@ class Engine:
     @property
     def waiting_program(self) -> str:
         """The program whose request waits for an answer in progress, "" if none does."""
-        waiting = (one for one in list(self._unfinished) if one is not self._current)
+        begun = (self._current, *self._beside)
+        waiting = (one for one in list(self._unfinished) if one not in begun)
         return next((one.request.program for one in waiting if one.request.program), "")
 
     def expect(self, expected: Expected | None) -> None:
@@ -431,6 +449,139 @@ class Engine:
         self._publish_ready(session)
 
     def _answer(self, answer: Answer) -> None:
+        """Answer a request, and beside it those of programs that come meanwhile."""
+        from app.engine.sequences import Sequences
+        from backends.base.model import SharedContext
+
+        active, request = self._active, answer.request
+        own = active.session.context.beside(lambda context: context) if active else None
+        can_share = isinstance(own, SharedContext) and own.max_sequences > 1
+        if (
+            not can_share
+            or self.options.parallel == 1
+            or request.model != self._lent
+            or request.draft
+        ):
+            self._answer_alone(answer)
+            return
+        from decoding.batching import Batch
+
+        assert active is not None
+        assert isinstance(own, SharedContext)
+        if self._sequences is None or self._sequences.own is not own:
+            self._sequences = Sequences(own)
+        sequences = self._sequences
+        session = active.session
+        batch = Batch(own, lambda: session.drafting.costs)
+        self._begin_own(answer, session, sequences, batch)
+        try:
+            while len(batch):
+                self._let_join(session, sequences, batch)
+                batch.step()
+        finally:
+            batch.close()
+
+    def _begin_own(
+        self, answer: Answer, session: "Session", sequences: "Sequences", batch: "Batch"
+    ) -> bool:
+        """Begin an answer in the session's own sequence; False while there is no room."""
+        need = self._need(answer, session)
+        if not sequences.reserve(need):
+            return False
+
+        def work() -> None:
+            try:
+                self._answer_alone(answer)
+            finally:
+                sequences.give_back(sequences.own)
+
+        batch.begin(sequences.own, work)
+        return True
+
+    def _need(self, answer: Answer, session: "Session") -> int:
+        """Cells that an answer may come to hold; none where its prompt cannot be built."""
+        with contextlib.suppress(SpecchatError):
+            count = len(self._prompts.prompt(answer, session).tokens)
+            return min(count + answer.request.max_tokens, session.context.facts.n_ctx)
+        return 0
+
+    def _let_join(self, session: "Session", sequences: "Sequences", batch: "Batch") -> None:
+        """Let waiting requests join in turn, as far as they can, and do what takes a moment."""
+        while (waiting := self._jobs.first()) is not None:
+            job, is_urgent = waiting
+            if isinstance(job, _AnswerJob):
+                request = job.answer.request
+                is_other = bool(request.model or request.draft)
+                if is_other or len(batch) >= self.options.parallel:
+                    return
+                if sequences.is_own_free:
+                    if not self._begin_own(job.answer, session, sequences, batch):
+                        return
+                elif not request.program or not self._begin_beside(
+                    job.answer, session, sequences, batch
+                ):
+                    return
+                self._jobs.take()
+            elif job is None or is_urgent:
+                return
+            else:
+                self._jobs.take()
+                job()
+
+    def _begin_beside(
+        self, answer: Answer, session: "Session", sequences: "Sequences", batch: "Batch"
+    ) -> bool:
+        """Begin an answer in another sequence; False while there is no room."""
+        try:
+            prompt = self._prompts.prompt(answer, session)
+            need = self._need(answer, session)
+            sequence = sequences.take(prompt.tokens, need)
+        except SpecchatError as error:
+            if answer.claim():
+                answer.error = error
+                self._unfinished.discard(answer)
+                answer.finish()
+            return True
+        if sequence is None:
+            return False
+
+        def work() -> None:
+            try:
+                self._answer_beside(answer, session.beside(sequence))
+            finally:
+                sequences.give_back(sequence)
+
+        batch.begin(sequence, work)
+        return True
+
+    def _answer_beside(self, answer: Answer, session: "Session") -> None:
+        from app.engine.metrics import reply_metrics
+
+        if not answer.claim():
+            self._unfinished.discard(answer)
+            return
+        self._beside.append(answer)
+        try:
+            answer.model = session.reference.name
+            answer.stage = Stage.READING
+            prompt = self._prompts.take(answer, session)
+            stream = session.stream(prompt, answer.reply, lambda: answer.is_stopped)
+            with contextlib.closing(stream) as events:
+                for event in events:
+                    for one in (self._current, *self._beside):
+                        if one is not None:
+                            one.reply.is_shared = True
+                    answer.on_event(event)
+                    self._prompts.work_beside(session)
+            answer.metrics = reply_metrics(session, answer.reply)
+        except Exception as error:
+            answer.error = self._reported(error)
+        finally:
+            self._beside.remove(answer)
+            self._unfinished.discard(answer)
+            answer.finish()
+
+    def _answer_alone(self, answer: Answer) -> None:
         if not answer.claim():
             self._unfinished.discard(answer)
             self._expect_nothing()

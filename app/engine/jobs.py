@@ -66,6 +66,17 @@ class JobQueue:
             waiting = [is_urgent for _, is_urgent in self._jobs]
         return any(one() if callable(one) else one for one in waiting)
 
+    def first(self) -> tuple[Job, bool] | None:
+        """The job whose turn is next, and whether it is urgent; None if none waits."""
+        with self._changed:
+            job, is_urgent = self._jobs[0] if self._jobs else (None, None)
+        return None if is_urgent is None else (job, is_urgent is not False)
+
+    def take(self) -> Job:
+        """Take the first job, of which there is one. For the thread that calls next."""
+        with self._changed:
+            return self._jobs.popleft()[0]
+
     def next(self, works: Sequence[IdleWork] = ()) -> Job:
         """The next job; until one comes, idle work is done. works: the most urgent first."""
         self._idle_since = self._clock()
@@ -78,8 +89,7 @@ class JobQueue:
                 with self._watching(ready), stopping_passes(self.is_urgent):
                     works[ready].run(lambda above=works[:ready]: self._is_wanted(above))
         self._aside.clear()
-        with self._changed:
-            return self._jobs.popleft()[0]
+        return self.take()
 
     def _wait(self, seconds: float | None) -> None:
         with self._changed:

@@ -266,7 +266,8 @@ def reply_metrics(session: "Session", reply: Reply, *, is_final: bool = True) ->
     controller, bandwidth = drafting.controller or reserve, session.bandwidth
     rate = statistics.decode_tokens_per_second
     costs = controller.costs if controller else None
-    plain = plain_rate(costs, statistics, session.plain_replies.noise)
+    noise = session.plain_replies.noise
+    plain = None if reply.is_shared else plain_rate(costs, statistics, noise)
     speedup = rate / plain.tokens_per_second if rate and plain else None
     error = 2.0 * speedup * plain.error if speedup and plain and plain.error is not None else None
     read = bytes_per_token(info, context)
@@ -343,7 +344,8 @@ def _snapshot(statistics: Statistics) -> dict[str, Any]:
 
 def _joules_per_token(reply: Reply) -> float | None:
     decoded = reply.statistics.completion_tokens - 1
-    return None if reply.joules is None or decoded <= 0 else reply.joules / decoded
+    is_told = reply.joules is not None and decoded > 0 and not reply.is_shared
+    return reply.joules / decoded if is_told and reply.joules else None
 
 
 def _shape(step: Step | None) -> str:

@@ -98,6 +98,9 @@ class Reply:
     """The stop text that ended it, which is not part of its text."""
     joules: float | None = None
     """Energy used for decoding, where the machine can measure it."""
+    is_shared: bool = False
+    """Whether its passes were shared with other replies: its rate is not compared with that of
+    plain decoding, nor its energy told."""
     ahead_tokens: int = 0
     """Prompt tokens that were read before the request came."""
     thinking_ended_at: int = 0

@@ -20,6 +20,7 @@ from app.loading.target_context import TargetContext
 from app.paths import Paths
 from app.structured_output import ReplyConstraints
 from backends.base import (
+    Context,
     ContextFacts,
     Model,
     ModelInfo,
@@ -76,7 +77,7 @@ class Session:
     documents: DocumentDrafts = field(init=False)
     """Of the chat of the latest request."""
     _chat: int | None = field(default=None, init=False)
-    _constraints: ReplyConstraints | None = field(default=None, init=False)
+    reply_constraints: ReplyConstraints | None = field(default=None, init=False)
     """Built for the first reply that must match a grammar."""
 
     def __post_init__(self) -> None:
@@ -143,6 +144,18 @@ class Session:
         """Set the chat of the next replies by its number in the history, None if not saved."""
         self._chat = chat
         self.drafting.leave_out(chat)
+
+    def beside(self, context: Context) -> "Session":
+        """This session for one reply in another sequence, with free drafters of its own."""
+        other = replace(
+            self,
+            context=TargetContext(self.model, context),
+            drafting=self.drafting.beside(),
+            meter=None,
+            resources=ExitStack(),
+        )
+        other.reply_constraints = self.reply_constraints
+        return other
 
     def prompt(self, request: Request) -> tuple[Prompt, int]:
         """The prompt of a request, and how many of its oldest turns were left out.
@@ -215,8 +228,8 @@ class Session:
             options = replace(options, think_budget=0)  # nothing can exceed it
         if options.grammar is None and not options.think_budget:
             return None
-        self._constraints = self._constraints or ReplyConstraints(self.model.tokenizer)
-        return self._constraints.of(options, prompt)
+        self.reply_constraints = self.reply_constraints or ReplyConstraints(self.model.tokenizer)
+        return self.reply_constraints.of(options, prompt)
 
     def stream(
         self, prompt: Prompt, reply: Reply, is_cancelled: Callable[[], bool]
@@ -292,7 +305,7 @@ class Session:
     @property
     def has_grammar_vocabulary(self) -> bool:
         """Whether the vocabulary was read for grammars, which takes up to a second."""
-        return self._constraints is not None and self._constraints.is_ready
+        return self.reply_constraints is not None and self.reply_constraints.is_ready
 
     def _drafter(self, own: ReplyDrafters) -> Controller | None:
         """The drafter of the next step; models that are not worth their memory are freed first.
@@ -317,7 +330,7 @@ class Session:
         """Keep the speed of a reply's plain steps: it tells how much speeds vary here."""
         steps = reply.statistics.plain_steps
         count = bytes_per_token(self.model.info, self.context.facts)
-        if steps.count >= ENOUGH_PLAIN_STEPS and steps.noise is not None:
+        if steps.count >= ENOUGH_PLAIN_STEPS and steps.noise is not None and not reply.is_shared:
             plain = PlainReply(steps.count / steps.total, count, steps.noise)
             self.plain_replies = self.plain_replies.with_reply(plain)
 

@@ -19,10 +19,16 @@ from app.learned.calibrations import Calibrations
 from app.loading.placement import MemoryPlan
 from backends.base import DownloadError, DraftUnavailableError, ModelError
 from backends.hardware.host import available_memory
+from decoding.draft import Drafter
+from decoding.drafters.lookup import PromptLookup
 from decoding.drafters.ngram import Ngram
+from decoding.drafters.retrieval.retrieval import Retrieval
+from decoding.estimation.acceptance import Acceptance
+from decoding.estimation.cost import CostModel
 from decoding.estimation.text_kind import TextKindReader
 from decoding.events import Shortfall, State
 from decoding.planning.controller import Controller
+from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.planning.pausing import DrafterStatus, least_shortfall, overall
 from models.metadata.memory_bill import facts_of
 from models.reference import Reference
@@ -72,6 +78,12 @@ class Drafting:
     could hold weights; 0 if unknown."""
     is_reduced: bool = False
     """Whether drafters were freed, so that a request for the same ones builds them again."""
+
+    @property
+    def costs(self) -> CostModel | None:
+        """Costs of passes, which those share that draft beside each other; None if unknown."""
+        controller = self.controller or self.reserve
+        return controller.shared_costs if controller else None
 
     @property
     def plain_rate(self) -> float | None:
@@ -154,6 +166,31 @@ class Drafting:
             is_reduced=True,
         )
 
+    def beside(self) -> "Drafting":
+        """Drafting of a reply beside others: by drafters that take no memory, of its own text.
+
+        What they and the session's learn of acceptance they keep to themselves.
+        """
+        controller = self.controller or self.reserve
+        if controller is None:
+            return replace(self, handles=())
+        own = [(one, _another(one)) for one in self.handles]
+        members = [
+            ManagedDrafter(drafter, Acceptance(handle.member.estimates.acceptance.counts()))
+            for handle, drafter in own
+            if drafter is not None
+        ]
+        shared = controller.of(members, is_beside=True)
+        is_some = bool(members)
+        return replace(
+            self,
+            handles=(),
+            controller=shared if is_some else None,
+            reserve=None if is_some else shared,
+            memory=None,
+            costs_file=None,
+        )
+
     def compare(self, is_comparison: bool) -> None:
         for handle in self.all_handles:
             if isinstance(handle.member.drafter, Ngram):
@@ -202,6 +239,19 @@ class Drafting:
     def close(self) -> None:
         for handle in reversed(self.handles):  # threads that run a model end before it is freed
             handle.close()
+
+
+def _another(handle: DrafterHandle) -> Drafter | None:
+    """A drafter of the same kind for another text; None of one that holds a model."""
+    match handle.member.drafter:
+        case PromptLookup():
+            return PromptLookup()
+        case Ngram():
+            return handle.member.drafter.beside()
+        case Retrieval():
+            return Retrieval(handle.corpus) if handle.corpus else None
+        case _:
+            return None
 
 
 def _takes_memory(handle: DrafterHandle) -> bool:

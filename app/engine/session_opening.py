@@ -14,7 +14,14 @@ from app.engine.session_drafters import Drafting
 from app.engine.weight_budget import WeightBudget, built
 from app.learned.speeds import PlainReplies, memory_bandwidth
 from app.loading.checked_loader import CheckedLoader
-from app.loading.placement import GpuPlanner, MemoryPlan, can_stream, open_context, plan
+from app.loading.placement import (
+    GpuPlanner,
+    MemoryPlan,
+    can_stream,
+    open_context,
+    plan,
+    with_sequences,
+)
 from app.loading.select import (
     expected_backend,
     facts_before,
@@ -117,8 +124,13 @@ class _Opening:
                 projector=projector_beside(reference.path),
             )
             stack.callback(model.close)
-            drafts = bool(spec.nodes)
-            opened, reductions = open_context(model, planned, options.ctx, drafts=drafts)
+            drafts, sequences = bool(spec.nodes), 1
+            if options.parallel > 1:
+                facts = facts_of(reference.path, model.info.backend).with_cache(options.cache_type)
+                planned, sequences = with_sequences(planned, facts, options.parallel)
+            opened, reductions = open_context(
+                model, planned, options.ctx, drafts=drafts, sequences=sequences
+            )
             context = TargetContext(model, opened, drafts=drafts)
             spec.check(reference.name, model.info.n_layers, model.info.active_experts)
             if options.threads and model.info.backend == MLX:

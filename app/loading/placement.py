@@ -209,12 +209,31 @@ def _halved(n_ctx: int, least: int = SMALLEST_CONTEXT) -> Iterator[int]:
         yield n_ctx
 
 
+def with_sequences(planned: MemoryPlan, facts: ModelFacts, wanted: int) -> tuple[MemoryPlan, int]:
+    """A plan that has cells for as many of the wanted whole contexts as half of the room holds.
+
+    With fewer, requests share the cells there are, and wait where that is too few.
+    """
+    for count in range(wanted if planned.lock_bytes is None else 1, 1, -1):
+        more = bill(facts, count * planned.n_ctx).cache - bill(facts, planned.n_ctx).cache
+        if planned.room is None:
+            return planned, count
+        if more <= planned.room // 2:
+            return replace(planned, room=planned.room - more), count
+    return planned, 1
+
+
 def open_context(
-    model: Model, planned: MemoryPlan, asked: int | None, *, drafts: bool = True
+    model: Model,
+    planned: MemoryPlan,
+    asked: int | None,
+    *,
+    drafts: bool = True,
+    sequences: int = 1,
 ) -> tuple[Context, list[str]]:
     """Open a context as planned; returns it with notes on reductions.
 
-    drafts: whether drafts are to be verified in it.
+    drafts: whether drafts are to be verified in it. sequences: as many contexts' cells it gets.
 
     A GPU reports a shortage only now; the context is then halved until it fits.
 
@@ -222,6 +241,9 @@ def open_context(
         OutOfMemoryError: not even the smallest context fits.
         UsageError: the context exceeds the model's limit.
     """
+    if sequences > 1:
+        with suppress(OutOfMemoryError):
+            return model.open(planned.n_ctx, drafts=drafts, sequences=sequences), []
     contexts = [planned.n_ctx] if asked else list(_halved(planned.n_ctx))
     for n_ctx in contexts[:-1]:
         with suppress(OutOfMemoryError):

@@ -10,7 +10,12 @@ DEFAULT_CONTEXT = 8192
 _MOST_THREADS = 512
 """llama.cpp's own limit; it crashes far above."""
 
-RANGES = {"ctx": (1, 1 << 30), "threads": (1, _MOST_THREADS), "gpu_layers": (0, 1 << 30)}
+RANGES = {
+    "parallel": (1, 16),
+    "ctx": (1, 1 << 30),
+    "threads": (1, _MOST_THREADS),
+    "gpu_layers": (0, 1 << 30),
+}
 """Smallest and largest valid value of the numeric options."""
 
 AUTO_DRAFT = "auto"
@@ -38,6 +43,7 @@ class SessionOptions:
 
     gpu_layers: as llama.cpp counts them: the output head is the first, the last layers follow.
     reserved: bytes that other models of this process hold, though they may seem free; no user's.
+    parallel: most requests that are answered at once.
     """
 
     model: str | None = None
@@ -50,6 +56,7 @@ class SessionOptions:
     stream: str = STREAM_AUTO
     offline: bool = False
     reserved: int = 0
+    parallel: int = 1
 
     @property
     def cache_type(self) -> CacheType | None:

@@ -563,8 +563,10 @@ class Model(Protocol):
         """What the model lost to other programs since it was loaded, in words; "" if nothing."""
         ...
 
-    def open(self, n_ctx: int, *, drafts: bool = True) -> Context:
+    def open(self, n_ctx: int, *, drafts: bool = True, sequences: int = 1) -> Context:
         """Open an empty context of n_ctx tokens.
+
+        sequences: those for which a SharedContext has as many cells each; others have no use.
 
         drafts: whether drafts are to be verified in it, or drawn. If not, a context of a model
         whose rollback is BOUNDED keeps no copies of its running state, and its max_rollback is 0.

@@ -37,7 +37,7 @@ class LoadedLayers:
         self.tokenizer: Tokenizer = target.tokenizer
         self.info = info
 
-    def open(self, n_ctx: int, *, drafts: bool = True) -> Context:
+    def open(self, n_ctx: int, *, drafts: bool = True, sequences: int = 1) -> Context:  # noqa: ARG002
         """A context beside that of the model, and of its size: n_ctx is the least."""
         assert drafts, "a head does nothing else"
         assert n_ctx <= self._context.n_ctx

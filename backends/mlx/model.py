@@ -94,7 +94,7 @@ class MlxModel:
         self._state_bytes = HeldStates(caches).nbytes
         self.info = _describe(module, tokenizer, path, folder, caches)
 
-    def open(self, n_ctx: int, *, drafts: bool = True) -> MlxContext:
+    def open(self, n_ctx: int, *, drafts: bool = True, sequences: int = 1) -> MlxContext:  # noqa: ARG002
         assert self.module is not None, "the model is closed"
         info = self.info
         info.check_context(n_ctx)

@@ -303,6 +303,10 @@ class Ngram(Drafter):
         self._length = 0
         """Number of tokens of the history that are learned already, or not this model's."""
 
+    def beside(self) -> "Ngram":
+        """Another for the text of another reply; both learn from both, but it keeps nothing."""
+        return Ngram(self._lasting, max_draft=self._max_draft)
+
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
         self._learn()
         self._length = len(history)  # the prompt is not this model's output

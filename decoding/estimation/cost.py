@@ -115,7 +115,7 @@ class CostModel:
         self.switching = switching
         self.is_steady = is_steady
         self.points = dict(sorted(points.items()))
-        self.changes = dict(changes or {})
+        self._changes = dict(changes or {})
         self.kept = 0
         self._ran: tuple[int, ...] = ()
         self._first = 0.0
@@ -125,9 +125,10 @@ class CostModel:
         self._shape = [0.0] * len(self._measured)
         self._relative = [seconds / self._measured[1] for seconds in self._measured]
         self._filled = [
-            next((width for width in self.changes if width >= n), n)
+            next((width for width in self._changes if width >= n), n)
             for n in range(len(self._shape))
         ]
+        self._sequences, self._others = 1, 0
         self._drift = 0.0
         self._unconfirmed = 0.0
         self._gap = 0.0
@@ -145,12 +146,38 @@ class CostModel:
         )
 
     @property
+    def changes(self) -> Mapping[int, float]:
+        """Seconds of a change to each width; empty where it costs nothing, or passes are shared."""
+        return {} if self.is_shared else self._changes
+
+    @property
     def largest(self) -> int:
         """The most tokens of a pass whose cost is known."""
-        return max(self.changes) if self.changes else len(self._measured) - 1
+        most = max(self._changes) if self._changes else len(self._measured) - 1
+        return max(most - self._others, 1)
 
     def begin(self) -> None:
         self._ran = ()
+
+    def share(self, sequences: int, others: int) -> None:
+        """Let costs be those of one of several sequences in a pass, until told otherwise.
+
+        A plain step is then what a token costs where all decode plainly, s(sequences) / sequences;
+        and what a draft adds to the pass delays all of them. others: rows of the other sequences.
+        """
+        self._sequences, self._others = sequences, others
+
+    @property
+    def is_shared(self) -> bool:
+        return self._sequences > 1
+
+    def _of_share(self, n: int) -> float:
+        """Cost of n tokens beside the rows of others, in the plain steps of one that is alone."""
+        plain, before, after = (
+            self._relative[self.width(min(rows, len(self._relative) - 1))]
+            for rows in (self._sequences, self._others + 1, self._others + n)
+        )
+        return plain / self._sequences + after - before
 
     def width(self, n: int) -> int:
         """Tokens that a pass over n is filled up to: the next width that is known, else n."""
@@ -162,6 +189,8 @@ class CostModel:
 
     def seconds(self, n: int) -> float:
         """Seconds of a pass over n tokens at present."""
+        if self._sequences > 1:
+            return self._measured[1] * math.exp(self._drift) * self._of_share(n)
         return self._measured[n] * math.exp(self._shape[n] + self._drift)
 
     @property
@@ -171,7 +200,7 @@ class CostModel:
 
     def relative(self, n: int) -> float:
         """Cost of a pass over n tokens in plain steps, without drift."""
-        return self._relative[n]
+        return self._of_share(n) / self._of_share(1) if self._sequences > 1 else self._relative[n]
 
     def of_draft(self, drafted: int) -> float:
         """Extra cost of a step with so many drafted tokens in a row, in plain steps.
@@ -183,7 +212,8 @@ class CostModel:
             return 0.0
         if self.kept:
             return self._beyond_kept(self.width(1 + drafted))
-        return max(self.relative(1 + drafted) - 1.0 + self.switching, 0.0)
+        switching = 0.0 if self.is_shared else self.switching
+        return max(self.relative(1 + drafted) - 1.0 + switching, 0.0)
 
     @property
     def kept_cost(self) -> float:
@@ -201,6 +231,8 @@ class CostModel:
         """Extra cost of a step over a tree, which may take longer than as many tokens in a row."""
         if not drafted:
             return 0.0
+        if self.is_shared:
+            return math.inf  # it cannot join the pass of the others
         if self.kept:
             return self._beyond_kept(self.width(1 + drafted))
         extra = self.relative(1 + drafted) * math.exp(self._surcharge) - 1.0 + self.switching
@@ -212,8 +244,11 @@ class CostModel:
         """Correct the curve by a pass over n tokens.
 
         A slow tree corrects the surcharge of trees only, not the cost of lines. The first two
-        passes of a width, where a change costs time, correct what it costs.
+        passes of a width, where a change costs time, correct what it costs. Nothing is learned of
+        one that was shared: see observe_together.
         """
+        if self.is_shared:
+            return
         before, self._ran = self._ran, (*self._ran[-1:], n)
         if self.changes and before != (n, n):
             self._observe_change(n, seconds, is_first=before[-1:] != (n,))
@@ -235,13 +270,18 @@ class CostModel:
         else:
             self._confirm(surprise)
 
+    def observe_together(self, n: int, seconds: float) -> None:
+        """Correct the curve by a pass over n tokens of several sequences."""
+        self.share(1, 0)
+        self.observe(n, seconds)
+
     def _observe_change(self, n: int, seconds: float, *, is_first: bool) -> None:
         if is_first:
             self._first = seconds
         elif n in self.changes:
             extra = max(self._first + seconds - 2.0 * self.seconds(n), 0.0)
-            most = 2.0 * self.changes[n]  # so that one interruption counts for little
-            self.changes[n] += _DRIFT_RATE * (min(extra, most) - self.changes[n])
+            most = 2.0 * self._changes[n]  # so that one interruption counts for little
+            self._changes[n] += _DRIFT_RATE * (min(extra, most) - self._changes[n])
 
     def _reshape(self, n: int, change: float) -> None:
         self._shape[n] += change

@@ -27,6 +27,10 @@ class TextKindReader:
         self._piece = piece
         self.begin()
 
+    def another(self) -> "TextKindReader":
+        """One for another text."""
+        return TextKindReader(self._piece)
+
     def begin(self) -> None:
         self._line = b""
         self._in_fence = False

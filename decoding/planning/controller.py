@@ -121,11 +121,14 @@ class Controller:
         right after a pass, which empties the caches; learning them in one go takes a fifth of the
         time."""
 
-    def of(self, drafters: Sequence[ManagedDrafter]) -> "Controller":
-        """A controller of other drafters of the same target, with the costs learned so far."""
-        return Controller(
-            drafters, self.costs, self.n_vocab, self._clock, self.reader, self.max_branches
-        )
+    def of(self, drafters: Sequence[ManagedDrafter], *, is_beside: bool = False) -> "Controller":
+        """A controller of other drafters of the same target, with the costs learned so far.
+
+        is_beside: whether for another text beside this one's, where trees are not verified.
+        """
+        reader = self.reader.another() if self.reader and is_beside else self.reader
+        branches = 1 if is_beside else self.max_branches
+        return Controller(drafters, self.costs, self.n_vocab, self._clock, reader, branches)
 
     def add(self, drafters: Sequence[ManagedDrafter]) -> None:
         """Let free drafters take part that exist for one reply, before it begins with this one.
@@ -141,6 +144,11 @@ class Controller:
         self._pending = _NOTHING_PENDING
         self.drafters = tuple(managed for managed in self.drafters if managed not in drafters)
         self._free.remove(drafters)
+
+    @property
+    def shared_costs(self) -> CostModel:
+        """Those that all controllers of the target share; the latest plain steps may lack."""
+        return self._costs
 
     @property
     def costs(self) -> CostModel:
@@ -365,7 +373,8 @@ class Controller:
         pending, self._pending = self._pending, _NOTHING_PENDING
         if step.seconds <= 0.0:
             return  # the first token belongs to the prompt
-        if pending.learners or len(self._unlearned) == _MOST_UNLEARNED:
+        is_due = self._costs.is_shared or len(self._unlearned) == _MOST_UNLEARNED
+        if pending.learners or is_due:
             self._catch_up()
             self._learn(step, pending)
         else:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from backends.base import Context, DeviceSampling, Logits, Warping
 from backends.base.parent_array import count_leaves, height
+from decoding.batching import forward, have_turn
 from decoding.draft import (
     DeviceLine,
     Draft,
@@ -83,9 +84,10 @@ def judge(
     if isinstance(form, Tree):
         parents = [-1, *(1 + parent for parent in form.parents)]
         parents += range(count, count + draft.padding)  # below the last node: no further leaf
+        have_turn(context)
         rows = context.forward_tree(tokens, parents)[: 1 + count]
     else:
-        rows = context.forward(tokens, len(tokens))[: 1 + count]
+        rows = forward(context, tokens, len(tokens))[: 1 + count]
     at = clock()
     if draft.listener is not None:
         draft.listener(rows.argmax(axis=1))

@@ -303,7 +303,7 @@ async def built(chat: Chat, *drafters: str) -> None:
 class Late(ScriptedModel):
     """A model that is loading until its gate opens."""
 
-    def open(self, n_ctx: int, *, drafts: bool = True) -> ScriptedContext:
+    def open(self, n_ctx: int, *, drafts: bool = True, sequences: int = 1) -> ScriptedContext:
         assert self.gate is not None
         self.gate.wait(60)
         return super().open(n_ctx)
