@@ -6,39 +6,66 @@ rows, so that ragged lengths need no padding (Qian et al. 2024, "BASS", arXiv 24
 or splits attention).
 """
 
+import math
+import operator
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 
 from greenlet import getcurrent, greenlet
 
 from backends.base import Context, Logits, SpecchatError
 from backends.base.model import SharedContext
+from decoding.draft import Draft
 from decoding.estimation.cost import CostModel
+from decoding.planning.risk_budget import RiskBudget
 
 _PIECE = 64
 """Most tokens of a prompt that are read between two passes of those who write: a block of the
 processor's kernels, which takes about as long as ten plain steps."""
 
 
+_WORTH_A_TRIAL = 2 / 3
+"""Estimated acceptance of first tokens from which drafts that the budget refuses are worth a trial:
+as decoding.planning.risk_budget has it of refused drafts."""
+
+_KEPT = 0.95
+"""Weight of past passes in the present rate, per pass: about the last 20. A guess; not measured."""
+
+
 class _Reply(greenlet):
-    """A reply, and what it waits for: to run its tokens, or, without any, to have its turn."""
+    """A reply, and what it waits for: a part of its draft, a pass over tokens, or just its turn."""
 
     def __init__(self, batch: "Batch", context: Context, work: Callable[[], None]) -> None:
         super().__init__(work)
         self.batch = batch
         self.context = context
+        self.offer: Sequence[float] = ()
+        """Acceptance of the tokens of a draft of which a part is to be run."""
         self.tokens: Sequence[int] = ()
+        """What is to be run in one pass with the others."""
         self.is_writing = False
         """Whether it runs passes that join those of others: its prompt is read."""
 
-    def wait(self, tokens: Sequence[int]) -> Logits | None:
+    def ask(self, acceptance: Sequence[float]) -> int:
+        """How many tokens of a draft to run."""
+        self.offer = acceptance
+        count = self._wait()
+        self.offer = ()
+        assert isinstance(count, int)
+        return count
+
+    def run_pass(self, tokens: Sequence[int]) -> Logits | None:
         """The rows after each of its tokens; None if it is to run them itself, now."""
         self.tokens = tokens
         self.is_writing = self.is_writing or len(tokens) > 0
-        assert self.parent is not None
-        rows = self.parent.switch()
+        rows = self._wait()
         self.tokens = ()
-        return rows
+        return None if isinstance(rows, int) else rows
+
+    def _wait(self) -> Logits | int | None:
+        assert self.parent is not None
+        return self.parent.switch()
 
 
 class Batch:
@@ -58,7 +85,13 @@ class Batch:
         self._costs = costs
         self._clock = clock
         self._replies: list[_Reply] = []
-        """In the order in which they draft, which goes round: the first finds the rows cheapest."""
+        """In the order in which prompts are read, which goes round."""
+        self._tokens = self._seconds = 0.0
+        """Of recent passes that were shared."""
+        self._budget = RiskBudget()
+        """Of passes that are shared, in plain ones: a draft delays all."""
+        self._last_extra = self._row_price = 0.0
+        """Of the last one: cost beyond a plain one, and of each drafted row (CostModel.share)."""
 
     def __len__(self) -> int:
         return len(self._replies)
@@ -69,15 +102,42 @@ class Batch:
 
     def step(self) -> None:
         """Run one pass for all who write, and give one of those who read a prompt its turn."""
+        self._share_rows()
         writing = [reply for reply in self._replies if reply.tokens]
         for group in _groups(writing, self._context.max_logits):
+            before = sum(reply.context.length for reply in group)
             rows = self._together(group) if len(group) > 1 else None
             for place, reply in enumerate(group):
                 self._resume(reply, rows[place] if rows else None)
-        reading = (reply for reply in self._replies if not reply.tokens)
+            if rows:
+                tokens = sum(reply.context.length for reply in group) - before
+                self._tokens += tokens
+                self._budget.settle(tokens / len(group), 1.0 + self._last_extra)
+        reading = (reply for reply in self._replies if not (reply.tokens or reply.offer))
         if (reply := next(reading, None)) is not None:
             self._resume(reply, None)
         self._replies = [*self._replies[1:], *self._replies[:1]]
+
+    def _share_rows(self) -> None:
+        """Tell those who drafted how much of it is run."""
+        asking, costs = [reply for reply in self._replies if reply.offer], self._costs()
+        if not asking:
+            return
+        assert costs is not None, "who drafts knows costs"
+        writing = sum(max(len(reply.tokens), 1) for reply in self._replies if reply.is_writing)
+        plain = writing / costs.seconds(costs.width(writing))
+        rate = max(self._tokens / self._seconds, plain) if self._seconds else plain
+        offers = [reply.offer for reply in asking]
+        most = self._context.max_logits - writing
+        wanted = shared_rows(offers, writing, costs, rate, most)
+        counts = shared_rows(offers, writing, costs, rate, most, self._budget.affordable)
+        if sum(counts):
+            self._budget.admit(_extra(writing, writing + sum(counts), costs))
+        elif sum(wanted):
+            share = sum(offer[0] for offer in offers) / len(offers)
+            self._budget.record_refusal(would_be_accepted=share > _WORTH_A_TRIAL)
+        for reply, count in zip(asking, counts, strict=True):
+            self._resume(reply, count)
 
     def close(self) -> None:
         """End all replies that have begun, wherever they are."""
@@ -97,21 +157,25 @@ class Batch:
             rows = self._context.forward_together(passes)
         except SpecchatError:
             return None
+        seconds = self._clock() - began
+        self._tokens, self._seconds = _KEPT * self._tokens, _KEPT * self._seconds + seconds
         if costs is not None:
-            costs.observe_together(width, self._clock() - began)
+            drafted, self._last_extra = count - len(group), _extra(len(group), width, costs)
+            self._row_price = self._last_extra * len(group) / drafted if drafted else 0.0
+            costs.observe_together(width, seconds)
         return [*rows[:-1], rows[-1][: len(tokens)]]
 
-    def _resume(self, reply: _Reply, rows: Logits | None) -> None:
+    def _resume(self, reply: _Reply, told: Logits | int | None) -> None:
         """Let a reply go on until it waits again; its costs are those beside the others."""
         costs = self._costs()
-        others = [one for one in self._replies if one.is_writing and one is not reply]
+        others = sum(one.is_writing for one in self._replies if one is not reply)
         if costs is not None:
-            costs.share(1 + len(others), sum(max(len(one.tokens), 1) for one in others))
+            costs.share(1 + others, self._row_price)
         try:
-            reply.switch() if not reply else reply.switch(rows)
+            reply.switch(told) if reply else reply.switch()
         finally:
             if costs is not None:
-                costs.share(1, 0)
+                costs.share(1)
             if reply.dead:
                 self._replies.remove(reply)
 
@@ -120,6 +184,49 @@ class Batch:
         most = reply.context.n_chunk
         is_alone = not any(one.is_writing for one in self._replies if one is not reply)
         return most if is_alone else min(most, _PIECE)
+
+
+def _extra(writing: int, rows: int, costs: CostModel) -> float:
+    """Cost of a pass beyond that of one row for each reply, in such passes."""
+    plain, width = costs.seconds(costs.width(writing)), costs.width(rows)
+    return max(costs.seconds(width) / plain - 1.0, 0.0)
+
+
+def shared_rows(
+    offers: Sequence[Sequence[float]],
+    writing: int,
+    costs: CostModel,
+    rate: float,
+    most: int,
+    affordable: float = math.inf,
+) -> list[int]:
+    """How many tokens of each of several drafts are worth running in one pass.
+
+    Rows go to the tokens that are likeliest to be accepted, whoever drafted them, as long as they
+    bring more than the pass takes longer for. offers: acceptance of each token, given those before
+    it. writing: rows that are run in any case. rate: tokens a second that all together make. most:
+    rows of all drafts. affordable: what the pass may cost beyond a plain one, in plain ones.
+    Liu et al. 2024, "Optimizing Speculative Decoding for Serving Large Language Models Using
+    Goodput" (arXiv 2406.14066), choose one length for all by the same measure.
+    """
+    joint = [
+        (share, place)
+        for place, offer in enumerate(offers)
+        for share in accumulate(offer, operator.mul)
+    ]
+    joint.sort(key=lambda pair: -pair[0])  # stable: those of one draft stay in order
+    plain = costs.seconds(costs.width(writing))
+    best, best_count, expected = 0.0, 0, 0.0
+    for count, (share, _) in enumerate(joint[: min(most, costs.largest - writing)], start=1):
+        expected += share
+        extra = _extra(writing, writing + count, costs)
+        gain = expected - rate * plain * extra
+        if gain > best and extra <= affordable:
+            best, best_count = gain, count
+    counts = [0] * len(offers)
+    for _, place in joint[:best_count]:
+        counts[place] += 1
+    return counts
 
 
 def _groups(replies: Sequence[_Reply], most: int) -> Iterator[list[_Reply]]:
@@ -144,14 +251,23 @@ def _current(context: Context) -> _Reply | None:
 def forward(context: Context, tokens: Sequence[int], n_logits: int) -> Logits:
     """As Context.forward, in one pass with other replies where there are some."""
     reply = _current(context)
-    rows = reply.wait(tokens if n_logits == len(tokens) else ()) if reply else None
+    rows = reply.run_pass(tokens if n_logits == len(tokens) else ()) if reply else None
     return context.forward(tokens, n_logits) if rows is None else rows
+
+
+def admitted(context: Context, draft: Draft) -> Draft:
+    """As much of a draft as is worth running beside those of other replies."""
+    reply = _current(context)
+    if reply is None or not draft.acceptance:
+        return draft
+    count = reply.ask(draft.acceptance)
+    return draft if count == len(draft) else draft.first(count)
 
 
 def have_turn(context: Context) -> None:
     """Let other replies go on before a pass that cannot join theirs."""
     if (reply := _current(context)) is not None:
-        reply.wait(())
+        reply.run_pass(())
 
 
 def piece(context: Context) -> int:

@@ -134,6 +134,8 @@ class Draft:
     empty_drafts: drafters that were asked first and proposed nothing.
     ahead: what drafting ahead did for it; None where it was not done.
     padding: tokens that its pass is filled up with, whose logits nobody looks at.
+    acceptance: estimate of each token's, given that those before it are accepted; only of a line
+        that is to share its pass.
     """
 
     form: Form
@@ -145,6 +147,7 @@ class Draft:
     empty_drafts: tuple[EmptyDraft, ...] = ()
     ahead: Ahead | None = None
     padding: int = 0
+    acceptance: Sequence[float] = ()
 
     def __len__(self) -> int:
         return len(self.form.tokens)
@@ -193,6 +196,7 @@ class Draft:
             confidence=self.confidence[:count],
             evidence=self.evidence[:count],
             sources=self.sources[:count],
+            acceptance=self.acceptance[:count],
         )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from backends.base import Context, Logits, ModelError, PassStoppedError, PromptTooLongError
 from backends.base.images import IMAGE_TOKENS, blind
 from backends.base.model import pass_is_stopped, stopping_passes
+from decoding.batching import admitted
 from decoding.constraint.constraint import Constraint
 from decoding.draft import NO_DRAFT, Draft, Drafter
 from decoding.events import Event, Finish, FinishReason, Prefill, Step
@@ -274,7 +275,7 @@ class _Reply:
         self.sampler.follow(history)
         if current is None or room <= 0:
             return NO_DRAFT
-        draft = current.propose(history, room)
+        draft = admitted(context, current.propose(history, room))
         if draft.padding > context.n_ctx - len(history) - len(draft):
             draft = replace(draft, padding=0)
         fitting = fits(context, len(history), draft)

@@ -128,7 +128,7 @@ class CostModel:
             next((width for width in self._changes if width >= n), n)
             for n in range(len(self._shape))
         ]
-        self._sequences, self._others = 1, 0
+        self._sequences, self.row_price = 1, 0.0
         self._drift = 0.0
         self._unconfirmed = 0.0
         self._gap = 0.0
@@ -154,30 +154,35 @@ class CostModel:
     def largest(self) -> int:
         """The most tokens of a pass whose cost is known."""
         most = max(self._changes) if self._changes else len(self._measured) - 1
-        return max(most - self._others, 1)
+        return max(most - self._sequences + 1, 1)
 
     def begin(self) -> None:
         self._ran = ()
 
-    def share(self, sequences: int, others: int) -> None:
+    def share(self, sequences: int, row_price: float = 0.0) -> None:
         """Let costs be those of one of several sequences in a pass, until told otherwise.
 
         A plain step is then what a token costs where all decode plainly, s(sequences) / sequences;
-        and what a draft adds to the pass delays all of them. others: rows of the other sequences.
+        and what a draft adds to the pass delays all of them. row_price: what each drafted row of
+        the last pass cost, in such steps.
         """
-        self._sequences, self._others = sequences, others
+        self._sequences, self.row_price = sequences, row_price
 
     @property
     def is_shared(self) -> bool:
         return self._sequences > 1
 
     def _of_share(self, n: int) -> float:
-        """Cost of n tokens beside the rows of others, in the plain steps of one that is alone."""
-        plain, before, after = (
-            self._relative[self.width(min(rows, len(self._relative) - 1))]
-            for rows in (self._sequences, self._others + 1, self._others + n)
-        )
-        return plain / self._sequences + after - before
+        """Cost of a sequence's n tokens, in the plain steps of one that is alone.
+
+        At best: whether the others draft nothing, or as much, so that a step of the curve pays for
+        all. Who shares out the rows knows better.
+        """
+        relative, last, count = self._relative, len(self._relative) - 1, self._sequences
+        plain = relative[self.width(min(count, last))]
+        alone = relative[self.width(min(count + n - 1, last))]
+        alike = relative[self.width(count * n)] if count * n <= last else math.inf
+        return plain / count + min(alone - plain, (alike - plain) / count)
 
     def width(self, n: int) -> int:
         """Tokens that a pass over n is filled up to: the next width that is known, else n."""
@@ -272,7 +277,7 @@ class CostModel:
 
     def observe_together(self, n: int, seconds: float) -> None:
         """Correct the curve by a pass over n tokens of several sequences."""
-        self.share(1, 0)
+        self.share(1)
         self.observe(n, seconds)
 
     def _observe_change(self, n: int, seconds: float, *, is_first: bool) -> None:

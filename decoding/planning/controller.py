@@ -5,6 +5,7 @@ tokens, sent or not. A drafter model is asked only when it is expected to pay, a
 tokens whether one more would.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -164,8 +165,13 @@ class Controller:
 
     @property
     def rate(self) -> float:
-        """Recent tokens per plain step's time, at least 1, the rate of plain decoding."""
+        """Recent tokens per plain step's time, at least 1, the rate of plain decoding.
+
+        That where passes are shared: what all gain together counts then, and is seen elsewhere.
+        """
         self._catch_up()
+        if self._costs.is_shared:
+            return 1.0
         return max(1.0, self._recent_tokens / self._recent_cost)
 
     @property
@@ -237,7 +243,8 @@ class Controller:
         proposed = self._free.poll(due, history, limit)
         refused = self._keep_width(proposed, able, history, limit)
         try:
-            offer = self._free.best(proposed, limit, self.rate, self._budget.affordable)
+            affordable = math.inf if self._costs.is_shared else self._budget.affordable
+            offer = self._free.best(proposed, limit, self.rate, affordable)
             if limit < 1 or self._must_be_plain:
                 selection = _Selection(Cause.PAYS_NOT if limit < 1 else Cause.MEASURED)
             else:
@@ -261,7 +268,8 @@ class Controller:
         self, history: Sequence[int], limit: int
     ) -> tuple[Sequence[ManagedDrafter], Sequence[ManagedDrafter], int]:
         """The free drafters that are due, the others that can draft, and the most tokens."""
-        able = [managed for managed in self._costly if managed.can_draft(history)]
+        costly = () if self._costs.is_shared else self._costly  # others would wait for a draft
+        able = [managed for managed in costly if managed.can_draft(history)]
         return self._free.due(), able, limit
 
     def _keep_width(
@@ -350,8 +358,9 @@ class Controller:
         empty_drafts: Sequence[EmptyDraft],
         made: ModelDraft | None = None,
     ) -> _Selection:
-        of_pass = self._costs.of_tree if draft.is_tree else self._costs.of_draft
-        self._budget.admit(of_pass(len(draft)))
+        if not self._costs.is_shared:  # else the whole pass has a budget
+            of_pass = self._costs.of_tree if draft.is_tree else self._costs.of_draft
+            self._budget.admit(of_pass(len(draft)))
         if empty_drafts:
             draft = replace(draft, empty_drafts=tuple(empty_drafts))
         return _Selection(Cause.PAYS, draft, gain, made)
@@ -413,6 +422,8 @@ class Controller:
     def _of_pass(self, step: Step) -> float:
         """Correct the cost of passes; returns that of this one beyond a plain step."""
         costs, is_tree = self._costs, step.branch is not None
+        if costs.is_shared:
+            return costs.row_price * step.drafted
         seconds, after_draft = step.seconds - step.draft_seconds, self._since_plain > 0
         costs.observe(step.passed, seconds, after_draft=after_draft, is_tree=is_tree)
         cost = (costs.of_tree if is_tree else costs.of_draft)(step.passed - 1)
@@ -422,7 +433,7 @@ class Controller:
         """Charge a step to the budget that it was allowed by, and update the present rate."""
         tokens = len(step.tokens)
         lost = max(cost - tokens, 0.0) if is_probe else 0.0
-        if lost == 0.0:
+        if lost == 0.0 and not self._costs.is_shared:
             self._budget.settle(tokens, cost)
         self._probing.settle(tokens, lost)
         kept = 0.5 ** (cost / _RATE_MEMORY)

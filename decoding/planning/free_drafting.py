@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from decoding.constraint.grammar import ConstraintError
@@ -192,6 +192,11 @@ class FreeDrafting:
         )
         self._polled = due
         self._spent = self._clock() - started
+        if self._costs.is_shared:  # whoever shares the pass decides how much of it is run
+            proposals = [
+                (managed, replace(draft, acceptance=line.acceptance))
+                for (managed, draft), line in zip(proposals, weighed, strict=True)
+            ]
         return [(*pair, line) for pair, line in zip(proposals, weighed, strict=True)]
 
     def _proposed(self, managed: ManagedDrafter, history: Sequence[int], limit: int) -> Draft:

@@ -62,7 +62,7 @@ class RiskBudget:
         """The most that the next step may lose with a drafter that has proven itself."""
         return self._balance + self._proven_extra - self.reserved
 
-    def settle(self, tokens: int, cost: float) -> None:
+    def settle(self, tokens: float, cost: float) -> None:
         """Add a step's tokens and cost to the balance."""
         self._balance += (1.0 + _SHARE) * tokens - cost
 
