@@ -126,7 +126,9 @@ class _Opening:
             stack.callback(model.close)
             drafts, sequences = bool(spec.nodes), 1
             if options.parallel > 1:
-                facts = facts_of(reference.path, model.info.backend).with_cache(options.cache_type)
+                facts = facts_of_target(reference.path, model.info.backend).with_cache(
+                    options.cache_type
+                )
                 planned, sequences = with_sequences(planned, facts, options.parallel)
             opened, reductions = open_context(
                 model, planned, options.ctx, drafts=drafts, sequences=sequences

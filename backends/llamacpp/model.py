@@ -150,8 +150,8 @@ class LlamaModel:
     def shortage(self) -> str:
         return self.streamed_weights.shortage if self.streamed_weights else ""
 
-    def open(self, n_ctx: int, *, drafts: bool = True) -> Context:
-        """Open an empty context.
+    def open(self, n_ctx: int, *, drafts: bool = True, sequences: int = 1) -> Context:
+        """Open an empty context, with cells for so many sequences where they can share them.
 
         Raises:
             OutOfMemoryError: its cache does not fit in free memory.
@@ -163,9 +163,10 @@ class LlamaModel:
         vision, most = self.tokenizer.vision, n_chunk
         if vision is not None and vision.is_whole:
             most = max(n_chunk, min(MOST_TOKENS, n_ctx))
-        depth = self._depth(n_ctx, n_chunk, most)
+        n_cells = n_ctx * sequences if info.rollback is Rollback.ANY else n_ctx
+        depth = self._depth(n_cells, n_chunk, most)
         parameters = api.llama_context_default_params()
-        parameters.n_ctx = n_ctx
+        parameters.n_ctx = n_cells
         parameters.n_batch = parameters.n_ubatch = most
         parameters.n_outputs_max = min(MAX_LOGITS, n_chunk)
         if info.rollback is Rollback.ANY:  # one sequence per branch of a tree, in one cache
@@ -186,7 +187,7 @@ class LlamaModel:
             parameters.n_rs_seq //= 2
             pointer = api.llama_init_from_model(model, parameters)
         if pointer is None:
-            raise self._open_error(n_ctx)
+            raise self._open_error(n_cells)
         memory = api.llama_get_memory(pointer)
         if memory is None:
             api.llama_free(pointer)
@@ -201,6 +202,7 @@ class LlamaModel:
             pointer,
             memory,
             n_ctx=n_ctx,
+            n_cells=n_cells,
             n_chunk=n_chunk,
             n_vocab=info.n_vocab,
             kv_bytes_per_token=self._kv_bytes_per_token,

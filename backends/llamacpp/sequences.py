@@ -98,6 +98,7 @@ class Cells:
         memory: api.llama_memory_t,
         *,
         n_ctx: int,
+        n_cells: int,
         n_chunk: int,
         n_vocab: int,
         kv_bytes_per_token: int,
@@ -107,11 +108,12 @@ class Cells:
     ) -> None:
         """Take over an open context.
 
-        is_on_processor: whether all passes run there, where the engine lets them be stopped.
+        n_ctx: the most that one sequence holds. is_on_processor: whether all passes run there,
+        where the engine lets them be stopped.
         """
         self._pointer: api.llama_context_p | None = pointer
         self.memory = memory
-        self.n_ctx = n_ctx
+        self.n_ctx, self.n_cells = n_ctx, n_cells
         self.n_chunk = n_chunk
         self.kv_bytes_per_token = kv_bytes_per_token
         self.is_on_processor = is_on_processor
@@ -140,13 +142,13 @@ class Cells:
     @property
     def free(self) -> int:
         """Cells that no sequence holds; those that several hold count once."""
-        return self.n_ctx - sum(each.held - each.shared for each in self.sequences)
+        return self.n_cells - sum(each.held - each.shared for each in self.sequences)
 
     def shortage(self, count: int) -> ModelError | None:
         """Error for so many tokens that find no free cells; None if they do."""
         if count <= (free := self.free):
             return None
-        why = f"of {self.n_ctx:,} cells, {free:,} are free of {len(self.sequences)} sequences"
+        why = f"of {self.n_cells:,} cells, {free:,} are free of {len(self.sequences)} sequences"
         return ModelError(f"{count} tokens do not fit", why)
 
     def number_branches(self) -> None:

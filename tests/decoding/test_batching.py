@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-import pytest
-
 from decoding.batching import Batch
 from decoding.events import Step
 from decoding.generation import Limits, generate
@@ -98,21 +96,3 @@ MACHINES: dict[str, Curve] = {
         *((one.name, one.passes) for one in PUBLISHED if one.known is Known.CURVE),
     )
 }
-
-
-def test_of_machines():
-    for name, known in MACHINES.items():
-        for count in (2, 4, 8, 16):
-            for shares in ((0.9,), (0.6,), (0.3,), (0.9, 0.3)):
-                of = (shares * count)[:count]
-                fixed = {
-                    k: Together(of, known, fixed=k).run()
-                    for k in (0, 1, 2, 3, 4, 6, 8)
-                    if count * (k + 1) < 64
-                }
-                best = max(fixed, key=lambda k: fixed[k])
-                own = Together(of, known).run()
-                print(
-                    f"{name[:30]:30} {count:2} {shares} best k {best} {fixed[best]:.2f} plain {fixed[0]:.2f} own {own:.2f} {own / fixed[best]:.3f} {own / fixed[0]:.3f}",
-                    "BAD" if own < 0.95 * fixed[best] else "",
-                )
