@@ -109,6 +109,10 @@ SERVED = (
 )
 """Which models the server answers with."""
 
+PARALLEL = option(
+    "parallel", int, 4, "N", help_text="most requests answered at once, as memory allows"
+)
+
 PRESET = option(
     "preset",
     str | None,

@@ -498,6 +498,12 @@ class Engine:
         batch.begin(sequences.own, work)
         return True
 
+    def _most_at_once(self, session: "Session") -> int:
+        """So many answers as together make the most tokens a second, up to what is allowed."""
+        most, costs = self.options.parallel, session.drafting.costs
+        counts = range(1, min(most, costs.largest) + 1) if costs else (most,)
+        return max(counts, key=lambda count: count / costs.relative(count) if costs else count)
+
     def _need(self, answer: Answer, session: "Session") -> int:
         """Cells that an answer may come to hold; none where its prompt cannot be built."""
         with contextlib.suppress(SpecchatError):
@@ -512,7 +518,7 @@ class Engine:
             if isinstance(job, _AnswerJob):
                 request = job.answer.request
                 is_other = bool(request.model or request.draft)
-                if is_other or len(batch) >= self.options.parallel:
+                if is_other or len(batch) >= self._most_at_once(session):
                     return
                 if sequences.is_own_free:
                     if not self._begin_own(job.answer, session, sequences, batch):

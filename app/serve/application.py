@@ -153,7 +153,7 @@ class _Replies:
     async def _reply(
         self, asked: AskedReply, answers: list[Answer], writer: ReplyWriter, send: Send
     ) -> None:
-        with self._served.turns.enter() as turn:
+        with self._served.turns.enter(asked.model) as turn:
             try:
                 await self._served.check(asked.model, answers[:: asked.choices])
             except RefusedError as refusal:

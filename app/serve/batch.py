@@ -16,7 +16,7 @@ from starlette.types import Message
 from app.serve.incoming import Guard
 from app.serve.refusal import RefusedError, invalid
 from app.serve.request_body import Fields, read_body
-from app.serve.served_engine import AT_ONCE, ServedEngine
+from app.serve.served_engine import ServedEngine
 from app.serve.server import application_of
 from app.settings.answering import Answering
 from backends.base import ModelError, UsageError
@@ -89,7 +89,7 @@ async def _answer(
             each = (now - began_at) / (len(known) - before)
             tell(len(known), len(lines), each * (len(lines) - len(known)))
 
-    workers = [asyncio.ensure_future(work()) for _ in range(AT_ONCE)]
+    workers = [asyncio.ensure_future(work()) for _ in range(served.turns.at_once)]
     try:
         await asyncio.gather(*workers)
     finally:

@@ -22,28 +22,25 @@ from backends.base import PromptTooLongError, SpecchatError, UsageError
 from backends.chat.message import Message
 from decoding.sampling.settings import SamplingSettings
 
-AT_ONCE = 1
-"""Requests that are answered at a time: those that an engine computes together."""
-
-
 class RequestQueue:
-    """A bounded queue: a few requests are answered at a time, in the order in which they came.
+    """A bounded queue: a few requests to one model are answered at a time, in order.
 
     Used on the server's event loop alone. The engine has a queue of its own: who chats in the app
     waits for one request there, not for all of these.
     """
 
-    def __init__(self, most_waiting: int, at_once: int = AT_ONCE) -> None:
+    def __init__(self, most_waiting: int, at_once: int = 1) -> None:
+        """at_once: how many the engine of a model computes together."""
+        self.at_once = at_once
         self._most_waiting = most_waiting
-        self._at_once = at_once
-        self._queue: deque[asyncio.Event] = deque()
+        self._queue: deque[tuple[object, asyncio.Event]] = deque()
         """The first ones are answered, once they are set."""
         self.is_closed = False
 
     @property
     def answering(self) -> int:
         """How many are answered; any thread may ask."""
-        return sum(turn.is_set() for turn in list(self._queue))
+        return sum(turn.is_set() for _, turn in list(self._queue))
 
     @property
     def waiting(self) -> int:
@@ -57,25 +54,27 @@ class RequestQueue:
         """
         if self.is_closed:
             raise stopped()
-        if self.answering >= self._at_once and self.waiting >= self._most_waiting:
+        if self.answering >= self.at_once and self.waiting >= self._most_waiting:
             what = f"the queue is full ({counted(self.waiting, 'request')}); try again later"
             raise RefusedError(RefusalKind.BUSY, what)
 
     @contextmanager
-    def enter(self) -> Generator[asyncio.Event, None, None]:
+    def enter(self, model: object) -> Generator[asyncio.Event, None, None]:
         """Hold a place at the end of the queue; the event is set once its turn comes.
+
+        model: whoever answers; two models do not compute at once.
 
         Raises:
             RefusedError: the queue is full or closed.
         """
         self.check_open()
         turn = asyncio.Event()
-        self._queue.append(turn)
+        self._queue.append((model, turn))
         self._advance()
         try:
             yield turn
         finally:
-            self._queue.remove(turn)
+            self._queue.remove((model, turn))
             self._advance()
 
     def close(self) -> None:
@@ -83,9 +82,12 @@ class RequestQueue:
         self.is_closed = True
 
     def _advance(self) -> None:
-        if not self.is_closed:
-            for turn in islice(self._queue, self._at_once):
-                turn.set()
+        if self.is_closed:
+            return
+        for model, turn in islice(self._queue, self.at_once):
+            if model is not self._queue[0][0]:
+                return  # nobody is overtaken
+            turn.set()
 
 
 class Slots:
@@ -206,7 +208,7 @@ class ServedEngine:
     ) -> None:
         self.engine = engine
         self.limits = limits
-        self.turns = RequestQueue(limits.waiting)
+        self.turns = RequestQueue(limits.waiting, engine.options.parallel)
         if names:
             may_read = engine.may_read
             engine.may_read = lambda: (
@@ -248,7 +250,7 @@ class ServedEngine:
         """
         with self.models.use(model):
             if not model.is_loaded:
-                with self.turns.enter() as turn:
+                with self.turns.enter(model) as turn:
                     await turn.wait()
                     await self.models.engine_of(model)
             engine = await self.models.engine_of(model)

@@ -24,7 +24,7 @@ _CLOSE_SECONDS = 0.8
 _LOOK_SECONDS = 0.1
 
 
-@options.with_options(*options.SESSION)
+@options.with_options(*options.SESSION, options.PARALLEL)
 def batch(
     context: typer.Context,
     asked: Annotated[

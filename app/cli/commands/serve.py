@@ -43,7 +43,7 @@ SWITCH_SECONDS = 0.0005
 """Thread switch interval; Python's default of 5 ms is as long as a token."""
 
 
-@options.with_options(*options.SESSION, *options.SERVER, *options.SERVED)
+@options.with_options(*options.SESSION, options.PARALLEL, *options.SERVER, *options.SERVED)
 def serve(
     context: typer.Context,
     print_config: Annotated[
