@@ -125,7 +125,7 @@ class Batch:
             return
         assert costs is not None, "who drafts knows costs"
         writing = sum(max(len(reply.tokens), 1) for reply in self._replies if reply.is_writing)
-        plain = writing / costs.seconds(costs.width(writing))
+        plain = writing / costs.seconds(min(costs.width(writing), costs.largest))
         rate = max(self._tokens / self._seconds, plain) if self._seconds else plain
         offers = [reply.offer for reply in asking]
         most = self._context.max_logits - writing
@@ -188,8 +188,8 @@ class Batch:
 
 def _extra(writing: int, rows: int, costs: CostModel) -> float:
     """Cost of a pass beyond that of one row for each reply, in such passes."""
-    plain, width = costs.seconds(costs.width(writing)), costs.width(rows)
-    return max(costs.seconds(width) / plain - 1.0, 0.0)
+    plain, passed = (costs.seconds(min(costs.width(n), costs.largest)) for n in (writing, rows))
+    return max(passed / plain - 1.0, 0.0)
 
 
 def shared_rows(
@@ -215,7 +215,7 @@ def shared_rows(
         for share in accumulate(offer, operator.mul)
     ]
     joint.sort(key=lambda pair: -pair[0])  # stable: those of one draft stay in order
-    plain = costs.seconds(costs.width(writing))
+    plain = costs.seconds(min(costs.width(writing), costs.largest))
     best, best_count, expected = 0.0, 0, 0.0
     for count, (share, _) in enumerate(joint[: min(most, costs.largest - writing)], start=1):
         expected += share

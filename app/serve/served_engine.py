@@ -22,6 +22,7 @@ from backends.base import PromptTooLongError, SpecchatError, UsageError
 from backends.chat.message import Message
 from decoding.sampling.settings import SamplingSettings
 
+
 class RequestQueue:
     """A bounded queue: a few requests to one model are answered at a time, in order.
 
