@@ -15,7 +15,7 @@ class Sequences:
 
     def __init__(self, own: SharedContext) -> None:
         self.own = own
-        self._idle: list[Context] = []
+        self.idle: list[Context] = []
         """Those of past replies, the latest last."""
         self._reserved: dict[Context, int] = {}
         """Cells that replies in progress may come to hold."""
@@ -36,15 +36,15 @@ class Sequences:
 
         need: cells of prompt and reply. They are reserved: nothing that runs ever lacks room.
         """
-        known = dict.fromkeys((*self._idle, self.own, *self._reserved), 0)
+        known = dict.fromkeys((*self.idle, self.own, *self._reserved), 0)
         for one in known:
             known[one] = min(common_prefix(one.tokens, prompt), len(prompt) - 1)
         source = max(known, key=lambda one: known[one])
         shared = known[source]
-        if source in self._idle and 2 * shared >= source.length:  # the same chat goes on
-            self._idle.remove(source)
+        if source in self.idle and 2 * shared >= source.length:  # the same chat goes on
+            self.idle.remove(source)
             if not self._make_room(need, held=source.length):
-                self._idle.append(source)
+                self.idle.append(source)
                 return None
             source.truncate(source.rollback_to(shared))
             taken = source
@@ -59,7 +59,7 @@ class Sequences:
         """Keep the sequence of a reply that has ended, for a prompt that goes on from there."""
         del self._reserved[sequence]
         if sequence is not self.own:
-            self._idle.append(sequence)
+            self.idle.append(sequence)
 
     def _make_room(
         self, need: int, *, held: int = 0, opens: bool = False, spared: Context | None = None
@@ -72,13 +72,13 @@ class Sequences:
         promised = sum(max(most - one.length, 0) for one, most in self._reserved.items())
 
         def has_room() -> bool:
-            opened = len({self.own, *self._idle, *self._reserved}) + opens
+            opened = len({self.own, *self.idle, *self._reserved}) + opens
             is_enough = self.own.free_cells + held - promised >= need
             return is_enough and opened <= self.own.max_sequences
 
-        idle = [one for one in self._idle if one is not spared]
+        idle = [one for one in self.idle if one is not spared]
         while not has_room() and idle:
             oldest = idle.pop(0)
-            self._idle.remove(oldest)
+            self.idle.remove(oldest)
             oldest.close()
         return has_room()

@@ -1,0 +1,186 @@
+"""Programs are answered side by side, each exactly, and a person before them."""
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from app.engine import session_opening
+from app.engine.answer import Answer, Stage
+from app.engine.engine import Engine
+from app.engine.reply import Request
+from app.loading.placement import MemoryPlan
+from app.loading.session_options import SessionOptions
+from app.paths import Paths
+from backends.base import Model
+from decoding.checks.greedy_check import divergences
+from decoding.events import FinishReason
+from decoding.sampling.settings import SamplingSettings
+from models.metadata.memory_bill import ModelFacts
+from tests.fixtures.sessions import GREEDY, conversation
+from tests.fixtures.settled import settle
+
+pytestmark = pytest.mark.usefixtures("llamacpp", "drafting_pays")
+
+ROUNDING = 1.5
+"""Of the bundled model's logits where rows lie elsewhere in the cache, as in
+tests/backends/llamacpp/test_sequences.py."""
+
+QUESTIONS = (
+    "Write a short poem about the sea.",
+    "Say this again: one two three four five six seven eight one two three four five six seven",
+    "List ten colours.",
+    "Why is the sky blue?",
+)
+
+
+def asked(engine: Engine, text: str, most: int = 24, program: str = "agent", *more: str) -> Answer:
+    return engine.ask(Request(conversation(text, *more), GREEDY, most, program=program))
+
+
+Begin = Callable[..., Engine]
+
+
+@pytest.fixture
+def begin() -> Iterator[Begin]:
+    """Starts an engine on a model that answers so many requests at once."""
+    with ExitStack() as stack:
+
+        def start(model: Path, count: int, ctx: int = 512) -> Engine:
+            options = SessionOptions(str(model), threads=1, ctx=ctx, parallel=count)
+            engine = Engine(options, Paths.of_this_user())
+            engine.start()
+            stack.callback(engine.close, 30.0)
+            settle(engine)
+            return engine
+
+        yield start
+
+
+def ended(*answers: Answer) -> None:
+    for answer in answers:
+        assert answer.wait(120)
+        assert answer.error is None
+
+
+@pytest.mark.slow
+def test_each_token_is_what_the_model_says_after_its_own_text(begin: Begin, demo: Model) -> None:
+    engine = begin(demo.info.path, 4)
+    answers = [asked(engine, text) for text in QUESTIONS]
+    ended(*answers)
+    assert all(answer.reply.is_shared for answer in answers)
+    assert all(answer.metrics and answer.metrics.speedup is None for answer in answers)
+    assert any(answer.metrics and answer.metrics.accepted for answer in answers)
+    prompts = [engine.prepare(Answer(answer.request)) for answer in answers]
+    assert all(prompt.result(30) for prompt in prompts)
+    active = engine._active
+    assert active is not None
+    with closing(demo.open(512)) as context:
+        for answer in answers:
+            prompt, _ = active.session.prompt(answer.request)
+            for other in divergences(context, prompt.tokens, answer.token_ids):
+                assert other.margin <= ROUNDING
+
+
+@pytest.fixture
+def tiny(tiny_llama: Callable[..., Path]) -> Path:
+    return tiny_llama()
+
+
+@pytest.mark.slow
+def test_a_person_is_answered_before_programs_that_came_later(begin: Begin, tiny: Path) -> None:
+    engine = begin(tiny, 2)
+    order: list[str] = []
+
+    def told(name: str, answer: Answer) -> Answer:
+        answer.listen(
+            lambda: (
+                order.append(name)
+                if name not in order and answer.stage is not Stage.QUEUED
+                else None
+            )
+        )
+        return answer
+
+    first = [told(f"p{place}", asked(engine, "a b c", 40)) for place in range(2)]
+    person = told("person", asked(engine, "d e", 10, ""))
+    later = told("later", asked(engine, "f g", 10))
+    ended(*first, person, later)
+    assert order.index("person") < order.index("later")
+
+
+@pytest.mark.slow
+def test_where_cells_are_short_requests_wait_and_none_fails(
+    begin: Begin, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def one(planned: MemoryPlan, facts: ModelFacts, wanted: int) -> tuple[MemoryPlan, int]:
+        return planned, 1
+
+    monkeypatch.setattr(session_opening, "with_sequences", one)
+    engine = begin(tiny, 4, ctx=128)
+    answers = [asked(engine, f"{place} a b c d e f g", 90) for place in range(5)]
+    ended(*answers)
+    assert {answer.finish_reason for answer in answers} <= {
+        FinishReason.LENGTH,
+        FinishReason.STOP,
+    }
+
+
+@pytest.mark.slow
+def test_what_a_sequence_holds_is_not_read_again(begin: Begin, tiny: Path) -> None:
+    engine = begin(tiny, 2)
+    own, other = asked(engine, "a b", 60), asked(engine, "the other text goes on", 20)
+    ended(own, other)
+    busy = asked(engine, "a b", 60, "agent", own.text, "and then?")
+    again = asked(engine, "the other text goes on", 5, "agent", other.text, "more")
+    ended(busy, again)
+    assert again.metrics is not None
+    assert again.metrics.cached_prompt_tokens > again.metrics.prompt_tokens // 3
+
+
+def mixed(engine: Engine, seed: int, count: int) -> None:
+    """Requests of all sorts, some stopped at random moments, as many as are allowed at a time."""
+    chance = random.Random(seed)
+    waiting: list[Answer] = []
+    for number in range(count):
+        words = " ".join(chance.choice("abcdefg") for _ in range(chance.randint(1, 60)))
+        sampling = SamplingSettings(temperature=chance.choice((0.0, 1.0)), seed=number)
+        program = chance.choice(("agent", "agent", "agent", ""))
+        asked = Request(conversation(words), sampling, chance.randint(1, 40), program=program)
+        answer = engine.ask(asked)
+        if chance.random() < 0.3:
+            steps = chance.randint(0, 10)
+            answer.listen(
+                lambda answer=answer, steps=steps: (
+                    answer.stop()
+                    if len(answer.reply.token_ids) >= steps and not answer.is_done
+                    else None
+                )
+            )
+        waiting.append(answer)
+        if len(waiting) > chance.randint(1, 8):
+            ended(waiting.pop(chance.randrange(len(waiting))))
+    ended(*waiting)
+    for answer in waiting:
+        assert answer.is_stopped or len(answer.token_ids) > 0
+    assert not engine.is_answering
+    assert engine.status.error is None
+    sequences = engine._sequences
+    if sequences is not None:
+        assert sequences.is_own_free
+        held = sequences.own.free_cells + sequences.own.length
+        assert held + sum(one.length for one in sequences.idle) >= 4 * 256
+
+
+def test_requests_of_all_sorts_come_and_go(begin: Begin, tiny: Path) -> None:
+    engine = begin(tiny, 4, ctx=256)
+    mixed(engine, 1, 40)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(10))
+def test_so_do_ten_thousand(begin: Begin, tiny: Path, seed: int) -> None:
+    engine = begin(tiny, 8, ctx=256)
+    mixed(engine, seed, 1000)
