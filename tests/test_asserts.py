@@ -52,8 +52,20 @@ def test_no_assert_does_or_checks_what_the_product_needs() -> None:
     assert not found
 
 
+_LOADED = '''
+    @property
+    def loaded(self) -> Loaded:
+        """What is loaded.
+
+        Raises:
+            RefusedError: nothing is.
+        """
+'''
+
+
 @pytest.mark.parametrize(
     "text", ["assert self.walk(tokens) == 2", "assert (found := 1)", "assert served.loaded"]
 )
-def test_control_such_asserts_are_found(text: str) -> None:
+def test_control_such_asserts_are_found(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.checking", lambda: frozenset(RAISING.findall(_LOADED)))
     assert list(lost(text))

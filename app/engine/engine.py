@@ -25,6 +25,7 @@ from app.process import return_large_blocks
 from app.settings.start import ServedAt
 from app.settings.values import DEFAULT_AHEAD_WASTE
 from backends.base import DraftUnavailableError, ModelError, PassStoppedError, SpecchatError
+from backends.base.images import IMAGE_TOKENS
 from backends.base.model import stopping_passes
 
 if TYPE_CHECKING:
@@ -540,6 +541,8 @@ class Engine:
         """Begin an answer in another sequence; False while there is no room."""
         try:
             prompt = self._prompts.prompt(answer, session)
+            if max(prompt.tokens) >= IMAGE_TOKENS:
+                return False  # only the session's own sequence sees images
             need = self._need(answer, session)
             sequence = sequences.take(prompt.tokens, need)
         except SpecchatError as error:
