@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from backends.base import Context, Logits, ModelError, PassStoppedError, PromptTooLongError
 from backends.base.images import IMAGE_TOKENS, blind
 from backends.base.model import pass_is_stopped, stopping_passes
-from decoding.batching import admitted
 from decoding.constraint.constraint import Constraint
 from decoding.draft import NO_DRAFT, Draft, Drafter
 from decoding.events import Event, Finish, FinishReason, Prefill, Step
+from decoding.joined_pass import admitted
 from decoding.prefill import read_prompt, reuse
 from decoding.sampling.sampler import Sampler, logprobs
 from decoding.sampling.settings import SamplingSettings

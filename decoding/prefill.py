@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from backends.base import Context, Logits
-from decoding.batching import forward, piece
+from decoding.joined_pass import forward, piece
 
 _FRAME = 16
 """Tokens at the end of a prompt that a chat template may write otherwise once the answer is known,

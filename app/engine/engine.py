@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from app.engine.sequences import Sequences
     from app.engine.session import Session
     from app.loading.streaming import StreamOfferError
-    from decoding.batching import Batch
+    from decoding.planning.batch import Batch
 
 _NO_NAMES = (AUTO_DRAFT, OFF_DRAFT)
 
@@ -465,7 +465,7 @@ class Engine:
         ):
             self._answer_alone(answer)
             return
-        from decoding.batching import Batch
+        from decoding.planning.batch import Batch
 
         assert active is not None
         assert isinstance(own, SharedContext)

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from backends.base import Context, DeviceSampling, Logits, Warping
 from backends.base.parent_array import count_leaves, height
-from decoding.batching import forward, have_turn
 from decoding.draft import (
     DeviceLine,
     Draft,
@@ -21,6 +20,7 @@ from decoding.draft import (
     on_host,
 )
 from decoding.events import Rule, TokenLogprob
+from decoding.joined_pass import forward, have_turn
 from decoding.sampling.distribution import likeliest, next_uniforms, skip_uniforms, uniform
 from decoding.sampling.sampler import NOTHING, Sampler, WarpedRows, WarpedTreeRows, logprobs
 from decoding.sampling.settings import LossyRule

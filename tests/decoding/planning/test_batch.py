@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decoding.batching import Batch, shared_rows
 from decoding.draft import Draft, KeepOn
 from decoding.events import Finish, FinishReason, Step
 from decoding.generation import Limits, generate
+from decoding.planning.batch import Batch, shared_rows
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.sampling.settings import SamplingSettings

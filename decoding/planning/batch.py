@@ -1,9 +1,7 @@
 """Replies side by side: what they ask of the model at one moment runs in one pass.
 
-A reply is written as if it were alone, and runs in a greenlet of its own: where it would run the
-model, it waits until the others have come as far. Every sequence keeps what was accepted of its own
-rows, so that ragged lengths need no padding (Qian et al. 2024, "BASS", arXiv 2404.15778, pads them
-or splits attention).
+Every sequence keeps what was accepted of its own rows, so that ragged lengths need no padding (Qian
+et al. 2024, "BASS", arXiv 2404.15778, pads them or splits attention).
 """
 
 import math
@@ -12,12 +10,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 
-from greenlet import getcurrent, greenlet
-
 from backends.base import Context, Logits, SpecchatError
 from backends.base.model import SharedContext
-from decoding.draft import Draft
 from decoding.estimation.cost import CostModel
+from decoding.joined_pass import Reply
 from decoding.planning.risk_budget import RiskBudget
 
 _PIECE = 64
@@ -31,41 +27,6 @@ as decoding.planning.risk_budget has it of refused drafts."""
 
 _KEPT = 0.95
 """Weight of past passes in the present rate, per pass: about the last 20. A guess; not measured."""
-
-
-class _Reply(greenlet):
-    """A reply, and what it waits for: a part of its draft, a pass over tokens, or just its turn."""
-
-    def __init__(self, batch: "Batch", context: Context, work: Callable[[], None]) -> None:
-        super().__init__(work)
-        self.batch = batch
-        self.context = context
-        self.offer: Sequence[float] = ()
-        """Acceptance of the tokens of a draft of which a part is to be run."""
-        self.tokens: Sequence[int] = ()
-        """What is to be run in one pass with the others."""
-        self.is_writing = False
-        """Whether it runs passes that join those of others: its prompt is read."""
-
-    def ask(self, acceptance: Sequence[float]) -> int:
-        """How many tokens of a draft to run."""
-        self.offer = acceptance
-        count = self._wait()
-        self.offer = ()
-        assert isinstance(count, int)
-        return count
-
-    def run_pass(self, tokens: Sequence[int]) -> Logits | None:
-        """The rows after each of its tokens; None if it is to run them itself, now."""
-        self.tokens = tokens
-        self.is_writing = self.is_writing or len(tokens) > 0
-        rows = self._wait()
-        self.tokens = ()
-        return None if isinstance(rows, int) else rows
-
-    def _wait(self) -> Logits | int | None:
-        assert self.parent is not None
-        return self.parent.switch()
 
 
 class Batch:
@@ -84,7 +45,7 @@ class Batch:
         self._context = context
         self._costs = costs
         self._clock = clock
-        self._replies: list[_Reply] = []
+        self._replies: list[Reply] = []
         """In the order in which prompts are read, which goes round."""
         self._tokens = self._seconds = 0.0
         """Of recent passes that were shared."""
@@ -98,7 +59,7 @@ class Batch:
 
     def begin(self, context: Context, work: Callable[[], None]) -> None:
         """Let work, which generates a reply in a sequence of the context, take part from now on."""
-        self._replies.append(_Reply(self, context, work))
+        self._replies.append(Reply(context, work))
 
     def step(self) -> None:
         """Run one pass for all who write, and give one of those who read a prompt its turn."""
@@ -145,7 +106,7 @@ class Batch:
             reply.throw()
         self._replies.clear()
 
-    def _together(self, group: Sequence[_Reply]) -> list[Logits] | None:
+    def _together(self, group: Sequence[Reply]) -> list[Logits] | None:
         """The rows of each; None where each is to run alone: a fault is one's own."""
         costs, began = self._costs(), self._clock()
         passes = [(one.context, one.tokens) for one in group]
@@ -165,12 +126,13 @@ class Batch:
             costs.observe_together(width, seconds)
         return [*rows[:-1], rows[-1][: len(tokens)]]
 
-    def _resume(self, reply: _Reply, told: Logits | int | None) -> None:
+    def _resume(self, reply: Reply, told: Logits | int | None) -> None:
         """Let a reply go on until it waits again; its costs are those beside the others."""
         costs = self._costs()
         others = sum(one.is_writing for one in self._replies if one is not reply)
         if costs is not None:
             costs.share(1 + others, self._row_price)
+        reply.piece = min(reply.context.n_chunk, _PIECE) if others else reply.context.n_chunk
         try:
             reply.switch(told) if reply else reply.switch()
         finally:
@@ -178,12 +140,6 @@ class Batch:
                 costs.share(1)
             if reply.dead:
                 self._replies.remove(reply)
-
-    def piece(self, reply: _Reply) -> int:
-        """Most tokens of a reply's prompt to be read in its turn."""
-        most = reply.context.n_chunk
-        is_alone = not any(one.is_writing for one in self._replies if one is not reply)
-        return most if is_alone else min(most, _PIECE)
 
 
 def _extra(writing: int, rows: int, costs: CostModel) -> float:
@@ -229,9 +185,9 @@ def shared_rows(
     return counts
 
 
-def _groups(replies: Sequence[_Reply], most: int) -> Iterator[list[_Reply]]:
+def _groups(replies: Sequence[Reply], most: int) -> Iterator[list[Reply]]:
     """Replies whose rows fit one pass."""
-    group, rows = list[_Reply](), 0
+    group, rows = list[Reply](), 0
     for reply in replies:
         if rows + len(reply.tokens) > most and group:
             yield group
@@ -240,37 +196,3 @@ def _groups(replies: Sequence[_Reply], most: int) -> Iterator[list[_Reply]]:
         rows += len(reply.tokens)
     if group:
         yield group
-
-
-def _current(context: Context) -> _Reply | None:
-    """The reply that runs now, if this is its context."""
-    reply = getcurrent()
-    return reply if isinstance(reply, _Reply) and reply.context is context else None
-
-
-def forward(context: Context, tokens: Sequence[int], n_logits: int) -> Logits:
-    """As Context.forward, in one pass with other replies where there are some."""
-    reply = _current(context)
-    rows = reply.run_pass(tokens if n_logits == len(tokens) else ()) if reply else None
-    return context.forward(tokens, n_logits) if rows is None else rows
-
-
-def admitted(context: Context, draft: Draft) -> Draft:
-    """As much of a draft as is worth running beside those of other replies."""
-    reply = _current(context)
-    if reply is None or not draft.acceptance:
-        return draft
-    count = reply.ask(draft.acceptance)
-    return draft if count == len(draft) else draft.first(count)
-
-
-def have_turn(context: Context) -> None:
-    """Let other replies go on before a pass that cannot join theirs."""
-    if (reply := _current(context)) is not None:
-        reply.run_pass(())
-
-
-def piece(context: Context) -> int:
-    """Most tokens of a prompt to be read in one pass."""
-    reply = _current(context)
-    return reply.batch.piece(reply) if reply else context.n_chunk
