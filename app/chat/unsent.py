@@ -162,13 +162,12 @@ class ClearedTexts:
         return [text for _, text in _entries(read_object(self._file))]
 
     def add(self, text: str) -> None:
+        def added(held: dict[str, Any]) -> dict[str, Any]:
+            others = (entry for entry in _entries(held) if entry[1] != text)
+            return {_TEXTS: [*others, (time.time(), text)][-_MOST_TEXTS:]}
+
         if len(text) <= _LONGEST:
-            change_object(self._file, lambda held: {_TEXTS: _with(_entries(held), text)})
-
-
-def _with(entries: list[_Entry], text: str) -> list[_Entry]:
-    others = [entry for entry in entries if entry[1] != text]
-    return [*others, (time.time(), text)][-_MOST_TEXTS:]
+            change_object(self._file, added)
 
 
 def _entries(held: dict[str, Any]) -> list[_Entry]:

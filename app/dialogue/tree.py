@@ -103,7 +103,7 @@ class Tree:
         self.versions(turn).append(turn)
         if turn.parent is not (self.path[-1] if self.path else None):
             return self.show(turn)
-        self._set_shown(turn)
+        self.set_shown(turn.parent, turn)
         self.path.append(turn)
         return [turn]
 
@@ -129,7 +129,7 @@ class Tree:
         above: Turn | None = turn
         while above is not None:
             if self.shown_below(above.parent) is not above:
-                self._set_shown(above)
+                self.set_shown(above.parent, above)
                 changed.append(above)
             above = above.parent
         self.rebuild_path()
@@ -139,11 +139,7 @@ class Tree:
         versions = self.versions(turn)
         versions.remove(turn)
         if self.shown_below(turn.parent) is turn:
-            newest = versions[-1] if versions else None
-            if turn.parent is None:
-                self.root = newest
-            else:
-                turn.parent.shown = newest
+            self.set_shown(turn.parent, versions[-1] if versions else None)
         self.rebuild_path()
 
     def shown_below(self, parent: Turn | None) -> Turn | None:
@@ -151,17 +147,16 @@ class Tree:
         return self.root if parent is None else parent.shown
 
     def rebuild_path(self) -> None:
-        self.path = []
-        turn = self.root
+        self.path, turn = [], self.root
         while turn is not None:
             self.path.append(turn)
             turn = turn.shown
 
-    def _set_shown(self, turn: Turn) -> None:
-        if turn.parent is None:
-            self.root = turn
+    def set_shown(self, parent: Turn | None, child: Turn | None) -> None:
+        if parent is None:
+            self.root = child
         else:
-            turn.parent.shown = turn
+            parent.shown = child
 
 
 def merge(
@@ -238,16 +233,11 @@ def _without(tree: Tree, gone: dict[int, Turn], is_own: Callable[[Turn], bool]) 
 def _follow(tree: Tree, messages: Sequence[Saved], turns: dict[int, Turn], first: int) -> bool:
     """Continue the path where it had ended; returns whether it goes on."""
     changed = False
-    for message in messages:
-        turn = turns[message.number]
-        if turn.shown is None and turn.children:
-            shown = turns.get(message.shown)
-            is_child = shown is not None and shown.parent is turn
-            turn.shown = shown if is_child else turn.children[-1]
+    told = [*((turns[message.number], message.shown) for message in messages), (None, first)]
+    for parent, number in told:
+        children = tree.roots if parent is None else parent.children
+        if children and tree.shown_below(parent) is None:
+            shown = turns.get(number)
+            tree.set_shown(parent, shown if shown in children else children[-1])
             changed = True
-    if tree.root is None and tree.roots:
-        shown = turns.get(first)
-        is_root = shown is not None and shown.parent is None
-        tree.root = shown if is_root else tree.roots[-1]
-        changed = True
     return changed
