@@ -20,7 +20,7 @@ from app.settings.answering import Answering
 from app.settings.in_effect import settings_in_effect
 from app.wording import counted
 
-_CLOSE_SECONDS = 0.8
+_STOP_SECONDS, _CLOSE_SECONDS = 0.8, 60.0
 _LOOK_SECONDS = 0.1
 
 
@@ -52,8 +52,8 @@ def batch(
                 failed = asyncio.run(_run(engine, asked, answers, stop))
         finally:
             stderr.clear_status()
-            is_closed = engine.close(_CLOSE_SECONDS)
-        if not is_closed:
+            is_closed = engine.close(_STOP_SECONDS if stop.is_set() else _CLOSE_SECONDS)
+        if stop.is_set() and not is_closed:  # a pass that takes longer would delay the end
             process.leave(EXIT_INTERRUPTED)
     if failed:
         raise typer.Exit(EXIT_ERROR)

@@ -56,19 +56,19 @@ def serve(
         ),
     ] = None,
 ) -> None:
-    """Answer other programs over HTTP, in OpenAI's and Anthropic's dialects, until Ctrl+C.
+    """Answer other programs over HTTP, as OpenAI, Anthropic and Ollama do, until Ctrl+C.
 
     It listens on this machine alone unless --key-file names a file that holds a key.
     """
     session_options = option_values.session_options(context)
     server_options = option_values.server_options(context)
+    if server_options.models:
+        session_options = replace(session_options, model=server_options.models[0])
     paths = Paths.of_this_user()
     if print_config is not None:
         _print_config(print_config, session_options, server_options, paths)
         return
     defaults = Answering.of(settings_in_effect(paths).values)
-    if server_options.models:
-        session_options = replace(session_options, model=server_options.models[0])
     engine = Engine(session_options, paths, may_read=Permission())
     sys.setswitchinterval(SWITCH_SECONDS)
     with deferred() as stop:

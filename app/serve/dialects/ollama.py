@@ -273,6 +273,7 @@ def ollama_routes(served: ServedEngine) -> list[Route]:
         raise RefusedError(RefusalKind.FORBIDDEN, what)
 
     return [
+        Route("/", version),  # asked for by Ollama's own program, to see whether it runs
         Route("/api/tags", tags),
         Route("/api/ps", loaded),
         Route("/api/version", version),

@@ -17,12 +17,11 @@ def key_file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.parametrize("chosen", [("--model", "demo"), ("--models", "demo,other")])
 def test_it_is_of_the_server_that_the_options_would_start(
-    specchat: Specchat, demo_file: Path
+    chosen: tuple[str, str], specchat: Specchat, demo_file: Path
 ) -> None:
-    ended = specchat(
-        "serve", "--print-config", "codex", "--model", "demo", "--port", "9876", "--ctx", "1024"
-    )
+    ended = specchat("serve", "--print-config", "codex", *chosen, "--port", "9876", "--ctx", "1024")
 
     assert ended.returncode == 0
     config = tomllib.loads(ended.stdout)

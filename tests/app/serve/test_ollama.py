@@ -140,7 +140,8 @@ def test_models_are_told_and_never_changed(spoken: Spoken, asks: Any) -> None:
     shown = asks.show("scripted")
     assert shown.modelinfo["llama.context_length"] == 8192
     assert set(shown.capabilities) >= {"completion", "tools"}
-    assert send(spoken.server, "GET", "/api/version").json["version"].count(".") == 2
+    for path in ("/", "/api/version"):
+        assert send(spoken.server, "GET", path).json["version"].count(".") == 2
     for change in (asks.pull, asks.delete, asks.push):
         with pytest.raises(ollama.ResponseError, match="specchat models") as refused:
             change("other")
