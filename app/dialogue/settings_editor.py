@@ -1,7 +1,7 @@
 """The one way to change a setting while the app runs: at once, and with an undo."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -12,6 +12,7 @@ from app.settings import catalogue, file, presets
 from app.settings.answering import PRESET, Answering
 from app.settings.catalogue import BY_NAME, MODEL, PRESET_KEYS, SYSTEM, Kind, Part, Value
 from app.settings.presets import Presets
+from app.tools.toolbox import FILES, OFF, chosen_names
 from backends.base import SpecchatError
 
 _THOUSANDS = re.compile(r"[1-9]\d{0,2}(,\d{3})+")
@@ -221,6 +222,20 @@ class SettingsEditor:
     def _do(self, name: str, do: Callable[[], None], undo: Callable[[], None]) -> None:
         do()
         self._changes.add(Change(name, undo, do))
+
+
+def chosen_tools(typed: str, present: str, servers: Sequence[str]) -> str:
+    """The setting of what a chat's model may call, after names; "NAME off" turns one off.
+
+    Raises:
+        UsageError: a name is none of a server, nor of the tools of our own.
+    """
+    chosen = chosen_names(typed)
+    for name in chosen:
+        catalogue.known(name, [*servers, FILES], f"no tools {name!r}")
+    if chosen and OFF in typed.replace(",", " ").split():
+        chosen = [one for one in chosen_names(present) if one not in chosen]
+    return ", ".join(chosen) or OFF
 
 
 def _number(text: str) -> str:

@@ -342,5 +342,5 @@ def _props(loaded: Loaded, defaults: Answering) -> JsonObject:
         "default_generation_settings": {"n_ctx": loaded.context_size, "params": parameters},
         "total_slots": 1,
         "model_alias": loaded.name,
-        "modalities": {"vision": False, "audio": False},
+        "modalities": {"vision": not loaded.info.image_refusal, "audio": False},
     }

@@ -44,6 +44,7 @@ from app.cli.terminal import process
 from app.cli.terminal.process import EXIT_DONE
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.libraries import Asked, Libraries, folder_path, vectors_of
+from app.dialogue.settings_editor import chosen_tools
 from app.dialogue.tree import (
     ASSISTANT,
     TOOL,
@@ -71,12 +72,9 @@ from app.tools.events import Delta, ReasoningDelta, TextDelta
 from app.tools.mcp_servers import Servers
 from app.tools.reply_splitter import ReplySplitter
 from app.tools.toolbox import (
-    FILES,
     MOST_ROUNDS,
-    OFF,
     Toolbox,
     before_calls,
-    chosen_names,
     for_server,
     is_allowed,
     result_of,
@@ -466,10 +464,10 @@ class EditorAgent:
             dialogue.set_folder("" if argument in ("", "off") else folder_path(argument))
             return done
         if name == "tools":
-            for tool in (chosen := chosen_names(argument)):
-                catalogue.known(tool, [*chat.servers.names(), FILES], f"no tools {tool!r}")
+            present = self._defaults.changed(dialogue.own).tools
+            chosen = chosen_tools(argument, present, chat.servers.names())
             chat.toolbox.retry(argument)
-            dialogue.set_own({**dialogue.own, catalogue.TOOLS: ", ".join(chosen) or OFF})
+            dialogue.set_own({**dialogue.own, catalogue.TOOLS: chosen})
             return done
         if name == "continue" and dialogue.turns and dialogue.turns[-1].role == TOOL:
             return await self._run_calls(session_id, chat)

@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Any
 
 from app.dialogue.dialogue import Dialogue
-from app.dialogue.settings_editor import SettingsEditor
+from app.dialogue.settings_editor import SettingsEditor, chosen_tools
 from app.loading.placement import check_new_context
 from app.loading.session_options import DEFAULT_CONTEXT
 from app.printable import one_line
@@ -99,14 +99,10 @@ class SettingsCommands(ModelCommands):
             rows[OFF] = OFF, "no tools"
             self.choose(PickScreen("Tools", rows, "" if present else OFF), "tools")
             return
-        chosen = chosen_names(names)
-        for name in chosen:
-            catalogue.known(name, [*servers, FILES], f"no tools {name!r}")
-        if chosen and OFF in names.replace(",", " ").split():
-            chosen = [one for one in present if one not in chosen]
+        chosen = chosen_tools(names, view.answering.tools, servers)
         view.toolbox.retry(names)
-        self._change(BY_NAME[catalogue.TOOLS], ", ".join(chosen) or OFF)
-        if FILES in chosen and not view.dialogue.folder:
+        self._change(BY_NAME[catalogue.TOOLS], chosen)
+        if FILES in chosen_names(chosen) and not view.dialogue.folder:
             self.app.notify("No folder is attached yet: /folder FOLDER attaches one.")
 
     def theme(self, name: str) -> None:

@@ -15,7 +15,7 @@ from app.loading.session_options import SessionOptions
 from app.serve.server import Server
 from tests.app.serve.conftest import Spoken, asking
 from tests.app.serve.test_files import Ask, chat, messages, responses, text_part
-from tests.fixtures.served_engine import serving
+from tests.fixtures.served_engine import send, serving
 from tests.fixtures.speaker import Speaker
 from tests.fixtures.tiny.kinds import Tiny
 from tests.fixtures.tiny.projector import picture, write_projector
@@ -65,6 +65,7 @@ def test_images_are_seen_in_all_dialects(seeing: Server, ask: Ask) -> None:
     assert tokens >= blind + 64
     assert (tokens, one) == answered(seeing, ask, image_part(ask, picture(1)))
     assert (tokens, one) != answered(seeing, ask, image_part(ask, picture(2)))
+    assert send(seeing, "GET", "/props").json["modalities"]["vision"]
 
 
 def test_a_form_after_an_image_is_kept_to(seeing: Server) -> None:

@@ -191,6 +191,7 @@ def test_the_model_and_the_work_are_told_on_paths_of_their_own(
     assert props["default_generation_settings"]["n_ctx"] == 512
     assert props["default_generation_settings"]["params"]["n_predict"] == -1
     assert "/" not in props["model_alias"]
+    assert not props["modalities"]["vision"]
     text = send(server, "GET", "/metrics").text
     counted = {
         line.rpartition(" ")[0]: float(line.rpartition(" ")[2])
