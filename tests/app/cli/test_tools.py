@@ -128,7 +128,7 @@ def test_an_answer_of_a_given_form_calls_none(
     (tmp_path / "schema.json").write_text('{"type": "integer"}')
     schema = str(tmp_path / "schema.json")
     ended = specchat("ask", "What?", "--tools", "files", "--schema", schema)
-    assert "call no tools" in ended.stderr
+    assert "the model calls no tools" in ended.stderr
     assert ended.stdout == "5\n"
 
 
