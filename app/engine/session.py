@@ -70,6 +70,8 @@ class Session:
     resources: ExitStack = field(default_factory=ExitStack)
     """Frees the model and ends the template's process."""
     load_seconds: float = 0.0
+    sequences: int = 1
+    """As many contexts' cells the context has."""
     disk: DiskSpeed | None = None
     """Of the file of a model that streams, if it was measured."""
     plain_replies: PlainReplies = field(default_factory=lambda: PlainReplies(None))

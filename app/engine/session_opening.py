@@ -151,6 +151,7 @@ class _Opening:
                 options=options,
                 room=budget.bytes if budget else planned.room,
                 budget=budget,
+                sequences=sequences,
                 disk=outlook.disk if outlook else None,
             )
             environment = replace(session.environment(notify), every_form=self.every_form)

@@ -55,6 +55,8 @@ class Loaded:
     """Whether its chat template knows any thinking."""
     drafter_bytes: int = 0
     """Memory of the models that draft for it."""
+    sequences: int = 1
+    """As many contexts' cells its context has."""
 
     @classmethod
     def of(cls, session: "Session") -> Self:
@@ -73,6 +75,7 @@ class Loaded:
             costs.largest / costs.seconds(costs.largest) if costs else None,
             offers_thinking(session.model.tokenizer.chat_template or ""),
             drafting.memory_bytes,
+            session.sequences,
         )
 
     @property

@@ -216,9 +216,12 @@ class ServedModels:
         facts = known_facts(chosen, self._options) if chosen else None
         if facts is None:  # to be downloaded, of unknown size: the others make room
             return 1 << 62
-        wanted = self._options.ctx or min(facts.context_limit or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
-        beside = loaded.drafter_bytes if loaded else 0
-        return bill(facts, loaded.context_size if loaded else wanted).total + beside
+        if loaded is None:
+            limit = min(facts.context_limit or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
+            return bill(facts, self._options.ctx or limit).total
+        own = bill(facts, loaded.context_size)
+        more = bill(facts, loaded.sequences * loaded.context_size).cache - own.cache
+        return own.total + more + loaded.drafter_bytes
 
     def _free(self) -> int | None:
         options, chosen = self._options, self.first.reference

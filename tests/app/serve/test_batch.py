@@ -16,7 +16,6 @@ pytest.importorskip("uvicorn")
 
 from app.engine.engine import Engine
 from app.loading.session_options import SessionOptions
-from app.serve import batch
 from app.serve.batch import answer_batch
 from app.serve.served_engine import ServedEngine
 from app.serve.server_options import Limits
@@ -183,7 +182,7 @@ def test_a_file_of_other_things_is_left_alone(
 def test_requests_in_flight_together_get_the_same_answers(
     served: ServedEngine, whole: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch, "AT_ONCE", 4)
+    monkeypatch.setattr(served.turns, "at_once", 4)
     run(served, written(tmp_path), tmp_path / "out.jsonl")
     (tmp_path / "whole.jsonl").write_bytes(whole)
     assert results(tmp_path / "out.jsonl") == results(tmp_path / "whole.jsonl")

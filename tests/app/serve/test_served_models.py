@@ -46,6 +46,7 @@ class Loads:
 
     def __init__(self) -> None:
         self.loaded: list[str] = []
+        self.sequences = 1
         self.gate = Event()
         self.gate.set()
         self.models: dict[str, ScriptedModel] = {}
@@ -60,7 +61,7 @@ class Loads:
             options = replace(options, model="broken")
         model = self.models.setdefault(path.stem, ScriptedModel(["I ", "am ", path.stem]))
         session = opened(model)(options, paths, notify)
-        session.reference = Reference(path.name, path)
+        session.reference, session.sequences = Reference(path.name, path), self.sequences
         return session
 
 
@@ -145,11 +146,14 @@ def test_the_least_recently_used_make_room_and_only_then(
 ) -> None:
     """A model of the rule itself: latest ones are kept as long as they fit with the next."""
     draw, loads = random.Random(seed), Loads()
-    needs = {
-        f"{name}.gguf": bill(facts_of(tiny_llama(layers=1 + at)), 512).total
-        for at, name in enumerate("abcd")
+    loads.sequences = 1 + 2 * seed
+    facts = {f"{name}.gguf": facts_of(tiny_llama(layers=1 + at)) for at, name in enumerate("abcd")}
+    needs = {name: bill(one, 512).total for name, one in facts.items()}
+    takes = {
+        name: needs[name] + bill(one, 512 * loads.sequences).cache - bill(one, 512).cache
+        for name, one in facts.items()
     }
-    free = int(sum(needs.values()) * draw.uniform(0.3, 0.9))
+    free = int(sum(takes.values()) * draw.uniform(0.3, 0.9))
     monkeypatch.setattr(served_models, "free_for_models", lambda *_: free)
     for model in "abcd":
         loads.models[model] = ScriptedModel(["I ", "am ", model], n_ctx=512)
@@ -160,7 +164,7 @@ def test_the_least_recently_used_make_room_and_only_then(
             said(server, name)
             before, used = used, [name, *(one for one in used if one != name)]
             if name not in before:
-                sizes = accumulate(needs[one] for one in used)
+                sizes = accumulate([needs[name], *(takes[one] for one in used[1:])])
                 fitting = [size <= free for size in sizes]
                 used = [one for one, fits in zip(used, fitting, strict=True) if fits] or [name]
             assert loaded(server) == set(used)
