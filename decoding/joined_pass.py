@@ -12,7 +12,7 @@ from backends.base import Context, Logits
 from decoding.draft import Draft
 
 
-class Reply(greenlet):
+class JoinedReply(greenlet):
     """A reply, and what it waits for: a part of its draft, a pass over tokens, or just its turn."""
 
     def __init__(self, context: Context, work: Callable[[], None]) -> None:
@@ -48,10 +48,10 @@ class Reply(greenlet):
         return self.parent.switch()
 
 
-def _current(context: Context) -> Reply | None:
+def _current(context: Context) -> JoinedReply | None:
     """The reply that runs now, if this is its context."""
     reply = getcurrent()
-    return reply if isinstance(reply, Reply) and reply.context is context else None
+    return reply if isinstance(reply, JoinedReply) and reply.context is context else None
 
 
 def forward(context: Context, tokens: Sequence[int], n_logits: int) -> Logits:

@@ -13,7 +13,7 @@ from itertools import accumulate
 from backends.base import Context, Logits, SpecchatError
 from backends.base.model import SharedContext
 from decoding.estimation.cost import CostModel
-from decoding.joined_pass import Reply
+from decoding.joined_pass import JoinedReply
 from decoding.planning.risk_budget import RiskBudget
 
 _PIECE = 64
@@ -45,7 +45,7 @@ class Batch:
         self._context = context
         self._costs = costs
         self._clock = clock
-        self._replies: list[Reply] = []
+        self._replies: list[JoinedReply] = []
         """In the order in which prompts are read, which goes round."""
         self._tokens = self._seconds = 0.0
         """Of recent passes that were shared."""
@@ -59,7 +59,7 @@ class Batch:
 
     def begin(self, context: Context, work: Callable[[], None]) -> None:
         """Let work, which generates a reply in a sequence of the context, take part from now on."""
-        self._replies.append(Reply(context, work))
+        self._replies.append(JoinedReply(context, work))
 
     def step(self) -> None:
         """Run one pass for all who write, and give one of those who read a prompt its turn."""
@@ -106,7 +106,7 @@ class Batch:
             reply.throw()
         self._replies.clear()
 
-    def _together(self, group: Sequence[Reply]) -> list[Logits] | None:
+    def _together(self, group: Sequence[JoinedReply]) -> list[Logits] | None:
         """The rows of each; None where each is to run alone: a fault is one's own."""
         costs, began = self._costs(), self._clock()
         passes = [(one.context, one.tokens) for one in group]
@@ -126,7 +126,7 @@ class Batch:
             costs.observe_together(width, seconds)
         return [*rows[:-1], rows[-1][: len(tokens)]]
 
-    def _resume(self, reply: Reply, told: Logits | int | None) -> None:
+    def _resume(self, reply: JoinedReply, told: Logits | int | None) -> None:
         """Let a reply go on until it waits again; its costs are those beside the others."""
         costs = self._costs()
         others = sum(one.is_writing for one in self._replies if one is not reply)
@@ -185,9 +185,9 @@ def shared_rows(
     return counts
 
 
-def _groups(replies: Sequence[Reply], most: int) -> Iterator[list[Reply]]:
+def _groups(replies: Sequence[JoinedReply], most: int) -> Iterator[list[JoinedReply]]:
     """Replies whose rows fit one pass."""
-    group, rows = list[Reply](), 0
+    group, rows = list[JoinedReply](), 0
     for reply in replies:
         if rows + len(reply.tokens) > most and group:
             yield group

@@ -270,4 +270,4 @@ def test_together_they_are_as_fast_as_at_the_best_fixed_length(
 @pytest.mark.nightly
 @pytest.mark.parametrize(("name", "count", "shares"), [*product(MACHINES, (2, 4, 8, 16), TEXTS)])
 def test_so_they_are_on_every_machine(name: str, count: int, shares: tuple[float, ...]) -> None:
-    check_rate(name, count, shares, 600)
+    check_rate(name, count, shares, 1500)
