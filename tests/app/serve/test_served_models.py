@@ -137,7 +137,9 @@ def test_a_stream_hears_of_a_model_that_loads_and_may_leave(
         assert loads.loaded == ["one", "two"]  # it went on loading
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(2, 30))]
+)
 def test_the_least_recently_used_make_room_and_only_then(
     seed: int,
     tmp_path: Path,
@@ -146,7 +148,7 @@ def test_the_least_recently_used_make_room_and_only_then(
 ) -> None:
     """A model of the rule itself: latest ones are kept as long as they fit with the next."""
     draw, loads = random.Random(seed), Loads()
-    loads.sequences = 1 + 2 * seed
+    loads.sequences = 1 + 40 * (seed % 2)
     facts = {f"{name}.gguf": facts_of(tiny_llama(layers=1 + at)) for at, name in enumerate("abcd")}
     needs = {name: bill(one, 512).total for name, one in facts.items()}
     takes = {
@@ -159,7 +161,7 @@ def test_the_least_recently_used_make_room_and_only_then(
         loads.models[model] = ScriptedModel(["I ", "am ", model], n_ctx=512)
     with several(tmp_path, "a b c d", tiny_llama, loads) as (server, names):
         used = [names[0]]
-        for _ in range(16):
+        for _ in range(12):
             name = draw.choice(names)
             said(server, name)
             before, used = used, [name, *(one for one in used if one != name)]
