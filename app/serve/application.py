@@ -182,16 +182,21 @@ class _Replies:
                 writer.load_seconds = time.monotonic() - began_at
             finally:
                 loading.cancel()
-            for choice, answer in enumerate(answers):
-                try:
+            for answer in answers:  # as many as can be are computed together
+                engine.begin(answer)
+            try:
+                for choice, answer in enumerate(answers):
                     new = batches(engine, answer, asked.splitter, silence)
                     async with aclosing(new):
                         async for batch in new:
                             yield choice, batch
-                except RefusedError as refusal:
-                    raise _named(refusal, asked) from refusal
-                finally:
+            except RefusedError as refusal:
+                raise _named(refusal, asked) from refusal
+            finally:
+                for answer in answers:
                     served.metrics.count_when_done(answer)
+                    if not answer.is_done:
+                        answer.stop()
 
     async def _stream(
         self,

@@ -132,7 +132,7 @@ at 0.03 s, 1 to 2 % at 0.1 s, and nothing where the whole reply is one batch."""
 async def batches(
     engine: Engine, answer: Answer, splitter: MakeSplitter | None, silence: float
 ) -> AsyncGenerator[list[events.ReplyEvent], None]:
-    """Have an answer filled, and yield its events, those of a step or of a moment together.
+    """Yield the events of an answer that was begun, those of a step or of a moment together.
 
     After so many seconds of silence, in which a prompt may well be read further, it yields none.
     Whoever stops reading ends the answer after its current step.
@@ -144,7 +144,6 @@ async def batches(
     changes = _Changes(answer)
     answer.listen(changes.tell)
     try:
-        engine.begin(answer)
         pace, due = _pace(engine), 0.0
         told_at = time.monotonic()
         while not reader.is_over:

@@ -628,6 +628,7 @@ class EditorAgent:
         """Tell an answer as it grows, up to where it ends or is stopped."""
         answer, splitter, read = pending.answer, None, 0
         try:
+            self._engine.begin(answer)
             async with aclosing(batches(self._engine, answer, None, _SILENCE_SECONDS)) as steps:
                 async for _ in steps:
                     self._save(chat, pending)
