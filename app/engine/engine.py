@@ -24,7 +24,13 @@ from app.paths import Paths
 from app.process import return_large_blocks
 from app.settings.start import ServedAt
 from app.settings.values import DEFAULT_AHEAD_WASTE
-from backends.base import DraftUnavailableError, ModelError, PassStoppedError, SpecchatError
+from backends.base import (
+    Context,
+    DraftUnavailableError,
+    ModelError,
+    PassStoppedError,
+    SpecchatError,
+)
 from backends.base.images import IMAGE_TOKENS
 from backends.base.model import stopping_passes
 
@@ -474,7 +480,8 @@ class Engine:
         sequences = self._sequences
         session = active.session
         batch = Batch(own, lambda: session.drafting.costs)
-        self._begin_own(answer, session, sequences, batch)
+        if not self._begin_own(answer, session, sequences, batch):
+            self._answer_alone(answer)
         try:
             while len(batch):
                 self._let_join(session, sequences, batch)
@@ -507,7 +514,7 @@ class Engine:
 
     def _need(self, answer: Answer, session: "Session") -> int:
         """Cells that an answer may come to hold; none where its prompt cannot be built."""
-        with contextlib.suppress(SpecchatError):
+        with contextlib.suppress(Exception):  # its turn will tell
             count = len(self._prompts.prompt(answer, session).tokens)
             return min(count + answer.request.max_tokens, session.context.facts.n_ctx)
         return 0
@@ -545,9 +552,9 @@ class Engine:
                 return False  # only the session's own sequence sees images
             need = self._need(answer, session)
             sequence = sequences.take(prompt.tokens, need)
-        except SpecchatError as error:
+        except Exception as error:
             if answer.claim():
-                answer.error = error
+                answer.error = self._reported(error)
                 self._unfinished.discard(answer)
                 answer.finish()
             return True
@@ -556,14 +563,14 @@ class Engine:
 
         def work() -> None:
             try:
-                self._answer_beside(answer, session.beside(sequence))
+                self._answer_beside(answer, session, sequence)
             finally:
                 sequences.give_back(sequence)
 
         batch.begin(sequence, work)
         return True
 
-    def _answer_beside(self, answer: Answer, session: "Session") -> None:
+    def _answer_beside(self, answer: Answer, session: "Session", sequence: Context) -> None:
         from app.engine.metrics import reply_metrics
 
         if not answer.claim():
@@ -571,6 +578,7 @@ class Engine:
             return
         self._beside.append(answer)
         try:
+            session = session.beside(sequence)
             answer.model = session.reference.name
             answer.stage = Stage.READING
             prompt = self._prompts.take(answer, session)

@@ -154,6 +154,7 @@ class Session:
             context=TargetContext(self.model, context),
             drafting=self.drafting.beside(),
             meter=None,
+            budget=None,
             resources=ExitStack(),
         )
         other.reply_constraints = self.reply_constraints
