@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from app import completion
-from app.loading.session_options import AUTO_LAYERS, STREAM_AUTO
+from app.loading.session_options import AUTO_LAYERS, DEFAULT_PARALLEL, STREAM_AUTO
 from app.settings.catalogue import BY_NAME, DEFAULT_MAX_TOKENS, LOSSY, variable_of
 from app.settings.values import DEFAULT_HOST, DEFAULT_PORT
 from backends.chat.reply_form import THINK_AUTO
@@ -109,9 +109,7 @@ SERVED = (
 )
 """Which models the server answers with."""
 
-PARALLEL = option(
-    "parallel", int, 4, "N", help_text="most requests answered at once, as memory allows"
-)
+PARALLEL = option("parallel", int, DEFAULT_PARALLEL, "N")
 
 PRESET = option(
     "preset",

@@ -15,7 +15,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.engine.answer import Answer
-from app.engine.status import Loaded, crash_report
+from app.engine.status import crash_report
 from app.serve.dialect import AskedReply, Dialect, Frame, JsonObject, ReplyWriter
 from app.serve.incoming import Guard, checked, json_body, program_of, while_connected
 from app.serve.refusal import RefusalKind, RefusedError, refusal_of, stopped
@@ -295,7 +295,7 @@ def _information_routes(served: ServedEngine, defaults: Answering) -> list[Route
         return JSONResponse(_model(named, served.started_at))
 
     async def props(_: Request) -> Response:
-        return JSONResponse(_props(served.models.first.facts(), defaults))
+        return JSONResponse(_props(served, defaults))
 
     return [
         Route("/health", health),
@@ -332,9 +332,9 @@ def _model(model: ServedModel, created: int) -> JsonObject:
     }
 
 
-def _props(loaded: Loaded, defaults: Answering) -> JsonObject:
+def _props(served: ServedEngine, defaults: Answering) -> JsonObject:
     """As llama-server tells them; Zed reads the length of the context there."""
-    sampling = defaults.sampling
+    loaded, sampling = served.models.first.facts(), defaults.sampling
     parameters = {
         "temperature": sampling.temperature,
         "top_k": sampling.top_k,
@@ -345,7 +345,7 @@ def _props(loaded: Loaded, defaults: Answering) -> JsonObject:
     }
     return {
         "default_generation_settings": {"n_ctx": loaded.context_size, "params": parameters},
-        "total_slots": 1,
+        "total_slots": served.turns.at_once,
         "model_alias": loaded.name,
         "modalities": {"vision": not loaded.info.image_refusal, "audio": False},
     }

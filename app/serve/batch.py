@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal
 
+from filelock import FileLock, Timeout
 from pydantic import Field
 from starlette.types import Message
 
@@ -20,7 +21,7 @@ from app.serve.served_engine import ServedEngine
 from app.serve.server import application_of
 from app.settings.answering import Answering
 from backends.base import ModelError, UsageError
-from backends.base.safe_files import private_opener, sync_file
+from backends.base.safe_files import FILE_MODE, private_opener, sync_file
 
 _SYNC_SECONDS = 1.0
 """Between two moments at which all that was written is on the disk."""
@@ -55,12 +56,16 @@ async def answer_batch(
         UsageError: a file cannot be used, or has other things than answers to these requests.
         ModelError: no model answers any more.
     """
+    lock = FileLock(answers.with_name(f".{answers.name}.lock"), mode=FILE_MODE, blocking=False)
     try:
         with (
             asked.open("rb") as source,
+            lock,
             open(answers, "ab+", opener=private_opener) as file,
         ):
             return await _answer(source, file, served, defaults, tell)
+    except Timeout as error:
+        raise UsageError(f"{answers} is in use", "another batch writes to it") from error
     except OSError as error:
         why = f"{error.filename or answers}: {error.strerror or error}"
         raise UsageError("the batch cannot go on", why) from error

@@ -23,7 +23,9 @@ KEY = "0123456789abcdef0123456789abcdef"
 def test_it_tells_where_it_is_answers_and_ends_with_ctrl_c(
     launch: Launch, llamacpp: object
 ) -> None:
-    process = launch("serve", "--model", "demo", "--draft", "lookup", "--port", "0")
+    process = launch(
+        "serve", "--model", "demo", "--draft", "lookup", "--port", "0", "--parallel", "3"
+    )
     assert process.stderr is not None
     lines = [process.stderr.readline().decode() for _ in range(3)]
     assert [line.split()[0] for line in lines] == ["address", "model", "drafters"]
@@ -33,6 +35,8 @@ def test_it_tells_where_it_is_answers_and_ends_with_ctrl_c(
     assert address.startswith("http://127.0.0.1:")
     with urllib.request.urlopen(f"{address}/models", timeout=PATIENCE_SECONDS) as answered:
         assert b'"demo"' in answered.read()
+    with urllib.request.urlopen(f"{address.removesuffix('/v1')}/props") as answered:
+        assert b'"total_slots":3' in answered.read()
     process.send_signal(signal.SIGINT)
     assert process.wait(PATIENCE_SECONDS) == 130
     assert process.stderr.read() == b""

@@ -11,6 +11,7 @@ from threading import Event
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 pytest.importorskip("uvicorn")
 
@@ -250,3 +251,11 @@ def test_the_command_goes_on_after_it_was_killed(
     last.communicate(timeout=600)
     assert last.returncode == 1
     assert results(out) == results(straight)
+
+
+def test_two_do_not_write_to_one_file(served: ServedEngine, tmp_path: Path) -> None:
+    answers = tmp_path / "out.jsonl"
+    with FileLock(tmp_path / ".out.jsonl.lock"), pytest.raises(UsageError, match="in use"):
+        run(served, written(tmp_path), answers)
+    assert not answers.exists()
+    run(served, written(tmp_path), answers)
