@@ -46,7 +46,6 @@ class Batch:
         self._costs = costs
         self._clock = clock
         self._replies: list[JoinedReply] = []
-        """In the order in which prompts are read, which goes round."""
         self._tokens = self._seconds = 0.0
         """Of recent passes that were shared."""
         self._budget = RiskBudget()
@@ -62,7 +61,7 @@ class Batch:
         self._replies.append(JoinedReply(context, work))
 
     def step(self) -> None:
-        """Run one pass for all who write, and give one of those who read a prompt its turn."""
+        """Run one pass for all who write, then a piece of the prompt of each who reads."""
         self._share_rows()
         writing = [reply for reply in self._replies if reply.tokens]
         for group in _groups(writing, self._context.max_logits):
@@ -74,10 +73,8 @@ class Batch:
                 tokens = sum(reply.context.length for reply in group) - before
                 self._tokens += tokens
                 self._budget.settle(tokens / len(group), 1.0 + self._last_extra)
-        reading = (reply for reply in self._replies if not (reply.tokens or reply.offer))
-        if (reply := next(reading, None)) is not None:
+        for reply in [one for one in self._replies if not (one.tokens or one.offer)]:
             self._resume(reply, None)
-        self._replies = [*self._replies[1:], *self._replies[:1]]
 
     def _share_rows(self) -> None:
         """Tell those who drafted how much of it is run."""
