@@ -6,9 +6,10 @@ import json
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Literal
+from typing import Annotated, Any, BinaryIO, Literal, cast
 
 from filelock import FileLock, Timeout
 from pydantic import Field
@@ -158,6 +159,7 @@ async def _answered(
         if asked.body.get("stream"):
             raise invalid("body.stream: an answer in a file is not streamed")
     except RefusedError as refusal:
+        custom_id = _id_in(line)
         error = {"code": "invalid_request", "message": refusal.message}
     else:
         drawn = hashlib.sha256(f"{defaults.sampling.seed}:{custom_id}".encode()).digest()
@@ -168,6 +170,16 @@ async def _answered(
             raise ModelError("the batch was stopped", body["error"]["message"])
         response = {"status_code": status, "request_id": f"req_{uuid.uuid4().hex}", "body": body}
     return {"id": f"{_ID}{number}", "custom_id": custom_id, "response": response, "error": error}
+
+
+def _id_in(line: bytes) -> str | None:
+    """The custom_id of a line that is no request, None if it has none."""
+    with suppress(ValueError, RecursionError):
+        told = json.loads(line)
+        if isinstance(told, dict):
+            found = cast("dict[str, object]", told).get("custom_id")
+            return found if isinstance(found, str) else None
+    return None
 
 
 async def _posted(
