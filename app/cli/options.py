@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from app import completion
-from app.loading.session_options import AUTO_LAYERS, DEFAULT_PARALLEL, STREAM_AUTO
+from app.loading.session_options import AUTO_LAYERS, DEFAULT_PARALLEL, MOST_PARALLEL, STREAM_AUTO
 from app.settings.catalogue import BY_NAME, DEFAULT_MAX_TOKENS, LOSSY, variable_of
 from app.settings.values import DEFAULT_HOST, DEFAULT_PORT
 from backends.chat.reply_form import THINK_AUTO
@@ -110,6 +110,8 @@ SERVED = (
 """Which models the server answers with."""
 
 PARALLEL = option("parallel", int, DEFAULT_PARALLEL, "N")
+PARALLEL_IN_BATCH = option("parallel", int, MOST_PARALLEL, "N")
+"""Nobody waits for one of them."""
 
 PRESET = option(
     "preset",

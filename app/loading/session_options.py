@@ -10,11 +10,11 @@ DEFAULT_CONTEXT = 8192
 _MOST_THREADS = 512
 """llama.cpp's own limit; it crashes far above."""
 
-DEFAULT_PARALLEL, _MOST_PARALLEL = 4, 16
+DEFAULT_PARALLEL, MOST_PARALLEL = 4, 16
 """Requests of programs that are answered at once; an engine's context has 17 sequences."""
 
 RANGES = {
-    "parallel": (1, _MOST_PARALLEL),
+    "parallel": (1, MOST_PARALLEL),
     "ctx": (1, 1 << 30),
     "threads": (1, _MOST_THREADS),
     "gpu_layers": (0, 1 << 30),

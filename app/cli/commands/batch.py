@@ -24,7 +24,7 @@ _STOP_SECONDS, _CLOSE_SECONDS = 0.8, 60.0
 _LOOK_SECONDS = 0.1
 
 
-@options.with_options(*options.SESSION, options.PARALLEL)
+@options.with_options(*options.SESSION, options.PARALLEL_IN_BATCH)
 def batch(
     context: typer.Context,
     asked: Annotated[
