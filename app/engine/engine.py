@@ -25,22 +25,19 @@ from app.process import return_large_blocks
 from app.settings.start import ServedAt
 from app.settings.values import DEFAULT_AHEAD_WASTE
 from backends.base import (
-    Context,
     DraftUnavailableError,
     ModelError,
     PassStoppedError,
     SpecchatError,
 )
-from backends.base.images import IMAGE_TOKENS
 from backends.base.model import stopping_passes
 
 if TYPE_CHECKING:
     from app.drafting.choose.drafter_info import Ranking
     from app.engine.idle_tasks import ActiveSession
-    from app.engine.sequences import Sequences
     from app.engine.session import Session
+    from app.engine.side_by_side import SideBySide
     from app.loading.streaming import StreamOfferError
-    from decoding.planning.batch import Batch
 
 _NO_NAMES = (AUTO_DRAFT, OFF_DRAFT)
 
@@ -108,11 +105,9 @@ class Engine:
         """The drafters that were requested for the model in use."""
         self._deferred_draft: str = ""
         """The spec whose drafters cannot be built before the current reply ends."""
-        self._sequences: Sequences | None = None
+        self._together: SideBySide | None = None
         self._current: Answer | None = None
         """The answer in the session's own context."""
-        self._beside: list[Answer] = []
-        """Answers to programs in other sequences."""
         self._looked_at = self._figures_at = 0.0
         self._unfinished: set[Answer] = set()
         """The current answer, and those that wait for their turn."""
@@ -151,6 +146,11 @@ class Engine:
         is_begun = self._expectation.led_to(request.conversation, request.tools)
         is_urgent = (lambda: answer.is_stopped) if is_begun else True
         self._jobs.put(_AnswerJob(answer, self._answer), is_urgent=is_urgent)
+
+    @property
+    def _beside(self) -> list[Answer]:
+        """Answers in progress in other sequences than the session's own."""
+        return self._together.beside if self._together is not None else []
 
     @property
     def is_answering(self) -> bool:
@@ -457,83 +457,43 @@ class Engine:
 
     def _answer(self, answer: Answer) -> None:
         """Answer a request, and beside it those of programs that come meanwhile."""
-        from app.engine.sequences import Sequences
+        side_by_side = self._side_by_side(answer.request)
+        if side_by_side is None:
+            self._answer_alone(answer)
+        else:
+            side_by_side.run(answer, lambda: self._let_join(side_by_side))
+
+    def _side_by_side(self, request: Request) -> "SideBySide | None":
+        """What answers others beside a request; None where it has to be answered alone."""
+        from app.engine.side_by_side import SideBySide
         from backends.base.model import SharedContext
 
-        active, request = self._active, answer.request
-        own = active.session.context.beside(lambda context: context) if active else None
-        can_share = isinstance(own, SharedContext) and own.max_sequences > 1
-        if (
-            not can_share
-            or self.options.parallel == 1
-            or request.model != self._lent
-            or request.draft
-        ):
-            self._answer_alone(answer)
-            return
-        from decoding.planning.batch import Batch
+        active, most = self._active, self.options.parallel
+        if active is None or most == 1 or request.model != self._lent or request.draft:
+            return None
+        own = active.session.context.beside(lambda context: context)
+        if not isinstance(own, SharedContext) or own.max_sequences == 1:
+            return None
+        if self._together is None or self._together.own is not own:
+            self._together = SideBySide(
+                active.session,
+                own,
+                most,
+                self._prompts,
+                in_own=self._answer_alone,
+                reported=self._reported,
+                ended=self._unfinished.discard,
+            )
+        return self._together
 
-        assert active is not None
-        assert isinstance(own, SharedContext)
-        if self._sequences is None or self._sequences.own is not own:
-            self._sequences = Sequences(own)
-        sequences = self._sequences
-        session = active.session
-        batch = Batch(own, lambda: session.drafting.costs)
-        if not self._begin_own(answer, session, sequences, batch):
-            self._answer_alone(answer)
-        try:
-            while len(batch):
-                self._let_join(session, sequences, batch)
-                batch.step()
-        finally:
-            batch.close()
-
-    def _begin_own(
-        self, answer: Answer, session: "Session", sequences: "Sequences", batch: "Batch"
-    ) -> bool:
-        """Begin an answer in the session's own sequence; False while there is no room."""
-        need = self._need(answer, session)
-        if not sequences.reserve(need):
-            return False
-
-        def work() -> None:
-            try:
-                self._answer_alone(answer)
-            finally:
-                sequences.give_back(sequences.own)
-
-        batch.begin(sequences.own, work)
-        return True
-
-    def _most_at_once(self, session: "Session") -> int:
-        """So many answers as together make the most tokens a second, up to what is allowed."""
-        most, costs = self.options.parallel, session.drafting.costs
-        counts = range(1, min(most, costs.largest) + 1) if costs else (most,)
-        return max(counts, key=lambda count: count / costs.relative(count) if costs else count)
-
-    def _need(self, answer: Answer, session: "Session") -> int:
-        """Cells that an answer may come to hold; none where its prompt cannot be built."""
-        with contextlib.suppress(Exception):  # its turn will tell
-            count = len(self._prompts.prompt(answer, session).tokens)
-            return min(count + answer.request.max_tokens, session.context.facts.n_ctx)
-        return 0
-
-    def _let_join(self, session: "Session", sequences: "Sequences", batch: "Batch") -> None:
+    def _let_join(self, side_by_side: "SideBySide") -> None:
         """Let waiting requests join in turn, as far as they can, and do what takes a moment."""
         while (waiting := self._jobs.first()) is not None:
             job, is_urgent = waiting
             if isinstance(job, _AnswerJob):
                 request = job.answer.request
-                is_other = bool(request.model or request.draft)
-                if is_other or len(batch) >= self._most_at_once(session):
-                    return
-                if sequences.is_own_free:
-                    if not self._begin_own(job.answer, session, sequences, batch):
-                        return
-                elif not request.program or not self._begin_beside(
-                    job.answer, session, sequences, batch
-                ):
+                is_other = request.model != self._lent or request.draft
+                if is_other or not side_by_side.begin(job.answer):
                     return
                 self._jobs.take()
             elif job is None or is_urgent:
@@ -541,62 +501,6 @@ class Engine:
             else:
                 self._jobs.take()
                 job()
-
-    def _begin_beside(
-        self, answer: Answer, session: "Session", sequences: "Sequences", batch: "Batch"
-    ) -> bool:
-        """Begin an answer in another sequence; False while there is no room."""
-        try:
-            prompt = self._prompts.prompt(answer, session)
-            if max(prompt.tokens) >= IMAGE_TOKENS:
-                return False  # only the session's own sequence sees images
-            need = self._need(answer, session)
-            sequence = sequences.take(prompt.tokens, need)
-        except Exception as error:
-            if answer.claim():
-                answer.error = self._reported(error)
-                self._unfinished.discard(answer)
-                answer.finish()
-            return True
-        if sequence is None:
-            return False
-
-        def work() -> None:
-            try:
-                self._answer_beside(answer, session, sequence)
-            finally:
-                sequences.give_back(sequence)
-
-        batch.begin(sequence, work)
-        return True
-
-    def _answer_beside(self, answer: Answer, session: "Session", sequence: Context) -> None:
-        from app.engine.metrics import reply_metrics
-
-        if not answer.claim():
-            self._unfinished.discard(answer)
-            return
-        self._beside.append(answer)
-        try:
-            session = session.beside(sequence)
-            answer.model = session.reference.name
-            answer.stage = Stage.READING
-            prompt = self._prompts.take(answer, session)
-            stream = session.stream(prompt, answer.reply, lambda: answer.is_stopped)
-            with contextlib.closing(stream) as events:
-                for event in events:
-                    for one in (self._current, *self._beside):
-                        if one is not None:
-                            one.reply.is_shared = True
-                    answer.on_event(event)
-                    self._prompts.work_beside(session)
-            answer.metrics = reply_metrics(session, answer.reply)
-        except Exception as error:
-            answer.error = self._reported(error)
-        finally:
-            self._beside.remove(answer)
-            self._unfinished.discard(answer)
-            answer.finish()
 
     def _answer_alone(self, answer: Answer) -> None:
         if not answer.claim():

@@ -167,8 +167,8 @@ def mixed(engine: Engine, seed: int, count: int) -> None:
         assert answer.is_stopped or len(answer.token_ids) > 0
     assert not engine.is_answering
     assert engine.status.error is None
-    sequences = engine._sequences
-    if sequences is not None:
+    if (together := engine._together) is not None:
+        sequences = together.sequences
         assert sequences.is_own_free
         held = sequences.own.free_cells + sequences.own.length
         assert held + sum(one.length for one in sequences.idle) >= 4 * 256

@@ -1,0 +1,226 @@
+"""Answers side by side: one in the session's own sequence, and beside it those to programs."""
+
+import contextlib
+from collections.abc import Callable, Generator, Sequence
+
+from app.engine.answer import Answer, Stage
+from app.engine.metrics import reply_metrics
+from app.engine.prompt_builder import PromptBuilder
+from app.engine.session import Session
+from backends.base import Context, SpecchatError
+from backends.base.images import IMAGE_TOKENS
+from backends.base.model import SharedContext
+from decoding.planning.batch import Batch
+from decoding.prefill import common_prefix
+
+
+class SideBySide:
+    """Answers of one session that are computed together, on the engine's thread.
+
+    own: the session's own sequence, in which in_own answers a request. most: answers at once.
+    reported: an error in the words for users. ended: told of each answer beside that ends.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        own: SharedContext,
+        most: int,
+        prompts: PromptBuilder,
+        *,
+        in_own: Callable[[Answer], None],
+        reported: Callable[[Exception], SpecchatError],
+        ended: Callable[[Answer], None],
+    ) -> None:
+        self.own = own
+        self.beside: list[Answer] = []
+        self.sequences = Sequences(own)
+        self._session = session
+        self._most = most
+        self._prompts = prompts
+        self._in_own, self._reported, self._ended = in_own, reported, ended
+        self._batch = Batch(own, lambda: session.drafting.costs)
+        self._own_answer: Answer | None = None
+
+    def run(self, first: Answer, join: Callable[[], None]) -> None:
+        """Answer a request, and those that join, which is called before each pass, begins."""
+        if not self.begin(first):
+            self._in_own(first)
+        try:
+            while len(self._batch):
+                join()
+                self._batch.step()
+        finally:
+            self._batch.close()
+
+    def begin(self, answer: Answer) -> bool:
+        """Begin an answer beside those in progress; False while it has to wait.
+
+        An answer to the user waits for the session's own sequence, as images do.
+        """
+        if len(self._batch) >= self._most_at_once:
+            return False
+        if self.sequences.is_own_free:
+            return self._begin_own(answer)
+        return bool(answer.request.program) and self._begin_beside(answer)
+
+    @property
+    def _most_at_once(self) -> int:
+        """So many answers as together make the most tokens a second, up to what is allowed."""
+        costs = self._session.drafting.costs
+        if costs is None:
+            return self._most
+        counts = range(1, min(self._most, costs.largest) + 1)
+        return max(counts, key=lambda count: count / costs.relative(count))
+
+    def _begin_own(self, answer: Answer) -> bool:
+        need = 0
+        with contextlib.suppress(Exception):  # its turn will tell
+            need = self._need(answer, self._prompts.prompt(answer, self._session).tokens)
+        if not self.sequences.reserve(need):
+            return False
+
+        def work() -> None:
+            self._own_answer = answer
+            try:
+                self._in_own(answer)
+            finally:
+                self._own_answer = None
+                self.sequences.give_back(self.own)
+
+        self._batch.begin(self.own, work)
+        return True
+
+    def _begin_beside(self, answer: Answer) -> bool:
+        try:
+            tokens = self._prompts.prompt(answer, self._session).tokens
+            if max(tokens) >= IMAGE_TOKENS:
+                return False
+            sequence = self.sequences.take(tokens, self._need(answer, tokens))
+        except Exception as error:
+            with self._ending(answer) as is_mine:
+                answer.error = self._reported(error) if is_mine else None
+            return True
+        if sequence is None:
+            return False
+
+        def work() -> None:
+            try:
+                with self._ending(answer) as is_mine:
+                    if is_mine:
+                        self._fill(answer, sequence)
+            finally:
+                self.sequences.give_back(sequence)
+
+        self._batch.begin(sequence, work)
+        return True
+
+    def _need(self, answer: Answer, prompt: Sequence[int]) -> int:
+        """Cells that an answer may come to hold."""
+        return min(len(prompt) + answer.request.max_tokens, self.own.n_ctx)
+
+    @contextlib.contextmanager
+    def _ending(self, answer: Answer) -> Generator[bool]:
+        """Claim an answer, finish it whatever happens; yields False if it was stopped before."""
+        if is_mine := answer.claim():
+            self.beside.append(answer)
+        try:
+            yield is_mine
+        except Exception as error:
+            answer.error = self._reported(error)
+        finally:
+            self._ended(answer)
+            if is_mine:
+                self.beside.remove(answer)
+                answer.finish()
+
+    def _fill(self, answer: Answer, sequence: Context) -> None:
+        session = self._session.beside(sequence)
+        answer.model, answer.stage = session.reference.name, Stage.READING
+        prompt = self._prompts.take(answer, session)
+        stream = session.stream(prompt, answer.reply, lambda: answer.is_stopped)
+        with contextlib.closing(stream) as events:
+            for event in events:
+                for one in (self._own_answer, *self.beside):
+                    if one is not None:
+                        one.reply.is_shared = True
+                answer.on_event(event)
+                self._prompts.work_beside(session)
+        answer.metrics = reply_metrics(session, answer.reply)
+
+
+class Sequences:
+    """Sequences in the cells of one context. Those of past replies wait for prompts that go on.
+
+    own: the context, which is the session's own sequence.
+    """
+
+    def __init__(self, own: SharedContext) -> None:
+        self.own = own
+        self.idle: list[Context] = []
+        """Those of past replies, the latest last."""
+        self._reserved: dict[Context, int] = {}
+        """Cells that replies in progress may come to hold."""
+
+    @property
+    def is_own_free(self) -> bool:
+        """Whether no reply is in progress in the session's own sequence."""
+        return self.own not in self._reserved
+
+    def reserve(self, need: int) -> bool:
+        """Reserve cells for a reply in the session's own sequence; False while there is no room."""
+        if is_possible := self._make_room(need, held=self.own.length):
+            self._reserved[self.own] = need
+        return is_possible
+
+    def take(self, prompt: Sequence[int], need: int) -> Context | None:
+        """A sequence that begins as a prompt does, as far as any known one; None without room.
+
+        need: cells of prompt and reply. They are reserved: nothing that runs ever lacks room.
+        """
+        known = dict.fromkeys((*self.idle, self.own, *self._reserved), 0)
+        for one in known:
+            known[one] = min(common_prefix(one.tokens, prompt), len(prompt) - 1)
+        source = max(known, key=lambda one: known[one])
+        shared = known[source]
+        if source in self.idle and 2 * shared >= source.length:  # the same chat goes on
+            self.idle.remove(source)
+            if not self._make_room(need, held=source.length):
+                self.idle.append(source)
+                return None
+            source.truncate(source.rollback_to(shared))
+            taken = source
+        else:
+            if not self._make_room(need, opens=True, spared=source):
+                return None
+            taken = self.own.fork(source, shared)
+        self._reserved[taken] = need
+        return taken
+
+    def give_back(self, sequence: Context) -> None:
+        """Keep the sequence of a reply that has ended, for a prompt that goes on from there."""
+        del self._reserved[sequence]
+        if sequence is not self.own:
+            self.idle.append(sequence)
+
+    def _make_room(
+        self, need: int, *, held: int = 0, opens: bool = False, spared: Context | None = None
+    ) -> bool:
+        """Give up idle sequences, the oldest first, until so many more cells can be held.
+
+        held: cells of the sequence that is to be used. opens: whether another is to be opened.
+        spared: one that is not given up.
+        """
+        promised = sum(max(most - one.length, 0) for one, most in self._reserved.items())
+
+        def has_room() -> bool:
+            opened = len({self.own, *self.idle, *self._reserved}) + opens
+            is_enough = self.own.free_cells + held - promised >= need
+            return is_enough and opened <= self.own.max_sequences
+
+        idle = [one for one in self.idle if one is not spared]
+        while not has_room() and idle:
+            oldest = idle.pop(0)
+            self.idle.remove(oldest)
+            oldest.close()
+        return has_room()
