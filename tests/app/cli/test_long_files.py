@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
@@ -28,6 +29,11 @@ def _asked(model: Caller) -> list[str]:
     return [one.rpartition("<|im_start|>user\n")[2] for one in model.asked]
 
 
+def _told(ended: CompletedProcess[str]) -> str:
+    """What is said on standard error, without a status that stood there for a moment."""
+    return ended.stderr.replace("\r\x1b[K", "")
+
+
 def _parts(model: Caller) -> list[str]:
     return [one for one in _asked(model) if "This is part" in one]
 
@@ -38,8 +44,8 @@ def test_a_long_file_is_searched_and_that_is_said(
     model = say("There. [1]")
     ended = specchat("ask", "Where does the heron nest?", "--file", "book.md")
     assert (ended.returncode, ended.stdout) == (0, "There. [1]\n")
-    assert re.search(r"^\[1\] book.md, lines \d+ to \d+$", ended.stderr, re.MULTILINE)
-    assert re.search(r"^only \d+ of \d+ passages were read$", ended.stderr, re.MULTILINE)
+    assert re.search(r"^\[1\] book.md, lines \d+ to \d+$", _told(ended), re.MULTILINE)
+    assert re.search(r"^only \d+ of \d+ passages were read$", _told(ended), re.MULTILINE)
     assert LINES[217] in model.asked[-1]
     assert sum(line in model.asked[-1] for line in LINES) < len(LINES) / 2
 
@@ -51,7 +57,7 @@ def test_all_of_it_is_read_in_parts(specchat: Specchat, say: Callable[..., Calle
     parts = _parts(model)
     assert len(parts) > 2
     assert all(sum(line in part for part in parts) == 1 for line in LINES)
-    told = re.findall(r"^part (\d+) of (\d+)( · at most .* left)?", ended.stderr, re.MULTILINE)
+    told = re.findall(r"^part (\d+) of (\d+)( · at most .* left)?", _told(ended), re.MULTILINE)
     assert [(int(one), int(of)) for one, of, _ in told] == [
         (number, len(parts)) for number in range(1, len(parts) + 1)
     ]
