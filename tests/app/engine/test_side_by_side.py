@@ -150,6 +150,12 @@ def mixed(engine: Engine, seed: int, count: int) -> None:
         program = chance.choice(("agent", "agent", "agent", ""))
         asked = Request(conversation(words), sampling, chance.randint(1, 40), program=program)
         answer = engine.ask(asked)
+        if chance.random() < 0.1:
+            engine.set_draft(chance.choice(("off", "lookup", "auto")))
+        if chance.random() < 0.03:
+            engine.load(str(engine.options.model))
+        if chance.random() < 0.03:
+            engine.set_context(chance.choice((192, 256)))
         if chance.random() < 0.3:
             steps = chance.randint(0, 10)
             answer.listen(
@@ -171,7 +177,7 @@ def mixed(engine: Engine, seed: int, count: int) -> None:
         sequences = together.sequences
         assert sequences.is_own_free
         held = sequences.own.free_cells + sequences.own.length
-        assert held + sum(one.length for one in sequences.idle) >= 4 * 256
+        assert held + sum(one.length for one in sequences.idle) >= 4 * sequences.own.n_ctx
 
 
 def test_requests_of_all_sorts_come_and_go(begin: Begin, tiny: Path) -> None:
