@@ -24,12 +24,7 @@ from app.paths import Paths
 from app.process import return_large_blocks
 from app.settings.start import ServedAt
 from app.settings.values import DEFAULT_AHEAD_WASTE
-from backends.base import (
-    DraftUnavailableError,
-    ModelError,
-    PassStoppedError,
-    SpecchatError,
-)
+from backends.base import DraftUnavailableError, ModelError, PassStoppedError, SpecchatError
 from backends.base.model import stopping_passes
 
 if TYPE_CHECKING:
@@ -349,7 +344,7 @@ class Engine:
         self._status = Status(Phase.READY, "", loaded, error, program=self._status.program)
 
     def _close_session(self) -> None:
-        active, self._active = self._active, None
+        active, self._active, self._together = self._active, None, None
         if active is not None:
             active.close()
 

@@ -344,8 +344,9 @@ def _snapshot(statistics: Statistics) -> dict[str, Any]:
 
 def _joules_per_token(reply: Reply) -> float | None:
     decoded = reply.statistics.completion_tokens - 1
-    is_told = reply.joules is not None and decoded > 0 and not reply.is_shared
-    return reply.joules / decoded if is_told and reply.joules else None
+    if reply.joules is None or reply.is_shared or decoded <= 0:
+        return None
+    return reply.joules / decoded
 
 
 def _shape(step: Step | None) -> str:

@@ -178,9 +178,10 @@ class Sequences:
 
         need: cells of prompt and reply. They are reserved: nothing that runs ever lacks room.
         """
-        known = dict.fromkeys((*self.idle, self.own, *self._reserved), 0)
-        for one in known:
-            known[one] = min(common_prefix(one.tokens, prompt), len(prompt) - 1)
+        known = {
+            one: min(common_prefix(one.tokens, prompt), len(prompt) - 1)
+            for one in (*self.idle, self.own, *self._reserved)
+        }
         source = max(known, key=lambda one: known[one])
         shared = known[source]
         if source in self.idle and 2 * shared >= source.length:  # the same chat goes on

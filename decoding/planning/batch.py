@@ -88,7 +88,9 @@ class Batch:
         offers = [reply.offer for reply in asking]
         most = self._context.max_logits - writing
         wanted = shared_rows(offers, writing, costs, rate, most)
-        counts = shared_rows(offers, writing, costs, rate, most, self._budget.affordable)
+        counts, affordable = wanted, self._budget.affordable
+        if _extra(writing, writing + sum(wanted), costs) > affordable:
+            counts = shared_rows(offers, writing, costs, rate, most, affordable)
         if sum(counts):
             self._budget.admit(_extra(writing, writing + sum(counts), costs))
         elif sum(wanted):
