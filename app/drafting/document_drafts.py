@@ -4,7 +4,6 @@ import re
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from hashlib import blake2b
-from itertools import takewhile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,8 +78,11 @@ class DocumentDrafts:
         """Index the prompt, and the beginning of files that are new, as an answer has begun."""
         limit = time.monotonic() + _AT_ONCE
         if self._said:
-            said = (part for text in reversed(self._said) for part in self._slices(text))
-            parts = list(takewhile(lambda _: time.monotonic() < limit, said))
+            parts: list[NDArray[np.uint32]] = []
+            for part in (part for text in reversed(self._said) for part in self._slices(text)):
+                parts.append(part)  # the first one whatever it took: the processor may be busy
+                if time.monotonic() >= limit:
+                    break
             self._of_prompt, self._said = TextIndex(parts), []
         if self._texts is not None and not self._indexes:
             self.changed()

@@ -143,3 +143,13 @@ def test_text_that_cannot_be_encoded_is_read_as_far_as_it_can(drafts: DocumentDr
     drafts.begin()
     in_idle_time(drafts)
     assert following(drafts, "storm had") == " taken the mole."
+
+
+def test_a_busy_processor_leaves_the_text_asked_about(
+    drafts: DocumentDrafts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_AT_ONCE", 0.0)
+    assert drafts.follow(None, [f"{LINE}, once\nmore: an earlier text.", WRAPPED])
+    drafts.begin()
+    assert following(drafts, "storm had") == " taken the mole."
+    assert following(drafts, "an earlier") == ""
