@@ -24,7 +24,7 @@ from app.settings.in_effect import notice, settings_in_effect
 from app.settings.presets import Presets, of_preset
 from app.settings.start import AppStart, preferences_of
 from backends.base import SpecchatError, UsageError
-from backends.engines.backend_selection import check_backend
+from backends.engines.backend_selection import REMOTE, check_backend
 
 # Reads what the app starts with: typed options, then variables, then the settings file.
 #
@@ -93,6 +93,8 @@ def _with_known_names(
     session: SessionOptions, typed: dict[str, Value], paths: Paths, preset: str
 ) -> tuple[SessionOptions, list[str]]:
     """Replace an unknown model or drafter by specchat's own choice; preset: it names the model."""
+    if session.backend == REMOTE:
+        return session, []  # the server knows them
     notices: list[str] = []
     if session.model:
         from backends.engines.backend_selection import forms

@@ -29,6 +29,7 @@ from app.settings.catalogue import (
 from app.settings.in_effect import CAUTIOUS
 from app.settings.presets import Presets, of_preset
 from backends.base import SpecchatError, UsageError
+from backends.engines.backend_selection import REMOTE
 from decoding.sampling.settings import LossyRule, SamplingSettings, parse_lossy
 
 _SESSION_NAMES = [one.name for one in fields(SessionOptions) if one.name in BY_NAME]
@@ -40,7 +41,7 @@ def session_options(context: Context) -> SessionOptions:
         from_variable(name)
     name, preset = _preset(context)
     options = SessionOptions.of(_values(context, _SESSION_NAMES, preset))
-    if options.model and options.model == preset.get(MODEL):
+    if options.model and options.model == preset.get(MODEL) and options.backend != REMOTE:
         from backends.engines.backend_selection import forms
         from models.reference import resolve
 

@@ -84,6 +84,10 @@ Allow = Annotated[
 MODEL = option("model", str | None, None, "REF", complete=completion.models)
 DRAFT = option("draft", str, "auto", "SPEC", help_text=_DRAFT_HELP, complete=completion.drafters)
 BACKEND = option("backend", str, "auto", "NAME", complete=completion.backends)
+REMOTE = (
+    option("url", str | None, None, "URL"),
+    option("remote_key_file", str | None, None, "FILE"),
+)
 CTX = option("ctx", int | None, None, "N")
 THREADS = option("threads", int | None, None, "N")
 GPU_LAYERS = option("gpu_layers", str, AUTO_LAYERS, "N|auto", parser=_layers)
@@ -92,7 +96,7 @@ STREAM = option("stream", str, STREAM_AUTO, "WHEN", complete=completion.stream_c
 OFFLINE = option("offline", bool, False)
 LOSSY_RULE = option(LOSSY, str, OFF, "RULE")
 TOOLS_ON = option("tools", str, OFF, "NAMES")
-SESSION = (MODEL, DRAFT, BACKEND, CTX, THREADS, GPU_LAYERS, KV, STREAM, OFFLINE)
+SESSION = (MODEL, DRAFT, BACKEND, *REMOTE, CTX, THREADS, GPU_LAYERS, KV, STREAM, OFFLINE)
 """What a session is opened with: the fields of SessionOptions."""
 
 SERVER = (

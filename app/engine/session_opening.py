@@ -40,11 +40,11 @@ from app.loading.streaming import Outlook, StreamOfferError, is_agreed, may_stre
 from app.loading.target_context import TargetContext
 from app.paths import Paths, own_entries
 from app.process import return_large_blocks
-from backends.base import ModelError, ModelInfo, OutOfMemoryError
+from backends.base import ModelError, ModelInfo, OutOfMemoryError, UsageError
 from backends.base.safe_files import remove_leftovers
 from backends.chat.chat_template import ChatTemplate
 from backends.chat.template_process import TemplateProcess
-from backends.engines.backend_selection import MLX, check_backend, forms
+from backends.engines.backend_selection import MLX, REMOTE, check_backend, forms
 from backends.engines.engine_facts import free_memory, separate_gpus
 from backends.hardware.energy import energy_meter
 from backends.hardware.host import available_memory
@@ -79,6 +79,9 @@ def open_session(
     for entry in own_entries(paths):
         remove_leftovers(Path(entry.path))
     check_backend(options.backend)
+    if options.backend == REMOTE:
+        why = "with --backend remote a server runs the model"
+        raise UsageError("this needs a model on this machine", why)
     check_ranges(options)
     opening = _Opening(options, paths, notify, usual_context, every_form)
     errors: list[ModelError] = []

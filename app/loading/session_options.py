@@ -46,7 +46,8 @@ class SessionOptions:
 
     gpu_layers: as llama.cpp counts them: the output head is the first, the last layers follow.
     reserved: bytes that other models of this process hold, though they may seem free; no user's.
-    parallel: most requests that are answered at once.
+    parallel: most requests that are answered at once. url, remote_key_file: of the server that
+    answers with the backend "remote".
     """
 
     model: str | None = None
@@ -60,6 +61,8 @@ class SessionOptions:
     offline: bool = False
     reserved: int = 0
     parallel: int = 1
+    url: str | None = None
+    remote_key_file: str | None = None
 
     @property
     def cache_type(self) -> CacheType | None:

@@ -12,8 +12,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive
 
 from app.printable import one_line
+from app.remote.address import ip_of, is_loopback
 from app.serve.refusal import RefusalKind, RefusedError
-from app.serve.server_options import Limits, ip_of, is_loopback
+from app.serve.server_options import Limits
 
 _KEYLESS = frozenset({"/health"})
 """Paths that tell nothing about the model or its use."""

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Any, Self
 
+from app.remote.address import ip_of, is_loopback
 from app.settings.values import DEFAULT_HOST, DEFAULT_PORT
 from backends.base import UsageError
 from backends.base.safe_files import NotRegularError, NotTextError, open_regular, text_of
@@ -103,23 +103,9 @@ def _listed(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, names)))
 
 
-def ip_of(host: str) -> IPv4Address | IPv6Address | None:
-    """The address that a host is written as, None if it is a name."""
-    try:
-        return ip_address(host)
-    except ValueError:
-        return None
-
-
 def is_wildcard(host: str) -> bool:
     address = ip_of(host)
     return not host or (address is not None and address.is_unspecified)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine alone."""
-    address = ip_of(host)
-    return host.lower() == "localhost" or (address is not None and address.is_loopback)
 
 
 def read_key(path: Path) -> str:

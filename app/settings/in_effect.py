@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.paths import HOME_VARIABLE, Paths
+from app.remote.address import REMOTE_KEY
 from app.settings import catalogue, file
 from app.settings.catalogue import BY_NAME, PREFIX, Value, variable_of
 from app.settings.values import KEY_VARIABLE
@@ -74,7 +75,7 @@ def variables() -> Iterator[tuple[str, Any]]:
 
 
 def unknown_variables() -> list[str]:
-    known = {HOME_VARIABLE, KEY_VARIABLE, *map(variable_of, BY_NAME)}
+    known = {HOME_VARIABLE, KEY_VARIABLE, REMOTE_KEY, *map(variable_of, BY_NAME)}
     return sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
 
 

@@ -9,7 +9,8 @@ from backends.base import ModelError, SpecchatError, UsageError
 from backends.files.mlx_gguf import reason_against
 from backends.hardware.host import Machine, this_machine
 
-BACKENDS = AUTO, LLAMACPP, MLX = "auto", "llamacpp", "mlx"
+BACKENDS = AUTO, LLAMACPP, MLX, REMOTE = "auto", "llamacpp", "mlx", "remote"
+"""REMOTE: a server answers, and nothing is run here."""
 
 
 def check_backend(name: str) -> None:
@@ -73,6 +74,7 @@ def backend_for(path: Path, wanted: str = AUTO, machine: Machine | None = None) 
         UsageError: the wanted backend cannot run such a model.
         ModelError: the backend is not installed, or the file is missing or damaged.
     """
+    _check_runs_here(str(path), wanted)
     machine = machine or this_machine()
     obstacle: SpecchatError | None = None
     for backend in _candidates(path, wanted, machine):
@@ -90,11 +92,18 @@ def backend_for_form(name: str, form: Form, wanted: str = AUTO) -> str:
         UsageError: the wanted backend cannot run this form.
         ModelError: the backend is not installed.
     """
+    _check_runs_here(name, wanted)
     backend = wanted if wanted != AUTO else MLX if form is Form.MLX else LLAMACPP
     obstacle = _obstacle_for_form(name, form, backend, this_machine())
     if obstacle is not None:
         raise obstacle
     return backend
+
+
+def _check_runs_here(name: str, wanted: str) -> None:
+    if wanted == REMOTE:
+        why = "with --backend remote a server answers"
+        raise UsageError(f"{name} is not run here", why, "Use --backend auto for this.")
 
 
 def _candidates(path: Path, wanted: str, machine: Machine) -> tuple[str, ...]:

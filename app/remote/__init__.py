@@ -1,0 +1,1 @@
+"""A server elsewhere that answers: its address, its dialect and what it tells of drafting."""
