@@ -9,38 +9,40 @@ from collections.abc import Callable, Sequence
 from greenlet import getcurrent, greenlet
 
 from backends.base import Context, Logits
+from backends.base.images import IMAGE_TOKENS
 from decoding.draft import Draft
 
 
 class JoinedReply(greenlet):
-    """A reply, and what it waits for: a part of its draft, a pass over tokens, or just its turn."""
+    """A reply, and what it waits for: how much of a draft or a prompt to run, a pass, its turn."""
 
     def __init__(self, context: Context, work: Callable[[], None]) -> None:
         super().__init__(work)
         self.context = context
-        self.piece = context.n_chunk
-        """Most tokens of its prompt to be read in its next turn."""
         self.offer: Sequence[float] = ()
         """Acceptance of the tokens of a draft of which a part is to be run."""
+        self.left = 0
+        """Tokens of its prompt of which a piece is to be read."""
         self.tokens: Sequence[int] = ()
         """What is to be run in one pass with the others."""
+        self.n_logits = 0
+        """How many of the last of these leave logits."""
         self.is_writing = False
-        """Whether it runs passes that join those of others: its prompt is read."""
+        """Whether its prompt is read."""
 
-    def ask(self, acceptance: Sequence[float]) -> int:
-        """How many tokens of a draft to run."""
-        self.offer = acceptance
+    def ask(self, offer: Sequence[float] = (), left: int = 0) -> int | None:
+        """How many tokens of a draft, or of its prompt, to run; None for as many as alone."""
+        self.offer, self.left, self.is_writing = offer, left, not left
         count = self._wait()
-        self.offer = ()
-        assert isinstance(count, int)
+        self.offer, self.left = (), 0
+        assert isinstance(count, int | None)
         return count
 
-    def run_pass(self, tokens: Sequence[int]) -> Logits | None:
-        """The rows after each of its tokens; None if it is to run them itself, now."""
-        self.tokens = tokens
-        self.is_writing = self.is_writing or len(tokens) > 0
+    def run_pass(self, tokens: Sequence[int] = (), n_logits: int = 0) -> Logits | None:
+        """The last rows after its tokens; None if it is to run them itself, now."""
+        self.tokens, self.n_logits = tokens, n_logits
         rows = self._wait()
-        self.tokens = ()
+        self.tokens, self.is_writing = (), True
         return None if isinstance(rows, int) else rows
 
     def _wait(self) -> Logits | int | None:
@@ -56,8 +58,10 @@ def _current(context: Context) -> JoinedReply | None:
 
 def forward(context: Context, tokens: Sequence[int], n_logits: int) -> Logits:
     """As Context.forward, in one pass with other replies where there are some."""
-    reply = _current(context)
-    rows = reply.run_pass(tokens if n_logits == len(tokens) else ()) if reply else None
+    rows = None
+    if reply := _current(context):
+        is_text = max(tokens) < IMAGE_TOKENS
+        rows = reply.run_pass(tokens, n_logits) if is_text else reply.run_pass()
     return context.forward(tokens, n_logits) if rows is None else rows
 
 
@@ -67,16 +71,16 @@ def admitted(context: Context, draft: Draft) -> Draft:
     if reply is None or not draft.acceptance:
         return draft
     count = reply.ask(draft.acceptance)
-    return draft if count == len(draft) else draft.first(count)
+    return draft if count in (None, len(draft)) else draft.first(count)
 
 
 def have_turn(context: Context) -> None:
     """Let other replies go on before a pass that cannot join theirs."""
     if (reply := _current(context)) is not None:
-        reply.run_pass(())
+        reply.run_pass()
 
 
-def piece(context: Context) -> int:
-    """Most tokens of a prompt to be read in one pass."""
+def piece(context: Context, left: int) -> int | None:
+    """How many of the tokens left of a prompt to read in one pass; None for as many as alone."""
     reply = _current(context)
-    return reply.piece if reply else context.n_chunk
+    return reply.ask(left=left) if reply else None

@@ -69,19 +69,21 @@ def prefill(
 ) -> Iterator[tuple[int, Logits]]:
     """Forward the tokens that the context lacks, in chunks: whole blocks, then less than a block.
 
-    So a token is computed alike whether the rest of its prompt is known or not. Yields (tokens
+    So a token is computed alike whether the rest of its prompt is known or not, but for a prompt
+    that is read beside other replies, in the pieces that fit their passes. Yields (tokens
     held, logits) after each; the last logits have n_logits rows, 0 or 1, the others none.
     """
     while context.length < len(tokens):
         left = len(tokens) - context.length
-        blocks, most = in_blocks(left, context.exact_batch), piece(context)
-        if blocks:
-            count = min(blocks, most // context.exact_batch * context.exact_batch)
-        elif context.exact_batch and left >= context.exact_batch:
-            count = context.exact_batch - GROUP
-        else:
-            count = min(left, most)
-        end = context.length + count
+        end = context.length + (piece(context, left) or _chunk(context, left))
         is_last = end == len(tokens)
         rows = forward(context, tokens[context.length : end], n_logits if is_last else 0)
         yield end, rows
+
+
+def _chunk(context: Context, left: int) -> int:
+    """How many of the tokens left of a prompt are read in the next pass."""
+    block, most = context.exact_batch, context.n_chunk
+    if blocks := in_blocks(left, block):
+        return min(blocks, most // block * block)
+    return block - GROUP if block and left >= block else min(left, most)

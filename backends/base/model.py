@@ -530,11 +530,14 @@ class SharedContext(Context, Protocol):
         """
         ...
 
-    def forward_together(self, passes: Sequence[tuple[Context, Sequence[int]]]) -> list[Logits]:
-        """Append tokens to several sequences of these cells in one pass.
+    def forward_together(
+        self, passes: Sequence[tuple[Context, Sequence[int]]], n_logits: Sequence[int] = ()
+    ) -> list[Logits]:
+        """Append tokens to several sequences of these cells in one pass, n_chunk in all.
 
-        For each, the logits after each of its tokens, shape (tokens, n_vocab), max_logits in all:
-        views of one buffer that the next call of any sequence overwrites.
+        n_logits: of each, how many of its last tokens leave logits, max_logits in all; every token
+        if none are given. For each, these rows, shape (n_logits, n_vocab): views of one buffer that
+        the next call of any sequence overwrites.
 
         Raises:
             ModelError, PassStoppedError: as forward does; all are unchanged.

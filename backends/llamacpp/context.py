@@ -91,22 +91,28 @@ class LlamaContext(LlamaSequence):
         number = max(set(range(self.max_logits)) - numbers)
         return LlamaFork(number, self._one_of(source), beginning)
 
-    def forward_together(self, passes: Sequence[tuple[Context, Sequence[int]]]) -> list[Logits]:
+    def forward_together(
+        self, passes: Sequence[tuple[Context, Sequence[int]]], n_logits: Sequence[int] = ()
+    ) -> list[Logits]:
         self._drop_tree()
-        given = [(self._one_of(context), tokens) for context, tokens in passes]
-        assert len({one for one, _ in given}) == len(given), "a sequence stands there twice"
-        count = sum(len(tokens) for _, tokens in given)
-        assert all(tokens for _, tokens in given)
-        assert 0 < count <= self.max_logits
-        if self._ran(self.length) < self.length and any(one is self for one, _ in given):
+        counts = n_logits or [len(tokens) for _, tokens in passes]
+        given = [
+            (self._one_of(context), tokens, count)
+            for (context, tokens), count in zip(passes, counts, strict=True)
+        ]
+        assert len({one for one, *_ in given}) == len(given), "a sequence stands there twice"
+        assert all(0 <= count <= len(tokens) > 0 for _, tokens, count in given)
+        assert 0 < sum(len(tokens) for _, tokens, _ in given) <= self.n_chunk
+        assert sum(counts) <= self.max_logits
+        if self._ran(self.length) < self.length and any(one is self for one, *_ in given):
             raise ModelError("an image is held in part", "its other tokens come in a pass alone")
         # Heads read the first rows of a pass as those of this context.
         given.sort(key=lambda one: one[0] is not self)
-        if error := self.cells.run(given, count):
+        if error := self.cells.run(given):
             raise error
-        rows, found, end = self.cells.rows(count), dict[object, Logits](), 0
-        for sequence, tokens in given:
-            start, end = end, end + len(tokens)
+        rows, found, end = self.cells.rows(sum(counts)), dict[object, Logits](), 0
+        for sequence, _, count in given:
+            start, end = end, end + count
             found[sequence] = rows[start:end]
         return [found[context] for context, _ in passes]
 

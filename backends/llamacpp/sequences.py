@@ -67,26 +67,24 @@ class Batch:
             logits=self._outputs.ctypes.data_as(ctypes.POINTER(ctypes.c_int8)),
         )
 
-    def fill(self, at: int, tokens: Sequence[int], position: int, number: int) -> int:
-        """Write tokens of a sequence from place at on; the place after them."""
+    def fill(
+        self, at: int, tokens: Sequence[int], n_logits: int, position: int, number: int
+    ) -> int:
+        """Write tokens of a sequence, the last n_logits of which leave logits, from place at on.
+
+        Returns the place after them.
+        """
         end = at + len(tokens)
         if end == at + 1:  # nearly every step: a slice takes ten times as long as an item
             self._tokens[at], self._positions[at] = tokens[0], position
-            self._numbers[at] = number
+            self._numbers[at], self._outputs[at] = number, n_logits
         else:
             self._tokens[at:end] = tokens
             self._positions[at:end] = np.arange(position, position + end - at)
             self._numbers[at:end] = number
+            self._outputs[at:end] = 0
+            self._outputs[end - n_logits : end] = 1
         return end
-
-    def end(self, count: int, n_logits: int) -> None:
-        """End after count tokens, the last n_logits of which leave logits."""
-        self.batch.n_tokens = count
-        if count == 1:
-            self._outputs[0] = n_logits
-        else:
-            self._outputs[:count] = 0
-            self._outputs[count - n_logits : count] = 1
 
 
 class Cells:
@@ -169,26 +167,26 @@ class Cells:
             first.shared = min(first.shared, shared) if is_above else length
 
     def run(
-        self, passes: Sequence[tuple["LlamaSequence", Sequence[int]]], n_logits: int
+        self, passes: Sequence[tuple["LlamaSequence", Sequence[int], int]]
     ) -> SpecchatError | None:
         """Append tokens to sequences; why that failed, None if it did not. All are unchanged then.
 
-        The last n_logits tokens of all leave logits. A pass over several tokens of a prompt may be
-        stopped, unless that would lose a running state.
+        passes: the sequence, its tokens, and how many of the last of them leave logits. A pass over
+        several tokens of a prompt may be stopped, unless that would lose a running state.
         """
-        if error := self.shortage(sum(len(tokens) for _, tokens in passes)):
+        if error := self.shortage(sum(len(tokens) for _, tokens, _ in passes)):
             return error
         end = 0
-        for sequence, tokens in passes:
+        for sequence, tokens, count in passes:
             assert sequence in self.sequences, "the context is closed"
-            end = self._batch.fill(end, tokens, sequence.position, sequence.number)
-        self._batch.end(end, n_logits)
-        is_watched = end >= STOPPABLE and n_logits <= 1
-        is_watched = is_watched and all(sequence.can_be_stopped for sequence, _ in passes)
+            end = self._batch.fill(end, tokens, count, sequence.position, sequence.number)
+        self._batch.batch.n_tokens = end
+        is_watched = end >= STOPPABLE and sum(count for *_, count in passes) <= 1
+        is_watched = is_watched and all(sequence.can_be_stopped for sequence, *_ in passes)
         status, error = self.decode(
             lambda: api.llama_decode(self.pointer, self._batch.batch), is_watched=is_watched
         )
-        for sequence, tokens in passes:
+        for sequence, tokens, _ in passes:
             if error is None:
                 sequence.passed(tokens)
             else:
@@ -296,7 +294,7 @@ class LlamaSequence(TreeContext):
 
     def _append(self, tokens: Sequence[int], n_logits: int) -> SpecchatError | None:
         """Append tokens; why that failed, None if it did not."""
-        return self.cells.run([(self, tokens)], n_logits)
+        return self.cells.run([(self, tokens, n_logits)])
 
     def passed(self, tokens: Sequence[int]) -> None:
         """Note that a pass appended tokens."""

@@ -16,10 +16,9 @@ from decoding.estimation.cost import CostModel
 from decoding.joined_pass import JoinedReply
 from decoding.planning.risk_budget import RiskBudget
 
-_PIECE = 64
-"""Most tokens of a prompt that are read between two passes of those who write: a block of the
-processor's kernels, which takes about as long as ten plain steps."""
-
+_LEAST_READ = 16
+"""Tokens of prompts that are read beside those who write, whatever these draft. A guess; not
+measured."""
 
 _WORTH_A_TRIAL = 2 / 3
 """Estimated acceptance of first tokens from which drafts that the budget refuses are worth a trial:
@@ -61,20 +60,38 @@ class Batch:
         self._replies.append(JoinedReply(context, work))
 
     def step(self) -> None:
-        """Run one pass for all who write, then a piece of the prompt of each who reads."""
+        """Run one pass for all: those who write, and pieces of the prompts of those who read."""
+        for reply in [one for one in self._replies if not (one.tokens or one.offer or one.left)]:
+            self._resume(reply, None)
         self._share_rows()
-        writing = [reply for reply in self._replies if reply.tokens]
-        for group in _groups(writing, self._context.max_logits):
-            before = sum(reply.context.length for reply in group)
-            rows = self._together(group) if len(group) > 1 else None
+        self._share_pieces()
+        running = [reply for reply in self._replies if reply.tokens]
+        for group in _groups(running, self._most_rows):
+            writing = [reply for reply in group if reply.is_writing]
+            before = sum(reply.context.length for reply in writing)
+            rows = self._together(group, writing) if len(group) > 1 else None
             for place, reply in enumerate(group):
                 self._resume(reply, rows[place] if rows else None)
-            if rows:
-                tokens = sum(reply.context.length for reply in group) - before
-                self._tokens += tokens
-                self._budget.settle(tokens / len(group), 1.0 + self._last_extra)
-        for reply in [one for one in self._replies if not (one.tokens or one.offer)]:
-            self._resume(reply, None)
+            if rows and writing:
+                tokens = sum(reply.context.length for reply in writing) - before
+                self._tokens += tokens if len(writing) == len(group) else 0.0
+                self._budget.settle(tokens / len(writing), 1.0 + self._last_extra)
+
+    @property
+    def _most_rows(self) -> int:
+        """Of a pass: those of a draft are never run in one that kernels compute otherwise."""
+        is_writing = any(reply.is_writing for reply in self._replies)
+        return self._context.max_logits if is_writing else self._context.n_chunk
+
+    def _share_pieces(self) -> None:
+        """Tell those who read how much of their prompts is run: as much of each, beside others."""
+        reading = sorted((one for one in self._replies if one.left), key=lambda one: one.left)
+        taken = sum(len(reply.tokens) for reply in self._replies)
+        room = max(self._most_rows - taken, min(_LEAST_READ, self._context.n_chunk))
+        for others, reply in zip(reversed(range(len(reading))), reading, strict=True):
+            count = min(reply.left, max(room // (1 + others), 1))
+            room -= count
+            self._resume(reply, count if len(self._replies) > 1 else None)
 
     def _share_rows(self) -> None:
         """Tell those who drafted how much of it is run."""
@@ -86,7 +103,9 @@ class Batch:
         plain = writing / costs.seconds(min(costs.width(writing), costs.largest))
         rate = max(self._tokens / self._seconds, plain) if self._seconds else plain
         offers = [reply.offer for reply in asking]
-        most = self._context.max_logits - writing
+        # Those who read get half of the pass at least.
+        is_read = any(reply.left for reply in self._replies)
+        most = max(self._context.max_logits // (1 + is_read) - writing, 0)
         wanted = shared_rows(offers, writing, costs, rate, most)
         counts, affordable = wanted, self._budget.affordable
         if _extra(writing, writing + sum(wanted), costs) > affordable:
@@ -105,33 +124,39 @@ class Batch:
             reply.throw()
         self._replies.clear()
 
-    def _together(self, group: Sequence[JoinedReply]) -> list[Logits] | None:
-        """The rows of each; None where each is to run alone: a fault is one's own."""
-        costs, began = self._costs(), self._clock()
+    def _together(
+        self, group: Sequence[JoinedReply], writing: Sequence[JoinedReply]
+    ) -> list[Logits] | None:
+        """The rows of each; None where each is to run alone: a fault is one's own.
+
+        A pass that reads prompts too is not measured, nor filled up.
+        """
+        costs, began, is_read = self._costs(), self._clock(), len(writing) < len(group)
         passes = [(one.context, one.tokens) for one in group]
-        count = sum(len(one.tokens) for one in group)
-        width = costs.width(count) if costs else count
+        n_logits = [one.n_logits for one in group] if is_read else ()
+        count = sum(len(one.tokens) for one in writing)
+        width = costs.width(count) if costs and not is_read else count
         context, tokens = passes[-1]
         passes[-1] = (context, [*tokens, *[tokens[-1]] * (width - count)])  # whoever asked cuts it
         try:
-            rows = self._context.forward_together(passes)
+            rows = self._context.forward_together(passes, n_logits)
         except SpecchatError:
             return None
         seconds = self._clock() - began
-        self._tokens, self._seconds = _KEPT * self._tokens, _KEPT * self._seconds + seconds
-        if costs is not None:
-            drafted, self._last_extra = count - len(group), _extra(len(group), width, costs)
-            self._row_price = self._last_extra * len(group) / drafted if drafted else 0.0
-            costs.observe_together(width, seconds)
+        if costs is not None and writing:
+            drafted, self._last_extra = count - len(writing), _extra(len(writing), width, costs)
+            self._row_price = self._last_extra * len(writing) / drafted if drafted else 0.0
+        if not is_read:
+            self._tokens, self._seconds = _KEPT * self._tokens, _KEPT * self._seconds + seconds
+            if costs is not None:
+                costs.observe_together(width, seconds)
         return [*rows[:-1], rows[-1][: len(tokens)]]
 
     def _resume(self, reply: JoinedReply, told: Logits | int | None) -> None:
         """Let a reply go on until it waits again; its costs are those beside the others."""
         costs = self._costs()
-        others = sum(one.is_writing for one in self._replies if one is not reply)
         if costs is not None:
-            costs.share(1 + others, self._row_price)
-        reply.piece = min(reply.context.n_chunk, _PIECE) if others else reply.context.n_chunk
+            costs.share(len(self._replies), self._row_price)
         try:
             reply.switch(told) if reply else reply.switch()
         finally:
