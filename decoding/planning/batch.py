@@ -15,6 +15,7 @@ from backends.base.model import SharedContext
 from decoding.estimation.cost import CostModel
 from decoding.joined_pass import JoinedReply
 from decoding.planning.risk_budget import RiskBudget
+from decoding.prefill import GROUP
 
 _LEAST_READ = 16
 """Tokens of prompts that are read beside those who write, whatever these draft. A guess; not
@@ -84,10 +85,16 @@ class Batch:
         return self._context.max_logits if is_writing else self._context.n_chunk
 
     def _share_pieces(self) -> None:
-        """Tell those who read how much of their prompts is run: as much of each, beside others."""
+        """Tell those who read how much of their prompts is run: as much of each, beside others.
+
+        Passes are whole groups of rows: of a model of 1.1B in Q8_0, 60 rows of which 4 write take
+        the processor 22.2 plain steps, 63 take 24.2; those that write, and 64 apart, 3.9 and 22.9.
+        """
         reading = sorted((one for one in self._replies if one.left), key=lambda one: one.left)
         taken = sum(len(reply.tokens) for reply in self._replies)
-        room = max(self._most_rows - taken, min(_LEAST_READ, self._context.n_chunk))
+        room = max(
+            self._most_rows // GROUP * GROUP - taken, min(_LEAST_READ, self._context.n_chunk)
+        )
         for others, reply in zip(reversed(range(len(reading))), reading, strict=True):
             count = min(reply.left, max(room // (1 + others), 1))
             room -= count

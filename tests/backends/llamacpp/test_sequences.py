@@ -148,12 +148,12 @@ class World:
 
     def together(self) -> None:
         if passes := self.passes():
-            rows = self.main.forward_together(passes)
-            for (context, tokens), own in zip(passes, rows, strict=True):
-                start = len(self.texts[context])
+            wanted = [self.below(1 + len(tokens)) for _, tokens in passes]
+            rows = self.main.forward_together(passes, wanted)
+            for (context, tokens), count, own in zip(passes, wanted, rows, strict=True):
                 self.appended(context, tokens)
-                assert len(own) == len(tokens)
-                for end, row in enumerate(own, start + 1):
+                assert len(own) == count
+                for end, row in enumerate(own, len(self.texts[context]) - count + 1):
                     self.compare(row, self.texts[context][:end])
 
     def truncate(self) -> None:
@@ -429,18 +429,18 @@ def test_a_context_that_holds_one_sequence_says_why(tiny: Tiny, kind: str, why: 
 def test_a_head_reads_what_the_first_sequence_leaves(talkative: Opened, kind: str) -> None:
     """Wherever it stands among the passes, and whatever the others run between."""
     found: list[Logits] = []
-    for is_shared in (False, True):
+    for n_logits in (None, (), (1, 0)):
         with talkative(kind) as pair:
             main = pair.context
             main.forward(text(20), 0)
-            if is_shared:
+            if n_logits is not None:
                 fork = main.fork(main, 12)
-                main.forward_together([(fork, [9, 8, 7]), (main, [5, 6, 7])])
+                main.forward_together([(fork, [9, 8, 7]), (main, [5, 6, 7])], n_logits)
                 fork.forward(text(5, 1), 1)
             else:
                 main.forward([5, 6, 7], 3)
             found.append(likeliest(pair.drafts, [*main.tokens, 4], 2))
-    assert difference(*found) < 0.01
+    assert all(difference(found[0], other) < 0.01 for other in found[1:])
 
 
 def test_sequences_share_text_before_an_image_and_no_image(tiny: Tiny, tmp_path: Path) -> None:

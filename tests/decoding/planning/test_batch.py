@@ -190,9 +190,36 @@ def test_a_long_prompt_is_read_in_pieces_between_the_steps_of_those_who_write() 
     assert together.said(2) == together.written(2, 640)
 
 
+def test_prompts_of_several_are_read_in_the_passes_of_those_who_write() -> None:
+    """Which are neither measured nor longer than a pass of drafts."""
+    together = Together((0.1,) * 4, CURVES["linear"], tokens=60)
+    for place in range(2):
+        together.begin(place)
+    for _ in range(4):
+        together.batch.step()
+    costs = [together.costs.seconds(rows) for rows in range(1, 9)]
+    before, said = len(together.first.passes), len(together.said(0))
+    together.begin(2, prompt=100)
+    together.begin(3, prompt=30)
+    while not (together.steps[2] and together.steps[3]):
+        together.batch.step()
+    rows = together.first.passes[before:]
+    assert sum(rows) >= 130
+    assert len(rows) == 3
+    assert max(rows) <= together.first.max_logits
+    assert len(together.said(0)) >= said + len(rows)
+    assert [together.costs.seconds(rows) for rows in range(1, 9)] == pytest.approx(costs, rel=0.01)
+    while len(together.batch):
+        together.batch.step()
+    assert together.said(2) == together.written(2, 100)
+    assert together.said(3) == together.written(3, 30)
+
+
 def test_all_that_write_at_once_fit_a_pass() -> None:
     together = Together((0.95,) * 16, [0.0, *[1.0] * 64]).all()
-    assert max(together.first.passes) <= together.first.max_logits
+    read, *written = together.first.passes
+    assert read == 16 * PROMPT
+    assert max(written) <= together.first.max_logits
     assert all(together.said(place) == together.written(place) for place in range(16))
 
 
