@@ -11,11 +11,10 @@ from backends.base.safe_files import NotTextError, read_text
 from backends.chat.chat_template import Prompt
 from backends.chat.reply_form import OWN_MARKS
 from decoding.constraint.compiled_grammar import compiled
-from decoding.constraint.constraint import AfterReasoning, Constraint, Reasoning
+from decoding.constraint.constraint import AfterReasoning, Constraint, Reasoning, ThinkingBudget
 from decoding.constraint.divisions import Divisions
 from decoding.constraint.grammar import Grammar, GrammarError, GrammarKind
 from decoding.constraint.matcher import GrammarVocabulary
-from decoding.constraint.thinking_budget import ThinkingBudget
 from decoding.drafters.cross_vocabulary.vocabularies import Speller, TokenBytes
 
 _MOST_BYTES = 4 << 20

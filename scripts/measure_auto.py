@@ -19,8 +19,7 @@ from dataclasses import replace
 
 from app.bench.methods import Method, Methods, ours
 from app.bench.results import PLAIN, Bench
-from app.bench.runner import Runner
-from app.bench.suite import SUITES, Task, tasks
+from app.bench.runner import SUITES, Runner, Task, tasks
 from app.bench.wording import table
 from app.chat.conversation import Conversation
 from app.drafting import draft_spec

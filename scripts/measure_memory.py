@@ -18,8 +18,8 @@ from app.process import return_large_blocks
 from backends.base import BlockContext, Context, Model
 from backends.engines.model_loading import load, load_head
 from backends.llamacpp import library
-from models.metadata.head_facts import head_facts
 from models.metadata.memory_bill import MemoryBill, bill, facts_of
+from models.metadata.trained_drafters import head_facts
 
 _LEFT = 80
 """Tokens of context that are left for the last passes."""

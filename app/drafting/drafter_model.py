@@ -9,7 +9,6 @@ from app.builtin_prompts import built_in_prompts
 from app.loading.target_context import TargetContext
 from backends.base import Context, DraftUnavailableError, Model, Rollback, Tokenizer
 from decoding.draft import Drafter
-from decoding.drafters.block_draft import BlockDraft, drafter_of_head
 from decoding.drafters.cross_vocabulary.shared_tokens import AcrossVocabularies
 from decoding.drafters.cross_vocabulary.text_level import TextLevel
 from decoding.drafters.cross_vocabulary.vocabularies import (
@@ -20,6 +19,7 @@ from decoding.drafters.cross_vocabulary.vocabularies import (
     TokenBytes,
     same_control,
 )
+from decoding.drafters.draft_model import BlockDraft, drafter_of_head
 from decoding.estimation.acceptance import Acceptance
 from decoding.estimation.trial import MOST_SAID, Guess, trial, trial_across, trial_of_head
 from models.metadata.identity import require_same_vocabulary

@@ -17,9 +17,8 @@ from backends.engines.backend_selection import LLAMACPP, MLX, backend_for
 from backends.engines.engine_facts import Runner, expected_runner
 from backends.engines.model_loading import derives, refuse_unread_head
 from backends.files.gguf_drafter import TrainedKind
-from models.metadata.head_facts import head_facts
 from models.metadata.memory_bill import ModelFacts, facts_of
-from models.metadata.trained_drafters import drafter_alone, drafter_of, expected_backend
+from models.metadata.trained_drafters import drafter_alone, drafter_of, expected_backend, head_facts
 from models.reference import HubReference, Reference, entry_of
 
 # Chooses the engine of a drafter, which may differ from the target's.

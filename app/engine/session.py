@@ -35,8 +35,7 @@ from backends.engines.backend_selection import forms
 from backends.hardware.bandwidth import Bandwidth
 from backends.hardware.energy import Energy, EnergyMeter
 from backends.streaming.disk_speed import DiskSpeed
-from decoding.constraint.constraint import Constraint
-from decoding.constraint.thinking_budget import ThinkingBudget
+from decoding.constraint.constraint import Constraint, ThinkingBudget
 from decoding.events import Event, Finish, Prefill, Step, TokenLogprob
 from decoding.generation import Limits, generate
 from decoding.planning.controller import Controller

@@ -29,10 +29,9 @@ from decoding.checks.greedy_check import (
     kernel_difference,
 )
 from decoding.draft import Drafter
-from decoding.drafters.block_draft import BlockDraft
 from decoding.drafters.cascade import Cascade
 from decoding.drafters.cross_vocabulary.shared_tokens import AcrossVocabularies
-from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.draft_model import BlockDraft, DraftModel
 from decoding.drafters.dynamic_tree import DynamicTree
 from decoding.drafters.lookahead import Lookahead
 from decoding.drafters.overlapping import Overlapping

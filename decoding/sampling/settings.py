@@ -38,7 +38,7 @@ LOSSY_RULES = tuple(_STRENGTHS)
 
 @dataclass(frozen=True, slots=True)
 class LossyRule:
-    """A rule by name, with its strength; decoding.verification.lossy defines both.
+    """A rule by name, with its strength; decoding.verification.target_pass defines both.
 
     Raises:
         UsageError: the name is unknown, or the strength is out of range.

@@ -20,7 +20,7 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
-from app.bench.suite import SUITES, tasks
+from app.bench.runner import SUITES, tasks
 from backends import llamacpp
 from backends.base import Context, Model
 from backends.chat.chat_template import ChatTemplate

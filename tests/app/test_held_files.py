@@ -25,7 +25,7 @@ from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.sampler import Sampler
 from models.bounded_files import change_object, read_object
 from models.hub import DownloadRequest, HubSettings, download
-from models.stores.removal import remove
+from models.stores.available_models import remove
 from models.stores.scan import Installed, Origin, hub_models
 from tests.fixtures.damaged_chats import filled
 from tests.fixtures.local_hub import LocalHub

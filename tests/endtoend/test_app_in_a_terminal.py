@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from app.bench.suite import SUITES, tasks
+from app.bench.runner import SUITES, tasks
 from app.paths import Paths
 from tests.fixtures.tmux import Terminal, needs_tmux
 

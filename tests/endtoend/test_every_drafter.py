@@ -30,9 +30,8 @@ from backends.llamacpp.running_state import RunningState
 from decoding.checks.greedy_check import divergences
 from decoding.draft import Drafter
 from decoding.drafters.base import Reader
-from decoding.drafters.block_draft import drafter_of_head
 from decoding.drafters.cascade import Cascade
-from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.draft_model import DraftModel, drafter_of_head
 from decoding.drafters.lookup import PromptLookup
 from decoding.drafters.ngram import Ngram
 from decoding.drafters.retrieval.retrieval import Retrieval

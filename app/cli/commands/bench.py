@@ -13,13 +13,20 @@ from app.bench.methods import Methods, methods
 from app.bench.report import measured, public_methods, public_model
 from app.bench.report import report as report_of
 from app.bench.results import Bench
-from app.bench.runner import Runner
-from app.bench.suite import SUITES, Suite, round_seconds, size_in_words, slow_suite
+from app.bench.runner import SUITES, Runner, Suite, round_seconds, size_in_words, slow_suite
 from app.bench.wording import table
 from app.cli import option_values, options
 from app.cli.command import STDOUT
-from app.cli.output import Output, check_apart, check_writable, write_file
-from app.cli.report_file import ReportFile, machine, version, write_report
+from app.cli.output import (
+    Output,
+    ReportFile,
+    check_apart,
+    check_writable,
+    machine,
+    version,
+    write_file,
+    write_report,
+)
 from app.cli.session import open_session
 from app.cli.terminal import stderr, stdout
 from app.cli.terminal.interrupt import interruptible

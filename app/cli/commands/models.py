@@ -48,7 +48,7 @@ from models.metadata.memory_bill import Fit
 from models.names import nearest
 from models.reference import on_hub
 from models.stores.available_models import installed
-from models.stores.removal import remove as remove_model
+from models.stores.available_models import remove as remove_model
 from models.stores.scan import Installed
 
 models = typer.Typer(

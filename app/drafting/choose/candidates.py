@@ -39,10 +39,15 @@ from backends.files.gguf_drafter import TrainedDrafter
 from decoding.estimation.acceptance import TRAINED_PRIOR
 from models import catalogue
 from models.catalogue import CatalogueDrafter, DrafterKind, Entry
-from models.metadata.head_facts import head_facts
 from models.metadata.identity import require_same_vocabulary, stored_bytes
 from models.metadata.memory_bill import facts_of
-from models.metadata.trained_drafters import drafter_alone, drafter_of, found_for, misfit
+from models.metadata.trained_drafters import (
+    drafter_alone,
+    drafter_of,
+    found_for,
+    head_facts,
+    misfit,
+)
 from models.reference import HubReference, Reference, entry_of, resolve
 from models.self_draft.self_draft_store import SelfDrafts
 from models.stores.available_models import installed

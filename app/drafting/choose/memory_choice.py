@@ -53,10 +53,9 @@ from backends.streaming.disk_speed import DiskSpeed
 from backends.streaming.weight_plan import WeightLayout, lock_plan, weight_layout
 from decoding.estimation.acceptance import POSITION_PRIOR, TRAINED_PRIOR
 from decoding.estimation.cost import CostModel
-from models.metadata.head_facts import head_facts
 from models.metadata.identity import fingerprint, stored_bytes
 from models.metadata.memory_bill import ModelFacts, bill, facts_of
-from models.metadata.trained_drafters import drafter_of
+from models.metadata.trained_drafters import drafter_of, head_facts
 from models.reference import HubReference, Reference
 from models.self_draft.recipe import Recipe, weights_made
 from models.self_draft.self_draft_store import SelfDrafts

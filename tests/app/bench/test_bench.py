@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.bench.methods import Method, Methods, Outcome, methods
-from app.bench.suite import SUITES, Suite, Task, round_seconds, slow_suite, tasks
+from app.bench.runner import SUITES, Suite, Task, round_seconds, slow_suite, tasks
 from backends.base import ModelError, UsageError
 from tests.app.conftest import Specchat
 

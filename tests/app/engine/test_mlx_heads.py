@@ -22,9 +22,8 @@ from backends.files.gguf_drafter import TrainedKind
 from backends.mlx.heads.head import load_head
 from models import catalogue
 from models.hub.hub_settings import hub_cache
-from models.metadata.head_facts import head_facts
 from models.metadata.memory_bill import bill
-from models.metadata.trained_drafters import found_for
+from models.metadata.trained_drafters import found_for, head_facts
 from models.reference import HubReference, Reference, entry_of
 from tests.app.conftest import AskJson, Specchat
 from tests.fixtures.heard import hurry

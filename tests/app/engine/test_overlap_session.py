@@ -14,8 +14,8 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 
 from app.drafting import composed_drafter as branching
-from app.drafting import overlap
-from app.drafting.overlap import share_device
+from app.drafting import drafter_building
+from app.drafting.drafter_building import share_device
 from app.engine.report import reply_report
 from app.engine.session import Session
 from app.engine.session_drafters import Drafting, build
@@ -52,14 +52,14 @@ def opened(
     """Opens a session that drafts ahead at every round, for all outcomes."""
     # near ties of trees may turn
     monkeypatch.setattr(branching, "trees_may_gain", lambda *_: False)
-    monkeypatch.setattr(overlap, "DrafterThread", ThoroughThread)
+    monkeypatch.setattr(drafter_building, "DrafterThread", ThoroughThread)
     monkeypatch.setattr(predrafting, "likeliest_outcomes", lambda given: few(given, 6))
     monkeypatch.setattr(predrafting._Worth, "is_next_ahead", lambda _: True)
     monkeypatch.setattr(RiskBudget, "settle", lambda *_: None)
     # Waiting for all does not pay.
     monkeypatch.setattr(predrafting.AheadCost, "observe", lambda *_: None)
     monkeypatch.setattr(CostModel, "observe", lambda *_, **__: None)
-    monkeypatch.setattr(overlap, "share_device", lambda *_: False)
+    monkeypatch.setattr(drafter_building, "share_device", lambda *_: False)
     with ExitStack() as stack:
 
         def open_one(draft: str = drafter) -> Session:
@@ -194,14 +194,14 @@ def test_it_drafts_ahead_only_on_a_device_of_its_own(
     assert not share_device(gpu, cpu)
     assert share_device(cpu, cpu)
     assert share_device(gpu, gpu)
-    monkeypatch.setattr(overlap, "share_device", share_device)
+    monkeypatch.setattr(drafter_building, "share_device", share_device)
     assert not [one for one in opened().drafting.handles if one.overlapping]
 
 
 def test_checks_draft_ahead_wherever_it_could_be_done(
     opened: Open, path: Path, drafter: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(overlap, "share_device", share_device)
+    monkeypatch.setattr(drafter_building, "share_device", share_device)
     options = SessionOptions(str(path), draft=drafter, threads=1)
     paths = Paths.of_this_user()
     with closing(open_session(options, paths, lambda _: None, every_form=True)) as session:

@@ -13,8 +13,7 @@ import pytest
 from backends.base import BlockContext, Context, Logits, ModelError
 from decoding.checks.greedy_check import divergences
 from decoding.draft import Drafter
-from decoding.drafters.block_draft import BlockDraft
-from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.draft_model import BlockDraft, DraftModel
 from decoding.generation import Limits
 from decoding.sampling.sampler import Sampler
 from decoding.sampling.settings import SamplingSettings

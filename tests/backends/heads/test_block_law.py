@@ -8,8 +8,8 @@ import pytest
 from backends.base import Block
 from backends.heads.head import after_likeliest, in_lattice, independent
 from decoding.draft import SampledLine
-from decoding.drafters import block_draft
-from decoding.drafters.block_draft import BlockDraft
+from decoding.drafters import draft_model
+from decoding.drafters.draft_model import BlockDraft
 from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.sampler import Sampler
 from tests.fixtures.blocks import ScriptedBlocks
@@ -53,7 +53,7 @@ def drafts_of(
     drafter = BlockDraft("block", scripted.context, n_vocab=N_VOCAB)
 
     def draft_of(prefix: Prefix, path: Path) -> SampledLine:
-        monkeypatch.setattr(block_draft, "uniform", lambda _: SymbolicUniform(path))
+        monkeypatch.setattr(draft_model, "uniform", lambda _: SymbolicUniform(path))
         history = [0, *prefix]
         drafter.begin(history, Sampler(settings))
         draft = drafter.propose(history, LENGTH, lambda share, _: share >= LOW_CONFIDENCE)

@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from backends.base import ModelError
 from decoding import generation
-from decoding.constraint.constraint import Mask, Reasoning
+from decoding.constraint.constraint import Mask, Reasoning, ThinkingBudget
 from decoding.constraint.divisions import Divisions
 from decoding.constraint.matcher import MatcherConstraint, Walker
-from decoding.constraint.thinking_budget import ThinkingBudget
 from decoding.draft import Draft, Drafter, KeepOn
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.forced_tokens import ForcedTokens

@@ -7,8 +7,7 @@ import pytest
 
 from backends.base import Block, Logits
 from decoding.draft import PointMassLine, SampledLine
-from decoding.drafters.block_draft import BlockDraft, drafter_of_head
-from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.draft_model import BlockDraft, DraftModel, drafter_of_head
 from decoding.sampling.sampler import Sampler
 from decoding.sampling.settings import SamplingSettings
 from tests.fixtures.blocks import ScriptedBlocks

@@ -11,9 +11,9 @@ from decoding.draft import Draft, HostLine, SampledLine
 from decoding.generation import Limits, always, generate
 from decoding.sampling.distribution import Distribution, SamplingSettings, point_mass
 from decoding.sampling.settings import LOSSY_RULES, LossyRule, parse_lossy
-from decoding.verification import lossy
-from decoding.verification.lossy import verify_lossy
+from decoding.verification import target_pass
 from decoding.verification.rules import TargetRows, Verdict
+from decoding.verification.target_pass import verify_lossy
 from tests.decoding.conftest import FakeContext, random_table
 from tests.fixtures.drafters import IdleDrafter
 from tests.fixtures.enumeration import (
@@ -50,7 +50,7 @@ class Comparable(SymbolicUniform):
 @pytest.fixture
 def enumerated(symbolic: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a Path stand for the random numbers of lossy rules too."""
-    monkeypatch.setattr(lossy, "uniform", Comparable)
+    monkeypatch.setattr(target_pass, "uniform", Comparable)
 
 
 def by(rule: LossyRule) -> Judge:

@@ -8,7 +8,7 @@ from huggingface_hub import constants
 
 from models.hub import HubSettings, Phase
 from models.hub import repository_cache as receipts
-from models.stores.removal import remove
+from models.stores.available_models import remove
 from models.stores.scan import hub_models
 from tests.fixtures.local_hub import COMMIT, LocalHub
 from tests.models.hub.conftest import CONTENT, FILE, REPOSITORY, Pull

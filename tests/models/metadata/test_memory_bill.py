@@ -19,7 +19,6 @@ from backends.base.images import IMAGE_TOKENS, image_of
 from backends.files.attention import Attention, Layers, state_bytes
 from backends.files.gguf_header import read_header
 from models.byte_sizes import gigabytes
-from models.metadata.head_facts import head_facts
 from models.metadata.memory_bill import (
     CHUNK,
     Fit,
@@ -32,6 +31,7 @@ from models.metadata.memory_bill import (
     fit,
     host_bytes,
 )
+from models.metadata.trained_drafters import head_facts
 from tests.fixtures.drafter_files import EAGLE3, EAGLE3_KEYS, OWN, TARGET_KEYS, WIDTH, written
 from tests.fixtures.little_memory import taking_less_than
 from tests.fixtures.tiny.kinds import Tiny

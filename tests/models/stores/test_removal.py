@@ -7,7 +7,7 @@ import pytest
 
 from backends.base import SpecchatError, UsageError
 from models.hub import DownloadRequest, HubSettings, download
-from models.stores.removal import remove
+from models.stores.available_models import remove
 from models.stores.scan import Installed, Origin, hub_models
 from tests.fixtures.local_hub import LocalHub
 

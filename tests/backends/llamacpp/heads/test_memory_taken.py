@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
 
-from models.metadata.head_facts import head_facts
 from models.metadata.memory_bill import bill, facts_of
+from models.metadata.trained_drafters import head_facts
 from tests.fixtures.tiny.heads import write_dflash, write_eagle3, write_gemma4_assistant
 from tests.fixtures.tiny.models import write_dense, write_gemma4, write_qwen35
 from tests.fixtures.tiny.tiny_file import Shape

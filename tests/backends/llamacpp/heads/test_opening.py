@@ -19,7 +19,7 @@ from backends import llamacpp
 from backends.base import DraftUnavailableError, Logits, ModelError
 from backends.engines.model_loading import load_head
 from backends.llamacpp import LlamaContext
-from backends.llamacpp.heads import assistant, blocks, chain, head, opening
+from backends.llamacpp.heads import chain, head, opening
 from tests.fixtures.tiny.kinds import Pair, Tiny
 
 PROMPT = [1, 75, 300, 299]
@@ -99,8 +99,6 @@ def test_an_assistant_is_opened_beside_an_empty_context(pair: Pair) -> None:
 
 STEPS = (
     (api, "llama_init_from_model", "llama_set_causal_attn", "llama_get_memory"),
-    (assistant, "keep_hidden", "RowBatch"),
-    (blocks, "keep_hidden", "RowBatch"),
     (chain, "RowBatch"),
     (head, "keep_hidden", "RowBatch"),
     (opening, "keep_hidden", "keep_layer_inputs", "HiddenStates"),
