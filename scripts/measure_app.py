@@ -29,7 +29,7 @@ from app.history.store import open_history
 from app.loading.session_options import SessionOptions
 from app.paths import HOME_VARIABLE, Paths
 from app.settings.answering import Answering
-from app.settings.start import AppStart, Preferences
+from app.settings.in_effect import AppStart, Preferences
 from app.tui.app import SWITCH_SECONDS, SpecchatApp
 from app.tui.chat_screen import ChatScreen
 from decoding.sampling.settings import SamplingSettings

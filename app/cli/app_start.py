@@ -20,9 +20,8 @@ from app.paths import Paths
 from app.serve.server_options import SERVER_NAMES, ServerOptions
 from app.settings.answering import Answering
 from app.settings.catalogue import BY_NAME, MODEL, Value
-from app.settings.in_effect import notice, settings_in_effect
+from app.settings.in_effect import AppStart, notice, preferences_of, settings_in_effect
 from app.settings.presets import Presets, of_preset
-from app.settings.start import AppStart, preferences_of
 from backends.base import SpecchatError, UsageError
 from backends.engines.backend_selection import REMOTE, check_backend
 

@@ -9,8 +9,14 @@ import typer
 
 from app import completion
 from app.loading.session_options import AUTO_LAYERS, DEFAULT_PARALLEL, MOST_PARALLEL, STREAM_AUTO
-from app.settings.catalogue import BY_NAME, DEFAULT_MAX_TOKENS, LOSSY, variable_of
-from app.settings.values import DEFAULT_HOST, DEFAULT_PORT
+from app.settings.catalogue import (
+    BY_NAME,
+    DEFAULT_HOST,
+    DEFAULT_MAX_TOKENS,
+    DEFAULT_PORT,
+    LOSSY,
+    variable_of,
+)
 from backends.chat.reply_form import THINK_AUTO
 from decoding.sampling.settings import OFF, SamplingSettings
 

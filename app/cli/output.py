@@ -1,4 +1,4 @@
-"""Results of commands: one JSON object with its schema version, or text, also in a file."""
+"""Results of commands: one JSON object, text, or a report that can be sent."""
 
 import datetime
 import os

@@ -6,8 +6,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from app.dialogue.changes import Change, Changes
 from app.dialogue.dialogue import Dialogue
+from app.dialogue.tree import Change, Changes
 from app.settings import catalogue, file, presets
 from app.settings.answering import PRESET, Answering
 from app.settings.catalogue import BY_NAME, MODEL, PRESET_KEYS, SYSTEM, Kind, Part, Value

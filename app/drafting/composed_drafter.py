@@ -19,13 +19,11 @@ from app.learned.calibrations import Calibrations
 from app.loading.target_context import TargetContext
 from backends.base import Context, DraftUnavailableError, Model
 from decoding.draft import Drafter
-from decoding.drafters.cascade import Cascade
+from decoding.drafters.cascade import Cascade, Vote
 from decoding.drafters.draft_model import DraftModel
-from decoding.drafters.dynamic_tree import DynamicTree
 from decoding.drafters.sampled_tree import SampledTree, TreeByTemperature
 from decoding.drafters.several_paths import SeveralPaths
-from decoding.drafters.trees import PlannedDrafter
-from decoding.drafters.vote import Vote
+from decoding.drafters.trees import DynamicTree, PlannedDrafter
 from decoding.estimation.acceptance import Acceptance
 from decoding.estimation.calibration import MOST_TOKENS
 from decoding.estimation.cost import CostModel, DraftCost, TreeSize

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from backends.base.model import Tokenizer
 from backends.chat.message import whole_characters
-from decoding.drafters.retrieval.segment import Occurrence
-from decoding.drafters.retrieval.text_index import TextIndex
+from decoding.drafters.retrieval.segment import Occurrence, TextIndex
 
 Texts = Callable[[], Iterable[tuple[str, str]]]
 """Reads the files of a chat: name and text of each."""

@@ -3,8 +3,7 @@
 from app.drafting.drafter_spec import DrafterSpec, NodeKind
 from app.learned.acceptance_memory import AcceptanceMemory
 from backends.base import ContextFacts, DraftUnavailableError, ModelInfo
-from decoding.drafters.jacobi import Jacobi
-from decoding.drafters.lookahead import Lookahead, LookaheadShape
+from decoding.drafters.lookahead import Jacobi, Lookahead, LookaheadShape
 from decoding.estimation.cost import CostModel, DraftCost, TreeCosts, TreeSize
 from decoding.planning.draft_length import predicted_speedup
 from decoding.planning.managed_drafter import ManagedDrafter

@@ -22,8 +22,8 @@ from app.engine.status import Loaded, Phase, Status, crash_report
 from app.loading.session_options import AUTO_DRAFT, OFF_DRAFT, SessionOptions
 from app.paths import Paths
 from app.process import return_large_blocks
-from app.settings.start import ServedAt
-from app.settings.values import DEFAULT_AHEAD_WASTE
+from app.settings.catalogue import DEFAULT_AHEAD_WASTE
+from app.settings.in_effect import ServedAt
 from backends.base import DraftUnavailableError, ModelError, PassStoppedError, SpecchatError
 from backends.base.model import stopping_passes
 

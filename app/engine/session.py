@@ -33,7 +33,7 @@ from backends.chat.message import whole_characters
 from backends.chat.reply_form import ChannelSpeller, ThinkingSpeller
 from backends.engines.backend_selection import forms
 from backends.hardware.bandwidth import Bandwidth
-from backends.hardware.energy import Energy, EnergyMeter
+from backends.hardware.nvidia import Energy, EnergyMeter
 from backends.streaming.disk_speed import DiskSpeed
 from decoding.constraint.constraint import Constraint, ThinkingBudget
 from decoding.events import Event, Finish, Prefill, Step, TokenLogprob

@@ -46,8 +46,8 @@ from backends.chat.chat_template import ChatTemplate
 from backends.chat.template_process import TemplateProcess
 from backends.engines.backend_selection import MLX, REMOTE, check_backend, forms
 from backends.engines.engine_facts import free_memory, separate_gpus
-from backends.hardware.energy import energy_meter
 from backends.hardware.host import available_memory
+from backends.hardware.nvidia import energy_meter
 from backends.streaming.weight_plan import weight_layout
 from models.metadata.identity import projector_beside
 from models.metadata.memory_bill import ModelFacts, facts_of_target

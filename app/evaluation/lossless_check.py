@@ -12,31 +12,29 @@ from backends.base import Context
 from backends.chat.message import Message
 from decoding.checks.distribution_check import (
     LENGTH,
+    Divergence,
     Outcome,
     ReplyDistribution,
+    branch_difference,
     compared,
     distance,
+    divergences,
     exact_distribution,
+    greedy_reply,
+    kernel_difference,
     p_value,
     plain_distances,
     reply,
-)
-from decoding.checks.greedy_check import (
-    Divergence,
-    branch_difference,
-    divergences,
-    greedy_reply,
-    kernel_difference,
 )
 from decoding.draft import Drafter
 from decoding.drafters.cascade import Cascade
 from decoding.drafters.cross_vocabulary.shared_tokens import AcrossVocabularies
 from decoding.drafters.draft_model import BlockDraft, DraftModel
-from decoding.drafters.dynamic_tree import DynamicTree
 from decoding.drafters.lookahead import Lookahead
 from decoding.drafters.overlapping import Overlapping
 from decoding.drafters.sampled_tree import SampledTree, TreeByTemperature
 from decoding.drafters.several_paths import SeveralPaths
+from decoding.drafters.trees import DynamicTree
 from decoding.events import Rule, Shape, Step
 from decoding.generation import Limits
 from decoding.planning.controller import Controller

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from app.loading.target_context import TargetContext
 from app.paths import Paths
 from app.prompt_cache.saved_states import SavedState, SavedStates
+from app.settings.catalogue import DEFAULT_PROMPT_MEMORY
 from app.settings.in_effect import settings_in_effect
-from app.settings.values import DEFAULT_PROMPT_MEMORY
 from backends.base import CacheState, ContextFacts, ModelError, ModelInfo
 from backends.hardware.host import available_memory
 from decoding.prefill import common_prefix

@@ -14,7 +14,7 @@ from app.loading.placement import plan
 from app.loading.select import choose_model, expected_backend, known_facts
 from app.loading.session_options import DEFAULT_CONTEXT, SessionOptions, check_ranges
 from app.paths import Paths
-from app.settings.values import KEY_VARIABLE
+from app.settings.catalogue import KEY_VARIABLE
 from backends.base import OutOfMemoryError, UsageError, check_context
 from backends.engines.backend_selection import forms
 from backends.engines.engine_facts import free_memory

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from app.remote.address import ip_of, is_loopback
-from app.settings.values import DEFAULT_HOST, DEFAULT_PORT
+from app.settings.catalogue import DEFAULT_HOST, DEFAULT_PORT
 from backends.base import UsageError
 from backends.base.safe_files import NotRegularError, NotTextError, open_regular, text_of
 

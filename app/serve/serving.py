@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from app.engine.engine import Companion, Engine
 from app.serve.server_options import ServerOptions, is_wildcard
 from app.settings.answering import Answering
-from app.settings.start import ServedAt
+from app.settings.in_effect import ServedAt
 
 
 def serving(options: ServerOptions, defaults: Answering) -> Companion:

@@ -12,13 +12,13 @@ from textual.filter import LineFilter
 from textual.notifications import SeverityLevel
 
 from app.actions import ACTIONS
-from app.ahead.permission import Permission
+from app.ahead.expected import Permission
 from app.dialogue.dialogue import Dialogue
 from app.engine.engine import Companion, Engine
 from app.history import History, HistoryError
 from app.history.store import open_history
 from app.paths import Paths
-from app.settings.start import AppStart, Preferences
+from app.settings.in_effect import AppStart, Preferences
 from app.tui.chat_screen import ChatScreen
 from app.tui.keymap import keys_of, usable_preferences
 from app.tui.look import BREAKPOINTS, HEIGHTS, register_themes

@@ -21,16 +21,15 @@ from app.chat.attachments import Attachment, with_pastes
 from app.chat.named_files import begin_reading
 from app.chat.sources import Source
 from app.chat.unsent import ClearedTexts, ComposerDraft
-from app.dialogue.changes import Changes
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.libraries import Asked
 from app.dialogue.next_request import NextRequest, Typed
-from app.dialogue.tree import Turn, path_to
+from app.dialogue.tree import Changes, Turn, path_to
 from app.engine.engine import Engine
 from app.engine.status import Phase
 from app.loading.streaming import StreamOfferError
 from app.settings.answering import Answering
-from app.settings.start import Preferences
+from app.settings.in_effect import Preferences
 from app.tui import wording
 from app.tui.chat.find import FindBar
 from app.tui.chat.lines import InstructionsLine

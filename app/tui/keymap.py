@@ -12,7 +12,7 @@ from textual.widgets import TextArea
 
 from app.actions import ACTIONS, BY_NAME, Action
 from app.settings import catalogue
-from app.settings.start import Preferences
+from app.settings.in_effect import Preferences
 from app.tui.look import DARK, LIGHT
 from backends.base import UsageError
 

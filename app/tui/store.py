@@ -11,7 +11,7 @@ from app.ahead.expected import AheadState
 from app.chat.sources import Source
 from app.engine.metrics import PLAIN, Comparison, ReplyMetrics
 from app.engine.status import Phase, Status
-from app.settings.start import Preferences, ServedAt
+from app.settings.in_effect import Preferences, ServedAt
 
 
 @dataclass(frozen=True, slots=True)

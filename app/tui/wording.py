@@ -7,7 +7,7 @@ from rich.cells import cell_len, set_cell_size
 from app.ahead.expected import AheadState
 from app.engine.metrics import ReplyMetrics
 from app.printable import one_line
-from app.settings.values import SWITCHED_OFF
+from app.settings.catalogue import SWITCHED_OFF
 from app.wording import CONTINUES, SEPARATOR, counted, percentage
 from backends.base import SpecchatError
 from decoding.events import FinishReason, Shortfall, State

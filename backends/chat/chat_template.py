@@ -9,7 +9,6 @@ from math import inf
 
 from backends.base import Tokenizer, UsageError
 from backends.base.plain_text import adds_space, following_tokens
-from backends.chat.accepted_form import TEMPLATE_REFUSES, Form, accepted_form
 from backends.chat.message import (
     ControlMarks,
     Message,
@@ -25,11 +24,14 @@ from backends.chat.reply_form import (
     OF_THINKING,
     OPEN,
     PLAIN,
+    TEMPLATE_REFUSES,
     THINK_AUTO,
     THINK_OFF,
     THINKING,
+    Form,
     ReplyForm,
     ToolForm,
+    accepted_form,
     has_channels,
     in_channels,
     opened_thinking,

@@ -242,7 +242,7 @@ def baseline_engines(model: Model, n_ctx: int, drafter: Model | None) -> Sequenc
     info = model.info
     if info.backend == MLX:
         with importing_engine(MLX):
-            from backends.mlx.baseline import mlx_baselines
+            from backends.mlx.model import mlx_baselines
         return mlx_baselines(model, drafter)
     with importing_engine(LLAMACPP):
         from backends.llamacpp.baseline import LlamaBaseline

@@ -1,4 +1,4 @@
-"""NVIDIA cards of this machine, and the libraries of llama.cpp that were built for them."""
+"""NVIDIA cards of this machine, libraries built for them, and the energy of devices."""
 
 # pynvml has no type stubs:
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
@@ -86,3 +86,106 @@ def use_cuda_libraries() -> None:
     with suppress(OSError):
         ctypes.CDLL("libcuda.so.1")
         os.environ[LIBRARIES_VARIABLE] = str(folder)
+
+
+_POWERCAP = Path("/sys/class/powercap")
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyMeter:
+    """Counter of energy that only increases.
+
+    source: what is counted and by what, in plain words. joules: reads the counter, None if that
+    fails; the difference of two readings is the energy used.
+    """
+
+    source: str
+    joules: Callable[[], float | None]
+
+
+def energy_meter(*, on_gpu: bool, powercap: Path = _POWERCAP) -> EnergyMeter | None:
+    """Meter of a model's device, None if there is none or only root may read it.
+
+    With on_gpu, that of the NVIDIA GPUs; without it, or if they have none, that of the processor
+    packages, which include an integrated GPU.
+    """
+    return (ask_nvml(_gpu_meter, closes=False) if on_gpu else None) or _package_meter(powercap)
+
+
+class Energy:
+    """Energy between two moments, None without a meter."""
+
+    def __init__(self, meter: EnergyMeter | None) -> None:
+        self._meter = meter
+        self._started: float | None = None
+
+    def start(self) -> None:
+        self._started = self._meter.joules() if self._meter else None
+
+    @property
+    def joules(self) -> float | None:
+        """Energy used since start, None if unknown."""
+        now = self._meter.joules() if self._meter else None
+        return None if now is None or self._started is None else now - self._started
+
+
+class _Package:
+    """Counter of one processor package, with the wrap-around of the kernel's counter removed."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises OSError or ValueError if it cannot be read."""
+        self._counter = folder / "energy_uj"
+        self._limit = _number(folder / "max_energy_range_uj")
+        self._last = _number(self._counter)
+        self._total = 0
+
+    def microjoules(self) -> int:
+        """Energy since construction; raises like the constructor.
+
+        Must be read at least every half hour: the kernel's counter must not wrap twice in between.
+        """
+        now = _number(self._counter)
+        self._total += now - self._last + (self._limit if now < self._last else 0)
+        self._last = now
+        return self._total
+
+
+def _package_meter(powercap: Path) -> EnergyMeter | None:
+    folders = sorted(powercap.glob("intel-rapl:*"))
+    packages = [package for folder in folders if (package := _package(folder)) is not None]
+
+    def joules() -> float | None:
+        try:
+            return sum(package.microjoules() for package in packages) / 1e6
+        except (OSError, ValueError):
+            return None
+
+    several = f"{len(packages)} processor packages"
+    source = f"RAPL: {several if len(packages) > 1 else 'the processor package'}"
+    return EnergyMeter(source, joules) if packages else None
+
+
+def _package(folder: Path) -> _Package | None:
+    """Counter of a package; None for other domains, which a package's counter includes."""
+    try:
+        is_package = (folder / "name").read_text().startswith("package-")
+        return _Package(folder) if is_package else None
+    except (OSError, ValueError):
+        return None
+
+
+def _number(file: Path) -> int:
+    return int(file.read_text())
+
+
+def _gpu_meter(nvml: Any, cards: Sequence[Any]) -> EnergyMeter | None:
+    """Meter of all NVIDIA GPUs; None if any lacks a counter, as a model may run on all."""
+
+    def joules() -> float | None:
+        try:
+            return sum(map(nvml.nvmlDeviceGetTotalEnergyConsumption, cards)) / 1e3
+        except nvml.NVMLError:
+            return None
+
+    source = f"NVML: {', '.join(map(nvml.nvmlDeviceGetName, cards))}"
+    return EnergyMeter(source, joules) if cards and joules() is not None else None

@@ -31,11 +31,19 @@ from backends.base.parent_array import check_branches, is_path, is_tree
 from backends.files.mlx_folder import COPIES
 from backends.hardware.host import available_memory
 from backends.heads.hidden_states import HiddenStates
-from backends.mlx.caches import evaluate, leaves, lengths, make_caches, pack, unpack
+from backends.mlx.caches import (
+    TreePass,
+    evaluate,
+    leaves,
+    lengths,
+    make_caches,
+    pack,
+    tree_refusal,
+    unpack,
+)
 from backends.mlx.device_sampling import MlxSampling
 from backends.mlx.layer_taps import Inputs, LayerTaps
 from backends.mlx.running_state import CallLog, RunningState, recording_view
-from backends.mlx.tree_batch import TreePass, tree_refusal
 
 
 class NextPass:

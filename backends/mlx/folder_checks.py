@@ -20,8 +20,8 @@ from backends.files.mlx_folder import (
     MlxFolder,
     read_mlx_folder,
     read_settings,
+    stored_tensors,
 )
-from backends.files.safetensors_header import stored_tensors
 from backends.hardware.host import available_memory
 
 _INDEX = "model.safetensors.index.json"

@@ -1,12 +1,13 @@
-"""Models loaded by MLX, and their vocabularies without the weights."""
+"""Models loaded by MLX, their vocabularies without the weights, and mlx-lm as a baseline."""
 
 # mlx and mlx-lm are typed in part only:
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
 # pyright: reportUnknownVariableType=false
 
 import glob
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from traceback import clear_frames
@@ -15,9 +16,12 @@ from typing import Any, cast
 import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_flatten
+from mlx_lm.generate import generate_step, speculative_generate_step
+from mlx_lm.sample_utils import make_sampler
 from mlx_lm.utils import get_total_parameters, load_model
 
-from backends.base import ContextTooLargeError, ModelInfo, Vocabulary
+from backends.base import ContextTooLargeError, Model, ModelError, ModelInfo, Vocabulary, Warping
+from backends.base.baseline_engine import BaselineEngine
 from backends.base.images import NO_MLX
 from backends.files.mlx_folder import COPIES, MlxFolder
 from backends.hardware.host import available_memory, physical_cores
@@ -201,3 +205,43 @@ def vocabulary(path: Path) -> Generator[Vocabulary]:
         raise load_error(path, error) from error
     del module
     yield Vocabulary(tokenizer, rollback)
+
+
+@dataclass(frozen=True)
+class MlxBaseline(BaselineEngine):
+    """A loaded model run by mlx-lm, with its settings and separate caches."""
+
+    name: str
+    module: nn.Module
+    drafter: nn.Module | None = None
+
+    def tokens(
+        self, prompt: Sequence[int], warping: Warping, seed: int, max_tokens: int
+    ) -> Iterable[int]:
+        mx.random.seed(seed)
+        sampler = make_sampler(
+            warping.temperature, top_p=warping.top_p, min_p=warping.min_p, top_k=warping.top_k
+        )
+        steps = self._steps(mx.array(list(prompt)), sampler, max_tokens)
+        return (int(step[0]) for step in steps)
+
+    def _steps(self, prompt: mx.array, sampler: Any, max_tokens: int) -> Iterable[tuple[Any, ...]]:
+        if self.drafter is None:
+            return generate_step(prompt, self.module, max_tokens=max_tokens, sampler=sampler)
+        return speculative_generate_step(
+            prompt, self.module, self.drafter, max_tokens=max_tokens, sampler=sampler
+        )
+
+
+def mlx_baselines(model: Model, drafter: Model | None) -> list[MlxBaseline]:
+    """Plain generation, and speculative if MLX runs a drafter of the same vocabulary.
+
+    Raises:
+        ModelError: the model is not run by MLX.
+    """
+    if not isinstance(model, MlxModel) or model.module is None:
+        raise ModelError("mlx-lm cannot be compared", f"{model.info.name} is not run by it")
+    baselines = [MlxBaseline("mlx-lm", model.module)]
+    if isinstance(drafter, MlxModel) and drafter.module is not None:
+        baselines.append(MlxBaseline("mlx-lm speculative", model.module, drafter.module))
+    return baselines

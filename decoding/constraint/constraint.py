@@ -238,6 +238,12 @@ class AfterReasoning:
         return mask
 
 
+# A budget of reasoning: once it is spent, the family's own closing text comes next.
+#
+# It limits which tokens may follow, as a grammar does, so that drafted and plain decoding draw from
+# the same distribution: the model's own up to the budget, its own again after the closing text.
+
+
 @dataclass(frozen=True, slots=True)
 class _Spent:
     """Where a reply is.

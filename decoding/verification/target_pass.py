@@ -44,6 +44,12 @@ from decoding.verification.rules import (
     verify_traversal,
 )
 
+# Opt-in rules that accept more drafted tokens and give up the model's exact distribution.
+#
+# p and q are p_target and q_draft after the same tokens, x is the drafted token. No rule accepts
+# a token for which p is 0, such as one excluded by top-k. So at temperature 0, where p is a point
+# mass on the likeliest token, each of them gives plain decoding's reply.
+
 
 def verify_lossy(
     target: TargetRows, line: HostLine, rule: LossyRule, generator: np.random.Generator

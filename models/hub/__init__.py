@@ -1,8 +1,7 @@
 """Downloading models from a hub into the cache of huggingface_hub."""
 
 from models.hub.download import Downloaded, DownloadJob, DownloadRequest, download
-from models.hub.hub_settings import HubSettings
-from models.hub.progress import Phase, Progress
+from models.hub.progress import HubSettings, Phase, Progress
 
 __all__ = [
     "DownloadJob",

@@ -18,7 +18,7 @@ from weakref import WeakSet
 
 from backends.base import DownloadError, HubUnreachableError, SpecchatError
 from models.byte_sizes import size_text
-from models.hub.hub_settings import HubSettings
+from models.hub.progress import HubSettings
 
 if TYPE_CHECKING:
     from httpx2 import Request, Response

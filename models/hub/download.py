@@ -23,8 +23,7 @@ from models.hub.connection import (
     mapped_errors,
     refused,
 )
-from models.hub.hub_settings import HubSettings
-from models.hub.progress import Meter, Phase, Progress
+from models.hub.progress import HubSettings, Meter, Phase, Progress
 from models.hub.repository import (
     Repository,
     RepositoryFile,

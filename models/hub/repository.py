@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from backends.base import DownloadError, UsageError
 from models.byte_sizes import size_text
 from models.hub.connection import Connection, refused, shorten
-from models.hub.hub_settings import HubSettings
-from models.hub.progress import Phase, Progress
+from models.hub.progress import HubSettings, Phase, Progress
 from models.names import (
     is_drafter_file,
     is_model_file,

@@ -16,7 +16,7 @@ from typing import BinaryIO, Self, cast
 from backends.base import DownloadError
 from backends.base.safe_files import put_in_place, sync_folder
 from models.bounded_files import change_object, read_object
-from models.hub.hub_settings import HubSettings
+from models.hub.progress import HubSettings
 from models.hub.repository import Repository, RepositoryFile
 
 PART_SUFFIX = ".specchat.incomplete"

@@ -1,4 +1,4 @@
-"""Trained drafters that a model's file or folder brings, or that lie beside it."""
+"""Trained drafters that a model's file or folder brings, or that lie beside it; their facts."""
 
 import contextlib
 import functools

@@ -9,8 +9,7 @@ from typing import Self
 
 from backends.base import DraftUnavailableError, ModelInfo, UsageError
 from backends.files.gguf_header import GgufHeader, Tensor, read_header, read_model
-from backends.files.mlx_folder import WEIGHT_FILES
-from backends.files.safetensors_header import stored_tensors
+from backends.files.mlx_folder import WEIGHT_FILES, stored_tensors
 
 FILE_BITS = {
     "q2_k": 3.2, "q3_k_s": 3.7, "q3_k_m": 4.0, "q4_0": 4.5, "q4_1": 5.0, "q4_k_s": 4.6,

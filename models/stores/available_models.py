@@ -1,4 +1,4 @@
-"""Available models: the bundled one, those found on this machine, and downloaded drafters."""
+"""Models that are available without a download, and removing one."""
 
 import errno
 import os

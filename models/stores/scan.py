@@ -11,7 +11,7 @@ from typing import Any, Self, cast
 
 from backends.files.gguf_header import parts
 from models.bounded_files import read_object
-from models.hub.hub_settings import hub_cache
+from models.hub.progress import hub_cache
 from models.names import is_model_file, part, quantization_of, stem
 
 

@@ -26,9 +26,8 @@ from backends.engines.backend_selection import LLAMACPP, MLX
 from backends.engines.proof_process import CrashCheck, ProofProcess
 from backends.files.gguf_header import read_header, read_per_token, require_distinct_tokens
 from backends.files.head_folders.head_folder import checked_head_folder, drafter_in_folder
-from backends.files.mlx_folder import MlxFolder, read_mlx_folder
+from backends.files.mlx_folder import MlxFolder, read_mlx_folder, stored_tensors
 from backends.files.mlx_gguf import reason_against
-from backends.files.safetensors_header import stored_tensors
 from backends.hardware.host import available_memory
 from decoding.events import Step
 from decoding.generation import Limits, generate

@@ -31,7 +31,7 @@ from backends.llamacpp.heads.head import load_head
 from backends.llamacpp.heads.opening import add_layer_states
 from decoding.draft import Drafter
 from decoding.drafters.draft_model import DraftModel
-from decoding.drafters.dynamic_tree import DynamicTree
+from decoding.drafters.trees import DynamicTree
 from decoding.estimation.cost import TreeSize
 from decoding.events import Step
 from decoding.generation import Limits, always, generate

@@ -24,7 +24,7 @@ from app.history import History
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.settings.answering import Answering
-from app.settings.start import AppStart, Preferences
+from app.settings.in_effect import AppStart, Preferences
 from app.tui.app import SpecchatApp
 from app.tui.chat_screen import ChatScreen
 from app.tui.screens.race import RaceScreen

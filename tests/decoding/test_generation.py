@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 
 from backends.base import ModelError, PromptTooLongError
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn, PointMassLine, SampledLine
-from decoding.drafters.cascade import Cascade
+from decoding.drafters.cascade import Cascade, Vote
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.lookup import PromptLookup
-from decoding.drafters.vote import Vote
 from decoding.estimation.cost import CostModel, DraftCost
 from decoding.events import Event, Finish, FinishReason, Prefill, Step
 from decoding.generation import Limits, always, generate

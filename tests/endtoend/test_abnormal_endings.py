@@ -17,13 +17,12 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 from backends import llamacpp
 from backends.base import Context, Logits, ModelError, PassStoppedError
-from decoding.checks.greedy_check import divergences
+from decoding.checks.distribution_check import divergences
 from decoding.constraint.grammar import ConstraintError
 from decoding.drafters.draft_model import DraftModel
-from decoding.drafters.dynamic_tree import DynamicTree
 from decoding.drafters.sampled_tree import SampledTree, TreeByTemperature
 from decoding.drafters.several_paths import SeveralPaths
-from decoding.drafters.trees import TreeShape
+from decoding.drafters.trees import DynamicTree, TreeShape
 from decoding.estimation.cost import CostModel, DraftCost, TreeSize
 from decoding.events import Finish, FinishReason, Shape, Step
 from decoding.generation import Limits, always, generate

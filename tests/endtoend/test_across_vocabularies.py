@@ -20,8 +20,7 @@ from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from backends import llamacpp
 from backends.base import Model
-from decoding.checks.distribution_check import exact_distribution, p_value
-from decoding.checks.greedy_check import greedy_reply
+from decoding.checks.distribution_check import exact_distribution, greedy_reply, p_value
 from decoding.draft import Drafter
 from decoding.drafters.cross_vocabulary.shared_tokens import AcrossVocabularies
 from decoding.drafters.cross_vocabulary.text_level import TextLevel

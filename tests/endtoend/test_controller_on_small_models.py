@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from backends.base import Context, Model
-from decoding.checks.greedy_check import branch_difference, divergences
+from decoding.checks.distribution_check import branch_difference, divergences
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.lookup import PromptLookup
 from decoding.estimation.cost import CostModel, DraftCost

@@ -27,15 +27,14 @@ from backends.files import attention as rollback_depth
 from backends.heads.hidden_states import HiddenStates
 from backends.llamacpp.heads.chain import ChainContext
 from backends.llamacpp.running_state import RunningState
-from decoding.checks.greedy_check import divergences
+from decoding.checks.distribution_check import divergences
 from decoding.draft import Drafter
 from decoding.drafters.base import Reader
-from decoding.drafters.cascade import Cascade
+from decoding.drafters.cascade import Cascade, Vote
 from decoding.drafters.draft_model import DraftModel, drafter_of_head
 from decoding.drafters.lookup import PromptLookup
 from decoding.drafters.ngram import Ngram
 from decoding.drafters.retrieval.retrieval import Retrieval
-from decoding.drafters.vote import Vote
 from decoding.estimation.cost import CostModel
 from decoding.generation import Limits
 from decoding.planning.controller import Controller

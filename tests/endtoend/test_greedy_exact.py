@@ -14,7 +14,7 @@ from app.engine.session_drafters import build
 from app.loading.target_context import TargetContext
 from app.paths import Paths
 from backends.base import CacheType, Context, Model
-from decoding.checks.greedy_check import branch_difference, divergences
+from decoding.checks.distribution_check import branch_difference, divergences
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.lookup import PromptLookup
 from decoding.drafters.retrieval.retrieval import Retrieval

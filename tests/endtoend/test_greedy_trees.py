@@ -12,7 +12,7 @@ import pytest
 
 from app.paths import Paths
 from backends.base import Context, Model
-from decoding.checks.greedy_check import branch_difference, divergences
+from decoding.checks.distribution_check import branch_difference, divergences
 from decoding.draft import Draft, Drafter, KeepOn
 from decoding.drafters.lookup import PromptLookup
 from decoding.drafters.ngram import Ngram

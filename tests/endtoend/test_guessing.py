@@ -13,7 +13,7 @@ from app.engine.session_drafters import Drafting, build
 from app.loading.target_context import TargetContext
 from app.paths import Paths
 from backends.base import Context, Model
-from decoding.checks.greedy_check import branch_difference, divergences
+from decoding.checks.distribution_check import branch_difference, divergences
 from decoding.draft import Drafter
 from decoding.events import Step
 from decoding.generation import Limits

@@ -20,12 +20,11 @@ from backends.base import Context, Logits
 from backends.llamacpp.context import LlamaContext
 from backends.llamacpp.heads.chain import ChainContext
 from backends.llamacpp.heads.head import load_head
-from decoding.checks.greedy_check import divergences
+from decoding.checks.distribution_check import divergences
 from decoding.draft import Drafter
 from decoding.drafters.draft_model import DraftModel
-from decoding.drafters.dynamic_tree import DynamicTree
 from decoding.drafters.sampled_tree import SampledTree
-from decoding.drafters.trees import TreeShape
+from decoding.drafters.trees import DynamicTree, TreeShape
 from decoding.estimation.cost import TreeSize
 from decoding.generation import Limits
 from decoding.sampling.distribution import SamplingSettings

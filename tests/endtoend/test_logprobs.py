@@ -10,7 +10,7 @@ import pytest
 from backends.base import Context, Model
 from decoding.draft import Drafter
 from decoding.drafters.draft_model import DraftModel
-from decoding.drafters.dynamic_tree import DynamicTree
+from decoding.drafters.trees import DynamicTree
 from decoding.estimation.cost import TreeSize
 from decoding.events import Step
 from decoding.generation import Limits, always, generate

@@ -13,7 +13,7 @@ import gguf
 
 from backends import llamacpp, mlx
 from backends.base import Context, Model
-from decoding.checks.greedy_check import divergences, greedy_reply
+from decoding.checks.distribution_check import divergences, greedy_reply
 from decoding.generation import Limits
 from decoding.prefill import prefill
 from scripts.prompts import tokenized

@@ -25,8 +25,7 @@ from backends import mlx
 from backends.base import Context, Model
 from backends.mlx import device_sampling as device_verification
 from backends.mlx.self_draft import derive
-from decoding.checks.distribution_check import exact_distribution, p_value, reply
-from decoding.checks.greedy_check import greedy_reply
+from decoding.checks.distribution_check import exact_distribution, greedy_reply, p_value, reply
 from decoding.draft import Drafter
 from decoding.drafters.cascade import Cascade
 from decoding.drafters.cross_vocabulary.shared_tokens import AcrossVocabularies

@@ -10,7 +10,7 @@ pytest.importorskip("mlx_lm", reason="MLX is not installed")
 
 from app.paths import Paths
 from backends import mlx
-from decoding.drafters.jacobi import Jacobi
+from decoding.drafters.lookahead import Jacobi
 from decoding.events import Step
 from decoding.generation import Limits, always, generate
 from decoding.sampling.distribution import SamplingSettings

@@ -23,18 +23,15 @@ from backends.base import Context, Model
 from decoding.checks.distribution_check import LENGTH, Outcome, exact_distribution, p_value, reply
 from decoding.draft import Draft, Drafter, KeepOn, PointMassLine, PointMassTree, SampledLine
 from decoding.drafters import overlapping
-from decoding.drafters.cascade import Cascade
+from decoding.drafters.cascade import Cascade, Vote
 from decoding.drafters.draft_model import DraftModel
-from decoding.drafters.dynamic_tree import DynamicTree
-from decoding.drafters.jacobi import Jacobi
-from decoding.drafters.lookahead import Lookahead, LookaheadShape
+from decoding.drafters.lookahead import Jacobi, Lookahead, LookaheadShape
 from decoding.drafters.lookup import PromptLookup
 from decoding.drafters.overlapping import DrafterThread, Overlapping
 from decoding.drafters.predicted_text import PredictedText
 from decoding.drafters.sampled_tree import SampledTree
 from decoding.drafters.several_paths import SeveralPaths
-from decoding.drafters.trees import TreeShape
-from decoding.drafters.vote import Vote
+from decoding.drafters.trees import DynamicTree, TreeShape
 from decoding.estimation.cost import CostModel, TreeSize
 from decoding.events import Step
 from decoding.generation import Limits

@@ -34,7 +34,7 @@ from acp.helpers import (
 from acp.interfaces import Agent, Client
 from acp.stdio import stdio_streams
 
-from app.ahead.permission import Permission
+from app.ahead.expected import Permission
 from app.chat.attachments import Attachment, AttachmentKind, fenced
 from app.chat.named_files import path_of, quoted, read_file
 from app.chat.sources import sources_of, told

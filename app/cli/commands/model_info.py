@@ -13,8 +13,7 @@ from backends.base import ModelError, UsageError
 from backends.engines.backend_selection import LLAMACPP
 from backends.engines.model_loading import head_refusal
 from backends.files.gguf_header import parts, read_header
-from backends.files.mlx_folder import WEIGHT_FILES, is_mlx_folder
-from backends.files.safetensors_header import StoredTensor, stored_tensors
+from backends.files.mlx_folder import WEIGHT_FILES, StoredTensor, is_mlx_folder, stored_tensors
 from models import catalogue
 from models.bounded_files import read_object
 from models.byte_sizes import size_text

@@ -42,7 +42,7 @@ from backends.engines.backend_selection import LLAMACPP, forms
 from backends.hardware.host import available_memory, physical_cores
 from models.byte_sizes import size_text
 from models.hub import HubSettings
-from models.hub.hub_settings import hub_cache
+from models.hub.progress import hub_cache
 from models.hub.repository_cache import discard, unfinished
 from models.metadata.memory_bill import Fit
 from models.names import nearest

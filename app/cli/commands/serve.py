@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from app import completion
-from app.ahead.permission import Permission
+from app.ahead.expected import Permission
 from app.cli import option_values, options
 from app.cli.terminal import process, stderr, stdout
 from app.cli.terminal.interrupt import deferred
@@ -30,9 +30,8 @@ from app.serve.clients import (
 from app.serve.server_options import ServerOptions
 from app.serve.serving import serving
 from app.settings.answering import Answering
-from app.settings.in_effect import settings_in_effect
-from app.settings.start import ServedAt
-from app.settings.values import KEY_VARIABLE
+from app.settings.catalogue import KEY_VARIABLE
+from app.settings.in_effect import ServedAt, settings_in_effect
 from backends.base import ModelError
 
 _POLL_SECONDS = 0.1

@@ -14,10 +14,9 @@ from app.ahead.expected import Expected
 from app.chat.attachments import Attachment, AttachmentKind, with_pastes
 from app.chat.conversation import Conversation, ReplyOptions
 from app.chat.read_all import Plan
-from app.dialogue.changes import Change, Changes
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.libraries import Asked
-from app.dialogue.tree import ASSISTANT, TOOL, USER, Turn, called, path_to
+from app.dialogue.tree import ASSISTANT, TOOL, USER, Change, Changes, Turn, called, path_to
 from app.engine.answer import Answer
 from app.engine.engine import Engine
 from app.engine.metrics import SessionSpeedup

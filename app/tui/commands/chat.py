@@ -6,10 +6,9 @@ Screens are imported when they are opened: the first paint waits for none.
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from app.dialogue.changes import Change
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.libraries import folder_path
-from app.dialogue.tree import ASSISTANT, USER, called
+from app.dialogue.tree import ASSISTANT, USER, Change, called
 from app.engine.reply import Request
 from app.engine.status import Phase
 from app.history.records import title_of
@@ -20,7 +19,7 @@ from app.tui.chat.find import FindBar
 from app.tui.chat.markdown import Document
 from app.tui.commands.app import Commands, words
 from app.tui.keymap import sending_key
-from app.tui.screens.pick import PickScreen
+from app.tui.screens.lists import PickScreen
 from app.tui.terminal import copy
 from app.tui.welcome import Welcome
 from app.tui.wording import counted, quoted_title

@@ -12,15 +12,14 @@ from app.printable import one_line
 from app.settings import catalogue
 from app.settings.answering import PRESET, Answering
 from app.settings.catalogue import BY_NAME, SETTABLE, Key, Kind, Value
-from app.settings.in_effect import settings_in_effect
+from app.settings.in_effect import NAMES, settings_in_effect
 from app.settings.presets import NO_PRESET, Presets
-from app.settings.start import NAMES
 from app.tools.mcp_servers import Servers
 from app.tools.toolbox import FILES, OFF, chosen_names
-from app.tui.commands.models import ModelCommands
+from app.tui.commands.app import ModelCommands
 from app.tui.keymap import THEMES, check_theme
 from app.tui.look import DARK, LIGHT
-from app.tui.screens.pick import PickScreen
+from app.tui.screens.lists import PickScreen
 from backends.base import UsageError
 from backends.chat.reply_form import EFFORTS
 

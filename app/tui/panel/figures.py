@@ -12,8 +12,7 @@ from app.engine.metrics import ReplyMetrics
 from app.printable import one_line
 from app.tui import wording
 from app.tui.look import Kind, kind_of
-from app.tui.panel.graph import finite, is_console
-from app.tui.panel.terms import (
+from app.tui.panel.graph import (
     ACCEPTED,
     BLANK,
     DRAFTED,
@@ -30,6 +29,8 @@ from app.tui.panel.terms import (
     Line,
     Term,
     drafter_term,
+    finite,
+    is_console,
 )
 from app.tui.store import Live
 from app.tui.wording import counted, percent

@@ -32,8 +32,7 @@ from app.tui.panel.figures import (
     time_spent,
     warned,
 )
-from app.tui.panel.graph import graph
-from app.tui.panel.terms import BLANK, SESSION, SPEED, STEP, Line, Term, beside, drafter_term
+from app.tui.panel.graph import BLANK, SESSION, SPEED, STEP, Line, Term, beside, drafter_term, graph
 from app.tui.store import Live, Store
 from app.tui.widgets import MUTED, Wanted, typed_app
 from app.tui.wording import ellipsised

@@ -11,7 +11,7 @@ from textual.binding import Binding
 from textual.content import Content
 from textual.widgets import Input, OptionList
 
-from app.dialogue.changes import Change, Changes, OwnChanges
+from app.dialogue.tree import Change, Changes, OwnChanges
 from app.history import History, HistoryError
 from app.history.records import Chat, Preview
 from app.history.schema import title_holds

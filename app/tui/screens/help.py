@@ -13,11 +13,11 @@ from textual.widget import Widget
 from textual.widgets import Static, TextArea
 
 from app.actions import ACTIONS, Action
-from app.settings.start import Preferences, ServedAt
+from app.settings.in_effect import Preferences, ServedAt
 from app.tui.keymap import keys_of
 from app.tui.keys_bar import shown_key
+from app.tui.panel.graph import TERMS, Helpable
 from app.tui.panel.panel import Panel
-from app.tui.panel.terms import TERMS, Helpable
 from app.tui.screens.lists import Dialog
 from app.tui.widgets import ByWidth, typed_app
 

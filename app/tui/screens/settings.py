@@ -12,14 +12,13 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Input, OptionList, TextArea
 
-from app.dialogue.changes import Changes, OwnChanges
 from app.dialogue.settings_editor import SAVED_PRESET, SettingsEditor
+from app.dialogue.tree import Changes, OwnChanges
 from app.loading.placement import SMALLEST_CONTEXT
 from app.loading.session_options import DEFAULT_CONTEXT
 from app.printable import one_line
 from app.settings.answering import PRESET
-from app.settings.catalogue import Value
-from app.settings.values import AHEAD_AUTO, AHEAD_OFF, AHEAD_ON, MOST_AHEAD_WASTE
+from app.settings.catalogue import AHEAD_AUTO, AHEAD_OFF, AHEAD_ON, MOST_AHEAD_WASTE, Value
 from app.tui.keymap import THEMES
 from app.tui.screens.lists import CURSOR, ListScreen, Row, columns, lead_of, text_row
 from app.tui.text_fields import PrintableInput, PrintableTextArea, typed

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backends.files.head_folders.stored_head import Settings, StoredHead
-from backends.files.safetensors_header import StoredTensor
+from backends.files.mlx_folder import StoredTensor
 
 MAP = "d2t"
 """Tensor with the distance from each of the head's tokens to the model's."""

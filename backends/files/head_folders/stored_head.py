@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from backends.base import ModelError
-from backends.files.mlx_folder import REMEDY, read_settings
-from backends.files.safetensors_header import StoredTensor, stored_tensors
+from backends.files.mlx_folder import REMEDY, StoredTensor, read_settings, stored_tensors
 
 T = TypeVar("T")
 

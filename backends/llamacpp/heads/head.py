@@ -114,6 +114,12 @@ def open_dflash(at: Opening) -> BlockHead:
     )
 
 
+# Assistants of Gemma 4, which read the cache of the model they draft for.
+#
+# Passes are made up as in common/speculative.cpp of llama-cpp-python 0.3.36: all tokens of a
+# draft are at the place after the model's last entry.
+
+
 def open_assistant(at: Opening) -> "AssistantContext":
     """A context of an assistant beside an empty one of its model.
 

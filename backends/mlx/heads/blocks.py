@@ -22,19 +22,17 @@ from backends.files.head_folders.head_folder import HeadFolder
 from backends.heads.head import BlockHead, after_likeliest, in_lattice, independent
 from backends.heads.hidden_states import Rows
 from backends.mlx.context import MlxContext
-from backends.mlx.heads.layers import (
+from backends.mlx.heads.taps import add_layer_states, remove_states
+from backends.mlx.heads.weights import (
     Apply,
     Entries,
     FeedForward,
     HeadAttention,
+    LoadedHead,
+    dtype_of,
     embedding_of,
     output_bytes,
     output_of,
-)
-from backends.mlx.heads.taps import add_layer_states, remove_states
-from backends.mlx.heads.weights import (
-    LoadedHead,
-    dtype_of,
     over_all_tokens,
     require_room,
     with_weights,

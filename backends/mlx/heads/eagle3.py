@@ -19,18 +19,16 @@ from backends.files.head_folders.eagle3_layout import Eagle3Layout
 from backends.files.head_folders.head_folder import HeadFolder
 from backends.mlx.context import MlxContext
 from backends.mlx.heads.chain import MlxChainContext
-from backends.mlx.heads.layers import (
+from backends.mlx.heads.taps import add_layer_states
+from backends.mlx.heads.weights import (
     Apply,
     FeedForward,
     HeadAttention,
+    LoadedHead,
+    dtype_of,
     embedding_of,
     output_bytes,
     output_of,
-)
-from backends.mlx.heads.taps import add_layer_states
-from backends.mlx.heads.weights import (
-    LoadedHead,
-    dtype_of,
     over_all_tokens,
     require_room,
     with_weights,

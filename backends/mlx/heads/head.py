@@ -52,6 +52,11 @@ _TEXT_MODELS: dict[type[nn.Module], Callable[..., nn.Module]] = {
 """Text parts of models whose next-token layers are known, with the layer of each."""
 
 
+# The next-token layers of Qwen3.5 and Qwen3-Next, which mlx-lm leaves out.
+#
+# The graph is that of src/models/qwen35.cpp of llama.cpp (`graph_mtp`) and vLLM's qwen3_5_mtp.py.
+
+
 class PredictionLayers(nn.Module):
     """Layers over a token's embedding and the state before it; weights are named as published."""
 

@@ -8,10 +8,10 @@ from unittest.mock import Mock
 import psutil
 import pytest
 
-from app.ahead import permission as machine_readings
-from app.ahead.permission import Permission, ThisMachine
+from app.ahead import expected as machine_readings
+from app.ahead.expected import Permission, ThisMachine
 from app.learned.calibrations import ProcessorTimes
-from app.settings.values import AHEAD_AUTO, DEFAULT_AHEAD_WASTE
+from app.settings.catalogue import AHEAD_AUTO, DEFAULT_AHEAD_WASTE
 
 
 @dataclass

@@ -12,7 +12,7 @@ from app.cli.app_start import app_start
 from app.cli.main import app
 from app.evaluation.settings_check import check_settings
 from app.paths import Paths
-from app.settings.start import AppStart
+from app.settings.in_effect import AppStart
 from backends.base import UsageError
 
 OnTerminal = Callable[..., Any]

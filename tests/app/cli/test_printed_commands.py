@@ -29,7 +29,7 @@ from app.history.store import History
 from app.loading.checked_loader import CheckedLoader
 from app.paths import Paths
 from models import catalogue
-from models.hub.hub_settings import hub_cache
+from models.hub.progress import hub_cache
 from models.hub.repository_cache import PART_SUFFIX
 from tests.app.conftest import Specchat
 from tests.fixtures.local_hub import LocalHub

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from app.chat.attachments import Attachment, AttachmentKind
-from app.dialogue.changes import Change, Changes, OwnChanges
 from app.dialogue.dialogue import Dialogue
-from app.dialogue.tree import ASSISTANT, USER, Turn
+from app.dialogue.tree import ASSISTANT, USER, Change, Changes, OwnChanges, Turn
 from app.history import History
 from app.history.records import own_writer
 from backends.base import UsageError

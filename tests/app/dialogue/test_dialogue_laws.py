@@ -10,9 +10,8 @@ from random import Random
 import pytest
 
 from app.chat.attachments import Attachment, AttachmentKind
-from app.dialogue.changes import Change, Changes
 from app.dialogue.dialogue import Dialogue
-from app.dialogue.tree import ASSISTANT, USER, Turn
+from app.dialogue.tree import ASSISTANT, USER, Change, Changes, Turn
 from app.history import History
 
 _STEPS = 40

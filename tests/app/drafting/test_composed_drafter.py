@@ -15,13 +15,12 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 from app.paths import Paths
 from backends import llamacpp
 from backends.base import Context, Model
-from decoding.checks.greedy_check import branch_difference, divergences
+from decoding.checks.distribution_check import branch_difference, divergences
 from decoding.draft import Drafter
-from decoding.drafters.cascade import Cascade
-from decoding.drafters.dynamic_tree import DynamicTree
+from decoding.drafters.cascade import Cascade, Vote
 from decoding.drafters.sampled_tree import SampledTree, TreeByTemperature
 from decoding.drafters.several_paths import SeveralPaths
-from decoding.drafters.vote import Vote
+from decoding.drafters.trees import DynamicTree
 from decoding.estimation.cost import CostModel
 from decoding.events import Shape, Step
 from decoding.generation import Limits

@@ -21,7 +21,7 @@ from backends.engines.backend_selection import LLAMACPP, MLX
 from backends.files.gguf_drafter import TrainedKind
 from backends.mlx.heads.head import load_head
 from models import catalogue
-from models.hub.hub_settings import hub_cache
+from models.hub.progress import hub_cache
 from models.metadata.memory_bill import bill
 from models.metadata.trained_drafters import found_for, head_facts
 from models.reference import HubReference, Reference, entry_of

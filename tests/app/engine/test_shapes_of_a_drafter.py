@@ -15,7 +15,7 @@ from app.engine.session_drafters import Drafting
 from app.paths import Paths
 from backends import llamacpp
 from backends.base import Context, Model
-from decoding.checks.greedy_check import branch_difference, divergences
+from decoding.checks.distribution_check import branch_difference, divergences
 from decoding.drafters.draft_model import DraftModel
 from decoding.estimation.acceptance import ANY_POSITION, Acceptance, temperature_bucket
 from decoding.estimation.cost import CostModel, DraftCost, Measured, TreeSize

@@ -15,7 +15,7 @@ from app.loading.placement import MemoryPlan
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from backends.base import Model
-from decoding.checks.greedy_check import divergences
+from decoding.checks.distribution_check import divergences
 from decoding.events import FinishReason
 from decoding.sampling.settings import SamplingSettings
 from models.metadata.memory_bill import ModelFacts

@@ -8,9 +8,14 @@ import pytest
 from app.paths import Paths
 from app.settings import file
 from app.settings.answering import Answering, restored, stored
-from app.settings.in_effect import CAUTIOUS, may_index, may_learn, settings_in_effect
+from app.settings.in_effect import (
+    CAUTIOUS,
+    may_index,
+    may_learn,
+    preferences_of,
+    settings_in_effect,
+)
 from app.settings.presets import Presets
-from app.settings.start import preferences_of
 from decoding.sampling.distribution import SamplingSettings
 
 WRONG = ("theme", "'future'", "keys.new", "presets.a.b.top_k")

@@ -15,8 +15,7 @@ from app.loading.model_list import ListedModel, ModelList
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.settings.answering import Answering
-from app.settings.in_effect import settings_in_effect
-from app.settings.start import AppStart, preferences_of
+from app.settings.in_effect import AppStart, preferences_of, settings_in_effect
 from app.tui.app import SpecchatApp
 from app.tui.chat.lines import Card
 from app.tui.chat.view import ChatView

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from app.paths import Paths
-from app.settings.start import Preferences
+from app.settings.in_effect import Preferences
 from app.tui.downloads import Downloads, progress_words
 from app.tui.store import Store
 from backends.base import SpecchatError

@@ -8,8 +8,7 @@ from threading import Event
 
 import pytest
 
-from app.ahead.expected import AheadState, Expected
-from app.ahead.permission import Permission
+from app.ahead.expected import AheadState, Expected, Permission
 from app.ahead.piece_reader import GROUP
 from app.chat.conversation import Conversation
 from app.engine.answer import Answer

@@ -19,7 +19,7 @@ from app.paths import Paths
 from app.serve.server_options import ServerOptions
 from app.serve.serving import serving
 from app.settings.answering import Answering
-from app.settings.start import ServedAt
+from app.settings.in_effect import ServedAt
 from app.tui import app as tui
 from app.tui.app import SpecchatApp
 from backends.base import UsageError

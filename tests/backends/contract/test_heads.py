@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from backends.base import BlockContext, Context, Logits, ModelError
-from decoding.checks.greedy_check import divergences
+from decoding.checks.distribution_check import divergences
 from decoding.draft import Drafter
 from decoding.drafters.draft_model import BlockDraft, DraftModel
 from decoding.generation import Limits

@@ -13,8 +13,13 @@ from hypothesis import strategies as st
 
 from backends.base import ModelError
 from backends.files.attention import Layers
-from backends.files.mlx_folder import experts_of, is_mlx_folder, read_mlx_folder
-from backends.files.safetensors_header import MAX_HEADER, stored_tensors
+from backends.files.mlx_folder import (
+    MAX_HEADER,
+    experts_of,
+    is_mlx_folder,
+    read_mlx_folder,
+    stored_tensors,
+)
 from models.metadata.memory_bill import facts_of
 from tests.fixtures.little_memory import taking_less_than
 

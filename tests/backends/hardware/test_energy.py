@@ -14,7 +14,7 @@ import pytest
 from backends.base import OutOfMemoryError
 from backends.hardware import bandwidth
 from backends.hardware.bandwidth import measured_on_cpu, of_gpu
-from backends.hardware.energy import EnergyMeter, energy_meter
+from backends.hardware.nvidia import EnergyMeter, energy_meter
 
 LIMIT = 262_143_328_850
 
@@ -339,7 +339,7 @@ def test_the_real_nvml_answers_or_says_nothing():
 
 def test_nvml_is_not_imported_before_it_is_needed():
     code = (
-        "import sys, backends.hardware.bandwidth, backends.hardware.energy; "
+        "import sys, backends.hardware.bandwidth, backends.hardware.nvidia; "
         "sys.exit('pynvml' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -9,7 +9,7 @@ pytest.importorskip("mlx_lm", reason="MLX is not installed")
 
 from backends import mlx
 from backends.base import Context
-from decoding.checks.greedy_check import greedy_reply
+from decoding.checks.distribution_check import greedy_reply
 from decoding.draft import Drafter
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.lookup import PromptLookup

@@ -10,7 +10,7 @@ mx = pytest.importorskip("mlx.core", reason="MLX is not installed")
 from backends import mlx
 from backends.base import Model
 from backends.mlx.model import MlxModel
-from decoding.checks.greedy_check import divergences, greedy_reply
+from decoding.checks.distribution_check import divergences, greedy_reply
 from decoding.generation import Limits
 from tests.fixtures.replied import said
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from decoding.checks.greedy_check import greedy_reply
+from decoding.checks.distribution_check import greedy_reply
 from decoding.draft import HostLine
 from decoding.drafters.ngram import (
     LONGEST,

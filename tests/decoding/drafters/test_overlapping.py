@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from decoding.drafters import overlapping
+from decoding.drafters.cascade import Vote
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.overlapping import (
     MOST_CANDIDATES,
@@ -20,7 +21,6 @@ from decoding.drafters.overlapping import (
     kept_distribution,
     likeliest_outcomes,
 )
-from decoding.drafters.vote import Vote
 from decoding.events import Ahead
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.sampling.distribution import SamplingSettings

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from backends.base import ModelError, UsageError
 from decoding.draft import Drafter
-from decoding.drafters.jacobi import Jacobi
-from decoding.drafters.lookahead import Lookahead, LookaheadShape, NgramPool, TokenTree
+from decoding.drafters.lookahead import Jacobi, Lookahead, LookaheadShape, NgramPool, TokenTree
 from decoding.estimation.cost import CostModel, DraftCost, TreeSize
 from decoding.events import Origin, Step
 from decoding.generation import Limits

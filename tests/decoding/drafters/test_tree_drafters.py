@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from backends.base.parent_array import depths, path_to
-from decoding.drafters.dynamic_tree import DynamicTree
 from decoding.drafters.sampled_tree import SampledTree
-from decoding.drafters.trees import TreeShape
+from decoding.drafters.trees import DynamicTree, TreeShape
 from decoding.estimation.cost import TreeSize
 from decoding.events import Step
 from decoding.generation import Limits, always, generate

@@ -9,9 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from decoding.draft import Draft, Drafter, HostLine, KeepOn, SampledLine
+from decoding.drafters.cascade import Vote, elect
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.lookup import PromptLookup
-from decoding.drafters.vote import Vote, elect
 from decoding.sampling.distribution import SamplingSettings, point_mass, warp
 from decoding.sampling.sampler import Sampler
 from tests.fixtures.drafters import IdleDrafter

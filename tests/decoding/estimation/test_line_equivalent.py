@@ -14,9 +14,8 @@ from decoding.draft import Draft, PointMassTree, SampledLine, TreeWithoutReplace
 from decoding.estimation.acceptance import Acceptance
 from decoding.estimation.cost import DraftCost, TreeSize
 from decoding.estimation.draft_cost import LevelCost
-from decoding.estimation.learning import as_line, kept_of
 from decoding.events import Step
-from decoding.planning.managed_drafter import ManagedDrafter
+from decoding.planning.managed_drafter import ManagedDrafter, as_line, kept_of
 from decoding.sampling.distribution import point_mass
 from decoding.sampling.settings import LossyRule, parse_lossy
 from decoding.verification.rules import residual, verify_block, verify_traversal

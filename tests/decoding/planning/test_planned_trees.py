@@ -5,8 +5,8 @@ import pytest
 
 from decoding.estimation.acceptance import Acceptance, temperature_bucket
 from decoding.estimation.draft_cost import LevelCost
-from decoding.estimation.learning import by_rank, learn, of_first
 from decoding.events import Shape, Step
+from decoding.planning.managed_drafter import by_rank, learn, of_first
 from decoding.planning.model_draft_planner import Probing
 from decoding.planning.pausing import State, overall
 from decoding.sampling.distribution import SamplingSettings

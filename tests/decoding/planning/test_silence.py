@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
-from decoding.drafters.cascade import Cascade
+from decoding.drafters.cascade import Cascade, Vote
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.lookup import PromptLookup
-from decoding.drafters.vote import Vote
 from decoding.estimation.cost import CostModel, DraftCost
 from decoding.events import Cause, EmptyDraft, Step
 from decoding.planning.controller import Controller

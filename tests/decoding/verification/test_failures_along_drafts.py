@@ -19,10 +19,9 @@ from backends.heads.head import independent
 from decoding import generation
 from decoding.constraint.grammar import ConstraintError
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
-from decoding.drafters.cascade import Cascade
+from decoding.drafters.cascade import Cascade, Vote
 from decoding.drafters.draft_model import BlockDraft, DraftModel
 from decoding.drafters.overlapping import Overlapping
-from decoding.drafters.vote import Vote
 from decoding.estimation.cost import CostModel
 from decoding.events import Step
 from decoding.generation import Limits, always, generate

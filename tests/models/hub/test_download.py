@@ -11,8 +11,7 @@ from backends.base import DownloadError, HubUnreachableError
 from models.hub import HubSettings, Phase
 from models.hub import repository_cache as receipts
 from models.hub.connection import mapped_errors
-from models.hub.hub_settings import hub_cache
-from models.hub.progress import Meter
+from models.hub.progress import Meter, hub_cache
 from tests.fixtures.clock import Clock
 from tests.fixtures.local_hub import COMMIT, LocalHub
 from tests.models.hub.conftest import CONTENT, FILE, REPOSITORY, Pull, part_of

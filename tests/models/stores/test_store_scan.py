@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from models.hub.hub_settings import hub_cache
+from models.hub.progress import hub_cache
 from models.stores.available_models import downloaded_drafter, downloaded_folder
 from models.stores.scan import Origin, Places, installed_models
 from tests.fixtures.denied import deny

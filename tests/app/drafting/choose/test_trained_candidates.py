@@ -12,7 +12,7 @@ from app.drafting.choose.drafter_info import DrafterInfo, Target
 from app.paths import Paths
 from backends.base import Model
 from backends.engines.backend_selection import Form
-from models.hub.hub_settings import hub_cache
+from models.hub.progress import hub_cache
 from models.metadata.memory_bill import facts_of
 from models.reference import Reference, on_hub
 from tests.fixtures.tiny.kinds import Pair

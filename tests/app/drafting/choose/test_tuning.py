@@ -21,7 +21,7 @@ from app.paths import Paths
 from backends import llamacpp
 from backends.base import DiskFullError, DraftUnavailableError, Model
 from backends.engines import model_loading
-from decoding.checks.greedy_check import greedy_reply
+from decoding.checks.distribution_check import greedy_reply
 from decoding.generation import Limits
 from models.self_draft import self_draft_store
 from models.self_draft.recipe import Recipe

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from app.serve.clients import CLIENTS, Endpoint, Posix, PowerShell, address_of, client_config
-from app.settings.values import KEY_VARIABLE
+from app.settings.catalogue import KEY_VARIABLE
 from backends.base import UsageError
 
 yaml = pytest.importorskip("yaml")

@@ -12,7 +12,7 @@ from textual.widget import Widget
 from app.chat.conversation import Conversation
 from app.dialogue.tree import ASSISTANT, Turn
 from app.engine.reply import Reply, Request
-from app.settings.start import Preferences
+from app.settings.in_effect import Preferences
 from app.tui.chat.answer import AnswerText
 from app.tui.look import register_themes
 from app.tui.store import Store

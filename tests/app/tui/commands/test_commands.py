@@ -13,7 +13,7 @@ from app.paths import Paths
 from app.tui.chat_screen import ChatScreen
 from app.tui.commands.app import editor_command
 from app.tui.prompt.completion import Completion
-from app.tui.screens.pick import PickScreen
+from app.tui.screens.lists import PickScreen
 from app.tui.screens.settings import SettingsScreen
 from decoding.constraint.grammar import Grammar, GrammarKind
 from tests.app.tui.conftest import WORDS, Chat, Chatting

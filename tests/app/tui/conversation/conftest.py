@@ -9,15 +9,14 @@ from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 from textual.widgets import Static
 
-from app.dialogue.changes import Changes
 from app.dialogue.dialogue import Dialogue
-from app.dialogue.tree import ASSISTANT, Turn
+from app.dialogue.tree import ASSISTANT, Changes, Turn
 from app.engine.engine import Engine
 from app.history import History
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.settings.answering import Answering
-from app.settings.start import Preferences
+from app.settings.in_effect import Preferences
 from app.tui.chat.messages import MessageView
 from app.tui.chat.view import ChatView
 from app.tui.look import register_themes

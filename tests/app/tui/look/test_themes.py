@@ -13,7 +13,7 @@ from textual.content import Content
 from textual.theme import Theme
 from textual.widgets import Static
 
-from app.settings.start import Preferences
+from app.settings.in_effect import Preferences
 from app.tui.keymap import THEMES, usable_preferences
 from app.tui.look import (
     DARK,

@@ -13,12 +13,11 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 
 from app.engine.metrics import Comparison, Standing
-from app.settings.start import Preferences
+from app.settings.in_effect import Preferences
 from app.tui.look import BREAKPOINTS, register_themes
 from app.tui.panel.figures import start
-from app.tui.panel.graph import Scale, graph
+from app.tui.panel.graph import SPEED, TERMS, Helpable, Scale, drafter_term, graph
 from app.tui.panel.panel import Panel
-from app.tui.panel.terms import SPEED, TERMS, Helpable, drafter_term
 from app.tui.store import Live, Second, Store
 from decoding.planning.pausing import State
 from decoding.telemetry import DrafterStatistics

@@ -7,8 +7,8 @@ import pytest
 
 from app.ahead.expected import AheadState
 from app.engine.status import Phase, Status
-from app.settings.start import Preferences
-from app.settings.values import SWITCHED_OFF
+from app.settings.catalogue import SWITCHED_OFF
+from app.settings.in_effect import Preferences
 from app.tui.prompt.folding import PromptText
 from app.tui.prompt.prompt import TokenCounts
 from tests.fixtures.prompt_app import Prompting, prompting, ready

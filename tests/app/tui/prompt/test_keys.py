@@ -8,7 +8,7 @@ import pytest
 from textual import events
 
 from app.chat.attachments import Attachment, AttachmentKind
-from app.settings.start import Preferences
+from app.settings.in_effect import Preferences
 from app.tui.prompt import area as messages
 from app.tui.prompt.folding import PromptText
 from app.tui.widgets import Wanted

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from textual.widgets import Input
 
-from app.dialogue.changes import Change, Changes
+from app.dialogue.tree import Change, Changes
 from app.history import Chat, History
 from app.paths import Paths
 from app.tui.screens.chats import ChatsScreen

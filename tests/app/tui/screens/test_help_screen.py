@@ -11,8 +11,8 @@ from textual.widget import Widget
 from textual.widgets import Static, TextArea
 
 from app.actions import ACTIONS
-from app.settings.start import Preferences
-from app.tui.panel.terms import TERMS
+from app.settings.in_effect import Preferences
+from app.tui.panel.graph import TERMS
 from app.tui.screens.help import HelpScreen
 from tests.fixtures.screen_text import screen_text
 from tests.fixtures.small_app import Shown, SmallApp, compare_screen, small_app

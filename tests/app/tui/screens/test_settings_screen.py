@@ -7,15 +7,14 @@ from pathlib import Path
 import pytest
 from textual import events
 
-from app.dialogue.changes import Changes
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.settings_editor import SettingsEditor
+from app.dialogue.tree import Changes
 from app.settings import file
 from app.settings.answering import Answering
 from app.settings.catalogue import Value
 from app.settings.presets import Presets
-from app.tui.screens.lists import RowList
-from app.tui.screens.pick import PickScreen
+from app.tui.screens.lists import PickScreen, RowList
 from app.tui.screens.settings import SettingsScreen
 from backends.base import UsageError
 from decoding.sampling.distribution import SamplingSettings

@@ -16,7 +16,7 @@ from backends.llamacpp import LlamaContext
 from backends.llamacpp.heads.head import load_head
 from backends.llamacpp.model import LlamaModel
 from decoding.drafters.draft_model import DraftModel
-from decoding.drafters.dynamic_tree import DynamicTree
+from decoding.drafters.trees import DynamicTree
 from decoding.estimation.cost import TreeSize
 from decoding.generation import Limits
 from decoding.sampling.distribution import SamplingSettings

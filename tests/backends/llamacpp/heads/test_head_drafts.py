@@ -12,7 +12,7 @@ from backends.base import BlockContext, CacheType, Logits
 from backends.engines.backend_selection import LLAMACPP
 from backends.engines.proof_process import CrashCheck, ProofProcess
 from backends.files import attention as rollback_depth
-from decoding.checks.greedy_check import divergences
+from decoding.checks.distribution_check import divergences
 from decoding.generation import Limits
 from decoding.sampling.settings import SamplingSettings
 from tests.fixtures.replied import prompts, replied, said

@@ -14,7 +14,7 @@ from decoding.checks.distribution_check import exact_distribution, p_value
 from decoding.draft import MOST_DRAFTED, NO_DRAFT, Draft, HostLine
 from decoding.drafters.retrieval.corpus import Corpus
 from decoding.drafters.retrieval.retrieval import Retrieval
-from decoding.drafters.retrieval.text_index import TextIndex
+from decoding.drafters.retrieval.segment import TextIndex
 from decoding.events import Step
 from decoding.generation import Limits, always, generate
 from decoding.sampling.distribution import SamplingSettings, uniform

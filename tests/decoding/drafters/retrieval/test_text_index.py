@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from decoding.drafters.retrieval.segment import TextIndex
 from decoding.drafters.retrieval.segment_file import DEPTH
-from decoding.drafters.retrieval.text_index import TextIndex
 
 TOKEN = st.sampled_from([0, 1, 2, (1 << 21) - 2])
 TEXTS = st.lists(st.lists(TOKEN, max_size=40), max_size=4)
