@@ -1,4 +1,8 @@
-"""Commands on the app itself, and on its models: help, panel, palette, choices, downloads."""
+"""Commands on the app itself, and on its models: help, panel, palette, choices, downloads.
+
+Screens, and what knows the models, are imported when they are needed: the first paint waits for
+none.
+"""
 
 import asyncio
 import os

@@ -137,7 +137,7 @@ def test_a_model_that_cannot_be_read_refuses_a_head_in_words(
 
     with opened_kind(twin_of, "eagle3") as pair:
         with monkeypatch.context() as patch:
-            patch.setattr("backends.mlx.layer_taps.make_caches", fail)
+            patch.setattr("backends.mlx.heads.taps.make_caches", fail)
             with pytest.raises(ModelError, match="no such cache"):
                 pair.head.open_beside(pair.context)
         pair.context.forward(TEXT, 1)
