@@ -136,6 +136,7 @@ async def test_typing_and_enter_do_not_wait_for_a_file_that_hangs_its_reader(
         answered.set()
         await prompt.type("!")
         await prompt.until(lambda: prompt.title.startswith("a.pdf · "))
+        await prompt.until(lambda: bool(prompt.app.followed))
         (file,) = prompt.app.followed[-1].typed.attachments
         assert file.text.startswith("Frogs")
 
