@@ -38,6 +38,7 @@ def _loaded(*options: str) -> set[str]:
     return set(last[1:])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("llamacpp")
 def test_llama_cpp_is_run_without_the_screen_and_without_mlx() -> None:
     loaded = _loaded()
@@ -45,6 +46,7 @@ def test_llama_cpp_is_run_without_the_screen_and_without_mlx() -> None:
     assert not loaded & {"textual", "huggingface_hub", "gguf", *_MLX, *_SERVER}
 
 
+@pytest.mark.slow
 def test_mlx_is_run_without_the_screen_and_without_llama_cpp(
     small_mlx: Callable[..., Path],
 ) -> None:

@@ -96,6 +96,7 @@ def test_cutting_bytes_anywhere_gives_the_same_text(data: bytes, cuts: list[int]
     assert not stopped
 
 
+@pytest.mark.slow
 @common
 @given(ANY_BYTES)
 def test_an_answer_that_is_cut_anywhere_and_continued_is_the_whole(data: bytes) -> None:

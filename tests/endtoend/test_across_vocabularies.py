@@ -249,6 +249,7 @@ def test_the_test_sees_a_wrong_rule(
     assert chance < FALSE_ALARM
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("drafting_pays")
 def test_a_session_drafts_across_vocabularies_and_says_so(
     tiny_llama: Callable[..., Path], files: Callable[[Path, str], Path]

@@ -5,6 +5,7 @@ import pytest
 from tests.fixtures.tmux import Terminal, needs_tmux
 
 
+@pytest.mark.slow
 @needs_tmux
 @pytest.mark.usefixtures("llamacpp")
 def test_it_answers_what_was_sent_before_it_began_stops_and_is_left() -> None:

@@ -267,6 +267,7 @@ def short_rollback(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RunningState, "go_back", go_back)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "wrong"),
     [

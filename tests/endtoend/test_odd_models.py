@@ -44,6 +44,7 @@ def test_a_model_without_template_gets_a_plain_form_and_a_note(tiny_llama: Calla
     assert "no chat template" in note
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("drafting_pays")
 def test_a_padded_drafter_vocabulary_is_no_obstacle(tiny_llama: Callable[..., Path]):
     _, plain, _ = _answer(tiny_llama(), "off")

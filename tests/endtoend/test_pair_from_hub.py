@@ -91,6 +91,7 @@ def ask(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> Ask:
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("drafting_pays")
 def test_from_two_names_to_an_answer(ask: Ask, hub: LocalHub) -> None:
     hub.pause_at = 50_000

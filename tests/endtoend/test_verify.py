@@ -48,6 +48,7 @@ def verify_tiny(
     return run
 
 
+@pytest.mark.slow
 def test_a_sound_engine_is_lossless(verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(lossless_check, "REPLIES", 200)
     code, said = verify_tiny()
@@ -65,6 +66,7 @@ def test_a_sound_engine_is_lossless(verify_tiny: Verify, monkeypatch: pytest.Mon
     assert "not tested" not in said
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_quick_check_with_a_verdict_so_far(
     verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -225,6 +225,7 @@ def test_memory_facts_come_from_the_catalogue_too() -> None:
     assert facts.attention.cache_bytes(8192) == 1 << 30
 
 
+@pytest.mark.slow
 def test_importing_a_session_reads_no_catalogue() -> None:
     code = (
         "import app.engine.session_opening, models.catalogue as c; "

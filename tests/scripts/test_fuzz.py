@@ -99,6 +99,7 @@ def test_good_files_are_read(name: str, tmp_path: Path) -> None:
         assert kind.read(folder / kind.file_name) == "read"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("odd", [b"1" + b"0" * 400, b"NaN", b"[[1]]"])
 def test_odd_values_in_every_place_of_json(tmp_path: Path, odd: bytes) -> None:
     made = tmp_path / "made"

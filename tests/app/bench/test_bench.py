@@ -100,6 +100,7 @@ def test_an_unknown_suite_is_a_usage_error(specchat: Specchat) -> None:
     assert (ended.returncode, "full, quick" in ended.stderr) == (2, True)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("llamacpp", "small")
 def test_a_method_that_fails_is_left_out_and_the_rest_goes_on(
     specchat: Specchat,

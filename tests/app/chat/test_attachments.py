@@ -156,6 +156,7 @@ def test_a_name_ends_where_a_reader_would_end_it(text: str, names: list[str]) ->
     assert names_in(text) == names
 
 
+@pytest.mark.slow
 @given(
     st.text(st.sampled_from("（(「『【《“\"'‹¡¿:：;、。—…*`[{<|>是はу🙂\n\t "), max_size=3),
     st.sampled_from(["notes.md", "报告.md", "report(1).md", "v1.2.md", "LICENSE"]),

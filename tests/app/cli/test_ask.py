@@ -61,6 +61,7 @@ def test_a_seed_repeats_the_answer_and_without_one_another_is_drawn(ask_json: As
     assert first["token_ids"] != other["token_ids"]
 
 
+@pytest.mark.slow
 def test_raw_continues_the_text_as_it_stands(
     ask_json: AskJson, demo: Model, said: list[list[Message]]
 ) -> None:
@@ -81,6 +82,7 @@ def test_piped_text_follows_the_prompt(specchat: Specchat, said: list[list[Messa
     assert said == [[Message("user", "Sum up:\n\nGrüße aus Köln 🎉")]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [(), ("-",)])
 def test_the_prompt_is_read_from_standard_input(
     specchat: Specchat, said: list[list[Message]], arguments: tuple[str, ...]
@@ -219,6 +221,7 @@ def test_an_unusable_schema_is_refused_before_the_model_is_loaded(
     assert str(schema) in ended.stderr
 
 
+@pytest.mark.slow
 def test_a_grammar_that_the_model_finds_unusable_is_named_by_its_file(
     specchat: Specchat, tmp_path: Path
 ) -> None:
@@ -234,6 +237,7 @@ def test_an_answer_matches_one_grammar_only(specchat: Specchat) -> None:
     assert "contradict" in ended.stderr
 
 
+@pytest.mark.slow
 def test_a_folder_is_read_for_the_question(
     specchat: Specchat, said: list[list[Message]], tmp_path: Path
 ) -> None:

@@ -51,6 +51,7 @@ def test_standard_output_is_one_line_of_json_and_standard_error_is_silent(
     assert ended.stderr == ""
 
 
+@pytest.mark.slow
 def test_figures_of_an_undrafted_answer(ask_json: AskJson) -> None:
     report = ask_json("Say hello.", *GREEDY, "--draft", "off")
     stats = report["stats"]
@@ -155,6 +156,7 @@ def test_a_seed_gives_the_plain_answer_drafted_by_lookup_too(ask_json: AskJson) 
     assert drafted["token_ids"] == plain["token_ids"]
 
 
+@pytest.mark.slow
 def test_sampling_settings_are_reported_as_given(ask_json: AskJson) -> None:
     given = {
         "temperature": 0.5,
@@ -169,6 +171,7 @@ def test_sampling_settings_are_reported_as_given(ask_json: AskJson) -> None:
     assert ask_json("Say hello.", *options)["sampling"] == given
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("most", "reason"), [("40", "stop"), ("3", "length")])
 def test_an_answer_ends_with_the_models_own_end_or_at_the_longest_allowed(
     ask_json: AskJson, most: str, reason: str
@@ -178,6 +181,7 @@ def test_an_answer_ends_with_the_models_own_end_or_at_the_longest_allowed(
     assert 3 <= report["stats"]["completion_tokens"] == len(report["token_ids"]) < 40
 
 
+@pytest.mark.slow
 def test_an_answer_ends_where_the_context_is_full(ask_json: AskJson) -> None:
     report = ask_json(
         "Tell me a long story.", "--ctx", "48", "--max-tokens", "40", "--temperature", "0"

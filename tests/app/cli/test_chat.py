@@ -36,6 +36,7 @@ def test_each_line_is_answered_in_turn(specchat: Specchat, said: list[list[Messa
     assert len(ended.stdout) > len(answer) + 2
 
 
+@pytest.mark.slow
 def test_a_second_message_reads_only_what_is_new(
     specchat: Specchat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,6 +282,7 @@ def test_an_option_given_before_no_command_counts(on_terminal: OnTerminal) -> No
     assert "context 777" in terminal.read_until("> ")
 
 
+@pytest.mark.slow
 def test_folders_are_read_for_each_message(
     specchat: Specchat, said: list[list[Message]], tmp_path: Path
 ) -> None:

@@ -326,6 +326,7 @@ def _run(printed: Printed, specchat: Specchat, place: Place) -> str:
     return ended.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOW)
 @pytest.mark.usefixtures("llamacpp")
 def test_commands_of_ours_are_understood(

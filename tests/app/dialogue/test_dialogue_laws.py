@@ -256,6 +256,7 @@ def work_through(folder: Path, seeds: range) -> None:
         path.unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_two_windows_lose_nothing(tmp_path: Path, part: int) -> None:
     work_through(tmp_path, range(part * 25, part * 25 + 25))

@@ -111,6 +111,7 @@ def test_its_models_are_billed_and_closed_with_it(
     assert len(closed) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("drafting_pays")
 def test_without_room_for_a_part_nothing_of_it_is_kept(
     spelled: Spelled, target: Model, context: Context, paths: Paths
@@ -178,6 +179,7 @@ def test_what_only_a_trial_expects_of_a_cascade_is_called_that(
         assert ", had " in drafter_status(again.handles[0].member, dear).reason
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("drafting_pays")
 @pytest.mark.parametrize("spec", SPECS)
 def test_branches_draft_what_the_target_says(

@@ -223,6 +223,7 @@ def test_llamacpp(play: Play, tiny_llama: Callable[..., Path], actions: int) -> 
     assert_plain(play(path, [*SPECS, *others], actions).said, path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("actions", [40, *MANY])
 def test_mlx(play: Play, small_mlx: Callable[..., Path], actions: int) -> None:
     path = small_mlx("plain")

@@ -56,6 +56,7 @@ def drafted(drafting: Drafting) -> list[str]:
     return [handle.member.name for handle in drafting.handles if handle.model]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("drafting_pays", "heads_are_trusted")
 @pytest.mark.parametrize(
     "kind", ["eagle3", *(pytest.param(one, marks=SLOW) for one in WORDS if one != "eagle3")]
@@ -76,6 +77,7 @@ def test_an_answer_is_the_models_own_with_each_kind_of_head(
     assert named["draft"]["drafters"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("drafting_pays", "heads_are_trusted")
 @pytest.mark.parametrize("kind", ["qwen35", pytest.param("eagle3", marks=SLOW)])
 def test_auto_finds_what_a_model_brings_and_what_lies_beside_it(pair: Pair, kind: str) -> None:
@@ -85,6 +87,7 @@ def test_auto_finds_what_a_model_brings_and_what_lies_beside_it(pair: Pair, kind
         assert session.drafting.missing == ""
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("drafting_pays")
 def test_auto_leaves_out_a_head_that_was_wrong_in_its_trial(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
@@ -139,6 +142,7 @@ def test_the_drafter_changes_while_a_head_reads_the_prompt(pair: Pair, then: str
         assert changed.token_ids == replied(session, "abc " * 40, 8).token_ids
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("drafting_pays")
 def test_a_model_is_changed_while_a_head_drafts(pair: Pair) -> None:
     """The context is closed with what reads it, whichever is closed first."""
@@ -166,6 +170,7 @@ def undrafted(specchat: Specchat) -> Callable[..., str]:
     return ask
 
 
+@pytest.mark.slow
 def test_heads_that_do_not_fit_are_refused_in_words(
     undrafted: Callable[[Path, str], str], pair: Pair
 ) -> None:

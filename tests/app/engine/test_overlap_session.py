@@ -68,6 +68,7 @@ def opened(
         yield open_one
 
 
+@pytest.mark.slow
 def test_an_answer_is_drafted_ahead_and_the_model_s_own(
     opened: Open, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,6 +128,7 @@ def fail_on_threads(monkeypatch: pytest.MonkeyPatch, context: Context, after: in
     monkeypatch.setattr(context, "forward", failing)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [0, 7])
 def test_a_crash_of_the_drafter_s_thread_costs_the_drafter_and_not_the_answer(
     opened: Open, path: Path, monkeypatch: pytest.MonkeyPatch, after: int
@@ -167,6 +169,7 @@ def test_whatever_ends_a_reply_while_it_is_drafted_ahead_leaves_no_work_behind(
             worker.start(iter([None]))
 
 
+@pytest.mark.slow
 def test_nothing_is_drafted_ahead_while_other_drafters_are_built_and_measured(
     opened: Open, drafter: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,6 +31,7 @@ def context(demo: Model) -> Iterator[Context]:
         yield found
 
 
+@pytest.mark.slow
 def test_switched_off_it_is_left_out_and_says_why(
     demo: Model, context: Context, paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -180,6 +180,7 @@ def mixed(engine: Engine, seed: int, count: int) -> None:
         assert held + sum(one.length for one in sequences.idle) >= 4 * sequences.own.n_ctx
 
 
+@pytest.mark.slow
 def test_requests_of_all_sorts_come_and_go(begin: Begin, tiny: Path) -> None:
     engine = begin(tiny, 4, ctx=256)
     mixed(engine, 1, 40)

@@ -86,6 +86,7 @@ def test_a_number_of_layers_still_works(opened: Opened) -> None:
         assert session.model.info.gpu_layers is None
 
 
+@pytest.mark.slow
 def test_what_neither_holds_streams_if_agreed_to(opened: Opened, demo_file: Path) -> None:
     few, free = round(0.66 * demo_file.stat().st_size), round(1.45 * demo_file.stat().st_size)
     with pytest.raises(StreamOfferError, match="beside the GPU") as offer:

@@ -101,6 +101,7 @@ def test_an_agreement_is_asked_for_once(opened: Opened, small: int) -> None:
         assert session.model.info.streamed_bytes_per_token > 0
 
 
+@pytest.mark.slow
 def test_the_app_loads_the_model_once_agreed(
     home: Path, monkeypatch: pytest.MonkeyPatch, small: int, demo: Model
 ) -> None:

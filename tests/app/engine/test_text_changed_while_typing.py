@@ -214,6 +214,7 @@ def test_drafters_that_read_along(
     assert read or kind == "gemma4-assistant"  # which reads what its model has in the cache
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("actions", FEW_AND_MANY)
 def test_mlx(play: Play, small_mlx: Callable[..., Path], actions: int) -> None:
     path = small_mlx("plain")
@@ -230,6 +231,7 @@ def test_a_running_state(play: Play, tiny: Tiny, kind: str, actions: int) -> Non
     assert_plain(play(path, ["off", "auto", "lookup"], actions), path, rounds=True)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_passes")
 def test_reading_that_does_not_take_back_what_was_changed_is_found(
     play: Play, tiny_llama: Callable[..., Path], monkeypatch: pytest.MonkeyPatch

@@ -64,6 +64,7 @@ def test_a_chain_goes_on_without_the_drafter_that_failed(
     assert "cannot be kept" in draft["reason"]
 
 
+@pytest.mark.slow
 def test_a_drafter_of_another_vocabulary(
     specchat: Specchat, tiny_gguf: Callable[..., Path]
 ) -> None:
@@ -72,6 +73,7 @@ def test_a_drafter_of_another_vocabulary(
     check_undrafted(ended, "vocabulary mismatch", "token 0 is '<|endoftext|>'", "'tok0'")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [0, 20, 1_000_000, 50_000_000])
 def test_a_damaged_drafter(specchat: Specchat, demo_file: Path, tmp_path: Path, kept: int) -> None:
     path = tmp_path / "drafter.gguf"
@@ -87,11 +89,13 @@ def test_a_missing_drafter(specchat: Specchat, tmp_path: Path) -> None:
     assert f"no file {path}" in ended.stderr
 
 
+@pytest.mark.slow
 def test_a_drafter_that_cannot_be_downloaded(specchat: Specchat) -> None:
     ended = specchat(*ASK, "--draft", "124m", "--offline", "--json")
     check_undrafted(ended, "gpt2-124m is not on this machine", "offline")
 
 
+@pytest.mark.slow
 def test_auto_drafts_in_place_of_a_missing_one_and_the_app_is_told() -> None:
     options = SessionOptions(model="demo", draft="124m", offline=True)
     engine = Engine(options, Paths.of_this_user())

@@ -132,6 +132,7 @@ def test_a_context_above_what_the_model_was_trained_for(specchat: Specchat) -> N
     assert "at most 8,192" in ended.stderr
 
 
+@pytest.mark.slow
 def test_the_context_that_memory_allows_is_offered(
     specchat: Specchat, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -102,6 +102,7 @@ def test_a_crash_is_told_with_what_the_engine_said_last(
         assert "SIGABRT" in told.value.why
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_of_any_size")
 def test_a_file_that_was_cut_is_refused(tmp_path: Path, models: CheckedLoader) -> None:
     path = written(tmp_path, good_parts(tmp_path / "good"))
@@ -271,6 +272,7 @@ def test_a_killed_app_leaves_no_child(hanging: Path) -> None:
         child.wait(PATIENCE_SECONDS)
 
 
+@pytest.mark.slow
 def test_nothing_else_in_the_app_reaches_an_engine() -> None:
     loading = {"load", "load_head", "vocabulary"}
     for file in (ROOT / "app").rglob("*.py"):
@@ -318,6 +320,7 @@ def test_where_memory_is_short_its_header_has_to_do(
     assert asked == []
 
 
+@pytest.mark.slow
 def test_a_head_that_was_refused_is_tried_again(
     models: CheckedLoader,
     loaded: tuple[Model, Path],

@@ -84,6 +84,7 @@ def test_only_a_model_that_was_named_is_remembered(
     assert paths.last_model.read_text(encoding="utf-8") == "demo"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("llamacpp")
 def test_a_model_that_did_not_answer_is_not_remembered(
     specchat: Callable[..., CompletedProcess[str]], paths: Paths, crashing: Path

@@ -56,6 +56,7 @@ def _no_images(data: bytearray) -> None:
     data[:] = data.replace(b"clip.has_vision_encoder", b"clip.has_vision_encodes")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [_cut, _heads, _no_images])
 def test_a_model_is_loaded_without_a_projector_that_cannot_be_run(
     damage: Callable[[bytearray], None], model: Path, load: Load

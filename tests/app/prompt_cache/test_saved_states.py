@@ -259,6 +259,7 @@ def test_a_file_cut_anywhere_is_refused(path: Path) -> None:
     assert whole(path) is None
 
 
+@pytest.mark.slow
 def test_any_flipped_bit_is_noticed(path: Path) -> None:
     data = path.read_bytes()
     for bit in range(8 * len(data)):

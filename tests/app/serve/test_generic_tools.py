@@ -77,6 +77,7 @@ def test_a_required_call_streams_to_anthropics_client(server: Server) -> None:
     assert message.stop_reason == "tool_use"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("longest", [3, 9])
 def test_a_required_call_that_is_cut_is_no_content(server: Server, longest: int) -> None:
     with asking(server) as client:

@@ -155,6 +155,7 @@ VALUES = {
 BEGINNINGS = st.sampled_from(["", WRITTEN, template(), "[keys]\n", "top_k = 1 # one"])
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(BEGINNINGS, st.fixed_dictionaries({}, optional=VALUES))
 def test_what_is_saved_is_read_and_the_rest_stays(

@@ -37,6 +37,7 @@ def test_every_option_of_an_answer_has_a_variable(
     assert report["model"]["context"] == 100
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("llamacpp")
 def test_an_empty_variable_counts_as_absent(
     ask_json: AskJson, monkeypatch: pytest.MonkeyPatch
@@ -45,6 +46,7 @@ def test_an_empty_variable_counts_as_absent(
     assert ask_json(*SHORT)["sampling"]["temperature"] == 0.7
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("llamacpp")
 def test_the_command_line_beats_a_variable_and_that_the_settings_file(
     ask_json: AskJson, monkeypatch: pytest.MonkeyPatch, write_settings: Write
@@ -60,6 +62,7 @@ def test_the_command_line_beats_a_variable_and_that_the_settings_file(
     assert report["draft"]["requested"] == "off"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("llamacpp")
 def test_options_before_the_command_count_and_one_after_it_beats_them(
     specchat: Specchat, write_settings: Write

@@ -517,6 +517,7 @@ async def test_an_edit_stopped_before_its_answer_is_an_edit_again(chatting: Chat
         assert len(chat.view.dialogue.versions(chat.view.dialogue.turns[0])) == 2
 
 
+@pytest.mark.slow
 async def test_the_app_can_end_while_a_message_is_removed(
     chatting: Chatting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -536,6 +537,7 @@ async def test_the_app_can_end_while_a_message_is_removed(
                 await asyncio.sleep(0)  # a pause of the pilot waits for the removal's end
 
 
+@pytest.mark.slow
 async def test_arrows_at_an_empty_prompt_and_clicks_switch_versions(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS)) as chat:
         await chat.ask("first")

@@ -99,6 +99,7 @@ async def test_two_windows_on_one_database(chatting: Chatting) -> None:
         assert kept == {"from one": 4, "from the other": 2}
 
 
+@pytest.mark.slow
 async def test_only_the_window_that_asks_has_a_cursor_and_only_until_the_end(
     chatting: Chatting,
 ) -> None:

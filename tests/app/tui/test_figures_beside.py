@@ -49,6 +49,7 @@ async def test_they_move_to_the_question_at_the_end(chatting: Chatting) -> None:
         assert "‹2/2›" in rows(chat)[1][0]
 
 
+@pytest.mark.slow
 async def test_below_where_there_is_no_room_and_never_twice(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS[:9]), (120, 30)) as chat:
         await chat.ask("What did you change in it?")
@@ -111,6 +112,7 @@ async def test_they_are_not_taken_for_the_size_of_a_file(
         assert not others
 
 
+@pytest.mark.slow
 async def test_they_stay_where_they_are_when_the_next_question_comes(chatting: Chatting) -> None:
     long = "What did you change in the second paragraph of it?"
     async with chatting(ScriptedModel(WORDS[:9]), (120, 36)) as chat:

@@ -166,6 +166,7 @@ class Careless(Static):
         return Strip([Segment(f"\x1b]0;PWN{y}\x07\u202e\ud800\n\tPWN", link)])
 
 
+@pytest.mark.slow
 async def test_whatever_a_widget_paints_passes_the_filter(
     chatting: Chatting, monkeypatch: pytest.MonkeyPatch
 ) -> None:

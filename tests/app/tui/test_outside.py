@@ -34,6 +34,7 @@ async def test_the_title_is_the_chats_with_its_state_and_the_old_one_comes_back(
     assert written[-1] == "\x1b[23;2t"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seconds", "focus", "notify", "is_told"),
     [

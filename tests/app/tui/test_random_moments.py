@@ -231,6 +231,7 @@ async def test_nothing_typed_or_said_is_lost(
     assert await lost(chatting, seed, moments, monkeypatch) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["typed", "said"])
 async def test_a_loss_is_found(
     chatting: Chatting, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -243,6 +244,7 @@ async def test_a_loss_is_found(
     assert await lost(chatting, 1, 20, monkeypatch) != []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("way", "is_kept"), [("new", True), ("edit", True), ("queued", True), ("new", False)]
 )

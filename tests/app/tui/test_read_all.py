@@ -167,6 +167,7 @@ async def test_a_partial_note_stays_too(chatting: Chatting) -> None:
         assert partial in parts.children
 
 
+@pytest.mark.slow
 async def test_a_killed_app_goes_on_after_the_notes_that_were_saved(chatting: Chatting) -> None:
     gate = FromPart(3)
     async with chatting(scripted(gate, holds_at=1), reads_ahead=False) as chat:
@@ -231,6 +232,7 @@ async def test_a_question_about_all_says_that_only_passages_were_read(chatting: 
         await chat.until("1 passage of 1 file")
 
 
+@pytest.mark.slow
 async def test_a_folder_that_was_searched_is_read_in_all(
     chatting: Chatting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,6 +53,7 @@ async def test_a_program_and_the_user_are_answered_in_turn(chatting: Chatting) -
     assert answered["choices"][0]["message"]["content"] == ALL
 
 
+@pytest.mark.slow
 async def test_a_program_that_waits_is_told_and_answered_before_the_next_question(
     chatting: Chatting, monkeypatch: pytest.MonkeyPatch
 ) -> None:

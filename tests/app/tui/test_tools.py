@@ -103,6 +103,7 @@ async def test_files_are_searched_without_asking_and_the_answer_goes_on(
         compare_snapshot(pytestconfig, "tool_call_unfolded", "\n".join(shown) + "\n")
 
 
+@pytest.mark.slow
 async def test_a_call_of_a_server_waits_for_the_user(
     chatting: Chatting, calls: Path, pytestconfig: pytest.Config
 ) -> None:
@@ -263,6 +264,7 @@ async def test_unknown_tools_are_not_turned_on(chatting: Chatting) -> None:
         assert chat.view.answering.tools == "off"
 
 
+@pytest.mark.slow
 async def test_tools_are_turned_off_by_name(chat: Chat) -> None:
     await chat.ready()
     for typed, chosen in (

@@ -34,6 +34,7 @@ def test_where_nothing_drafts_there_are_no_copies(stateful: Loaded, context: Con
         assert stateful.near(rows_after(plain), expected(stateful.model, PROMPT))
 
 
+@pytest.mark.slow
 def test_the_models_remember_what_they_read(stateful: Loaded) -> None:
     """Otherwise the comparisons below would prove nothing."""
     forgot = [*PROMPT[:4], 7, *PROMPT[5:]]

@@ -123,6 +123,7 @@ def test_the_next_token_and_every_accepted_one_are_possible(
     assert all(rows[i].of(token) > 0.0 for i, token in enumerate(said))
 
 
+@pytest.mark.slow
 @common
 @given(rows_of_target, drafts(), generators)
 def test_no_row_after_a_rejection_is_asked_for(
@@ -147,6 +148,7 @@ def test_a_block_uses_a_number_for_each_token_and_one_more(
     assert generator.random() == after.random()
 
 
+@pytest.mark.slow
 @common
 @given(rows_of_target, drafts(drawn=False), generators)
 def test_a_rejected_certain_token_does_not_come_again(

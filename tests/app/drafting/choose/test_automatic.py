@@ -130,6 +130,7 @@ def test_what_is_remembered_counts_more_than_what_is_expected(
     assert "small" not in found
 
 
+@pytest.mark.slow
 def test_what_is_remembered_of_a_copy_in_a_file_counts_too(target: Model, paths: Paths) -> None:
     recipe = prospect(target.info).recipe
     made = SelfDrafts(paths.self_drafts).get(target.info, recipe, lambda done, total: None)
@@ -141,6 +142,7 @@ def test_what_is_remembered_of_a_copy_in_a_file_counts_too(target: Model, paths:
     assert SELF not in names(target, paths)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("flat")
 def test_one_that_paid_has_its_turn_though_new_ones_seem_better(
     target: Model, paths: Paths, models: Path, tried: list[str], monkeypatch: pytest.MonkeyPatch
@@ -178,6 +180,7 @@ def test_what_does_not_fit_is_not_tried(target: Model, paths: Paths) -> None:
     assert names(target, paths), "for want of room nothing is known of a drafter"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("flat")
 def test_what_pays_is_kept_and_taken_again(
     target: Model, paths: Paths, tried: list[str], monkeypatch: pytest.MonkeyPatch
@@ -202,6 +205,7 @@ def test_nothing_is_chosen_by_costs_of_a_busy_machine(
     assert tried == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("flat")
 def test_what_does_not_pay_makes_room_for_the_next_and_is_not_loaded_again(
     target: Model, paths: Paths, tried: list[str], monkeypatch: pytest.MonkeyPatch
@@ -220,6 +224,7 @@ def test_what_does_not_pay_makes_room_for_the_next_and_is_not_loaded_again(
         assert known[name].speedup is not None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("flat")
 def test_a_few_are_loaded_at_one_start(
     target: Model, paths: Paths, tried: list[str], monkeypatch: pytest.MonkeyPatch
@@ -231,6 +236,7 @@ def test_a_few_are_loaded_at_one_start(
         assert len(set(tried)) == len(tried) == count
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("flat")
 def test_what_failed_is_not_tried_again_until_what_runs_it_changes(
     target: Model, paths: Paths, models: Path, monkeypatch: pytest.MonkeyPatch
@@ -275,6 +281,7 @@ def test_a_disk_that_was_full_is_not_held_against_a_drafter(
         assert tried == [SELF] * count
 
 
+@pytest.mark.slow
 def test_another_vocabulary_is_read_once(
     target: Model, paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,6 +300,7 @@ def test_another_vocabulary_is_read_once(
     assert not {"changed", "damaged"} & set(opened)
 
 
+@pytest.mark.slow
 def test_what_would_have_to_be_downloaded_is_left_out(paths: Paths, models: Path) -> None:
     path = models / "Meta-Llama-3.1-8B-Instruct-Q4_K_M.gguf"
     shutil.copyfile(models / "big.gguf", path)
@@ -306,6 +314,7 @@ def test_what_would_have_to_be_downloaded_is_left_out(paths: Paths, models: Path
     assert not {one.name for one in found} & {one.name for one in listed}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("flat")
 def test_a_copy_of_few_bits_is_not_offered_but_made_where_it_is_asked_for(
     paths: Paths, tiny_llama: TinyLlama, tmp_path: Path, tried: list[str]
@@ -332,6 +341,7 @@ def test_a_copy_of_few_bits_is_not_offered_but_made_where_it_is_asked_for(
     assert pairs.index(mine) > max(map(pairs.index, may_pay))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("flat")
 @pytest.mark.parametrize(
     ("trials", "asked", "pays"),

@@ -63,6 +63,7 @@ def test_a_voter_drafts_a_block_for_each_of_its_ballots() -> None:
         assert together.seconds(count, 1) == pytest.approx(count * (0.01 + 0.5 + 0.1))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("llamacpp", "drafting_pays", "heads_are_trusted")
 def test_a_ranking_tells_what_a_block_was_measured_to_cost(pair: Pair) -> None:
     """One of 1 token took 0.0002 s, one of 16 0.0004 s, and a step 0.02 s."""

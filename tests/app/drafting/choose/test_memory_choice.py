@@ -76,6 +76,7 @@ def test_a_named_drafter_gets_its_memory_and_a_claim_only_if_measured(
     assert (planned.room, planned.lock_bytes) == (0, alone)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["eagle3", "dflash"])
 def test_what_was_measured_of_a_named_head_is_known(
     pair: Pair, monkeypatch: pytest.MonkeyPatch, kind: str

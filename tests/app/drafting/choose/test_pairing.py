@@ -89,6 +89,7 @@ def by_name(found: Ranking) -> dict[str, DrafterInfo]:
     return pairs
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("models", "costs")
 def test_what_is_installed_is_compared_without_being_run() -> None:
     pairs = by_name(ranked("big"))
@@ -112,6 +113,7 @@ def test_what_is_installed_is_compared_without_being_run() -> None:
     assert set(list(pairs)[-2:]) == {"mamba", "damaged"}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("costs")
 def test_a_model_that_streams_is_ranked_once_that_is_agreed(
     folder: Path, tiny_llama: TinyLlama, demo_file: Path, monkeypatch: pytest.MonkeyPatch
@@ -143,6 +145,7 @@ def test_a_head_beside_the_target_that_does_not_fit_is_named(models: Path) -> No
     assert head.why.startswith("EAGLE-3 head beside the model: it reads hidden states of 64")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("models", "costs")
 def test_costs_are_measured_or_expected_from_size_and_never_both() -> None:
     found = ranked("big")
@@ -163,6 +166,7 @@ def test_costs_are_measured_or_expected_from_size_and_never_both() -> None:
     assert (missing.is_installed, missing.break_even) == (False, math.inf)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("costs")
 def test_what_guesses_or_is_made_of_others_is_listed_with_what_was_measured(models: Path) -> None:
     pairs = by_name(ranked("big"))
@@ -189,6 +193,7 @@ def test_what_guesses_or_is_made_of_others_is_listed_with_what_was_measured(mode
     assert 1.0 < lookahead.speedup < 1.0 + 0.4 + 0.4**2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("models", "costs")
 def test_what_a_cascade_was_heard_to_reach_is_shown() -> None:
     spec = "cascade(lookup,self)"
@@ -200,6 +205,7 @@ def test_what_a_cascade_was_heard_to_reach_is_shown() -> None:
     assert by_name(ranked("big"))[spec].acceptance is not None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("models", "costs")
 def test_a_model_without_branches_has_no_lookahead(monkeypatch: pytest.MonkeyPatch) -> None:
     def calibrate(context: Any, tokens: Sequence[int], **_: float) -> Measured:
@@ -213,6 +219,7 @@ def test_a_model_without_branches_has_no_lookahead(monkeypatch: pytest.MonkeyPat
         assert (one.is_compatible, one.why) == (False, "big runs no branches")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("models", "costs")
 def test_a_speedup_needs_an_acceptance_that_was_measured(tiny_llama: TinyLlama) -> None:
     outside = tiny_llama(form="gpt2", layers=1, seed=6)
@@ -236,6 +243,7 @@ def test_a_speedup_needs_an_acceptance_that_was_measured(tiny_llama: TinyLlama) 
     assert pairs["changed"].speedup is None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("costs")
 def test_what_a_trial_expects_is_not_called_accepted(models: Path) -> None:
     key, counts = fingerprint(models / "same.gguf"), {"warm:drawn": (6.0, 15.0)}
@@ -271,6 +279,7 @@ def test_a_target_that_is_not_here_has_no_measured_figure(
     assert local_hub.asked == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("costs")
 def test_what_does_not_fit_beside_the_target_comes_after_what_does(
     models: Path, monkeypatch: pytest.MonkeyPatch
@@ -285,6 +294,7 @@ def test_what_does_not_fit_beside_the_target_comes_after_what_does(
         ranked("big")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("models")
 def test_a_target_is_measured_once_and_no_drafter_ever(costs: list[bool]) -> None:
     told: list[str] = []
@@ -293,6 +303,7 @@ def test_a_target_is_measured_once_and_no_drafter_ever(costs: list[bool]) -> Non
     assert "measuring what big costs here" in told
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("models", "costs")
 def test_what_a_busy_machine_measured_is_told_as_such(
     specchat: Specchat, monkeypatch: pytest.MonkeyPatch
@@ -312,6 +323,7 @@ def test_what_a_busy_machine_measured_is_told_as_such(
         shutil.rmtree(Paths.of_this_user().calibrations)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("models", "costs")
 def test_a_drafter_that_a_busy_machine_measured_is_told_as_such(
     monkeypatch: pytest.MonkeyPatch,
@@ -339,6 +351,7 @@ def test_an_unknown_target() -> None:
         ranked("nothing-like-it")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("models", "costs")
 def test_the_command_in_text_and_json(specchat: Specchat) -> None:
     ended = specchat("models", "pair", "big")
@@ -377,6 +390,7 @@ def test_the_command_for_the_bundled_model_and_one_that_is_not_here(
     assert specchat("--threads", "0", "models", "pair", "demo").returncode == 2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("models", "costs")
 def test_the_settings_count(specchat: Specchat) -> None:
     def memory() -> int:

@@ -75,6 +75,7 @@ def test_what_cannot_be_embedded_is_refused_by_name(
     assert re.search(message, answered.error["message"])
 
 
+@pytest.mark.slow
 def test_without_an_embedding_model_it_is_told_what_to_do(spoken: Spoken, named: str) -> None:
     chat = spoken.server.served.models.first.name
     answered = post(spoken.server, PATH, {"input": "a", "model": chat})

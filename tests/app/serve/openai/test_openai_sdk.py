@@ -164,6 +164,7 @@ def test_a_predicted_answer_is_the_same_in_fewer_steps(chat, greedy: str) -> Non
     assert answered.timings["draft_n_accepted"] >= details.accepted_prediction_tokens
 
 
+@pytest.mark.slow
 def test_texts_are_continued_without_a_template(client) -> None:
     def complete(**options: object):
         asked = {"model": "any", "prompt": "One, two,", "max_tokens": 6, **options}
@@ -217,6 +218,7 @@ SCHEMA = {
 }
 
 
+@pytest.mark.slow
 def test_a_schema_is_kept_to(chat) -> None:
     pytest.importorskip("llguidance")
     form = {"type": "json_schema", "json_schema": {"name": "counted", "schema": SCHEMA}}
@@ -230,6 +232,7 @@ def test_a_schema_is_kept_to(chat) -> None:
     assert text == answered.message.content
 
 
+@pytest.mark.slow
 def test_any_json_object_is_kept_to(chat) -> None:
     """Cut off it is the beginning of one, which small models seldom end."""
     pytest.importorskip("llguidance")

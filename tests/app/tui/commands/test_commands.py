@@ -231,6 +231,7 @@ async def test_a_schema_is_taken_back_before_what_was_done_earlier(
     assert chat.view.dialogue.own == {"temperature": 0.3}
 
 
+@pytest.mark.slow
 async def test_it_lists_our_actions_alone_with_keys_as_elsewhere(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(["a"])) as chat:
         await chat.pilot.press("ctrl+p", *"add another")
@@ -241,6 +242,7 @@ async def test_it_lists_our_actions_alone_with_keys_as_elsewhere(chatting: Chatt
         await chat.until(lambda: chat.app.screen is chat.screen)
 
 
+@pytest.mark.slow
 async def test_a_theme_is_seen_while_it_is_looked_at_and_kept_if_it_is_picked(
     chatting: Chatting,
 ) -> None:
@@ -396,6 +398,7 @@ def test_no_command_at_all_is_an_error(editor: str) -> None:
         editor_command(editor)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
@@ -438,6 +441,7 @@ async def test_an_editor_is_found_without_a_variable(
         await chat.until(lambda: "no editor was found" in chat.prompt.fault)
 
 
+@pytest.mark.slow
 async def test_a_toast_leaves_the_panel_free(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS), (120, 30), toasts=True) as chat:
         await chat.ask("hello")
@@ -447,6 +451,7 @@ async def test_a_toast_leaves_the_panel_free(chatting: Chatting) -> None:
         assert line.index("Theme: nord") + len("Theme: nord") < chat.screen.panel.region.x
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("typed", "offered", "keys", "sent"),
     [
@@ -510,6 +515,7 @@ def _write_prompts(**prompts: str) -> None:
         (folder / f"{name}.md").write_text(text, encoding="utf-8")
 
 
+@pytest.mark.slow
 async def test_a_prompt_is_completed_and_sent_with_its_arguments(chat: Chat) -> None:
     _write_prompts(greet="# Greets two\n\nSay [hello] to $1 and $2.", new="never", empty="")
     await chat.ready()

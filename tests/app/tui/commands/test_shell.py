@@ -39,6 +39,7 @@ async def test_its_output_joins_what_is_typed_and_is_sent_with_it(chatting: Chat
         assert [one.text for one in question.attachments] == ["$ printf 'one\\ntwo\\n'\none\ntwo"]
 
 
+@pytest.mark.slow
 async def test_its_output_waits_for_the_chat_that_it_was_started_in(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(["Two."]), toasts=True) as chat:
         await chat.ask("first")
@@ -84,6 +85,7 @@ async def test_it_has_no_folded_text_and_a_prompt_takes_its_output(chatting: Cha
         assert [one.text for one in asked.attachments] == ["$ echo one\none"]
 
 
+@pytest.mark.slow
 async def test_another_runs_behind_outputs_and_each_joins_the_question(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(["Two."])) as chat:
         area = chat.prompt
@@ -107,6 +109,7 @@ async def test_another_runs_behind_outputs_and_each_joins_the_question(chatting:
         assert not chat.view.dialogue.turns
 
 
+@pytest.mark.slow
 async def test_what_runs_and_what_waits_is_unsent_text_after_a_restart(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(["Two."]), toasts=True) as chat:
         await chat.ask("first")
@@ -127,6 +130,7 @@ async def test_what_runs_and_what_waits_is_unsent_text_after_a_restart(chatting:
         assert not chat.view.dialogue.turns
 
 
+@pytest.mark.slow
 async def test_esc_stops_it_before_an_answer_or_an_error_that_is_shown(chatting: Chatting) -> None:
     model = ScriptedModel(WORDS, gate=Event(), holds_at=3)
     async with chatting(model, toasts=True, reads_ahead=False) as chat:
@@ -210,6 +214,7 @@ async def test_one_that_does_not_end_is_ended_with_what_it_started() -> None:
     assert written.endswith("begun\n[stopped after 0 s]")
 
 
+@pytest.mark.slow
 async def test_one_that_writes_without_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shell, "_MOST_BYTES", 1 << 16)
     for _ in range(10):  # a pipe that is full when it is killed once kept it from ending

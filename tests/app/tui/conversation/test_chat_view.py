@@ -196,6 +196,7 @@ async def test_a_question_waits_for_a_model(chatting: Chatting) -> None:
         chat.engine.close(10.0)
 
 
+@pytest.mark.slow
 async def test_an_error_is_one_card_below_the_answer(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS, fails_at=5)) as chat:
         await chat.ask("hello")

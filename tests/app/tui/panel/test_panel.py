@@ -99,6 +99,7 @@ async def app(empty: PanelApp) -> PanelApp:
     return empty
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", [*STATES, "details"])
 @pytest.mark.parametrize("size", SIZES)
 async def test_the_panel_in_every_state(

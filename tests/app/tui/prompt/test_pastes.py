@@ -58,6 +58,7 @@ async def test_the_same_again_unfolds(prompt: Prompting) -> None:
     assert prompt.text == "see [pasted 42 lines]"
 
 
+@pytest.mark.slow
 async def test_a_huge_paste_stays_folded(prompt: Prompting) -> None:
     for _ in range(2):
         await prompt.paste(HUGE)

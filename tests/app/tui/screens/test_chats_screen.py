@@ -75,6 +75,7 @@ async def shown(history: History) -> AsyncIterator[Listing]:
         yield opened
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(120, 36), (80, 24), (40, 20)])
 async def test_the_list_at_every_size(
     history: History,

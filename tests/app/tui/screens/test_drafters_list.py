@@ -116,6 +116,7 @@ async def test_only_keys_that_do_something_are_named() -> None:
         assert "─ Esc back" in choosing.text
 
 
+@pytest.mark.slow
 async def test_a_long_name_and_its_explanation_are_shown_in_full() -> None:
     cascade = pair("cascade(lookup,self)", Kind.COMPOSED)
     async with chooser((40, 20), replace(LISTED, drafters=(*PAIRS, cascade))) as choosing:

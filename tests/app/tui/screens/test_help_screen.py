@@ -85,6 +85,7 @@ async def test_keys_of_the_focused_widget_come_first(focused: Widget | None, fir
     assert first in (await text_of(focused)).splitlines()[1]
 
 
+@pytest.mark.slow
 async def test_help_says_which_key_sends() -> None:
     preferences = Preferences(Path("config.toml"), enter_sends=False, keys={"new": "alt+n"})
     text = await text_of(preferences=preferences)

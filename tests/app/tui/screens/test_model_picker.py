@@ -99,6 +99,7 @@ async def test_a_model_that_streams_has_a_state_and_a_speed(size: tuple[int, int
             assert "streams" in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 async def test_the_picker_at_every_size(size: tuple[int, int], pytestconfig: pytest.Config) -> None:
     async with picker(size, downloads={"llama3.2-3b": "34 %, 2 min left"}) as picking:

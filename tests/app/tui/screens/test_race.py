@@ -151,6 +151,7 @@ async def test_bars_grow_while_it_runs(racing: Racing) -> None:
     assert "time to wait." in racing.text  # the text stays
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("temperature", "words"),
     [

@@ -300,6 +300,7 @@ async def test_a_preset_has_what_differs_and_takes_no_instructions_of_another(sh
     assert 'system = "" # none, whatever' in saved.read_text()
 
 
+@pytest.mark.slow
 async def test_an_existing_preset_is_replaced_only_when_entered_again(shown: Page) -> None:
     saved = shown.path.with_name("presets") / "my.toml"
     saved.parent.mkdir(parents=True)

@@ -58,6 +58,7 @@ async def written(chat: Chat, count: int) -> None:
     )
 
 
+@pytest.mark.slow
 async def test_columns_become_tabs_where_the_window_is_narrowed(
     held: tuple[Chat, Held], pytestconfig: pytest.Config
 ) -> None:
@@ -73,6 +74,7 @@ async def test_columns_become_tabs_where_the_window_is_narrowed(
     await chat.until("Esc back")
 
 
+@pytest.mark.slow
 async def test_each_is_saved_at_once_and_drawn_anew_and_one_is_picked(
     held: tuple[Chat, Held],
 ) -> None:
@@ -124,6 +126,7 @@ async def test_what_goes_on_with_another_models_answer_is_named_beside_it(
         assert turn.model == models.replace("scripted", own)
 
 
+@pytest.mark.slow
 async def test_escape_stops_and_keeps_what_is_written_and_the_one_in_progress_goes_on_if_picked(
     held: tuple[Chat, Held],
 ) -> None:
@@ -149,6 +152,7 @@ async def test_escape_stops_and_keeps_what_is_written_and_the_one_in_progress_go
     assert saved() == [ALL, begun.text, ALL]
 
 
+@pytest.mark.slow
 async def test_other_models_answer_and_the_chat_goes_on_with_its_own(
     held: tuple[Chat, Held], monkeypatch: pytest.MonkeyPatch
 ) -> None:

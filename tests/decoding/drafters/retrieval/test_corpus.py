@@ -44,6 +44,7 @@ def expected(documents: Sequence[Sequence[int]], history: Sequence[int], count: 
     return 0, Counter()
 
 
+@pytest.mark.slow
 @common
 @given(st.lists(st.lists(texts, min_size=1, max_size=3), max_size=3), texts)
 def test_it_finds_what_looking_everywhere_finds(
