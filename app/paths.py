@@ -55,6 +55,8 @@ class Paths:
         """Self-drafters made from a model."""
         self.calibrations = cache / "calibration"
         """Measured costs of passes over several tokens."""
+        self.vocabularies = cache / "vocabularies"
+        """Vocabularies of models on other machines."""
         self.cuda_build = cache / "cuda"
         """Compilers, sources and objects of the CUDA build of llama.cpp."""
         self.proofs = cache / "proofs.json"

@@ -5,18 +5,25 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
-from backends.base import Context, Logits, ModelError, PassStoppedError, PromptTooLongError
+from backends.base import (
+    Context,
+    Logits,
+    ModelError,
+    PassStoppedError,
+    PromptTooLongError,
+    UsageError,
+)
 from backends.base.images import IMAGE_TOKENS, blind
 from backends.base.model import pass_is_stopped, stopping_passes
 from decoding.constraint.constraint import Constraint
 from decoding.draft import NO_DRAFT, Draft, Drafter
 from decoding.events import Event, Finish, FinishReason, Prefill, Step
 from decoding.joined_pass import admitted
-from decoding.prefill import read_prompt, reuse
+from decoding.prefill import prefill, read_prompt, reuse
 from decoding.sampling.sampler import Sampler, logprobs
 from decoding.sampling.settings import SamplingSettings
 from decoding.text import TextStream
-from decoding.verification.target_pass import Judged, drawn, fits, judge, settle
+from decoding.verification.target_pass import Judged, drawn, fits, judge, keeps_rows, settle
 
 DrafterProvider = Callable[[], Drafter | None]
 """Returns the drafter of the next step, None to decode plainly."""
@@ -134,6 +141,7 @@ def generate(
 
     Raises:
         PromptTooLongError: the prompt leaves no room for an answer.
+        UsageError: the model is elsewhere, and logits are needed here.
         ModelError: the engine failed, or the constraint leaves the model nothing to say; all events
             before remain valid.
     """
@@ -141,6 +149,11 @@ def generate(
         raise PromptTooLongError(len(prompt), context.n_ctx)
     assert constraint is None or constraint.length == begun
     sampler = Sampler(settings, len(prompt) - begun, constraint)
+    if keeps_rows(context) and (
+        sampler.warping is None or settings.lossy_in_effect or top_logprobs is not None
+    ):
+        why = "a grammar, a thinking budget, log probabilities, a bias, penalties and --lossy do"
+        raise UsageError("this needs the model's logits here", f"they stay with it; {why}")
     history = blind(prompt) if max(prompt) >= IMAGE_TOKENS else list(prompt)
     reply = _Reply(context, prompt, history, sampler, limits, is_cancelled, top_logprobs, clock)
     can_draft = context.max_rollback > 0
@@ -186,27 +199,34 @@ class _Reply:
         finally:
             drafter.rest()
 
-    def _prefilled(self, drafter: CurrentDrafter) -> Generator[Event, None, Logits]:
-        """Read the prompt, the drafter too, until it is cancelled; returns the last logits."""
+    def _prefilled(self, drafter: CurrentDrafter) -> Generator[Event, None, Logits | None]:
+        """Read the prompt, the drafter too, until it is cancelled; returns the last logits.
+
+        None where these stay with the model: the last token is then left to the first step.
+        """
         started, history = self.clock(), self.history
         cached = reuse(self.context, self.prompt)
-        done, rows = 0, None
-        for done, rows in read_prompt(self.context, self.prompt):
+        done, rows, is_far = cached, None, keeps_rows(self.context)
+        unread = prefill(self.context, self.prompt[:-1], 0) if is_far else None
+        for done, given in unread or read_prompt(self.context, self.prompt):
+            rows = None if is_far else given
             yield Prefill(done, len(history), cached, self.clock() - started)
             if self.is_cancelled():
                 return rows
-        assert rows is not None, "reuse leaves the last token to be computed"
+        assert is_far or rows is not None, "reuse leaves the last token to be computed"
+        if is_far:
+            yield Prefill(done, len(history), cached, self.clock() - started)
         for _ in drafter.read(history):
             yield Prefill(done, len(history), cached, self.clock() - started)
             if self.is_cancelled():
                 break
         return rows
 
-    def _steps(self, drafter: CurrentDrafter, rows: Logits) -> Iterator[Event]:
+    def _steps(self, drafter: CurrentDrafter, rows: Logits | None) -> Iterator[Event]:
         context, history, limits = self.context, self.history, self.limits
         longest = min(context.n_chunk - 1, context.max_logits - 1, context.max_rollback)
         emitted = 0
-        step = self._first_step(rows)
+        step = self._first_step(rows) if rows is not None else self._step(drafter, 0)
         while True:
             history.extend(step.tokens)
             emitted += len(step.tokens)

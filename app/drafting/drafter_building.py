@@ -63,7 +63,7 @@ def overlapped(handle: DrafterHandle, environment: DrafterEnvironment) -> Drafte
 
 def share_device(target: ModelInfo, drafter: ModelInfo) -> bool:
     """Whether passes of two models compete for a processor or a GPU."""
-    return target.uses_processor == drafter.uses_processor
+    return not target.host and target.uses_processor == drafter.uses_processor
 
 
 _FOLDER_DIGITS = 24

@@ -134,14 +134,20 @@ def tried(
 ) -> Acceptance:
     """Acceptance of a drafter in a short trial on a prompt; context: the target's.
 
-    beside: opens a context of a head that drafts for another context of the target.
+    Of a target elsewhere nothing is found out, as its logits stay there. beside: opens a context of
+    a head that drafts for another context of the target.
 
     Raises:
         ContextInUseError: a reply runs the context, and there is not enough memory for a second.
         ModelError: an engine failed.
     """
     text = target.tokenizer.encode(prompt, special=False)
-    if not text or len(text) + MOST_SAID > min(context.facts.n_ctx, opened.context.n_ctx):
+    is_elsewhere = bool(target.info.host)
+    if (
+        is_elsewhere
+        or not text
+        or len(text) + MOST_SAID > min(context.facts.n_ctx, opened.context.n_ctx)
+    ):
         return Acceptance()
     with context.for_measuring(len(text) + MOST_SAID) as own:
         if opened.guess is not None:

@@ -95,6 +95,9 @@ def source_of(node: DrafterSpec, environment: DrafterEnvironment, room: int | No
         DownloadError: it cannot be downloaded.
         ModelError: a file is damaged.
     """
+    if environment.target.info.host and (node.kind in HEADS or node.reference is None):
+        why = "it needs the model's weights, which are on another machine"
+        raise DraftUnavailableError(f"{node.name} cannot draft", why)
     if node.kind in HEADS:
         return _head(node, environment)
     if node.reference is None:
@@ -104,6 +107,9 @@ def source_of(node: DrafterSpec, environment: DrafterEnvironment, room: int | No
         drafter_context(node.name, expected, environment.context.facts.n_ctx, room)
     path = environment.obtain(node.reference).path
     found = drafter_alone(path)
+    if found is not None and environment.target.info.host:
+        why = "it is a head, which runs where its model does"
+        raise DraftUnavailableError(f"{node.name} cannot draft from here", why)
     if found is not None and node.on_processor:
         why = "it is a head, which runs where its model does"
         raise DraftUnavailableError(f"{node.name} cannot draft on the processor", why)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from threading import Event, Lock, Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from app.ahead.expected import Expectation, Expected
 from app.engine.answer import Answer, Stage
@@ -41,6 +41,9 @@ _LOOK_SECONDS = 0.1
 
 _FIGURES_SECONDS = 1.0
 """Between two sets of figures of an answer: each is painted, which takes time from the model."""
+
+
+ResultT = TypeVar("ResultT")
 
 
 class LoadingStoppedError(SpecchatError):
@@ -252,21 +255,38 @@ class Engine:
 
     def rank(self) -> "Future[Ranking]":
         """Drafters for the loaded model, best first, after all requests queued before."""
-        future: Future[Ranking] = Future()
 
-        def job() -> None:
+        def ranked(session: "Session") -> "Ranking":
             from app.engine.session_ranking import rank_for
 
+            try:
+                return rank_for(session)
+            except Exception as error:
+                raise self._reported(error) from error
+
+        return self.between(ranked, is_urgent=True)
+
+    def between(
+        self, work: Callable[["Session"], ResultT], *, is_urgent: bool = False
+    ) -> "Future[ResultT]":
+        """Do some work with the session on the engine's thread; the future has its result.
+
+        That is between two passes of answers side by side, else between two answers. is_urgent: as
+        for a job of the queue.
+        """
+        future: Future[ResultT] = Future()
+
+        def job() -> None:
             if not future.set_running_or_notify_cancel():
                 return
             try:
                 if self._active is None:
-                    raise ModelError("no model is loaded")
-                future.set_result(rank_for(self._active.session))
+                    raise self._no_model()
+                future.set_result(work(self._active.session))
             except Exception as error:
-                future.set_exception(self._reported(error))
+                future.set_exception(error)
 
-        self._jobs.put(job)
+        self._jobs.put(job, is_urgent=is_urgent)
         return future
 
     @property

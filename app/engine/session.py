@@ -289,7 +289,8 @@ class Session:
             self.template.get_ready()
             self.drafting.remember()
             self._keep_speed(reply)
-            if self.options.model and reply.token_ids and not request.model:
+            is_named = self.options.model and not (request.model or self.model.info.host)
+            if is_named and reply.token_ids:
                 remember_model(self.reference, self.paths)
 
     def _take_in(self, event: Event, reply: Reply, text: TextStream) -> None:

@@ -360,11 +360,11 @@ class _Building:
     def _knowledge(self) -> Knowledge | None:
         """Measurements to choose a drafter model by, None where none should be chosen.
 
-        That is so while the machine is too busy to measure costs, and if the target's files are
-        gone.
+        That is so while the machine is too busy to measure costs, if the target's files are gone,
+        and where they are on another machine.
         """
         environment = self.environment
-        if not self.costs.is_steady:
+        if not self.costs.is_steady or environment.target.info.host:
             return None
         with suppress(ModelError):
             return Knowledge(

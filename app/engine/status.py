@@ -22,6 +22,8 @@ _ENGINES = {"llamacpp": "llama.cpp", "mlx": "MLX"}
 
 
 def where_it_runs(info: ModelInfo) -> str:
+    if info.host:
+        return f"specchat on {info.host}, {info.device.partition(':')[0]}"
     engine, device = _ENGINES[info.backend], info.device.partition(":")[0]
     if info.backend == "mlx" or device.startswith("GPU"):
         return f"{engine} {device}"

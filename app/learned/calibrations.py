@@ -232,7 +232,7 @@ class Calibrations:
     ) -> Measured:
         tokens, share = _text(model), _expert_share(info)
         before = ProcessorTimes.now()
-        on_gpu = not info.uses_processor
+        on_gpu = not (info.uses_processor or info.host)
         measured = calibrate(
             context, tokens, expert_share=share, is_wanted=is_wanted, on_gpu=on_gpu
         )

@@ -19,6 +19,8 @@ class RefusalKind(Enum):
     NO_MODEL = 1404
     METHOD = 405
     SLOW = 408
+    CHANGED = 409
+    GONE = 410
     TOO_LARGE = 413
     MEDIA_TYPE = 415
     FAILED = 500

@@ -25,6 +25,7 @@ from app.serve.embeddings import embeddings_route
 from app.serve.incoming import Guard
 from app.serve.served_engine import ServedEngine
 from app.serve.server_options import Limits, ServerOptions
+from app.serve.verifying import verifying_routes
 from app.settings.answering import Answering
 from backends.base import UsageError
 
@@ -111,7 +112,7 @@ def application_of(served: ServedEngine, defaults: Answering, guard: Guard) -> A
     """All that is served, in all dialects."""
     dialects = (CHAT, COMPLETIONS, RESPONSES, MESSAGES, *OLLAMA)
     own = [count_route(served, defaults), embeddings_route(served)]
-    routes = [*own, *ollama_routes(served)]
+    routes = [*own, *ollama_routes(served), *verifying_routes(served)]
     return Application(served, defaults, guard, dialects, routes)
 
 

@@ -175,6 +175,11 @@ class DeviceSampling(Protocol):
     context is then as forward leaves it) or gave no finite scores.
     """
 
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether logits never leave the device: forward gives none, and draft is not there."""
+        ...
+
     def draft(
         self, tokens: Sequence[int], warping: Warping, uniforms: "NDArray[np.float64]", n_vocab: int
     ) -> Drawn:
@@ -260,11 +265,13 @@ class ModelInfo:
     """Type of the KV cache's numbers; None where the engine has the model's own."""
     image_refusal: str = NO_PROJECTOR
     """Why it sees no images, as the rest of a sentence; "" if it does."""
+    host: str = ""
+    """The machine that runs it, of which only the vocabulary is here; "" for this one."""
 
     @property
     def uses_processor(self) -> bool:
-        """Whether it computes on the processor, wholly or in part."""
-        return self.device.startswith("CPU") or self.gpu_layers is not None
+        """Whether it computes on this machine's processor, wholly or in part."""
+        return not self.host and (self.device.startswith("CPU") or self.gpu_layers is not None)
 
     def check_context(self, n_ctx: int) -> None:
         """Refuse a context size that the model was not trained for.

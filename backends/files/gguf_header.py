@@ -210,6 +210,8 @@ class GgufHeader:
     """Bytes with a token of their own."""
     tokens_at: int = 0
     """Offset of the token list in the file; 0 if there is none, or it is not of texts."""
+    metadata_end: int = 0
+    """Offset behind the metadata."""
 
     @property
     def architecture(self) -> str:
@@ -352,9 +354,10 @@ def _parse(data: mmap.mmap, path: Path) -> GgufHeader:
             metadata[key] = cursor.take(SCALARS[kind])
         else:
             raise ValueError(f"an unknown value type {kind}")
+    end = cursor.at
     tensors = _tensors(cursor, n_tensors, metadata, path)
     spelled = frozenset(cursor.spelled)
-    return GgufHeader(metadata, array_lengths, tensors, arrays, spelled, tokens_at)
+    return GgufHeader(metadata, array_lengths, tensors, arrays, spelled, tokens_at, end)
 
 
 def _may_be_cut(tensors: Sequence[tuple[Sequence[int], int, int]], data_size: int) -> bool:

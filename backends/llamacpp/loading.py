@@ -19,7 +19,7 @@ from backends.hardware.host import physical_cores
 from backends.llamacpp import library
 from backends.llamacpp.file_checks import broken_assertion, why_not_alone
 from backends.llamacpp.head_checks import predicts
-from backends.llamacpp.model import LlamaModel, rollback
+from backends.llamacpp.model import LlamaModel, chat_template, rollback
 from backends.llamacpp.tokenizer import LlamaTokenizer
 from backends.streaming.streamed_weights import StreamedWeights
 
@@ -169,7 +169,8 @@ def vocabulary(path: Path) -> Generator[Vocabulary]:
     if pointer is None:
         raise load_error(path, header)
     try:
-        yield Vocabulary(LlamaTokenizer(pointer, None), rollback(pointer, header.architecture))
+        kind = rollback(pointer, header.architecture)
+        yield Vocabulary(LlamaTokenizer(pointer, chat_template(pointer)), kind)
     finally:
         api.llama_model_free(pointer)
 

@@ -74,10 +74,7 @@ class LlamaModel:
         self._is_beside = is_beside
         self._contexts: set[LlamaContext] = set()
         self._cache_type = cache_type
-        template = api.llama_model_chat_template(pointer, None)
-        self.tokenizer = LlamaTokenizer(
-            pointer, template.decode(errors="replace") if template else None
-        )
+        self.tokenizer = LlamaTokenizer(pointer, chat_template(pointer))
         numbers_per_token = attention_of(header).numbers_per_token
         self._kv_bytes_per_token = round(numbers_per_token * cache_type.number_bytes)
         self._state_bytes = state_bytes(header)
@@ -295,6 +292,11 @@ def _draft_refusal(info: ModelInfo, state: RunningState | None, *, drafts: bool)
     if info.rollback is Rollback.NONE:
         return info.rollback_refusal
     return _NO_ROOM if drafts else NO_COPIES
+
+
+def chat_template(pointer: api.llama_model_p) -> str | None:
+    template = api.llama_model_chat_template(pointer, None)
+    return template.decode(errors="replace") if template else None
 
 
 def rollback(pointer: api.llama_model_p, architecture: str) -> Rollback:

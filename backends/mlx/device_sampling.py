@@ -176,6 +176,8 @@ class MlxRow:
 
 
 class MlxSampling:
+    keeps_rows = False
+
     def __init__(self, context: SampledContext) -> None:
         self._context = context
 

@@ -1,7 +1,7 @@
 """One pass of the target over a draft: run it, verify the draft, and roll the context back."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -149,6 +149,11 @@ class Judged:
     logprobs: tuple[TokenLogprob, ...] = ()
 
 
+def keeps_rows(context: Context) -> bool:
+    """Whether the model is elsewhere, and draws and verifies there alone."""
+    return context.device_sampling is not None and context.device_sampling.keeps_rows
+
+
 def judge(
     context: Context,
     history: Sequence[int],
@@ -166,6 +171,10 @@ def judge(
         ModelError: the engine failed.
     """
     form, device = draft.form, context.device_sampling
+    if keeps_rows(context):
+        # Whatever a token was drawn from, it is exact to let the model draw its own, and compare.
+        form = PointMassLine(form.tokens)
+        draft = replace(draft, form=form)
     if device is not None and isinstance(form, PointMassLine | DeviceLine):
         warping = sampler.warping if top_logprobs is None and not draft.padding else None
         if warping is not None and sampler.settings.lossy_in_effect is None:

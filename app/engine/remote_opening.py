@@ -1,0 +1,62 @@
+"""Opens a session whose model is on another machine, and whose drafters are here."""
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+
+from app.drafting import draft_spec
+from app.engine.session import Session
+from app.engine.session_drafters import Drafting, build
+from app.learned.speeds import PlainReplies
+from app.loading.remote_model import remote_model
+from app.loading.session_options import DEFAULT_CONTEXT, SessionOptions, check_ranges
+from app.loading.target_context import TargetContext
+from app.paths import Paths
+from backends.chat.chat_template import ChatTemplate
+from backends.chat.template_process import TemplateProcess
+from backends.engines.backend_selection import AUTO, forms
+from backends.hardware.host import available_memory
+from models.reference import Reference
+
+
+def open_verified(
+    options: SessionOptions, url: str, key: str, paths: Paths, notify: Callable[[str], None]
+) -> Session:
+    """Open a session on the model of a specchat that verifies drafts (app.serve.verifying).
+
+    url: of the server, without a dialect's path. key: "" for none.
+
+    Raises:
+        SpecchatError: an option cannot be met, or the server cannot be used.
+        PassStoppedError: opening was stopped.
+    """
+    started = time.perf_counter()
+    check_ranges(options)
+    notify(f"asking {url}")
+    with ExitStack() as stack:
+        templates = stack.enter_context(closing(TemplateProcess()))
+        model = stack.enter_context(remote_model(url, key, paths, notify))
+        info = model.info
+        reference = Reference(info.name, info.path)
+        spec = draft_spec.parse(options.draft, paths, reference, forms(AUTO))
+        spec.check(info.name, info.n_layers, info.active_experts)
+        n_ctx = options.ctx or min(DEFAULT_CONTEXT, info.context_limit)
+        session = Session(
+            paths=paths,
+            reference=reference,
+            model=model,
+            context=TargetContext(model, model.open(n_ctx)),
+            template=ChatTemplate(model.tokenizer, templates),
+            drafting=Drafting(spec.requested),
+            bandwidth=None,
+            meter=None,
+            notes=(),
+            options=options,
+            room=available_memory(),
+        )
+        session.drafting = build(spec, session.environment(notify))
+        speeds = PlainReplies.of(info, paths)
+        session.plain_replies = speeds.with_measured(session.drafting.plain_rate or 0.0)
+        session.resources = stack.pop_all()
+    session.load_seconds = time.perf_counter() - started
+    return session
