@@ -226,7 +226,7 @@ class _Reply:
         context, history, limits = self.context, self.history, self.limits
         longest = min(context.n_chunk - 1, context.max_logits - 1, context.max_rollback)
         emitted = 0
-        step = self._first_step(rows) if rows is not None else self._step(drafter, 0)
+        step = self._first_step(rows, drafter)
         while True:
             history.extend(step.tokens)
             emitted += len(step.tokens)
@@ -248,7 +248,10 @@ class _Reply:
             return FinishReason.CANCELLED
         return reason
 
-    def _first_step(self, rows: Logits) -> Step:
+    def _first_step(self, rows: Logits | None, drafter: CurrentDrafter) -> Step:
+        if rows is None:  # the last token of the prompt, which counts as reading
+            step = self._step(drafter, 0)
+            return replace(step, draft_seconds=0.0, verify_seconds=0.0, seconds=0.0)
         tokens = self.limits.up_to_end((drawn(rows[0], self.sampler, self.history),))
         told = logprobs(rows, (0,), tokens, self.top_logprobs)
         return Step(tokens, "", 0, 0, 0.0, 0.0, 0.0, self.clock(), logprobs=told)

@@ -113,6 +113,7 @@ def open_drafter(
         context,
         n_vocab=target.info.n_vocab,
         end_tokens=target.tokenizer.end_tokens,
+        is_certain=bool(target.info.host),
     )
     return DrafterModel(drafter, context)
 

@@ -9,36 +9,37 @@ from app.engine.session import Session
 from app.engine.session_drafters import Drafting, build
 from app.learned.speeds import PlainReplies
 from app.loading.remote_model import remote_model
-from app.loading.session_options import DEFAULT_CONTEXT, SessionOptions, check_ranges
+from app.loading.session_options import DEFAULT_CONTEXT, SessionOptions
 from app.loading.target_context import TargetContext
 from app.paths import Paths
+from app.remote.address import Address
+from backends.base import UsageError
 from backends.chat.chat_template import ChatTemplate
 from backends.chat.template_process import TemplateProcess
-from backends.engines.backend_selection import AUTO, forms
+from backends.engines.backend_selection import forms
 from backends.hardware.host import available_memory
 from models.reference import Reference
 
 
-def open_verified(
-    options: SessionOptions, url: str, key: str, paths: Paths, notify: Callable[[str], None]
-) -> Session:
+def open_verified(options: SessionOptions, paths: Paths, notify: Callable[[str], None]) -> Session:
     """Open a session on the model of a specchat that verifies drafts (app.serve.verifying).
-
-    url: of the server, without a dialect's path. key: "" for none.
 
     Raises:
         SpecchatError: an option cannot be met, or the server cannot be used.
         PassStoppedError: opening was stopped.
     """
     started = time.perf_counter()
-    check_ranges(options)
+    if options.offline:
+        raise UsageError("no server is asked", "specchat is offline (--offline, or a setting)")
+    address = Address.of(options.url, options.remote_key_file)
+    url = address.url.removesuffix("/v1")
     notify(f"asking {url}")
     with ExitStack() as stack:
         templates = stack.enter_context(closing(TemplateProcess()))
-        model = stack.enter_context(remote_model(url, key, paths, notify))
+        model = stack.enter_context(remote_model(url, address.key, paths, notify))
         info = model.info
         reference = Reference(info.name, info.path)
-        spec = draft_spec.parse(options.draft, paths, reference, forms(AUTO))
+        spec = draft_spec.parse(options.draft, paths, reference, forms(options.backend))
         spec.check(info.name, info.n_layers, info.active_experts)
         n_ctx = options.ctx or min(DEFAULT_CONTEXT, info.context_limit)
         session = Session(
@@ -50,7 +51,7 @@ def open_verified(
             drafting=Drafting(spec.requested),
             bandwidth=None,
             meter=None,
-            notes=(),
+            notes=tuple(filter(None, [address.warning])),
             options=options,
             room=available_memory(),
         )

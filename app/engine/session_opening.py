@@ -9,6 +9,7 @@ from pathlib import Path
 from app.drafting import draft_spec
 from app.drafting.choose.memory_choice import SplitChoice, planned_stream
 from app.drafting.draft_spec import DraftSpec
+from app.engine.remote_opening import open_verified
 from app.engine.session import Session
 from app.engine.session_drafters import Drafting
 from app.engine.weight_budget import WeightBudget, built
@@ -40,7 +41,7 @@ from app.loading.streaming import Outlook, StreamOfferError, is_agreed, may_stre
 from app.loading.target_context import TargetContext
 from app.paths import Paths, own_entries
 from app.process import return_large_blocks
-from backends.base import ModelError, ModelInfo, OutOfMemoryError, UsageError
+from backends.base import ModelError, ModelInfo, OutOfMemoryError
 from backends.base.safe_files import remove_leftovers
 from backends.chat.chat_template import ChatTemplate
 from backends.chat.template_process import TemplateProcess
@@ -79,10 +80,9 @@ def open_session(
     for entry in own_entries(paths):
         remove_leftovers(Path(entry.path))
     check_backend(options.backend)
-    if options.backend == REMOTE:
-        why = "with --backend remote a server runs the model"
-        raise UsageError("this needs a model on this machine", why)
     check_ranges(options)
+    if options.backend == REMOTE:
+        return open_verified(options, paths, notify)
     opening = _Opening(options, paths, notify, usual_context, every_form)
     errors: list[ModelError] = []
     passed_over: list[str] = []

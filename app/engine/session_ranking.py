@@ -23,7 +23,7 @@ from app.loading.session_options import DEFAULT_CONTEXT, SessionOptions, check_r
 from app.loading.streaming import plan_alone
 from app.loading.target_context import TargetContext
 from app.paths import Paths
-from backends.base import OutOfMemoryError, Rollback
+from backends.base import ModelError, OutOfMemoryError, Rollback
 from backends.engines.backend_selection import check_backend, forms
 from backends.engines.engine_facts import free_memory
 from decoding.estimation.cost import CostModel, Measured
@@ -112,6 +112,9 @@ def list_for(session: Session) -> Ranking:
 
 def _of_session(session: Session) -> tuple[Target, MemoryPlan]:
     reference, model = session.reference, session.model
+    if model.info.host:
+        why = f"it runs on {model.info.host}, and no drafter was tried with it"
+        raise ModelError(f"drafters are not ranked for {model.info.name}", why)
     facts = facts_of(reference.path, model.info.backend).with_cache(model.info.cache_type)
     n_ctx = session.context.facts.n_ctx
     target = Target(reference, facts, model, session.options.backend)

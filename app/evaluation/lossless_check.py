@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from app.builtin_prompts import BuiltInPrompt, built_in_prompts
 from app.engine.session import Session
 from app.wording import counted
-from backends.base import Context
+from backends.base import Context, UsageError
 from backends.chat.message import Message
 from decoding.checks.distribution_check import (
     LENGTH,
@@ -195,7 +195,13 @@ def verify_session(
     The controller's drafters draft at every step, in turns, at any cost. rule: a lossy rule, whose
     distance from the model's distribution is measured; it has no effect at temperature 0.
     is_stopped: asked again and again; once it holds, what was found so far is all.
+
+    Raises:
+        UsageError: the model is on another machine.
     """
+    if host := session.model.info.host:
+        why = f"its logits, which the check compares with, stay on {host}"
+        raise UsageError("this model cannot be checked from here", why, "Run the check there.")
     extent = _extent(is_quick=is_quick)
     with session.context.use() as context:
         pair = _Tested(session, context, TakingTurns(controller), *extent, is_stopped)

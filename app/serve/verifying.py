@@ -12,7 +12,6 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Annotated, TypeVar
 
 import numpy as np
@@ -133,12 +132,13 @@ class Verifying:
 
     def _reached(self, session: Session, asked: Pass, name: str) -> _Opened:
         """The context that a pass asks for, if it can go back so far."""
-        if asked.model != _identity(session.model):
+        if asked.context:
+            opened = self._contexts.pop(name, None)
+        elif asked.model == _identity(session.model):
+            opened = _Opened(session.model, self._open(session, asked.n_ctx))
+        else:
             what = f"this server now runs {session.model.info.name}"
             raise RefusedError(RefusalKind.CHANGED, what, "model")
-        if not asked.context:
-            return _Opened(session.model, self._open(session, asked.n_ctx))
-        opened = self._contexts.pop(name, None)
         if opened is None:
             raise RefusedError(RefusalKind.GONE, "there is no such context", "context")
         if opened.context.rollback_to(asked.length) != asked.length:
@@ -215,7 +215,6 @@ def _matched(
     return len(drafted), truncated(rows[-1], settings).draw(uniforms[-1])
 
 
-@lru_cache(maxsize=4)
 def _identity(model: Model) -> str:
     """What tells a model from others, whatever they are called."""
     return fingerprint(model.info.path)

@@ -240,6 +240,8 @@ def baseline_engines(model: Model, n_ctx: int, drafter: Model | None) -> Sequenc
         ModelError: a baseline cannot load the model.
     """
     info = model.info
+    if info.host:
+        return ()
     if info.backend == MLX:
         with importing_engine(MLX):
             from backends.mlx.model import mlx_baselines

@@ -68,4 +68,3 @@ class RemoteModel:
     def close(self) -> None:
         for context in list(self._contexts):
             context.close()
-        self._server.close()

@@ -73,7 +73,8 @@ class Passed:
     likeliest: Sequence[_Token] = ()
 
 
-_Told = TypeVar("_Told", ServedModel, Opened, Passed)
+_Told = TypeVar("_Told")
+_MODEL, _OPENED, _PASSED = TypeAdapter(ServedModel), TypeAdapter(Opened), TypeAdapter(Passed)
 
 
 @contextmanager
@@ -93,26 +94,26 @@ class VerifyingServer:
     another key, and LostError if the connection breaks.
     """
 
-    def __init__(self, url: str, key: str = "") -> None:
+    def __init__(self, url: str, key: str = "", client: Client | None = None) -> None:
         self.url = url
         timeout = Timeout(_PASS_SECONDS, connect=_CONNECT_SECONDS)
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._client = Client(timeout=timeout, headers=headers)
+        self._client = client or Client(timeout=timeout, headers=headers)
 
     def model(self) -> ServedModel:
-        return self._read(ServedModel, self._asked("GET"))
+        return self._read(_MODEL, self._asked("GET"))
 
     def vocabulary(self) -> bytes:
         """Its model's GGUF file without weights."""
         return self._asked("GET", "/vocabulary").content
 
     def open(self, model: str, n_ctx: int) -> Opened:
-        return self._read(Opened, self._asked("POST", body=_pass("", model, n_ctx)))
+        return self._read(_OPENED, self._asked("POST", body=_pass("", model, n_ctx)))
 
     def run(self, context: str, model: str, n_ctx: int, **asked: object) -> Passed:
         """Run a pass; asked: as app.serve.verifying.Pass names it."""
         body = _pass(context, model, n_ctx) | asked
-        return self._read(Passed, self._asked("POST", body=body))
+        return self._read(_PASSED, self._asked("POST", body=body))
 
     def close_context(self, context: str) -> None:
         self._asked("DELETE", f"/{context}")
@@ -149,9 +150,9 @@ class VerifyingServer:
             return ModelError(f"{self.url} verifies no drafts", why, "Is it `specchat serve`?")
         return ModelError(f"{self.url} refused", why, "What was said is kept.")
 
-    def _read(self, kind: type[_Told], response: Response) -> _Told:
+    def _read(self, form: TypeAdapter[_Told], response: Response) -> _Told:
         try:
-            return TypeAdapter(kind).validate_json(response.content)
+            return form.validate_json(response.content)
         except ValidationError as error:
             why = f"its answer is not that of a specchat: {error.errors()[0]['msg']}"
             raise ModelError(f"{self.url} verifies no drafts", why) from error

@@ -39,13 +39,16 @@ class DraftModel(ReadsBacklog[Reader]):
         n_vocab: int,
         end_tokens: frozenset[int] = frozenset(),
         max_draft: int = MOST_DRAFTED,
+        is_certain: bool = False,
     ) -> None:
+        """is_certain: drafts the likeliest token, where what it is drawn from cannot be told."""
         super().__init__(Reader(context))
         self.name = name
         self._context = context
         self._n_vocab = n_vocab
         self.end_tokens = end_tokens
         self._max_draft = max_draft
+        self._is_certain = is_certain
 
     def read_singly(self, count: int) -> None:
         """Read up to so many tokens one by one from now on, where that costs less."""
@@ -93,9 +96,10 @@ class DraftModel(ReadsBacklog[Reader]):
             q_draft = sampler.q_draft(row, history, draft.tokens)
             if q_draft is None:
                 return
-            token = q_draft.draw(uniform(sampler.drafting))
+            token = q_draft.mode if self._is_certain else q_draft.draw(uniform(sampler.drafting))
             confidence = q_draft.of(token)
-            draft.add(token, confidence, evidence_class(confidence), q_draft)
+            told = None if self._is_certain else q_draft
+            draft.add(token, confidence, evidence_class(confidence), told)
             yield row
             if len(draft) == count or token in self.end_tokens:
                 return
@@ -188,14 +192,15 @@ def drafter_of_head(
     *,
     n_vocab: int,
     end_tokens: frozenset[int] = frozenset(),
+    is_certain: bool = False,
 ) -> DraftModel | BlockDraft:
     """A drafter of lines that draws token by token, or a block in one pass if its context does.
 
-    n_vocab is the target's.
+    n_vocab is the target's. is_certain: as of DraftModel.
     """
     if isinstance(context, BlockContext):
         return BlockDraft(name, context, n_vocab=n_vocab, end_tokens=end_tokens)
-    return DraftModel(name, context, n_vocab=n_vocab, end_tokens=end_tokens)
+    return DraftModel(name, context, n_vocab=n_vocab, end_tokens=end_tokens, is_certain=is_certain)
 
 
 _AT_ONCE = 2

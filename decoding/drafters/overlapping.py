@@ -343,7 +343,8 @@ class Overlapping(Drafter):
         """
         made = ready.draft
         for place, candidates in enumerate(ready.candidates):
-            token, q_draft = made.tokens[place], made.distributions[place]
+            token = made.tokens[place]
+            q_draft = made.distributions[place] if made.distributions else None
             draft.add(token, made.confidence[place], made.evidence[place], q_draft)
             yield lambda candidates=candidates: candidates
             if len(draft) == count or token in self._drafter.end_tokens:

@@ -224,6 +224,11 @@ class Distribution:
         index = np.minimum(self.ids.searchsorted(ids), len(self.ids) - 1)
         return np.where(self.ids[index] == ids, self.probabilities[index], 0.0)
 
+    @property
+    def mode(self) -> int:
+        """The likeliest token."""
+        return int(self.ids[self.probabilities.argmax()])
+
     def draw(self, uniform: float) -> int:
         """The token sampled by a uniform number in (0, 1]; never one of probability 0."""
         if len(self.ids) == 1:
