@@ -23,7 +23,7 @@ _COMMON = ("model", "draft", *(key.name for key in BY_NAME.values() if key.part 
 """Settings that every command has a use for."""
 _COMMANDS = (
     "ask", "batch", "bench", "chat", "doctor", "path", "serve", "acp", "verify", "build", "chats",
-    "models",
+    "models", "rpc-server",
 )  # fmt: skip
 """Commands and groups of commands, each in the module of its name."""
 
@@ -58,7 +58,8 @@ class _Commands(Group):
 
 def _imported(name: str) -> Any:
     """Import a command, or a group of commands."""
-    command = getattr(import_module(f"app.cli.commands.{name}"), name)
+    module = name.replace("-", "_")
+    command = getattr(import_module(f"app.cli.commands.{module}"), module)
     holder = typer.Typer(rich_markup_mode=None, add_completion=False)
     holder.callback()(lambda: None)  # so that it is a group, even of one command
     if isinstance(command, typer.Typer):

@@ -97,12 +97,13 @@ REMOTE = (
 CTX = option("ctx", int | None, None, "N")
 THREADS = option("threads", int | None, None, "N")
 GPU_LAYERS = option("gpu_layers", str, AUTO_LAYERS, "N|auto", parser=_layers)
+RPC = option("rpc", str | None, None, "HOST:PORT,…")
 KV = option("kv", str | None, None, "TYPE", complete=completion.kv_choices)
 STREAM = option("stream", str, STREAM_AUTO, "WHEN", complete=completion.stream_choices)
 OFFLINE = option("offline", bool, False)
 LOSSY_RULE = option(LOSSY, str, OFF, "RULE")
 TOOLS_ON = option("tools", str, OFF, "NAMES")
-SESSION = (MODEL, DRAFT, BACKEND, *REMOTE, CTX, THREADS, GPU_LAYERS, KV, STREAM, OFFLINE)
+SESSION = (MODEL, DRAFT, BACKEND, *REMOTE, CTX, THREADS, GPU_LAYERS, RPC, KV, STREAM, OFFLINE)
 """What a session is opened with: the fields of SessionOptions."""
 
 SERVER = (

@@ -24,7 +24,13 @@ from app.paths import Paths
 from app.process import return_large_blocks
 from app.settings.catalogue import DEFAULT_AHEAD_WASTE
 from app.settings.in_effect import ServedAt
-from backends.base import DraftUnavailableError, ModelError, PassStoppedError, SpecchatError
+from backends.base import (
+    DraftUnavailableError,
+    ModelError,
+    PassStoppedError,
+    PeerLostError,
+    SpecchatError,
+)
 from backends.base.model import stopping_passes
 
 if TYPE_CHECKING:
@@ -109,6 +115,8 @@ class Engine:
         self._looked_at = self._figures_at = 0.0
         self._unfinished: set[Answer] = set()
         """The current answer, and those that wait for their turn."""
+        self._is_broken = False
+        """Whether the loaded model is of no more use, and is to be loaded again before it answers."""
         self._loading_stopped = Event()
         self._prompts = PromptBuilder()
         return_large_blocks()  # before a second thread exists, which would get its own arena
@@ -335,6 +343,7 @@ class Engine:
         return True
 
     def _reported(self, error: Exception) -> SpecchatError:
+        self._is_broken = self._is_broken or isinstance(error, PeerLostError)
         return error if isinstance(error, SpecchatError) else crash_report(error, self.paths)
 
     def _publish_error(self, error: Exception) -> None:
@@ -390,6 +399,7 @@ class Engine:
             with self._draft_lock:
                 self._lent, self._draft = "", self._draft_kept
         self._loading_stopped.clear()
+        self._is_broken = False
         self._status = Status(Phase.LOADING, "loading")
         self._close_session()
         from app.engine.idle_tasks import ActiveSession
@@ -484,7 +494,7 @@ class Engine:
         from backends.base.model import SharedContext
 
         active, most = self._active, self.options.parallel
-        if active is None or most == 1 or request.model != self._lent or request.draft:
+        if active is None or most == 1 or self._is_broken or request.model != self._lent or request.draft:
             return None
         own = active.session.context.beside(lambda context: context)
         if not isinstance(own, SharedContext) or own.max_sequences == 1:
@@ -557,6 +567,8 @@ class Engine:
 
         request = answer.request
         self._lend(request.model)
+        if self._is_broken:
+            self._load()
         active = self._active
         if active is None:
             raise self._no_model()

@@ -95,7 +95,7 @@ class Session:
             context=self.context,
             paths=self.paths,
             threads=self.options.threads,
-            gpu_layers=self.options.gpu_layers,
+            gpu_layers=self.options.local_layers,
             notify=notify,
             room=self.room,
             obtain=get,

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from app.drafting import draft_spec
 from app.drafting.choose.memory_choice import SplitChoice, planned_stream
@@ -41,18 +42,23 @@ from app.loading.streaming import Outlook, StreamOfferError, is_agreed, may_stre
 from app.loading.target_context import TargetContext
 from app.paths import Paths, own_entries
 from app.process import return_large_blocks
-from backends.base import ModelError, ModelInfo, OutOfMemoryError
+from backends.base import ModelError, ModelInfo, OutOfMemoryError, PeerLostError, UsageError
 from backends.base.safe_files import remove_leftovers
 from backends.chat.chat_template import ChatTemplate
 from backends.chat.template_process import TemplateProcess
 from backends.engines.backend_selection import MLX, REMOTE, check_backend, forms
 from backends.engines.engine_facts import free_memory, separate_gpus
+from backends.engines.engine_facts import gpus as gpus_here
+from backends.engines.model_loading import open_peers
 from backends.hardware.host import available_memory
 from backends.hardware.nvidia import energy_meter
 from backends.streaming.weight_plan import weight_layout
 from models.metadata.identity import projector_beside
 from models.metadata.memory_bill import ModelFacts, facts_of_target
 from models.reference import HubReference, Reference
+
+if TYPE_CHECKING:
+    from backends.llamacpp.rpc import Peers
 
 _UNLIKE = 0.05
 """Share of the weights; where as many more or fewer are held than planned, no speed is told."""
@@ -89,7 +95,7 @@ def open_session(
     for chosen in model_choices(options.model, paths, forms(options.backend)):
         try:
             return opening.open(chosen, passed_over)
-        except OutOfMemoryError:  # at the next start there may be enough
+        except (OutOfMemoryError, PeerLostError):  # at the next start there may be enough
             raise
         except ModelError as error:
             errors.append(error)
@@ -111,11 +117,11 @@ class _Opening:
         started = time.perf_counter()
         options, paths, notify = self.options, self.paths, self.notify
         spec = draft_spec.parse(options.draft, paths, chosen, forms(options.backend))
-        reference, planned, outlook = self._obtained(chosen, spec)
-        if outlook is not None and outlook.streams:
-            speed = f": {streaming_rate(outlook.rate)}" if outlook.rate else ""
-            notify(f"loading {reference.name}, which streams{speed}")
         with ExitStack() as stack:
+            reference, planned, outlook, peers = self._obtained(chosen, spec, stack)
+            if outlook is not None and outlook.streams:
+                speed = f": {streaming_rate(outlook.rate)}" if outlook.rate else ""
+                notify(f"loading {reference.name}, which streams{speed}")
             templates = stack.enter_context(closing(TemplateProcess()))
             model = CheckedLoader(paths, notify).load(
                 reference.path,
@@ -125,6 +131,7 @@ class _Opening:
                 lock_bytes=planned.lock_bytes,
                 cache_type=options.cache_type,
                 projector=projector_beside(reference.path),
+                peers=peers,
             )
             stack.callback(model.close)
             drafts, sequences = bool(spec.nodes), 1
@@ -166,14 +173,17 @@ class _Opening:
         return session
 
     def _obtained(
-        self, chosen: Reference | HubReference, spec: DraftSpec
-    ) -> tuple[Reference, MemoryPlan, Outlook | None]:
+        self, chosen: Reference | HubReference, spec: DraftSpec, stack: ExitStack
+    ) -> tuple[Reference, MemoryPlan, Outlook | None, "Peers | None"]:
         """The model on this machine, downloaded if need be, and what fits into memory with it.
 
-        The outlook is None for a model that fits whole into memory, or on GPUs.
+        The outlook is None for a model that fits whole into memory, or on GPUs. stack: closes the
+        other machines that are to hold layers, if there are any.
         """
         options, paths, notify, usual = self.options, self.paths, self.notify, self.usual_context
-        free = free_memory(expected_backend(chosen, options.backend), options.gpu_layers)
+        free = None
+        if not options.peers:
+            free = free_memory(expected_backend(chosen, options.backend), options.gpu_layers)
         free = None if free is None else max(free - options.reserved, 0)
         if (expected := facts_before(chosen)) is not None:  # what cannot fit is not downloaded
             self._check_before_download(chosen.name, expected.with_cache(options.cache_type), free)
@@ -182,13 +192,18 @@ class _Opening:
         facts = facts_of_target(reference.path, expected_backend(reference, options.backend))
         facts = facts.with_cache(options.cache_type)
         spec.check(reference.name, facts.n_layers, facts.active_experts)
-        planner = self._gpu_planner(reference, facts)
+        peers = self._connected(reference, stack)
+        planner = self._gpu_planner(reference, facts, peers)
         try:
+            if peers is not None and planner is not None:
+                return reference, planner.plan(), None, peers
             if planner is not None:
                 split = SplitChoice(reference, spec, options, paths, planner, streams=False)
-                return reference, *split.plan()
-            return reference, plan(reference.name, facts, options.ctx, usual, free), None
+                return reference, *split.plan(), None
+            return reference, plan(reference.name, facts, options.ctx, usual, free), None, None
         except OutOfMemoryError as refusal:
+            if peers is not None:
+                raise
             free = planner.free if planner is not None else free
             is_lent = planner is None and options.gpu_layers  # on a GPU that shares the memory
             if free is None or is_lent or not may_stream(reference, facts, options, free):
@@ -197,7 +212,19 @@ class _Opening:
             if not is_agreed(reference.path, options, paths):
                 name = options.model or lasting_name(reference)
                 raise StreamOfferError(refusal, name, reference.path, outlook) from refusal
-            return reference, planned, outlook
+            return reference, planned, outlook, None
+
+    def _connected(self, reference: Reference, stack: ExitStack) -> "Peers | None":
+        """The machines that are to hold layers of the model; None without any."""
+        if not (addresses := self.options.peers):
+            return None
+        if expected_backend(reference, self.options.backend) == MLX:
+            remedy = "Use its GGUF file with --backend llamacpp."
+            raise UsageError("--rpc cannot be used with MLX", "only llama.cpp divides models", remedy)
+        self.notify(f"connecting to {self.options.rpc}")
+        peers = open_peers(addresses)
+        stack.callback(peers.close)
+        return peers
 
     def _streamed(
         self,
@@ -216,11 +243,19 @@ class _Opening:
         assert outlook is not None
         return planned, outlook
 
-    def _gpu_planner(self, reference: Reference, facts: ModelFacts) -> GpuPlanner | None:
-        """Planner for GPUs with memory of their own; None without one whose memory is known."""
-        options = self.options
+    def _gpu_planner(
+        self, reference: Reference, facts: ModelFacts, peers: "Peers | None"
+    ) -> GpuPlanner | None:
+        """Planner for GPUs with memory of their own; None without one whose memory is known.
+
+        Devices of other machines come first; any GPU here is then planned for.
+        """
+        options, free = self.options, available_memory()
         backend = expected_backend(reference, options.backend)
         gpus = separate_gpus(backend, options.gpu_layers)
+        if peers is not None:
+            gpus = (*peers.gpus, *gpus_here(backend))
+            free -= sum(gpu.free_bytes or 0 for gpu in gpus if gpu.is_unified)
         if not gpus:
             return None
         return GpuPlanner(
@@ -231,7 +266,7 @@ class _Opening:
             self.usual_context,
             options.gpu_layers,
             tuple(gpu.free_bytes or 0 for gpu in gpus),
-            available_memory(),
+            max(free, 0),
         )
 
     def _check_before_download(self, name: str, facts: ModelFacts, free: int | None) -> None:

@@ -153,7 +153,7 @@ def _ranking(
     known = None
     if model and memory and measured and not refusal:
         costs, calibrations = CostModel.of(measured), Calibrations(paths, models.notify)
-        threads, gpu_layers = options.threads, options.gpu_layers
+        threads, gpu_layers = options.threads, options.local_layers
         known = Knowledge(target, model, costs, calibrations, memory, threads, gpu_layers)
     if opens:
         drafters = candidates(target, models, memory if known else None)

@@ -25,7 +25,7 @@ def where_it_runs(info: ModelInfo) -> str:
     if info.host:
         return f"specchat on {info.host}, {info.device.partition(':')[0]}"
     engine, device = _ENGINES[info.backend], info.device.partition(":")[0]
-    if info.backend == "mlx" or device.startswith("GPU"):
+    if info.backend == "mlx" or device in ("GPU", "RPC"):
         return f"{engine} {device}"
     return f"{engine} {device}, {counted(info.threads, 'thread')}"
 

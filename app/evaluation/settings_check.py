@@ -103,6 +103,7 @@ def _rejected(values: Mapping[str, Value], paths: Paths) -> _Rejected:
 
     if "draft" in values:
         yield from _refused("draft", lambda: _check_draft(options, paths, chosen, facts))
+    yield from _refused("rpc", lambda: options.peers)
     yield from _refused("kv", lambda: check_cache_type(backend, options.cache_type))
     blamed = next((key for key in ("ctx", "model") if key in values), None)
     yield from _rejected_sizes(chosen, backend, facts, options, blamed)
@@ -127,6 +128,8 @@ def _rejected_sizes(
     blamed: str | None,
 ) -> _Rejected:
     """Settings whose sizes the device, its memory or the model does not allow."""
+    if options.rpc:
+        return  # what fits there is known once it is connected
     try:
         check_gpu_layers(backend, options.gpu_layers)
         free = free_memory(backend, options.gpu_layers)

@@ -25,7 +25,9 @@ from models.stores.available_models import installed
 
 def memory_bandwidth(info: ModelInfo, paths: Paths) -> Bandwidth | None:
     """Bandwidth of the device that runs a model; None if it cannot be measured, or for several."""
-    return None if info.gpu_layers is not None else _of_runner(Runner.of(info), info.backend, paths)
+    if info.gpu_layers is not None or info.device.startswith("RPC"):
+        return None
+    return _of_runner(Runner.of(info), info.backend, paths)
 
 
 def _of_runner(runner: Runner, backend: str, paths: Paths) -> Bandwidth | None:

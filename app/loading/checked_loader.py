@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from app.loading.placement import SMALLEST_CONTEXT, GpuSplit, fullest_split
 from app.loading.session_options import DEFAULT_CONTEXT
@@ -29,6 +30,9 @@ from backends.streaming.weight_plan import weight_layout
 from models.bounded_files import NameList
 from models.metadata.identity import model_files, stamp, stored_bytes
 from models.metadata.memory_bill import facts_of_target
+
+if TYPE_CHECKING:
+    from backends.llamacpp.rpc import Peers
 
 
 def proof_key(trial: CrashCheck) -> str:
@@ -100,11 +104,13 @@ class CheckedLoader:
         cache_type: CacheType | None = None,
         beside: Model | None = None,
         projector: Path | None = None,
+        peers: "Peers | None" = None,
     ) -> Model:
         """Load a model with the backend for it, as model_loading.load does.
 
         gpu_layers: None for all that fit on the GPUs. projector: for images; the model is loaded
-        without one that cannot be run.
+        without one that cannot be run. peers: other machines for a part of its layers; a child
+        runs it without them, on the processor.
 
         Raises:
             UsageError: the wanted backend cannot run the model, or lacks an option.
@@ -112,12 +118,15 @@ class CheckedLoader:
         """
         backend = backend_for(path, wanted)
         streams = lock_bytes is not None or beside is not None
-        if gpu_layers is None and not streams:
+        if gpu_layers is None and not streams and peers is None:
             split = split_here(path, backend)
             gpu_layers = None if split is None or split.is_whole else split.gpu_layers
         trial = CrashCheck(
             path, backend, threads, gpu_layers, experts, streams=streams, cache_type=cache_type
         )
+        if peers is not None:
+            is_large = stored_bytes(path) > available_memory()
+            trial = replace(trial, gpu_layers=0, streams=is_large)
         sight: Path | SpecchatError | None = projector
         try:
             is_new = self._prove(replace(trial, projector=projector))
@@ -129,7 +138,7 @@ class CheckedLoader:
             self.notify(f"loading {path.name}")
         return load(
             path, threads, gpu_layers, backend, experts, lock_bytes, cache_type, beside,
-            projector=sight,
+            projector=sight, peers=peers,
         )  # fmt: skip
 
     def load_embedding_model(self, path: Path, threads: int) -> Model:

@@ -1,5 +1,6 @@
 """Options of a session: model, drafters, backend and resources."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Self
@@ -7,6 +8,7 @@ from typing import Any, Self
 from backends.base import CacheType, UsageError
 
 DEFAULT_CONTEXT = 8192
+_ADDRESS = re.compile(r"([\w.-]+|\[[0-9a-fA-F:.]+\]):([0-9]{1,5})")
 _MOST_THREADS = 512
 """llama.cpp's own limit; it crashes far above."""
 
@@ -47,7 +49,7 @@ class SessionOptions:
     gpu_layers: as llama.cpp counts them: the output head is the first, the last layers follow.
     reserved: bytes that other models of this process hold, though they may seem free; no user's.
     parallel: most requests that are answered at once. url, remote_key_file: of the server that
-    answers with the backend "remote".
+    answers with the backend "remote". rpc: other machines for layers of the model, as HOST:PORT,…
     """
 
     model: str | None = None
@@ -63,6 +65,22 @@ class SessionOptions:
     parallel: int = 1
     url: str | None = None
     remote_key_file: str | None = None
+    rpc: str | None = None
+
+    @property
+    def peers(self) -> list[tuple[str, int]]:
+        """Hosts and ports of other machines. Raises UsageError: it is not a list of those."""
+        given = [one.strip() for one in (self.rpc or "").split(",") if one.strip()]
+        found = [_ADDRESS.fullmatch(one) for one in given]
+        for text, match in zip(given, found, strict=True):
+            if match is None or not 0 < int(match[2]) < 1 << 16:
+                raise UsageError(f"--rpc cannot be {text!r}", "it is HOST:PORT, or several with ,")
+        return [(match[1].strip("[]"), int(match[2])) for match in found if match]
+
+    @property
+    def local_layers(self) -> int | None:
+        """gpu_layers of models that stay on this machine."""
+        return None if self.peers else self.gpu_layers
 
     @property
     def cache_type(self) -> CacheType | None:
@@ -79,7 +97,9 @@ class SessionOptions:
 
 
 def check_ranges(options: SessionOptions) -> None:
-    """Check all numeric options, --stream and --kv."""
+    """Check all numeric options, --stream, --kv and --rpc."""
+    if options.peers and options.gpu_layers == 0:
+        raise UsageError("--rpc cannot be used with --gpu-layers 0", "no layer would go there")
     if options.stream not in STREAM_CHOICES:
         why = f"it is one of {', '.join(STREAM_CHOICES)}"
         raise UsageError(f"--stream cannot be {options.stream!r}", why)

@@ -14,6 +14,7 @@ from backends.base.errors import (
     ModelError,
     OutOfMemoryError,
     PassStoppedError,
+    PeerLostError,
     PromptTooLargeError,
     PromptTooLongError,
     RollbackRefusedError,

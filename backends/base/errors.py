@@ -76,6 +76,14 @@ class RollbackRefusedError(ModelError):
     """A context that cannot forget its last tokens."""
 
 
+class PeerLostError(ModelError):
+    """No connection to another machine with layers of the model, which has to be loaded again."""
+
+    def __init__(self, name: str, why: str) -> None:
+        remedy = "Start `specchat rpc-server` of the same version there, then try again."
+        super().__init__(f"no connection to {name}", why, remedy)
+
+
 class PassStoppedError(SpecchatError):
     """A pass ended early because it was asked to stop; its context is as it was before."""
 

@@ -122,6 +122,7 @@ class CudaBuild:
             "CMAKE_CUDA_COMPILER": toolkit / "bin" / "nvcc",
             "CUDAToolkit_ROOT": toolkit,
             "GGML_CUDA": "ON",
+            "GGML_RPC": "ON",
             "SKBUILD_PLATLIB_DIR": made,
         }
         environment = {"CUDA_PATH": str(toolkit), "PATH": f"{bin_folder}:{os.environ['PATH']}"}

@@ -167,6 +167,8 @@ class EngineFacts:
     problem: str = ""
     working_set: int | None = None
     """Most bytes the system recommends its GPU to use, None if unknown."""
+    has_rpc: bool = False
+    """Whether it can use other machines."""
 
     @property
     def works(self) -> bool:
@@ -237,8 +239,8 @@ def _llamacpp(machine: Machine) -> EngineFacts:
         return EngineFacts(LLAMACPP, "", problem="llama.cpp is not installed")
     try:
         with importing_engine(LLAMACPP):
-            from backends.llamacpp import library
-        return EngineFacts(LLAMACPP, library.build(), library.can_offload())
+            from backends.llamacpp import library, rpc
+        return EngineFacts(LLAMACPP, library.build(), library.can_offload(), has_rpc=rpc.has_rpc())
     except ModelError as error:
         return EngineFacts(LLAMACPP, "", problem=f"{error.what}: {error.why}")
 

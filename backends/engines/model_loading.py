@@ -25,6 +25,7 @@ from backends.files.head_folders.head_folder import drafter_in_folder
 
 if TYPE_CHECKING:
     from backends.llamacpp.embedding import Embedder
+    from backends.llamacpp.rpc import Peers
 
 
 def load(
@@ -38,6 +39,7 @@ def load(
     beside: Model | None = None,
     blank: bool = False,
     projector: Path | SpecchatError | None = None,
+    peers: "Peers | None" = None,
 ) -> Model:
     """Load a model; only the thread that loads it may run it.
 
@@ -47,7 +49,8 @@ def load(
     whose held weights this one uses too.
     cache_type: of the KV cache, None for the engine's own; llama.cpp only. blank: without weights
     whose copying takes long, to find out whether it runs; ignored by MLX. projector: for images,
-    or why there is none; llama.cpp only.
+    or why there is none; llama.cpp only. peers: other machines for a part of its layers, which the
+    model closes; llama.cpp only.
 
     Raises:
         UsageError: the wanted backend cannot run such a model, or has no such option.
@@ -81,7 +84,15 @@ def load(
         beside=beside,
         blank=blank,
         projector=projector,
+        peers=peers,
     )
+
+
+def open_peers(addresses: Sequence[tuple[str, int]]) -> "Peers":
+    """Connect to other machines. Raises as Peers does, or ModelError without the engine."""
+    with importing_engine(LLAMACPP):
+        from backends.llamacpp.rpc import Peers
+    return Peers(addresses)
 
 
 def open_embedder(model: Model, most_tokens: int) -> "Embedder":
@@ -246,6 +257,8 @@ def baseline_engines(model: Model, n_ctx: int, drafter: Model | None) -> Sequenc
         with importing_engine(MLX):
             from backends.mlx.model import mlx_baselines
         return mlx_baselines(model, drafter)
+    if info.device.startswith("RPC"):
+        return ()  # they know no other machine
     with importing_engine(LLAMACPP):
         from backends.llamacpp.baseline import LlamaBaseline
     is_on_gpu, cache_type = info.device.startswith("GPU"), info.cache_type or CacheType.F16

@@ -5,7 +5,7 @@ import functools
 import os
 import sys
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -87,6 +87,8 @@ def build() -> str:
 def can_offload() -> bool:
     """Whether this build can run on a GPU of this machine."""
     start()
+    if api.llama_supports_rpc():  # then the engine always says so
+        return bool(used_pointers())
     return bool(api.llama_supports_gpu_offload())
 
 
@@ -130,6 +132,7 @@ class Device:
     name: str
     free: int
     total: int
+    pointer: int = 0
 
 
 def gpus() -> tuple[Gpu, ...]:
@@ -140,17 +143,19 @@ def gpus() -> tuple[Gpu, ...]:
         return ()
 
 
-def device(gpu_layers: int | None) -> str:
+def device(gpu_layers: int | None, peers: Sequence[str] = ()) -> str:
     """Name of the device for a number of GPU layers, None for all layers.
 
-    With the cards' names: what is measured on one says nothing of another.
+    With the cards' names: what is measured on one says nothing of another. peers: names of other
+    machines that layers go to before the GPUs here; with them the name begins with RPC.
     """
-    if not can_offload() or gpu_layers == 0:
+    if not (peers or can_offload()) or gpu_layers == 0:
         return f"CPU: {processor_name()}"
-    names = " + ".join(gpu.name for gpu in gpus())
+    names = " + ".join([*peers, *(gpu.name for gpu in gpus())])
     layers = "" if gpu_layers is None else f"{gpu_layers} layers"
     told = ", ".join(filter(None, (names, layers)))
-    return f"GPU: {told}" if told else "GPU"
+    kind = "RPC" if peers else "GPU"
+    return f"{kind}: {told}" if told else kind
 
 
 def chosen(devices: Iterable[Device]) -> tuple[Gpu, ...]:
@@ -158,13 +163,23 @@ def chosen(devices: Iterable[Device]) -> tuple[Gpu, ...]:
 
     A GPU that a second registry lists again counts once. Source: llama_prepare_model_devices.
     """
+    return tuple(map(_gpu, _used(devices)))
+
+
+def used_pointers() -> list[int]:
+    """Addresses of the engine's devices for a model, in their order; [] where none is told."""
+    try:
+        return [one.pointer for one in _used(_devices())]
+    except (OSError, AttributeError):  # the libraries of another build
+        return []
+
+
+def _used(devices: Iterable[Device]) -> list[Device]:
     rows = [one for one in devices if one.registry != _REMOTE]
     separate = [one for one in rows if one.kind == _GPU]
     used = separate or [one for one in rows if one.kind == _IGPU]
     first: dict[str, str] = {}
-    return tuple(
-        _gpu(one) for one in used if first.setdefault(one.name, one.registry) == one.registry
-    )
+    return [one for one in used if first.setdefault(one.name, one.registry) == one.registry]
 
 
 def _gpu(device: Device) -> Gpu:
@@ -180,8 +195,7 @@ def _gpu(device: Device) -> Gpu:
 
 def _devices() -> list[Device]:
     """The engine's table."""
-    base = shared_library("ggml-base")
-    return [_device(base, pointer) for pointer in device_pointers()]
+    return [device_at(pointer) for pointer in device_pointers()]
 
 
 def device_pointers() -> list[int]:
@@ -194,8 +208,9 @@ def device_pointers() -> list[int]:
     return [registry.ggml_backend_dev_get(index) for index in range(count)]
 
 
-def _device(base: ctypes.CDLL, pointer: int) -> Device:
-    device = ctypes.c_void_p(pointer)
+def device_at(pointer: int) -> Device:
+    """The row of a device."""
+    base, device = shared_library("ggml-base"), ctypes.c_void_p(pointer)
     base.ggml_backend_dev_backend_reg.restype = ctypes.c_void_p
     for text in (base.ggml_backend_dev_description, base.ggml_backend_reg_name):
         text.restype = ctypes.c_char_p
@@ -208,6 +223,7 @@ def _device(base: ctypes.CDLL, pointer: int) -> Device:
         _text(base.ggml_backend_dev_description(device)),
         free.value,
         total.value,
+        pointer,
     )
 
 

@@ -20,6 +20,7 @@ from backends.llamacpp import library
 from backends.llamacpp.file_checks import broken_assertion, why_not_alone
 from backends.llamacpp.head_checks import predicts
 from backends.llamacpp.model import LlamaModel, chat_template, rollback
+from backends.llamacpp.rpc import Peers
 from backends.llamacpp.tokenizer import LlamaTokenizer
 from backends.streaming.streamed_weights import StreamedWeights
 
@@ -72,6 +73,7 @@ def load(
     beside: LlamaModel | None = None,
     blank: bool = False,
     projector: Path | SpecchatError | None = None,
+    peers: Peers | None = None,
 ) -> LlamaModel:
     """Load a GGUF file; weights are memory-mapped, and copied to the GPU if the build uses one.
 
@@ -81,12 +83,14 @@ def load(
     model of the same file, whose held weights this one uses too. cache_type: of the KV cache, half
     floats if None. blank: leave out what would be copied of the weights' matrices, which takes most
     of the time; passes then run as ever and mean nothing. projector: for
-    images, loaded for the first; or why there is none.
+    images, loaded for the first; or why there is none. peers: whose devices come before the GPUs
+    here; closed by the model.
 
     Raises:
         ModelError: the file is missing, damaged or of an unknown architecture.
         PassStoppedError: loading was stopped while weights were being locked.
         UsageError: GPU layers, and this build supports no GPU.
+        PeerLostError: one of the peers was lost.
     """
     first, *others = parts(path)
     header = checked_header(first)
@@ -101,7 +105,12 @@ def load(
     # be loaded anew. Layers that are mapped and not read take no memory; copies are in the bill.
     whole = replace(header, tensors=tuple(tensors), metadata={**header.metadata, "split.count": 1})
     parameters.load_mtp = lock_bytes is None and beside is None and predicts(whole)
-    library.check_gpu_layers(gpu_layers)
+    if peers is None:
+        library.check_gpu_layers(gpu_layers)
+    else:
+        pointers = *peers.pointers, *library.used_pointers(), None
+        devices = (ctypes.c_void_p * len(pointers))(*pointers)
+        parameters.devices = ctypes.addressof(devices)
     weights = None
     if lock_bytes is not None or beside is not None:
         # Rearranged weights would be a copy of them in memory. Of a mapped file, the processor's
@@ -110,7 +119,7 @@ def load(
         gpu_layers = gpu_layers or 0
         shared = beside.streamed_weights if beside else None
         weights = shared or StreamedWeights(first, lock_bytes or 0, gpu_layers)
-    offloaded = library.can_offload() and gpu_layers != 0
+    offloaded = (peers is not None or library.can_offload()) and gpu_layers != 0
     parameters.n_gpu_layers = _ALL_LAYERS if offloaded and gpu_layers is None else gpu_layers or 0
     if experts is not None:
         parameters.kv_overrides = _overrides(f"{header.architecture}.{_ACTIVE_EXPERTS}", experts)
@@ -124,7 +133,7 @@ def load(
     if pointer is None:
         if weights is not None and beside is None:
             weights.close()
-        raise load_error(path, header)
+        raise (peers.error if peers else None) or load_error(path, header)
     if weights is not None:
         weights.follow()
     return LlamaModel(
@@ -141,6 +150,7 @@ def load(
         is_beside=beside is not None,
         has_own_head=parameters.load_mtp,
         projector=projector,
+        peers=peers,
     )
 
 

@@ -26,6 +26,7 @@ from backends.llamacpp import library
 from backends.llamacpp.context import LlamaContext
 from backends.llamacpp.library import GGML_TYPES
 from backends.llamacpp.pass_callbacks import ChosenExperts
+from backends.llamacpp.rpc import Peers
 from backends.llamacpp.running_state import RunningState
 from backends.llamacpp.sequences import MAX_LOGITS, Cells
 from backends.llamacpp.tokenizer import LlamaTokenizer
@@ -59,14 +60,16 @@ class LlamaModel:
         is_beside: bool = False,
         has_own_head: bool = False,
         projector: Path | SpecchatError | None = None,
+        peers: Peers | None = None,
     ) -> None:
         """Take over loaded weights; tensors: of all parts of the file.
 
         offloaded: whether layers may be on a GPU. weights: that are read from disk in part.
         is_beside: whether they are another model's too. has_own_head: whether its own next-token
         layers are loaded. projector: for images; or why there is none; one that cannot be used is
-        told in info.
+        told in info. peers: with layers of it.
         """
+        self._peers = peers
         self.has_own_head = has_own_head
         self.is_offloaded = offloaded
         self.streamed_weights = weights
@@ -103,7 +106,7 @@ class LlamaModel:
             rollback_refusal="" if kind is Rollback.ANY else refusal(header.architecture),
             backend="llamacpp",
             engine=library.build(),
-            device=library.device(gpu_layers),
+            device=library.device(gpu_layers, peers.names if peers else ()),
             threads=threads,
             variant=variant,
             gpu_layers=gpu_layers if is_split else None,
@@ -119,7 +122,10 @@ class LlamaModel:
             if isinstance(projector, SpecchatError):
                 raise projector
             tokenizer.vision = Vision(
-                self.pointer, projector, threads=info.threads, offloaded=self.is_offloaded
+                self.pointer,
+                projector,
+                threads=info.threads,
+                offloaded=self.is_offloaded and library.can_offload(),
             )
             tokenizer.image_refusal = ""
         except SpecchatError as error:
@@ -184,7 +190,7 @@ class LlamaModel:
             parameters.n_rs_seq //= 2
             pointer = api.llama_init_from_model(model, parameters)
         if pointer is None:
-            raise self._open_error(n_cells)
+            raise (self._peers.error if self._peers else None) or self._open_error(n_cells)
         memory = api.llama_get_memory(pointer)
         if memory is None:
             api.llama_free(pointer)
@@ -206,6 +212,7 @@ class LlamaModel:
             weights=weights,
             choices=choices,
             is_on_processor=not self.is_offloaded,
+            peers=self._peers,
         )
         context = LlamaContext(
             cells,
@@ -284,6 +291,8 @@ class LlamaModel:
             weights.follow()  # without what this model had mapped
         elif weights is not None:
             weights.close()
+        if self._peers is not None:
+            self._peers.close()
 
 
 def _draft_refusal(info: ModelInfo, state: RunningState | None, *, drafts: bool) -> str:

@@ -22,6 +22,7 @@ from backends.base import (
 from backends.base.model import pass_is_stopped
 from backends.hardware.host import available_memory
 from backends.llamacpp.pass_callbacks import STOPPABLE, ChosenExperts, PassStopper
+from backends.llamacpp.rpc import Peers
 from backends.llamacpp.running_state import bytes_of
 from backends.llamacpp.tree_sequences import TreeContext
 from backends.streaming.streamed_weights import StreamedWeights
@@ -103,6 +104,7 @@ class Cells:
         weights: StreamedWeights | None,
         choices: ChosenExperts | None,
         is_on_processor: bool,
+        peers: Peers | None = None,
     ) -> None:
         """Take over an open context.
 
@@ -124,6 +126,7 @@ class Cells:
         """Address of the viewed logits."""
         self._weights = weights
         self._choices = choices
+        self._peers = peers
         self._stopper: PassStopper | None = None
         self.sequences: list[LlamaSequence] = []
         """The first is the context itself."""
@@ -210,7 +213,15 @@ class Cells:
         fault = None
         if self._weights is not None:
             fault = self._weights.end_pass(is_whole=status == 0)
+        fault = fault or self.loss()
         return status, fault or (_failure(status) if status else None)
+
+    def loss(self) -> SpecchatError | None:
+        """That of another machine, which makes all that was computed till now worthless."""
+        if self._peers is None:
+            return None
+        api.llama_synchronize(self.pointer)
+        return self._peers.error
 
     def rows(self, count: int) -> Logits:
         if count == 0:
@@ -355,6 +366,8 @@ class LlamaSequence(TreeContext):
         state = np.empty(size, dtype=np.uint8)
         if api.llama_state_seq_get_data(pointer, bytes_of(state), size, number) != size:
             raise ModelError("the cache cannot be saved", "llama.cpp returned only a part of it")
+        if loss := self.cells.loss():
+            raise loss
         return state
 
     def restore(self, tokens: Sequence[int], state: CacheState) -> None:

@@ -33,7 +33,7 @@ from app.settings.in_effect import settings_in_effect
 from app.tui.wording import seconds
 from app.wording import counted
 from backends.base import ModelError
-from backends.engines.backend_selection import LLAMACPP, MLX
+from backends.engines.backend_selection import LLAMACPP, MLX, REBUILD_LLAMACPP
 from backends.engines.engine_facts import EngineFacts, Engines, describe_engines, wired_limit_advice
 from backends.hardware.bandwidth import Bandwidth
 from backends.hardware.host import (
@@ -187,6 +187,15 @@ def _engine(engine: dict[str, Any]) -> str:
     return f"{_build(engine['build'])}, {where}"
 
 
+def _other_machines(engines: list[dict[str, Any]]) -> str:
+    """Whether layers can go to other machines, and how to get that."""
+    (engine,) = (one for one in engines if one["backend"] == LLAMACPP)
+    if engine["has_rpc"]:
+        return "can hold layers of a model: --rpc, specchat rpc-server"
+    get = f'get it: CMAKE_ARGS="-DGGML_RPC=on" {REBUILD_LLAMACPP}'
+    return "" if engine["problem"] else f"this build of llama.cpp has no RPC; {get}"
+
+
 def _build(build: str) -> str:
     """An engine's build with the names of what is on, such as CPU: AVX2, FMA."""
     listed: list[str] = []
@@ -225,6 +234,7 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         "memory": f"{device['available_memory_bytes'] / 1e9:.1f} GB available "
         f"of {device['memory_bytes'] / 1e9:.1f} GB",
         "GPU": "; ".join(map(_gpu_memory, facts["gpus"])),
+        "other machines": _other_machines(facts["engines"]),
         "largest model": f"{split['model']}: {split['words']}" if split else "",
         "bandwidth": _rate(device, "bandwidth") or "not measured",
         "disk": f"{disk}, for models larger than memory" if disk else "",

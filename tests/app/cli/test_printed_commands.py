@@ -63,6 +63,7 @@ HOW = {
     "models remove": ENDS,
     "models tune": BEGINS,  # minutes
     "path": ENDS,
+    "rpc-server": BEGINS,  # until Ctrl+C: tests/app/cli/test_rpc_server.py ends it
     "serve": BEGINS,  # until Ctrl+C: tests/app/serve asks it
     "verify": BEGINS,  # minutes
 }
