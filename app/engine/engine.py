@@ -116,7 +116,7 @@ class Engine:
         self._unfinished: set[Answer] = set()
         """The current answer, and those that wait for their turn."""
         self._is_broken = False
-        """Whether the loaded model is of no more use, and is to be loaded again before it answers."""
+        """Whether a part of the model was lost, and it is to be loaded again before it answers."""
         self._loading_stopped = Event()
         self._prompts = PromptBuilder()
         return_large_blocks()  # before a second thread exists, which would get its own arena
@@ -493,8 +493,8 @@ class Engine:
         from app.engine.side_by_side import SideBySide
         from backends.base.model import SharedContext
 
-        active, most = self._active, self.options.parallel
-        if active is None or most == 1 or self._is_broken or request.model != self._lent or request.draft:
+        active, most = None if self._is_broken else self._active, self.options.parallel
+        if active is None or most == 1 or request.model != self._lent or request.draft:
             return None
         own = active.session.context.beside(lambda context: context)
         if not isinstance(own, SharedContext) or own.max_sequences == 1:

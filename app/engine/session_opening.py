@@ -219,8 +219,7 @@ class _Opening:
         if not (addresses := self.options.peers):
             return None
         if expected_backend(reference, self.options.backend) == MLX:
-            remedy = "Use its GGUF file with --backend llamacpp."
-            raise UsageError("--rpc cannot be used with MLX", "only llama.cpp divides models", remedy)
+            raise UsageError("--rpc cannot be used with MLX", "only llama.cpp divides models")
         self.notify(f"connecting to {self.options.rpc}")
         peers = open_peers(addresses)
         stack.callback(peers.close)

@@ -58,6 +58,8 @@ _PACKAGES = (
     "typer",
 )
 _OF_APPLE = ("mlx", "mlx-lm")
+_RPC = "can hold layers of a model: --rpc, specchat rpc-server"
+_NO_RPC = f'need another build: CMAKE_ARGS="-DGGML_RPC=on" {REBUILD_LLAMACPP}'
 _TITLES = {LLAMACPP: "llama.cpp", MLX: "MLX"}
 
 
@@ -187,15 +189,6 @@ def _engine(engine: dict[str, Any]) -> str:
     return f"{_build(engine['build'])}, {where}"
 
 
-def _other_machines(engines: list[dict[str, Any]]) -> str:
-    """Whether layers can go to other machines, and how to get that."""
-    (engine,) = (one for one in engines if one["backend"] == LLAMACPP)
-    if engine["has_rpc"]:
-        return "can hold layers of a model: --rpc, specchat rpc-server"
-    get = f'get it: CMAKE_ARGS="-DGGML_RPC=on" {REBUILD_LLAMACPP}'
-    return "" if engine["problem"] else f"this build of llama.cpp has no RPC; {get}"
-
-
 def _build(build: str) -> str:
     """An engine's build with the names of what is on, such as CPU: AVX2, FMA."""
     listed: list[str] = []
@@ -234,7 +227,7 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         "memory": f"{device['available_memory_bytes'] / 1e9:.1f} GB available "
         f"of {device['memory_bytes'] / 1e9:.1f} GB",
         "GPU": "; ".join(map(_gpu_memory, facts["gpus"])),
-        "other machines": _other_machines(facts["engines"]),
+        "other machines": _RPC if any(one["has_rpc"] for one in facts["engines"]) else _NO_RPC,
         "largest model": f"{split['model']}: {split['words']}" if split else "",
         "bandwidth": _rate(device, "bandwidth") or "not measured",
         "disk": f"{disk}, for models larger than memory" if disk else "",

@@ -8,41 +8,34 @@ from typing import Annotated
 import typer
 
 from app.cli.terminal import stderr
-from backends.base import ModelError
+from backends.base import UsageError
 from backends.engines.backend_selection import LLAMACPP, importing_engine
 
-_PORT = 50_052
-"""That of llama.cpp's own ggml-rpc-server."""
-
 _OPEN = (
-    "whoever reaches {} can read and crash this program, and perhaps take over the machine: "
-    "llama.cpp's RPC knows no passwords and no encryption, and holes in it are known. "
-    "Use it on a network of your own, or through a tunnel: ssh -L {}:127.0.0.1:{} THIS_MACHINE"
+    "warning: llama.cpp's RPC has no passwords and no encryption, and known holes: whoever reaches "
+    "this port may take over the machine. Use a cable or network of your own, or a tunnel."
 )
 
 
 def rpc_server(
-    host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Address of this machine to listen on.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535, metavar="N", help="Port.")] = _PORT,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, metavar="N", help="Port.")] = 50_052,
 ) -> None:
-    """Lend this machine's devices to a specchat elsewhere, which is started with --rpc.
+    """Lend this machine's devices to a specchat that is started elsewhere with --rpc.
 
-    It answers one at a time, until Ctrl+C. Both must have the same version of llama.cpp.
+    It answers one at a time, until Ctrl+C. Both need the same version of specchat.
     """
     try:
         address = socket.gethostbyname(host)
     except OSError as error:
-        raise ModelError(f"{host} cannot be used", error.strerror or str(error)) from error
+        raise UsageError(f"--host cannot be {host!r}", error.strerror or str(error)) from error
     with importing_engine(LLAMACPP):
         from backends.llamacpp.rpc import serve
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the engine never looks at what Python notes
-    serve(address, port, lambda: _introduce(address, port))
 
+    def begin() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # the engine never returns to Python
+        stderr.note(f"devices of this machine for --rpc, at {address}:{port} (Ctrl+C ends it)")
+        if not ip_address(address).is_loopback:
+            stderr.note(_OPEN)
 
-def _introduce(address: str, port: int) -> None:
-    reached = "THIS_MACHINE" if ip_address(address).is_unspecified else address
-    stderr.note(f"on the other machine: specchat --rpc {reached}:{port} (Ctrl+C ends this)")
-    if not ip_address(address).is_loopback:
-        stderr.note(f"warning: {_OPEN.format(f'{address}:{port}', port, port)}")
+    serve(address, port, begin)

@@ -90,7 +90,7 @@ def test_a_server_killed_in_mid_answer_ends_the_pass_and_not_the_process(
         context.forward(tokens, 1)
         process.kill()
         process.wait()
-        with pytest.raises(PeerLostError, match=f"no connection to 127.0.0.1:{lost}: it ended"):
+        with pytest.raises(PeerLostError, match=f"127.0.0.1:{lost}: it ended"):
             context.forward([tokens[-1]], 1)
         assert context.length == len(tokens)
         with pytest.raises(PeerLostError):
@@ -101,7 +101,7 @@ def test_a_server_killed_in_mid_answer_ends_the_pass_and_not_the_process(
 
 @needs_rpc
 def test_nobody_listens(llamacpp: ModuleType) -> None:
-    with pytest.raises(PeerLostError, match="127.0.0.1:1: "):
+    with pytest.raises(PeerLostError, match=r"127\.0\.0\.1:1: "):
         Peers([("127.0.0.1", 1)])
 
 
@@ -130,10 +130,10 @@ def _older(client: socket.socket) -> None:
 @pytest.mark.parametrize(
     ("talk", "why"),
     [
-        (_older, "version 6.0 of the protocol, and this build 7.0"),
+        (_older, r"version 6\.0 of the protocol, this build 7\.0"),
         (lambda client: client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "no RPC server"),
         (lambda client: client.shutdown(socket.SHUT_WR), "it ended the connection"),
-        (lambda client: None, "silent for 0 s; perhaps another program uses it"),
+        (lambda client: None, "does not answer, or another program uses it"),
     ],
     ids=["older", "of another kind", "ending", "silent"],
 )
@@ -159,12 +159,14 @@ def test_the_version_is_that_of_the_build(port: int) -> None:
 
 @needs_rpc
 def test_a_port_in_use_is_not_served(llamacpp: ModuleType) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        with pytest.raises(ModelError, match="cannot be served"):
-            rpc.serve("127.0.0.1", taken.getsockname()[1])
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(ModelError, match="cannot be served"),
+    ):
+        rpc.serve("127.0.0.1", taken.getsockname()[1])
 
 
 def test_a_build_without_rpc_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rpc, "has_rpc", lambda: False)
-    with pytest.raises(UsageError, match="this build of llama.cpp has no RPC"):
+    with pytest.raises(UsageError, match=r"this build of llama\.cpp has no RPC"):
         Peers([("127.0.0.1", 1)])
