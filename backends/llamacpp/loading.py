@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from llama_cpp import llama_cpp as api
 
@@ -110,7 +110,7 @@ def load(
     else:
         pointers = *peers.pointers, *library.used_pointers(), None
         devices = (ctypes.c_void_p * len(pointers))(*pointers)
-        parameters.devices = ctypes.addressof(devices)
+        parameters.devices = cast("Any", ctypes.addressof(devices))
     weights = None
     if lock_bytes is not None or beside is not None:
         # Rearranged weights would be a copy of them in memory. Of a mapped file, the processor's

@@ -85,7 +85,7 @@ class Relay:
         return server
 
     def _pass_on(self, engine: socket.socket, server: socket.socket) -> None:
-        with engine.makefile("rb", _PIECE) as requests, server.makefile("rb", _PIECE) as answers:
+        with engine.makefile("rb") as requests, server.makefile("rb") as answers:
             while len(sent := requests.read(_HEAD.size)) == _HEAD.size:
                 (command, left), body = _HEAD.unpack(sent), b""
                 while sent or left:
