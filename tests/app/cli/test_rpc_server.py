@@ -12,7 +12,7 @@ import pytest
 
 rpc = pytest.importorskip("backends.llamacpp.rpc", reason="llama.cpp is not installed")
 
-from tests.fixtures.caller import Specchat
+from tests.app.conftest import Specchat
 from tests.fixtures.rpc_servers import free_port
 
 ROOT = Path(__file__).parents[3]
