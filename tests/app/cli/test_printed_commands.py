@@ -74,6 +74,7 @@ OTHERS = {
     "curl": "its requests are sent below",
     "git": "no program of ours",
     "openssl": "no program of ours",
+    "ssh": "no program of ours",
     "pip": "installs uv",
     "pytest": "these tests",
     "ruff": "checks the code, not a person's command",
