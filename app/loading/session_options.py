@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Self
 
 from backends.base import CacheType, UsageError
+from backends.engines.backend_selection import REMOTE
 
 DEFAULT_CONTEXT = 8192
 _ADDRESS = re.compile(r"([\w.-]+|\[[0-9a-fA-F:.]+\]):([0-9]{1,5})")
@@ -98,8 +99,9 @@ class SessionOptions:
 
 def check_ranges(options: SessionOptions) -> None:
     """Check all numeric options, --stream, --kv and --rpc."""
-    if options.peers and options.gpu_layers == 0:
-        raise UsageError("--rpc cannot be used with --gpu-layers 0", "no layer would go there")
+    if options.peers and (options.gpu_layers == 0 or options.backend == REMOTE):
+        beside = "--gpu-layers 0" if options.gpu_layers == 0 else f"--backend {REMOTE}"
+        raise UsageError(f"--rpc cannot be used with {beside}", "no layer would go there")
     if options.stream not in STREAM_CHOICES:
         why = f"it is one of {', '.join(STREAM_CHOICES)}"
         raise UsageError(f"--stream cannot be {options.stream!r}", why)

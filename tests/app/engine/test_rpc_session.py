@@ -1,6 +1,7 @@
 """Answers of a model with layers on another machine, which is lost in the middle of one."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 from app.engine.engine import Engine
 from app.engine.reply import Request
 from app.engine.status import Phase
-from app.loading.session_options import SessionOptions
+from app.loading.session_options import SessionOptions, check_ranges
 from app.paths import Paths
 from backends.base import PeerLostError, UsageError
 from backends.llamacpp import rpc
@@ -60,6 +61,16 @@ def test_a_lost_machine_ends_the_answer_and_the_next_one_loads_the_model_again(
 def test_what_is_no_address(text: str) -> None:
     with pytest.raises(UsageError, match=re.escape(f"--rpc cannot be {text!r}")):
         _ = SessionOptions(rpc=f"box:50052,{text}").peers
+
+
+@pytest.mark.parametrize(
+    "options",
+    [SessionOptions(gpu_layers=0), SessionOptions(backend="remote")],
+    ids=["none", "there"],
+)
+def test_where_no_layer_would_go_there(options: SessionOptions) -> None:
+    with pytest.raises(UsageError, match="--rpc cannot be used with --"):
+        check_ranges(replace(options, rpc="box:5"))
 
 
 def test_addresses() -> None:
