@@ -15,6 +15,7 @@ _PATH = "/v1/verify"
 _CONNECT_SECONDS, _PASS_SECONDS = 10.0, 300.0
 """A pass may wait for an answer of the server's. Guesses; not measured."""
 
+_REMEDY = "Only `specchat serve` does. With --draft auto a server answers in words."
 _MOST_SHOWN = 300
 _UNAUTHORIZED, _NOT_FOUND, _CHANGED, _GONE = 401, 404, 409, 410
 
@@ -147,7 +148,7 @@ class VerifyingServer:
             what = "the answer cannot go on: the model of the server has changed"
             return ModelError(what, why, "What was said is kept. Load the model again.")
         if status == _NOT_FOUND:
-            return ModelError(f"{self.url} verifies no drafts", why, "Is it `specchat serve`?")
+            return ModelError(f"{self.url} verifies no drafts", why, _REMEDY)
         return ModelError(f"{self.url} refused", why, "What was said is kept.")
 
     def _read(self, form: TypeAdapter[_Told], response: Response) -> _Told:
@@ -155,7 +156,7 @@ class VerifyingServer:
             return form.validate_json(response.content)
         except ValidationError as error:
             why = f"its answer is not that of a specchat: {error.errors()[0]['msg']}"
-            raise ModelError(f"{self.url} verifies no drafts", why) from error
+            raise ModelError(f"{self.url} verifies no drafts", why, _REMEDY) from error
 
 
 def _pass(context: str, model: str, n_ctx: int) -> dict[str, object]:
