@@ -32,7 +32,7 @@ from backends.chat.message import Message
 from decoding.events import Step
 from decoding.sampling.distribution import SamplingSettings
 
-PORT = 47821
+PORT, CONTEXT = 47821, 512
 PROMPTS = (
     "Repeat this list three times, word for word: apples, pears, plums, cherries, grapes, figs.",
     "Write the numbers from one to thirty in words, one on each line.",
@@ -74,7 +74,7 @@ class Measured:
     tokens: int = 0
     seconds: float = 0.0
     expected: float = 0.0
-    steps: list[Step] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list[Step])
 
 
 def answered(session: Session, text: str, tokens: int, told: Measured) -> list[int]:
@@ -99,7 +99,7 @@ def answered(session: Session, text: str, tokens: int, told: Measured) -> list[i
 @contextmanager
 def serving(target: str, home: Path) -> Generator[None]:
     command = [sys.executable, "specchat.py", "serve", "--model", target, "--draft", "off"]
-    command += ["--ctx", "2048", "--port", str(PORT)]
+    command += ["--ctx", str(CONTEXT), "--port", str(PORT)]
     environment = {**os.environ, "SPECCHAT_HOME": str(home)}
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
     assert process.stderr is not None
@@ -114,12 +114,12 @@ def serving(target: str, home: Path) -> Generator[None]:
 def measure(trip: float, draft: str, tokens: int, paths: Paths) -> None:
     wire = Wire(PORT, trip / 1000)
     url = f"http://127.0.0.1:{wire.port}"
-    options = SessionOptions(draft=draft, url=url, ctx=2048)
+    options = SessionOptions(draft=draft, url=url, ctx=CONTEXT)
     plain, drafted, ratio = Measured(), Measured(), list[float]()
     with (
         closing(open_verified(options, paths, lambda _: None)) as drafting,
         closing(
-            open_verified(SessionOptions(draft="off", url=url, ctx=2048), paths, lambda _: None)
+            open_verified(SessionOptions(draft="off", url=url, ctx=CONTEXT), paths, lambda _: None)
         ) as alone,
     ):
         controller = drafting.drafting.controller
