@@ -147,6 +147,9 @@ class _Opening:
             spec.check(reference.name, model.info.n_layers, model.info.active_experts)
             if options.threads and model.info.backend == MLX:
                 reductions.append("--threads has no effect: MLX chooses its threads itself")
+            meter = None  # of a divided model, one here would tell only a part
+            if peers is None:
+                meter = energy_meter(on_gpu=model.info.device.startswith("GPU"))
             budget = WeightBudget.of(planned)
             session = Session(
                 paths=paths,
@@ -156,7 +159,7 @@ class _Opening:
                 template=ChatTemplate(model.tokenizer, templates),
                 drafting=Drafting(spec.requested),
                 bandwidth=memory_bandwidth(model.info, paths),
-                meter=energy_meter(on_gpu=model.info.device.startswith("GPU")),
+                meter=meter,
                 notes=(*notes, *_stream_notes(model.info, outlook), *reductions),
                 options=options,
                 room=budget.bytes if budget else planned.room,

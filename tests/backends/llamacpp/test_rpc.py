@@ -3,7 +3,7 @@
 import socket
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from subprocess import Popen
 from threading import Thread
@@ -111,7 +111,7 @@ def answering(talk: Callable[[socket.socket], None]) -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
-            with listener.accept()[0] as client:
+            with suppress(OSError), listener.accept()[0] as client:
                 talk(client)
                 while client.recv(1 << 16):
                     pass
