@@ -72,18 +72,21 @@ class Given:
         return 1.0 - self.numbers[self.state - count : self.state]
 
 
-def elsewhere(opened: FakeContext | None = None) -> RemoteModel:
+def elsewhere(
+    opened: FakeContext | None = None, passes: Callable[[], object] = lambda: None
+) -> RemoteModel:
     """A model whose server is the real one's protocol, without a connection.
 
-    opened: the server's context.
+    opened: the server's context. passes: called for each request.
     """
-    info = replace(ScriptedModel(["x"]).info, n_vocab=N_VOCAB)
     opened = opened or FakeContext(TABLE)
+    info = replace(ScriptedModel(["x"]).info, n_vocab=opened.table.shape[-1])
     model = SimpleNamespace(info=info, open=lambda _: opened)
     session = cast("Any", SimpleNamespace(model=model, context=SimpleNamespace(facts=opened)))
     verifying = Verifying()
 
     def answer(request: httpx2.Request) -> httpx2.Response:
+        passes()
         try:
             asked = read_body(Pass, request.content)
             told = verifying.run(session, asked, asked.context or "the only one")
@@ -94,7 +97,7 @@ def elsewhere(opened: FakeContext | None = None) -> RemoteModel:
     client = httpx2.Client(transport=httpx2.MockTransport(answer), verify=False)
     server = VerifyingServer("http://elsewhere", client=client)
     named = served._identity(cast("Any", model))
-    of = ServedModel(named, 64, "m", "a", "q", 1, 1, 1, 1, N_VOCAB, "e", "d", 1)
+    of = ServedModel(named, opened.n_ctx, "m", "a", "q", 1, 1, 1, 1, info.n_vocab, "e", "d", 1)
     return RemoteModel(server, of, cast("Any", None), info.path, "elsewhere")
 
 
