@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -128,6 +129,8 @@ class ChatRequest(openai.CommonFields):
     tool_choice: Literal["auto", "none", "required"] | NamedTool = "auto"
     parallel_tool_calls: bool = True
     reasoning_effort: Effort | None = None
+    continue_final_message: bool = False
+    """Whether the reply goes on with a last message of the assistant, as vLLM takes it."""
 
     @property
     def offered(self) -> OfferedTools:
@@ -212,11 +215,13 @@ def asked_reply(asked: ChatRequest, defaults: Answering, model: ServedModel) -> 
     sampling = asked.sampling(defaults, model.n_vocab)
     offered = asked.offered
     conversation = conversation_of(asked.messages)
+    begun = _begun(conversation) if asked.continue_final_message else ""
     budget = thinking(conversation, defaults, asked.reasoning_effort)
     first = Request(
         conversation,
         sampling,
         asked.max_completion_tokens or asked.max_tokens or 1 << 31,
+        partial=begun,
         options=replace(offered.options(_options(asked)), think_budget=budget),
         tools=offered.tools,
         may_drop=False,
@@ -229,9 +234,18 @@ def asked_reply(asked: ChatRequest, defaults: Answering, model: ServedModel) -> 
         ),
         asked.stream,
         asked.n,
-        offered.splitter,
+        partial(offered.splitter, is_begun=bool(begun)),
         form_field="tools" if offered.is_required else asked.form_field,
     )
+
+
+def _begun(conversation: Conversation) -> str:
+    """Take the beginning of the reply from the end of a conversation."""
+    last = conversation.turns[-1] if conversation.turns else None
+    if last is None or last.role != "assistant" or last.calls:
+        field = "continue_final_message"
+        raise invalid(f"{field} needs a last message of the assistant, without calls", field)
+    return conversation.turns.pop().content
 
 
 def _options(asked: ChatRequest) -> ReplyOptions:

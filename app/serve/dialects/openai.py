@@ -6,6 +6,7 @@ import uuid
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from typing import Annotated, Literal, cast
 
 from pydantic import BeforeValidator, Field
@@ -228,6 +229,7 @@ class OpenAIWriter(ReplyWriter):
             "id": f"{prefix}-{uuid.uuid4().hex}",
             "created": int(time.time()),
             "model": model,
+            "system_fingerprint": f"specchat-{version('specchat')}",
         }
         self._asked = asked
         self._ended: list[events.Ended] = []
