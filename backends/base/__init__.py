@@ -18,6 +18,7 @@ from backends.base.errors import (
     PromptTooLargeError,
     PromptTooLongError,
     RollbackRefusedError,
+    ServerError,
     SpecchatError,
     ToolError,
     UsageError,

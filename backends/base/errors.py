@@ -72,6 +72,10 @@ class ContextTooLargeError(OutOfMemoryError):
         )
 
 
+class ServerError(ModelError):
+    """A server elsewhere that cannot be asked, or does not answer as it should."""
+
+
 class RollbackRefusedError(ModelError):
     """A context that cannot forget its last tokens."""
 

@@ -9,7 +9,7 @@ from typing import Any, NoReturn, TextIO, cast
 
 from app.cli.terminal import stderr
 from app.cli.terminal.stderr import printable_stream
-from backends.base import DownloadError, SpecchatError, UsageError
+from backends.base import DownloadError, ServerError, SpecchatError, UsageError
 
 EXIT_DONE = 0
 EXIT_ERROR = 1
@@ -19,7 +19,7 @@ EXIT_INTERRUPTED = 130
 
 
 def exit_code(error: SpecchatError) -> int:
-    if isinstance(error, DownloadError):
+    if isinstance(error, DownloadError | ServerError):
         return EXIT_NETWORK
     return EXIT_USAGE if isinstance(error, UsageError) else EXIT_ERROR
 
