@@ -35,7 +35,9 @@ from backends.base.model import stopping_passes
 
 if TYPE_CHECKING:
     from app.drafting.choose.drafter_info import Ranking
+    from app.engine.answerer import Answerer
     from app.engine.idle_tasks import ActiveSession
+    from app.engine.remote_session import RemoteSession
     from app.engine.session import Session
     from app.engine.side_by_side import SideBySide
     from app.loading.streaming import StreamOfferError
@@ -101,6 +103,8 @@ class Engine:
         self._free_at = 0.0
         """When the last job ended, by time.perf_counter()."""
         self._active: ActiveSession | None = None
+        self._remote: RemoteSession | None = None
+        """What answers in place of a model here, if a server does."""
         self._draft = options.draft
         self._draft_lock = Lock()
         self._lent = ""
@@ -239,16 +243,25 @@ class Engine:
         future = self._prompts.ask(wanted)
 
         def job() -> None:
-            if self._active is not None:
-                self._prompts.work(future, self._active.session)
+            if (answerer := self._answerer) is not None:
+                self._prompts.work(future, answerer)
             else:
                 self._prompts.fail(future, self._no_model())
 
         self._jobs.put(job, is_urgent=False)
         return future
 
+    @property
+    def _answerer(self) -> "Answerer | None":
+        return self._active.session if self._active is not None else self._remote
+
     def _no_model(self) -> SpecchatError:
         return self._status.error or ModelError("no model is loaded")
+
+    @property
+    def remote_models(self) -> tuple[str, ...]:
+        """The models that a server listed when it was asked last; () where none answers."""
+        return self._remote.names if self._remote is not None else ()
 
     def drafters(self) -> "Ranking | None":
         """Drafters for the loaded model with what is known of them; takes a moment on any thread.
@@ -347,7 +360,7 @@ class Engine:
         return error if isinstance(error, SpecchatError) else crash_report(error, self.paths)
 
     def _publish_error(self, error: Exception) -> None:
-        phase = Phase.FAILED if self._active is None else Phase.READY
+        phase = Phase.FAILED if self._answerer is None else Phase.READY
         self._status = replace(self._status, phase=phase, text="", error=self._reported(error))
 
     def _publish_text(self, text: str) -> None:
@@ -373,7 +386,7 @@ class Engine:
         self._status = Status(Phase.READY, "", loaded, error, program=self._status.program)
 
     def _close_session(self) -> None:
-        active, self._active, self._together = self._active, None, None
+        active, self._active, self._together, self._remote = self._active, None, None, None
         if active is not None:
             active.close()
 
@@ -402,6 +415,13 @@ class Engine:
         self._is_broken = False
         self._status = Status(Phase.LOADING, "loading")
         self._close_session()
+        if self.options.asks_server:
+            from app.engine.remote_session import open_remote
+
+            self._remote = open_remote(self.options, self.paths, self._notify_of_load)
+            self._prompts.forget()
+            self._status = Status(Phase.READY, "", self._remote.loaded)
+            return
         from app.engine.idle_tasks import ActiveSession
         from app.engine.session_opening import open_session
 
@@ -428,14 +448,14 @@ class Engine:
     def _change_context(self, n_ctx: int | None) -> None:
         if self._active is None:
             self.options = replace(self.options, ctx=n_ctx)
-            if self._status.phase is Phase.FAILED:  # perhaps for the context it had
+            if self._remote is not None or self._status.phase is Phase.FAILED:
                 self._load()
         elif n_ctx != self.options.ctx:
             self._active.files.check_present()
             self._reload(replace(self.options, ctx=n_ctx))
 
     def _reload(self, options: SessionOptions) -> None:
-        previous, was_loaded = self.options, self._active is not None
+        previous, was_loaded = self.options, self._answerer is not None
         self.options = options
         try:
             self._load()
@@ -566,6 +586,9 @@ class Engine:
         from app.engine.metrics import reply_metrics
 
         request = answer.request
+        if self._remote is not None:
+            self._fill_from(self._remote, answer)
+            return
         self._lend(request.model)
         if self._is_broken:
             self._load()
@@ -602,15 +625,28 @@ class Engine:
             if (session.plain_replies.replies, session.drafting) != loaded:
                 self._status = replace(self._status, loaded=Loaded.of(session))
 
-    def _work_beside(self, answer: Answer, session: "Session") -> None:
+    def _fill_from(self, remote: "RemoteSession", answer: Answer) -> None:
+        answer.model, answer.stage = answer.request.model or remote.name, Stage.READING
+        prompt = self._prompts.take(answer, remote)
+        try:
+            with contextlib.closing(
+                remote.stream(prompt, answer.reply, lambda: answer.is_stopped)
+            ) as stream:
+                for event in stream:
+                    answer.on_event(event)
+                    self._work_beside(answer, remote)
+        finally:
+            answer.metrics = remote.metrics(answer.reply)
+
+    def _work_beside(self, answer: Answer, session: "Answerer") -> None:
         """Publish the figures of an answer between two of its steps, and do what is asked then."""
-        from app.engine.metrics import reply_metrics
+        from app.engine.answerer import metrics_of
 
         now, known = time.perf_counter(), answer.metrics
         is_first = known is None or (known.steps == 0 and answer.stage is Stage.ANSWERING)
         if is_first or now - self._figures_at >= _FIGURES_SECONDS:
             self._figures_at = now
-            answer.metrics = reply_metrics(session, answer.reply, is_final=False)
+            answer.metrics = metrics_of(session, answer.reply, is_final=False)
         if now - self._looked_at >= _LOOK_SECONDS:
             self._looked_at = now
             self._prompts.work_beside(session)

@@ -239,7 +239,7 @@ class ReplyMetrics:
     speedup_error: float | None
     """Twice the standard error of the speedup; None where nothing was drafted."""
     comparison: Comparison
-    bytes_per_token: int
+    bytes_per_token: int | None
     bandwidth_bytes_per_second: float | None
     bandwidth_source: str | None
     wall_tokens_per_second: float | None
@@ -247,7 +247,9 @@ class ReplyMetrics:
     energy_joules_per_token: float | None
     energy_source: str | None
     peak_memory_bytes: int | None
-    memory: MemoryUse
+    memory: MemoryUse | None
+    told_by_server: Mapping[str, float] | None = None
+    """What a server tells of its drafting, as it names it; None where the model is here."""
 
 
 def reply_metrics(session: "Session", reply: Reply, *, is_final: bool = True) -> ReplyMetrics:
@@ -318,7 +320,7 @@ def reply_metrics(session: "Session", reply: Reply, *, is_final: bool = True) ->
             drafting.drafter_bytes,
             context.n_ctx * context.kv_bytes_per_token + context.state_bytes + drafting.kv_bytes,
         ),
-        **_snapshot(statistics),
+        **snapshot(statistics),
     )
 
 
@@ -332,8 +334,8 @@ _COUNTED = (
 """Figures that a reply's statistics have under the same name."""
 
 
-def _snapshot(statistics: Statistics) -> dict[str, Any]:
-    """Those figures, which the reply no longer changes."""
+def snapshot(statistics: Statistics) -> dict[str, Any]:
+    """The figures of ReplyMetrics that a reply counts, which it no longer changes."""
     figures = {name: getattr(statistics, name) for name in _COUNTED}
     for name, value in figures.items():
         if isinstance(value, list):

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from app.engine.answer import Answer
+from backends.base import UsageError
 
 if TYPE_CHECKING:
-    from app.engine.session import Session
+    from app.engine.answerer import Answerer
     from backends.chat.chat_template import Prompt
 
 CountTokens = Callable[[str], Future[int]]
@@ -43,7 +44,7 @@ class PromptBuilder:
         self._waiting.append((wanted, future))
         return future
 
-    def prompt(self, answer: Answer, session: "Session") -> "Prompt":
+    def prompt(self, answer: Answer, session: "Answerer") -> "Prompt":
         """The prompt of an answer, which is built once."""
         prompt = self._built.get(answer)
         if prompt is None:
@@ -52,7 +53,7 @@ class PromptBuilder:
             self._built[answer] = prompt
         return prompt
 
-    def take(self, answer: Answer, session: "Session") -> "Prompt":
+    def take(self, answer: Answer, session: "Answerer") -> "Prompt":
         """The prompt of an answer whose turn has come, which is then no longer kept."""
         prompt = self.prompt(answer, session)
         del self._built[answer]
@@ -62,14 +63,14 @@ class PromptBuilder:
         """Forget what was built, as another model takes over."""
         self._built.clear()
 
-    def work(self, future: Future[int], session: "Session") -> None:
+    def work(self, future: Future[int], session: "Answerer") -> None:
         """Build one prompt, unless that was done, and count all texts; later prompts wait."""
         for item in list(self._waiting):
             if item[1] is future or isinstance(item[0], str):
                 self._waiting.remove(item)
                 self._do(*item, session)
 
-    def work_beside(self, session: "Session") -> None:
+    def work_beside(self, session: "Answerer") -> None:
         """Do what waits beside an answer, as long as that takes little of its time.
 
         A grammar is not looked at while that would read the whole vocabulary first: up to a second,
@@ -92,20 +93,21 @@ class PromptBuilder:
         self,
         wanted: Answer | str,
         future: Future[int],
-        session: "Session",
+        session: "Answerer",
         *,
         is_quick: bool = False,
     ) -> None:
         if not future.set_running_or_notify_cancel():
             return
         if isinstance(wanted, str):
-            future.set_result(len(session.model.tokenizer.encode(wanted, special=False)))
+            try:
+                future.set_result(session.count(wanted))
+            except UsageError as error:
+                future.set_exception(error)
             return
-        request = wanted.request
         try:
             prompt = self.prompt(wanted, session)
-            if not is_quick or request.options.grammar is None or session.has_grammar_vocabulary:
-                session.constraint(prompt, request)
+            session.check(prompt, wanted.request, is_quick=is_quick)
             future.set_result(len(prompt.tokens))
         except Exception as error:
             future.set_exception(error)

@@ -10,7 +10,7 @@ from app.engine.session import Session
 
 SCHEMA = 1
 
-_STATISTICS = (
+STATISTICS = (
     "prompt_tokens", "cached_prompt_tokens", "ahead_tokens", "completion_tokens", "steps",
     "drafted", "accepted", "acceptance", "drafted_share", "tokens_per_step", "accepted_by_position",
     "accepted_lengths", "steps_by_shape", "by_drafter", "load_seconds", "prefill_seconds",
@@ -22,6 +22,13 @@ _STATISTICS = (
     "peak_memory_bytes", "memory",
 )  # fmt: skip
 """Figures under `stats`, in order."""
+
+SAMPLED = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed")
+MODEL = (
+    "ref", "name", "path", "backend", "device", "architecture", "quantization", "parameters",
+    "weight_bytes", "streamed_bytes_per_token", "kv", "gpu_layers", "context",
+)  # fmt: skip
+"""Keys under `sampling`, beside the length, and under `model`."""
 
 
 def reply_report(session: Session, reply: Reply) -> dict[str, Any]:
@@ -62,16 +69,9 @@ def reply_report(session: Session, reply: Reply) -> dict[str, Any]:
             "predicted": asdict(reply.predicted) if reply.predicted else None,
             "notes": list(drafting.notes),
         },
-        "sampling": {
-            "temperature": settings.temperature,
-            "top_k": settings.top_k,
-            "top_p": settings.top_p,
-            "min_p": settings.min_p,
-            "repeat_penalty": settings.repeat_penalty,
-            "seed": settings.seed,
-            "max_tokens": reply.request.max_tokens,
-        },
-        "stats": {name: _finite(figures[name]) for name in _STATISTICS},
+        "sampling": {name: getattr(settings, name) for name in SAMPLED}
+        | {"max_tokens": reply.request.max_tokens},
+        "stats": {name: _finite(figures[name]) for name in STATISTICS},
     }
 
 

@@ -233,6 +233,10 @@ class Session:
         self.reply_constraints = self.reply_constraints or ReplyConstraints(self.model.tokenizer)
         return self.reply_constraints.of(options, prompt)
 
+    def check(self, prompt: Prompt, request: Request, *, is_quick: bool) -> None:
+        if not is_quick or request.options.grammar is None or self.has_grammar_vocabulary:
+            self.constraint(prompt, request)
+
     def stream(
         self, prompt: Prompt, reply: Reply, is_cancelled: Callable[[], bool]
     ) -> Generator[Event, None, None]:
@@ -336,6 +340,13 @@ class Session:
         if steps.count >= ENOUGH_PLAIN_STEPS and steps.noise is not None and not reply.is_shared:
             plain = PlainReply(steps.count / steps.total, count, steps.noise)
             self.plain_replies = self.plain_replies.with_reply(plain)
+
+    @property
+    def shortage(self) -> str:
+        return self.model.shortage
+
+    def count(self, text: str) -> int:
+        return len(self.model.tokenizer.encode(text, special=False))
 
     def close(self) -> None:
         self.drafting.close()

@@ -12,6 +12,7 @@ from app.wording import counted
 from backends.base import ModelInfo, SpecchatError
 from backends.base.safe_files import make_private_folder, write_whole
 from backends.chat.reply_form import offers_thinking
+from backends.engines.backend_selection import REMOTE
 
 if TYPE_CHECKING:
     from app.engine.session import Session
@@ -24,6 +25,8 @@ _ENGINES = {"llamacpp": "llama.cpp", "mlx": "MLX"}
 def where_it_runs(info: ModelInfo) -> str:
     if info.host:
         return f"specchat on {info.host}, {info.device.partition(':')[0]}"
+    if info.backend == REMOTE:
+        return f"{info.engine} at {info.device}"
     engine, device = _ENGINES[info.backend], info.device.partition(":")[0]
     if info.backend == "mlx" or device in ("GPU", "RPC"):
         return f"{engine} {device}"
@@ -79,6 +82,11 @@ class Loaded:
             drafting.memory_bytes,
             session.sequences,
         )
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether a server elsewhere answers."""
+        return self.info.backend == REMOTE
 
     @property
     def name(self) -> str:

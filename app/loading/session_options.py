@@ -84,6 +84,11 @@ class SessionOptions:
         return None if self.peers else self.gpu_layers
 
     @property
+    def asks_server(self) -> bool:
+        """Whether a server answers in words; with a named drafter it verifies tokens instead."""
+        return self.backend == REMOTE and self.draft in (AUTO_DRAFT, OFF_DRAFT)
+
+    @property
     def cache_type(self) -> CacheType | None:
         return None if self.kv is None else CacheType(self.kv)
 

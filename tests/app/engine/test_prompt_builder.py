@@ -40,13 +40,14 @@ class Recorded:
     def constraint(self, prompt: object, request: Request) -> None:
         self.grammars.append(request.options.grammar)
 
-    @property
-    def model(self) -> Any:
-        return SimpleNamespace(tokenizer=self)
+    def check(self, prompt: Any, request: Request, *, is_quick: bool) -> None:
+        from app.engine.session import Session
 
-    def encode(self, text: str, *, special: bool) -> list[int]:
+        Session.check(self.as_session, prompt, request, is_quick=is_quick)
+
+    def count(self, text: str) -> int:
         self.now += 1.0
-        return [0] * len(text)
+        return len(text)
 
     @property
     def as_session(self) -> "Session":
