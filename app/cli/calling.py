@@ -8,8 +8,8 @@ from typing import Any
 
 from app.cli.session import stream_answer
 from app.cli.terminal import stderr, stdout
+from app.engine.answerer import Answerer
 from app.engine.reply import Reply, Request
-from app.engine.session import Session
 from app.paths import Paths
 from app.printable import one_line
 from app.tools.mcp_servers import Servers
@@ -74,7 +74,7 @@ class Calling:
         return replace(request, tools=tools, options=shown)
 
     def streamed(
-        self, session: Session, reply: Reply, prompt: Prompt, *, says: bool
+        self, session: Answerer, reply: Reply, prompt: Prompt, *, says: bool
     ) -> Iterator[Reply]:
         """Stream a reply, and then those that its calls lead to; each is yielded before it is.
 

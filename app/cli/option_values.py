@@ -50,6 +50,19 @@ def session_options(context: Context) -> SessionOptions:
     return options
 
 
+def own_options(context: Context) -> SessionOptions:
+    """Session options of a command that needs a model in this process.
+
+    Raises:
+        UsageError: they name a server instead.
+    """
+    options = session_options(context)
+    if options.asks_server:
+        why = "with --backend remote a server elsewhere does; programs can ask it themselves"
+        raise UsageError("specchat runs no model that programs could ask", why)
+    return options
+
+
 def server_options(context: Context) -> ServerOptions:
     """A command's options of the server."""
     values = _values(context, SERVED_NAMES).items()

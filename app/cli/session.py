@@ -5,16 +5,17 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from threading import Event
+from typing import TYPE_CHECKING
 
 from app.chat.attachments import Attachment, AttachmentKind
 from app.chat.read_all import Plan
 from app.cli.terminal import stderr, stdout
 from app.cli.terminal.interrupt import deferred, interruptible
 from app.engine import session_opening
-from app.engine.metrics import ReplyMetrics, reply_metrics
+from app.engine.answerer import Answerer, loaded_of, metrics_of
+from app.engine.remote_session import open_remote
 from app.engine.reply import Reply, Request
 from app.engine.session import Session
-from app.engine.status import Loaded
 from app.loading.session_options import DEFAULT_CONTEXT, SessionOptions
 from app.paths import Paths
 from app.tui import wording
@@ -24,6 +25,9 @@ from backends.base import PassStoppedError
 from backends.base.model import stopping_passes
 from backends.chat.chat_template import Prompt
 from decoding.events import FinishReason, Prefill
+
+if TYPE_CHECKING:
+    from app.engine.metrics import ReplyMetrics
 
 
 def open_session(
@@ -46,6 +50,19 @@ def open_session(
         if stop.is_set():
             session.close()
     return session
+
+
+def open_answerer(options: SessionOptions) -> Answerer:
+    """What answers with these options, a server or a model here, as open_session opens one.
+
+    Raises:
+        SpecchatError: there is none.
+        KeyboardInterrupt: the user interrupted it.
+    """
+    if not options.asks_server:
+        return open_session(options)
+    with phases() as (notify, _):
+        return open_remote(options, Paths.of_this_user(), notify)
 
 
 @contextmanager
@@ -77,7 +94,7 @@ def phases() -> Generator[tuple[Callable[[str], None], Event], None, None]:
 
 
 def read_all(
-    session: Session, request: Request, texts: Mapping[str, str], kept: dict[str, str]
+    session: Answerer, request: Request, texts: Mapping[str, str], kept: dict[str, str]
 ) -> tuple[tuple[Attachment, ...], bool]:
     """What a question about all of many texts is answered from, and whether that is all of them.
 
@@ -86,10 +103,11 @@ def read_all(
     """
 
     async def count(text: str) -> int:
-        return len(session.model.tokenizer.encode(text, special=False))
+        return session.count(text)
 
     system, question = request.conversation.system, request.conversation.turns[-1].content
-    left, n_ctx, loaded = [*texts.items()], session.context.facts.n_ctx, Loaded.of(session)
+    left, loaded = [*texts.items()], loaded_of(session)
+    n_ctx = loaded.context_size
     metrics: ReplyMetrics | None = None
     while not (plan := asyncio.run(Plan.of(question, system, left, n_ctx, count))).is_whole:
         notes = list[str]()
@@ -109,7 +127,7 @@ def read_all(
                 if reply.finish_reason is FinishReason.CANCELLED:
                     stderr.note(f"stopped in {plan.label(number)}")
                     return plan.notes(notes), False
-                kept[key], metrics = reply.text, reply_metrics(session, reply)
+                kept[key], metrics = reply.text, metrics_of(session, reply)
             notes.append(kept[key])
         left = [(one.name, one.text) for one in plan.notes(notes)]
     return tuple(Attachment(AttachmentKind.FILE, *one) for one in left), True
@@ -122,14 +140,14 @@ _ENDINGS = {
 }
 
 
-def stats_line(session: Session, reply: Reply) -> str:
+def stats_line(session: Answerer, reply: Reply) -> str:
     """Measured figures of a reply that ended, and how it ended if not by itself."""
-    figures = wording.stats(reply_metrics(session, reply)) or "no tokens"
+    figures = wording.stats(metrics_of(session, reply)) or "no tokens"
     end = _ENDINGS.get(reply.finish_reason) if reply.finish_reason else None
     return f"[{wording.SEPARATOR.join(filter(None, [figures, end]))}]"
 
 
-def stream_answer(session: Session, prompt: Prompt, reply: Reply, *, shown: bool = True) -> None:
+def stream_answer(session: Answerer, prompt: Prompt, reply: Reply, *, shown: bool = True) -> None:
     """Generate a reply, printing its text as it comes if shown; the first Ctrl-C stops it.
 
     Raises:

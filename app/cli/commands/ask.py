@@ -16,22 +16,22 @@ from app.chat.sources import sources_of, told
 from app.cli import option_values, options
 from app.cli.calling import Calling
 from app.cli.output import Json, Output, write_object
-from app.cli.session import open_session, stats_line
+from app.cli.session import open_answerer, stats_line
 from app.cli.session import read_all as read_all_of
 from app.cli.terminal import stderr, stdout, text_input
 from app.cli.terminal.process import EXIT_INTERRUPTED
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.libraries import Asked, Libraries, folder_path
 from app.drafting import draft_spec
+from app.engine.answerer import Answerer, loaded_of, report_of
 from app.engine.reply import Reply, Request
-from app.engine.report import reply_report
-from app.engine.session import Session
+from app.engine.status import Loaded
 from app.structured_output import read_grammar, read_schema
 from app.tools.toolbox import is_allowed
 from backends.base import ModelError, UsageError
 from backends.chat.chat_template import Prompt
 from backends.chat.message import Message, ToolCall
-from backends.chat.reply_form import THINK_AUTO, offers_thinking
+from backends.chat.reply_form import THINK_AUTO
 from decoding.constraint.grammar import Grammar
 from decoding.events import FinishReason
 
@@ -104,8 +104,8 @@ def ask(
         think_budget=answering.think_budget,
     )
     streaming, failure = not (json or no_stream), None
-    session = open_session(session_options)
-    asked = replace(asked, n_ctx=session.context.facts.n_ctx)
+    session = open_answerer(session_options)
+    asked = replace(asked, n_ctx=loaded_of(session).context_size)
     request = Request(
         Conversation(system, [Message("user", text)], answering.think),
         answering.sampling,
@@ -129,7 +129,7 @@ def ask(
         )
         reply = Reply(request)
         question, _ = session.prompt(request)
-        _note_limits(session, question, request, calling.allowed)
+        _note_limits(loaded_of(session), session_options.draft, question, request, calling.allowed)
         try:
             for each in calling.streamed(session, reply, question, says=streaming):
                 reply = each
@@ -139,7 +139,7 @@ def ask(
         if json:
             more = {"calls": calling.told, "sources": [asdict(one) for one in sources.values()]}
             more = {name: value for name, value in more.items() if value}
-            write_object({**reply_report(session, reply), **more}, output)
+            write_object({**report_of(session, reply), **more}, output)
         else:
             rest = "" if streaming else reply.text
             stdout.write(rest if reply.text.endswith("\n") else f"{rest}\n")
@@ -155,7 +155,7 @@ def ask(
 
 
 def _attached(
-    session: Session, libraries: Libraries, asked: Asked, read_all: Request | None
+    session: Answerer, libraries: Libraries, asked: Asked, read_all: Request | None
 ) -> tuple[Attachment, ...]:
     """What goes with the question. read_all: the request to answer from all, None for what fits.
 
@@ -202,18 +202,19 @@ def _grammar(schema: Path | None, grammar: Path | None) -> Grammar | None:
     return read_grammar(grammar) if grammar is not None else None
 
 
-def _note_limits(session: Session, prompt: Prompt, request: Request, allowed: str) -> None:
+def _note_limits(
+    loaded: Loaded, requested: str, prompt: Prompt, request: Request, allowed: str
+) -> None:
     asking = [one.name for one in request.tools if not is_allowed(one.name, allowed)]
     if asking and not allowed:
         stderr.note(f"note: calls are refused without --allow: {', '.join(asking)}")
-    drafting = session.drafting
-    if drafting.missing and drafting.requested != draft_spec.OFF:
-        effect = "drafting continues without one" if drafting.handles else "drafting is off"
-        stderr.note(f"note: {effect}: {drafting.missing}")
+    if loaded.missing and requested != draft_spec.OFF:
+        effect = "drafting continues without one" if loaded.drafters else "drafting is off"
+        stderr.note(f"note: {effect}: {loaded.missing}")
     rule = request.settings.lossy_in_effect
     thinks = request.conversation.think != THINK_AUTO or request.options.think_budget
-    if thinks and not offers_thinking(session.model.tokenizer.chat_template or ""):
+    if thinks and not (loaded.can_think or loaded.is_remote):
         stderr.note("note: this model has no thinking mode")
-    for note in (*session.notes, *drafting.notes, prompt.note, rule.warning if rule else ""):
+    for note in (*loaded.notes, prompt.note, rule.warning if rule else ""):
         if note:
             stderr.note(f"note: {note}")

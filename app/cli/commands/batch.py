@@ -40,7 +40,7 @@ def batch(
     Urls are /v1/chat/completions, /v1/completions and /v1/responses. Exits with 1 if a request
     could not be answered.
     """
-    session_options = option_values.session_options(context)
+    session_options = option_values.own_options(context)
     paths = Paths.of_this_user()
     engine = Engine(session_options, paths)
     sys.setswitchinterval(SWITCH_SECONDS)

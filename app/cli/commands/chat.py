@@ -14,7 +14,7 @@ from app.chat.named_files import read_files
 from app.chat.sources import sources_of, told
 from app.cli import option_values, options
 from app.cli.calling import Calling
-from app.cli.session import open_session, read_all, stats_line
+from app.cli.session import open_answerer, read_all, stats_line
 from app.cli.terminal import stderr, stdout
 from app.cli.terminal.interrupt import ended_by
 from app.cli.terminal.process import EXIT_DONE, EXIT_INTERRUPTED, exit_code
@@ -22,8 +22,8 @@ from app.cli.terminal.text_input import LineDroppedError, TypedLines, piped_line
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.libraries import Asked, Libraries, folder_path
 from app.dialogue.tree import Turn
+from app.engine.answerer import Answerer, loaded_of
 from app.engine.reply import Reply, Request
-from app.engine.session import Session
 from app.engine.status import where_it_runs
 from app.loading.session_options import SessionOptions
 from app.loading.streaming import AgreedModels, StreamOfferError
@@ -58,7 +58,7 @@ def chat(
     session = _opened(session_options)
     try:
         allowed = " ".join(allow or [])
-        with closing(_Talk(session, system, answering, own, allowed)) as talk:
+        with closing(_Talk(session, session_options, system, answering, own, allowed)) as talk:
             if sys.stdin.isatty():
                 stderr.note(talk.greeting())
             talk.warn()
@@ -70,9 +70,15 @@ def chat(
 
 class _Talk:
     def __init__(
-        self, session: Session, system: str, answering: Answering, folder: str, allowed: str
+        self,
+        session: Answerer,
+        options: SessionOptions,
+        system: str,
+        answering: Answering,
+        folder: str,
+        allowed: str,
     ) -> None:
-        self._session = session
+        self._session, self._loaded = session, loaded_of(session)
         self._dialogue, self._libraries = Dialogue(None), Libraries()
         self._dialogue.folder = folder
         self._questions: list[Turn] = []
@@ -87,7 +93,7 @@ class _Talk:
         self._last_warning = ""
         self._last_stats = "no answer yet"
         self._told_shortage = ""
-        self._calling = Calling(self._roots, self._ask_about, offline=session.options.offline)
+        self._calling = Calling(self._roots, self._ask_about, offline=options.offline)
         self._allowed = self._calling.allowed = allowed
 
     def close(self) -> None:
@@ -111,18 +117,17 @@ class _Talk:
         return "The user refused this call."
 
     def greeting(self) -> str:
-        info = self._session.model.info
-        drafting = self._session.drafting
-        draft = ", ".join(drafting.names) or "off"
-        reason = f" ({drafting.missing})" if drafting.missing else ""
+        loaded, info = self._loaded, self._loaded.info
+        draft = ", ".join(loaded.drafters) or "off"
+        reason = f" ({loaded.missing})" if loaded.missing else ""
+        drafting = "drafting by the server" if loaded.is_remote else f"drafting {draft}{reason}"
+        name = loaded.name if loaded.is_remote else info.path.stem
         lines = [
-            f"{info.path.stem} · {where_it_runs(info)} · "
-            f"context {self._session.context.facts.n_ctx:,} · drafting {draft}{reason}",
-            *self._session.notes,
-            *drafting.notes,
+            f"{name} · {where_it_runs(info)} · context {loaded.context_size:,} · {drafting}",
+            *loaded.notes,
             "Type a message and press Enter. Ctrl-C stops an answer; /help lists commands.",
         ]
-        if self._session.reference.name == "demo":
+        if loaded.name == "demo" and not loaded.is_remote:
             lines.insert(1, "This bundled model is tiny; use a better one with --model REF.")
         return "\n".join(lines)
 
@@ -215,7 +220,7 @@ class _Talk:
         self._answer(message, found)
 
     def _asked(self, message: str, files: tuple[Attachment, ...] = ()) -> Asked:
-        n_ctx = self._session.context.facts.n_ctx
+        n_ctx = self._loaded.context_size
         return Asked(self._dialogue, message, files, tuple(self._questions), n_ctx)
 
     def _read_all(self) -> None:
@@ -300,16 +305,16 @@ class _Talk:
 
     def _tell_shortage(self) -> None:
         """Say once what the model lost to other programs."""
-        shortage = self._session.model.shortage
+        shortage = self._session.shortage
         if shortage and shortage != self._told_shortage:
             stderr.note(f"note: {shortage}")
         self._told_shortage = shortage
 
 
-def _opened(options: SessionOptions) -> Session:
+def _opened(options: SessionOptions) -> Answerer:
     """Open a session; whether a model that does not fit streams is asked once, on a terminal."""
     try:
-        return open_session(options)
+        return open_answerer(options)
     except StreamOfferError as offer:
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise
@@ -319,7 +324,7 @@ def _opened(options: SessionOptions) -> Session:
         if answer.strip().lower() not in ("y", "yes"):
             raise
         AgreedModels(Paths.of_this_user().agreed_models).add(offer.path)
-        return open_session(options)
+        return open_answerer(options)
 
 
 def _must_end() -> bool:

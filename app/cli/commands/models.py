@@ -17,6 +17,7 @@ from app.cli.output import Json, Output, write_result
 from app.cli.session import phases
 from app.cli.terminal import stderr
 from app.drafting.choose.memory_choice import expected_streaming_rate
+from app.engine.remote_session import listed_models
 from app.history.store import open_history
 from app.learned.speeds import processor_bandwidth, reach_here
 from app.loading.model_list import (
@@ -38,7 +39,7 @@ from app.loading.streaming import streaming_rate
 from app.paths import Paths
 from app.settings.in_effect import settings_in_effect
 from backends.base import HubUnreachableError, SpecchatError, UsageError
-from backends.engines.backend_selection import LLAMACPP, forms
+from backends.engines.backend_selection import LLAMACPP, REMOTE, forms
 from backends.hardware.host import available_memory, physical_cores
 from models.byte_sizes import size_text
 from models.hub import HubSettings
@@ -72,14 +73,21 @@ _LEGEND = (
 
 
 @models.command("list", cls=Command)
+@options.with_options(options.BACKEND, *options.REMOTE)
 def list_models(
+    context: typer.Context,
     sort: Annotated[
         Order, typer.Option("--sort", help="Starred ones are first (Ctrl+L in the app).")
     ] = Order.CATALOGUE,
     json: Json = False,
     output: Output = None,
 ) -> None:
-    """List installed models and available downloads, with size and whether they fit."""
+    """List installed models and available downloads, or a server's with --backend remote."""
+    session_options = option_values.session_options(context)
+    if session_options.backend == REMOTE:
+        found = listed_models(session_options)
+        write_result({"models": found}, (str(one["id"]) for one in found), json, output)
+        return
     paths = Paths.of_this_user()
     reach, parts = reach_here(paths), unfinished(hub_cache())
     found = offered(paths.models)

@@ -59,7 +59,7 @@ def serve(
 
     It listens on this machine alone unless --key-file names a file that holds a key.
     """
-    session_options = option_values.session_options(context)
+    session_options = option_values.own_options(context)
     server_options = option_values.server_options(context)
     if server_options.models:
         session_options = replace(session_options, model=server_options.models[0])

@@ -1,26 +1,31 @@
 """`specchat verify`: whether a pair is lossless on this machine."""
 
-from dataclasses import asdict
-from typing import Annotated, Any
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from app.cli import option_values
 from app.cli.options import SESSION, option, with_options
 from app.cli.output import Json, Output, write_object
-from app.cli.session import open_session
+from app.cli.session import open_session, phases
 from app.cli.terminal import stderr, stdout
 from app.cli.terminal.interrupt import interruptible
 from app.cli.terminal.process import EXIT_DONE, EXIT_ERROR, EXIT_INTERRUPTED
 from app.drafting import draft_spec
 from app.engine.session import Session
 from app.evaluation.lossless_check import Distance, Finding, expected_seconds, verify_session
+from app.loading.session_options import SessionOptions
+from app.paths import Paths
 from app.settings.catalogue import LOSSY
 from backends.base import DraftUnavailableError, UsageError
 from decoding.planning.controller import Controller
 from decoding.sampling.settings import OFF, LossyRule
 
 _LOSSY = option(LOSSY, str, OFF, "RULE", help_text="measure how far a lossy rule is from exact")
+
+_REFERENCE_HELP = "a server that runs the same model without drafting, for --backend remote"
 
 _LONG = 90.0
 """Seconds from which a time is told in minutes."""
@@ -30,6 +35,10 @@ _LONG = 90.0
 def verify(
     context: typer.Context,
     quick: Annotated[bool, typer.Option("--quick", help="fewer and shorter checks")] = False,
+    reference: Annotated[
+        str | None,
+        typer.Option("--reference", metavar="URL", help=_REFERENCE_HELP),
+    ] = None,
     json: Json = False,
     output: Output = None,
 ) -> None:
@@ -37,6 +46,8 @@ def verify(
     # A rule set for answers is ignored: a verdict is about the exact rule unless one is typed.
     session_options = option_values.session_options(context)
     rule = option_values.typed_lossy_rule(context)
+    if session_options.asks_server:
+        _tell(_of_server(session_options, reference, shown=not json), json, output)
     if session_options.draft == draft_spec.OFF:
         raise UsageError("there is nothing to verify", "drafting is off")
     # Trees are exact under every rule: beside them a lossy one would seem less so.
@@ -50,6 +61,11 @@ def verify(
         verdict = _verified(session, controller, rule, is_quick=quick, shown=not json)
     finally:
         session.close()
+    _tell(verdict, json, output)
+
+
+def _tell(verdict: dict[str, Any], json: bool, output: Path | None) -> NoReturn:
+    """Write a verdict, and exit with its code."""
     if json:
         write_object(verdict, output)
     else:
@@ -57,6 +73,27 @@ def verify(
     if not verdict["lossless"]:
         raise typer.Exit(EXIT_ERROR)
     raise typer.Exit(EXIT_DONE if verdict["complete"] else EXIT_INTERRUPTED)
+
+
+def _of_server(options: SessionOptions, reference: str | None, *, shown: bool) -> dict[str, Any]:
+    """The verdict on a server, by another one that runs its model without drafting."""
+    from app.engine.remote_session import open_remote
+    from app.evaluation.remote_check import Compared, compare, verdict_on
+
+    if reference is None:
+        why = "only a server that runs the same model without drafting tells what it alone says"
+        raise UsageError("--backend remote needs --reference URL", why)
+    with phases() as (notify, _):
+        paths = Paths.of_this_user()
+        server = open_remote(options, paths, notify)
+        plain = open_remote(replace(options, url=reference), paths, notify)
+    found = list[Compared]()
+    with interruptible() as stop:
+        for one in compare(server, plain, stop.is_set):
+            found.append(one)
+            if shown:
+                stdout.write_line(one.text)
+        return verdict_on(server, plain, found, is_complete=not stop.is_set())
 
 
 def _verified(

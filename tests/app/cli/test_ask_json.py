@@ -83,7 +83,7 @@ def test_the_first_token_is_timed_from_the_request_and_not_from_loading(
         order.append("asked")
         return Reply(request)
 
-    monkeypatch.setattr("app.cli.commands.ask.open_session", opened)
+    monkeypatch.setattr("app.cli.commands.ask.open_answerer", opened)
     monkeypatch.setattr("app.cli.commands.ask.Reply", begun)
     stats = ask_json("Say hello.", *GREEDY, "--draft", "off")["stats"]
     assert order == ["loaded", "asked"]

@@ -218,7 +218,7 @@ def test_a_model_larger_than_memory_is_asked_about_once(
             raise StreamOfferError(refusal, "big", path, outlook)
         return "the session"
 
-    monkeypatch.setattr(chat, "open_session", open_session)
+    monkeypatch.setattr(chat, "open_answerer", open_session)
     monkeypatch.setattr("builtins.input", lambda _: answer)
     for stream in ("stdin", "stderr"):
         monkeypatch.setattr(getattr(chat.sys, stream), "isatty", lambda: True, raising=False)

@@ -65,7 +65,7 @@ def test_a_line(progress: Progress, line: str) -> None:
 def line(
     monkeypatch: pytest.MonkeyPatch, metrics: ReplyMetrics, reason: FinishReason | None = None
 ) -> str:
-    monkeypatch.setattr("app.cli.session.reply_metrics", lambda *_: metrics)
+    monkeypatch.setattr("app.cli.session.metrics_of", lambda *_: metrics)
     reply: Any = SimpleNamespace(finish_reason=reason)
     session: Any = None
     return stats_line(session, reply)

@@ -49,7 +49,7 @@ def say(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Caller]:
             return opened(model)(options, Paths.of_this_user(), lambda _: None)
 
         for command in (ask, chat):
-            monkeypatch.setattr(command, "open_session", open_session)
+            monkeypatch.setattr(command, "open_answerer", open_session)
         return model
 
     return use
