@@ -49,7 +49,8 @@ class LiveFigures:
         if answer is not self._answer:
             self._answer = answer
             self._seconds.restart()
-        if metrics is not None and not is_done:
+        is_counted = metrics is not None and (metrics.memory or metrics.completion_tokens)
+        if metrics is not None and is_counted and not is_done:  # servers may count at the end
             self._seconds.follow(metrics)
         plain = (metrics.plain_tokens_per_second if metrics else None) or self._live.plain
         minute = self._seconds.minute
@@ -135,7 +136,9 @@ class StoreWriter:
         self._store.live = live
         rule = self._view.answering.sampling.lossy_in_effect
         metrics = _of_these_drafters(live.metrics, loaded)
-        self._store.drafting = wording.drafting(self._engine.draft, metrics, rule)
+        is_remote = loaded is not None and loaded.is_remote
+        drafting = wording.drafting(self._engine.draft, metrics, rule)
+        self._store.drafting = "the server's" if is_remote else drafting
 
 
 def _of_these_drafters(metrics: ReplyMetrics | None, loaded: Loaded | None) -> ReplyMetrics | None:

@@ -24,7 +24,7 @@ from app.tui.store import Store
 from app.tui.widgets import Wanted, typed_app
 from app.wording import counted, relative_time
 from backends.base import UsageError
-from backends.engines.backend_selection import BUILD_CUDA
+from backends.engines.backend_selection import BUILD_CUDA, REMOTE
 from models.byte_sizes import short_size
 
 if TYPE_CHECKING:
@@ -120,9 +120,7 @@ _WIDEST = 71
 _HINT = "↓ then Enter opens · Ctrl+O shows all"
 _SHORT_HINT = "↓ Enter opens · Ctrl+O shows all"
 
-_TITLE = Content.assemble(
-    ("specchat\n", "bold"), ("Everything runs on this machine.\n", "$text-muted")
-)
+_HERE, _ELSEWHERE = "Everything runs on this machine.\n", "A server elsewhere answers.\n"
 
 
 class WelcomeRows(RowList):
@@ -211,6 +209,8 @@ class Welcome(Vertical):
 
     def _follow(self, status: Status) -> None:
         loaded = status.loaded
+        if loaded is not None and loaded.is_remote:  # no race, and no models to offer
+            return
         if status.phase is Phase.READY and loaded is not None and loaded != self._looked_for:
             self._looked_for = loaded
             self._look(loaded)
@@ -243,7 +243,9 @@ class Welcome(Vertical):
 
     def _above(self, offer: Offer | None, is_small: bool) -> Content:
         """What stands above the rows: the offer, and how to use a card that lies idle."""
-        text = Content(f"{offer.text(is_narrow=is_small)}\n") if offer else _TITLE
+        where = _ELSEWHERE if self._engine.options.backend == REMOTE else _HERE
+        title = Content.assemble(("specchat\n", "bold"), (where, "$text-muted"))
+        text = Content(f"{offer.text(is_narrow=is_small)}\n") if offer else title
         if self._idle_card is None:
             return text
         return text + Content(f"{one_line(self._idle_card)} lies idle. To use it: {BUILD_CUDA}\n")

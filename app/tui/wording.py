@@ -143,7 +143,9 @@ def ending(
     a new answer. The figures are those of the continuation.
     """
     tokens = metrics.completion_tokens if metrics else 0
-    end = _end(reason, counted(tokens, "token" if continued is None else "more token"))
+    told = counted(tokens, "token" if continued is None else "more token")
+    is_known = tokens or metrics is None or metrics.told_by_server is None
+    end = _end(reason, f" after {told}" if is_known else "")
     figures = _speed(metrics) if end and metrics else _figures(metrics, continued)
     lossy = lossy_part(continued or "")
     own = metrics.lossy if metrics else ""
@@ -177,13 +179,16 @@ def _speed(metrics: ReplyMetrics) -> list[str]:
     ]
 
 
-def _end(reason: FinishReason | None, tokens: str) -> str:
-    """How an answer ended if not by itself, after how many tokens, and how it is continued."""
+def _end(reason: FinishReason | None, after: str) -> str:
+    """How an answer ended if not by itself, after how many tokens, and how it is continued.
+
+    after: "" where that is not known.
+    """
     match reason:
         case FinishReason.LENGTH:
-            return f"cut at {tokens}{SEPARATOR}{CONTINUES}"
+            return f"cut{after.replace('after', 'at')}{SEPARATOR}{CONTINUES}"
         case FinishReason.CANCELLED:
-            return f"stopped after {tokens}{SEPARATOR}{CONTINUES}"
+            return f"stopped{after}{SEPARATOR}{CONTINUES}"
         case FinishReason.CONTEXT:
             return CONTEXT_FULL
         case _:

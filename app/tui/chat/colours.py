@@ -128,7 +128,7 @@ class DraftedRuns:
             self._reply, self._characters, self._token = reply, 0, 0
         text = reply.text  # first: the tokens of this text are then known
         begin = len(reply.request.partial)
-        while self._characters < len(text):
+        while self._characters < len(text) and reply.token_ends:  # a server tells no tokens
             start, end = self._characters, min(reply.token_ends[self._token], len(text))
             origin = reply.provenance[self._token]
             if origin not in _OWN and end > start:

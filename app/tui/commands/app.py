@@ -111,12 +111,24 @@ class Commands:
         except UnknownNameError as error:
             raise UsageError(error.what, "", _MODELS_LISTED) from error
 
+    def require_own_model(self) -> None:
+        """Refuse what needs a model in this process.
+
+        Raises:
+            UsageError: a server elsewhere answers.
+        """
+        loaded = self.engine.status.loaded
+        if loaded is not None and loaded.is_remote:
+            what = f"{loaded.name} is on a server"
+            raise UsageError(what, "which alone knows what drafts, and how fast it is without")
+
     def missing_drafter(self, text: str) -> "HubReference | None":
         """The first drafter of a SPEC that is not on this machine.
 
         Raises:
-            SpecchatError: it is no SPEC, or it does not fit the model.
+            SpecchatError: it is no SPEC, or does not fit the model, or a server drafts.
         """
+        self.require_own_model()
         from app.drafting import draft_spec
         from models.reference import HubReference, UnknownNameError
 
@@ -206,7 +218,9 @@ class ModelCommands(Commands):
         Raises:
             SpecchatError: there is no such model.
         """
-        if not name:
+        if self.engine.options.asks_server:
+            self._use_remote(name)
+        elif not name:
             self._list_models()
         elif not self.downloads.stop(name):
             self._use_or_download(name)
@@ -243,6 +257,19 @@ class ModelCommands(Commands):
             self._download(missing, text)
             return
         self.engine.set_draft(text)
+
+    def _use_remote(self, name: str) -> None:
+        from app.tui.screens.lists import PickScreen
+
+        if name:
+            self.view.stop()  # what it has said is kept
+            self.engine.load(name)
+            return
+        loaded, names = self.engine.status.loaded, self.engine.remote_models
+        rows = {one: (one_line(one), "") for one in names}
+        self.choose(
+            PickScreen("Models of the server", rows, loaded.name if loaded else ""), "model"
+        )
 
     def _list_models(self) -> None:
         from app.tui.downloads import models_here
@@ -305,5 +332,6 @@ class ModelCommands(Commands):
     def drafters(self) -> None:
         from app.tui.screens.drafters import DraftersScreen
 
+        self.require_own_model()
         screen = DraftersScreen(self.store, self.engine, is_measured=self.view.is_idle)
         self.app.push_screen(screen, lambda chosen: self.perform(*chosen) if chosen else None)

@@ -168,6 +168,7 @@ class ChatCommands(Commands):
         from app.tui.screens.race import RaceScreen, demonstration
 
         self.view.require_model()
+        self.require_own_model()
         self.view.require_idle()
         if draft and (missing := self.missing_drafter(draft)) is not None:
             what = f"{missing.name} is not on this machine"

@@ -173,10 +173,12 @@ class SettingsCommands(ModelCommands):
         Raises:
             SpecchatError: it is not.
         """
-        from backends.engines.backend_selection import forms
+        from backends.engines.backend_selection import REMOTE, forms
         from models.reference import HubReference, resolve
 
         engine = self.engine
+        if engine.options.backend == REMOTE:
+            return
         found = resolve(name, engine.paths.models, forms=forms(engine.options.backend))
         if isinstance(found, HubReference):
             what = f"the model {name} is not on this machine"
@@ -190,7 +192,7 @@ class SettingsCommands(ModelCommands):
         """
         if name == "ctx":
             loaded, options = self.engine.status.loaded, self.engine.options
-            info = loaded.info if loaded else None
+            info = loaded.info if loaded and not loaded.is_remote else None
             present = loaded.context_size if loaded else 0
             check_new_context(int(value), info, present, options.gpu_layers)
 

@@ -159,8 +159,8 @@ def _toasts_stay(monkeypatch: pytest.MonkeyPatch) -> None:
 def chatting() -> Chatting:
     """Opens the app: async with chatting(model, size=(80, 24)) as chat.
 
-    continues: whether the last chat opens. toasts: whether they are shown. reads_ahead: if not, the
-    model is at work for answers alone.
+    options: open what they name in place of the model. continues: whether the last chat opens.
+    toasts: whether they are shown. reads_ahead: if not, the model is at work for answers alone.
     """
 
     @asynccontextmanager
@@ -172,11 +172,13 @@ def chatting() -> Chatting:
         toasts: bool = False,
         continues: bool = False,
         reads_ahead: bool = True,
+        options: SessionOptions | None = None,
     ) -> AsyncIterator[Chat]:
         paths = Paths.of_this_user()
         history = History.open(paths.history) if keeps else None
         refusal = "" if reads_ahead else "switched off"
-        engine = Engine(SessionOptions(draft="off"), paths, opened(model), lambda: refusal)
+        opens = None if options else opened(model)
+        engine = Engine(options or SessionOptions(draft="off"), paths, opens, lambda: refusal)
         app = SpecchatApp(engine, history, start(continues=continues))
         try:
             async with app.run_test(size=size, notifications=toasts) as pilot:

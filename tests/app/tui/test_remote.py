@@ -1,0 +1,30 @@
+"""The app in front of a server elsewhere."""
+
+import pytest
+
+from app.loading.session_options import SessionOptions
+from tests.app.tui.conftest import Chatting
+from tests.fixtures.recorded_servers import DONE, HI, Script, chunk, replaying, usage
+from tests.fixtures.scripted import ScriptedModel
+
+SAID = [*map(chunk, HI), chunk({}, "stop", usage=usage()), DONE]
+
+
+@pytest.mark.slow
+async def test_a_cut_answer_is_continued_and_nothing_is_pretended(chatting: Chatting) -> None:
+    with replaying(Script(events=SAID[:1], is_cut=True)) as server:
+        options = SessionOptions(backend="remote", url=server.url)
+        async with chatting(ScriptedModel([]), (130, 34), options=options) as chat:
+            await chat.until("drafting: the server's")
+            assert "A server elsewhere answers." in chat.shown
+            assert "See what drafting does" not in chat.shown
+            await chat.ask("hi")
+            await chat.until("broke off")
+            assert chat.texts[-1] == ("assistant", "Hello")
+            server.events, server.is_cut = [chunk({"content": " again"}, "stop"), DONE], False
+            await chat.pilot.press("ctrl+t")
+            await chat.until("Hello again")
+            await chat.idle()
+            assert server.asked[1]["messages"][-1] == {"role": "assistant", "content": "Hello"}
+            await chat.say("/race")
+            await chat.until("is on a server")
