@@ -24,7 +24,7 @@ _ENGINES = {"llamacpp": "llama.cpp", "mlx": "MLX"}
 
 def where_it_runs(info: ModelInfo) -> str:
     if info.host:
-        return f"specchat on {info.host}, {info.device.partition(':')[0]}"
+        return f"specchat on {info.host}"
     if info.backend == REMOTE:
         return f"{info.engine} at {info.device}"
     engine, device = _ENGINES[info.backend], info.device.partition(":")[0]

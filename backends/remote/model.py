@@ -41,7 +41,7 @@ class RemoteModel:
             rollback=Rollback.ANY,
             backend="specchat",
             engine=f"{server.url}: {served.engine}",
-            device=served.device,
+            device=f"{host}: {served.device}",
             threads=served.threads,
             image_refusal="is on another machine, which is sent text alone",
             host=host,

@@ -12,12 +12,12 @@ from backends.base import ModelError, UsageError
 
 _PATH = "/v1/verify"
 
-_CONNECT_SECONDS, _PASS_SECONDS = 10.0, 300.0
+_CONNECT_SECONDS, _PASS_SECONDS = 10.0, 120.0
 """A pass may wait for an answer of the server's. Guesses; not measured."""
 
 _REMEDY = "Only `specchat serve` does. With --draft auto a server answers in words."
 _MOST_SHOWN = 300
-_UNAUTHORIZED, _NOT_FOUND, _CHANGED, _GONE = 401, 404, 409, 410
+_UNAUTHORIZED, _NOT_FOUND, _CHANGED, _GONE, _UNAVAILABLE = 401, 404, 409, 410, 503
 
 
 class LostError(Exception):
@@ -149,7 +149,8 @@ class VerifyingServer:
             return ModelError(what, why, "What was said is kept. Load the model again.")
         if status == _NOT_FOUND:
             return ModelError(f"{self.url} verifies no drafts", why, _REMEDY)
-        return ModelError(f"{self.url} refused", why, "What was said is kept.")
+        what = "cannot answer now" if status == _UNAVAILABLE else "refused"
+        return ModelError(f"{self.url} {what}", why, "What was said is kept.")
 
     def _read(self, form: TypeAdapter[_Told], response: Response) -> _Told:
         try:

@@ -121,9 +121,8 @@ class _Talk:
         draft = ", ".join(loaded.drafters) or "off"
         reason = f" ({loaded.missing})" if loaded.missing else ""
         drafting = "drafting by the server" if loaded.is_remote else f"drafting {draft}{reason}"
-        name = loaded.name if loaded.is_remote else info.path.stem
         lines = [
-            f"{name} · {where_it_runs(info)} · context {loaded.context_size:,} · {drafting}",
+            f"{info.name} · {where_it_runs(info)} · context {loaded.context_size:,} · {drafting}",
             *loaded.notes,
             "Type a message and press Enter. Ctrl-C stops an answer; /help lists commands.",
         ]
