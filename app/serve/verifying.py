@@ -9,8 +9,9 @@ model were there, and nothing is decided here.
 import asyncio
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Annotated, TypeVar
 
@@ -99,7 +100,8 @@ class Verifying:
             RefusedError: another model is loaded, the context is gone, or the pass cannot be.
             SpecchatError: the engine failed.
         """
-        self._forget_closed(session.model)
+        open_still = {key: one for key, one in self._contexts.items() if one.model is session.model}
+        self._contexts = open_still  # the others closed with their model
         opened = self._reached(session, asked, name)
         self._contexts[name] = opened
         context = opened.context
@@ -116,19 +118,15 @@ class Verifying:
             context.forward(asked.tokens, 0)
         return told | {"seconds": time.perf_counter() - started}
 
-    def close(self, name: str, idle_seconds: float = 0.0) -> bool:
-        """Close a context unless it was used since; returns whether it is still open."""
-        opened = self._contexts.get(name)
-        if opened is not None and time.monotonic() - opened.used_at >= idle_seconds:
-            del self._contexts[name]
+    def close(self, name: str) -> None:
+        if (opened := self._contexts.pop(name, None)) is not None:
             opened.context.close()
-        return name in self._contexts
 
-    def _forget_closed(self, model: Model) -> None:
-        """Forget contexts that closed with their model."""
-        self._contexts = {
-            name: opened for name, opened in self._contexts.items() if opened.model is model
-        }
+    def close_idle(self, seconds: float) -> None:
+        """Close what was not used for so long."""
+        latest = time.monotonic() - seconds
+        for name in [one for one, opened in self._contexts.items() if opened.used_at <= latest]:
+            self.close(name)
 
     def _reached(self, session: Session, asked: Pass, name: str) -> _Opened:
         """The context that a pass asks for, if it can go back so far."""
@@ -151,15 +149,14 @@ class Verifying:
         most = session.context.facts.n_ctx
         if n_ctx > most:
             raise invalid(f"n_ctx: this server's context has {most:,} tokens", "n_ctx")
-        while len(self._contexts) >= MOST_CONTEXTS:
-            self.close(next(iter(self._contexts)))
         while True:
             try:
-                return session.model.open(n_ctx)
+                if len(self._contexts) < MOST_CONTEXTS:
+                    return session.model.open(n_ctx)
             except OutOfMemoryError:
                 if not self._contexts:
                     raise
-                self.close(next(iter(self._contexts)))
+            self.close(next(iter(self._contexts)))
 
 
 def _check(context: Context, asked: Pass, n_vocab: int) -> None:
@@ -180,39 +177,32 @@ def _check(context: Context, asked: Pass, n_vocab: int) -> None:
 
 def _verified(context: Context, asked: Pass, sampling: Sampling) -> JsonObject:
     """Verify a draft as point masses (decoding.verification.rules.verify), and go back."""
-    warping = Warping(sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p)
-    likeliest = list[NDArray[np.int64]]()
+    drafted, likeliest = asked.drafted, list[NDArray[np.int64]]()
     listener = likeliest.append if asked.likeliest else None
-    uniforms = np.array(asked.uniforms)
     if (device := context.device_sampling) is not None:
-        accepted, token = device.verify(
-            asked.tokens, asked.drafted, None, warping, uniforms, listener
-        )
+        warping, numbers = Warping(**sampling.model_dump()), np.array(asked.uniforms)
+        judged = device.verify(asked.tokens, drafted, None, warping, numbers, listener)
     else:
-        rows = context.forward([*asked.tokens, *asked.drafted], 1 + len(asked.drafted))
+        rows = context.forward([*asked.tokens, *drafted], 1 + len(drafted))
         if listener is not None:
             listener(rows.argmax(axis=1))
-        accepted, token = _matched(rows, asked.drafted, warping, asked.uniforms)
+        judged = _matched(rows, drafted, sampling, asked.uniforms)
+    accepted, token = judged
     context.truncate(asked.length + len(asked.tokens) + accepted)
     told: JsonObject = {"accepted": accepted, "token": token}
     return told | ({"likeliest": likeliest[0].tolist()} if likeliest else {})
 
 
 def _matched(
-    rows: NDArray[np.float32], drafted: Sequence[int], warping: Warping, uniforms: Sequence[float]
+    rows: NDArray[np.float32], drafted: Sequence[int], sampling: Sampling, uniforms: Sequence[float]
 ) -> tuple[int, int]:
     """How many drafted tokens are those that the model draws, and what it draws after them."""
-    settings = SamplingSettings(
-        temperature=warping.temperature,
-        top_k=warping.top_k,
-        top_p=warping.top_p,
-        min_p=warping.min_p,
-    )
-    for accepted, token in enumerate(drafted):
-        drawn = truncated(rows[accepted], settings).draw(uniforms[accepted])
-        if drawn != token:
-            return accepted, drawn
-    return len(drafted), truncated(rows[-1], settings).draw(uniforms[-1])
+    settings, accepted = SamplingSettings(**sampling.model_dump()), 0
+    while True:
+        token = truncated(rows[accepted], settings).draw(uniforms[accepted])
+        if accepted == len(drafted) or token != drafted[accepted]:
+            return accepted, token
+        accepted += 1
 
 
 def _identity(model: Model) -> str:
@@ -248,7 +238,7 @@ class _Paths:
         self._served = served
         self._first = served.models.first
         self._verifying = Verifying()
-        self._watching = set[asyncio.Future[None]]()
+        self._closing_idle: asyncio.Future[None] | None = None
 
     async def facts(self, _: Request) -> Response:
         with self._served.models.use(self._first):
@@ -269,8 +259,7 @@ class _Paths:
             asked = read_body(Pass, await json_body(request, served.limits))
             name = asked.context or secrets.token_urlsafe(16)
             engine = await served.models.engine_of(self._first)
-            if not asked.context:
-                self._watch(name)
+            self._closing_idle = self._closing_idle or asyncio.ensure_future(self._close_idle())
             work = engine.between(lambda session: verifying.run(session, asked, name))
             try:
                 told = await while_connected(asyncio.ensure_future(_result(work)), request.receive)
@@ -279,28 +268,19 @@ class _Paths:
                 raise
         return JSONResponse(told)
 
-    def _watch(self, name: str) -> None:
-        """Close a context once it was idle for long."""
+    async def _close_idle(self) -> None:
+        """Close what was idle for long, until the server ends."""
+        while True:
+            await asyncio.sleep(_IDLE_SECONDS / 10)
+            with suppress(RefusedError):  # no model is loaded, and so no context open
+                await self._close(lambda: self._verifying.close_idle(_IDLE_SECONDS))
 
-        async def watch() -> None:
-            while self._first.engine is not None:
-                await asyncio.sleep(_IDLE_SECONDS)
-                if not await self._closed(name, _IDLE_SECONDS):
-                    return
-
-        task = asyncio.ensure_future(watch())
-        self._watching.add(task)
-        task.add_done_callback(self._watching.discard)
-
-    async def _closed(self, name: str, idle_seconds: float = 0.0) -> bool:
-        """Close a context if it was idle so long; whether it is still open."""
-        engine = self._first.engine
-        return engine is not None and await _result(
-            engine.between(lambda _: self._verifying.close(name, idle_seconds))
-        )
+    async def _close(self, closing: Callable[[], None]) -> None:
+        if (engine := self._first.engine) is not None:
+            await _result(engine.between(lambda _: closing()))
 
     async def close(self, request: Request) -> Response:
-        await self._closed(request.path_params["name"])
+        await self._close(lambda: self._verifying.close(request.path_params["name"]))
         return Response(status_code=204)
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from backends.base import ModelInfo, Rollback, Tokenizer, UsageError
-from backends.remote.context import Place, RemoteContext
+from backends.remote.context import RemoteContext
 from backends.remote.verifying_server import ServedModel, VerifyingServer, reaching
 
 
@@ -24,8 +24,7 @@ class RemoteModel:
         host: str,
     ) -> None:
         self.tokenizer = tokenizer
-        self._server = server
-        self._place = Place(server, served.model, served.n_vocab)
+        self._server, self._served = server, served
         self._contexts = set[RemoteContext]()
         self.info = ModelInfo(
             path=path,
@@ -56,14 +55,10 @@ class RemoteModel:
                 f"Use --ctx {self.info.context_limit} or less, or start the server with more.",
             )
         with reaching(self._server.url):
-            opened = self._server.open(self._place.model, n_ctx)
-        context = RemoteContext(self._place, opened, self._closed)
+            opened = self._server.open(self._served.model, n_ctx)
+        context = RemoteContext(self._server, self._served, opened, self._contexts.discard)
         self._contexts.add(context)
         return context
-
-    def _closed(self, context: RemoteContext) -> None:
-        self._contexts.discard(context)
-        context.let_go()
 
     def close(self) -> None:
         for context in list(self._contexts):

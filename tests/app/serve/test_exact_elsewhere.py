@@ -164,7 +164,7 @@ def test_a_server_that_accepts_what_is_likeliest_is_caught(
     drawing = served._matched
 
     def matched(rows: Any, drafted: Any, warping: Any, uniforms: Any) -> tuple[int, int]:
-        return drawing(rows, drafted, replace(warping, temperature=0.0), uniforms)
+        return drawing(rows, drafted, warping.model_copy(update={"temperature": 0.0}), uniforms)
 
     monkeypatch.setattr(served, "_matched", matched)
     with pytest.raises(AssertionError):

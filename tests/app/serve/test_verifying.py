@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -75,7 +76,7 @@ def test_a_context_that_the_server_closed_is_read_again(
     context = elsewhere.open(256)
     passing = steps(context)
     begun = [next(passing) for _ in range(3)]
-    elsewhere._place.server.close_context(context._opened.context)
+    elsewhere._server.close_context(context._name)
     assert said([*begun, *passing]) == model.script
 
 
@@ -120,21 +121,17 @@ def test_the_context_used_least_lately_makes_room(
     first.forward([0, 0], 0)
     others = [elsewhere.open(64) for _ in range(verifying.MOST_CONTEXTS)]
     assert said(steps(first)) == model.script  # read again
-    assert len({one._opened.context for one in others}) == verifying.MOST_CONTEXTS
+    assert len({one._name for one in others}) == verifying.MOST_CONTEXTS
 
 
-def test_what_is_not_used_for_long_is_closed(
-    elsewhere: RemoteModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    held = verifying.Verifying()
-    closed = list[str]()
+def test_what_is_not_used_for_long_is_closed() -> None:
+    held, closed = verifying.Verifying(), list[str]()
     for name, used_at in (("old", 0.0), ("new", float("inf"))):
-        context = cast("Any", type("C", (), {"close": lambda _, name=name: closed.append(name)})())
-        held._contexts[name] = verifying._Opened(cast("Any", None), context, used_at)
-    assert not held.close("old", idle_seconds=0.001)
-    assert held.close("new", idle_seconds=0.001)
+        context = SimpleNamespace(close=lambda name=name: closed.append(name))
+        held._contexts[name] = verifying._Opened(cast("Any", None), cast("Any", context), used_at)
+    held.close_idle(0.001)
     assert closed == ["old"]
-    assert not held.close("unknown")
+    held.close("unknown")
 
 
 def test_a_longer_context_than_the_servers_is_refused(elsewhere: RemoteModel) -> None:
