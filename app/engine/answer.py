@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from backends.base import SpecchatError
 
 
+FIGURES_SECONDS = 1.0
+"""Between two sets of figures of an answer: each is painted, which takes time from the model."""
+
+
 class Stage(StrEnum):
     QUEUED = "queued"
     READING = "reading"

@@ -14,12 +14,12 @@ from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, TypeVar
 
 from app.ahead.expected import Expectation, Expected
-from app.engine.answer import Answer, Stage
+from app.engine.answer import FIGURES_SECONDS, Answer, Stage
 from app.engine.jobs import JobQueue
 from app.engine.prompt_builder import PromptBuilder
 from app.engine.reply import Request
 from app.engine.status import Loaded, Phase, Status, crash_report
-from app.loading.session_options import AUTO_DRAFT, OFF_DRAFT, SessionOptions
+from app.loading.session_options import AUTO_DRAFT, DEFAULT_PARALLEL, OFF_DRAFT, SessionOptions
 from app.paths import Paths
 from app.process import return_large_blocks
 from app.settings.catalogue import DEFAULT_AHEAD_WASTE
@@ -46,9 +46,6 @@ _NO_NAMES = (AUTO_DRAFT, OFF_DRAFT)
 
 _LOOK_SECONDS = 0.1
 """Between two looks, in mid-answer, at what else is asked: at every token they would slow it."""
-
-_FIGURES_SECONDS = 1.0
-"""Between two sets of figures of an answer: each is painted, which takes time from the model."""
 
 
 ResultT = TypeVar("ResultT")
@@ -170,8 +167,8 @@ class Engine:
     @property
     def is_answering_user(self) -> bool:
         """Whether an answer to the user is in progress, and not only one to a program."""
-        current = self._current
-        return current is not None and not current.request.program
+        begun = (self._current, *self._beside)
+        return any(one is not None and not one.request.program for one in begun)
 
     @property
     def waiting_program(self) -> str:
@@ -501,7 +498,7 @@ class Engine:
         self._publish_ready(session)
 
     def _answer(self, answer: Answer) -> None:
-        """Answer a request, and beside it those of programs that come meanwhile."""
+        """Answer a request, and beside it those that come meanwhile."""
         side_by_side = self._side_by_side(answer.request)
         if side_by_side is None:
             self._answer_alone(answer)
@@ -513,7 +510,8 @@ class Engine:
         from app.engine.side_by_side import SideBySide
         from backends.base.model import SharedContext
 
-        active, most = None if self._is_broken else self._active, self.options.parallel
+        active, parallel = None if self._is_broken else self._active, self.options.parallel
+        most = parallel or DEFAULT_PARALLEL
         if active is None or most == 1 or request.model != self._lent or request.draft:
             return None
         own = active.session.context.beside(lambda context: context)
@@ -525,6 +523,7 @@ class Engine:
                 own,
                 most,
                 self._prompts,
+                joins_programs=parallel is not None,
                 in_own=self._answer_alone,
                 reported=self._reported,
                 ended=self._unfinished.discard,
@@ -644,7 +643,7 @@ class Engine:
 
         now, known = time.perf_counter(), answer.metrics
         is_first = known is None or (known.steps == 0 and answer.stage is Stage.ANSWERING)
-        if is_first or now - self._figures_at >= _FIGURES_SECONDS:
+        if is_first or now - self._figures_at >= FIGURES_SECONDS:
             self._figures_at = now
             answer.metrics = metrics_of(session, answer.reply, is_final=False)
         if now - self._looked_at >= _LOOK_SECONDS:

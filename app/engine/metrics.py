@@ -29,6 +29,8 @@ _LEAST_ERROR = 0.01
 class Standing(StrEnum):
     PLAIN = "plain"
     """Nothing was drafted."""
+    SHARED = "shared"
+    """Others were written in the same passes: the rate is no speed of this machine."""
     SHORT = "short"
     """Too few tokens, or no plain rate yet."""
     NOISY = "noisy"
@@ -53,7 +55,9 @@ class Comparison:
 
     @property
     def words(self) -> str:
-        """The comparison for the screen; empty where nothing is compared."""
+        """The comparison for the screen, or what a rate is; empty where nothing is compared."""
+        if self.standing is Standing.SHARED:
+            return "beside others"
         if self.speedup is None or self.error is None or self.standing is Standing.NOISY:
             return ""
         if self.standing is Standing.EVEN:
@@ -300,7 +304,9 @@ def reply_metrics(session: "Session", reply: Reply, *, is_final: bool = True) ->
         plain_source=plain.source if plain else None,
         speedup=speedup,
         speedup_error=error,
-        comparison=compare(
+        comparison=Comparison(Standing.SHARED)
+        if reply.is_shared
+        else compare(
             speedup,
             error,
             statistics.completion_tokens,

@@ -135,7 +135,7 @@ class _Opening:
             )
             stack.callback(model.close)
             drafts, sequences = bool(spec.nodes), 1
-            if options.parallel > 1:
+            if options.parallel is not None and options.parallel > 1:
                 facts = facts_of_target(reference.path, model.info.backend).with_cache(
                     options.cache_type
                 )

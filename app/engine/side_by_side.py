@@ -1,16 +1,17 @@
-"""Answers side by side: one in the session's own sequence, and beside it those to programs."""
+"""Answers side by side: one in the session's own sequence, and others beside it."""
 
 import contextlib
+import time
 from collections.abc import Callable, Generator, Sequence
 
-from app.engine.answer import Answer, Stage
+from app.engine.answer import FIGURES_SECONDS, Answer, Stage
 from app.engine.metrics import reply_metrics
 from app.engine.prompt_builder import PromptBuilder
 from app.engine.session import Session
 from backends.base import Context, SpecchatError
 from backends.base.images import IMAGE_TOKENS
 from backends.base.model import SharedContext
-from decoding.planning.batch import Batch
+from decoding.planning.batch import PIECE, Batch
 from decoding.prefill import common_prefix
 
 
@@ -18,6 +19,7 @@ class SideBySide:
     """Answers of one session that are computed together, on the engine's thread.
 
     own: the session's own sequence, in which in_own answers a request. most: answers at once.
+    joins_programs: whether programs are answered beside others.
     reported: an error in the words for users. ended: told of each answer beside that ends.
     """
 
@@ -28,6 +30,7 @@ class SideBySide:
         most: int,
         prompts: PromptBuilder,
         *,
+        joins_programs: bool,
         in_own: Callable[[Answer], None],
         reported: Callable[[Exception], SpecchatError],
         ended: Callable[[Answer], None],
@@ -36,11 +39,12 @@ class SideBySide:
         self.beside: list[Answer] = []
         self.sequences = Sequences(own)
         self._session = session
-        self._most = most
+        self._most, self._joins_programs = most, joins_programs
         self._prompts = prompts
         self._in_own, self._reported, self._ended = in_own, reported, ended
         self._batch = Batch(own, lambda: session.drafting.costs)
         self._own_answer: Answer | None = None
+        self._own_prompt: Sequence[int] = ()
 
     def run(self, first: Answer, join: Callable[[], None]) -> None:
         """Answer a request, and those that join, which is called before each pass, begins."""
@@ -56,13 +60,16 @@ class SideBySide:
     def begin(self, answer: Answer) -> bool:
         """Begin an answer beside those in progress; False while it has to wait.
 
-        An answer to the user waits for the session's own sequence, as images do.
+        Images wait for the session's own sequence, and so does the user while a program has it.
         """
-        if len(self._batch) >= self._most_at_once:
+        is_program, own = bool(answer.request.program), self._own_answer
+        may_join = self._joins_programs or not is_program
+        if len(self._batch) >= (self._most_at_once if may_join else 1):
             return False
         if self.sequences.is_own_free:
             return self._begin_own(answer)
-        return bool(answer.request.program) and self._begin_beside(answer)
+        has_user = own is not None and not own.request.program
+        return (is_program or has_user) and self._begin_beside(answer)
 
     @property
     def _most_at_once(self) -> int:
@@ -74,14 +81,14 @@ class SideBySide:
         return max(counts, key=lambda count: count / costs.relative(count))
 
     def _begin_own(self, answer: Answer) -> bool:
-        need = 0
+        prompt: Sequence[int] = ()
         with contextlib.suppress(Exception):  # its turn will tell
-            need = self._need(answer, self._prompts.prompt(answer, self._session).tokens)
-        if not self.sequences.reserve(need):
+            prompt = self._prompts.prompt(answer, self._session).tokens
+        if not self.sequences.reserve(self._need(answer, prompt) if prompt else 0):
             return False
+        self._own_answer, self._own_prompt = answer, prompt
 
         def work() -> None:
-            self._own_answer = answer
             try:
                 self._in_own(answer)
             finally:
@@ -94,7 +101,7 @@ class SideBySide:
     def _begin_beside(self, answer: Answer) -> bool:
         try:
             tokens = self._prompts.prompt(answer, self._session).tokens
-            if max(tokens) >= IMAGE_TOKENS:
+            if max(tokens) >= IMAGE_TOKENS or self._will_be_read(tokens):
                 return False
             sequence = self.sequences.take(tokens, self._need(answer, tokens))
         except Exception as error:
@@ -110,10 +117,16 @@ class SideBySide:
                     if is_mine:
                         self._fill(answer, sequence)
             finally:
-                self.sequences.give_back(sequence)
+                # The user's next question goes to the session's own one: no cell waits for it.
+                self.sequences.give_back(sequence, is_kept=bool(answer.request.program))
 
         self._batch.begin(sequence, work)
         return True
+
+    def _will_be_read(self, prompt: Sequence[int]) -> bool:
+        """Whether the answer in the session's own sequence is about to read much of a prompt."""
+        held, coming = (common_prefix(one, prompt) for one in (self.own.tokens, self._own_prompt))
+        return self._own_answer is not None and coming > held + PIECE
 
     def _need(self, answer: Answer, prompt: Sequence[int]) -> int:
         """Cells that an answer may come to hold."""
@@ -139,12 +152,16 @@ class SideBySide:
         answer.model, answer.stage = session.reference.name, Stage.READING
         prompt = self._prompts.take(answer, session)
         stream = session.stream(prompt, answer.reply, lambda: answer.is_stopped)
+        told_at = 0.0
         with contextlib.closing(stream) as events:
             for event in events:
                 for one in (self._own_answer, *self.beside):
                     if one is not None:
                         one.reply.is_shared = True
                 answer.on_event(event)
+                if (now := time.perf_counter()) - told_at >= FIGURES_SECONDS:
+                    told_at = now
+                    answer.metrics = reply_metrics(session, answer.reply, is_final=False)
                 self._prompts.work_beside(session)
         answer.metrics = reply_metrics(session, answer.reply)
 
@@ -192,16 +209,18 @@ class Sequences:
             source.truncate(source.rollback_to(shared))
             taken = source
         else:
-            if not self._make_room(need, opens=True, spared=source):
+            if not self._make_room(need, held=shared, opens=True, spared=source):
                 return None
             taken = self.own.fork(source, shared)
         self._reserved[taken] = need
         return taken
 
-    def give_back(self, sequence: Context) -> None:
+    def give_back(self, sequence: Context, *, is_kept: bool = True) -> None:
         """Keep the sequence of a reply that has ended, for a prompt that goes on from there."""
         del self._reserved[sequence]
-        if sequence is not self.own:
+        if not is_kept:
+            sequence.close()
+        elif sequence is not self.own:
             self.idle.append(sequence)
 
     def _make_room(
@@ -209,7 +228,7 @@ class Sequences:
     ) -> bool:
         """Give up idle sequences, the oldest first, until so many more cells can be held.
 
-        held: cells of the sequence that is to be used. opens: whether another is to be opened.
+        held: cells of these that are held already. opens: whether another sequence is to be opened.
         spared: one that is not given up.
         """
         promised = sum(max(most - one.length, 0) for one, most in self._reserved.items())

@@ -14,7 +14,7 @@ _MOST_THREADS = 512
 """llama.cpp's own limit; it crashes far above."""
 
 DEFAULT_PARALLEL, MOST_PARALLEL = 4, 16
-"""Requests of programs that are answered at once; an engine's context has 17 sequences."""
+"""Requests that are answered at once; an engine's context has 17 sequences."""
 
 RANGES = {
     "parallel": (1, MOST_PARALLEL),
@@ -49,8 +49,10 @@ class SessionOptions:
 
     gpu_layers: as llama.cpp counts them: the output head is the first, the last layers follow.
     reserved: bytes that other models of this process hold, though they may seem free; no user's.
-    parallel: most requests that are answered at once. url, remote_key_file: of the server that
-    answers with the backend "remote". rpc: other machines for layers of the model, as HOST:PORT,…
+    parallel: most requests that are answered at once, each with room for a whole context as far as
+    memory allows. None: a user's alone, as many as the cells of one context hold. url,
+    remote_key_file: of the server that answers with the backend "remote". rpc: other machines for
+    layers of the model, as HOST:PORT,…
     """
 
     model: str | None = None
@@ -63,7 +65,7 @@ class SessionOptions:
     stream: str = STREAM_AUTO
     offline: bool = False
     reserved: int = 0
-    parallel: int = 1
+    parallel: int | None = None
     url: str | None = None
     remote_key_file: str | None = None
     rpc: str | None = None

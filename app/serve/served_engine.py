@@ -209,7 +209,7 @@ class ServedEngine:
     ) -> None:
         self.engine = engine
         self.limits = limits
-        self.turns = RequestQueue(limits.waiting, engine.options.parallel)
+        self.turns = RequestQueue(limits.waiting, engine.options.parallel or 1)
         if names:
             may_read = engine.may_read
             engine.may_read = lambda: (

@@ -17,7 +17,7 @@ from app.tui.wording import SEPARATOR, joined
 from backends.chat.message import Tool, ToolCall
 from decoding.events import FinishReason
 
-_ON_PANEL = (" tok/s", " plain", "% drafted")
+_ON_PANEL = (" tok/s", " plain", "% drafted", "beside others")
 """What the figures have in common that the panel shows."""
 
 
