@@ -1,4 +1,4 @@
-"""The answer in progress: its text, the turn that it belongs to, and the line below it."""
+"""An answer in progress: its text, the turn that it belongs to, and the line below it."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -8,11 +8,11 @@ from app.chat.conversation import USUAL, Conversation, ReplyOptions
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.tree import Turn
 from app.engine.answer import Answer, Stage
+from app.engine.metrics import ReplyMetrics
 from app.engine.reply import Request
 from app.settings.answering import Answering
 from app.tools.toolbox import calls_in
 from app.tui import wording
-from app.tui.store import Live
 from app.tui.wording import SEPARATOR, joined
 from backends.chat.message import Tool, ToolCall
 from decoding.events import FinishReason
@@ -21,11 +21,11 @@ _ON_PANEL = (" tok/s", " plain", "% drafted", "beside others")
 """What the figures have in common that the panel shows."""
 
 
-def live_line(live: Live) -> str:
-    metrics = live.metrics
-    share = metrics.drafted_share if metrics is not None and metrics.drafted else None
+def live_line(metrics: ReplyMetrics) -> str:
+    share = metrics.drafted_share if metrics.drafted else None
     drafted = f"{wording.percent(share)} drafted" if share is not None else ""
-    return joined([wording.rate(live.rate), live.comparison.words, drafted])
+    rate = wording.rate(metrics.decode_tokens_per_second)
+    return joined([rate, metrics.comparison.words, drafted])
 
 
 def without_panel_figures(ending: str) -> str:
@@ -42,36 +42,33 @@ _LONG_SECONDS = 0.5
 
 @dataclass(slots=True, eq=False)
 class Several:
-    """Answers to one question, written one after the other, of which one is picked.
+    """Answers to one question, of which one is picked.
 
-    models: those that write them, "" for the one in use. turns: the answers that are begun; before
-    a single new one stands the answer that there was. fault: what went wrong, or ended the writing.
+    models: those that write them, "" for the one in use. turns: the answers; before a single new
+    one stands the answer that there was. fault: what went wrong.
     """
 
     models: list[str]
     turns: list[Turn]
     fault: str = ""
+    is_stopped: bool = False
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether all are begun."""
-        return len(self.turns) == len(self.models)
-
-    def end(self, fault: str) -> None:
-        self.fault = self.fault or fault
-        del self.models[len(self.turns) :]
+    def remove(self, turn: Turn) -> None:
+        place = self.turns.index(turn)
+        del self.turns[place], self.models[place]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class PendingAnswer:
     """An answer in progress.
 
-    continued: the ending that it had before it was continued, None for a new answer. models: those
-    that wrote what is continued. question: the question that was sent for it, and returns to the
-    prompt if there is no answer. instead: the version that is shown again then. previous: the chat
-    that is shown again then.
+    dialogue: its chat, which may have been left. continued: the ending that it had before it was
+    continued, None for a new answer. models: those that wrote what is continued. question: the
+    question that was sent for it, and returns to the prompt if there is no answer. instead: the
+    version that is shown again then. previous: the chat that is shown again then.
     """
 
+    dialogue: Dialogue
     answer: Answer
     turn: Turn
     continued: str | None = None
@@ -95,19 +92,17 @@ class PendingAnswer:
         answering: Answering,
         options: ReplyOptions = USUAL,
         conversation: Conversation | None = None,
-        several: Several | None = None,
+        writer: str | None = None,
         tools: Sequence[Tool] = (),
         documents: Callable[[], Iterable[tuple[str, str]]] | None = None,
     ) -> "PendingAnswer":
         """An answer to be asked for, which its turn grows by.
 
-        conversation: what is answered, None for what leads to the turn. several: what it is the
-        next of. tools: those that it may call. documents: as in Request.
+        conversation: what is answered, None for what leads to the turn. writer: the model that
+        writes this one of several answers, None for a single one. tools: those that it may call.
+        documents: as in Request.
         """
-        model, version = "", 0
-        if several is not None:
-            model, version = several.models[len(several.turns)], len(dialogue.versions(turn)) - 1
-            several.turns.append(turn)
+        version = 0 if writer is None else len(dialogue.versions(turn)) - 1
         if conversation is None:
             above = turn.parent
             conversation = dialogue.conversation(above) if above else Conversation(dialogue.system)
@@ -118,7 +113,7 @@ class PendingAnswer:
             answering.max_tokens,
             turn.text,
             dialogue.tokens(turn),
-            model=model,
+            model=writer or "",
             chat=dialogue.chat,
             options=replace(
                 options, think_budget=answering.think_budget, shows_control=bool(tools)
@@ -128,7 +123,7 @@ class PendingAnswer:
         )
         continued, turn.ending, turn.is_growing = turn.ending, "", True
         models = tuple(turn.model.split(", "))
-        return cls(Answer(request), turn, continued if turn.text else None, models)
+        return cls(dialogue, Answer(request), turn, continued if turn.text else None, models)
 
     def follow(self) -> None:
         """Let the turn have the text that the answer has by now."""
@@ -161,17 +156,18 @@ class PendingAnswer:
             return ""
         return f"reading {100 * done // total} %" if done and total else "reading…"
 
-    def save(self, dialogue: Dialogue) -> None:
+    def save(self) -> None:
         """Save what the answer has so far; less often while saving fails."""
-        now = time.monotonic()
+        now, dialogue = time.monotonic(), self.dialogue
         is_due = not dialogue.fault or now - self.saved_at >= _RETRY_SECONDS
         if is_due and len(self.turn.text) > self.saved:
             self.saved, self.saved_at = len(self.turn.text), now
             self._note_lossy()
             dialogue.save(self.turn)
 
-    def drop_oldest(self, dialogue: Dialogue) -> bool:
+    def drop_oldest(self) -> bool:
         """Leave out of later prompts what this one had no room for; returns whether it is more."""
+        dialogue = self.dialogue
         more = self.answer.dropped - self.dropped
         if more <= 0 or self.turn not in dialogue.turns:
             return False
@@ -179,12 +175,12 @@ class PendingAnswer:
         self.dropped = self.answer.dropped
         return True
 
-    def close(self, dialogue: Dialogue) -> None:
+    def close(self) -> None:
         """Save the answer with its ending."""
         turn = self.turn
         turn.ending, turn.tokens = self.ending(), self.answer.token_ids
         self._note_lossy()
-        dialogue.save(turn, is_broken_off=not turn.ending)
+        self.dialogue.save(turn, is_broken_off=not turn.ending)
 
     def _note_lossy(self) -> None:
         """Keep in the turn that a lossy rule was used: the app may be killed before the end."""

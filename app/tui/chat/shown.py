@@ -22,7 +22,7 @@ from app.tui.chat.pending import PendingAnswer, Several, live_line, without_pane
 from app.tui.chat.transcript import Transcript
 from app.tui.store import Store
 from app.tui.widgets import typed_app
-from app.tui.wording import CONTEXT_FULL, INTERRUPTED, joined
+from app.tui.wording import CONTEXT_FULL, INTERRUPTED, joined, quoted_title
 from app.wording import CONTINUES, without_continuation
 
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ class ShownChat(Vertical):
     ) -> None:
         super().__init__()
         self.dialogue = dialogue
-        self.pending: PendingAnswer | None = None
+        self.growing: list[PendingAnswer] = []
+        """The answers in progress, also in chats that were left; the first was asked first."""
         self.calling: tuple[Turn, Future[str]] | None = None
         """The call that runs, and its result."""
         self.several: Several | None = None
@@ -90,6 +91,21 @@ class ShownChat(Vertical):
 
     def compose(self) -> ComposeResult:
         yield self.transcript
+
+    @property
+    def own_growing(self) -> list[PendingAnswer]:
+        """The answers in progress in this chat."""
+        return [one for one in self.growing if one.dialogue is self.dialogue]
+
+    @property
+    def pending(self) -> PendingAnswer | None:
+        """The answer in progress in this chat: of several, the one that is shown if one is."""
+        own = self.own_growing
+        shown = (one for one in own if one.turn in self.dialogue.turns)
+        return next(shown, own[0] if own else None)
+
+    def pending_of(self, turn: Turn) -> PendingAnswer | None:
+        return next((one for one in self.growing if one.turn is turn), None)
 
     @property
     def answer(self) -> Answer | None:
@@ -168,7 +184,7 @@ class ShownChat(Vertical):
             await self._show_queue()
         for view in self.transcript.views:
             self._refresh_view(view)
-            if isinstance(view, AnswerView) and not self._is_pending(view.turn):
+            if isinstance(view, AnswerView) and self.pending_of(view.turn) is None:
                 view.text.follow()
         if follow:
             await self.transcript.show_end()
@@ -251,9 +267,6 @@ class ShownChat(Vertical):
     def on_resize(self) -> None:
         self._refresh_views()
 
-    def _is_pending(self, turn: Turn) -> bool:
-        return self.pending is not None and self.pending.turn is turn
-
     def line_of(self, turn: Turn) -> str:
         """The line below an answer: what it was taken from, its figures, and how it ended."""
         read, asked = "", turn.parent
@@ -274,8 +287,8 @@ class ShownChat(Vertical):
 
     def _figures_of(self, turn: Turn) -> str:
         """Figures and ending, with the model if not all shown are by the chat's."""
-        if self.pending is not None and self._is_pending(turn):
-            return self._line_of_pending(self.pending)
+        if (pending := self.pending_of(turn)) is not None:
+            return self._line_of_pending(pending)
         is_newest = turn in self._answers and turn is self.last_turn(ASSISTANT)
         if turn.is_interrupted:
             line = "" if turn is self._faulted else joined([turn.lossy, INTERRUPTED])
@@ -293,10 +306,16 @@ class ShownChat(Vertical):
         if program := self.waits_for:
             return f"waiting for {program}"
         part = self.reading.line(self.engine.status.loaded) if self.reading is not None else ""
-        has_figures = not self.store.is_panel_shown and pending.answer.metrics is not None
-        return joined(
-            [part, pending.reading or (live_line(self.store.live) if has_figures else "")]
-        )
+        metrics = None if self.store.is_panel_shown else pending.answer.metrics
+        reading = pending.reading and (self._waits_for_chat(pending) or pending.reading)
+        return joined([part, reading or (live_line(metrics) if metrics is not None else "")])
+
+    def _waits_for_chat(self, pending: PendingAnswer) -> str:
+        """Which other chat's answer is written before one; empty if none is."""
+        first = self.growing[0].dialogue
+        if pending.answer.stage is not Stage.QUEUED or first is pending.dialogue:
+            return ""
+        return f"waiting for the answer in {quoted_title(first.title)}"
 
     def _refresh_views(self) -> None:
         for view in self.transcript.views:

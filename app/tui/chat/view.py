@@ -151,18 +151,22 @@ class ChatView(ShownChat):
     # Commands
 
     async def open(self, dialogue: Dialogue, way_back: str = "") -> None:
-        """Show another chat; the answer in progress stops and is kept.
+        """Show another chat; an answer in progress goes on, unless more depends on it.
 
         way_back: tells how that is shown again.
         """
         async with self._changing:
-            self._break_off(way_back)
+            self._leave(way_back)
             await self._open(dialogue)
 
     async def reopen(self, dialogue: Dialogue) -> None:
         async with self._changing:
-            self._keep_pending()
+            self._leave()
             await self._reopen(dialogue)
+
+    def growing_chat(self, chat: int) -> Dialogue | None:
+        """The chat of that number, if an answer in it is in progress."""
+        return next((one.dialogue for one in self.growing if one.dialogue.chat == chat), None)
 
     async def send(self, text: str, attachments: Attachments = ()) -> None:
         """Ask a question, after those that are queued.
@@ -214,12 +218,15 @@ class ChatView(ShownChat):
                 return False
             self._break_off(_SHOWS_AGAIN)
             await self._remove_cards()
-            several = Several([*models], []) if models else None
-            if several is not None and len(models) == 1 and last.role == ASSISTANT:
-                several = Several([last.model, *models], [last])
-            turn = self._ask_again(last, several)
-            if last.role == ASSISTANT:
-                self._remember("regenerated an answer", last, turn)
+            instead = last if last.role == ASSISTANT else None
+            turns = [self._ask_again(last)] if not models else []
+            for model in models:
+                turns.append(self._ask_again(turns[-1] if turns else last, model, instead))
+            if models:
+                before = [last] if instead is not None and len(models) == 1 else []
+                self.several = Several([*(one.model for one in before), *models], before + turns)
+            if instead is not None:
+                self._remember("regenerated an answer", last, turns[-1])
             await self._show(follow=True)
             return True
 
@@ -230,12 +237,12 @@ class ChatView(ShownChat):
         """
         async with self._changing:
             several = self.several
-            if self.pending is not None and self.pending.turn is turn:
-                self._end_several()
+            if (picked := self.pending_of(turn)) is not None:
+                self._keep_pending(picked)
             else:
                 self._break_off(_SHOWS_AGAIN)
-                is_whole = several is not None and not several.fault
-                self._awaits_model = is_whole and bool(self.dialogue.queue)
+                is_whole = several and not (several.fault or several.is_stopped)
+                self._awaits_model = bool(is_whole and self.dialogue.queue)
             if turn in self.dialogue.versions(turn):  # else it was withdrawn
                 self.dialogue.show(turn)
             await self._show(follow=True)
@@ -270,18 +277,20 @@ class ChatView(ShownChat):
             await self._show(follow=chosen is self.last_turn())
 
     def stop(self) -> None:
-        """Stop the answer in progress; its text so far stays, and so does the queue.
+        """Stop the answers in progress in this chat; their text stays, and so does the queue.
 
-        One that still waits for a program's answer ends at once, as if it had not been asked.
+        One that still waits for another answer ends at once, as if it had not been asked.
         """
-        if self.pending is not None:
-            self.pending.answer.stop()
+        for pending in self.own_growing:
+            pending.answer.stop()
         if self.calling is not None:
             self.calling[1].cancel()
 
     def abandon(self) -> None:
-        """Stop and save the answer in progress: the app is closing."""
+        """Stop and save the answers in progress: the app is closing."""
         self._keep_pending()
+        for pending in [*self.growing]:
+            self._keep(pending)
         self.libraries.close()
 
     async def show_version(self, turn: Turn, step: int) -> None:
@@ -353,7 +362,7 @@ class ChatView(ShownChat):
         turn = known or dialogue.add_version(asked, asked.text, attachments)
         dialogue.show(turn)
         if turn.shown is None or turn.shown.is_interrupted:
-            self._ask_again(turn.shown or turn, None)
+            self._ask_again(turn.shown or turn)
         else:
             self.app.notify("All of it was read for this answer.")
 
@@ -380,7 +389,7 @@ class ChatView(ShownChat):
     def _end_reading(self) -> None:
         reading, self.reading = self.reading, None
         if reading is not None and not reading.turn.children:
-            self._drop(reading.turn, reading.asked)
+            _drop(self.dialogue, reading.turn, reading.asked)
 
     async def compact(self) -> None:
         """Continue in a new chat that begins with a summary of this one, which is kept."""
@@ -484,30 +493,31 @@ class ChatView(ShownChat):
         instead: Turn | None = None,
         conversation: Conversation | None = None,
         previous: Dialogue | None = None,
-        several: Several | None = None,
+        writer: str | None = None,
         reading: Reading | None = None,
     ) -> None:
-        self.several = several
+        self.several = None
         answering = self.answering
         if reading is not None:
             conversation = reading.plan.conversation(reading.number, self.dialogue.system)
             answering = reading.answering(answering)
         # What specchat itself asks for, such as a summary, is free text.
         options = ReplyOptions(grammar=self.grammar if conversation is None else None)
-        tools = self.offered if conversation is None and several is None else ()
+        tools = self.offered if conversation is None and writer is None else ()
         pending = PendingAnswer.of(
             self.dialogue,
             turn,
             answering,
             options,
             conversation,
-            several,
+            writer,
             tools,
             documents=self.libraries.documents,
         )
         pending.question, pending.instead, pending.previous = question, instead, previous
         pending.label = reading.label if reading is not None else ""
-        self.pending, answer = pending, pending.answer
+        self.growing.append(pending)
+        answer = pending.answer
         # The question is painted first: steps of the engine's thread would make the screen wait by
         # as long again (measured). Meanwhile the rest of its prompt is read, which is kept.
         told, now = answer.request.conversation, time.monotonic()
@@ -522,34 +532,37 @@ class ChatView(ShownChat):
             turn = turn.parent
         return turn
 
-    def _ask_again(self, last: Turn, several: Several | None) -> Turn:
+    def _ask_again(
+        self, last: Turn, writer: str | None = None, instead: Turn | None = None
+    ) -> Turn:
         """Ask for a version of an answer, or for the first one to a question."""
         if last.role == USER:
-            turn, instead = self.dialogue.add(ASSISTANT, ""), None
+            turn = self.dialogue.add(ASSISTANT, "")
         else:
-            turn, instead = self.dialogue.add_version(last, ""), last
-        self._ask(turn, instead=instead, several=several)
+            turn = self.dialogue.add_version(last, "")
+            instead = last if writer is None else instead
+        self._ask(turn, instead=instead, writer=writer)
         return turn
 
-    def _go_on_with(self, several: Several, pending: PendingAnswer) -> None:
-        """Ask for the next of several answers, also after an error; a stop ends them."""
-        answer, turns = pending.answer, several.turns
-        if pending.turn not in self.dialogue.versions(pending.turn):
-            turns.remove(pending.turn)  # it was withdrawn
-            del several.models[len(turns)]
+    def _note_end(self, several: Several, pending: PendingAnswer) -> None:
+        """Note how one of several answers has ended."""
+        answer = pending.answer
+        if pending.turn not in self.dialogue.versions(pending.turn):  # it was withdrawn
+            several.remove(pending.turn)
         if answer.error is not None:
             several.fault = joined([several.fault, answer.error.summary])
-        last = turns[-1] if turns else self.last_turn()
-        if not answer.is_stopped and last is not None and not several.is_complete:
-            self._ask_again(last, several)
-        else:
-            several.end("stopped" if answer.is_stopped else "")
-            self.engine.take_back_model()
+        several.is_stopped = several.is_stopped or answer.is_stopped
+        if self.is_idle:
+            self._take_back_model(several)
 
     def _end_several(self) -> None:
         self._end_reading()
-        if self.several is not None:
-            self.several = None
+        several, self.several = self.several, None
+        if several is not None:
+            self._take_back_model(several)
+
+    def _take_back_model(self, several: Several) -> None:
+        if any(several.models):  # else it would only keep others from being written meanwhile
             self.engine.take_back_model()
 
     def _remember(self, name: str, old: Turn, new: Turn) -> None:
@@ -566,9 +579,10 @@ class ChatView(ShownChat):
 
     async def _go_to(self, dialogue: Dialogue, turn: Turn) -> None:
         async with self._changing:
-            self._keep_pending()
             if dialogue is not self.dialogue:
+                self._leave()
                 await self._reopen(dialogue)
+            self._keep_pending()
             if turn in dialogue.versions(turn):  # else it was withdrawn
                 dialogue.show(turn)
             await self._show()
@@ -590,21 +604,23 @@ class ChatView(ShownChat):
         await self._remove_cards()
         await self._show(follow=True)
 
-    # The answer in progress
+    # The answers in progress
 
     async def _update(self) -> None:
-        """Follow the answer in progress, or send what waits for a model."""
+        """Follow the answers in progress, or send what waits for a model."""
         if self._changing.locked():
             return
         async with self._changing:
             await self._tell_faults()
-            if self.pending is not None:
-                await self._follow(self.pending)
-            elif self.calling is not None:
+            was_idle = self.pending is None
+            for pending in [*self.growing]:
+                if pending in self.growing:
+                    await self._follow(pending)
+            if self.calling is not None:
                 await self._follow_call(*self.calling)
-            elif self._awaits_model and self.may_ask:
+            elif was_idle and self._awaits_model and self.may_ask:
                 await self._send_next()
-            else:
+            elif was_idle:
                 await self._show_queue()
 
     async def _follow(self, pending: PendingAnswer) -> None:
@@ -612,15 +628,17 @@ class ChatView(ShownChat):
         answer = pending.answer
         is_done = answer.is_done  # before the text: nothing can come after it
         pending.follow()
-        if pending.drop_oldest(self.dialogue):
+        if pending.drop_oldest() and pending.dialogue is self.dialogue:
             await self.transcript.mark_outside(self.dialogue.dropped)
-        pending.save(self.dialogue)  # before it is painted: what was on the screen is never lost
+        pending.save()  # before it is painted: what was on the screen is never lost
         view = self.transcript.view_of(pending.turn)
         if isinstance(view, AnswerView):
             view.text.grow(answer.reply, is_last=is_done)
             view.show_line(self.line_of(pending.turn))
-        if is_done:
+        if is_done and pending.dialogue is self.dialogue:
             await self._finish(pending)
+        elif is_done:
+            self._finish_elsewhere(pending)
 
     async def _finish(self, pending: PendingAnswer) -> None:
         self._close(pending)
@@ -637,8 +655,8 @@ class ChatView(ShownChat):
             self._reported_note = answer.note
             await self._show_card(Card(answer.note, mark=WARNING))
         several = self.several
-        if several is not None:
-            self._go_on_with(several, pending)
+        if several is not None and pending.turn in several.turns:
+            self._note_end(several, pending)
         elif pending.turn in self.dialogue.turns and (calls := pending.calls):
             self.dialogue.add_calls(pending.turn, calls)
             await self._next_call()
@@ -649,6 +667,22 @@ class ChatView(ShownChat):
         is_last = several is None and self.pending is None
         if is_last and ended_by_itself and pending.turn in self.dialogue.turns:
             await self._send_next()
+
+    def _finish_elsewhere(self, pending: PendingAnswer) -> None:
+        """End an answer in a chat that was left; what comes after it waits there."""
+        self._close(pending)
+        dialogue, answer, told = pending.dialogue, pending.answer, "is written"
+        if pending.is_unbegun and pending.continued is None:
+            dialogue.withdraw(pending.turn)
+        if answer.error is not None:
+            told = f"ended: {answer.error.summary}"
+        elif pending.turn in dialogue.turns and pending.calls:
+            dialogue.add_calls(pending.turn, pending.calls)
+        if dialogue.fault and dialogue not in self._unsaved:
+            self._unsaved.append(dialogue)
+        if not answer.is_stopped:
+            told = f"The answer in {quoted_title(dialogue.title)} {told}."
+            self.app.notify(told, markup=False)
 
     # Calls of tools
 
@@ -731,20 +765,34 @@ class ChatView(ShownChat):
                 await self.show_notice(fault.summary, "The chat goes on. /tools NAME tries again.")
         self._told_faults = faults
 
-    def _keep_pending(self) -> None:
-        """Stop the answer in progress without waiting for its end; what it has is kept."""
+    def _leave(self, way_back: str = "") -> None:
+        """Let the answers in progress go on in a chat that is left, but for a part of something."""
         pending = self.pending
+        if pending is None or self.reading is not None:
+            self._break_off(way_back)
+        elif not pending.answer.is_stopped:
+            told = f"The answer in {quoted_title(pending.dialogue.title)} goes on."
+            self.app.notify(f"{told} {way_back}".strip(), markup=False)
+
+    def _keep_pending(self, but: PendingAnswer | None = None) -> None:
+        """Stop the answers in progress here without waiting; what they have is kept.
+
+        but: one that goes on.
+        """
         self._end_several()
         if self.calling is not None:  # it stays without a result, and can be run again
             self.calling[1].cancel()
             self.calling = None
-        if pending is None:
-            return
+        for pending in self.own_growing:
+            if pending is not but:
+                self._keep(pending)
+
+    def _keep(self, pending: PendingAnswer) -> None:
         pending.answer.stop()
         pending.follow()
         self._close(pending)
         if pending.is_unbegun and pending.instead is not None and pending.question is None:
-            self._drop(pending.turn, pending.instead)
+            _drop(pending.dialogue, pending.turn, pending.instead)
 
     def _break_off(self, way_back: str = "") -> None:
         """Stop the answer in progress as something else is wanted, and say so.
@@ -763,10 +811,10 @@ class ChatView(ShownChat):
             self.app.notify(f"{told} {way_back}".strip(), markup=False)
 
     def _close(self, pending: PendingAnswer) -> None:
-        self.pending = None
+        self.growing.remove(pending)
         if (model := pending.answer.model) and not pending.answer.request.model:
-            self.dialogue.set_model(model)
-        pending.close(self.dialogue)
+            pending.dialogue.set_model(model)
+        pending.close()
         self._answers[pending.turn] = pending.answer
         if (metrics := pending.answer.metrics) is not None:
             self.session = self.session.with_answer(metrics)
@@ -779,15 +827,9 @@ class ChatView(ShownChat):
         if question is not None and pending.previous is None:
             self.edited = pending.instead or self.edited
             self._give_back(question, pending.instead)
-        self._drop(question or pending.turn, pending.instead)
+        _drop(self.dialogue, question or pending.turn, pending.instead)
         if pending.previous is not None:
             await self._open(pending.previous)
-
-    def _drop(self, turn: Turn, instead: Turn | None) -> None:
-        """Withdraw a turn, and show the version again that was shown before it."""
-        self.dialogue.withdraw(turn)
-        if instead is not None:
-            self.dialogue.show(instead)
 
     async def _report(self, error: SpecchatError, pending: PendingAnswer) -> None:
         remedy = remedy_here(error)
@@ -808,3 +850,11 @@ class ChatView(ShownChat):
         if not self._changing.locked() and self.dialogue.refresh():
             async with self._changing:
                 await self._show()
+
+
+def _drop(dialogue: Dialogue, turn: Turn, instead: Turn | None) -> None:
+    """Withdraw a turn, and show the version again that was shown before it."""
+    was_shown = turn in dialogue.turns
+    dialogue.withdraw(turn)
+    if was_shown and instead is not None:
+        dialogue.show(instead)

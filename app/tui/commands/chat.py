@@ -223,9 +223,12 @@ class ChatCommands(Commands):
 
     async def _open(self, chat: int) -> None:
         if chat != self.view.dialogue.chat:
+            if (growing := self.view.growing_chat(chat)) is not None:
+                await self.view.reopen(growing)
+                return
             dialogue = self.view.dialogue.fresh()
             dialogue.open(chat)
-            await self.view.open(dialogue, "It is kept in its chat.")
+            await self.view.open(dialogue)
 
     def _touched(self, chat: int) -> None:
         for welcome in self.view.query(Welcome):

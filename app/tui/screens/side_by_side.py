@@ -16,7 +16,7 @@ from app.engine.reply import Reply
 from app.engine.status import Phase
 from app.printable import one_line
 from app.tui.chat.messages import AnswerView
-from app.tui.chat.pending import Several
+from app.tui.chat.pending import PendingAnswer, Several
 from app.tui.chat.view import ChatView
 from app.tui.store import Store
 from app.tui.text_fields import typed
@@ -28,7 +28,13 @@ _UPDATE_SECONDS = 1 / 8
 _WIDE = 120
 """Columns of a terminal from which the answers stand beside each other; below, one is shown."""
 
-_WRITING = "← → move   Enter pick   Esc stop"
+_WRITING = "← → move   Enter pick   Esc stop all"
+_STATES = {
+    Stage.QUEUED: "waiting",
+    Stage.READING: "reading",
+    Stage.ANSWERING: "writing",
+    Stage.DONE: "writing",  # until its text is shown
+}
 _WRITTEN = "← → move   Enter pick   Esc back"
 
 
@@ -113,7 +119,7 @@ class SideBySide(Screen[None]):
         """What was typed here, which the chat's prompt has."""
 
     def compose(self) -> ComposeResult:
-        yield Static(Content.styled(f" {one_line(self._of)}", "bold"), classes="line")
+        yield Static(id="title", classes="line")
         with Horizontal(id="heads"):
             yield from (column.head for column in self._columns)
         with Horizontal(id="columns"):
@@ -158,7 +164,7 @@ class SideBySide(Screen[None]):
         several, view = self._several, self._view
         if not self.is_current:  # it was left before its turn came
             return
-        models, turns, pending = [*several.models], [*several.turns], view.pending
+        models, turns = [*several.models], [*several.turns]
         gone, self._columns = self._columns[len(models) :], self._columns[: len(models)]
         if view.several is not several or not self._columns:
             self.dismiss()
@@ -171,16 +177,17 @@ class SideBySide(Screen[None]):
         for column in gone:
             await column.head.remove()
             await column.remove()
-        for place, (column, model) in enumerate(zip(self._columns, models, strict=True)):
-            state = "waiting"
-            if place < len(turns):
-                turn = turns[place]
-                is_pending = pending is not None and pending.turn is turn
-                reply = pending.answer.reply if pending is not None and is_pending else None
-                state = self._state if is_pending else ""
-                await column.follow(turn, view.line_of(turn), reply)
+        for column, model, turn in zip(self._columns, models, turns, strict=True):
+            pending = view.pending_of(turn)
+            state = "" if pending is None else self._state(pending)
+            reply = None if pending is None else pending.answer.reply
+            await column.follow(turn, view.line_of(turn), reply)
             column.head.show((model or view.dialogue.model) * any(models), state)
-        self.query_one("#fault", Static).display = several.fault not in ("", "stopped")
+        left = sum(view.pending_of(turn) is not None for turn in turns)
+        count = f"{len(turns) - left} of {len(turns)} written" if left else ""
+        title = joined([count, one_line(self._of)])
+        self.query_one("#title", Static).update(Content.styled(f" {title}", "bold"))
+        self.query_one("#fault", Static).display = bool(several.fault)
         self.query_one("#fault", Static).update(Content(f"✕ {one_line(several.fault)}"))
         keys = f" {_WRITTEN if self._is_written else _WRITING}"
         if self._typed:
@@ -189,16 +196,14 @@ class SideBySide(Screen[None]):
 
     @property
     def _is_written(self) -> bool:
-        return self._view.is_idle and self._several.is_complete
+        return self._view.is_idle
 
-    @property
-    def _state(self) -> str:
-        """What the answer in progress is doing."""
-        pending, status = self._view.pending, self._view.engine.status
-        if status.phase is Phase.LOADING:
+    def _state(self, pending: PendingAnswer) -> str:
+        """What an answer in progress is doing."""
+        status = self._view.engine.status
+        if status.phase is Phase.LOADING and pending is self._view.own_growing[0]:
             return one_line(status.text)
-        is_writing = pending is not None and pending.answer.stage is Stage.ANSWERING
-        return "writing" if is_writing else "reading"
+        return _STATES[pending.answer.stage]
 
     def action_move(self, step: int) -> None:
         self.action_move_to(self._chosen + 1 + step)
@@ -208,15 +213,12 @@ class SideBySide(Screen[None]):
             self._choose(number - 1)
 
     async def action_pick(self) -> None:
-        if self._chosen < len(self._several.turns):
-            await self._pick(self._several.turns[self._chosen])
+        await self._pick(self._several.turns[self._chosen])
 
     async def action_leave(self) -> None:
         """Stop the writing; what is written stays. If none is, show the newest answer."""
         if not self._is_written:
-            self._several.end("stopped")
-            pending = self._view.pending
-            if pending is None or not pending.answer.is_stopped:  # else it would stop more
+            if not all(one.answer.is_stopped for one in self._view.own_growing):  # else more stops
                 self._view.post_message(Wanted("perform", "stop"))
         elif self._several.turns:
             await self._pick(self._several.turns[-1])
