@@ -307,15 +307,20 @@ class ShownChat(Vertical):
             return f"waiting for {program}"
         part = self.reading.line(self.engine.status.loaded) if self.reading is not None else ""
         metrics = None if self.store.is_panel_shown else pending.answer.metrics
-        reading = pending.reading and (self._waits_for_chat(pending) or pending.reading)
+        reading = pending.reading and (self._waits_for_answer(pending) or pending.reading)
         return joined([part, reading or (live_line(metrics) if metrics is not None else "")])
 
-    def _waits_for_chat(self, pending: PendingAnswer) -> str:
-        """Which other chat's answer is written before one; empty if none is."""
-        first = self.growing[0].dialogue
-        if pending.answer.stage is not Stage.QUEUED or first is pending.dialogue:
+    def _waits_for_answer(self, pending: PendingAnswer) -> str:
+        """That an answer is written after another one of the user's; empty if it is not."""
+        first = self.growing[0]
+        if pending.answer.stage is not Stage.QUEUED or first is pending:
             return ""
-        return f"waiting for the answer in {quoted_title(first.title)}"
+        is_here = first.dialogue is pending.dialogue
+        return (
+            "waiting"
+            if is_here
+            else f"waiting for the answer in {quoted_title(first.dialogue.title)}"
+        )
 
     def _refresh_views(self) -> None:
         for view in self.transcript.views:

@@ -197,7 +197,7 @@ async def lost(
     prompts = Paths.of_this_user().prompts
     (prompts / "unreadable.md").mkdir(parents=True)
     (prompts / "anew.md").write_text("Again $1, and then $2", "utf-8")
-    model = ScriptedModel(WORDS, rate=150.0, sees=True)
+    model = ScriptedModel(WORDS, rate=150.0, sees=True, shares=True)
     async with chatting(model, (80, 24)) as chat:
         await chat.ready()
         campaign = Campaign(chat, seed)

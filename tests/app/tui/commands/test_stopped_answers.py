@@ -27,13 +27,13 @@ async def stop(chat: Chat, text: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("key", "goes"), [("ctrl+r", "Ctrl+Z shows it."), ("ctrl+n", "Ctrl+Z")])
-async def test_a_key_that_stops_an_answer_says_so(chatting: Chatting, key: str, goes: str) -> None:
+async def test_another_answer_says_that_it_stops_the_one_in_progress(chatting: Chatting) -> None:
     async with chatting(endless(), toasts=True) as chat:
         await chat.ready()
         await begin(chat, "And of Italy?")
-        await chat.pilot.press(key)
-        await chat.until(lambda: f"Stopped the answer to “And of Italy?”. {goes}" in chat.toasts)
+        await chat.pilot.press("ctrl+r")
+        told = "Stopped the answer to “And of Italy?”. Ctrl+Z shows it."
+        await chat.until(lambda: told in chat.toasts)
         await chat.pilot.press("ctrl+z")
         await chat.until(lambda: "Undone: " in chat.toasts)
         assert chat.texts[0] == ("user", "And of Italy?")

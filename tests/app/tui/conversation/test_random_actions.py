@@ -103,7 +103,7 @@ def saved() -> tuple[set[str], set[str]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 async def test_nothing_said_is_lost(chatting: Chatting, seed: int) -> None:
-    async with chatting(ScriptedModel(WORDS, rate=400.0), (60, 20)) as chat:
+    async with chatting(ScriptedModel(WORDS, rate=400.0, shares=bool(seed % 2)), (60, 20)) as chat:
         await chat.ready()
         campaign = Campaign(chat, seed)
         for _ in range(50):
