@@ -99,7 +99,7 @@ class SideBySide(Screen[None]):
     ]
     DEFAULT_CSS: ClassVar[str] = """
     SideBySide { layout: vertical; background: $background; }
-    SideBySide .line { height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
+    #title, #keys { height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
     SideBySide #heads { height: 1; margin: 1 0 0 0; }
     SideBySide .head { width: 1fr; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis; }
     SideBySide .head.-chosen { color: $primary; background: $primary 20%; text-style: bold; }
@@ -119,13 +119,13 @@ class SideBySide(Screen[None]):
         """What was typed here, which the chat's prompt has."""
 
     def compose(self) -> ComposeResult:
-        yield Static(id="title", classes="line")
+        yield Static(id="title")
         with Horizontal(id="heads"):
             yield from (column.head for column in self._columns)
         with Horizontal(id="columns"):
             yield from self._columns
         yield Static(id="fault")
-        yield Static(id="keys", classes="line")
+        yield Static(id="keys")
 
     def on_mount(self) -> None:
         self._choose(0)
@@ -169,7 +169,7 @@ class SideBySide(Screen[None]):
         if view.several is not several or not self._columns:
             self.dismiss()
             return
-        if self._is_written and len(turns) == 1:  # nothing to compare
+        if self._view.is_idle and len(turns) == 1:  # nothing to compare
             await self._pick(turns[0])
             return
         if self._chosen >= len(self._columns):
@@ -189,14 +189,10 @@ class SideBySide(Screen[None]):
         self.query_one("#title", Static).update(Content.styled(f" {title}", "bold"))
         self.query_one("#fault", Static).display = bool(several.fault)
         self.query_one("#fault", Static).update(Content(f"✕ {one_line(several.fault)}"))
-        keys = f" {_WRITTEN if self._is_written else _WRITING}"
+        keys = f" {_WRITTEN if self._view.is_idle else _WRITING}"
         if self._typed:
             keys += f"   In the prompt: {one_line(self._typed)[-30:]}"
         self.query_one("#keys", Static).update(Content(keys))
-
-    @property
-    def _is_written(self) -> bool:
-        return self._view.is_idle
 
     def _state(self, pending: PendingAnswer) -> str:
         """What an answer in progress is doing."""
@@ -217,7 +213,7 @@ class SideBySide(Screen[None]):
 
     async def action_leave(self) -> None:
         """Stop the writing; what is written stays. If none is, show the newest answer."""
-        if not self._is_written:
+        if not self._view.is_idle:
             if not all(one.answer.is_stopped for one in self._view.own_growing):  # else more stops
                 self._view.post_message(Wanted("perform", "stop"))
         elif self._several.turns:

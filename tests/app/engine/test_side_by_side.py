@@ -1,4 +1,4 @@
-"""Programs are answered side by side, each exactly, and a person before them."""
+"""Requests are answered side by side, each exactly, and a person's before those of programs."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -48,7 +48,7 @@ def begin() -> Iterator[Begin]:
     """Starts an engine on a model that answers so many requests at once."""
     with ExitStack() as stack:
 
-        def start(model: Path, count: int, ctx: int = 512) -> Engine:
+        def start(model: Path, count: int | None, ctx: int = 512) -> Engine:
             options = SessionOptions(str(model), threads=1, ctx=ctx, parallel=count)
             engine = Engine(options, Paths.of_this_user())
             engine.start()
@@ -66,12 +66,16 @@ def ended(*answers: Answer) -> None:
 
 
 @pytest.mark.slow
-def test_each_token_is_what_the_model_says_after_its_own_text(begin: Begin, demo: Model) -> None:
-    engine = begin(demo.info.path, 4)
-    answers = [asked(engine, text) for text in QUESTIONS]
+@pytest.mark.parametrize(("count", "program"), [(4, "agent"), (None, "")])
+def test_each_token_is_what_the_model_says_after_its_own_text(
+    begin: Begin, demo: Model, count: int | None, program: str
+) -> None:
+    engine = begin(demo.info.path, count)
+    answers = [asked(engine, text, program=program) for text in QUESTIONS]
     ended(*answers)
     assert all(answer.reply.is_shared for answer in answers)
     assert all(answer.metrics and answer.metrics.speedup is None for answer in answers)
+    assert {one.metrics.comparison.words for one in answers if one.metrics} == {"beside others"}
     assert any(answer.metrics and answer.metrics.accepted for answer in answers)
     prompts = [engine.prepare(Answer(answer.request)) for answer in answers]
     assert all(prompt.result(30) for prompt in prompts)
@@ -109,6 +113,36 @@ def test_a_person_is_answered_before_programs_that_came_later(begin: Begin, tiny
     later = told("later", asked(engine, "f g", 10))
     ended(*first, person, later)
     assert order.index("person") < order.index("later")
+
+
+@pytest.mark.slow
+def test_without_room_for_programs_they_wait_for_a_person(begin: Begin, tiny: Path) -> None:
+    engine = begin(tiny, None)
+    person = asked(engine, "a b c", 60, "")
+    program = asked(engine, "d e", 10)
+    more = asked(engine, "f g", 10, "")
+    ended(person, program, more)
+    assert not program.reply.is_shared
+    active = engine._active
+    assert active is not None
+    assert active.session.context.beside(lambda one: one.length) > 0
+    assert engine._together is not None
+    assert engine._together.sequences.idle == []  # no cell waits for what does not come
+
+
+@pytest.mark.slow
+def test_one_prompt_is_read_once_for_several_answers(begin: Begin, tiny: Path) -> None:
+    engine = begin(tiny, None)
+    text = "a b c d e f g " * 12
+    answers = [asked(engine, text, 10, "") for _ in range(3)]
+    ended(*answers)
+    read = [
+        one.metrics.prompt_tokens - one.metrics.cached_prompt_tokens
+        for one in answers
+        if one.metrics
+    ]
+    assert read[0] > 64
+    assert max(read[1:]) < 8
 
 
 @pytest.mark.slow

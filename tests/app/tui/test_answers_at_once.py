@@ -7,9 +7,12 @@ import pytest
 
 from app.dialogue.tree import Turn
 from app.tui.chat.pending import PendingAnswer
+from backends.base import Model
 from tests.app.tui.conftest import ALL, WORDS, Chat, Chatting
 from tests.app.tui.screens.test_side_by_side import VARIED, saved
+from tests.app.tui.test_keys_and_a_real_model import chatting_on
 from tests.app.tui.test_random_moments import of_history
+from tests.fixtures.heard import hurry
 from tests.fixtures.scripted import ScriptedModel
 
 
@@ -189,3 +192,24 @@ async def test_all_that_grow_are_saved_at_the_end(chatting: Chatting) -> None:
         begun = await grown(chat, 3)
     assert all(one.turn.ending for one in begun)
     assert {one.turn.text for one in begun} <= {*of_history()[1]}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("llamacpp")
+async def test_the_bundled_model_writes_three_at_once(
+    demo: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hurry(monkeypatch)
+    async with chatting_on(demo.info.path, 30) as chat:
+        await chat.ask("Why is the sky blue?")
+        chat.view.dialogue.set_own(VARIED)
+        await chat.say("/again 3")
+        await chat.until(lambda: bool(chat.view.growing))
+        begun = [*chat.view.growing]
+        await chat.until("Esc back")
+        assert len(begun) == 3
+        assert all(one.answer.reply.is_shared and one.turn.text for one in begun)
+        assert {"beside others" in one.turn.ending for one in begun} == {True}
+        await chat.press("2", "enter")
+        await chat.until(lambda: chat.app.screen is chat.screen)
+        assert chat.view.dialogue.turns[-1] is begun[1].turn
