@@ -11,7 +11,7 @@ from app.engine.session import Session
 from backends.base import Context, SpecchatError
 from backends.base.images import IMAGE_TOKENS
 from backends.base.model import SharedContext
-from decoding.planning.batch import PIECE, Batch
+from decoding.planning.batch import Batch
 from decoding.prefill import common_prefix
 
 
@@ -124,9 +124,9 @@ class SideBySide:
         return True
 
     def _will_be_read(self, prompt: Sequence[int]) -> bool:
-        """Whether the answer in the session's own sequence is about to read much of a prompt."""
+        """Whether the answer in the session's own sequence is about to read more of a prompt."""
         held, coming = (common_prefix(one, prompt) for one in (self.own.tokens, self._own_prompt))
-        return self._own_answer is not None and coming > held + PIECE
+        return self._own_answer is not None and coming > held + 1
 
     def _need(self, answer: Answer, prompt: Sequence[int]) -> int:
         """Cells that an answer may come to hold."""
