@@ -160,7 +160,7 @@ KEYS = (
     Key("unload_after", Kind.NUMBER, Part.START,
         "idle minutes after which the server frees a model's memory; 0 for never", 0.0),
     Key("parallel", Kind.INTEGER, Part.START,
-        "most requests of programs that are answered at once, as memory allows", DEFAULT_PARALLEL),
+        "most requests that are answered at once, as memory allows", DEFAULT_PARALLEL),
     Key("ahead", Kind.TEXT, Part.APP,
         "read a question while it is typed: auto (not on battery or a busy machine), on, off",
         AHEAD_AUTO, AHEAD_CHOICES, title="Read ahead"),
