@@ -6,6 +6,7 @@ from threading import Event
 import pytest
 
 from app.dialogue.tree import Turn
+from app.engine.side_by_side import SideBySide
 from app.tui.chat.pending import PendingAnswer
 from backends.base import Model
 from tests.app.tui.conftest import ALL, WORDS, Chat, Chatting
@@ -200,6 +201,8 @@ async def test_the_bundled_model_writes_three_at_once(
     demo: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hurry(monkeypatch)
+    # What is measured in a hurry may tell that fewer at once are better.
+    monkeypatch.setattr(SideBySide, "_most_at_once", 4)
     async with chatting_on(demo.info.path, 30) as chat:
         await chat.ask("Why is the sky blue?")
         chat.view.dialogue.set_own(VARIED)
