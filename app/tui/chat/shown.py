@@ -307,7 +307,7 @@ class ShownChat(Vertical):
             return f"waiting for {program}"
         part = self.reading.line(self.engine.status.loaded) if self.reading is not None else ""
         metrics = None if self.store.is_panel_shown else pending.answer.metrics
-        reading = pending.reading and (self._waits_for_answer(pending) or pending.reading)
+        reading = self._waits_for_answer(pending) or pending.reading
         return joined([part, reading or (live_line(metrics) if metrics is not None else "")])
 
     def _waits_for_answer(self, pending: PendingAnswer) -> str:

@@ -106,7 +106,7 @@ def test_stopping_keeps_what_was_said_and_lets_the_next_one_begin(start: Start) 
 def test_figures_are_published_when_reading_and_answering_begin_then_each_second_and_at_the_end(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.engine.engine._FIGURES_SECONDS", 3600.0)
+    monkeypatch.setattr("app.engine.engine.FIGURES_SECONDS", 3600.0)
     engine, answer, seen = start(ScriptedModel(WORDS)), Answer(request()), list[object]()
     answer.listen(lambda: seen.append(answer.metrics))
     engine.begin(answer)
