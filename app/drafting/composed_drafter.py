@@ -21,8 +21,7 @@ from backends.base import Context, DraftUnavailableError, Model
 from decoding.draft import Drafter
 from decoding.drafters.cascade import Cascade, Vote
 from decoding.drafters.draft_model import DraftModel
-from decoding.drafters.sampled_tree import SampledTree, TreeByTemperature
-from decoding.drafters.several_paths import SeveralPaths
+from decoding.drafters.sampled_tree import SampledTree, SeveralPaths, TreeByTemperature
 from decoding.drafters.trees import DynamicTree, PlannedDrafter
 from decoding.estimation.acceptance import Acceptance
 from decoding.estimation.calibration import MOST_TOKENS

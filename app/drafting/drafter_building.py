@@ -4,7 +4,7 @@ from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 
-from app.drafting import self_speculation
+from app.drafting import self_drafter
 from app.drafting.composed_drafter import Composer
 from app.drafting.drafter_handle import DrafterEnvironment, DrafterHandle
 from app.drafting.drafter_model import open_drafter, trial_texts, tried
@@ -136,7 +136,7 @@ class Builder:
             case NodeKind.JACOBI | NodeKind.LOOKAHEAD:
                 info, context = self._environment.target.info, self._environment.context
                 return DrafterHandle(
-                    node.name, self_speculation.member(node, info, context.facts, self._memory)
+                    node.name, self_drafter.member(node, info, context.facts, self._memory)
                 )
             case NodeKind.CASCADE | NodeKind.VOTE | NodeKind.TREE | NodeKind.PATHS:
                 return self._composed(node)

@@ -9,8 +9,7 @@ from app.builtin_prompts import built_in_prompts
 from app.loading.target_context import TargetContext
 from backends.base import Context, DraftUnavailableError, Model, Rollback, Tokenizer
 from decoding.draft import Drafter
-from decoding.drafters.cross_vocabulary.shared_tokens import AcrossVocabularies
-from decoding.drafters.cross_vocabulary.text_level import TextLevel
+from decoding.drafters.cross_vocabulary.shared_tokens import AcrossVocabularies, TextLevel
 from decoding.drafters.cross_vocabulary.vocabularies import (
     Follower,
     Retokenizer,

@@ -7,9 +7,8 @@ from functools import partial
 
 from app.chat.conversation import Infill
 from app.drafting import draft_spec
-from app.drafting.document_drafts import DocumentDrafts
 from app.drafting.drafter_building import DrafterEnvironment
-from app.drafting.reply_drafters import ReplyDrafters, drafters_of
+from app.drafting.reply_drafters import DocumentDrafts, ReplyDrafters, drafters_of
 from app.engine.reply import Reply, Request
 from app.engine.session_drafters import Drafting, build
 from app.engine.weight_budget import WeightBudget
@@ -34,7 +33,7 @@ from backends.chat.reply_form import ChannelSpeller, ThinkingSpeller
 from backends.engines.backend_selection import forms
 from backends.hardware.bandwidth import Bandwidth
 from backends.hardware.nvidia import Energy, EnergyMeter
-from backends.streaming.disk_speed import DiskSpeed
+from backends.streaming.mapped_file import DiskSpeed
 from decoding.constraint.constraint import Constraint, ThinkingBudget
 from decoding.events import Event, Finish, Prefill, Step, TokenLogprob
 from decoding.generation import Limits, generate

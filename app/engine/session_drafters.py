@@ -5,7 +5,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from app.drafting import self_speculation
+from app.drafting import self_drafter
 from app.drafting.choose import automatic
 from app.drafting.choose.candidates import own
 from app.drafting.choose.drafter_info import Target
@@ -317,7 +317,7 @@ class _Building:
         is_automatic, costs = self.spec.is_automatic, self.costs
         nodes = list(self.spec.nodes)
         if is_automatic and costs.is_steady:
-            nodes += self_speculation.worthwhile(costs, WORTHWHILE)
+            nodes += self_drafter.worthwhile(costs, WORTHWHILE)
         drafters: list[DrafterHandle] = []
         missing: list[str] = []
         for node in nodes:

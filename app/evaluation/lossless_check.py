@@ -32,8 +32,7 @@ from decoding.drafters.cross_vocabulary.shared_tokens import AcrossVocabularies
 from decoding.drafters.draft_model import BlockDraft, DraftModel
 from decoding.drafters.lookahead import Lookahead
 from decoding.drafters.overlapping import Overlapping
-from decoding.drafters.sampled_tree import SampledTree, TreeByTemperature
-from decoding.drafters.several_paths import SeveralPaths
+from decoding.drafters.sampled_tree import SampledTree, SeveralPaths, TreeByTemperature
 from decoding.drafters.trees import DynamicTree
 from decoding.events import Rule, Shape, Step
 from decoding.generation import Limits

@@ -17,7 +17,7 @@ from backends.engines.backend_selection import LLAMACPP, MLX
 from backends.engines.engine_facts import Runner, bandwidth_of_mlx, expected_runner, gpus
 from backends.hardware.bandwidth import Bandwidth, measured_on_cpu, of_gpu
 from backends.hardware.host import processor_name
-from backends.streaming.disk_speed import DiskSpeed, measured_disk_speed
+from backends.streaming.mapped_file import DiskSpeed, measured_disk_speed
 from models.metadata.identity import stamp
 from models.metadata.memory_bill import facts_of
 from models.stores.available_models import installed

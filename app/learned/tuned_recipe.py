@@ -15,8 +15,7 @@ from backends.engines.model_loading import derives
 from decoding.checks.agreement import Reply
 from models.bounded_files import read_object
 from models.self_draft.recipe import Recipe, require_cut
-from models.tuning.recipe_gain import prospect
-from models.tuning.recipe_search import Tried
+from models.tuning.recipe_search import Tried, prospect
 
 SCHEMA = 1
 """Of a recipe, and of results."""

@@ -19,7 +19,7 @@ from models.reference import HubReference, Reference
 if TYPE_CHECKING:
     from app.loading.pass_time import Split
     from app.loading.placement import GpuSplit
-    from backends.streaming.disk_speed import DiskSpeed
+    from backends.streaming.mapped_file import DiskSpeed
 
 _SLOW = 0.1
 """Tokens a second below which seconds a token say more."""

@@ -39,8 +39,7 @@ from app.tui.commands.app import AppCommands
 from app.tui.commands.settings import SettingsCommands
 from app.tui.commands.shell import ShellCommands
 from app.tui.downloads import Downloads
-from app.tui.faults import FaultReports
-from app.tui.header import Header
+from app.tui.header import FaultReports, Header
 from app.tui.keys_bar import KeysBar
 from app.tui.panel.panel import Panel
 from app.tui.prompt.area import Cleared, CommandPicked, Submitted, TextFollowed

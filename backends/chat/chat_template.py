@@ -8,13 +8,14 @@ from functools import cached_property, partial
 from math import inf
 
 from backends.base import Tokenizer, UsageError
-from backends.base.plain_text import adds_space, following_tokens
 from backends.chat.message import (
     ControlMarks,
     Message,
     Tool,
+    adds_space,
     changed_message,
     changed_tool,
+    following_tokens,
     texts_of,
     unused_mark,
     whole_characters,

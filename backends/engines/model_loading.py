@@ -260,7 +260,7 @@ def baseline_engines(model: Model, n_ctx: int, drafter: Model | None) -> Sequenc
     if info.device.startswith("RPC"):
         return ()  # they know no other machine
     with importing_engine(LLAMACPP):
-        from backends.llamacpp.baseline import LlamaBaseline
+        from backends.llamacpp.loading import LlamaBaseline
     is_on_gpu, cache_type = info.device.startswith("GPU"), info.cache_type or CacheType.F16
     layers = (info.gpu_layers if info.gpu_layers is not None else _ALL) if is_on_gpu else 0
     return [LlamaBaseline(info.path, n_ctx, info.threads, layers, cache_type)]

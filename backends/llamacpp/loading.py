@@ -1,9 +1,9 @@
-"""Loading a GGUF file with llama.cpp, checked before."""
+"""Loading a GGUF file with llama.cpp, checked before, and llama-cpp-python's own generation."""
 
 import ctypes
 import os
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -11,14 +11,18 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, cast
 
+from llama_cpp import Llama
 from llama_cpp import llama_cpp as api
+from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
-from backends.base import CacheType, ModelError, SpecchatError, Vocabulary
+from backends.base import CacheType, ModelError, SpecchatError, Vocabulary, Warping
+from backends.base.baseline_engine import BaselineEngine
 from backends.files.gguf_header import GgufHeader, parts, read_header
 from backends.hardware.host import physical_cores
 from backends.llamacpp import library
 from backends.llamacpp.file_checks import broken_assertion, why_not_alone
 from backends.llamacpp.head_checks import predicts
+from backends.llamacpp.library import GGML_TYPES
 from backends.llamacpp.model import LlamaModel, chat_template, rollback
 from backends.llamacpp.rpc import Peers
 from backends.llamacpp.tokenizer import LlamaTokenizer
@@ -297,3 +301,49 @@ def _buffer_types() -> Iterator[int]:
         if asked := base.ggml_backend_reg_get_proc_address(registry, _MORE_TYPES):
             listed = ctypes.CFUNCTYPE(ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)(asked)
             yield from takewhile(bool, listed(device) or ())
+
+
+class LlamaBaseline(BaselineEngine):
+    """A model run by llama-cpp-python with the settings its documentation recommends."""
+
+    name = "llama-cpp-python lookup"
+
+    def __init__(
+        self, path: Path, n_ctx: int, threads: int, gpu_layers: int, cache_type: CacheType
+    ) -> None:
+        """Load the model; raises ModelError if that fails. gpu_layers: negative for all."""
+        is_quantized = cache_type is not CacheType.F16
+        kind = GGML_TYPES[cache_type]
+        library.start()
+        try:
+            self._llama = Llama(
+                str(path),
+                n_ctx=n_ctx,
+                n_threads=threads,
+                n_threads_batch=threads,
+                n_gpu_layers=gpu_layers,
+                type_k=kind,
+                type_v=kind,
+                flash_attn=is_quantized,  # which quantized values need
+                draft_model=LlamaPromptLookupDecoding(num_pred_tokens=10 if gpu_layers else 2),
+                verbose=False,
+            )
+        except (ValueError, RuntimeError, MemoryError) as error:
+            raise ModelError(f"{self.name} cannot be compared", str(error)) from error
+
+    def tokens(
+        self, prompt: Sequence[int], warping: Warping, seed: int, max_tokens: int
+    ) -> Iterable[int]:
+        del max_tokens
+        self._llama.set_seed(seed)
+        return self._llama.generate(
+            list(prompt),
+            temp=warping.temperature,
+            top_k=warping.top_k,
+            top_p=warping.top_p,
+            min_p=warping.min_p,
+            repeat_penalty=1.0,
+        )
+
+    def close(self) -> None:
+        self._llama.close()

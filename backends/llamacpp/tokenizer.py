@@ -9,7 +9,7 @@ from llama_cpp import llama_cpp as api
 
 from backends.base import InfillTokens, ModelError, no_images
 from backends.base.images import NO_PROJECTOR, Image
-from backends.base.plain_text import adds_space, marks_of, plain_tokens
+from backends.chat.message import adds_space, marks_of, plain_tokens
 
 if TYPE_CHECKING:
     from backends.llamacpp.vision import Vision

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer as Engine
 
 from backends.base import InfillTokens, ModelError, no_images
 from backends.base.images import NO_MLX, Image
-from backends.base.plain_text import adds_space, marks_of, plain_tokens
+from backends.chat.message import adds_space, marks_of, plain_tokens
 from backends.files.mlx_folder import REMEDY, read_settings
 
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")

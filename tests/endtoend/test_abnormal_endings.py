@@ -20,8 +20,7 @@ from backends.base import Context, Logits, ModelError, PassStoppedError
 from decoding.checks.distribution_check import divergences
 from decoding.constraint.grammar import ConstraintError
 from decoding.drafters.draft_model import DraftModel
-from decoding.drafters.sampled_tree import SampledTree, TreeByTemperature
-from decoding.drafters.several_paths import SeveralPaths
+from decoding.drafters.sampled_tree import SampledTree, SeveralPaths, TreeByTemperature
 from decoding.drafters.trees import DynamicTree, TreeShape
 from decoding.estimation.cost import CostModel, DraftCost, TreeSize
 from decoding.events import Finish, FinishReason, Shape, Step

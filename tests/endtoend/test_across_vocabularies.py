@@ -22,8 +22,7 @@ from backends import llamacpp
 from backends.base import Model
 from decoding.checks.distribution_check import exact_distribution, greedy_reply, p_value
 from decoding.draft import Drafter
-from decoding.drafters.cross_vocabulary.shared_tokens import AcrossVocabularies
-from decoding.drafters.cross_vocabulary.text_level import TextLevel
+from decoding.drafters.cross_vocabulary.shared_tokens import AcrossVocabularies, TextLevel
 from decoding.drafters.cross_vocabulary.vocabularies import (
     Retokenizer,
     SharedVocabulary,

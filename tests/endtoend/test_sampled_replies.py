@@ -29,8 +29,7 @@ from decoding.drafters.lookahead import Jacobi, Lookahead, LookaheadShape
 from decoding.drafters.lookup import PromptLookup
 from decoding.drafters.overlapping import DrafterThread, Overlapping
 from decoding.drafters.predicted_text import PredictedText
-from decoding.drafters.sampled_tree import SampledTree
-from decoding.drafters.several_paths import SeveralPaths
+from decoding.drafters.sampled_tree import SampledTree, SeveralPaths
 from decoding.drafters.trees import DynamicTree, TreeShape
 from decoding.estimation.cost import CostModel, TreeSize
 from decoding.events import Step

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from app.drafting import self_drafter, self_speculation
+from app.drafting import self_drafter
 from app.drafting.choose.drafter_info import DrafterInfo, Kind, Target
 from app.drafting.draft_spec import head_of_catalogue, why_not
 from app.drafting.drafter_model import VocabularyTranslation
@@ -51,7 +51,7 @@ from models.metadata.trained_drafters import (
 from models.reference import HubReference, Reference, entry_of, resolve
 from models.self_draft.self_draft_store import SelfDrafts
 from models.stores.available_models import installed
-from models.tuning.recipe_gain import prospect
+from models.tuning.recipe_search import prospect
 
 
 def trained(target: Target, paths: Paths) -> Iterator[DrafterInfo]:
@@ -219,7 +219,7 @@ def unopened(
 def _guesses(target: Target) -> Iterator[DrafterInfo]:
     why = "guesses of the last pass are drafted in the next"
     yield DrafterInfo(JACOBI, Kind.GUESSES, True, why)
-    tree = self_speculation.tree_size()
+    tree = self_drafter.tree_size()
     why = f"every pass takes up to {tree.nodes} guesses along"
     lookahead = DrafterInfo(LOOKAHEAD, Kind.GUESSES, True, why, tree=tree)
     why = f"{target.reference.name} {target.tree_refusal}"

@@ -49,7 +49,7 @@ from backends.engines.backend_selection import LLAMACPP
 from backends.engines.engine_facts import expected_runner, quantized, tenths
 from backends.files.gguf_drafter import TrainedDrafter, TrainedKind
 from backends.hardware.host import physical_cores
-from backends.streaming.disk_speed import DiskSpeed
+from backends.streaming.mapped_file import DiskSpeed
 from backends.streaming.weight_plan import WeightLayout, lock_plan, weight_layout
 from decoding.estimation.acceptance import POSITION_PRIOR, TRAINED_PRIOR
 from decoding.estimation.cost import CostModel

@@ -40,8 +40,7 @@ from decoding.sampling.settings import SamplingSettings
 from models.metadata.memory_bill import bill, facts_of
 from models.self_draft.recipe import Recipe, Skipped, can_cut
 from models.self_draft.self_draft_store import CandidateFiles, Progress, SelfDrafts
-from models.tuning.recipe_gain import bodies
-from models.tuning.recipe_search import Ranked, RecipeSearch, Tried
+from models.tuning.recipe_search import Ranked, RecipeSearch, Tried, bodies
 
 _SETTINGS = SamplingSettings(temperature=0.8, seed=1)
 """Sampling settings of the measured replies and of acceptance."""

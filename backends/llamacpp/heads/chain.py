@@ -9,8 +9,15 @@ from llama_cpp import llama_cpp as api
 from backends.base import Logits, ModelError, check_room, check_truncation
 from backends.heads.head import ChainHead
 from backends.heads.hidden_states import HiddenStates, Rows
-from backends.llamacpp.heads.opening import Opening, TokenHead
-from backends.llamacpp.heads.rows import RowBatch, check, choose_layer, decode, hidden
+from backends.llamacpp.heads.opening import (
+    Opening,
+    RowBatch,
+    TokenHead,
+    check,
+    choose_layer,
+    decode,
+    hidden,
+)
 from backends.llamacpp.tree_sequences import TreeContext, TreePass
 
 

@@ -34,8 +34,16 @@ from backends.llamacpp.context import LlamaContext
 from backends.llamacpp.file_checks import tensor, width
 from backends.llamacpp.head_checks import checked_head
 from backends.llamacpp.heads.chain import ChainContext, Transform
-from backends.llamacpp.heads.opening import HeadPasses, Opening, TokenHead, add_layer_states
-from backends.llamacpp.heads.rows import RowBatch, check, hidden, keep_hidden
+from backends.llamacpp.heads.opening import (
+    HeadPasses,
+    Opening,
+    RowBatch,
+    TokenHead,
+    add_layer_states,
+    check,
+    hidden,
+    keep_hidden,
+)
 from backends.llamacpp.loading import load_error
 from backends.llamacpp.model import LlamaModel
 

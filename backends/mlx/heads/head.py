@@ -32,8 +32,7 @@ from backends.mlx.context import MlxContext
 from backends.mlx.folder_checks import load_error
 from backends.mlx.heads.assistant import load_assistant
 from backends.mlx.heads.blocks import load_dflash
-from backends.mlx.heads.chain import MlxChainContext
-from backends.mlx.heads.eagle3 import load_eagle3
+from backends.mlx.heads.chain import MlxChainContext, load_eagle3
 from backends.mlx.heads.taps import add_final_states
 from backends.mlx.heads.weights import (
     LoadedHead,

@@ -4,10 +4,21 @@ Timor et al. 2025 (arXiv 2502.05202), token-level intersection: the drafter's di
 restricted to the shared tokens and renormalised, and is verified as any q_draft.
 """
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from math import prod
 
 from backends.base import Logits
-from decoding.draft import MOST_DRAFTED, NO_DRAFT, Draft, KeepOn, evidence_class
+from decoding.draft import (
+    MOST_DRAFTED,
+    NO_DRAFT,
+    Draft,
+    KeepOn,
+    PointMassLine,
+    evidence_class,
+    with_confidence,
+)
 from decoding.drafters.base import GrowingDraft, ReadsBacklog
 from decoding.drafters.cross_vocabulary.vocabularies import (
     Follower,
@@ -124,3 +135,129 @@ class AcrossVocabularies(ReadsBacklog[Follower]):
 
 def _likeliest(distribution: Distribution) -> int:
     return int(distribution.ids[distribution.probabilities.argmax()])
+
+
+# A drafter model of another vocabulary whose output is used as text.
+#
+# Timor et al. 2025 (arXiv 2502.05202), string-level drafting: draft greedily, decode, tokenize for
+# the target. The result is a deterministic draft.
+
+_MOST_PER_TOKEN = 4
+"""The most tokens of the drafter for each token of the target."""
+
+
+@dataclass(slots=True)
+class _Text:
+    """Drafted text so far, with the start and probability of each of the drafter's tokens."""
+
+    content: bytearray = field(default_factory=bytearray)
+    starts: list[int] = field(default_factory=list[int])
+    probabilities: list[float] = field(default_factory=list[float])
+    ending: list[int] = field(default_factory=list[int])
+    """The target's end token, if the drafter ended the reply."""
+
+    def add(self, piece: bytes, probability: float) -> None:
+        self.starts.append(len(self.content))
+        self.probabilities.append(probability)
+        self.content += piece
+
+    def confidence(self, pieces: Sequence[bytes]) -> list[float]:
+        """Confidence of each piece: product over the drafter's tokens that begin in it."""
+        confidence: list[float] = []
+        end, first = 0, 0
+        for piece in pieces:
+            end += max(len(piece), 1)
+            until = bisect_left(self.starts, end)
+            confidence.append(prod(self.probabilities[first:until]))
+            first = max(until, first)
+        return confidence
+
+
+class TextLevel(ReadsBacklog[Follower]):
+    """Drafts text and tokenizes it for the target, for vocabularies that share too little.
+
+    The last token of a spelling is held back while more text may change it. ours and speller belong
+    to the target, theirs to the drafter.
+    """
+
+    is_free = False
+
+    def __init__(
+        self,
+        name: str,
+        follower: Follower,
+        shared: SharedVocabulary,
+        theirs: TokenBytes,
+        ours: TokenBytes,
+        speller: Speller,
+        *,
+        max_draft: int = MOST_DRAFTED,
+    ) -> None:
+        super().__init__(follower)
+        self.name = name
+        self._shared = shared
+        self._theirs = theirs.by_token
+        self._ours = ours.by_token
+        self._speller = speller
+        self._max_draft = max_draft
+
+    def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
+        count = min(limit, self._max_draft)
+        rows = self._reader.row(history) if count > 0 else None
+        if rows is None:
+            return NO_DRAFT
+        text = _Text()
+        tokens: list[int] = []
+        confidence: list[float] = []
+        asked = 0
+        for is_whole in self._generate(rows, text, _MOST_PER_TOKEN * count):
+            spelled = [*self._speller.spell(bytes(text.content)), *text.ending]
+            tokens = (spelled if is_whole else spelled[:-1])[:count]
+            confidence = text.confidence([self._ours[token] for token in tokens])
+            if keep_on is not None:
+                refused = _refused(keep_on, confidence[: count - 1], asked)
+                asked = max(asked, len(tokens))
+                if refused is not None:
+                    tokens, confidence = tokens[:refused], confidence[:refused]
+                    break
+            if len(tokens) == count:
+                break
+        self._reader.drafted(tuple(tokens))
+        return with_confidence(PointMassLine(tuple(tokens)), self.name, confidence)
+
+    def _generate(self, rows: Logits | None, text: _Text, most: int) -> Iterator[bool]:
+        """Generate greedily into text; yields after each token whether the text is complete."""
+        theirs: list[int] = []
+        while rows is not None:
+            q_draft = self._sampler.q_draft_elsewhere(rows[0], self._reader.tokens, theirs)
+            if q_draft is None:
+                break
+            best = int(q_draft.probabilities.argmax())
+            token = int(q_draft.ids[best])
+            piece = self._theirs[token]
+            if not piece:
+                ending = int(self._shared.to_target[token])
+                text.ending += [ending] if ending >= 0 else []
+                yield True
+                return
+            text.add(piece, float(q_draft.probabilities[best]))
+            theirs.append(token)
+            if len(theirs) == most:
+                yield True
+                return
+            yield False
+            rows = self._reader.draw(token)
+        yield True
+
+    def guess(self, history: Sequence[int]) -> Callable[[SamplingSettings], Distribution] | None:
+        """The first token after history as a point mass, at any settings; None without one."""
+        draft = self.propose(history, 1)
+        return (lambda _settings: point_mass(draft.tokens[0])) if draft.tokens else None
+
+
+def _refused(keep_on: KeepOn, confidence: Sequence[float], first: int) -> int | None:
+    """Number of tokens up to the first, from first on, after which keep_on wants no more."""
+    for position in range(first, len(confidence)):
+        if not keep_on(confidence[position], evidence_class(confidence[position])):
+            return position + 1
+    return None

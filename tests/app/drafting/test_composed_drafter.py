@@ -18,8 +18,7 @@ from backends.base import Context, Model
 from decoding.checks.distribution_check import branch_difference, divergences
 from decoding.draft import Drafter
 from decoding.drafters.cascade import Cascade, Vote
-from decoding.drafters.sampled_tree import SampledTree, TreeByTemperature
-from decoding.drafters.several_paths import SeveralPaths
+from decoding.drafters.sampled_tree import SampledTree, SeveralPaths, TreeByTemperature
 from decoding.drafters.trees import DynamicTree
 from decoding.estimation.cost import CostModel
 from decoding.events import Shape, Step

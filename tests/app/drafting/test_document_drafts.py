@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from app.drafting import document_drafts as module
-from app.drafting.document_drafts import DocumentDrafts, flowing
+from app.drafting import reply_drafters as module
+from app.drafting.reply_drafters import DocumentDrafts, flowing
 from tests.fixtures.tokenizers import ToyTokenizer
 
 LINE = "The harbour was rebuilt in the spring, after the storm had"

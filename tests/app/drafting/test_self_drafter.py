@@ -25,7 +25,7 @@ from decoding.sampling.distribution import SamplingSettings
 from models.metadata.memory_bill import bill, facts_of
 from models.reference import Reference
 from models.self_draft.recipe import Recipe
-from models.tuning.recipe_gain import prospect
+from models.tuning.recipe_search import prospect
 from tests.fixtures.knowing import PLANNED, drafters, knowledge
 
 GREEDY = SamplingSettings(temperature=0.0)

@@ -21,7 +21,7 @@ from backends.engines.proof_process import ProofProcess
 from backends.hardware.bandwidth import Bandwidth
 from backends.llamacpp import library
 from backends.llamacpp.library import Device
-from backends.streaming.disk_speed import DiskSpeed
+from backends.streaming.mapped_file import DiskSpeed
 from backends.streaming.weight_plan import STREAMED_CHUNK
 from models.metadata.memory_bill import compute_bytes, facts_of
 from tests.fixtures.greedy import greedy_ids

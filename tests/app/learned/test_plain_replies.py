@@ -11,7 +11,7 @@ from app.learned import speeds as disk_speeds
 from app.learned.calibrations import ProcessorTimes
 from app.learned.speeds import PlainReplies, PlainReply, disk_speed, known_disk_speed
 from app.paths import Paths
-from backends.streaming.disk_speed import DiskSpeed
+from backends.streaming.mapped_file import DiskSpeed
 
 
 def kept(rates: list[float], folder: Path) -> PlainReplies:

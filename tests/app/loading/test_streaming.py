@@ -17,7 +17,7 @@ from app.loading.streaming import (
 )
 from app.paths import Paths
 from backends.base import OutOfMemoryError
-from backends.streaming.disk_speed import DiskSpeed
+from backends.streaming.mapped_file import DiskSpeed
 from models.bounded_files import read_object
 from models.metadata.memory_bill import facts_of
 from models.reference import Reference

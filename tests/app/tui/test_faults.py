@@ -14,7 +14,7 @@ from app.loading.session_options import SessionOptions
 from app.loading.streaming import Outlook, Share, StreamOfferError
 from app.paths import Paths
 from backends.base import ModelError, OutOfMemoryError
-from backends.streaming.disk_speed import DiskSpeed
+from backends.streaming.mapped_file import DiskSpeed
 from tests.app.engine.test_engine import request, text_of
 from tests.app.tui.conftest import ALL, WORDS, Chat, Chatting
 from tests.fixtures.scripted import ScriptedModel

@@ -21,9 +21,8 @@ from backends.base.parent_array import (
     is_tree,
     path_to,
 )
-from backends.base.plain_text import marks_of
 from backends.chat.chat_template import ChatTemplate
-from backends.chat.message import Message
+from backends.chat.message import Message, marks_of
 from backends.chat.template_process import TemplateProcess
 from tests.fixtures.family_marks import ALL_MARKS, TEMPLATE_OF_ALL
 from tests.fixtures.trees import parents_of

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.streaming import disk_speed
-from backends.streaming.disk_speed import measured_disk_speed
+from backends.streaming import mapped_file
+from backends.streaming.mapped_file import measured_disk_speed
 from backends.streaming.weight_plan import (
     Extent,
     PlacedTensor,
@@ -211,8 +211,8 @@ def test_a_file_on_disk_is_measured_and_the_figure_says_how(demo_file: Path):
 
 
 def test_every_piece_is_read_once_from_the_middle_on():
-    pieces = disk_speed._offsets(10 * disk_speed._PIECE + 5)
-    assert [at // disk_speed._PIECE for at in pieces] == [5, 6, 7, 8, 9, 0, 1, 2, 3, 4]
+    pieces = mapped_file._offsets(10 * mapped_file._READ_AT_ONCE + 5)
+    assert [at // mapped_file._READ_AT_ONCE for at in pieces] == [5, 6, 7, 8, 9, 0, 1, 2, 3, 4]
 
 
 def test_no_figure_where_none_can_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -227,5 +227,5 @@ def test_no_figure_where_the_disk_fails(demo_file: Path, monkeypatch: pytest.Mon
     def fail(_path: Path) -> None:
         raise OSError
 
-    monkeypatch.setattr(disk_speed, "_open_uncached", fail)
+    monkeypatch.setattr(mapped_file, "_open_uncached", fail)
     assert measured_disk_speed(demo_file) is None

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from decoding.draft import Drafter, HostLine, SampledLine
 from decoding.drafters.cross_vocabulary import shared_tokens
-from decoding.drafters.cross_vocabulary.shared_tokens import AcrossVocabularies
-from decoding.drafters.cross_vocabulary.text_level import TextLevel
+from decoding.drafters.cross_vocabulary.shared_tokens import AcrossVocabularies, TextLevel
 from decoding.drafters.cross_vocabulary.vocabularies import (
     Follower,
     Retokenizer,

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from decoding import generation
 from decoding.draft import Draft, Drafter, KeepOn, SampledLine, TreeWithoutReplacement
-from decoding.drafters.sampled_tree import SampledTree
-from decoding.drafters.several_paths import SeveralPaths
+from decoding.drafters.sampled_tree import SampledTree, SeveralPaths
 from decoding.events import Step
 from decoding.generation import Limits, always, generate
 from decoding.sampling.distribution import Distribution, SamplingSettings, warp

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from decoding.draft import SampledLine
-from decoding.drafters.several_paths import select
+from decoding.drafters.sampled_tree import select
 from decoding.sampling.distribution import Distribution, SamplingSettings, point_mass
 from decoding.verification.rules import verify_block
 from tests.fixtures.enumeration import DENSE, N_VOCAB, Path, Prefix, Rows, random_rows, speculative

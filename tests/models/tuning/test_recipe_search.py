@@ -11,8 +11,7 @@ from backends.base import ModelInfo, Rollback
 from decoding.estimation.cost import CostModel
 from decoding.planning.draft_length import predicted_speedup
 from models.self_draft.recipe import Recipe, Skipped, runs
-from models.tuning.recipe_gain import bodies, prospect
-from models.tuning.recipe_search import Ranked, RecipeSearch, Tried
+from models.tuning.recipe_search import Ranked, RecipeSearch, Tried, bodies, prospect
 
 Judge = Callable[[Recipe], Tried | None]
 CURVES = {

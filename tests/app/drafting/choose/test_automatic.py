@@ -33,7 +33,7 @@ from decoding.estimation.cost import CostModel, Measured
 from decoding.planning.pausing import State
 from models.metadata.identity import fingerprint
 from models.self_draft.self_draft_store import SelfDrafts
-from models.tuning.recipe_gain import prospect
+from models.tuning.recipe_search import prospect
 from scripts.models.change_vocabulary import Change, change_vocabulary
 from tests.fixtures.costs import measured_as
 from tests.fixtures.knowing import FLAT, PLANNED, drafters, knowledge

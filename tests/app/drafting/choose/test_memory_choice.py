@@ -20,7 +20,7 @@ from app.paths import Paths
 from backends.base import Model
 from backends.engines.model_loading import load
 from backends.hardware.bandwidth import Bandwidth
-from backends.streaming.disk_speed import DiskSpeed
+from backends.streaming.mapped_file import DiskSpeed
 from backends.streaming.weight_plan import STREAMED_CHUNK
 from decoding.estimation.acceptance import ANY_POSITION, TRAINED_PRIOR, Acceptance
 from decoding.estimation.cost import CostModel, Measured

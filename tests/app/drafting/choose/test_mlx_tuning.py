@@ -39,8 +39,7 @@ from decoding.sampling.distribution import SamplingSettings
 from models.metadata.memory_bill import facts_of
 from models.reference import Reference
 from models.self_draft.recipe import Recipe
-from models.tuning.recipe_gain import prospect
-from models.tuning.recipe_search import Ranked, RecipeSearch, Tried
+from models.tuning.recipe_search import Ranked, RecipeSearch, Tried, prospect
 from tests.fixtures.knowing import PLANNED, drafters, knowledge
 
 FLAT = CostModel({1: 0.02, 16: 0.022})

@@ -22,7 +22,7 @@ from app.loading import placement as stream_plan
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from backends.base import Context, OutOfMemoryError, UsageError
-from backends.streaming.disk_speed import DiskSpeed
+from backends.streaming.mapped_file import DiskSpeed
 from decoding.estimation.acceptance import Acceptance
 from decoding.estimation.cost import Measured
 from decoding.sampling.distribution import SamplingSettings
