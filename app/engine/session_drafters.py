@@ -23,9 +23,8 @@ from decoding.draft import Drafter
 from decoding.drafters.lookup import PromptLookup
 from decoding.drafters.ngram import Ngram
 from decoding.drafters.retrieval.retrieval import Retrieval
-from decoding.estimation.acceptance import Acceptance
+from decoding.estimation.acceptance import Acceptance, TextKindReader
 from decoding.estimation.cost import CostModel
-from decoding.estimation.text_kind import TextKindReader
 from decoding.events import Shortfall, State
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter

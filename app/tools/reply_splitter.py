@@ -7,8 +7,14 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 
 from app.tools.events import Delta, ReasoningDelta, TextDelta, TokenLogprob
-from app.tools.growing_text import GrowingText, Reading
-from app.tools.json_calls import Splitting, cut_call, json_calls, streamed_object
+from app.tools.json_calls import (
+    GrowingText,
+    Reading,
+    Splitting,
+    cut_call,
+    json_calls,
+    streamed_object,
+)
 from app.tools.open_calls import OpenCalls
 from backends.chat.message import Tool
 from backends.chat.reply_form import THINKING, ReplyForm, ToolForm

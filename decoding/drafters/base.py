@@ -139,10 +139,16 @@ class ReadsBacklog(Drafter, Generic[ReaderT]):
     """A drafter that reads what was emitted since its last proposal before the next one.
 
     Its context may hold rejected tokens of the last draft, or lack accepted ones, until the next
-    proposal catches up.
+    proposal catches up. end_tokens: those that end a reply.
     """
 
-    def __init__(self, reader: ReaderT) -> None:
+    is_free = False
+
+    def __init__(
+        self, name: str, reader: ReaderT, end_tokens: frozenset[int] = frozenset()
+    ) -> None:
+        self.name = name
+        self.end_tokens = end_tokens
         self._reader = reader
         self._sampler = Sampler(SamplingSettings())
 

@@ -141,8 +141,6 @@ class Cascade(ReadsBacklog[Reader]):
     below: drafts for the model. costs: of the model's passes.
     """
 
-    is_free = False
-
     def __init__(
         self,
         name: str,
@@ -155,13 +153,11 @@ class Cascade(ReadsBacklog[Reader]):
         max_draft: int = MOST_DRAFTED,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        super().__init__(Reader(context))
-        self.name = name
+        super().__init__(name, Reader(context), end_tokens)
         self._context = context
         self.below = below
         self._costs = costs
         self._n_vocab = n_vocab
-        self._end_tokens = end_tokens
         self._max_draft = min(max_draft, context.n_chunk - 1, context.max_logits - 1)
         self._clock = clock
 
@@ -202,7 +198,7 @@ class Cascade(ReadsBacklog[Reader]):
                 evidence = evidence_class(confidence)
                 draft.add(token, confidence, evidence, q_draft)
                 text.append(token)
-                if token in self._end_tokens:
+                if token in self.end_tokens:
                     return draft.done(self.name)
                 wants_more = keep_on is None or keep_on(confidence, evidence)
         return draft.done(self.name)

@@ -29,8 +29,6 @@ class DraftModel(ReadsBacklog[Reader]):
     n_vocab is the target's: entries past it are padding.
     """
 
-    is_free = False
-
     def __init__(
         self,
         name: str,
@@ -42,11 +40,9 @@ class DraftModel(ReadsBacklog[Reader]):
         is_certain: bool = False,
     ) -> None:
         """is_certain: drafts the likeliest token, where what it is drawn from cannot be told."""
-        super().__init__(Reader(context))
-        self.name = name
+        super().__init__(name, Reader(context), end_tokens)
         self._context = context
         self._n_vocab = n_vocab
-        self.end_tokens = end_tokens
         self._max_draft = max_draft
         self._is_certain = is_certain
 
@@ -149,8 +145,6 @@ class BlockDraft(ReadsBacklog[Reader]):
     it is verified like any other. n_vocab is the target's: entries past it are padding.
     """
 
-    is_free = False
-
     def __init__(
         self,
         name: str,
@@ -159,11 +153,9 @@ class BlockDraft(ReadsBacklog[Reader]):
         n_vocab: int,
         end_tokens: frozenset[int] = frozenset(),
     ) -> None:
-        super().__init__(Reader(context))
-        self.name = name
+        super().__init__(name, Reader(context), end_tokens)
         self._context = context
         self._n_vocab = n_vocab
-        self._end_tokens = end_tokens
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         count = min(limit, self._context.longest, self._reader.room(history))
@@ -179,7 +171,7 @@ class BlockDraft(ReadsBacklog[Reader]):
             confidence = q_draft.of(token)
             evidence = evidence_class(confidence)
             draft.add(token, confidence, evidence, q_draft)
-            if token in self._end_tokens:
+            if token in self.end_tokens:
                 break
             if keep_on is not None and not keep_on(confidence, evidence):
                 break

@@ -38,8 +38,6 @@ class SampledTree(ReadsBacklog[TreeReader]):
     limit nodes, so that whether it fits is known before it is sampled.
     """
 
-    is_free = False
-
     def __init__(
         self,
         name: str,
@@ -49,11 +47,9 @@ class SampledTree(ReadsBacklog[TreeReader]):
         n_vocab: int,
         end_tokens: frozenset[int] = frozenset(),
     ) -> None:
-        super().__init__(TreeReader(context, n_vocab))
-        self.name = name
+        super().__init__(name, TreeReader(context, n_vocab), end_tokens)
         self.largest = TreeSize(shape.depth, shape.nodes)
         self._shape = shape
-        self._end_tokens = end_tokens
 
     def plan(self, shape: TreeShape) -> None:
         """Draft this shape from the next proposal on, cut to the largest size."""
@@ -84,7 +80,7 @@ class SampledTree(ReadsBacklog[TreeReader]):
                     parents.append(above)
                     distributions.append(q_draft[above])
             inner = [drafted[node] for node in level if node in shape.inner and node in drafted]
-            inner = [node for node in inner if tokens[node] not in self._end_tokens]
+            inner = [node for node in inner if tokens[node] not in self.end_tokens]
             if not inner:
                 break
             added, rows = self._reader.level(
@@ -244,8 +240,6 @@ class SeveralPaths(ReadsBacklog[TreeReader]):
     run once. Each token comes with its distribution given the selection. n_vocab is the target's.
     """
 
-    is_free = False
-
     def __init__(
         self,
         name: str,
@@ -256,11 +250,9 @@ class SeveralPaths(ReadsBacklog[TreeReader]):
         n_vocab: int,
         end_tokens: frozenset[int] = frozenset(),
     ) -> None:
-        super().__init__(TreeReader(context, n_vocab))
-        self.name = name
+        super().__init__(name, TreeReader(context, n_vocab), end_tokens)
         self.paths = paths
         self._length = length
-        self._end_tokens = end_tokens
 
     def refusal(self, history: Sequence[int]) -> str:
         return self._reader.refusal(history, needed=self.paths)
@@ -278,7 +270,7 @@ class SeveralPaths(ReadsBacklog[TreeReader]):
         for position in range(length):
             lines = [self._extended(line, q_draft) for line in lines]
             whole = [line for line in dict.fromkeys(lines) if len(line) == position + 1]
-            level = [line for line in whole if line[-1] not in self._end_tokens]
+            level = [line for line in whole if line[-1] not in self.end_tokens]
             if position + 1 == length or not level:
                 break
             added, rows = self._reader.level(

@@ -178,8 +178,6 @@ class DynamicTree(ReadsBacklog[TreeReader]):
     n_vocab is the target's: entries past it are padding.
     """
 
-    is_free = False
-
     def __init__(
         self,
         name: str,
@@ -189,11 +187,9 @@ class DynamicTree(ReadsBacklog[TreeReader]):
         n_vocab: int,
         end_tokens: frozenset[int] = frozenset(),
     ) -> None:
-        super().__init__(TreeReader(context, n_vocab))
-        self.name = name
+        super().__init__(name, TreeReader(context, n_vocab), end_tokens)
         self.largest = size
         self._context = context
-        self._end_tokens = end_tokens
         self._size, self._width = size, size.nodes
 
     def plan(self, shape: TreeShape) -> None:
@@ -237,7 +233,7 @@ class DynamicTree(ReadsBacklog[TreeReader]):
         best = (
             node
             for node in _best(nodes, self._size.nodes)
-            if node >= first and nodes[node].path[-1] not in self._end_tokens
+            if node >= first and nodes[node].path[-1] not in self.end_tokens
         )
         return sorted(islice(best, max(count, 0)))
 

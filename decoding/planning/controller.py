@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from decoding.draft import NO_DRAFT, Draft, KeepOn, refusal_of_all
+from decoding.estimation.acceptance import TextKindReader
 from decoding.estimation.cost import CostModel
-from decoding.estimation.text_kind import TextKindReader
 from decoding.events import Cause, Decision, EmptyDraft, Step, total_seconds
 from decoding.planning.free_drafting import FreeDrafting, Offer, Proposed, expected_tokens
 from decoding.planning.kept_width import KeptWidth

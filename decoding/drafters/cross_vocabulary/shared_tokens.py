@@ -42,8 +42,6 @@ class AcrossVocabularies(ReadsBacklog[Follower]):
     theirs: the drafter's pieces. speller: spells in tokens of the target.
     """
 
-    is_free = False
-
     def __init__(
         self,
         name: str,
@@ -55,12 +53,10 @@ class AcrossVocabularies(ReadsBacklog[Follower]):
         end_tokens: frozenset[int] = frozenset(),
         max_draft: int = MOST_DRAFTED,
     ) -> None:
-        super().__init__(follower)
-        self.name = name
+        super().__init__(name, follower, end_tokens)
         self._shared = shared
         self._pieces = theirs.by_token
         self._speller = speller
-        self._end_tokens = end_tokens
         self._max_draft = max_draft
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
@@ -105,7 +101,7 @@ class AcrossVocabularies(ReadsBacklog[Follower]):
             return None
         for ours, distribution, confidence in added:
             draft.add(ours, confidence, evidence_class(confidence), distribution)
-            if len(draft.tokens) == count or ours in self._end_tokens:
+            if len(draft.tokens) == count or ours in self.end_tokens:
                 return None
             if keep_on is not None and not keep_on(confidence, evidence_class(confidence)):
                 return None
@@ -180,8 +176,6 @@ class TextLevel(ReadsBacklog[Follower]):
     to the target, theirs to the drafter.
     """
 
-    is_free = False
-
     def __init__(
         self,
         name: str,
@@ -193,8 +187,7 @@ class TextLevel(ReadsBacklog[Follower]):
         *,
         max_draft: int = MOST_DRAFTED,
     ) -> None:
-        super().__init__(follower)
-        self.name = name
+        super().__init__(name, follower)
         self._shared = shared
         self._theirs = theirs.by_token
         self._ours = ours.by_token

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from decoding.estimation.text_kind import TextKind, TextKindReader
+from decoding.estimation.acceptance import TextKind, TextKindReader
 
 CASES = {
     "": TextKind.PROSE,

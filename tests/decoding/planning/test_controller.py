@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from decoding.draft import Draft, KeepOn, PointMassLine
+from decoding.estimation.acceptance import TextKindReader
 from decoding.estimation.cost import CostModel, DraftCost
-from decoding.estimation.text_kind import TextKindReader
 from decoding.events import Cause, Step
 from decoding.planning.controller import BASELINE_EVERY, Controller
 from decoding.planning.managed_drafter import ManagedDrafter
