@@ -122,6 +122,20 @@ class Commands:
             what = f"{loaded.name} is on a server"
             raise UsageError(what, "which alone knows what drafts, and how fast it is without")
 
+    def local(self, name: str) -> "Reference":
+        """A model that is on this machine.
+
+        Raises:
+            SpecchatError: it is not.
+        """
+        from models.reference import Reference
+
+        found = self.resolved(name)
+        if isinstance(found, Reference):
+            return found
+        what = f"the model {name} is not on this machine"
+        raise UsageError(what, "", f"/model {name} downloads it")
+
     def missing_drafter(self, text: str) -> "HubReference | None":
         """The first drafter of a SPEC that is not on this machine.
 

@@ -77,12 +77,7 @@ class ChatCommands(Commands):
         return [] if is_count and count == 1 else models
 
     def _writer(self, name: str) -> str:
-        from models.reference import HubReference
-
-        reference = self.resolved(name)
-        if isinstance(reference, HubReference):
-            raise UsageError(f"{name} is not on this machine", "", f"/model {name} downloads it")
-        if self.engine.has_loaded(reference.path):
+        if self.engine.has_loaded(self.local(name).path):
             return ""
         if self.store.served_at is not None:
             raise UsageError("other programs use the model", "", "Start specchat without --serve.")

@@ -168,21 +168,15 @@ class SettingsCommands(ModelCommands):
         return min(loaded.info.context_limit, DEFAULT_CONTEXT)
 
     def check_model(self, name: str) -> None:
-        """Refuse a model that is not on this machine.
+        """Refuse a model that is not on this machine, unless a server has it.
 
         Raises:
             SpecchatError: it is not.
         """
-        from backends.engines.backend_selection import REMOTE, forms
-        from models.reference import HubReference, resolve
+        from backends.engines.backend_selection import REMOTE
 
-        engine = self.engine
-        if engine.options.backend == REMOTE:
-            return
-        found = resolve(name, engine.paths.models, forms=forms(engine.options.backend))
-        if isinstance(found, HubReference):
-            what = f"the model {name} is not on this machine"
-            raise UsageError(what, "", f"/model {name} downloads it")
+        if self.engine.options.backend != REMOTE:
+            self.local(name)
 
     def check_setting(self, name: str, value: Value) -> None:
         """Refuse a value that cannot work, before it is kept.

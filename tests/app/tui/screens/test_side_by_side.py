@@ -191,7 +191,7 @@ REFUSED = [
     *[(typed, "1 to 4 answers") for typed in ("0", "50", "9" * 5000, "a b c d e")],
     ("nosuch", "no model nosuch"),
     ('nosuch "two words', "a quote is not closed"),
-    ("qwen3-4b", "qwen3-4b is not on this machine · /model qwen3-4b downloads it"),
+    ("qwen3-4b", "the model qwen3-4b is not on this machine · /model qwen3-4b downloads it"),
     ("2", "at temperature 0 a model's answers are all the same"),
 ]
 
