@@ -9,8 +9,8 @@ from typer import core
 from typer import main as typer_main
 
 from app.cli.app_start import app_start
-from app.cli.commands.doctor import check_settings
 from app.cli.main import app
+from app.evaluation.settings_check import check_settings
 from app.paths import Paths
 from app.settings.in_effect import AppStart
 from backends.base import UsageError
