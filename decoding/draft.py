@@ -128,7 +128,6 @@ class Draft:
     confidence: the drafter's own probability that each token is accepted.
     evidence: class of what each token was proposed for, such as the length of a match; tokens of
         one class are accepted about equally often.
-    sources: the drafter of each token, where a draft combines several drafters'.
     listener: receives the model's likeliest token after each drafted one, accepted or not, before
         the drafter commits.
     empty_drafts: drafters that were asked first and proposed nothing.
@@ -142,7 +141,6 @@ class Draft:
     drafter: str
     confidence: tuple[float, ...]
     evidence: tuple[int, ...] = ()
-    sources: tuple[str, ...] = ()
     listener: Listener | None = None
     empty_drafts: tuple[EmptyDraft, ...] = ()
     ahead: Ahead | None = None
@@ -195,7 +193,6 @@ class Draft:
             form=PointMassLine(self.form.tokens[:count]),
             confidence=self.confidence[:count],
             evidence=self.evidence[:count],
-            sources=self.sources[:count],
             acceptance=self.acceptance[:count],
         )
 

@@ -188,10 +188,6 @@ class Step:
     shape: Shape = Shape.NONE
     width: int = 1
     """Width of the draft, as in decoding.draft.Draft."""
-    sources: tuple[str, ...] = ()
-    """Drafter of each accepted token, if the draft combined several drafters' tokens."""
-    drafted_sources: tuple[str, ...] = ()
-    """Drafter of each drafted token, if the draft combined several drafters' tokens."""
     empty_drafts: tuple[EmptyDraft, ...] = ()
     """Drafters that proposed nothing; their time is part of draft_seconds."""
     rule: Rule = Rule.NONE
@@ -225,7 +221,7 @@ class Step:
     @property
     def provenance(self) -> tuple[str, ...]:
         """Name of the drafter, or an Origin, of each token."""
-        accepted = self.sources or (self.drafter,) * self.accepted
+        accepted = (self.drafter,) * self.accepted
         if len(accepted) == len(self.tokens):
             return accepted
         if self.drafted == 0:

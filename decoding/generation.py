@@ -23,7 +23,7 @@ from decoding.prefill import prefill, read_prompt, reuse
 from decoding.sampling.sampler import Sampler, logprobs
 from decoding.sampling.settings import SamplingSettings
 from decoding.text import TextStream
-from decoding.verification.target_pass import Judged, drawn, fits, judge, keeps_rows, settle
+from decoding.verification.target_pass import drawn, fits, judge, keeps_rows, settle
 
 DrafterProvider = Callable[[], Drafter | None]
 """Returns the drafter of the next step, None to decode plainly."""
@@ -281,8 +281,6 @@ class _Reply:
             judged.branch,
             draft.shape,
             draft.form.width,
-            _sources(draft, judged, accepted),
-            draft.sources[: draft.drafted],
             draft.empty_drafts,
             judged.rule,
             judged.on_device,
@@ -318,10 +316,3 @@ def _check_context(context: Context, history: Sequence[int]) -> None:
             "of the answer",
             "The answer so far is kept. Continue it, and please report this.",
         )
-
-
-def _sources(draft: Draft, judged: Judged, accepted: int) -> tuple[str, ...]:
-    """Drafter of each accepted token, if the draft combined several drafters' tokens."""
-    if not draft.sources or judged.path is None:
-        return draft.sources[:accepted]
-    return tuple(draft.sources[node] for node in judged.path[:accepted])

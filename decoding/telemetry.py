@@ -1,7 +1,6 @@
 """Counters and times of one reply, summed over its events (docs/reference/glossary.md)."""
 
 import math
-from collections import Counter
 from dataclasses import dataclass, field
 
 from decoding.events import Event, Prefill, Shape, Step
@@ -144,15 +143,11 @@ class Statistics:
         for position in range(step.longest):
             self.drafted_at_position[position] += 1
             self.accepted_at_position[position] += position < step.accepted
-        drafted_by = Counter(step.drafted_sources) or {step.drafter: step.drafted}
-        accepted_by = Counter(step.sources) or {step.drafter: step.accepted}
-        for name, drafted in drafted_by.items():
-            drafter = self._drafter(name)
-            drafter.steps += 1
-            drafter.drafted += drafted
-            drafter.accepted += accepted_by.get(name, 0)
-            share = drafted / step.drafted if step.drafted else 1.0
-            drafter.draft_seconds += share * step.own_draft_seconds
+        drafter = self._drafter(step.drafter)
+        drafter.steps += 1
+        drafter.drafted += step.drafted
+        drafter.accepted += step.accepted
+        drafter.draft_seconds += step.own_draft_seconds
 
     def _drafter(self, name: str) -> DrafterStatistics:
         return self.by_drafter.setdefault(name, DrafterStatistics())

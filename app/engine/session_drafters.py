@@ -292,13 +292,12 @@ class _Building:
         handles, missing = self._requested()
         if self.spec.is_automatic and (known := self._knowledge()) is not None:
             handles += self._automatic(known)
-        target, context = self.environment.target, self.environment.context
+        target = self.environment.target
         controller = Controller(
             [handle.member for handle in handles],
             self.costs,
             target.info.n_vocab,
             reader=TextKindReader(target.tokenizer.piece),
-            max_branches=context.facts.max_branches if context.facts.can_verify_tree else 1,
         )
         return Drafting(
             requested=self.spec.requested,

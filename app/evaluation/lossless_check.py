@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from app.builtin_prompts import BuiltInPrompt, built_in_prompts
@@ -41,7 +41,6 @@ from decoding.planning.turns import TakingTurns
 from decoding.sampling.sampler import Sampler
 from decoding.sampling.settings import LossyRule, SamplingSettings
 
-_TOGETHER = "several drafters together"
 _WORDS = {Shape.LINE: "lines", Shape.PATHS: "chosen lines", Shape.TREE: "trees"}
 
 
@@ -59,26 +58,22 @@ class Form:
         return f"{_WORDS[self.shape]} of {self.drafter} by {self.rule}{where}"
 
 
-def tallied(steps: Iterable[Step], names: Collection[str]) -> Counter[Form]:
-    """Number of tokens drafted in each form; names: of the drafters."""
+def tallied(steps: Iterable[Step]) -> Counter[Form]:
+    """Number of tokens drafted in each form."""
     tokens: Counter[Form] = Counter()
     for step in steps:
         if step.drafted:
-            drafter = step.drafter if step.drafter in names else _TOGETHER
-            tokens[Form(drafter, step.shape, step.rule, step.on_device)] += step.drafted
+            tokens[Form(step.drafter, step.shape, step.rule, step.on_device)] += step.drafted
     return tokens
 
 
 def possible(
     controller: Controller, context: Context, settings: SamplingSettings
 ) -> Iterator[Form]:
-    """Forms that drafts can have with these settings: each drafter's own, then unions."""
+    """Forms that the drafts of each drafter can have with these settings."""
     on_device = context.device_sampling is not None and Sampler(settings).warping is not None
     for member in controller.drafters:
         yield _of(member.drafter, on_device, is_greedy=settings.temperature == 0.0)
-    free = [member for member in controller.drafters if member.cost is None]
-    if len(free) > 1 and controller.max_branches > 1:
-        yield Form(_TOGETHER, Shape.TREE, Rule.SAMPLE_MATCH)
 
 
 def _of(drafter: Drafter, on_device: bool, *, is_greedy: bool) -> Form:
@@ -116,7 +111,7 @@ _PENALISED = replace(_WARPED, repeat_penalty=1.2)
 """With a penalty, rows are copied from a device, which otherwise verifies by itself."""
 
 _PASS_TOKENS = 16
-"""The longest pass tried for rounding: a tree of a few free drafters."""
+"""The longest pass tried for rounding."""
 
 _OPENING = "My favourite season is the summer. Her favourite season is the"
 _BEFORE, _END = 16, 8
@@ -160,10 +155,6 @@ class _Tested:
     prompts: Sequence[BuiltInPrompt]
     seconds: float
     is_stopped: Callable[[], bool]
-
-    @property
-    def names(self) -> set[str]:
-        return {member.name for member in self.controller.drafters}
 
 
 def expected_seconds(session: Session, *, is_quick: bool) -> float | None:
@@ -259,7 +250,7 @@ def _greedy(pair: _Tested, rounding: float) -> Iterator[Finding | str]:
         for divergence in diverging:
             yield _blame(session, divergence, rounding, f"prompt {number} ({prompt.kind})")
     yield Finding(_agreement(every, replies, different))
-    yield from _coverage(pair, _GREEDY, tallied(every, pair.names))
+    yield from _coverage(pair, _GREEDY, tallied(every))
 
 
 def _agreement(steps: Sequence[Step], replies: int, different: int) -> str:
@@ -353,7 +344,7 @@ def _draw(
         turns.start(number)
         outcome, steps = reply(context, prompt, replace(settings, seed=number), pair.controller)
         drawn.replies[number % turns.count][compared(exact, outcome)] += 1
-        drawn.forms.update(tallied(steps, pair.names))
+        drawn.forms.update(tallied(steps))
         if pair.is_stopped() or time.perf_counter() - started > seconds:
             break
     return drawn

@@ -51,11 +51,6 @@ class _Selection:
     model_draft: ModelDraft | None = None
     is_probe: bool = False
 
-    @property
-    def sent(self) -> frozenset[str]:
-        """Names of the drafters whose tokens are verified."""
-        return frozenset(self.draft.sources or (self.draft.drafter,))
-
 
 _NO_DRAFT_PAYS = _Selection(Cause.PAYS_NOT)
 
@@ -81,8 +76,7 @@ class Controller:
     """A drafter that combines drafters and learns from each step which of them pay.
 
     costs: of the target's passes. n_vocab: of the target. reader: classifies the text being
-    written, as acceptance depends on its kind. max_branches: of a tree that the target can verify,
-    1 if it cannot.
+    written, as acceptance depends on its kind.
     """
 
     is_free = False
@@ -94,11 +88,9 @@ class Controller:
         n_vocab: int,
         clock: Callable[[], float] = time.perf_counter,
         reader: TextKindReader | None = None,
-        max_branches: int = 1,
     ) -> None:
         self.name = ",".join(managed.name for managed in drafters)
         self.drafters = tuple(drafters)
-        self.max_branches = max_branches
         self.decision = Decision(Cause.PAYS_NOT)
         """Decision of the last step."""
         self._costs = costs
@@ -114,7 +106,7 @@ class Controller:
         self._since_plain = 0
         free = [managed for managed in drafters if managed.cost is None]
         self._costly = [managed for managed in drafters if managed.cost is not None]
-        self._free = FreeDrafting(free, costs, n_vocab, max_branches, clock)
+        self._free = FreeDrafting(free, costs, n_vocab, clock)
         self._planner = ModelDraftPlanner(costs, n_vocab, clock)
         self._pending = _NOTHING_PENDING
         self._unlearned: list[Step] = []
@@ -128,8 +120,7 @@ class Controller:
         is_beside: whether for another text beside this one's, where trees are not verified.
         """
         reader = self.reader.another() if self.reader and is_beside else self.reader
-        branches = 1 if is_beside else self.max_branches
-        return Controller(drafters, self.costs, self.n_vocab, self._clock, reader, branches)
+        return Controller(drafters, self.costs, self.n_vocab, self._clock, reader)
 
     def add(self, drafters: Sequence[ManagedDrafter]) -> None:
         """Let free drafters take part that exist for one reply, before it begins with this one.
@@ -244,7 +235,7 @@ class Controller:
         refused = self._keep_width(proposed, able, history, limit)
         try:
             affordable = math.inf if self._costs.is_shared else self._budget.affordable
-            offer = self._free.best(proposed, limit, self.rate, affordable)
+            offer = self._free.best(proposed, self.rate, affordable)
             if limit < 1 or self._must_be_plain:
                 selection = _Selection(Cause.PAYS_NOT if limit < 1 else Cause.MEASURED)
             else:
@@ -298,7 +289,7 @@ class Controller:
             self._budget.affordable_if_proven,
         )
         self._budget.reserved = self._width.at_risk(width)
-        return proposed[0][2].tokens[0] if self._width.is_refused and proposed else None
+        return proposed[0][1].tokens[0] if self._width.is_refused and proposed else None
 
     def _filled(self, selection: _Selection) -> _Selection:
         """A selection whose pass is as wide as the kept width, or the next that its draft needs."""
@@ -401,7 +392,8 @@ class Controller:
         verifying = self._of_pass(step)
         if pending.refused is not None:
             self._budget.record_refusal(would_be_accepted=step.tokens[0] == pending.refused)
-        sent, plain, drafting = pending.selection.sent, self._costs.seconds(1), 0.0
+        sent = {pending.selection.draft.drafter}
+        plain, drafting = self._costs.seconds(1), 0.0
         made = pending.selection.model_draft
         if made is not None and step.drafter == made.plan.managed.name:
             drafting = step.own_draft_seconds / plain
@@ -416,7 +408,7 @@ class Controller:
         in_vain = total_seconds(step.empty_drafts) / plain
         cost = 1.0 + verifying + in_vain + drafting
         saved = len(step.tokens) - cost
-        self._free.learn(step.tokens, sent, saved + in_vain, self._clock() - started)
+        self._free.learn(sent, saved + in_vain, self._clock() - started)
         self._settle(step, cost, is_probe=pending.selection.is_probe)
 
     def _of_pass(self, step: Step) -> float:

@@ -1,4 +1,4 @@
-"""Polls free drafters and selects the best of their proposals, or a union of these."""
+"""Polls free drafters and selects the best of their proposals."""
 
 import math
 import time
@@ -12,7 +12,6 @@ from decoding.drafters.forced_tokens import with_evidence
 from decoding.estimation.cost import CostModel
 from decoding.planning.draft_length import NOTHING, Option, best_affordable, options
 from decoding.planning.managed_drafter import ManagedDrafter
-from decoding.planning.union_tree import Consensus, Proposal, UnionTree, is_forked, union
 from decoding.sampling.sampler import Sampler
 from decoding.sampling.settings import SamplingSettings
 
@@ -96,17 +95,17 @@ class Offer:
     refused: int | None = None
 
 
-Proposed = tuple[ManagedDrafter, Draft, Proposal]
-"""A proposal, sent or not, and its tokens with the acceptance estimated from all proposals."""
+Proposed = tuple[ManagedDrafter, Draft, Sequence[float]]
+"""A proposal, sent or not, and the acceptance of each token, given that all before it are."""
 
 
 def expected_tokens(proposals: Sequence[Proposed]) -> list[Option]:
     """Of drafts of each length, the best proposal's; drafting them costs nothing."""
-    longest = max((len(line.tokens) for *_, line in proposals), default=0)
+    longest = max((len(acceptance) for *_, acceptance in proposals), default=0)
     best = [0.0] * (1 + longest)
-    for *_, line in proposals:
+    for *_, acceptance in proposals:
         joint, total = 1.0, 0.0
-        for count, share in enumerate(line.acceptance, start=1):
+        for count, share in enumerate(acceptance, start=1):
             joint *= share
             total += joint
             best[count] = max(best[count], total)
@@ -114,26 +113,20 @@ def expected_tokens(proposals: Sequence[Proposed]) -> list[Option]:
 
 
 class FreeDrafting:
-    """Polls the free drafters that are due, and compares their proposals and the union of these.
-
-    branches: the most leaves of a tree; 1 if the target verifies lines only.
-    """
+    """Polls the free drafters that are due, and compares their proposals."""
 
     def __init__(
         self,
         drafters: Sequence[ManagedDrafter],
         costs: CostModel,
         n_vocab: int,
-        branches: int,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._schedules = [(managed, PollSchedule()) for managed in drafters]
         self._costs = costs
         self._n_vocab = n_vocab
-        self._most_branches = self._branches = branches
         self._clock = clock
         self._of_reply: Sequence[ManagedDrafter] = ()
-        self._consensus = Consensus()
         self._step = 0
         self._next = 0
         """First step at which a drafter is due."""
@@ -160,7 +153,6 @@ class FreeDrafting:
 
     def begin(self, sampler: Sampler) -> None:
         self._sampler = sampler
-        self._branches = 1 if sampler.settings.lossy_in_effect else self._most_branches
         for _, schedule in self._schedules:
             schedule.begin()
         self._next = 0
@@ -182,22 +174,17 @@ class FreeDrafting:
     ) -> list[Proposed]:
         """The proposals of the drafters that are due; limit: the most tokens of each."""
         started = self._clock()
-        drafts = [(managed, self._proposed(managed, history, limit)) for managed in due]
-        proposals = [(managed, draft) for managed, draft in drafts if draft.tokens]
-        weighed = self._consensus.weighed(
-            [
-                Proposal(managed.name, draft.tokens, managed.estimates.of_draft(draft))
-                for managed, draft in proposals
-            ]
-        )
+        proposals: list[Proposed] = []
+        for managed in due:
+            draft = self._proposed(managed, history, limit)
+            if draft.tokens:
+                acceptance = managed.estimates.of_draft(draft)
+                if self._costs.is_shared:  # whoever shares the pass decides how much of it is run
+                    draft = replace(draft, acceptance=acceptance)
+                proposals.append((managed, draft, acceptance))
         self._polled = due
         self._spent = self._clock() - started
-        if self._costs.is_shared:  # whoever shares the pass decides how much of it is run
-            proposals = [
-                (managed, replace(draft, acceptance=line.acceptance))
-                for (managed, draft), line in zip(proposals, weighed, strict=True)
-            ]
-        return [(*pair, line) for pair, line in zip(proposals, weighed, strict=True)]
+        return proposals
 
     def _proposed(self, managed: ManagedDrafter, history: Sequence[int], limit: int) -> Draft:
         """A proposal up to the first token that may not follow, which would surely be rejected.
@@ -216,44 +203,33 @@ class FreeDrafting:
             return draft
         return with_evidence(draft, self._sampler.evidence(history, draft.tokens))
 
-    def best(
-        self, proposals: Sequence[Proposed], limit: int, rate: float, affordable: float
-    ) -> Offer:
-        """The best affordable draft; limit: the most nodes of a tree."""
+    def best(self, proposals: Sequence[Proposed], rate: float, affordable: float) -> Offer:
+        """The best affordable draft."""
         started = self._clock()
         offer = Offer()
         self._promising = []
         refused: int | None = None
-        for managed, draft, line in proposals:
-            lengths = options(line.acceptance, self._costs)
+        for managed, draft, acceptance in proposals:
+            lengths = options(acceptance, self._costs)
             plan = best_affordable(lengths, rate, affordable)
             if plan.gain > offer.gain:
                 offer = Offer(draft.first(plan.length), plan.gain)
             if plan is NOTHING:
                 if best_affordable(lengths, rate, _UNBOUNDED).length == 0:
                     continue
-                refused = line.tokens[0]
+                refused = draft.tokens[0]
             self._promising.append(managed)
-        weighed = [line for *_, line in proposals]
-        if is_forked(weighed):
-            tree = union(weighed, limit, self._branches)
-            plan = best_affordable(self._options(tree), rate, affordable)
-            if plan.gain > offer.gain:
-                offer = Offer(tree.draft(plan.length), plan.gain)
         self._spent += self._clock() - started
         return Offer(offer.draft, offer.gain, refused)
 
-    def learn(
-        self, emitted: Sequence[int], sent: Collection[str], saved: float, seconds: float = 0.0
-    ) -> None:
-        """Score the proposals of the last plan against the emitted tokens.
+    def learn(self, sent: Collection[str], saved: float, seconds: float = 0.0) -> None:
+        """Score the proposals of the last plan.
 
         sent: names of the drafters whose tokens were verified. saved: plain steps that the step
         saved. seconds: spent elsewhere on learning from the step, which is part of a poll's price.
         """
         if not self._polled:
             return
-        self._consensus.learn(emitted)
         self._measure((self._spent + seconds) / len(self._polled))
         price = self._poll_seconds / self._costs.seconds(1)
         for managed, schedule in self._schedules:
@@ -274,14 +250,3 @@ class FreeDrafting:
         known = self._poll_seconds or seconds
         surprise = min(math.log(seconds / known), _LARGEST_SURPRISE)
         self._poll_seconds = known * math.exp(_DRIFT_RATE * surprise)
-
-    def _options(self, tree: UnionTree) -> list[Option]:
-        """All sizes of a union; its first tokens may still form a line."""
-        longest = tree.line_length
-        expected = 0.0
-        lengths: list[Option] = []
-        for count, joint in enumerate(tree.joint, start=1):
-            expected += joint
-            cost = self._costs.of_draft(count) if count <= longest else self._costs.of_tree(count)
-            lengths.append((count, expected, cost))
-        return lengths

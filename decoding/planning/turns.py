@@ -32,7 +32,7 @@ LENGTHS = (5, 3, 8, 4)
 
 
 class RoundRobin:
-    """Decides which drafters may draft at a step: each alone, and the free ones together.
+    """Decides which drafter may draft at a step.
 
     Turns depend on the numbers of reply and step alone, never on sampled tokens. So replies that
     began with the same turn may be compared with the target's distribution as one sample.
@@ -42,16 +42,14 @@ class RoundRobin:
     def __init__(
         self, drafters: Sequence[ManagedDrafter], lengths: Sequence[int] = LENGTHS
     ) -> None:
-        free = [managed for managed in drafters if managed.cost is None]
-        alone = [[managed] for managed in drafters]
+        self._drafters = drafters
         self._lengths = lengths
-        self._groups = [free, *alone] if len(free) > 1 else alone
         self._number = 0
 
     @property
     def count(self) -> int:
         """Period of the turns, in steps and in replies."""
-        return len(self._groups)
+        return len(self._drafters)
 
     def start(self, reply: int) -> None:
         self._number = reply
@@ -59,13 +57,13 @@ class RoundRobin:
     def next(
         self, free: Sequence[ManagedDrafter], costly: Sequence[ManagedDrafter], limit: int
     ) -> tuple[list[ManagedDrafter], list[ManagedDrafter], int]:
-        group = self._groups[self._number % self.count]
+        drafter = self._drafters[self._number % self.count]
         length = self._lengths[self._number // self.count % len(self._lengths)]
         self._number += 1
         return (
-            [managed for managed in free if managed in group],
-            [managed for managed in costly if managed in group],
-            min(limit, length * len(group)),
+            [managed for managed in free if managed is drafter],
+            [managed for managed in costly if managed is drafter],
+            min(limit, length),
         )
 
 
@@ -79,9 +77,7 @@ class TakingTurns(Controller):
     def __init__(self, of: Controller, lengths: Sequence[int] = LENGTHS) -> None:
         drafters = [_as_new(managed) for managed in of.drafters]
         costs = NoCost(of.costs.largest)
-        super().__init__(
-            drafters, costs, of.n_vocab, lambda: 0.0, of.reader, max_branches=of.max_branches
-        )
+        super().__init__(drafters, costs, of.n_vocab, lambda: 0.0, of.reader)
         self.turns = RoundRobin(drafters, lengths)
 
     def _participants(

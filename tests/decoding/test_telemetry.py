@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from decoding.events import Ahead, Event, Finish, FinishReason, Origin, Prefill, Shape, Step
+from decoding.events import Ahead, Event, Finish, FinishReason, Prefill, Shape, Step
 from decoding.telemetry import BatchMeans, Statistics
 
 
@@ -131,35 +131,6 @@ def test_window_tokens_alone_are_no_draft() -> None:
     found = statistics(step(1, at=11.0), alone)
     assert (found.accepted_lengths, found.steps_by_shape[Shape.NONE]) == ([], 1)
     assert (found.by_drafter["lookahead"].steps, found.by_drafter["lookahead"].drafted) == (1, 0)
-
-
-UNION = replace(
-    step(3, "lookup,ngram", 5, 2, draft=0.5, verify=0.5, at=12.5),
-    shape=Shape.TREE,
-    branch=3,
-    sources=("ngram", "lookup"),
-    drafted_sources=("ngram", "lookup", "lookup", "ngram", "lookup"),
-)
-
-
-def test_drafters_whose_tokens_were_put_together_have_each_their_own() -> None:
-    found = statistics(step(1, at=11.5), UNION)
-    lookup, ngram = found.by_drafter["lookup"], found.by_drafter["ngram"]
-    assert found.by_drafter.keys() == {"lookup", "ngram"}
-    assert (lookup.steps, lookup.drafted, lookup.accepted) == (1, 3, 1)
-    assert (ngram.steps, ngram.drafted, ngram.accepted) == (1, 2, 1)
-    assert (lookup.draft_seconds, ngram.draft_seconds) == pytest.approx((0.3, 0.2))
-    assert (found.drafted, found.accepted, found.draft_seconds) == (5, 2, 0.5)
-
-
-def test_of_a_rejected_union_each_drafter_has_what_it_drafted() -> None:
-    found = statistics(step(1, at=11.5), replace(UNION, tokens=(7,), accepted=0, sources=()))
-    parts = [(one.drafted, one.accepted) for one in found.by_drafter.values()]
-    assert parts == [(2, 0), (3, 0)]
-
-
-def test_a_token_came_from_the_drafter_that_proposed_it() -> None:
-    assert UNION.provenance == ("ngram", "lookup", Origin.CORRECTED)
 
 
 def test_acceptance_by_position_counts_what_was_drafted_there(whole: Statistics) -> None:

@@ -103,7 +103,7 @@ class Pair:
         cost = DraftCost(0.01, 0.001)
         managed = [ManagedDrafter(drafter, cost=cost) for drafter in drafters]
         costs = CostModel({1: 1.0, 16: 1.1})
-        return TakingTurns(Controller(managed, costs, self.n_vocab, max_branches=8), (3, 5))
+        return TakingTurns(Controller(managed, costs, self.n_vocab), (3, 5))
 
 
 @pytest.fixture(scope="module")

@@ -8,18 +8,17 @@ from types import ModuleType
 import pytest
 
 from backends.base import Context, Model
-from decoding.checks.distribution_check import branch_difference, divergences
+from decoding.checks.distribution_check import divergences
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.lookup import PromptLookup
 from decoding.estimation.cost import CostModel, DraftCost
-from decoding.events import Shape, Step
+from decoding.events import Step
 from decoding.generation import Limits, always, generate
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.planning.pausing import State
 from decoding.sampling.distribution import SamplingSettings
-from tests.fixtures.drafters import Rehearsed
-from tests.fixtures.replied import replied, said
+from tests.fixtures.replied import said
 from tests.fixtures.retimed import retimed
 
 N_CTX, DRAFTER_CTX = 256, 64
@@ -70,19 +69,3 @@ def test_when_a_drafters_context_is_full_the_reply_goes_on_without_it(model: Mod
             assert "model" in drafters[:late]
             assert "lookup" in drafters[late:]
             assert "model" not in drafters[late:]
-
-
-def test_trees_of_several_leave_greedy_replies_plain(model: Model) -> None:
-    """But where two tokens are as good as equal: after a branch the cache is in another order."""
-    prompt, greedy, limits = [1, *range(40, 72)], SamplingSettings(0.0), Limits(120, frozenset())
-    with closing(model.open(N_CTX)) as context:
-        text = [*prompt, *said(replied(context, prompt, greedy, limits, None))]
-        drafters = [ManagedDrafter(Rehearsed(f"by {errs}", text, errs)) for errs in (3, 4)]
-        branches, costs = context.max_branches, CostModel({1: 1.0, 16: 1.01})
-        controller = Controller(
-            drafters, costs, model.info.n_vocab, clock=lambda: 0.0, max_branches=branches
-        )
-        found = replied(context, prompt, greedy, limits, controller)
-        assert sum(step.accepted for step in found if step.shape is Shape.TREE) > 20
-        allowed = 2 * branch_difference(context, prompt)
-        assert all(one.margin <= allowed for one in divergences(context, prompt, said(found)))

@@ -14,12 +14,9 @@ from app.paths import Paths
 from backends.base import Context, Model
 from decoding.checks.distribution_check import branch_difference, divergences
 from decoding.draft import Draft, Drafter, KeepOn
-from decoding.drafters.lookup import PromptLookup
-from decoding.drafters.ngram import Ngram
 from decoding.events import Shape, Step
 from scripts.prompts import tokenized
 from tests.endtoend.test_guessing import drafting_by, steps
-from tests.fixtures.drafters import Rehearsed
 from tests.fixtures.first_hit import FirstHit, first_hit_of
 from tests.fixtures.forms import parents_in
 from tests.fixtures.replied import said
@@ -112,25 +109,6 @@ def test_trees_of_a_copy_of_the_model(
         assert drafting.missing == ""
         for prompt, most in zip(prompts, allowed, strict=True):
             found.add(context, prompt, first_hit_of(drafting), most)
-    with capsys.disabled():
-        print(found, end="")
-    assert found.tokens == TOKENS * len(prompts)
-    assert found.elsewhere > 20
-
-
-def test_trees_of_what_free_drafters_say(
-    context: Context,
-    prompts: list[list[int]],
-    allowed: list[float],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Prompt lookup, n-grams, and two that know the reply in part: one branch is seldom enough."""
-    found = Found()
-    for prompt, most in zip(prompts, allowed, strict=True):
-        text = [*prompt, *said(steps(context, prompt, TOKENS, None))]
-        knowing = [Rehearsed("third", text, 3), Rehearsed("fourth", text, 4)]
-        chain = FirstHit([PromptLookup(), Ngram(), *knowing], branches=context.max_branches)
-        found.add(context, prompt, chain, most)
     with capsys.disabled():
         print(found, end="")
     assert found.tokens == TOKENS * len(prompts)

@@ -196,7 +196,7 @@ def test_a_draft_ends_before_the_first_token_that_may_not_follow() -> None:
             SamplingSettings(0.0), constraint=constraint_on(pieces, grammar), prompt_tokens=1
         )
         managed = ManagedDrafter(Says((0, 0, 0, 0)))
-        free = FreeDrafting([managed], CostModel(COSTS), pieces.n_vocab, branches=1)
+        free = FreeDrafting([managed], CostModel(COSTS), pieces.n_vocab)
         free.begin(sampler)
         proposed = free.poll(free.due(), [0], 4)
         assert [draft.tokens for _, draft, _ in proposed] == [(0,) * count] * (count > 0)
@@ -213,7 +213,7 @@ def test_a_draft_that_the_grammar_cannot_be_followed_along_is_no_proposal(
     constraint = constraint_on(Pieces([b"a", b"b", END]), "aab")
     monkeypatch.setattr(constraint, "count_allowed", fails)
     managed = ManagedDrafter(Says((0, 0)))
-    free = FreeDrafting([managed], CostModel(COSTS), 3, branches=1)
+    free = FreeDrafting([managed], CostModel(COSTS), 3)
     free.begin(Sampler(SamplingSettings(0.0), constraint=constraint, prompt_tokens=1))
     assert not free.poll(free.due(), [0], 4)
     assert not managed.dropped

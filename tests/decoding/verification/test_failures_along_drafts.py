@@ -125,13 +125,13 @@ def block(context: FakeContext) -> BlockDraft:
     return BlockDraft("block", ScriptedBlocks(rows, 2).context, n_vocab=N_VOCAB)
 
 
-def union(context: FakeContext) -> Controller:
-    """Free drafters, whose proposals become a line or a tree."""
+def several(context: FakeContext) -> Controller:
+    """Free drafters, of which each has its turn."""
     free = [ManagedDrafter(Says(0, 1)), ManagedDrafter(Says(0, 2)), ManagedDrafter(Says(1, 0))]
     for number, managed in enumerate(free):
         managed.drafter.name = str(number)  # type: ignore[misc]
     costs = CostModel({1: 1.0, 16: 1.01})
-    return TakingTurns(Controller(free, costs, N_VOCAB, max_branches=4), (2,))
+    return TakingTurns(Controller(free, costs, N_VOCAB), (2,))
 
 
 FORMS: dict[str, Callable[[FakeContext], Drafter]] = {
@@ -143,7 +143,7 @@ FORMS: dict[str, Callable[[FakeContext], Drafter]] = {
     "vote": lambda one: Vote("vote", [line(one), Says(1, 1)], max_draft=2),
     "certain line": lambda _: Says(0, 1, 2),
     "certain tree": lambda _: Says(0, 1, 2, 1, parents=(-1, -1, 0, 0)),
-    "union": union,
+    "several": several,
 }
 
 
