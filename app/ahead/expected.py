@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from app.learned.calibrations import ProcessorTimes
 
 
+# Whether the model may read ahead of the user now.
+
 _LOOK_SECONDS = 1.0
 """Between two looks at the machine."""
 

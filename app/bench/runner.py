@@ -15,6 +15,8 @@ from backends.base import ModelError, UsageError
 from backends.chat.message import Message
 from decoding.sampling.settings import SamplingSettings
 
+# Prompts and suites, also for a model that is read from disk.
+
 _FILE = Path(__file__).with_name("suite.toml")
 
 

@@ -8,6 +8,8 @@ from app.chat.sources import Source, sources_of
 from app.history.records import Saved, is_running, linked
 from app.wording import CONTINUES
 
+# What the user did, to be undone and redone.
+
 Step = Callable[[], Awaitable[None] | None]
 
 

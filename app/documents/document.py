@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from backends.base.watched_process import WatchedProcess
 
 
+# Bytes as text, in whichever encoding they are.
+
 _BOMS = (
     (b"\xff\xfe\0\0", "UTF-32"),
     (b"\0\0\xfe\xff", "UTF-32"),

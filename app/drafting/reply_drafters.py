@@ -22,6 +22,8 @@ from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.planning.pausing import DrafterStatus, drafter_status
 
+# What files and pasted texts say, as one draws on them: each paragraph on one line.
+
 Texts = Callable[[], Iterable[tuple[str, str]]]
 """Reads the files of a chat: name and text of each."""
 

@@ -9,6 +9,8 @@ from typing import TypeVar, cast
 from app.tools.events import Delta
 from app.tools.open_calls import OpenCalls, loads_finite
 
+# Text that grows while it is read: what is decided never depends on how it was cut.
+
 _Value = TypeVar("_Value")
 
 Reading = Generator[None, None, _Value]

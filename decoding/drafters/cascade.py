@@ -24,6 +24,8 @@ from decoding.sampling.distribution import Distribution
 from decoding.sampling.sampler import NOTHING, Sampler, WarpedRows
 from decoding.verification.rules import verify
 
+# Several drafters vote on each token, weighted by their recent hit rates.
+
 _PRIOR = 0.5
 """Prior hit rate of a voter; ties go to the first."""
 

@@ -20,6 +20,8 @@ from app.tui.store import Second
 from app.tui.widgets import MUTED
 from backends.files.gguf_drafter import TrainedKind
 
+# The lines of the panel, and what each figure and drafter is.
+
 _FREE = "; free"
 _TRAINED = frozenset(kind.word for kind in TrainedKind)
 
