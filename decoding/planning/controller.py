@@ -392,8 +392,7 @@ class Controller:
         verifying = self._of_pass(step)
         if pending.refused is not None:
             self._budget.record_refusal(would_be_accepted=step.tokens[0] == pending.refused)
-        sent = {pending.selection.draft.drafter}
-        plain, drafting = self._costs.seconds(1), 0.0
+        sent, plain, drafting = pending.selection.draft.drafter, self._costs.seconds(1), 0.0
         made = pending.selection.model_draft
         if made is not None and step.drafter == made.plan.managed.name:
             drafting = step.own_draft_seconds / plain
@@ -403,7 +402,7 @@ class Controller:
         for managed in pending.learners:
             proposal = pending.proposals.get(managed, NO_DRAFT)
             if proposal.tokens:
-                managed.unsent = 0 if managed.name in sent else managed.unsent + 1
+                managed.unsent = 0 if managed.name == sent else managed.unsent + 1
             managed.learn(proposal, step)
         in_vain = total_seconds(step.empty_drafts) / plain
         cost = 1.0 + verifying + in_vain + drafting

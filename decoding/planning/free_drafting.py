@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -222,10 +222,10 @@ class FreeDrafting:
         self._spent += self._clock() - started
         return Offer(offer.draft, offer.gain, refused)
 
-    def learn(self, sent: Collection[str], saved: float, seconds: float = 0.0) -> None:
+    def learn(self, sent: str, saved: float, seconds: float = 0.0) -> None:
         """Score the proposals of the last plan.
 
-        sent: names of the drafters whose tokens were verified. saved: plain steps that the step
+        sent: the drafter whose tokens were verified, "" if none. saved: plain steps that the step
         saved. seconds: spent elsewhere on learning from the step, which is part of a poll's price.
         """
         if not self._polled:
@@ -234,8 +234,8 @@ class FreeDrafting:
         price = self._poll_seconds / self._costs.seconds(1)
         for managed, schedule in self._schedules:
             if managed in self._polled:
-                is_sent = managed.name in sent
-                gained = saved / len(sent) if is_sent else 0.0
+                is_sent = managed.name == sent
+                gained = saved if is_sent else 0.0
                 is_running = is_sent or managed in self._promising
                 schedule.settle(self._step, gained, price, is_running=is_running)
         self._next = min(
