@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from app.cli.output import machine, version
+from app.cli.report_file import machine, version
 from backends.base import Model, ModelInfo
 from decoding.estimation.calibration import MOST_TOKENS, calibrate
 from decoding.estimation.cost import Measured

@@ -17,16 +17,8 @@ from app.bench.runner import SUITES, Runner, Suite, round_seconds, size_in_words
 from app.bench.wording import table
 from app.cli import option_values, options
 from app.cli.command import STDOUT
-from app.cli.output import (
-    Output,
-    ReportFile,
-    check_apart,
-    check_writable,
-    machine,
-    version,
-    write_file,
-    write_report,
-)
+from app.cli.output import Output, check_apart, check_writable, write_file
+from app.cli.report_file import ReportFile, machine, version, write_report
 from app.cli.session import open_session
 from app.cli.terminal import stderr, stdout
 from app.cli.terminal.interrupt import interruptible

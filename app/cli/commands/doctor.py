@@ -11,18 +11,8 @@ import typer
 
 from app.ahead.piece_reader import AheadTime
 from app.bench.report import report as report_of
-from app.cli.output import (
-    Json,
-    Output,
-    ReportFile,
-    check_apart,
-    llamacpp_gpus,
-    machine,
-    today,
-    version,
-    write_report,
-    write_result,
-)
+from app.cli.output import Json, Output, check_apart, write_result
+from app.cli.report_file import ReportFile, llamacpp_gpus, machine, today, version, write_report
 from app.cli.terminal.process import EXIT_USAGE
 from app.evaluation.settings_check import Fault, check_settings
 from app.learned.speeds import disk_speed, gpu_bandwidth, mlx_bandwidth, processor_bandwidth

@@ -22,7 +22,7 @@ from app.bench.report import (
 from app.bench.results import Bench, DraftSeconds, Run
 from app.bench.runner import SUITES, Suite, tasks
 from app.bench.wording import table
-from app.cli.output import machine
+from app.cli.report_file import machine
 from app.drafting.draft_spec import DraftSpec, parse
 from app.paths import Paths
 from backends.hardware.bandwidth import Bandwidth
