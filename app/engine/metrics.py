@@ -243,7 +243,7 @@ class ReplyMetrics:
     speedup_error: float | None
     """Twice the standard error of the speedup; None where nothing was drafted."""
     comparison: Comparison
-    bytes_per_token: int | None
+    bytes_per_token: int
     bandwidth_bytes_per_second: float | None
     bandwidth_source: str | None
     wall_tokens_per_second: float | None
@@ -251,7 +251,7 @@ class ReplyMetrics:
     energy_joules_per_token: float | None
     energy_source: str | None
     peak_memory_bytes: int | None
-    memory: MemoryUse | None
+    memory: MemoryUse
     told_by_server: Mapping[str, float] | None = None
     """What a server tells of its drafting, as it names it; None where the model is here."""
 

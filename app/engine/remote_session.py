@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from app.chat.conversation import Infill
-from app.engine.metrics import PLAIN, ReplyMetrics, snapshot
+from app.engine.metrics import PLAIN, MemoryUse, ReplyMetrics, snapshot
 from app.engine.reply import PredictedTokens, Reply, Request
 from app.engine.report import MODEL, SAMPLED, SCHEMA, STATISTICS
 from app.engine.status import Loaded
@@ -40,6 +40,8 @@ from models.reference import Reference
 
 _FINISHED = {"length": FinishReason.LENGTH, "max_tokens": FinishReason.LENGTH}
 _ANY_LENGTH = 1 << 30
+SERVER = "the server"
+"""What drafts, where only that is known."""
 SERVER_DRAFTS = "with --backend remote the server drafts, if anything does"
 """Why nothing drafts here, as the rest of a sentence."""
 
@@ -280,9 +282,11 @@ class RemoteSession:
             "ahead_tokens": 0,
             "load_seconds": 0.0,
             "steps": 0,
-            "by_drafter": {self.kind.name: drafter} if report.drafted else {},
+            "by_drafter": {SERVER: drafter} if report.drafted else {},
             "decode_tokens_per_second": (tokens - 1) / seconds if seconds and tokens > 1 else None,
             "comparison": PLAIN,
+            "bytes_per_token": 0,  # nothing is read here
+            "memory": MemoryUse(0, 0, 0),
             "told_by_server": report.figures,
         }
         unknown: dict[str, Any] = dict.fromkeys(one.name for one in fields(ReplyMetrics))

@@ -49,8 +49,7 @@ class LiveFigures:
         if answer is not self._answer:
             self._answer = answer
             self._seconds.restart()
-        is_counted = metrics is not None and (metrics.memory or metrics.completion_tokens)
-        if metrics is not None and is_counted and not is_done:  # servers may count at the end
+        if metrics is not None and not is_done and _is_counted(metrics):
             self._seconds.follow(metrics)
         plain = (metrics.plain_tokens_per_second if metrics else None) or self._live.plain
         minute = self._seconds.minute
@@ -64,6 +63,11 @@ class LiveFigures:
         self._made_of = ()
         self._live = Live(session=session.comparison, answers=session.answers)
         return self._live
+
+
+def _is_counted(metrics: ReplyMetrics) -> bool:
+    """Whether tokens are known so far: some servers tell them at the end."""
+    return metrics.told_by_server is None or metrics.completion_tokens > 0
 
 
 class _Seconds:

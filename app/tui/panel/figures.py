@@ -202,7 +202,7 @@ def time_spent(metrics: ReplyMetrics) -> list[Line]:
     """The parts of the model, the drafters and the rest in the time of the answer."""
     seconds = metrics.verify_seconds, metrics.draft_seconds, metrics.overhead_seconds or 0.0
     total = sum(seconds)
-    if total <= 0.0 or metrics.memory is None:  # only a server could tell
+    if total <= 0.0:
         return _titled("Where the time went", TIME, "not measured", "")
     model, drafters = (round(100 * part / total) for part in seconds[:2])
     cells = [round(_WIDE * part / total) for part in seconds[:2]]
@@ -242,8 +242,6 @@ def memory_limit(metrics: ReplyMetrics) -> list[Line]:
 def counts(metrics: ReplyMetrics) -> list[Line]:
     """Memory, steps, and what became of the last draft; the drafters' memory, if any, below."""
     memory = metrics.memory
-    if memory is None:
-        return _told(metrics.told_by_server or {})
     used = f"model {short_size(memory.target_bytes)}, chat {short_size(memory.kv_bytes)}"
     drafters = [Line.of(f"{'':8}drafters {short_size(memory.drafter_bytes)}", MEMORY)]
     drafts = sum(metrics.accepted_lengths)
@@ -255,7 +253,7 @@ def counts(metrics: ReplyMetrics) -> list[Line]:
     ]
 
 
-def _told(figures: Mapping[str, float]) -> list[Line]:
+def told(figures: Mapping[str, float]) -> list[Line]:
     """What a server tells of its drafting, by its own names."""
     rows = [f"{one_line(name.rpartition('.')[2])} {value:g}" for name, value in figures.items()]
     title = "What the server tells of drafting"

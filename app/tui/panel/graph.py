@@ -72,6 +72,7 @@ _OF_ONE_REPLY = {
     for term in (
         Term("prediction", f"copies from the text that was predicted for this answer{_FREE}", " "),
         Term("documents", f"copies from files and pasted text, without line breaks{_FREE}", " "),
+        Term("the server", "drafts, and tells how many tokens", " "),
         Term("grammar", f"writes what the form of this answer leaves no choice about{_FREE}", " "),
     )
 }

@@ -30,6 +30,7 @@ from app.tui.panel.figures import (
     start,
     summary,
     time_spent,
+    told,
     warned,
 )
 from app.tui.panel.graph import BLANK, SESSION, SPEED, STEP, Line, Term, beside, drafter_term, graph
@@ -123,10 +124,12 @@ def _strip(live: Live, layout: Layout, columns: int) -> list[Line]:
 
 
 def _details(metrics: ReplyMetrics, layout: Layout) -> list[Line]:
+    title = [Line(Content.assemble(("Details", "bold"), f"{'':17}F2 closes")), BLANK]
+    if metrics.told_by_server is not None:
+        return [*title, *told(metrics.told_by_server), BLANK, start(metrics), BLANK]
     in_a_row, numbers = accepted_in_a_row(metrics.accepted_lengths), counts(metrics)
     time, limit = [*time_spent(metrics), start(metrics)], memory_limit(metrics)
     if layout is not Layout.STRIP:
-        title = [Line(Content.assemble(("Details", "bold"), f"{'':17}F2 closes")), BLANK]
         lines = [*in_a_row, BLANK, *time, BLANK, *limit, BLANK, *numbers]
         return [*title, *lines, BLANK] if layout is Layout.SIDE else lines
     left, right = [*in_a_row, BLANK, *numbers], [*time, BLANK, *limit]

@@ -39,7 +39,7 @@ def test_an_answer_and_its_figures(start: Start, server: Script) -> None:
     assert (answer.text, answer.finish_reason) == ("Hello there", FinishReason.STOP)
     assert (answer.model, answer.token_ids) == ("m", ())
     assert answer.metrics is not None
-    assert answer.metrics.by_drafter["llama-server"].accepted == 9
+    assert answer.metrics.by_drafter["the server"].accepted == 9
     loaded = engine.status.loaded
     assert loaded is not None
     assert (loaded.is_remote, loaded.context_size) == (True, 4096)

@@ -202,11 +202,16 @@ def test_a_stop_ends_a_silent_answer_at_once_and_closes_its_connection(server: S
             is_stopped.set()
             silent.wait(60)
 
+    server.events = [
+        PLAIN[0],
+        *[chunk({"content": "x" * 10_000})] * 1000,
+    ]  # more than fits a socket
     server.gate = gate
     reply = answered(session_on(server), is_stopped=is_stopped.is_set)
     assert reply.finish_reason is FinishReason.CANCELLED
     assert reply.text in ("", "Hello")
     silent.set()
+    assert server.gone.wait(60)
 
 
 @pytest.mark.parametrize("events", range(3))

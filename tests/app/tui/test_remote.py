@@ -4,7 +4,7 @@ import pytest
 
 from app.loading.session_options import SessionOptions
 from tests.app.tui.conftest import Chatting
-from tests.fixtures.recorded_servers import DONE, HI, Script, chunk, replaying, usage
+from tests.fixtures.recorded_servers import DONE, HI, RECORDED, Script, chunk, replaying, usage
 from tests.fixtures.scripted import ScriptedModel
 
 SAID = [*map(chunk, HI), chunk({}, "stop", usage=usage()), DONE]
@@ -28,3 +28,17 @@ async def test_a_cut_answer_is_continued_and_nothing_is_pretended(chatting: Chat
             assert server.asked[1]["messages"][-1] == {"role": "assistant", "content": "Hello"}
             await chat.say("/race")
             await chat.until("is on a server")
+
+
+@pytest.mark.slow
+async def test_figures_are_those_that_the_server_tells(chatting: Chatting) -> None:
+    recorded = RECORDED["vLLM"]
+    with replaying(Script(recorded.models, recorded.events)) as server:
+        options = SessionOptions(backend="remote", url=server.url)
+        async with chatting(ScriptedModel([]), (130, 34), options=options) as chat:
+            await chat.ask("hi")
+            await chat.until("10 of 129")
+            assert "×" not in chat.shown
+            await chat.pilot.press("f2")
+            await chat.until("num_accepted_draft_tokens 10")
+            assert "of 0 drafts" not in chat.shown
