@@ -55,7 +55,7 @@ class RemoteContext:
     ) -> None:
         self._server, self._served, self._on_close = server, served, on_close
         self._name = opened.context
-        """That the server calls it by; "" once it is lost there."""
+        """That the server calls it by; "" where it is to be opened again."""
         self._agreed = 0
         """The first tokens that the server's context holds."""
         self.n_ctx, self.n_chunk = opened.n_ctx, opened.n_chunk
@@ -113,9 +113,7 @@ class RemoteContext:
         with reaching(self._server.url):
             try:
                 passed = self._after_all(tokens, drafted, **asked)
-            except LostError:  # a new one reads all that was said
-                self._agreed = 0
-                self._name = self._server.open(self._served.model, self.n_ctx).context
+            except LostError:
                 passed = self._after_all(tokens, drafted, **asked)
         known = max(passed.token, *passed.likeliest, 0) < self._served.n_vocab
         if not known or passed.accepted > len(drafted):
@@ -126,6 +124,9 @@ class RemoteContext:
 
     def _after_all(self, tokens: Sequence[int], drafted: Sequence[int], **asked: object) -> Passed:
         """Run a pass after all that is held here, which the server reads first."""
+        if not self._name:
+            self._name = self._server.open(self._served.model, self.n_ctx).context
+            self._agreed = 0
         while self._agreed < self.length:
             piece = self.tokens[self._agreed : self._agreed + self.n_chunk]
             self._pass(tokens=piece)
@@ -133,8 +134,11 @@ class RemoteContext:
         return self._pass(tokens=list(tokens), drafted=list(drafted), **asked)
 
     def _pass(self, **asked: object) -> Passed:
-        of = (self._name, self._served.model, self.n_ctx)
-        return self._server.run(*of, length=self._agreed, **asked)
+        name, self._name = self._name, ""  # left if this fails: it may still come, after others
+        of = (name, self._served.model, self.n_ctx)
+        passed = self._server.run(*of, length=self._agreed, **asked)
+        self._name = name
+        return passed
 
     def forward_tree(self, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
         del tokens, parents

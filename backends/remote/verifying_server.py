@@ -1,19 +1,25 @@
 """HTTP to a specchat that verifies drafts; app/serve/verifying.py is the other end."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Thread
 from typing import Annotated, Any, TypeVar
 
 from httpx2 import Client, HTTPError, InvalidURL, Response, Timeout
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
-from backends.base import ModelError, UsageError
+from backends.base import ModelError, PassStoppedError, UsageError
+from backends.base.model import pass_is_stopped
 
 _PATH = "/v1/verify"
 
 _CONNECT_SECONDS, _PASS_SECONDS = 10.0, 120.0
 """A pass may wait for an answer of the server's. Guesses; not measured."""
+
+_LONG_SECONDS = 1.0
+"""A pass that takes less is waited for, as what it read would have to be read again. A guess."""
 
 _REMEDY = "Only `specchat serve` does. With --draft auto a server answers in words."
 _MOST_SHOWN = 300
@@ -92,7 +98,7 @@ class VerifyingServer:
     """A server by its URL, without the path of a dialect, and its key, "" for none.
 
     Methods raise ModelError if the server refuses or answers nonsense, UsageError if it wants
-    another key, and LostError if the connection breaks.
+    another key, LostError if the connection breaks, and PassStoppedError (see stopping_passes).
     """
 
     def __init__(self, url: str, key: str = "", client: Client | None = None) -> None:
@@ -124,7 +130,9 @@ class VerifyingServer:
 
     def _asked(self, method: str, path: str = "", body: dict[str, Any] | None = None) -> Response:
         try:
-            response = self._client.request(method, f"{self.url}{_PATH}{path}", json=body)
+            response = _unless_stopped(
+                lambda: self._client.request(method, f"{self.url}{_PATH}{path}", json=body)
+            )
         except InvalidURL as error:
             raise UsageError(f"--url {self.url} cannot be used", str(error)) from error
         except HTTPError as error:
@@ -158,6 +166,23 @@ class VerifyingServer:
         except ValidationError as error:
             why = f"its answer is not that of a specchat: {error.errors()[0]['msg']}"
             raise ModelError(f"{self.url} verifies no drafts", why, _REMEDY) from error
+
+
+def _unless_stopped(request: Callable[[], Response]) -> Response:
+    """The response to a request, which is left alone if its pass takes long and shall end."""
+    answered: Future[Response] = Future()
+
+    def ask() -> None:
+        try:
+            answered.set_result(request())
+        except Exception as error:
+            answered.set_exception(error)
+
+    Thread(target=ask, daemon=True).start()
+    while not wait([answered], _LONG_SECONDS).done:
+        if pass_is_stopped():
+            raise PassStoppedError
+    return answered.result()
 
 
 def _pass(context: str, model: str, n_ctx: int) -> dict[str, object]:

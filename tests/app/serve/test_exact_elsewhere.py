@@ -3,7 +3,8 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import count, product
+from threading import Event
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,6 +16,9 @@ from app.serve import verifying as served
 from app.serve.refusal import RefusedError
 from app.serve.request_body import read_body
 from app.serve.verifying import Pass, Verifying
+from backends.base import PassStoppedError
+from backends.base.model import stopping_passes
+from backends.remote import verifying_server
 from backends.remote.model import RemoteModel
 from backends.remote.verifying_server import ServedModel, VerifyingServer
 from decoding.draft import Draft, Drafter, KeepOn, PointMassLine, SampledLine
@@ -73,23 +77,26 @@ class Given:
 
 
 def elsewhere(
-    opened: FakeContext | None = None, passes: Callable[[], object] = lambda: None
+    opened: FakeContext | None = None,
+    passes: Callable[[], object] = lambda: None,
+    passed: Callable[[], object] = lambda: None,
 ) -> RemoteModel:
     """A model whose server is the real one's protocol, without a connection.
 
-    opened: the server's context. passes: called for each request.
+    opened: the server's context. passes, passed: called before and after each request.
     """
     opened = opened or FakeContext(TABLE)
     info = replace(ScriptedModel(["x"]).info, n_vocab=opened.table.shape[-1])
     model = SimpleNamespace(info=info, open=lambda _: opened)
     session = cast("Any", SimpleNamespace(model=model, context=SimpleNamespace(facts=opened)))
-    verifying = Verifying()
+    verifying, names = Verifying(), count()
 
     def answer(request: httpx2.Request) -> httpx2.Response:
         passes()
         try:
             asked = read_body(Pass, request.content)
-            told = verifying.run(session, asked, asked.context or "the only one")
+            told = verifying.run(session, asked, asked.context or f"context {next(names)}")
+            passed()
         except RefusedError as error:
             return httpx2.Response(error.kind.status, json={"error": {"message": error.message}})
         return httpx2.Response(200, content=json.dumps(told).encode())
@@ -135,11 +142,11 @@ def replied(
 
 def check_all(model: Callable[[], RemoteModel], monkeypatch: pytest.MonkeyPatch) -> None:
     """Every reply comes of exactly those numbers by which the model alone draws it."""
-    for count, is_sampled in ((1, True), (3, False)):
+    for most, is_sampled in ((1, True), (3, False)):
         total, kept = 0.0, 0
         for reply in product(range(N_VOCAB), repeat=LENGTH):
             numbers, chance = uniforms_for(reply)
-            drafter = Guesser(count, is_sampled=is_sampled)
+            drafter = Guesser(most, is_sampled=is_sampled)
             found, accepted = replied(model(), numbers, drafter, monkeypatch)
             assert tuple(found) == reply
             total, kept = total + chance, kept + accepted
@@ -180,6 +187,49 @@ def test_a_server_that_uses_a_number_twice_is_caught(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(served, "_matched", matched)
     with pytest.raises(AssertionError):
         check_all(elsewhere, monkeypatch)
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_a_reply_goes_on_where_a_connection_breaks(
+    is_done: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether or not the server did what was asked then."""
+    numbers, _ = uniforms_for((1, 0, 2, 1))
+    for broken in range(1, 4):
+        left = [broken + 1]
+
+        def cut(left: list[int] = left) -> None:
+            left[0] -= 1
+            if left[0] == 0:
+                raise httpx2.ReadError("the connection was cut")
+
+        there = FakeContext(TABLE)
+        model = elsewhere(there, passed=cut) if is_done else elsewhere(there, passes=cut)
+        found, _ = replied(model, numbers, Guesser(2, is_sampled=False), monkeypatch)
+        assert found == [1, 0, 2, 1]
+        assert left[0] < 0, "it was cut, and asked again"
+
+
+def test_a_pass_that_hangs_is_left_and_what_comes_late_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(verifying_server, "_LONG_SECONDS", 0.001)
+    goes_on, came_late = Event(), Event()
+    goes_on.set()
+    there = FakeContext(TABLE)
+    context = elsewhere(there, lambda: goes_on.wait(60), came_late.set).open(64)
+    context.forward(PROMPT, 0)
+    name = context._name
+    goes_on.clear()
+    with stopping_passes(lambda: True), pytest.raises(PassStoppedError):
+        context.forward([1], 0)
+    came_late.clear()
+    goes_on.set()
+    assert came_late.wait(60)
+    assert there.tokens == [*PROMPT, 1]
+    context.forward([2], 0)
+    assert context._name != name
+    assert there.tokens == context.tokens == [*PROMPT, 2]
 
 
 @pytest.mark.parametrize(

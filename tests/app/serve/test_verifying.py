@@ -1,7 +1,9 @@
 """Another specchat drafts, and this one's model verifies: over HTTP, with what goes wrong."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from threading import Event
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -19,7 +21,7 @@ from decoding.generation import Limits, always, generate
 from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.replied import said
 from tests.fixtures.scripted import END, ScriptedModel
-from tests.fixtures.served_engine import post, send
+from tests.fixtures.served_engine import PATIENCE_SECONDS, connected, post, send
 
 TEXT = [*["the", "cat", "sat", "on", "the", "mat", "and"] * 2, "the", "hat"]
 GREEDY = SamplingSettings(temperature=0.0)
@@ -185,3 +187,36 @@ def test_an_engine_that_fails_ends_the_answer_in_words(
         with pytest.raises(ModelError, match="refused") as error:
             list(passing)
         assert "the engine failed" in error.value.why
+
+
+class Held:
+    """What passes wait for once it is closed; it tells when one waits."""
+
+    def __init__(self) -> None:
+        self.waits, self.may_go = Event(), Event()
+        self.may_go.set()
+
+    def wait(self, timeout: float, /) -> bool:
+        self.waits.set()
+        return self.may_go.wait(timeout)
+
+
+def test_a_connection_that_is_cut_in_mid_pass_frees_the_context(
+    serve: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, is_gone = Held(), Event()
+    server = serve(ScriptedModel(["x"], gate=held))
+    monkeypatch.setattr(server.served.metrics.gone, "inc", is_gone.set)
+    named = send(server, "GET", "/v1/verify").json["model"]
+    body = {**BODY, "model": named, **LISTS, **GREEDILY}
+    body["context"] = post(server, "/v1/verify", body).json["context"]
+    held.may_go.clear()
+    held.waits.clear()
+    with connected(server) as connection:
+        data = json.dumps(body).encode()
+        head = f"POST /v1/verify HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(data)}\r\n"
+        connection.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + data)
+        assert held.waits.wait(PATIENCE_SECONDS)
+    assert is_gone.wait(PATIENCE_SECONDS)
+    held.may_go.set()
+    assert post(server, "/v1/verify", body).status == 410
