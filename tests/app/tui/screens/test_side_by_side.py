@@ -81,7 +81,7 @@ async def test_each_is_saved_at_once_and_drawn_anew_and_one_is_picked(
     first = chat.view.dialogue.turns[-1]
     await chat.say("/again 3")
     await written(chat)
-    await chat.until(lambda: chat.shown.count("waiting") == 2)
+    await chat.until(lambda: chat.shown.count("· waiting") == 2)
     assert saved() == [ALL, several(chat).turns[0].text]
     await chat.view.send("next")  # waits until one is picked
     assert [one.answer.request.settings.seed for one in chat.view.growing] == [8, 9, 10]
