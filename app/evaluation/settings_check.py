@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from app.drafting import draft_spec
 from app.loading.placement import plan
@@ -9,12 +10,13 @@ from app.loading.select import choose_model, expected_backend, facts_before, fet
 from app.loading.session_options import DEFAULT_CONTEXT, SessionOptions
 from app.loading.streaming import may_stream
 from app.paths import Paths
+from app.remote.address import Address
 from app.settings import file
 from app.settings.catalogue import BY_NAME, PREFIX, Value, nearest, variable_of
 from app.settings.in_effect import unknown_variables, variables
 from app.settings.presets import shadowed
 from backends.base import ModelError, OutOfMemoryError, SpecchatError, UsageError, check_context
-from backends.engines.backend_selection import AUTO, forms
+from backends.engines.backend_selection import AUTO, REMOTE, forms
 from backends.engines.engine_facts import check_cache_type, check_gpu_layers, free_memory
 from models.metadata.memory_bill import ModelFacts, facts_of_target
 from models.reference import HubReference, Reference
@@ -88,6 +90,10 @@ def _rejected(values: Mapping[str, Value], paths: Paths) -> _Rejected:
 
         yield from _refused("theme", lambda: check_theme(str(theme)))
     options = SessionOptions.of(values)
+    if options.backend == REMOTE:  # only its server knows models, drafters and sizes
+        address = partial(Address.of, options.url, options.remote_key_file)
+        yield from _refused("url" if options.url else "backend", address)
+        return
     try:
         chosen = choose_model(options.model, paths, forms(options.backend))
         backend = expected_backend(chosen, options.backend)

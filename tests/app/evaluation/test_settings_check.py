@@ -170,3 +170,13 @@ def test_a_wrong_variable_stops_no_command_without_that_option(
 ) -> None:
     monkeypatch.setenv("SPECCHAT_CTX", "many")
     assert specchat(*command).returncode == 0
+
+
+def test_with_a_server_only_its_address_is_looked_at(write_settings: Write) -> None:
+    write_settings('backend = "remote"\nmodel = "any/name"\nurl = "http://127.0.0.1:1"\n')
+    assert check_settings(Paths.of_this_user()) == []
+    write_settings('backend = "remote"\nurl = "box"\n')
+    (fault,) = check_settings(Paths.of_this_user())
+    assert (fault.key, "http" in fault.why) == ("url", True)
+    write_settings('backend = "remote"\n')
+    assert [one.key for one in check_settings(Paths.of_this_user())] == ["backend"]
