@@ -165,9 +165,9 @@ class RemoteSession:
             raise UsageError("gaps are not filled by a server elsewhere")
         if request.partial and self.kind.continues is None:
             what = f"{self.kind.name} is not known to continue an answer"
-            raise UsageError(what, "it would begin a new one", "Ask for the rest, or /regenerate.")
+            raise UsageError(what, "it would begin a new one", "Ask for the rest, or /again.")
         if request.partial and split(request.partial).is_thinking:
-            raise UsageError("a server does not go on with a thought", "", "/regenerate asks anew.")
+            raise UsageError("a server does not go on with a thought", "", "/again asks anew.")
         grammar_fields(request.options.grammar, self.kind)
         form = ReplyForm(ToolForm.HERMES) if request.tools else PLAIN_FORM
         note = "; ".join(self._limits(request))

@@ -60,8 +60,12 @@ def _parts(pieces: Iterable[str | Image]) -> Iterator[dict[str, Any]]:
 
 
 def sampling_fields(settings: SamplingSettings, kind: Kind) -> dict[str, Any]:
-    values = {"temperature": settings.temperature, "top_p": settings.top_p, "seed": settings.seed}
-    return values | {theirs: getattr(settings, ours) for ours, theirs in kind.sampling.items()}
+    """Settings by the server's names, of those that it is known to take."""
+    names = {name: name for name in ("temperature", "top_p", "seed")} | dict(kind.sampling)
+    values = {theirs: getattr(settings, ours) for ours, theirs in names.items()}
+    if "top_k" in values and not settings.top_k:
+        values["top_k"] = kind.all_tokens
+    return values
 
 
 def not_sent(settings: SamplingSettings, kind: Kind) -> list[str]:

@@ -17,7 +17,8 @@ class Kind:
     asks: fields of each request, such as those that ask for figures. continues: fields with which
     a last message of the assistant is continued; None where it is not. thinks: how thinking is
     chosen: by "template" variables, by "effort", or "" for not at all. takes_prediction: whether it
-    drafts from a predicted text. takes_gbnf: whether it takes a grammar of that form.
+    drafts from a predicted text. takes_gbnf: whether it takes a grammar of that form. all_tokens:
+    its top_k that leaves none out.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Kind:
     thinks: str = ""
     takes_prediction: bool = False
     takes_gbnf: bool = False
+    all_tokens: int = 0
 
 
 UNKNOWN = Kind("an unknown server")
@@ -41,10 +43,10 @@ _KINDS = {
         "llama-server", _LLAMACPP, {"timings_per_token": True}, _OPEN_END, "template",
         takes_gbnf=True,
     ),
-    "vllm": Kind("vLLM", _VLLM, _USAGE, _OPEN_END, "template"),
+    "vllm": Kind("vLLM", _VLLM, _USAGE, _OPEN_END, "template", all_tokens=-1),
     "sglang": Kind(
         "SGLang", _VLLM, {**_USAGE, "return_spec_tokens_details": True},
-        {"continue_final_message": True}, "template",
+        {"continue_final_message": True}, "template", all_tokens=-1,
     ),
     "organization_owner": Kind("LM Studio", _LLAMACPP),
     "library": Kind("Ollama", {}, {}, {}, "effort"),

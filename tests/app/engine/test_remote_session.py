@@ -165,6 +165,13 @@ def test_settings_that_a_server_does_not_take_are_told_once(server: Script) -> N
     assert "top_k" not in server.asked[0]
 
 
+@pytest.mark.parametrize(("kind", "top_k"), [("SGLang", -1), ("vLLM", -1), ("mlx_lm.server", 0)])
+def test_all_tokens_as_each_server_has_it(kind: str, top_k: int, server: Script) -> None:
+    server.models = RECORDED[kind].models
+    answered(session_on(server), replace(request(), settings=SamplingSettings(top_k=0)))
+    assert server.asked[0]["top_k"] == top_k
+
+
 def test_schema_is_sent_and_what_no_server_takes_is_refused(server: Script) -> None:
     session, schema = session_on(server), Grammar(GrammarKind.JSON_SCHEMA, '{"type": "object"}')
     answered(session, request(options=ReplyOptions(grammar=schema)))
