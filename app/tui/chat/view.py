@@ -4,8 +4,6 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from textual import on
 from textual.widget import Widget
@@ -16,41 +14,30 @@ from app.chat.conversation import Conversation, ReplyOptions
 from app.chat.read_all import Plan
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.libraries import Asked
-from app.dialogue.tree import ASSISTANT, TOOL, USER, Change, Changes, Turn, called, path_to
+from app.dialogue.tree import ASSISTANT, TOOL, USER, Change, Changes, Turn, path_to
 from app.engine.answer import Answer
 from app.engine.engine import Engine
 from app.engine.metrics import SessionSpeedup
 from app.engine.status import Phase
 from app.history import HistoryError
 from app.history.records import Queued, title_of
-from app.settings.answering import ALLOWED, Answering
-from app.tools.mcp_servers import Servers
-from app.tools.toolbox import MOST_ROUNDS, Toolbox, is_allowed, result_of
+from app.settings.answering import Answering
+from app.tui.chat.calling import CallingChat
 from app.tui.chat.lines import WARNING, Card
 from app.tui.chat.messages import AnswerView, MessageView, QuestionView
 from app.tui.chat.pending import PendingAnswer, Several
 from app.tui.chat.reading import Reading, pastes_of
-from app.tui.chat.shown import ShownChat
 from app.tui.store import Store
 from app.tui.widgets import in_turn
 from app.tui.wording import counted, joined, quoted_title, remedy_here
 from app.wording import CONTINUES
-from backends.base import SpecchatError, ToolError, UsageError
-from backends.chat.message import Tool
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-
-    from decoding.constraint.grammar import Grammar
+from backends.base import SpecchatError, UsageError
 
 _UPDATE_SECONDS = 1 / 12
 
 
 _REFRESH_SECONDS = 1.0
 """Between two looks at what other windows wrote."""
-
-_STARTED = "started, and has no result"
-"""How a call ended of which nothing else is known."""
 
 _FOLDER_SECONDS = 2.0
 """Longest wait for files of a folder that are new: then what is there is searched, and told."""
@@ -68,12 +55,11 @@ _SUMMARISE = (
 Attachments = tuple[Attachment, ...]
 
 
-class ChatView(ShownChat):
+class ChatView(CallingChat):
     """A chat that goes on: questions go to the engine, answers are shown and saved as they grow.
 
-    defaults: settings of chats that have none of their own. give_back: puts a question that was not
-    answered back into the prompt, and keeps it there before it leaves the chat; with the question
-    that it is an edit of, None if it is new.
+    give_back: puts a question that was not answered back into the prompt, and keeps it there before
+    it leaves the chat; with the question that it is an edit of, None if it is new.
     """
 
     def __init__(
@@ -86,22 +72,13 @@ class ChatView(ShownChat):
         welcome: Callable[[], Widget],
         give_back: Callable[[Turn, Turn | None], None],
     ) -> None:
-        super().__init__(engine, dialogue, store, welcome)
-        paths, is_offline = engine.paths, engine.options.offline
-        self.toolbox = Toolbox(Servers(paths.servers, is_offline=is_offline), self._roots)
-        self._told_faults: list[ToolError] = []
-        self.defaults = defaults
-        self.grammar: Grammar | None = None
-        """What the next answers must match, None if they may be anything."""
+        super().__init__(engine, dialogue, defaults, store, changes, welcome)
         self.session = SessionSpeedup()
         """All answers since the start, to this chat and others."""
-        self._changes = changes
         self._give_back = give_back
         self._unsaved: list[Dialogue] = []
         """Chats that are no longer shown and could not be saved yet."""
         self._reported_note = ""
-        self._changing = asyncio.Lock()
-        """Held while turns are added or shown, so that two actions never mix."""
 
     async def on_mount(self) -> None:
         self.watch(self.store, "is_panel_shown", self._refresh_views)
@@ -109,10 +86,6 @@ class ChatView(ShownChat):
         self.set_interval(_UPDATE_SECONDS, in_turn(self, self._update))
         self.set_interval(_REFRESH_SECONDS, in_turn(self, self._follow_other_windows))
         await self._show()
-
-    @property
-    def answering(self) -> Answering:
-        return self.defaults.changed(self.dialogue.own)
 
     @property
     def may_ask(self) -> bool:
@@ -449,10 +422,6 @@ class ChatView(ShownChat):
         await self.clear_fault()
         return True
 
-    async def clear_fault(self) -> None:
-        await self._remove_cards()
-        await self._show()
-
     # Turns
 
     async def _send(self, text: str, attachments: Attachments) -> None:
@@ -683,87 +652,6 @@ class ChatView(ShownChat):
         if not answer.is_stopped:
             told = f"The answer in {quoted_title(dialogue.title)} {told}."
             self.app.notify(told, markup=False)
-
-    # Calls of tools
-
-    @property
-    def offered(self) -> tuple[Tool, ...]:
-        """The tools that the next answer may call."""
-        return self.toolbox.offered(self.answering.tools) if self.grammar is None else ()
-
-    @property
-    def allowed(self) -> str:
-        """What the user allowed in this chat, as is_allowed has it."""
-        return str(self.dialogue.own.get(ALLOWED, ""))
-
-    async def _next_call(self) -> None:
-        """Run the next call, unless the user is asked about it; after the last, go on answering."""
-        waiting = self.dialogue.open_calls
-        if waiting and is_allowed(called(waiting[0])[0], self.allowed):
-            self._call(waiting[0])
-        elif not waiting and self.dialogue.rounds() >= MOST_ROUNDS:
-            what = f"{MOST_ROUNDS} answers in a row have called tools"
-            await self._show_card(Card(what, CONTINUES, mark=WARNING))
-        elif not waiting:
-            self._ask(self.dialogue.add(ASSISTANT, ""))
-        await self._show(follow=True)
-
-    def _call(self, call: Turn) -> None:
-        self.dialogue.close_call(call, "", _STARTED)
-        self.calling = call, self.toolbox.call(*called(call), self.answering.tools)
-
-    async def _follow_call(self, call: Turn, result: "Future[str]") -> None:
-        if result.done():
-            self.calling = None
-            self.dialogue.close_call(call, *result_of(result))
-            await (self._show() if result.cancelled() else self._next_call())
-
-    async def decide(self, allowed: str | None, word: str = "") -> None:
-        """Run the call that waits, or refuse it, and remember what else is allowed in this chat.
-
-        allowed: a name as in is_allowed, "" for this call alone, None to refuse it. word: to the
-        model, why.
-        """
-        async with self._changing:
-            call = self.asked
-            if call is None:
-                return
-            if allowed:
-                self._remember_allowed(allowed)
-            if allowed is not None:
-                self._call(call)
-                await self._show()
-            else:
-                told = f"The user refused this call. {word}".strip()
-                self.dialogue.close_call(call, told, "refused")
-                await self._next_call()
-
-    def _remember_allowed(self, allowed: str) -> None:
-        dialogue, before = self.dialogue, self.allowed
-
-        def step(value: str) -> None:
-            others = {name: one for name, one in dialogue.own.items() if name != ALLOWED}
-            dialogue.set_own({**others, **({ALLOWED: value} if value else {})})
-            self.show_settings()
-
-        after = f"{before} {allowed}".strip()
-        step(after)
-        self._changes.add(Change(f"allowed {allowed}", lambda: step(before), lambda: step(after)))
-
-    def _roots(self) -> Sequence[Path]:
-        """The folder or pattern that is attached to the chat, if one is."""
-        return [Path(self.dialogue.folder)] if self.dialogue.folder else []
-
-    async def _tell_faults(self) -> None:
-        """Start the servers that the chat has turned on, and tell once which cannot be."""
-        faults = self.toolbox.faults(self.answering.tools)
-        over = {one.summary for one in self._told_faults if one not in faults}
-        if any(card.text in over for card in self._cards.query(Card)):
-            await self.clear_fault()
-        for fault in faults:
-            if fault not in self._told_faults:
-                await self.show_notice(fault.summary, "The chat goes on. /tools NAME tries again.")
-        self._told_faults = faults
 
     def _leave(self, way_back: str = "") -> None:
         """Let the answers in progress go on in a chat that is left, but for a part of something."""
