@@ -145,7 +145,7 @@ def ending(
     tokens = metrics.completion_tokens if metrics else 0
     told = counted(tokens, "token" if continued is None else "more token")
     is_known = tokens or metrics is None or metrics.told_by_server is None
-    end = _end(reason, f" after {told}" if is_known else "")
+    end = _end(reason, told if is_known else "")
     figures = _speed(metrics) if end and metrics else _figures(metrics, continued)
     lossy = lossy_part(continued or "")
     own = metrics.lossy if metrics else ""
@@ -179,16 +179,16 @@ def _speed(metrics: ReplyMetrics) -> list[str]:
     ]
 
 
-def _end(reason: FinishReason | None, after: str) -> str:
+def _end(reason: FinishReason | None, tokens: str) -> str:
     """How an answer ended if not by itself, after how many tokens, and how it is continued.
 
-    after: "" where that is not known.
+    tokens: "" where they are not known.
     """
     match reason:
         case FinishReason.LENGTH:
-            return f"cut{after.replace('after', 'at')}{SEPARATOR}{CONTINUES}"
+            return joined([f"cut at {tokens}" if tokens else "cut", CONTINUES])
         case FinishReason.CANCELLED:
-            return f"stopped{after}{SEPARATOR}{CONTINUES}"
+            return joined([f"stopped after {tokens}" if tokens else "stopped", CONTINUES])
         case FinishReason.CONTEXT:
             return CONTEXT_FULL
         case _:
