@@ -142,7 +142,9 @@ _ENDINGS = {
 
 def stats_line(session: Answerer, reply: Reply) -> str:
     """Measured figures of a reply that ended, and how it ended if not by itself."""
-    figures = wording.stats(metrics_of(session, reply)) or "no tokens"
+    metrics = metrics_of(session, reply)
+    is_counted = metrics.told_by_server is None or not reply.text
+    figures = wording.stats(metrics) or ("no tokens" if is_counted else "tokens not told")
     end = _ENDINGS.get(reply.finish_reason) if reply.finish_reason else None
     return f"[{wording.SEPARATOR.join(filter(None, [figures, end]))}]"
 

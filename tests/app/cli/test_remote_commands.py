@@ -31,6 +31,14 @@ def test_ask_prints_what_the_server_says(specchat: Specchat, server: Script) -> 
     assert (ended.returncode, ended.stdout) == (0, "Hello there\n")
 
 
+def test_tokens_that_the_server_does_not_count_are_not_said_to_be_none(
+    specchat: Specchat, server: Script
+) -> None:
+    server.events = [*map(chunk, HI), chunk({}, "stop"), DONE]
+    ended = specchat("ask", "hi", *at(server), on_terminal=True)
+    assert "[tokens not told]" in ended.stderr
+
+
 def test_what_only_a_model_here_tells_is_null(ask_json: AskJson, server: Script) -> None:
     server.events = RECORDED["llama-server"].events
     report = ask_json("hi", *at(server))
