@@ -37,13 +37,14 @@ class Address:
         if not url:
             remedy = "Give its address, such as --url http://127.0.0.1:8080/v1"
             raise UsageError("--backend remote needs a server", "", remedy)
-        key = os.environ.get(REMOTE_KEY, "").strip() or (
-            read_key(Path(key_file)) if key_file else ""
-        )
+        key, what = os.environ.get(REMOTE_KEY, "").strip(), f"{REMOTE_KEY} cannot be used"
+        if not key and key_file:
+            what = f"--remote-key-file {key_file} cannot be used"
+            key = read_line(Path(key_file), what, is_private=True)
+            if not key:
+                raise UsageError(what, "it is empty")
         if not (key.isascii() and key.isprintable() and " " not in key):
-            raise UsageError(
-                f"{REMOTE_KEY} cannot be used", "a key is one word of ASCII characters"
-            )
+            raise UsageError(what, "a key is one word of ASCII characters")
         return cls(_base(url), key)
 
     @property
@@ -75,25 +76,21 @@ def _base(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/') or '/v1'}"
 
 
-def read_key(path: Path) -> str:
-    """The key in a file that others cannot read: its one line.
+def read_line(path: Path, what: str, *, is_private: bool = False) -> str:
+    """The text of a file that holds one line, such as a key; what: the beginning of the error.
 
     Raises:
-        UsageError: the file cannot be read, or others can read it too.
+        UsageError: the file cannot be read, or is private and others can read it too.
     """
-    what = f"--remote-key-file {path} cannot be used"
     try:
         with open_regular(path) as file:
-            if os.name != "nt" and os.fstat(file.fileno()).st_mode & _OTHERS:
+            if is_private and os.name != "nt" and os.fstat(file.fileno()).st_mode & _OTHERS:
                 raise UsageError(what, "others can read it", f"chmod 600 {path}")
-            key = text_of(file.read(_MOST_KEY)).strip()
+            return text_of(file.read(_MOST_KEY)).strip()
     except (OSError, NotRegularError) as error:
         raise UsageError(what, str(getattr(error, "strerror", "") or error)) from error
     except NotTextError as error:
         raise UsageError(what, str(error)) from error
-    if not (key.isascii() and key.isprintable() and " " not in key and key):
-        raise UsageError(what, "it does not hold one line with a key")
-    return key
 
 
 def ip_of(host: str) -> IPv4Address | IPv6Address | None:

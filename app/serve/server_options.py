@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from app.remote.address import ip_of, is_loopback
+from app.remote.address import ip_of, is_loopback, read_line
 from app.settings.catalogue import DEFAULT_HOST, DEFAULT_PORT
 from backends.base import UsageError
-from backends.base.safe_files import NotRegularError, NotTextError, open_regular, text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +113,7 @@ def read_key(path: Path) -> str:
     Raises:
         UsageError: the file cannot be read, or what it holds is no key.
     """
-    what = f"--key-file {path} cannot be used"
-    try:
-        with open_regular(path) as file:
-            key = text_of(file.read(_MOST_KEY + 5)).strip()
-    except (OSError, NotRegularError) as error:
-        raise UsageError(what, str(getattr(error, "strerror", "") or error)) from error
-    except NotTextError as error:
-        raise UsageError(what, str(error)) from error
+    key = read_line(path, what := f"--key-file {path} cannot be used")
     if not key.isascii():
         raise UsageError(what, "a key has ASCII characters only")
     if not _LEAST_KEY <= len(key) <= _MOST_KEY or not key.isprintable() or " " in key:
