@@ -73,7 +73,10 @@ class ReadingAhead:
         reader: PieceReader,
         keeper: StateKeeper,
         paths: Paths,
+        refusal: str = "",
     ) -> None:
+        """refusal: why nothing is ever read ahead here, "" if it is."""
+        self._refusal = refusal
         self._expectation = expectation
         self._context = context
         self._certain = certain
@@ -129,7 +132,7 @@ class ReadingAhead:
         return max(0.0, self._look_again_at - now)
 
     def _is_refused(self, now: float) -> bool:
-        reason = self._expectation.may_read()
+        reason = self._refusal or self._expectation.may_read()
         if reason:
             self._look_again_at = now + _LOOK_AGAIN_SECONDS
             self._tell(reason)

@@ -244,9 +244,10 @@ class ActiveSession:
             keeper = StateKeeper(session.model.info, context, states, memory_bound(paths))
             reader = PieceReader(context, lambda: session.drafting.controller)
             certain = CertainTokens(session.template, context.facts.n_ctx)
+            refusal = "what is not sent stays here" if session.model.info.host else ""
             active = cls(
                 session,
-                ReadingAhead(expectation, context, certain, reader, keeper, paths),
+                ReadingAhead(expectation, context, certain, reader, keeper, paths, refusal),
                 keeper,
                 Indexing.of(session),
                 Calibrating(session, expectation.may_read),

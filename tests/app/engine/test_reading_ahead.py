@@ -1,6 +1,7 @@
 """The engine reads ahead while no job waits: what is read, what is not, and what stops it."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import NoReturn
@@ -263,6 +264,17 @@ def test_nothing_is_read_while_it_is_not_allowed(
     reasons.append("")
     settle(engine)
     assert is_about(read(engine), f"User: {LONG.rstrip()}")
+
+
+def test_what_is_typed_does_not_go_to_another_machine_before_enter(start: Start) -> None:
+    model = ScriptedModel(WORDS)
+    model.info = replace(model.info, host="elsewhere")
+    engine = start(model)
+    engine.expect(typed(LONG))
+    until(
+        lambda: engine.status.ahead and engine.status.ahead.paused == "what is not sent stays here"
+    )
+    assert model.passes == 0
 
 
 def test_once_enough_is_wasted_nothing_typed_is_read_until_it_is_sent(start: Start) -> None:
