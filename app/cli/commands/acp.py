@@ -381,7 +381,8 @@ class EditorAgent:
     def _options(self) -> Options:
         loaded = self._engine.status.loaded
         model = loaded.name if loaded else self._engine.options.model or ""
-        models = [one.name for one in installed(self._engine.paths.models)]
+        here = (one.name for one in installed(self._engine.paths.models))
+        models = [*self._engine.remote_models] or [*here]
         return [
             _choice("model", "Model", model, models),
             _choice("draft", "Drafters", self._engine.draft, [AUTO_DRAFT, OFF_DRAFT]),
