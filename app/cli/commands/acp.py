@@ -654,14 +654,14 @@ class EditorAgent:
 
     def _save(self, chat: _Chat, pending: PendingAnswer) -> None:
         pending.follow()
-        pending.drop_oldest(chat.dialogue)
-        pending.save(chat.dialogue)
+        pending.drop_oldest()
+        pending.save()
 
     def _close(self, chat: _Chat, pending: PendingAnswer) -> None:
         pending.follow()
         if loaded := self._engine.status.loaded:
             chat.dialogue.set_model(loaded.name)
-        pending.close(chat.dialogue)
+        pending.close()
         chat.pending = None
 
 
