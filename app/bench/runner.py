@@ -119,8 +119,6 @@ def size_in_words(suite: Suite) -> str:
 
 
 class Runner:
-    """Collects runs, which can be summarized at any time."""
-
     def __init__(self, session: Session, methods: Methods, suite: Suite) -> None:
         self._session = session
         self._methods = methods

@@ -34,7 +34,6 @@ class GenerationBlock(Extension):
     tags = {"generation"}  # noqa: RUF012 - jinja2 declares it as a plain set
 
     def parse(self, parser: Parser) -> nodes.Node | list[nodes.Node]:
-        """Keep the body, drop the mark."""
         next(parser.stream)
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 

@@ -53,7 +53,6 @@ class Form(StrEnum):
 
 
 def form_of(path: Path) -> Form:
-    """Form of a model on this machine."""
     return Form.MLX if path.is_dir() else Form.GGUF
 
 

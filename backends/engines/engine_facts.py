@@ -172,7 +172,6 @@ class EngineFacts:
 
     @property
     def works(self) -> bool:
-        """Whether it runs models here."""
         return not self.problem
 
 

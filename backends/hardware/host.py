@@ -68,7 +68,6 @@ def available_memory() -> int:
 
 
 def total_memory() -> int:
-    """Bytes of memory of the machine."""
     return psutil.virtual_memory().total
 
 

@@ -38,7 +38,6 @@ class HiddenStates:
 
     @property
     def size(self) -> int:
-        """Bytes taken."""
         return sum(row.nbytes for row in self._rows)
 
     def begin(self, position: int) -> None:

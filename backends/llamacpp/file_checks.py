@@ -37,7 +37,6 @@ _HEADS = {
 
 
 def width(header: GgufHeader) -> int:
-    """Width of the hidden states."""
     return header.integer("embedding_length")
 
 

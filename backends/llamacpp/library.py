@@ -194,12 +194,10 @@ def _gpu(device: Device) -> Gpu:
 
 
 def _devices() -> list[Device]:
-    """The engine's table."""
     return [device_at(pointer) for pointer in device_pointers()]
 
 
 def device_pointers() -> list[int]:
-    """Addresses of the engine's devices."""
     registry = shared_library("ggml")
     registry.ggml_backend_dev_count.restype = ctypes.c_size_t
     registry.ggml_backend_dev_get.argtypes = [ctypes.c_size_t]

@@ -145,7 +145,6 @@ class LlamaModel:
 
     @property
     def pointer(self) -> api.llama_model_p:
-        """The engine's model."""
         assert self._pointer is not None, "the model is closed"
         return self._pointer
 

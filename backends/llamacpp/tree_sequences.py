@@ -117,7 +117,6 @@ class TreePass:
         return kept
 
     def close(self) -> None:
-        """Free the batch."""
         self._batch.embd = None  # these rows are not the engine's
         api.llama_batch_free(self._batch)
 

@@ -37,7 +37,6 @@ class Extent:
 
     @property
     def end(self) -> int:
-        """First byte after it."""
         return self.offset + self.size
 
 

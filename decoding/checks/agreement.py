@@ -27,8 +27,6 @@ measured."""
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A prompt and the model's reply, in tokens."""
-
     prompt: tuple[int, ...]
     said: tuple[int, ...]
 

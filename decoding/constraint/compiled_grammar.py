@@ -77,7 +77,6 @@ class CompiledGrammar:
         )
 
     def refused(self, reason: str) -> GrammarError:
-        """The error that names what is wrong with it."""
         return _refused(self.name, reason)
 
 

@@ -393,7 +393,6 @@ class _Writer:
         return self._bodies.setdefault(body, f"{kind}{len(self._bodies)}")
 
     def _expression(self, node: Node) -> str:
-        """The regular expression of a part."""
         match node:
             case Chars(ranges):
                 listed = "".join(rf"\x{{{first:x}}}-\x{{{last:x}}}" for first, last in ranges)

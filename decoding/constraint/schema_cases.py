@@ -37,7 +37,6 @@ class Numbers:
     step: Fraction | None = None
 
     def has(self, value: Fraction) -> bool:
-        """Whether a number is one of them."""
         low, high, step = self.low, self.high, self.whole_step
         return (
             (low is None or value > low.value or (value == low.value and not low.is_open))
@@ -67,7 +66,6 @@ class Numbers:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is none."""
         low, high = (closed := self.closed()).low, closed.high
         if low is None or high is None or low.value < high.value:
             return False

@@ -82,7 +82,6 @@ class NgramTable:
 
     @property
     def contents(self) -> Contents:
-        """A copy of what it holds."""
         slots = np.flatnonzero(self._all["word"]).astype(np.uint32)
         return Contents(slots, self._all[slots], self.learned)
 

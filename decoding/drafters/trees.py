@@ -47,7 +47,6 @@ class TreeShape:
 
     @property
     def depth(self) -> int:
-        """Number of levels."""
         return len(self.levels)
 
     @property

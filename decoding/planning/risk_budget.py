@@ -63,7 +63,6 @@ class RiskBudget:
         return self._balance + self._proven_extra - self.reserved
 
     def settle(self, tokens: float, cost: float) -> None:
-        """Add a step's tokens and cost to the balance."""
         self._balance += (1.0 + _SHARE) * tokens - cost
 
     def record_refusal(self, *, would_be_accepted: bool) -> None:

@@ -34,7 +34,6 @@ class Term:
 
     @property
     def sentence(self) -> str:
-        """The explanation as a sentence of its own."""
         text = self.text.removesuffix(_FREE)
         return f"{self.name}{self.joint}{text}.{' It is free.' if text != self.text else ''}"
 

@@ -301,8 +301,6 @@ def load_head(path: Path, target: LlamaModel, context: LlamaContext) -> "LlamaHe
 
 
 class LlamaHead(LoadedLayers):
-    """Layers run by llama.cpp."""
-
     def __init__(
         self,
         path: Path,

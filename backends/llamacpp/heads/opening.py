@@ -34,7 +34,6 @@ def keep_hidden(pointer: api.llama_context_p, *, only_outputs: bool) -> None:
 
 
 def forget_hidden(pointer: api.llama_context_p) -> None:
-    """Make passes leave no hidden states."""
     _extended().llama_set_embeddings_nextn(pointer, False, False)
 
 
@@ -297,7 +296,6 @@ class HeadPasses:
 
     @property
     def pointer(self) -> api.llama_context_p:
-        """The engine's context."""
         assert self._pointer is not None, "the context is closed"
         return self._pointer
 

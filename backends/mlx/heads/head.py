@@ -202,8 +202,6 @@ def load_head(path: Path, target: MlxModel, context: MlxContext) -> "MlxHead":
 
 
 class MlxHead(LoadedLayers):
-    """Layers run by MLX."""
-
     def __init__(
         self, folder: HeadFolder, loaded: LoadedHead, target: MlxModel, context: MlxContext
     ) -> None:

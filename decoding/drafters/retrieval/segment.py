@@ -151,11 +151,9 @@ class Segment:
         return zip(self._numbers, self.head.table["indexed"].tolist(), strict=True)
 
     def length(self, row: int) -> int:
-        """Number of tokens of a document."""
         return int(self.head.table["length"][row])
 
     def note(self, row: int) -> Note:
-        """Metadata of a document."""
         entry = self.head.table[row]
         return Note(
             int(entry["number"]),
