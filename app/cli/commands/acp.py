@@ -632,7 +632,7 @@ class EditorAgent:
             self._engine.begin(answer)
             async with aclosing(batches(self._engine, answer, None, _SILENCE_SECONDS)) as steps:
                 async for _ in steps:
-                    self._save(chat, pending)
+                    self._save(pending)
                     added, read = answer.text[read:], len(answer.text)
                     if added:
                         has_thinking = not answer.request.partial
@@ -652,7 +652,7 @@ class EditorAgent:
             elif isinstance(part, TextDelta):
                 await self._update(session_id, update_agent_message_text(part.text))
 
-    def _save(self, chat: _Chat, pending: PendingAnswer) -> None:
+    def _save(self, pending: PendingAnswer) -> None:
         pending.follow()
         pending.drop_oldest()
         pending.save()
