@@ -514,7 +514,7 @@ class EditorAgent:
         if starting.cancelled():
             answer.stop()
         try:
-            await self._follow(session_id, chat, pending)
+            await self._follow(session_id, pending)
         except RefusedError as refused:
             fault = "" if answer.error is None and answer.is_stopped else refused.message
         finally:
@@ -625,7 +625,7 @@ class EditorAgent:
         end = update_tool_call(row, status=status, content=_contents_of(call))
         await self._update(session_id, end)
 
-    async def _follow(self, session_id: str, chat: _Chat, pending: PendingAnswer) -> None:
+    async def _follow(self, session_id: str, pending: PendingAnswer) -> None:
         """Tell an answer as it grows, up to where it ends or is stopped."""
         answer, splitter, read = pending.answer, None, 0
         try:
