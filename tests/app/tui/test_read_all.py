@@ -188,7 +188,7 @@ async def test_a_killed_app_goes_on_after_the_notes_that_were_saved(chatting: Ch
         assert rows[-1].text.startswith("two")
         assert rows[-1].ending == ""
         chat.view.pending.answer.stop()
-        chat.view.pending = None  # nothing more is saved
+        chat.view.growing.clear()  # nothing more is saved
         chat.view.reading = None
     async with chatting(scripted(), continues=True, reads_ahead=False) as chat:
         await chat.ready()
