@@ -118,7 +118,7 @@ class Still:
         view.text.paint()
         answer.stage = Stage.ANSWERING  # else it soon says that it reads
         answer.metrics = figures.metrics
-        self.view.pending = PendingAnswer(answer, turn)
+        self.view.growing[:] = [PendingAnswer(self.view.dialogue, answer, turn)]
         await self.figures(figures)
 
     async def figures(self, figures: Live, newest: Turn | None = None) -> None:
@@ -166,7 +166,7 @@ def still(
                 chat.screen.store.status = status(model)
                 chat.screen.store.drafting = "auto"
                 yield Still(chat, pytestconfig)
-                chat.view.pending = None
+                chat.view.growing.clear()
 
     return open_still
 
