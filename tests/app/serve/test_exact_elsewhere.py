@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import count, product
 from threading import Event
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ from app.serve import verifying as served
 from app.serve.refusal import RefusedError
 from app.serve.request_body import read_body
 from app.serve.verifying import Pass, Verifying
-from backends.base import PassStoppedError
+from backends.base import PassStoppedError, Warping
 from backends.base.model import stopping_passes
 from backends.remote import verifying_server
 from backends.remote.model import RemoteModel
@@ -41,6 +41,20 @@ class Forgetful(FakeContext):
     def truncate(self, length: int) -> None:
         if not length:
             super().truncate(length)
+
+
+class OnDevice(FakeContext):
+    """A server's context that verifies on its device."""
+
+    def __init__(self) -> None:
+        super().__init__(TABLE)
+        self.device_sampling = cast("Any", self)
+
+    def verify(
+        self, tokens: Any, drafted: Any, _: None, warping: Warping, uniforms: Any, __: Any
+    ) -> tuple[int, int]:
+        rows = self.forward([*tokens, *drafted], 1 + len(drafted))
+        return served._matched(rows, drafted, served.Sampling(**asdict(warping)), uniforms)
 
 
 class Guesser(Drafter):
@@ -158,6 +172,10 @@ def test_every_reply_has_the_chance_that_it_has_where_the_model_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     check_all(elsewhere, monkeypatch)
+
+
+def test_so_it_has_where_the_server_verifies_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_all(lambda: elsewhere(OnDevice()), monkeypatch)
 
 
 def test_a_server_that_keeps_rejected_tokens_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
