@@ -5,12 +5,34 @@ where it would run the model, until the others have come as far (decoding/planni
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 from greenlet import getcurrent, greenlet
 
 from backends.base import Context, Logits
 from backends.base.images import IMAGE_TOKENS
+from backends.base.model import SharedContext
 from decoding.draft import Draft
+
+_PIECE = 64
+"""Most tokens that a drafter reads between two passes of those who write: a block of the
+processor's kernels."""
+
+
+class PassCost(Protocol):
+    """What drafting costs (decoding.estimation.cost.DraftCost)."""
+
+    def together(self, count: int) -> float: ...
+    def observe_together(self, count: int, seconds: float) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SharedDrafter:
+    """A drafter model whose sequences share the cells of context, and what its passes cost."""
+
+    context: SharedContext
+    cost: PassCost
 
 
 class JoinedReply(greenlet):
@@ -21,6 +43,10 @@ class JoinedReply(greenlet):
         self.context = context
         self.offer: Sequence[float] = ()
         """Acceptance of the tokens of a draft of which a part is to be run."""
+        self.cost: PassCost | None = None
+        """What it costs to draft them, where that is yet to be done."""
+        self.rows = 1
+        """Of its next pass, as far as it was told."""
         self.left = 0
         """Tokens of its prompt of which a piece is to be read."""
         self.tokens: Sequence[int] = ()
@@ -29,20 +55,34 @@ class JoinedReply(greenlet):
         """How many of the last of these leave logits."""
         self.is_writing = False
         """Whether its prompt is read."""
+        self.is_alone = True
+        self.drafters: dict[Context, SharedDrafter] = {}
+        """By the sequence that it has of each."""
+        self.drafting: Context | None = None
+        """That of these whose pass it waits for, if not the model's."""
 
-    def ask(self, offer: Sequence[float] = (), left: int = 0) -> int | None:
+    def ask(
+        self, offer: Sequence[float] = (), left: int = 0, cost: PassCost | None = None
+    ) -> int | None:
         """How many tokens of a draft, or of its prompt, to run; None for as many as alone."""
-        self.offer, self.left, self.is_writing = offer, left, not left
+        self.offer, self.left, self.is_writing, self.cost = offer, left, not left, cost
         count = self._wait()
-        self.offer, self.left = (), 0
         assert isinstance(count, int | None)
+        self.offer, self.left, self.rows = (), 0, 1 + (0 if left else count or 0)
         return count
 
-    def run_pass(self, tokens: Sequence[int] = (), n_logits: int = 0) -> Logits | None:
-        """The last rows after its tokens; None if it is to run them itself, now."""
-        self.tokens, self.n_logits = tokens, n_logits
+    def run_pass(
+        self, tokens: Sequence[int] = (), n_logits: int = 0, drafting: Context | None = None
+    ) -> Logits | None:
+        """The last rows after its tokens; None if it is to run them itself, now.
+
+        drafting: the sequence of its drafter that they are to follow, if not the model's.
+        """
+        self.tokens, self.n_logits, self.drafting = tokens, n_logits, drafting
         rows = self._wait()
-        self.tokens, self.is_writing = (), True
+        self.tokens, self.drafting = (), None
+        if drafting is None:
+            self.is_writing, self.rows = True, 1
         return None if isinstance(rows, int) else rows
 
     def _wait(self) -> Logits | int | None:
@@ -50,10 +90,21 @@ class JoinedReply(greenlet):
         return self.parent.switch()
 
 
+def _running() -> JoinedReply | None:
+    """The reply that runs now, if it runs in a greenlet."""
+    return reply if isinstance(reply := getcurrent(), JoinedReply) else None
+
+
 def _current(context: Context) -> JoinedReply | None:
     """The reply that runs now, if this is its context."""
-    reply = getcurrent()
-    return reply if isinstance(reply, JoinedReply) and reply.context is context else None
+    reply = _running()
+    return reply if reply and reply.context is context else None
+
+
+def _drafting(context: Context) -> JoinedReply | None:
+    """The reply that runs now beside others, if a drafter of it has this context."""
+    reply = _running()
+    return reply if reply and context in reply.drafters and not reply.is_alone else None
 
 
 def forward(context: Context, tokens: Sequence[int], n_logits: int) -> Logits:
@@ -62,6 +113,8 @@ def forward(context: Context, tokens: Sequence[int], n_logits: int) -> Logits:
     if reply := _current(context):
         is_text = max(tokens) < IMAGE_TOKENS
         rows = reply.run_pass(tokens, n_logits) if is_text else reply.run_pass()
+    elif reply := _drafting(context):  # what leaves no row is read in turn
+        rows = reply.run_pass(tokens if n_logits else (), n_logits, context)
     return context.forward(tokens, n_logits) if rows is None else rows
 
 
@@ -82,5 +135,18 @@ def have_turn(context: Context) -> None:
 
 def piece(context: Context, left: int) -> int | None:
     """How many of the tokens left of a prompt to read in one pass; None for as many as alone."""
-    reply = _current(context)
-    return reply.ask(left=left) if reply else None
+    if reply := _current(context):
+        return reply.ask(left=left)
+    return min(left, _PIECE, context.n_chunk) if _drafting(context) else None
+
+
+def take_part(context: Context, drafter: SharedDrafter) -> None:
+    """Let passes of a drafter's sequence join those that other replies run of it."""
+    if reply := _running():
+        reply.drafters[context] = drafter
+
+
+def room_to_draft(acceptance: Sequence[float], cost: PassCost) -> int | None:
+    """How many of the tokens that a model would draft to draft; None for as many as alone."""
+    reply = _running()
+    return reply.ask(acceptance, cost=cost) if reply and not reply.is_alone else None

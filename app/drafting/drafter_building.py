@@ -10,13 +10,15 @@ from app.drafting.drafter_handle import DrafterEnvironment, DrafterHandle
 from app.drafting.drafter_model import open_drafter, trial_texts, tried
 from app.drafting.drafter_spec import DrafterSpec, NodeKind
 from app.drafting.gain import is_close, together
-from app.drafting.model_source import Beside, source_of
+from app.drafting.model_source import Beside, ModelSource, source_of
 from app.learned.acceptance_memory import AcceptanceMemory
 from app.learned.calibrations import CONTEXT, Calibrations
 from app.learned.ngram_memory import NgramFile, NgramMemory
+from app.loading.placement import MemoryPlan, with_sequences
 from app.paths import Paths
 from app.settings.in_effect import may_index, may_learn
 from backends.base import Context, DraftUnavailableError, Model, ModelInfo
+from backends.base.model import SharedContext
 from backends.engines.backend_selection import LLAMACPP
 from backends.engines.engine_facts import separate_gpus
 from backends.hardware.host import available_memory
@@ -29,6 +31,7 @@ from decoding.drafters.retrieval.corpus import Corpus
 from decoding.drafters.retrieval.retrieval import Retrieval
 from decoding.estimation.acceptance import POSITION_PRIOR, TRAINED_PRIOR, Acceptance
 from decoding.estimation.cost import CostModel, DraftCost
+from decoding.joined_pass import SharedDrafter
 from decoding.planning.managed_drafter import ManagedDrafter
 from models.metadata.identity import fingerprint, vocabulary_digest
 from models.metadata.memory_bill import bill
@@ -203,11 +206,22 @@ class Builder:
             model, beside = source.load()
             stack.enter_context(closing(model))
             target, is_own = environment.target, source.is_own
-            opened = open_drafter(node.name, model, target, n_ctx, is_own=is_own)
-            context = opened.context
+            opened = open_drafter(
+                node.name,
+                model,
+                target,
+                n_ctx,
+                is_own=is_own,
+                sequences=self._sequences(source, n_ctx, room),
+            )
+            context, cells = opened.context, n_ctx
+            if isinstance(context, SharedContext):
+                cells = context.free_cells
             cost = self._cost(node, model, beside, context)
             if isinstance(opened.drafter, DraftModel):
                 opened.drafter.read_singly(cost.single_reads)
+                if isinstance(context, SharedContext) and context.max_sequences > 1:
+                    opened.drafter.shared = SharedDrafter(context, cost)
             key = fingerprint(model.info.path, model.info.variant)
             prior = TRAINED_PRIOR if source.is_head else POSITION_PRIOR
             member = ManagedDrafter(opened.drafter, self._memory.recall(key), cost, prior=prior)
@@ -225,13 +239,21 @@ class Builder:
             key,
             member,
             model,
-            context.n_ctx * context.kv_bytes_per_token + kept + context.state_bytes,
+            cells * context.kv_bytes_per_token + kept + context.state_bytes,
             bill(source.facts, context.n_ctx).compute,
             note=opened.note,
             context=context,
             is_head=source.is_head,
             is_elsewhere=is_elsewhere,
         )
+
+    def _sequences(self, source: ModelSource, n_ctx: int, room: int | None) -> int:
+        """For as many replies at once a drafter's context is to have room."""
+        if source.is_head:
+            return 1
+        left = None if room is None else room - bill(source.facts, n_ctx).total
+        wanted = self._environment.sequences
+        return with_sequences(MemoryPlan(n_ctx, n_ctx, left), source.facts, wanted)[1]
 
     @property
     def _has_own_memory(self) -> bool:

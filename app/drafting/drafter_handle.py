@@ -29,6 +29,8 @@ class DrafterEnvironment:
     notify: Callable[[str], None]
     room: int | None = None
     """Memory for drafters in bytes, None if unknown."""
+    sequences: int = 1
+    """As many replies draft at once as there is room for their contexts."""
     obtain: Callable[[Reference | HubReference], Reference] = at_hand
     """Downloads a missing drafter, or raises with a remedy."""
     backend: str = AUTO

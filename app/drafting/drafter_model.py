@@ -7,7 +7,14 @@ from typing import Self
 
 from app.builtin_prompts import built_in_prompts
 from app.loading.target_context import TargetContext
-from backends.base import Context, DraftUnavailableError, Model, Rollback, Tokenizer
+from backends.base import (
+    Context,
+    DraftUnavailableError,
+    Model,
+    OutOfMemoryError,
+    Rollback,
+    Tokenizer,
+)
 from decoding.draft import Drafter
 from decoding.drafters.cross_vocabulary.shared_tokens import AcrossVocabularies, TextLevel
 from decoding.drafters.cross_vocabulary.vocabularies import (
@@ -89,11 +96,12 @@ class DrafterModel:
 
 
 def open_drafter(
-    name: str, model: Model, target: Model, n_ctx: int, *, is_own: bool
+    name: str, model: Model, target: Model, n_ctx: int, *, is_own: bool, sequences: int = 1
 ) -> DrafterModel:
     """Open a context of at most n_ctx tokens on a model.
 
-    is_own: it was made from the target or for it.
+    is_own: it was made from the target or for it. sequences: as many contexts' cells it gets, if
+    there is memory, where it can draft for several replies.
 
     Raises:
         DraftUnavailableError: it cannot be rolled back, or cannot represent the target's text.
@@ -106,7 +114,11 @@ def open_drafter(
             require_same_vocabulary(target.tokenizer, model.tokenizer, name)
     except DraftUnavailableError as mismatch:
         return _across(name, model, target, n_ctx, mismatch)
-    context = model.open(min(n_ctx, model.info.context_limit))
+    n_ctx = min(n_ctx, model.info.context_limit)
+    try:
+        context = model.open(n_ctx, sequences=sequences)
+    except OutOfMemoryError:
+        context = model.open(n_ctx)
     drafter = drafter_of_head(
         name,
         context,

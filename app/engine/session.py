@@ -1,6 +1,6 @@
 """A loaded model with its context and drafters, which answers one prompt after another."""
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -97,6 +97,7 @@ class Session:
             gpu_layers=self.options.local_layers,
             notify=notify,
             room=self.room,
+            sequences=self.sequences,
             obtain=get,
             backend=self.options.backend,
         )
@@ -145,12 +146,12 @@ class Session:
         self._chat = chat
         self.drafting.leave_out(chat)
 
-    def beside(self, context: Context) -> "Session":
-        """This session for one reply in another sequence, with free drafters of its own."""
+    def beside(self, context: Context, drafting: Mapping[Context, Context]) -> "Session":
+        """This session for one reply in another sequence; drafting: as of Drafting.beside."""
         other = replace(
             self,
             context=TargetContext(self.model, context),
-            drafting=self.drafting.beside(),
+            drafting=self.drafting.beside(drafting),
             meter=None,
             budget=None,
             resources=ExitStack(),

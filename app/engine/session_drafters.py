@@ -1,6 +1,6 @@
 """The drafters of a session: built from a spec, measured, and run by one controller."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,15 +17,18 @@ from app.drafting.gain import WORTHWHILE, pays
 from app.learned.acceptance_memory import AcceptanceMemory
 from app.learned.calibrations import Calibrations
 from app.loading.placement import MemoryPlan
-from backends.base import DownloadError, DraftUnavailableError, ModelError
+from backends.base import Context, DownloadError, DraftUnavailableError, ModelError
+from backends.base.model import SharedContext
 from backends.hardware.host import available_memory
 from decoding.draft import Drafter
+from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.lookup import PromptLookup
 from decoding.drafters.ngram import Ngram
 from decoding.drafters.retrieval.retrieval import Retrieval
-from decoding.estimation.acceptance import Acceptance, TextKindReader
+from decoding.estimation.acceptance import TextKindReader
 from decoding.estimation.cost import CostModel
 from decoding.events import Shortfall, State
+from decoding.joined_pass import SharedDrafter
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.planning.pausing import DrafterStatus, least_shortfall, overall
@@ -165,20 +168,23 @@ class Drafting:
             is_reduced=True,
         )
 
-    def beside(self) -> "Drafting":
-        """Drafting of a reply beside others: by drafters that take no memory, of its own text.
+    @property
+    def shared_contexts(self) -> Iterator[SharedContext]:
+        """Contexts of drafter models in which other replies can draft too."""
+        for handle in self.handles:
+            drafter = handle.member.drafter
+            if isinstance(drafter, DraftModel) and drafter.shared and not handle.member.dropped:
+                yield drafter.shared.context
 
-        What they and the session's learn of acceptance they keep to themselves.
+    def beside(self, sequences: Mapping[Context, Context]) -> "Drafting":
+        """Drafting of a reply beside others, of its own text.
+
+        sequences: its own one of a drafter model's context; a model without one does not draft.
         """
         controller = self.controller or self.reserve
         if controller is None:
             return replace(self, handles=())
-        own = [(one, _another(one)) for one in self.handles]
-        members = [
-            ManagedDrafter(drafter, Acceptance(handle.member.estimates.acceptance.counts()))
-            for handle, drafter in own
-            if drafter is not None
-        ]
+        members = list(_others(self.handles, sequences))
         shared = controller.of(members, is_beside=True)
         is_some = bool(members)
         return replace(
@@ -240,9 +246,22 @@ class Drafting:
             handle.close()
 
 
-def _another(handle: DrafterHandle) -> Drafter | None:
-    """A drafter of the same kind for another text; None of one that holds a model."""
+def _others(
+    handles: Sequence[DrafterHandle], sequences: Mapping[Context, Context]
+) -> Iterator[ManagedDrafter]:
+    """Drafters of the same kind for another text, with what is known of acceptance."""
+    for handle in handles:
+        member = handle.member
+        drafter, acceptance = _another(handle, sequences), member.estimates.acceptance.beside()
+        if drafter is not None:
+            yield ManagedDrafter(drafter, acceptance, member.cost, prior=member.estimates.prior)
+
+
+def _another(handle: DrafterHandle, sequences: Mapping[Context, Context]) -> Drafter | None:
+    """A drafter of the same kind for another text; None if there is none."""
     match handle.member.drafter:
+        case DraftModel(shared=SharedDrafter(context)) as model if context in sequences:
+            return model.beside(sequences[context])
         case PromptLookup():
             return PromptLookup()
         case Ngram():

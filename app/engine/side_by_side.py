@@ -45,6 +45,7 @@ class SideBySide:
         self._batch = Batch(own, lambda: session.drafting.costs)
         self._own_answer: Answer | None = None
         self._own_prompt: Sequence[int] = ()
+        self._of_drafters = dict[Context, Sequences]()
 
     def run(self, first: Answer, join: Callable[[], None]) -> None:
         """Answer a request, and those that join, which is called before each pass, begins."""
@@ -103,22 +104,28 @@ class SideBySide:
             tokens = self._prompts.prompt(answer, self._session).tokens
             if max(tokens) >= IMAGE_TOKENS or self._will_be_read(tokens):
                 return False
-            sequence = self.sequences.take(tokens, self._need(answer, tokens))
+            need = self._need(answer, tokens)
+            sequence = self.sequences.take(tokens, need)
         except Exception as error:
             with self._ending(answer) as is_mine:
                 answer.error = self._reported(error) if is_mine else None
             return True
         if sequence is None:
             return False
+        drafting = self._drafting_sequences(tokens, need)
 
         def work() -> None:
             try:
                 with self._ending(answer) as is_mine:
                     if is_mine:
-                        self._fill(answer, sequence)
+                        own = {of: its for of, (_, its) in drafting.items()}
+                        self._fill(answer, self._session.beside(sequence, own))
             finally:
                 # The user's next question goes to the session's own one: no cell waits for it.
-                self.sequences.give_back(sequence, is_kept=bool(answer.request.program))
+                is_kept = bool(answer.request.program)
+                for sequences, its in drafting.values():
+                    sequences.give_back(its, is_kept=is_kept)
+                self.sequences.give_back(sequence, is_kept=is_kept)
 
         self._batch.begin(sequence, work)
         return True
@@ -127,6 +134,23 @@ class SideBySide:
         """Whether the answer in the session's own sequence is about to read more of a prompt."""
         held, coming = (common_prefix(one, prompt) for one in (self.own.tokens, self._own_prompt))
         return self._own_answer is not None and coming > held + 1
+
+    def _drafting_sequences(
+        self, prompt: Sequence[int], need: int
+    ) -> dict[Context, tuple["Sequences", Context]]:
+        """Sequences of the drafter models' contexts for one reply, as far as there is room."""
+        drafting = self._session.drafting
+        self._of_drafters = {
+            context: self._of_drafters.get(context) or Sequences(context, keeps_own=True)
+            for context in drafting.shared_contexts
+        }
+        taken = dict[Context, tuple[Sequences, Context]]()
+        for context, sequences in self._of_drafters.items():
+            if len(prompt) < context.n_ctx:
+                its = sequences.take(prompt, min(need, context.n_ctx))
+                if its is not None:
+                    taken[context] = sequences, its
+        return taken
 
     def _need(self, answer: Answer, prompt: Sequence[int]) -> int:
         """Cells that an answer may come to hold."""
@@ -147,8 +171,7 @@ class SideBySide:
                 self.beside.remove(answer)
                 answer.finish()
 
-    def _fill(self, answer: Answer, sequence: Context) -> None:
-        session = self._session.beside(sequence)
+    def _fill(self, answer: Answer, session: Session) -> None:
         answer.model, answer.stage = session.reference.name, Stage.READING
         prompt = self._prompts.take(answer, session)
         stream = session.stream(prompt, answer.reply, lambda: answer.is_stopped)
@@ -172,12 +195,15 @@ class Sequences:
     own: the context, which is the session's own sequence.
     """
 
-    def __init__(self, own: SharedContext) -> None:
+    def __init__(self, own: SharedContext, *, keeps_own: bool = False) -> None:
+        """keeps_own: whether the session's own sequence always has room for a whole context."""
         self.own = own
         self.idle: list[Context] = []
         """Those of past replies, the latest last."""
         self._reserved: dict[Context, int] = {}
         """Cells that replies in progress may come to hold."""
+        if keeps_own:
+            self.reserve(own.n_ctx)
 
     @property
     def is_own_free(self) -> bool:

@@ -6,6 +6,7 @@ from typing import Generic, Protocol, TypeVar
 
 from backends.base import Context, Logits
 from decoding.draft import Draft, Drafter, PointMassLine, SampledLine
+from decoding.joined_pass import forward
 from decoding.prefill import common_prefix, prefill, reuse
 from decoding.sampling.distribution import Distribution
 from decoding.sampling.sampler import Sampler
@@ -89,7 +90,7 @@ class Reader:
         reuse(self._context, history, self._agreed)
         self._note()
         while 1 < len(history) - self._context.length <= self.single_reads:
-            self._context.forward(history[self._context.length :][:1], 1)
+            forward(self._context, history[self._context.length :][:1], 1)
         for held, rows in prefill(self._context, history, n_logits):
             self._note()
             self._hold(is_brief=held == len(history))

@@ -4,6 +4,7 @@ It draws token by token, or in blocks: heads that draft a block in one pass.
 """
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from decoding.draft import (
     with_confidence,
 )
 from decoding.drafters.base import GrowingDraft, Reader, ReadsBacklog
+from decoding.joined_pass import SharedDrafter, forward, take_part
 from decoding.sampling.distribution import next_uniforms, skip_uniforms, uniform
 from decoding.sampling.sampler import Sampler
 
@@ -45,6 +47,20 @@ class DraftModel(ReadsBacklog[Reader]):
         self._n_vocab = n_vocab
         self._max_draft = max_draft
         self._is_certain = is_certain
+        self.shared: SharedDrafter | None = None
+        """How it drafts beside other replies; None if it does not."""
+
+    def beside(self, sequence: Context) -> "DraftModel":
+        """Another one for another reply, in a sequence of the same context."""
+        other = copy(self)
+        other._context, other._reader = sequence, Reader(sequence)  # noqa: SLF001 (of its own class)
+        other.read_singly(self._reader.single_reads)
+        return other
+
+    def begin(self, history: Sequence[int], sampler: Sampler) -> None:
+        super().begin(history, sampler)
+        if self.shared is not None:
+            take_part(self._context, self.shared)
 
     def read_singly(self, count: int) -> None:
         """Read up to so many tokens one by one from now on, where that costs less."""
@@ -99,7 +115,7 @@ class DraftModel(ReadsBacklog[Reader]):
             yield row
             if len(draft) == count or token in self.end_tokens:
                 return
-            row = self._context.forward([token], 1)[0, : self._n_vocab]
+            row = forward(self._context, [token], 1)[0, : self._n_vocab]
 
     def _propose_on_device(
         self,

@@ -103,6 +103,12 @@ class Acceptance:
         """Accepted and judged tokens by key, to be stored."""
         return {key: (count.accepted, count.judged) for key, count in self._counts.items()}
 
+    def beside(self) -> "Acceptance":
+        """For another reply at the same time: what one learns both know, but each has its bias."""
+        other = Acceptance(is_trial=self.is_trial)
+        other._counts = self._counts
+        return other
+
     def begin(self) -> None:
         self._bias = 0.0
 

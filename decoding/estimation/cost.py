@@ -128,7 +128,7 @@ class CostModel:
             next((width for width in self._changes if width >= n), n)
             for n in range(len(self._shape))
         ]
-        self._sequences, self.row_price = 1, 0.0
+        self.sequences, self.row_price = 1, 0.0
         self._drift = 0.0
         self._unconfirmed = 0.0
         self._gap = 0.0
@@ -154,7 +154,7 @@ class CostModel:
     def largest(self) -> int:
         """The most tokens of a pass whose cost is known."""
         most = max(self._changes) if self._changes else len(self._measured) - 1
-        return max(most - self._sequences + 1, 1)
+        return max(most - self.sequences + 1, 1)
 
     def begin(self) -> None:
         self._ran = ()
@@ -166,11 +166,11 @@ class CostModel:
         and what a draft adds to the pass delays all of them. row_price: what each drafted row of
         the last pass cost, in such steps.
         """
-        self._sequences, self.row_price = sequences, row_price
+        self.sequences, self.row_price = sequences, row_price
 
     @property
     def is_shared(self) -> bool:
-        return self._sequences > 1
+        return self.sequences > 1
 
     def _of_share(self, n: int) -> float:
         """Cost of a sequence's n tokens, in the plain steps of one that is alone.
@@ -178,7 +178,7 @@ class CostModel:
         At best: whether the others draft nothing, or as much, so that a step of the curve pays for
         all. Who shares out the rows knows better.
         """
-        relative, last, count = self._relative, len(self._relative) - 1, self._sequences
+        relative, last, count = self._relative, len(self._relative) - 1, self.sequences
         plain = relative[self.width(min(count, last))]
         alone = relative[self.width(min(count + n - 1, last))]
         alike = relative[self.width(count * n)] if count * n <= last else math.inf
@@ -194,7 +194,7 @@ class CostModel:
 
     def seconds(self, n: int) -> float:
         """Seconds of a pass over n tokens at present."""
-        if self._sequences > 1:
+        if self.sequences > 1:
             return self._measured[1] * math.exp(self._drift) * self._of_share(n)
         return self._measured[n] * math.exp(self._shape[n] + self._drift)
 
@@ -205,7 +205,7 @@ class CostModel:
 
     def relative(self, n: int) -> float:
         """Cost of a pass over n tokens in plain steps, without drift."""
-        return self._of_share(n) / self._of_share(1) if self._sequences > 1 else self._relative[n]
+        return self._of_share(n) / self._of_share(1) if self.sequences > 1 else self._relative[n]
 
     def of_draft(self, drafted: int) -> float:
         """Extra cost of a step with so many drafted tokens in a row, in plain steps.
@@ -382,6 +382,7 @@ class DraftCost:
     all tokens of a draft together. is_steady: whether the underlying timings agreed. beside: passes
     of the target, if it shares its device and weights with the drafter: what slows one slows the
     other, also while nothing is drafted. single_reads: the most tokens that are read one by one.
+    passes: by number of tokens, where several drafts may share them.
     """
 
     def __init__(
@@ -393,8 +394,10 @@ class DraftCost:
         is_steady: bool = True,
         beside: CostModel | None = None,
         single_reads: int = 0,
+        passes: CostModel | None = None,
     ) -> None:
         self.is_steady = is_steady
+        self.passes = passes
         self.single_reads = single_reads
         self._draw, self._read, self._begin = draw_seconds, read_seconds, begin_seconds
         self._beside = beside
@@ -425,16 +428,34 @@ class DraftCost:
     @staticmethod
     def of(measured: Measured, beside: CostModel | None = None) -> "DraftCost":
         """Cost of a drafter model, by a calibration of its passes; beside: as of the class."""
-        largest = max(measured.seconds)
+        largest, passes = max(measured.seconds), CostModel.of(measured)
         reading = measured.seconds[largest] / largest
-        singly = single_reads(CostModel.of(measured)) if measured.changes else 0
+        singly = single_reads(passes) if measured.changes else 0
         return DraftCost(
             measured.seconds[1],
             reading,
             is_steady=measured.is_steady,
             beside=beside,
             single_reads=singly,
+            passes=passes,
         )
+
+    def together(self, count: int) -> float:
+        """Seconds of a pass over so many tokens of several drafts."""
+        if count <= 1 or self.passes is None:
+            return count * self.draw_seconds
+        known = min(count, self.passes.largest)
+        return self.draw_seconds * self.passes.relative(known) * count / known
+
+    def of_draw(self, costs: CostModel) -> float:
+        """Cost of a drafted token in plain steps, of which costs are: at best, where all draft."""
+        return self.together(costs.sequences) / costs.sequences / costs.seconds(1)
+
+    def observe_together(self, count: int, seconds: float) -> None:
+        """Correct it by a pass over so many tokens of several drafts."""
+        if self.passes is not None and (expected := self.together(count)) > 0.0 < seconds:
+            self._slow(math.exp(_DRIFT_RATE * _bounded(math.log(seconds / expected))))
+            self.passes.observe(count, seconds)
 
     def seconds(self, drafted: int, backlog: int) -> float:
         """Seconds of a draft after backlog tokens; reading the last one drafts the first token."""

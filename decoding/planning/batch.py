@@ -7,13 +7,15 @@ et al. 2024, "BASS", arXiv 2404.15778, pads them or splits attention).
 import math
 import operator
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import accumulate
 
 from backends.base import Context, Logits, SpecchatError
 from backends.base.model import SharedContext
 from decoding.estimation.cost import CostModel
-from decoding.joined_pass import JoinedReply
+from decoding.joined_pass import JoinedReply, PassCost, SharedDrafter
 from decoding.planning.risk_budget import RiskBudget
 from decoding.prefill import GROUP
 
@@ -52,6 +54,8 @@ class Batch:
         """Of passes that are shared, in plain ones: a draft delays all."""
         self._last_extra = self._row_price = 0.0
         """Of the last one: cost beyond a plain one, and of each drafted row (CostModel.share)."""
+        self._drafting = 0.0
+        """Seconds of passes of drafters for the next one."""
 
     def __len__(self) -> int:
         return len(self._replies)
@@ -62,9 +66,11 @@ class Batch:
 
     def step(self) -> None:
         """Run one pass for all: those who write, and pieces of the prompts of those who read."""
+        self._drafting = 0.0
         for reply in [one for one in self._replies if not (one.tokens or one.offer or one.left)]:
             self._resume(reply, None)
-        self._share_rows()
+        while self._share_rows() or self._draft():
+            pass
         self._share_pieces()
         running = [reply for reply in self._replies if reply.tokens]
         for group in _groups(running, self._most_rows):
@@ -77,6 +83,29 @@ class Batch:
                 tokens = sum(reply.context.length for reply in writing) - before
                 self._tokens += tokens if len(writing) == len(group) else 0.0
                 self._budget.settle(tokens / len(writing), 1.0 + self._last_extra)
+
+    def _draft(self) -> bool:
+        """Run a pass of each drafter for all who draft with it; whether there was one.
+
+        Where it fails, each runs its own: a fault is one's own.
+        """
+        by_drafter = defaultdict[SharedDrafter, list[tuple[JoinedReply, Context]]](list)
+        for reply in self._replies:
+            if reply.tokens and (sequence := reply.drafting):
+                by_drafter[reply.drafters[sequence]].append((reply, sequence))
+        for drafter, drafting in by_drafter.items():
+            passes = [(sequence, reply.tokens) for reply, sequence in drafting]
+            began, rows = self._clock(), list[Logits | None]([None] * len(drafting))
+            with suppress(Exception):  # too many tokens, a drafter closed meanwhile
+                n_logits = [reply.n_logits for reply, _ in drafting]
+                rows[:] = drafter.context.forward_together(passes, n_logits)
+            for (reply, _), row in zip(drafting, rows, strict=True):
+                self._resume(reply, row)
+            seconds = self._clock() - began  # drawing a token from a row takes time too
+            self._drafting += seconds
+            if rows[0] is not None:
+                drafter.cost.observe_together(sum(len(tokens) for _, tokens in passes), seconds)
+        return bool(by_drafter)
 
     @property
     def _most_rows(self) -> int:
@@ -100,30 +129,32 @@ class Batch:
             room -= count
             self._resume(reply, count if len(self._replies) > 1 else None)
 
-    def _share_rows(self) -> None:
-        """Tell those who drafted how much of it is run."""
+    def _share_rows(self) -> bool:
+        """Tell those who drafted, or would, how much of it is run; whether there were any."""
         asking, costs = [reply for reply in self._replies if reply.offer], self._costs()
         if not asking:
-            return
+            return False
         assert costs is not None, "who drafts knows costs"
-        writing = sum(max(len(reply.tokens), 1) for reply in self._replies if reply.is_writing)
-        plain = writing / costs.seconds(min(costs.width(writing), costs.largest))
+        writers = [reply for reply in self._replies if reply.is_writing]
+        writing = sum(max(len(reply.tokens), reply.rows) for reply in writers)
+        plain = len(writers) / _seconds(len(writers), costs)
         rate = max(self._tokens / self._seconds, plain) if self._seconds else plain
-        offers = [reply.offer for reply in asking]
+        offers, drafters = [one.offer for one in asking], [one.cost for one in asking]
         # Those who read get half of the pass at least.
         is_read = any(reply.left for reply in self._replies)
         most = max(self._context.max_logits // (1 + is_read) - writing, 0)
-        wanted = shared_rows(offers, writing, costs, rate, most)
+        wanted, extra = shared_rows(offers, drafters, writing, costs, rate, most)
         counts, affordable = wanted, self._budget.affordable
-        if _extra(writing, writing + sum(wanted), costs) > affordable:
-            counts = shared_rows(offers, writing, costs, rate, most, affordable)
+        if extra > affordable:
+            counts, extra = shared_rows(offers, drafters, writing, costs, rate, most, affordable)
         if sum(counts):
-            self._budget.admit(_extra(writing, writing + sum(counts), costs))
+            self._budget.admit(extra)
         elif sum(wanted):
             share = sum(offer[0] for offer in offers) / len(offers)
             self._budget.record_refusal(would_be_accepted=share > _WORTH_A_TRIAL)
         for reply, count in zip(asking, counts, strict=True):
             self._resume(reply, count)
+        return True
 
     def close(self) -> None:
         """End all replies that have begun, wherever they are."""
@@ -151,10 +182,12 @@ class Batch:
             return None
         seconds = self._clock() - began
         if costs is not None and writing:
-            drafted, self._last_extra = count - len(writing), _extra(len(writing), width, costs)
-            self._row_price = self._last_extra * len(writing) / drafted if drafted else 0.0
+            drafted, extra = count - len(writing), _extra(len(writing), width, costs)
+            self._row_price = extra * len(writing) / drafted if drafted else 0.0
+            self._last_extra = extra + self._drafting / _seconds(len(writing), costs)
         if not is_read:
-            self._tokens, self._seconds = _KEPT * self._tokens, _KEPT * self._seconds + seconds
+            self._tokens *= _KEPT
+            self._seconds = _KEPT * self._seconds + seconds + self._drafting
             if costs is not None:
                 costs.observe_together(width, seconds)
         return [*rows[:-1], rows[-1][: len(tokens)]]
@@ -164,6 +197,7 @@ class Batch:
         costs = self._costs()
         if costs is not None:
             costs.share(len(self._replies), self._row_price)
+        reply.is_alone = len(self._replies) == 1
         try:
             reply.switch(told) if reply else reply.switch()
         finally:
@@ -175,24 +209,32 @@ class Batch:
 
 def _extra(writing: int, rows: int, costs: CostModel) -> float:
     """Cost of a pass beyond that of one row for each reply, in such passes."""
-    plain, passed = (costs.seconds(min(costs.width(n), costs.largest)) for n in (writing, rows))
-    return max(passed / plain - 1.0, 0.0)
+    return max(_seconds(rows, costs) / _seconds(writing, costs) - 1.0, 0.0)
+
+
+def _seconds(rows: int, costs: CostModel) -> float:
+    """Of a pass over so many rows, or the most of which it is known."""
+    return costs.seconds(min(costs.width(rows), costs.largest))
 
 
 def shared_rows(
     offers: Sequence[Sequence[float]],
+    drafters: Sequence[PassCost | None],
     writing: int,
     costs: CostModel,
     rate: float,
     most: int,
     affordable: float = math.inf,
-) -> list[int]:
+) -> tuple[list[int], float]:
     """How many tokens of each of several drafts are worth running in one pass.
 
     Rows go to the tokens that are likeliest to be accepted, whoever drafted them, as long as they
-    bring more than the pass takes longer for. offers: acceptance of each token, given those before
-    it. writing: rows that are run in any case. rate: tokens a second that all together make. most:
-    rows of all drafts. affordable: what the pass may cost beyond a plain one, in plain ones.
+    bring more than the pass takes longer for, and the passes of the drafters that are yet to draft
+    them. Returns also what all that costs beyond a plain pass, in plain ones.
+
+    offers: acceptance of each token, given those before it. drafters: of each offer that is yet to
+    be drafted. writing: rows that are run in any case. rate: tokens a second that all together
+    make. most: rows of all drafts. affordable: most of such cost.
     Liu et al. 2024, "Optimizing Speculative Decoding for Serving Large Language Models Using
     Goodput" (arXiv 2406.14066), choose one length for all by the same measure.
     """
@@ -202,18 +244,25 @@ def shared_rows(
         for share in accumulate(offer, operator.mul)
     ]
     joint.sort(key=lambda pair: -pair[0])  # stable: those of one draft stay in order
-    plain = costs.seconds(min(costs.width(writing), costs.largest))
-    best, best_count, expected = 0.0, 0, 0.0
-    for count, (share, _) in enumerate(joint[: min(most, costs.largest - writing)], start=1):
-        expected += share
-        extra = _extra(writing, writing + count, costs)
-        gain = expected - rate * plain * extra
-        if gain > best and extra <= affordable:
-            best, best_count = gain, count
-    counts = [0] * len(offers)
-    for _, place in joint[:best_count]:
-        counts[place] += 1
-    return counts
+    drafted = [(share, place) for share, place in joint if drafters[place] is None]
+    plain, most = _seconds(writing, costs), min(most, costs.largest - writing)
+    best, best_counts, best_extra = 0.0, [0] * len(offers), 0.0
+    for rows in (joint, drafted) if len(drafted) < len(joint) else (joint,):
+        counts, expected, drafting = [0] * len(offers), 0.0, 0.0
+        together = Counter[tuple[PassCost, int]]()
+        for count, (share, place) in enumerate(rows[:most], start=1):
+            counts[place] += 1
+            expected += share
+            if (drafter := drafters[place]) is not None:
+                level = drafter, counts[place]
+                drafting -= drafter.together(together[level])
+                together[level] += 1
+                drafting += drafter.together(together[level])
+            extra = _extra(writing, writing + count, costs) + drafting / plain
+            gain = expected - rate * plain * extra
+            if gain > best and extra <= affordable:
+                best, best_counts, best_extra = gain, list(counts), extra
+    return best_counts, best_extra
 
 
 def _groups(replies: Sequence[JoinedReply], most: int) -> Iterator[list[JoinedReply]]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from decoding.draft import NO_DRAFT, Draft, KeepOn, refusal_of_all
+from decoding.drafters.draft_model import DraftModel
 from decoding.estimation.acceptance import TextKindReader
 from decoding.estimation.cost import CostModel
 from decoding.events import Cause, Decision, EmptyDraft, Step, total_seconds
@@ -188,6 +189,8 @@ class Controller:
             managed.can_draft(history)
 
     def read(self, history: Sequence[int]) -> Iterator[int]:
+        if self._costs.is_shared:  # others wait meanwhile: only when it is to draft
+            return
         for managed in self._active():
             if is_promising(managed, self._costs):
                 yield from managed.read(history)
@@ -259,8 +262,11 @@ class Controller:
         self, history: Sequence[int], limit: int
     ) -> tuple[Sequence[ManagedDrafter], Sequence[ManagedDrafter], int]:
         """The free drafters that are due, the others that can draft, and the most tokens."""
-        costly = () if self._costs.is_shared else self._costly  # others would wait for a draft
-        able = [managed for managed in costly if managed.can_draft(history)]
+        able = [managed for managed in self._costly if managed.can_draft(history)]
+        if self._costs.is_shared:  # others would wait for a draft that theirs cannot join
+            able = [
+                one for one in able if isinstance(one.drafter, DraftModel) and one.drafter.shared
+            ]
         return self._free.due(), able, limit
 
     def _keep_width(
@@ -330,6 +336,8 @@ class Controller:
         for plan in sorted(plans, key=lambda plan: plan.gain, reverse=True):
             if plan.gain <= offer.gain:
                 break
+            if (plan := self._planner.beside(plan)) is None:
+                continue
             made = self._planner.make(plan, history)
             if made.draft.tokens:
                 return self._paying(made.draft, plan.gain, empty_drafts, made)
@@ -395,8 +403,11 @@ class Controller:
         sent, plain, drafting = pending.selection.draft.drafter, self._costs.seconds(1), 0.0
         made = pending.selection.model_draft
         if made is not None and step.drafter == made.plan.managed.name:
-            drafting = step.own_draft_seconds / plain
-            made.plan.cost.observe(step.drafted, made.backlog, step.own_draft_seconds)
+            if self._costs.is_shared:  # the time of all
+                drafting = step.drafted * made.plan.cost.of_draw(self._costs)
+            else:
+                drafting = step.own_draft_seconds / plain
+                made.plan.cost.observe(step.drafted, made.backlog, step.own_draft_seconds)
             if self._costs.changes and step.accepted == step.drafted:
                 made.plan.managed.estimates.fade_from(step.drafted)
         for managed in pending.learners:
@@ -404,7 +415,7 @@ class Controller:
             if proposal.tokens:
                 managed.unsent = 0 if managed.name == sent else managed.unsent + 1
             managed.learn(proposal, step)
-        in_vain = total_seconds(step.empty_drafts) / plain
+        in_vain = 0.0 if self._costs.is_shared else total_seconds(step.empty_drafts) / plain
         cost = 1.0 + verifying + in_vain + drafting
         saved = len(step.tokens) - cost
         self._free.learn(sent, saved + in_vain, self._clock() - started)

@@ -1,7 +1,7 @@
 """Plans drafts of drafter models: whether to begin, how far to go on, when to retry one."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from decoding.draft import Draft
@@ -9,6 +9,7 @@ from decoding.drafters.trees import PlannedDrafter, TreeShape
 from decoding.estimation.cost import CostModel, DraftCost, TreePasses
 from decoding.estimation.draft_cost import BlockCost, LevelCost
 from decoding.events import Cause, EmptyDraft
+from decoding.joined_pass import room_to_draft
 from decoding.planning.draft_length import (
     Option,
     best_affordable,
@@ -49,7 +50,7 @@ class DraftPlan:
 
     limit: the most tokens. affordable: the most that it may lose, in plain steps. rate: recent
     tokens per plain step's time. least: tokens that are drafted whatever their confidence. shape:
-    of a tree; None for a line.
+    of a tree; None for a line. length: of the line that is expected to gain most.
     """
 
     managed: ManagedDrafter
@@ -60,6 +61,7 @@ class DraftPlan:
     gain: float = 0.0
     least: int = 1
     shape: TreeShape | None = None
+    length: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ class ModelDraftPlanner:
             return self._plan_tree(managed, managed.planned, cost, start, limit, rate, budget)
         if isinstance(cost, BlockCost):
             limit = min(limit, cost.longest)
-        draw, begin = cost.draw_seconds / plain, cost.begin_seconds / plain
+        draw, begin = cost.of_draw(self._costs), cost.begin_seconds / plain
         costs = managed.costs(self._costs)
         expected = managed.estimates.by_position(0, limit)
         cautious = managed.estimates.shifted(expected, errors=-1.0)
@@ -118,13 +120,15 @@ class ModelDraftPlanner:
         least = predicted_speedup(lambda position: cautious[position], costs, draw, limit, fixed)
         is_proven = least > 1.0
         affordable = budget.affordable_if_proven if is_proven else budget.affordable
+        if self._costs.is_shared:  # the whole pass has a budget
+            affordable = _UNBOUNDED
         lengths = options(expected, costs, draw, begin + start / _START_STEPS)
         best = best_affordable(lengths, rate, affordable - start)
         if best.length:
             if self._costs.kept:  # it was chosen at such a rate
                 rate = reachable(lengths, rate)
             most = best.length if isinstance(cost, BlockCost) else limit
-            return DraftPlan(managed, cost, most, affordable, rate, best.gain)
+            return DraftPlan(managed, cost, most, affordable, rate, best.gain, length=best.length)
         is_refused = best_affordable(lengths, rate, _UNBOUNDED).length > 0
         return Cause.TOO_RISKY if is_refused else Cause.PAYS_NOT
 
@@ -201,6 +205,14 @@ class ModelDraftPlanner:
             last = self._planned_ranks[managed, errors] = ranks
         return last
 
+    def beside(self, plan: DraftPlan) -> DraftPlan | None:
+        """As much of a plan as is worth it beside those of other replies; None for nothing."""
+        expected = plan.managed.estimates.by_position(0, plan.length)
+        count = room_to_draft(expected, plan.cost) if expected else None
+        if count is None:
+            return plan
+        return replace(plan, limit=count) if count else None
+
     def make(self, plan: DraftPlan, history: Sequence[int]) -> ModelDraft:
         """Make a draft that ends where one more token would not pay; drops a drafter that stalls.
 
@@ -218,10 +230,11 @@ class ModelDraftPlanner:
         draft = managed.propose(history, plan.limit, self._n_vocab, keep_on)
         seconds = self._clock() - started
         expected = plan.cost.seconds(max(len(draft), 1), backlog)
-        if seconds > max(_STALL_SECONDS, _STALL_FACTOR * expected):
+        is_own_time = not self._costs.is_shared  # it did not wait for others
+        if is_own_time and seconds > max(_STALL_SECONDS, _STALL_FACTOR * expected):
             managed.drop(f"it stalled: {seconds:.1f} s for {len(draft)} tokens")
         if not draft.tokens:
-            plan.cost.observe(1, backlog, max(seconds, expected))
+            plan.cost.observe(1, backlog, max(seconds if is_own_time else 0.0, expected))
             if managed.can_draft(history):  # some notice only while reading that they cannot
                 managed.estimates.add_silence()
         return ModelDraft(plan, draft, backlog, seconds)
@@ -242,7 +255,7 @@ class _WorthOneMore:
     """Decides after each drafted token whether one more is worth its time."""
 
     def __init__(self, plan: DraftPlan, costs: CostModel, clock: Callable[[], float]) -> None:
-        self._draw = plan.cost.draw_seconds / costs.seconds(1)
+        self._draw = plan.cost.of_draw(costs)
         self._begin = plan.cost.begin_seconds / costs.seconds(1)
         if isinstance(plan.cost, BlockCost):  # all of it is drafted before the first token is seen
             self._begin, self._draw = self._begin + plan.limit * self._draw, 0.0

@@ -82,8 +82,7 @@ def hopeful_speedup(managed: ManagedDrafter, cost: DraftCost, costs: CostModel) 
 
 def _in_plain_steps(cost: DraftCost, costs: CostModel) -> tuple[float, float]:
     """Cost of a drafted token, and of a draft whatever its length."""
-    plain = costs.seconds(1)
-    return cost.draw_seconds / plain, cost.begin_seconds / plain
+    return cost.of_draw(costs), cost.begin_seconds / costs.seconds(1)
 
 
 def overall(statuses: Sequence[DrafterStatus]) -> tuple[State, str]:

@@ -1,7 +1,7 @@
 """Requests are answered side by side, each exactly, and a person's before those of programs."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -14,9 +14,12 @@ from app.engine.reply import Request
 from app.loading.placement import MemoryPlan
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
+from backends import llamacpp
 from backends.base import Model
 from decoding.checks.distribution_check import divergences
+from decoding.draft import MOST_DRAFTED
 from decoding.events import FinishReason
+from decoding.prefill import common_prefix
 from decoding.sampling.settings import SamplingSettings
 from models.metadata.memory_bill import ModelFacts
 from tests.fixtures.sessions import GREEDY, conversation
@@ -27,6 +30,9 @@ pytestmark = pytest.mark.usefixtures("llamacpp", "drafting_pays")
 ROUNDING = 1.5
 """Of the bundled model's logits where rows lie elsewhere in the cache, as in
 tests/backends/llamacpp/test_sequences.py."""
+
+TINY_ROUNDING = 0.08
+"""The same of the tiny model."""
 
 QUESTIONS = (
     "Write a short poem about the sea.",
@@ -48,8 +54,8 @@ def begin() -> Iterator[Begin]:
     """Starts an engine on a model that answers so many requests at once."""
     with ExitStack() as stack:
 
-        def start(model: Path, count: int | None, ctx: int = 512) -> Engine:
-            options = SessionOptions(str(model), threads=1, ctx=ctx, parallel=count)
+        def start(model: Path, count: int | None, ctx: int = 512, draft: str = "auto") -> Engine:
+            options = SessionOptions(str(model), draft, threads=1, ctx=ctx, parallel=count)
             engine = Engine(options, Paths.of_this_user())
             engine.start()
             stack.callback(engine.close, 30.0)
@@ -79,18 +85,71 @@ def test_each_token_is_what_the_model_says_after_its_own_text(
     assert any(answer.metrics and answer.metrics.accepted for answer in answers)
     prompts = [engine.prepare(Answer(answer.request)) for answer in answers]
     assert all(prompt.result(30) for prompt in prompts)
+    check(engine, answers, demo, ROUNDING)
+
+
+def check(engine: Engine, answers: Sequence[Answer], model: Model, rounding: float) -> None:
+    """Whether each token is what the model says after the text before it."""
     active = engine._active
     assert active is not None
-    with closing(demo.open(512)) as context:
+    with closing(model.open(512)) as context:
         for answer in answers:
             prompt, _ = active.session.prompt(answer.request)
             for other in divergences(context, prompt.tokens, answer.token_ids):
-                assert other.margin <= ROUNDING
+                assert other.margin <= rounding
 
 
 @pytest.fixture
 def tiny(tiny_llama: Callable[..., Path]) -> Path:
     return tiny_llama()
+
+
+@pytest.fixture
+def small(tiny_llama: Callable[..., Path]) -> str:
+    """A drafter model for the tiny one, which agrees with it now and then."""
+    return str(tiny_llama(noise=0.1))
+
+
+@pytest.mark.slow
+def test_a_drafter_model_drafts_for_all_of_them(begin: Begin, tiny: Path, small: str) -> None:
+    engine = begin(tiny, 4, draft=small)
+    answers = [asked(engine, text) for text in QUESTIONS * 2]
+    ended(*answers)
+    for answer in answers:
+        assert answer.reply.is_shared
+        assert answer.metrics is not None
+        assert answer.metrics.accepted > 0
+        assert small in answer.reply.provenance
+    with closing(llamacpp.load(tiny)) as model:
+        check(engine, answers, model, TINY_ROUNDING)
+    active, together = engine._active, engine._together
+    assert active is not None
+    assert together is not None
+    (sequences,) = together._of_drafters.values()
+    texts = [
+        [*active.session.prompt(answer.request)[0].tokens, *answer.token_ids] for answer in answers
+    ]
+    for one in sequences.idle:  # each is that of one reply, but for what it drafted last
+        agreed = max(common_prefix(one.tokens, text) for text in texts)
+        assert one.length - agreed <= MOST_DRAFTED
+    assert len(sequences.idle) >= 3
+
+
+@pytest.mark.slow
+def test_a_drafter_model_that_is_exchanged_ends_no_answer(
+    begin: Begin, tiny: Path, small: str
+) -> None:
+    engine = begin(tiny, 4, draft=small)
+    answers = [asked(engine, text, 60) for text in QUESTIONS]
+    for answer, draft in zip(answers[1:], ("lookup", small, "off"), strict=True):
+        answer.listen(
+            lambda answer=answer, draft=draft: (
+                engine.set_draft(draft) if len(answer.token_ids) == 9 else None
+            )
+        )
+    ended(*answers)
+    with closing(llamacpp.load(tiny)) as model:
+        check(engine, answers, model, TINY_ROUNDING)
 
 
 @pytest.mark.slow
@@ -174,7 +233,7 @@ def test_what_a_sequence_holds_is_not_read_again(begin: Begin, tiny: Path) -> No
     assert again.metrics.cached_prompt_tokens > again.metrics.prompt_tokens // 3
 
 
-def mixed(engine: Engine, seed: int, count: int) -> None:
+def mixed(engine: Engine, seed: int, count: int, small: str) -> None:
     """Requests of all sorts, some stopped at random moments, as many as are allowed at a time."""
     chance = random.Random(seed)
     waiting: list[Answer] = []
@@ -185,7 +244,7 @@ def mixed(engine: Engine, seed: int, count: int) -> None:
         asked = Request(conversation(words), sampling, chance.randint(1, 40), program=program)
         answer = engine.ask(asked)
         if chance.random() < 0.1:
-            engine.set_draft(chance.choice(("off", "lookup", "auto")))
+            engine.set_draft(chance.choice(("off", "lookup", "auto", small)))
         if chance.random() < 0.03:
             engine.load(str(engine.options.model))
         if chance.random() < 0.03:
@@ -212,16 +271,18 @@ def mixed(engine: Engine, seed: int, count: int) -> None:
         assert sequences.is_own_free
         held = sequences.own.free_cells + sequences.own.length
         assert held + sum(one.length for one in sequences.idle) >= 4 * sequences.own.n_ctx
+        for drafting in together._of_drafters.values():
+            assert list(drafting._reserved) == [drafting.own]
 
 
 @pytest.mark.slow
-def test_requests_of_all_sorts_come_and_go(begin: Begin, tiny: Path) -> None:
-    engine = begin(tiny, 4, ctx=256)
-    mixed(engine, 1, 40)
+def test_requests_of_all_sorts_come_and_go(begin: Begin, tiny: Path, small: str) -> None:
+    engine = begin(tiny, 4, ctx=256, draft=small)
+    mixed(engine, 1, 40, small)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(10))
-def test_so_do_ten_thousand(begin: Begin, tiny: Path, seed: int) -> None:
+def test_so_do_ten_thousand(begin: Begin, tiny: Path, small: str, seed: int) -> None:
     engine = begin(tiny, 8, ctx=256)
-    mixed(engine, seed, 1000)
+    mixed(engine, seed, 1000, small)
