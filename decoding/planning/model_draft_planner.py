@@ -120,8 +120,9 @@ class ModelDraftPlanner:
         least = predicted_speedup(lambda position: cautious[position], costs, draw, limit, fixed)
         is_proven = least > 1.0
         affordable = budget.affordable_if_proven if is_proven else budget.affordable
-        if self._costs.is_shared:  # the whole pass has a budget
-            affordable = _UNBOUNDED
+        if self._costs.is_shared:  # the whole pass has a budget, by costs that are surely known
+            is_steady = self._costs.is_steady and cost.is_steady
+            affordable = _UNBOUNDED if is_steady or is_proven else 0.0
         lengths = options(expected, costs, draw, begin + start / _START_STEPS)
         best = best_affordable(lengths, rate, affordable - start)
         if best.length:
