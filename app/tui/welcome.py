@@ -121,6 +121,7 @@ _HINT = "↓ then Enter opens · Ctrl+O shows all"
 _SHORT_HINT = "↓ Enter opens · Ctrl+O shows all"
 
 _HERE, _ELSEWHERE = "Everything runs on this machine.\n", "A server elsewhere answers.\n"
+_DIVIDED = "Layers run on {}.\nWhat you write goes there unencrypted, unless through a tunnel.\n"
 
 
 class WelcomeRows(RowList):
@@ -243,7 +244,10 @@ class Welcome(Vertical):
 
     def _above(self, offer: Offer | None, is_small: bool) -> Content:
         """What stands above the rows: the offer, and how to use a card that lies idle."""
-        where = _ELSEWHERE if self._engine.options.backend == REMOTE else _HERE
+        options = self._engine.options
+        where = _ELSEWHERE if options.backend == REMOTE else _HERE
+        if options.rpc:
+            where = _DIVIDED.format(one_line(options.rpc))
         title = Content.assemble(("specchat\n", "bold"), (where, "$text-muted"))
         text = Content(f"{offer.text(is_narrow=is_small)}\n") if offer else title
         if self._idle_card is None:

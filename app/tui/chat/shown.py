@@ -15,6 +15,7 @@ from app.dialogue.libraries import Libraries, vectors_of
 from app.dialogue.tree import ASSISTANT, USER, Turn, path_to, sources_for
 from app.engine.answer import Answer, Stage
 from app.engine.engine import Engine
+from app.engine.status import Phase
 from app.printable import one_line
 from app.tui.chat.lines import WARNING, Card, InstructionsLine, QueueView
 from app.tui.chat.messages import AnswerView, CallView, MessageView, QuestionView, text_width
@@ -24,6 +25,7 @@ from app.tui.store import Store
 from app.tui.widgets import typed_app
 from app.tui.wording import CONTEXT_FULL, INTERRUPTED, joined, quoted_title
 from app.wording import CONTINUES, without_continuation
+from backends.base import PeerLostError
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -138,7 +140,10 @@ class ShownChat(Vertical):
 
     @property
     def has_model(self) -> bool:
-        return self.engine.status.loaded is not None
+        """Whether questions can be asked: each connects again to a machine that was lost."""
+        status = self.engine.status
+        is_lost = status.phase is Phase.FAILED and isinstance(status.error, PeerLostError)
+        return status.loaded is not None or is_lost
 
     @property
     def selected(self) -> Turn | None:

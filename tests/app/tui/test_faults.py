@@ -8,12 +8,13 @@ from threading import Event
 import pytest
 
 from app.engine.engine import Engine
+from app.engine.session import Session
 from app.engine.status import Phase, Status
 from app.history import History
 from app.loading.session_options import SessionOptions
 from app.loading.streaming import Outlook, Share, StreamOfferError
 from app.paths import Paths
-from backends.base import ModelError, OutOfMemoryError
+from backends.base import ModelError, OutOfMemoryError, PeerLostError
 from backends.streaming.mapped_file import DiskSpeed
 from tests.app.engine.test_engine import request, text_of
 from tests.app.tui.conftest import ALL, WORDS, Chat, Chatting
@@ -133,6 +134,33 @@ async def test_an_error_of_a_model_is_shown_once_and_whole(chat: Chat) -> None:
         await chat.until(lambda word=word: word in chat.shown)
         assert chat.shown.count("cannot be loaded") == 1
         assert "no model" in chat.shown.splitlines()[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("asks", [False, True], ids=["retry", "message"])
+async def test_a_lost_machine_is_connected_to_again(chat: Chat, asks: bool) -> None:
+    engine = chat.app.engine
+    await chat.ask("first")
+    opens = engine._open
+
+    def refused(*_: object) -> Session:
+        raise PeerLostError("box:5", "refused for now")
+
+    engine._open = refused
+    engine._reported(PeerLostError("box:5", "it ended the connection"))
+    await chat.pilot.press("ctrl+t")
+    await chat.until("refused for now")
+    if asks:
+        await chat.say("second")
+        await chat.until(lambda: chat.screen.prompt.area.text == "second")
+    await chat.idle()
+    engine._open = opens
+    await chat.pilot.press("enter" if asks else "ctrl+t")
+    await chat.until(lambda: engine.status.phase is Phase.READY)
+    await chat.idle()
+    assert chat.texts[-1] == ("assistant", ALL)
+    assert (("user", "second") in chat.texts) == asks
+    assert "refused" not in chat.shown
 
 
 async def test_a_model_larger_than_memory_is_asked_about(

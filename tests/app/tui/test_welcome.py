@@ -110,6 +110,13 @@ async def test_a_card_that_lies_idle_is_named_with_what_would_use_it(
             assert "NVIDIA L4 lies idle. To use it: specchat build cuda" in shown
 
 
+async def test_where_a_divided_model_is() -> None:
+    async with welcomed(model="demo", rpc="box:50052") as (app, _):
+        shown = " ".join(screen_text(app).split())
+    assert "Layers run on box:50052. What you write goes there unencrypted" in shown
+    assert "Everything runs on this machine" not in shown
+
+
 async def test_renamed_and_removed_chats_are_shown_as_they_are() -> None:
     chats = Chats(*TITLES)
     async with welcomed(chats, model="demo") as (app, pilot):
