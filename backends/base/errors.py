@@ -83,9 +83,9 @@ class RollbackRefusedError(ModelError):
 class PeerLostError(ModelError):
     """No connection to another machine with layers of the model, which has to be loaded again."""
 
-    def __init__(self, name: str, why: str) -> None:
-        remedy = "Start `specchat rpc-server` of the same version there, then try again."
-        super().__init__(f"no connection to {name}", why, remedy)
+    def __init__(self, name: str, why: str, remedy: str = "") -> None:
+        usual = "Start `specchat rpc-server` of the same version there, then try again."
+        super().__init__(f"no connection to {name}", why, remedy or usual)
 
 
 class PassStoppedError(SpecchatError):

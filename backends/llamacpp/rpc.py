@@ -1,7 +1,9 @@
 """Devices of other machines, where llama.cpp's RPC server runs; and serving those of this one."""
 
 import ctypes
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from llama_cpp import llama_cpp as api
@@ -9,7 +11,7 @@ from llama_cpp import llama_cpp as api
 from backends.base import ModelError, PeerLostError, UsageError
 from backends.hardware.host import Gpu, physical_cores
 from backends.llamacpp import library
-from backends.llamacpp.rpc_relay import Relay
+from backends.llamacpp.rpc_relay import REMEDIES, Relay
 
 
 def has_rpc() -> bool:
@@ -54,7 +56,8 @@ class Peers:
     def error(self) -> PeerLostError | None:
         """That of a server that was lost, after which no result means anything."""
         lost = zip(self.names, (relay.lost for relay in self._relays), strict=False)
-        return next((PeerLostError(name, why) for name, why in lost if why), None)
+        errors = (PeerLostError(name, why, REMEDIES.get(why, "")) for name, why in lost if why)
+        return next(errors, None)
 
     def close(self) -> None:
         """Take no further connections. Safe to call again."""
@@ -76,8 +79,22 @@ def serve(host: str, port: int, begin: Callable[[], None] = lambda: None) -> NoR
     pointers = library.used_pointers() or library.device_pointers()[-1:]
     begin()
     devices = (pointer * len(pointers))(*pointers)
-    start(f"{host}:{port}".encode(), None, physical_cores(), len(pointers), devices)
+    with _silent_stdout():
+        start(f"{host}:{port}".encode(), None, physical_cores(), len(pointers), devices)
     raise ModelError(f"{host}:{port} cannot be served", "perhaps another program listens there")
+
+
+@contextmanager
+def _silent_stdout() -> Generator[None]:
+    """Drop what the engine prints: two lines on each connection, of which an answer needs ten."""
+    with open(os.devnull, "wb") as nowhere:
+        kept = os.dup(1)
+        os.dup2(nowhere.fileno(), 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def _procedure(name: str, *types: Any) -> Callable[..., Any]:

@@ -16,7 +16,7 @@ from typing import BinaryIO, TypeVar
 PROTOCOL = 7, 0
 """RPC_PROTO_MAJOR_VERSION and _MINOR_VERSION of the pinned build, in ggml-rpc.h."""
 
-_CONNECT_SECONDS, _GREETING_SECONDS = 5.0, 10.0
+_CONNECT_SECONDS, _GREETING_SECONDS = 5.0, 5.0
 _PIECE = 1 << 20
 _HEAD, _SIZE = Struct("<BQ"), Struct("<Q")
 _GET_TENSOR, _HELLO = 8, 14
@@ -41,6 +41,14 @@ _PATIENCE = {
 }  # fmt: skip
 """When a silent machine is given up, as far as a system can: after 14 or 15 s. A pass may take
 longer, as the machine itself answers, not the program."""
+
+_NO_SERVER = "it answers as no RPC server does"
+_SILENT = "it does not answer, or another program uses it"
+REMEDIES = {
+    _NO_SERVER: "Check the port: `specchat rpc-server` listens on 50052 unless told otherwise.",
+    _SILENT: "Check the port, end the other program, or start `specchat rpc-server` again.",
+}
+"""What to do about reasons for which the usual advice, to start a server, does not fit."""
 
 _T = TypeVar("_T")
 
@@ -109,7 +117,7 @@ class Relay:
         def received() -> bytes:
             given = b"" if done else answers.read(_SIZE.size)
             if given and given != prefix:
-                raise OSError(0, "it answers as no RPC server does")
+                raise OSError(0, _NO_SERVER)
             piece = answers.read(wanted)
             if len(piece) < wanted:
                 raise ConnectionResetError
@@ -131,7 +139,7 @@ class Relay:
         except (ConnectionResetError, BrokenPipeError):
             self.lost = "it ended the connection"
         except TimeoutError:
-            self.lost = "it does not answer, or another program uses it"
+            self.lost = _SILENT
         except OSError as error:
             self.lost = error.strerror or str(error)
         return None

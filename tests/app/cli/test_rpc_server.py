@@ -1,5 +1,6 @@
 """`specchat rpc-server`: a real one, and what it says."""
 
+import os
 import signal
 import socket
 import subprocess
@@ -21,10 +22,10 @@ ROOT = Path(__file__).parents[3]
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="a signal is sent")
 @pytest.mark.skipif(not rpc.has_rpc(), reason="this build of llama.cpp has no RPC")
-def test_it_listens_until_ctrl_c() -> None:
-    port = free_port()
+def test_it_listens_until_ctrl_c_and_prints_no_more() -> None:
+    port, (screen, terminal) = free_port(), os.openpty()  # else what it prints may stay in a buffer
     words = [sys.executable, ROOT / "specchat.py", "rpc-server", "--port", str(port)]
-    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(words, stdout=terminal, stderr=subprocess.PIPE) as process:
         while process.poll() is None:
             with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
                 break
@@ -32,6 +33,8 @@ def test_it_listens_until_ctrl_c() -> None:
         assert process.wait(20) == -signal.SIGINT
         assert process.stderr is not None
         assert f"at 127.0.0.1:{port} (Ctrl+C ends it)" in process.stderr.read().decode()
+    os.write(terminal, b"end")
+    assert os.read(screen, 4096) == b"end"
 
 
 @pytest.mark.parametrize(("host", "warns"), [("127.0.0.1", False), ("0.0.0.0", True)])

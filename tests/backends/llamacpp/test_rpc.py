@@ -128,12 +128,16 @@ def _older(client: socket.socket) -> None:
 
 @needs_rpc
 @pytest.mark.parametrize(
-    ("talk", "why"),
+    ("talk", "why", "is_server"),
     [
-        (_older, r"version 6\.0 of the protocol, this build 7\.0"),
-        (lambda client: client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "no RPC server"),
-        (lambda client: client.shutdown(socket.SHUT_WR), "it ended the connection"),
-        (lambda client: None, "does not answer, or another program uses it"),
+        (_older, r"version 6\.0 of the protocol, this build 7\.0", True),
+        (
+            lambda client: client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
+            "no RPC server",
+            False,
+        ),
+        (lambda client: client.shutdown(socket.SHUT_WR), "it ended the connection", True),
+        (lambda client: None, "does not answer, or another program uses it", False),
     ],
     ids=["older", "of another kind", "ending", "silent"],
 )
@@ -142,10 +146,12 @@ def test_what_is_no_server_of_this_version(
     llamacpp: ModuleType,
     talk: Callable[[socket.socket], None],
     why: str,
+    is_server: bool,
 ) -> None:
     monkeypatch.setattr(rpc_relay, "_GREETING_SECONDS", 0.2)
-    with answering(talk) as port, pytest.raises(PeerLostError, match=why):
+    with answering(talk) as port, pytest.raises(PeerLostError, match=why) as caught:
         Peers([("127.0.0.1", port)])
+    assert ("of the same version" in caught.value.remedy) == is_server
 
 
 @needs_rpc
