@@ -254,6 +254,8 @@ class ReplyMetrics:
     memory: MemoryUse
     told_by_server: Mapping[str, float] | None = None
     """What a server tells of its drafting, as it names it; None where the model is here."""
+    server_ended: bool = True
+    """Whether a server's answer came to its end, at which most tell of drafting."""
 
 
 def reply_metrics(session: "Session", reply: Reply, *, is_final: bool = True) -> ReplyMetrics:

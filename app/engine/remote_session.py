@@ -85,13 +85,17 @@ def open_remote(
     names = tuple(text_of(one["id"]) for one in models)
     if not (names or options.model):
         raise ServerError(f"{address.url} has no model", "", "Load one there, or name it: --model")
-    name, kind = options.model or names[0], kind_of(models)
+    asked, kind = options.model or names[0], kind_of(models)
+    ignores = kind.ignores_names and len(names) == 1 and asked not in names
+    name = names[0] if ignores else asked
     entry = next((one for one in models if one["id"] == name), mapping(None))
     told = count_of(entry.get("max_model_len")) or count_of(part_of(entry, "meta").get("n_ctx"))
     context = options.ctx or told
     notes = [
         address.warning,
-        f"{address.url} does not list {name}" if name not in names else "",
+        f"{address.url} does not list {asked}{f': {name} answers' if ignores else ''}"
+        if asked not in names
+        else "",
         f"{name} is the first of {len(names)} models; --model names another"
         if len(names) > 1 and not options.model
         else "",
@@ -288,6 +292,7 @@ class RemoteSession:
             "bytes_per_token": 0,  # nothing is read here
             "memory": MemoryUse(0, 0, 0),
             "told_by_server": report.figures,
+            "server_ended": bool(self.told.finish),
         }
         unknown: dict[str, Any] = dict.fromkeys(one.name for one in fields(ReplyMetrics))
         return ReplyMetrics(**{**unknown, **known})

@@ -12,7 +12,8 @@ def verdict_of(paths: Paths, url: str, model: str, build: str) -> bool | None:
     return found if isinstance(found, bool) else None
 
 
-def keep_verdict(paths: Paths, url: str, model: str, build: str, *, equal: bool) -> None:
+def keep_verdict(paths: Paths, url: str, model: str, build: str, *, equal: bool | None) -> None:
+    """equal: None takes back what was found before."""
     entry = (_key(url, model, build), equal)
     change_object(paths.remote_verdicts, lambda before: dict([*before.items(), entry][-_MOST:]))
 

@@ -36,7 +36,12 @@ counts its tokens in each event sends some hundred bytes for each."""
 
 _LONGEST_TEXT = 300
 _AGAIN = "What was said so far is kept. Ask again once the server answers."
-_ERROR_NUMBER = re.compile(r"^\[Errno -?\d+\] ")
+_LOADING = "What was said so far is kept. It may be loading its model: ask again in a moment."
+_IS_API = "Is this the address of its API? That mostly ends in /v1."
+_ERROR_NUMBER = re.compile(r"^\[(?:Errno -?\d+|SSL(?:: \w+)?)\] | \(_ssl\.c:\d+\)$")
+_NOT_TLS = re.compile("WRONG_VERSION_NUMBER|RECORD_LAYER_FAILURE")
+_LEAST_SECRET = 8
+"""Characters of a key that is left out of texts: a shorter one would be found within words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +120,7 @@ class Connection:
                 with closing(client.send(request, stream=True)) as response:
                     if not response.is_success:
                         told = b"".join(_bounded(response)).decode(errors="replace")
-                        raise self._refused(response.status_code, told)
+                        raise self._refused(response.status_code, told, lists=body is None)
                     yield response
         except (HTTPError, InvalidURL, OSError, ValueError) as error:
             raise self._broken(error) from error
@@ -138,14 +143,14 @@ class Connection:
             raise ServerError(
                 f"{self.address.url} does not speak OpenAI's protocol",
                 f"it answers {self._told(text.strip()) or 'nothing'}",
-                "Is this the address of its API? That mostly ends in /v1.",
+                _IS_API,
             )
         if told.get("error"):
             raise self._refused(200, text)
         return told
 
-    def _refused(self, status: int, text: str) -> ServerError:
-        """Error for what a server says in place of an answer."""
+    def _refused(self, status: int, text: str, *, lists: bool = False) -> ServerError:
+        """Error for what a server says in place of an answer, or of its list of models."""
         error = mapping(parsed(text)).get("error")
         said = text_of(mapping(error).get("message")) or text_of(error)
         said = said or text_of(mapping(parsed(text)).get("message"))
@@ -156,6 +161,8 @@ class Connection:
             remedy = f"Set {REMOTE_KEY}, or name a file that holds it: --remote-key-file."
             return ServerError(f"{server} {given}", why, remedy)
         if status == 404:
+            if lists or not said:
+                return ServerError(f"{server} does not know this address", why, _IS_API)
             remedy = f"`specchat models list --backend remote --url {server}` lists its models."
             return ServerError(f"{server} does not know this model or address", why, remedy)
         if status == 429:
@@ -163,9 +170,13 @@ class Connection:
         if 300 <= status < 400:
             remedy = "Give the address that it leads to."
             return ServerError(f"{server} leads elsewhere", f"it answers {status}", remedy)
+        if status == 503:
+            return ServerError(f"{server} cannot answer now", why, _LOADING)
         if status >= 500:
             return ServerError(f"{server} has failed", why, _AGAIN)
-        return ServerError(f"{server} refused this" if status != 200 else f"{server} failed", why)
+        if status == 200:
+            return ServerError(f"{server} failed", why, _AGAIN)
+        return ServerError(f"{server} refused this", why)
 
     def _broken(self, error: Exception) -> ServerError:
         from httpx2 import ConnectError, ConnectTimeout, TimeoutException
@@ -174,6 +185,8 @@ class Connection:
         why = self._told(_ERROR_NUMBER.sub("", str(error))) or type(error).__name__
         if isinstance(error, ConnectError | ConnectTimeout):
             remedy = "Does the server run, and is the address right?"
+            if _NOT_TLS.search(str(error)):
+                why, remedy = "it does not answer as https", "Does its address begin with http://?"
             return ServerError(f"{server} cannot be reached", why, remedy)
         if isinstance(error, TimeoutException):
             why = "nothing came for too long"
@@ -181,7 +194,7 @@ class Connection:
 
     def _told(self, text: str) -> str:
         """Foreign text for an error: on one line, cut, and without the key it may repeat."""
-        if self.address.key:
+        if len(self.address.key) >= _LEAST_SECRET:
             text = text.replace(self.address.key, "[key]")
         text = one_line(text)
         return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"

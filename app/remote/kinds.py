@@ -18,7 +18,7 @@ class Kind:
     a last message of the assistant is continued; None where it is not. thinks: how thinking is
     chosen: by "template" variables, by "effort", or "" for not at all. takes_prediction: whether it
     drafts from a predicted text. takes_gbnf: whether it takes a grammar of that form. all_tokens:
-    its top_k that leaves none out.
+    its top_k that leaves none out. ignores_names: whether its only model answers to any name.
     """
 
     name: str
@@ -29,6 +29,7 @@ class Kind:
     takes_prediction: bool = False
     takes_gbnf: bool = False
     all_tokens: int = 0
+    ignores_names: bool = False
 
 
 UNKNOWN = Kind("an unknown server")
@@ -37,11 +38,11 @@ MLX_LM = Kind("mlx_lm.server", _VLLM, thinks="template")
 _KINDS = {
     "specchat": Kind(
         "specchat", _LLAMACPP, {}, {"continue_final_message": True}, "effort",
-        takes_prediction=True, takes_gbnf=True,
+        takes_prediction=True, takes_gbnf=True, ignores_names=True,
     ),
     "llamacpp": Kind(
         "llama-server", _LLAMACPP, {"timings_per_token": True}, _OPEN_END, "template",
-        takes_gbnf=True,
+        takes_gbnf=True, ignores_names=True,
     ),
     "vllm": Kind("vLLM", _VLLM, _USAGE, _OPEN_END, "template", all_tokens=-1),
     "sglang": Kind(

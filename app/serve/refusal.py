@@ -55,7 +55,7 @@ class RefusedError(Exception):
 
 def stopped() -> RefusedError:
     """A request whose answer ended here, by no fault of who asked."""
-    return RefusedError(RefusalKind.STOPPED, "the answer was stopped here; try again")
+    return RefusedError(RefusalKind.STOPPED, "the answer was stopped at the server; try again")
 
 
 def invalid(message: str, param: str = "") -> RefusedError:

@@ -243,7 +243,8 @@ class _Paths:
     async def facts(self, _: Request) -> Response:
         with self._served.models.use(self._first):
             engine = await self._served.models.engine_of(self._first)
-            return JSONResponse(await _result(engine.between(_facts)))
+            facts = await _result(engine.between(_facts))
+            return JSONResponse({**facts, "name": self._first.name})
 
     async def vocabulary(self, _: Request) -> Response:
         path = self._first.facts().info.path

@@ -34,7 +34,7 @@ from app.tui import wording
 from app.tui.chat.find import FindBar
 from app.tui.chat.lines import InstructionsLine
 from app.tui.chat.messages import AnswerView, AttachmentRow, MessageView
-from app.tui.chat.view import ChatView
+from app.tui.chat.view import BUSY, ChatView
 from app.tui.commands.app import AppCommands
 from app.tui.commands.settings import SettingsCommands
 from app.tui.commands.shell import ShellCommands
@@ -484,6 +484,9 @@ class ChatScreen(Screen[None]):
         self.store.has_citations = isinstance(focused, AnswerView) and focused.has_citations
 
     async def _update(self) -> None:
+        view, area = self.view, self.prompt.area
+        if area.fault.startswith(BUSY) and view.is_idle and not view.waits_for:
+            area.clear_fault()
         await self._follow_folders()
         self._expect()
         self.store.runs_command = self.commands.is_running

@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from textual.content import Content
 from textual.widgets import Static
 
-from app.engine.status import Phase, Status
+from app.engine.status import Loaded, Phase, Status
 from app.loading.streaming import StreamOfferError
 from app.printable import one_line
 from app.tui.chat.view import ChatView
@@ -156,9 +156,11 @@ class FaultReports:
         self._status = Status(Phase.LOADING)
         """The status whose error was reported last."""
         self._unsaved = ""
+        self._loaded: Loaded | None = None
 
     async def report(self, status: Status) -> None:
         """Show what is new, and remove what is over."""
+        self._tell_notes(status.loaded)
         await self._report_error(status)
         await self._report_unsaved()
         history = self._view.dialogue.history
@@ -167,6 +169,13 @@ class FaultReports:
         if self._notices:
             notices, self._notices = self._notices, []
             await self._view.show_notice(_in_lines(notices))
+
+    def _tell_notes(self, loaded: Loaded | None) -> None:
+        """Tell once what a server does in another way than was asked for."""
+        before, self._loaded = self._loaded, loaded or self._loaded
+        if loaded is not None and loaded.is_remote and loaded is not before:
+            for note in loaded.notes:
+                self._view.app.notify(one_line(note), markup=False)
 
     async def _report_error(self, status: Status) -> None:
         error, before = status.error, self._status.error

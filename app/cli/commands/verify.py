@@ -90,9 +90,14 @@ def _of_server(options: SessionOptions, reference: str | None, *, shown: bool) -
     found = list[Compared]()
     with interruptible() as stop:
         for one in compare(server, plain, stop.is_set):
+            if isinstance(one, str):
+                stderr.status(one)
+                continue
             found.append(one)
+            stderr.clear_status()
             if shown:
                 stdout.write_line(one.text)
+        stderr.clear_status()
         return verdict_on(server, plain, found, is_complete=not stop.is_set())
 
 

@@ -55,6 +55,10 @@ _SUMMARISE = (
 Attachments = tuple[Attachment, ...]
 
 
+BUSY = "your question waits for", "an answer is in progress"
+"""How the errors begin that are over once no answer is in progress."""
+
+
 class ChatView(CallingChat):
     """A chat that goes on: questions go to the engine, answers are shown and saved as they grow.
 
@@ -99,9 +103,9 @@ class ChatView(CallingChat):
             UsageError: one does, with what ends it.
         """
         if program := self.waits_for:
-            raise UsageError(f"your question waits for {program}", "", "Esc takes it back.")
+            raise UsageError(f"{BUSY[0]} {program}", "", "Esc takes it back.")
         if not self.is_idle:
-            raise UsageError("an answer is in progress", "", "Esc stops it.")
+            raise UsageError(BUSY[1], "", "Esc stops it.")
 
     def require_model(self) -> None:
         """Check that a model is loaded.

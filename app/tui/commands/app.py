@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 
 _MODELS_LISTED = "Ctrl+L lists them; you can also give a .gguf file or organization/name of the hub"
 
+_DRAFTS_HERE = (
+    "If the server is a specchat, start specchat anew with --draft lookup: it then drafts here."
+)
+
 _USUAL_EDITORS = ("sensible-editor", "nano", "micro", "nvim", "vim", "vi", "notepad")
 
 _MOST_EDITED = 64 << 20
@@ -111,7 +115,7 @@ class Commands:
         except UnknownNameError as error:
             raise UsageError(error.what, "", _MODELS_LISTED) from error
 
-    def require_own_model(self) -> None:
+    def require_own_model(self, remedy: str = "") -> None:
         """Refuse what needs a model in this process.
 
         Raises:
@@ -120,7 +124,8 @@ class Commands:
         loaded = self.engine.status.loaded
         if loaded is not None and loaded.is_remote:
             what = f"{loaded.name} is on a server"
-            raise UsageError(what, "which alone knows what drafts, and how fast it is without")
+            why = "which alone knows what drafts, and how fast it is without"
+            raise UsageError(what, why, remedy)
 
     def local(self, name: str) -> "Reference":
         """A model that is on this machine.
@@ -142,7 +147,7 @@ class Commands:
         Raises:
             SpecchatError: it is no SPEC, or does not fit the model, or a server drafts.
         """
-        self.require_own_model()
+        self.require_own_model(_DRAFTS_HERE)
         from app.drafting import draft_spec
         from models.reference import HubReference, UnknownNameError
 
@@ -232,8 +237,14 @@ class ModelCommands(Commands):
         Raises:
             SpecchatError: there is no such model.
         """
-        if self.engine.options.asks_server:
+        from backends.engines.backend_selection import REMOTE
+
+        options = self.engine.options
+        if options.asks_server:
             self._use_remote(name)
+        elif options.backend == REMOTE:  # drafts are made here
+            remedy = "/model does not change it; its server is started with another"
+            raise UsageError("the model of the server is in use", "", remedy)
         elif not name:
             self._list_models()
         elif not self.downloads.stop(name):

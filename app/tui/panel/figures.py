@@ -243,21 +243,23 @@ def counts(metrics: ReplyMetrics) -> list[Line]:
     """Memory, steps, and what became of the last draft; the drafters' memory, if any, below."""
     memory = metrics.memory
     used = f"model {short_size(memory.target_bytes)}, chat {short_size(memory.kv_bytes)}"
-    drafters = [Line.of(f"{'':8}drafters {short_size(memory.drafter_bytes)}", MEMORY)]
+    label = "" if memory.target_bytes else "Memory"  # of a model elsewhere nothing is here
+    drafters = [Line.of(f"{label:8}drafters {short_size(memory.drafter_bytes)}", MEMORY)]
     drafts = sum(metrics.accepted_lengths)
     return [
-        Line.of(f"Memory  {used}", MEMORY),
+        *([Line.of(f"Memory  {used}", MEMORY)] if memory.target_bytes else []),
         *(drafters if memory.drafter_bytes else []),
         Line.of(f"Steps   {metrics.steps:,}, {drafts:,} of them with a draft", STEP),
         Line.of(f"Last    {one_line(metrics.last_draft) or 'no draft'}", ACCEPTED),
     ]
 
 
-def told(figures: Mapping[str, float]) -> list[Line]:
-    """What a server tells of its drafting, by its own names."""
+def told(figures: Mapping[str, float], *, has_ended: bool) -> list[Line]:
+    """What a server tells of its drafting, by its own names, mostly at the end of an answer."""
     rows = [f"{one_line(name.rpartition('.')[2])} {value:g}" for name, value in figures.items()]
     title = "What the server tells of drafting"
-    return _titled(title, DRAFTED, *(rows[:_MOST_TOLD] or ["nothing"]))
+    nothing = "nothing" if has_ended else "nothing before an answer ends"
+    return _titled(title, DRAFTED, *(rows[:_MOST_TOLD] or [nothing]))
 
 
 def _titled(title: str, term: Term, *rows: str | Content) -> list[Line]:

@@ -126,7 +126,8 @@ def _strip(live: Live, layout: Layout, columns: int) -> list[Line]:
 def _details(metrics: ReplyMetrics, layout: Layout) -> list[Line]:
     title = [Line(Content.assemble(("Details", "bold"), f"{'':17}F2 closes")), BLANK]
     if metrics.told_by_server is not None:
-        return [*title, *told(metrics.told_by_server), BLANK, start(metrics), BLANK]
+        figures = told(metrics.told_by_server, has_ended=metrics.server_ended)
+        return [*title, *figures, BLANK, start(metrics), BLANK]
     in_a_row, numbers = accepted_in_a_row(metrics.accepted_lengths), counts(metrics)
     time, limit = [*time_spent(metrics), start(metrics)], memory_limit(metrics)
     if layout is not Layout.STRIP:

@@ -253,12 +253,14 @@ FAULTS = {
     "forbidden": (403, JSON_TYPE, b'{"detail": "no"}', "key"),
     "no such model": (404, JSON_TYPE, b'{"error": "model \'m\' not found"}', "not found"),
     "bad request": (400, JSON_TYPE, b'{"object": "error", "message": "too long"}', "too long"),
+    "no such address": (404, "text/html", b"<h1>Not found</h1>", "ends in /v1"),
+    "loading": (503, JSON_TYPE, b'{"error": {"message": "Loading model"}}', "in a moment"),
     "busy": (429, JSON_TYPE, b"{}", "429"),
     "broken": (500, "text/html", b"<h1>Oops</h1>", "has failed"),
     "redirect": (302, JSON_TYPE, b"", "leads elsewhere"),
     "page": (200, "text/html", b"<html>Sign in</html>", "does not speak"),
     "other JSON": (200, JSON_TYPE, b"[1]", "does not speak"),
-    "error in mid-answer": (200, "text/event-stream", PLAIN[0] + FAILED, "CUDA out of memory"),
+    "error in mid-answer": (200, "text/event-stream", PLAIN[0] + FAILED, "Ask again"),
     "error as its own event": (200, "text/event-stream", b'error: {"error": "no"}\n\n', "no"),
     "not JSON": (200, "text/event-stream", b"data: {\xff\n\n", "does not speak"),
     "deep": (200, "text/event-stream", b"data: " + b"[" * 200_000 + b"\n\n", "does not speak"),
@@ -316,6 +318,20 @@ def test_a_server_without_a_model(models: dict[str, Any], server: Script) -> Non
         session_on(server)
 
 
+def test_https_where_the_server_speaks_http(server: Script) -> None:
+    with pytest.raises(ServerError, match=r"(?s)does not answer as https.*http://") as failed:
+        session_on(Script(url=server.url.replace("http:", "https:")))
+    assert "_ssl.c" not in str(failed.value)
+
+
+def test_a_short_key_garbles_no_text(server: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(REMOTE_KEY, "wrong")
+    server.status, server.kind = 401, JSON_TYPE
+    server.events = [b'{"error": {"message": "the key is missing or wrong"}}']
+    with pytest.raises(ServerError, match="missing or wrong"):
+        answered(session_on(server))
+
+
 def test_a_port_where_nothing_listens() -> None:
     with pytest.raises(ServerError, match="cannot be reached"):
         session_on(Script(url="http://127.0.0.1:9/v1"))
@@ -329,6 +345,15 @@ def test_which_model_answers(server: Script) -> None:
     assert named.name == "b"
     answered(named, replace(request(), model="c"))
     assert server.asked[0]["model"] == "c"
+
+
+def test_a_name_that_the_only_model_ignores_is_not_shown_as_its_own(server: Script) -> None:
+    server.models = RECORDED["llama-server"].models
+    session = session_on(server, model="nosuch")
+    assert session.name == "m"
+    assert any(note.endswith("does not list nosuch: m answers") for note in session.notes)
+    server.models = RECORDED["mlx_lm.server"].models
+    assert session_on(server, model="nosuch").name == "nosuch"
 
 
 def test_nothing_is_asked_offline(server: Script) -> None:

@@ -131,6 +131,8 @@ async def test_a_race_in_mid_answer_says_that_it_is_at_work(chatting: Chatting) 
         await chat.pilot.press("f5")
         await chat.until(lambda: "in progress" in chat.prompt.fault)
         assert len(chat.view.dialogue.turns) == 2
+        gate.set()
+        await chat.until(lambda: chat.view.is_idle and not chat.prompt.fault)
 
 
 async def test_one_code_block_is_one(chatting: Chatting) -> None:
