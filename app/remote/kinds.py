@@ -51,6 +51,7 @@ _KINDS = {
     ),
     "organization_owner": Kind("LM Studio", _LLAMACPP),
     "library": Kind("Ollama", {}, {}, {}, "effort"),
+    "me": Kind("llama_cpp.server", _LLAMACPP),
     "tensorrt_llm": Kind("TensorRT-LLM", _VLLM),
 }  # fmt: skip
 """By the `owned_by` of their lists of models."""

@@ -1,4 +1,4 @@
-"""Programs that are clients of the server, each installed in a folder of its own.
+"""Foreign clients and servers, each installed in a folder of its own.
 
 They stay in `build/clients`, so that only the first run needs a network.
 """
@@ -6,6 +6,7 @@ They stay in `build/clients`, so that only the first run needs a network.
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -43,6 +44,21 @@ def from_pypi(package: str, version: str, program: str) -> str:
     places = {"UV_TOOL_DIR": str(folder), "UV_TOOL_BIN_DIR": str(folder / "bin")}
     command = (uv, "tool", "install", "--force", f"{package}=={version}")
     return _installed(folder / "bin" / program, command, places)
+
+
+def modules_from_pypi(*packages: str) -> str:
+    """A folder of Python packages for PYTHONPATH; the test is skipped where they are not to be had.
+
+    packages: as NAME==VERSION, the main one first.
+    """
+    uv = shutil.which("uv") or os.environ.get("UV") or pytest.skip("uv is not installed")
+    folder = _FOLDER / f"for-{packages[0]}"
+    if not folder.exists():
+        made = folder.with_name(f"{folder.name}-{os.getpid()}")
+        target = ("--python", sys.executable, "--target", str(made))
+        _install((uv, "pip", "install", *target, *packages), _CALLERS)
+        made.rename(folder)
+    return str(folder)
 
 
 def from_npm(package: str, version: str, program: str) -> str:
