@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from app.drafting import draft_spec
 from app.drafting.choose.memory_choice import SplitChoice, planned_stream
 from app.drafting.draft_spec import DraftSpec
-from app.engine.remote_opening import open_verified
 from app.engine.session import Session
 from app.engine.session_drafters import Drafting
 from app.engine.weight_budget import WeightBudget, built
@@ -88,6 +87,8 @@ def open_session(
     check_backend(options.backend)
     check_ranges(options)
     if options.backend == REMOTE:
+        from app.engine.remote_opening import open_verified
+
         return open_verified(options, paths, notify)
     opening = _Opening(options, paths, notify, usual_context, every_form)
     errors: list[ModelError] = []

@@ -17,7 +17,6 @@ from app.cli.output import Json, Output, write_result
 from app.cli.session import phases
 from app.cli.terminal import stderr
 from app.drafting.choose.memory_choice import expected_streaming_rate
-from app.engine.remote_session import listed_models
 from app.history.store import open_history
 from app.learned.speeds import processor_bandwidth, reach_here
 from app.loading.model_list import (
@@ -85,6 +84,8 @@ def list_models(
     """List installed models and available downloads, or a server's with --backend remote."""
     session_options = option_values.session_options(context)
     if session_options.backend == REMOTE:
+        from app.engine.remote_session import listed_models
+
         found = listed_models(session_options)
         write_result({"models": found}, (str(one["id"]) for one in found), json, output)
         return

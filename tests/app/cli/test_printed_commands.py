@@ -340,6 +340,7 @@ def test_commands_of_ours_are_understood(
     monkeypatch.setattr("app.cli.commands.build.remove", begin)  # it may be of who runs this
     monkeypatch.setattr("typer.completion.install", lambda **_: ("bash", Path("written")))
     monkeypatch.setattr("backends.llamacpp.rpc.serve", begin)
+    monkeypatch.setattr("app.engine.remote_session.open_remote", begin)
     monkeypatch.setattr(CheckedLoader, "load", begin)
     monkeypatch.setattr(Engine, "__init__", begin)
     for printed in OURS:

@@ -73,6 +73,7 @@ def test_control_texts_in_results_are_no_control_tokens(demo: Model, template: s
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("drafting_pays")
 def test_a_result_is_drafted_from_and_the_answer_is_the_same(demo_file: Path) -> None:
     """The answer begins as the result does, so that what follows can be looked up in it."""
     texts: list[str] = []
