@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -14,7 +15,6 @@ from app.engine.reply import Request
 from app.loading.placement import MemoryPlan
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
-from backends import llamacpp
 from backends.base import Model
 from decoding.checks.distribution_check import divergences
 from decoding.draft import MOST_DRAFTED
@@ -111,7 +111,9 @@ def small(tiny_llama: Callable[..., Path]) -> str:
 
 
 @pytest.mark.slow
-def test_a_drafter_model_drafts_for_all_of_them(begin: Begin, tiny: Path, small: str) -> None:
+def test_a_drafter_model_drafts_for_all_of_them(
+    begin: Begin, tiny: Path, small: str, llamacpp: ModuleType
+) -> None:
     engine = begin(tiny, 4, draft=small)
     answers = [asked(engine, text) for text in QUESTIONS * 2]
     ended(*answers)
@@ -137,7 +139,7 @@ def test_a_drafter_model_drafts_for_all_of_them(begin: Begin, tiny: Path, small:
 
 @pytest.mark.slow
 def test_a_drafter_model_that_is_exchanged_ends_no_answer(
-    begin: Begin, tiny: Path, small: str
+    begin: Begin, tiny: Path, small: str, llamacpp: ModuleType
 ) -> None:
     engine = begin(tiny, 4, draft=small)
     answers = [asked(engine, text, 60) for text in QUESTIONS]
