@@ -13,7 +13,6 @@ from app.loading.session_options import DEFAULT_CONTEXT, SessionOptions
 from app.loading.target_context import TargetContext
 from app.paths import Paths
 from app.remote.address import Address
-from backends.base import UsageError
 from backends.chat.chat_template import ChatTemplate
 from backends.chat.template_process import TemplateProcess
 from backends.engines.backend_selection import forms
@@ -29,9 +28,7 @@ def open_verified(options: SessionOptions, paths: Paths, notify: Callable[[str],
         PassStoppedError: opening was stopped.
     """
     started = time.perf_counter()
-    if options.offline:
-        raise UsageError("no server is asked", "specchat is offline (--offline, or a setting)")
-    address = Address.of(options.url, options.remote_key_file)
+    address = Address.of(options.url, options.remote_key_file, is_offline=options.offline)
     url = address.url.removesuffix("/v1")
     notify(f"asking {url}")
     with ExitStack() as stack:

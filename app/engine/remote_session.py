@@ -56,9 +56,7 @@ def listed_models(options: SessionOptions) -> list[Mapping[str, Any]]:
 
 
 def _connection(options: SessionOptions) -> Connection:
-    if options.offline:
-        raise UsageError("no server is asked", "specchat is offline (--offline, or a setting)")
-    return Connection(Address.of(options.url, options.remote_key_file))
+    return Connection(Address.of(options.url, options.remote_key_file, is_offline=options.offline))
 
 
 def _listed(connection: Connection) -> list[Mapping[str, Any]]:

@@ -28,12 +28,15 @@ class Address:
     key: str = field(default="", repr=False)
 
     @classmethod
-    def of(cls, url: str | None, key_file: str | None) -> Self:
+    def of(cls, url: str | None, key_file: str | None, *, is_offline: bool = False) -> Self:
         """The address that options name; the variable's key comes before the file's.
 
         Raises:
-            UsageError: there is no URL or no usable one, or the key cannot be read.
+            UsageError: there is no URL or no usable one, the key cannot be read, or no server is
+                to be asked.
         """
+        if is_offline:
+            raise UsageError("no server is asked", "specchat is offline (--offline, or a setting)")
         if not url:
             remedy = "Give its address, such as --url http://127.0.0.1:8080/v1"
             raise UsageError("--backend remote needs a server", "", remedy)
