@@ -145,6 +145,12 @@ class ChatView(CallingChat):
         """The chat of that number, if an answer in it is in progress."""
         return next((one.dialogue for one in self.growing if one.dialogue.chat == chat), None)
 
+    def stop_in(self, dialogue: Dialogue) -> None:
+        """Stop the answers in progress in a chat that was left."""
+        for pending in self.growing:
+            if pending.dialogue is dialogue:
+                pending.answer.stop()
+
     async def send(self, text: str, attachments: Attachments = ()) -> None:
         """Ask a question, after those that are queued.
 

@@ -11,6 +11,7 @@ from app.dialogue.libraries import folder_path
 from app.dialogue.tree import ASSISTANT, USER, Change, called
 from app.engine.reply import Request
 from app.engine.status import Phase
+from app.history import HistoryError
 from app.history.records import title_of
 from app.printable import one_line
 from app.structured_output import read_grammar
@@ -230,6 +231,11 @@ class ChatCommands(Commands):
             welcome.renew()
         if chat == self.view.dialogue.chat:
             self.view.call_later(self.view.reload)
+        elif (growing := self.view.growing_chat(chat)) and growing.history is not None:
+            try:
+                growing.history.chat(chat)
+            except HistoryError:  # it was removed
+                self.view.stop_in(growing)
 
     def rename(self, title: str) -> None:
         dialogue = self.view.dialogue

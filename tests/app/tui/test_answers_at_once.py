@@ -6,6 +6,8 @@ from threading import Event
 import pytest
 
 from app.dialogue.tree import Turn
+from app.engine.answer import Answer
+from app.engine.engine import Engine
 from app.engine.side_by_side import SideBySide
 from app.tui.chat.pending import PendingAnswer
 from backends.base import Model
@@ -179,6 +181,30 @@ async def test_what_fails_in_a_chat_that_was_left_is_told_and_its_question_stays
         assert chat.prompt.text == ""
 
 
+async def test_a_chat_that_is_removed_while_its_answer_grows_stays_removed(
+    chatting: Chatting,
+) -> None:
+    async with chatting(endless(), (100, 24), toasts=True) as chat:
+        await chat.ready()
+        await chat.say("Of Italy?")
+        (italy,) = await grown(chat, 1)
+        history, number = italy.dialogue.history, italy.dialogue.chat
+        assert history is not None
+        assert number is not None
+        await chat.press("ctrl+n")
+        await chat.until(lambda: not chat.view.dialogue.turns)
+        await chat.press("ctrl+o")
+        await chat.until("Of Italy?")
+        await chat.press("delete")
+        await chat.until(lambda: not chat.view.growing)
+        assert italy.answer.is_stopped
+        assert not history.chats()
+        assert "is written" not in chat.toasts
+        await chat.press("ctrl+z")
+        await chat.until(lambda: bool(history.chats()))
+        assert history.messages(number)[1].text == italy.turn.text != ""
+
+
 async def test_all_that_grow_are_saved_at_the_end(chatting: Chatting) -> None:
     async with chatting(endless(), (100, 24)) as chat:
         await chat.ready()
@@ -206,13 +232,17 @@ async def test_the_bundled_model_writes_three_at_once(
     async with chatting_on(demo.info.path, 30) as chat:
         await chat.ask("Why is the sky blue?")
         chat.view.dialogue.set_own(VARIED)
-        await chat.say("/again 3")
-        await chat.until(lambda: bool(chat.view.growing))
-        begun = [*chat.view.growing]
+        asked, begin = list[Answer](), Engine.begin
+        monkeypatch.setattr(
+            Engine, "begin", lambda engine, one: [asked.append(one), begin(engine, one)]
+        )
+        await chat.say("/again 3")  # they may be written before it is known to be sent
         await chat.until("Esc back")
-        assert len(begun) == 3
-        assert all(one.answer.reply.is_shared and one.turn.text for one in begun)
-        assert {"beside others" in one.turn.ending for one in begun} == {True}
+        begun = turns(chat)
+        assert len(begun) == len(asked) == 3
+        assert all(one.reply.is_shared for one in asked)
+        assert all(one.text for one in begun)
+        assert {"beside others" in one.ending for one in begun} == {True}
         await chat.press("2", "enter")
         await chat.until(lambda: chat.app.screen is chat.screen)
-        assert chat.view.dialogue.turns[-1] is begun[1].turn
+        assert chat.view.dialogue.turns[-1] is begun[1]
