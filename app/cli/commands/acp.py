@@ -627,13 +627,14 @@ class EditorAgent:
 
     async def _follow(self, session_id: str, pending: PendingAnswer) -> None:
         """Tell an answer as it grows, up to where it ends or is stopped."""
-        answer, splitter, read = pending.answer, None, 0
+        answer, splitter, read = pending.answer, None, len(pending.turn.text)
         try:
             self._engine.begin(answer)
             async with aclosing(batches(self._engine, answer, None, _SILENCE_SECONDS)) as steps:
                 async for _ in steps:
                     self._save(pending)
-                    added, read = answer.text[read:], len(answer.text)
+                    saved = pending.turn.text  # by now the engine may have written more
+                    added, read = saved[read:], len(saved)
                     if added:
                         has_thinking = not answer.request.partial
                         splitter = splitter or ReplySplitter(
@@ -642,7 +643,10 @@ class EditorAgent:
                         await self._tell_parts(session_id, splitter.feed(TextDelta(added)))
         finally:
             if splitter is not None:
-                await self._tell_parts(session_id, splitter.feed(TextDelta(answer.text[read:])))
+                self._save(pending)
+                await self._tell_parts(
+                    session_id, splitter.feed(TextDelta(pending.turn.text[read:]))
+                )
                 await self._tell_parts(session_id, splitter.finish())
 
     async def _tell_parts(self, session_id: str, parts: Iterable[Delta]) -> None:

@@ -42,6 +42,7 @@ from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.settings.answering import Answering
 from app.tools.toolbox import MOST_ROUNDS
+from app.tui.chat.pending import PendingAnswer
 from tests.app.conftest import PATIENCE_SECONDS, Specchat
 from tests.fixtures import tool_servers
 from tests.fixtures.caller import Caller, call
@@ -426,6 +427,29 @@ def test_without_an_editor_it_says_who_starts_it(specchat: Specchat) -> None:
     ended = specchat("acp")
     assert ended.returncode == 2
     assert "no editor is connected" in ended.stderr
+
+
+async def test_nothing_is_told_before_it_is_saved(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rest, save = Event(), PendingAnswer.save
+    saved: list[str] = []
+
+    def saved_while_more_is_written(pending: PendingAnswer) -> None:
+        save(pending)
+        if pending.turn.text:
+            saved.append(pending.turn.text)
+            rest.set()
+            assert pending.answer.wait(PATIENCE_SECONDS)
+
+    monkeypatch.setattr(PendingAnswer, "save", saved_while_more_is_written)
+    model = ScriptedModel([*"abcdef"], gate=rest, holds_at=1)
+    async with editing(home, model) as (agent, editor):
+        session = await begun(agent, editor)
+        await ask(agent, session, "Go on?")
+        told = [text for kind, text in editor.updates if kind == "agent_message_chunk"]
+    assert "".join(told) == "abcdef"
+    assert told[0] == saved[0] == "a"
 
 
 @pytest.mark.slow

@@ -78,8 +78,13 @@ def test_models_list(specchat: Specchat, server: Script) -> None:
 
 @pytest.mark.parametrize("command", [("serve",), ("batch", "a.jsonl", "b.jsonl"), ("bench",)])
 def test_commands_that_need_a_model_here(
-    command: tuple[str, ...], specchat: Specchat, server: Script
+    command: tuple[str, ...],
+    specchat: Specchat,
+    server: Script,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     Path("a.jsonl").write_text("{}\n")
     ended = specchat(*command, *at(server))
     assert ended.returncode != 0
