@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("app", "backends", "decoding", "models")
+PACKAGES = ("app", "backends", "decoding", "models", "training")
 ONLY_LOOK = {"all", "any", "isinstance", "is_path", "is_tree", "len", "min", "sum"}
 """Functions that an assert may call."""
 

@@ -15,13 +15,13 @@ import grimp
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("app", "backends", "decoding", "models")
+PACKAGES = ("app", "backends", "decoding", "models", "training")
 LINTER = Path(sysconfig.get_path("scripts")) / "lint-imports"
 
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The four packages with one module more."""
+    """The packages with one module more."""
     folder = tmp_path_factory.mktemp("packages")
     for name in PACKAGES:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))

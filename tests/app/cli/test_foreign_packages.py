@@ -10,7 +10,7 @@ import pytest
 from models.hub.repository import is_safe
 from tests.app.conftest import COMMAND
 
-NAMES = ("app", "backends", "decoding", "models")
+NAMES = ("app", "backends", "decoding", "models", "training")
 
 
 @pytest.fixture(params=[".", "the whole path"])

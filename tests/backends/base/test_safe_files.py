@@ -100,7 +100,7 @@ def test_a_disk_that_refuses_keeps_the_old_file_or_has_the_new_one(
 def test_every_rename_of_the_product_goes_through_the_helper() -> None:
     root = Path(__file__).parents[3]
     found: set[str] = set()
-    packages = ("app", "backends", "decoding", "models")
+    packages = ("app", "backends", "decoding", "models", "training")
     for path in (path for package in packages for path in (root / package).rglob("*.py")):
         for line in path.read_text(encoding="utf-8").splitlines():
             call = re.search(r"os\.(?:replace|rename)\(|\.replace\([^,=]*\)$", line)

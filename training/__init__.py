@@ -1,0 +1,1 @@
+"""What is trained on this machine: heads and drafters, from a target's own answers."""
