@@ -118,7 +118,7 @@ class SampleCache:
                 write_whole(path, json.dumps(wanted))
             found = json.loads(read_text(path, _MOST_FACTS))
         except ValueError:
-            found = {}
+            found = dict[str, Any]()
         except OSError as error:
             raise DiskFullError("samples cannot be kept", str(error)) from error
         if found != wanted:
