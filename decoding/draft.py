@@ -6,7 +6,7 @@ from typing import ClassVar, Protocol
 
 from backends.base import DeviceRow, Listener
 from backends.base.parent_array import count_leaves
-from decoding.events import Ahead, EmptyDraft, Rule, Shape, Step
+from decoding.events import EmptyDraft, Rule, Shape, Step
 from decoding.sampling.distribution import Distribution, from_row
 from decoding.sampling.sampler import Sampler
 
@@ -131,7 +131,6 @@ class Draft:
     listener: receives the model's likeliest token after each drafted one, accepted or not, before
         the drafter commits.
     empty_drafts: drafters that were asked first and proposed nothing.
-    ahead: what drafting ahead did for it; None where it was not done.
     padding: tokens that its pass is filled up with, whose logits nobody looks at.
     acceptance: estimate of each token's, given that those before it are accepted; only of a line
         that is to share its pass.
@@ -143,7 +142,6 @@ class Draft:
     evidence: tuple[int, ...] = ()
     listener: Listener | None = None
     empty_drafts: tuple[EmptyDraft, ...] = ()
-    ahead: Ahead | None = None
     padding: int = 0
     acceptance: Sequence[float] = ()
 
@@ -267,7 +265,7 @@ class Drafter(Protocol):
     def rest(self) -> None:
         """Settle the last draft: the reply has ended, however it did, and need not be committed.
 
-        No work goes on, and nothing waits in a context that other drafters share.
+        Nothing waits in a context that other drafters share.
         """
 
 

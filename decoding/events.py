@@ -152,19 +152,6 @@ class Prefill:
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
-    """What drafting ahead, during the verification before, did for a step.
-
-    drafts: number of outcomes that were drafted for. is_hit: whether the actual one was among them.
-    hidden_seconds: what drafting the tokens that were used would have taken in turn.
-    """
-
-    drafts: int
-    is_hit: bool = False
-    hidden_seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class Step:
     """One target pass and the tokens it emitted.
 
@@ -194,8 +181,6 @@ class Step:
     """Rule that verified the draft."""
     on_device: bool = False
     """Whether the draft was verified on the device."""
-    ahead: Ahead | None = None
-    """As of decoding.draft.Draft."""
     logprobs: tuple[TokenLogprob, ...] = ()
     """Log probabilities of the tokens, if they were asked for."""
 

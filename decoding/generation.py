@@ -284,7 +284,6 @@ class _Reply:
             draft.empty_drafts,
             judged.rule,
             judged.on_device,
-            draft.ahead,
             judged.logprobs[: len(tokens)],
         )
 
@@ -292,7 +291,6 @@ class _Reply:
         """The draft of a step, if it fits."""
         context, history = self.context, self.history
         current = drafter.commit(history)
-        # Only now: until then a drafter may be drafting ahead after the old history.
         self.sampler.follow(history)
         if current is None or room <= 0:
             return NO_DRAFT

@@ -82,12 +82,6 @@ class Statistics:
     accepted: int = 0
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
-    predrafted_rounds: int = 0
-    """Drafts before which others were drafted ahead, during the verification before."""
-    predraft_hits: int = 0
-    """Those of them that one made ahead was used for."""
-    hidden_draft_seconds: float = 0.0
-    """What drafting the tokens used of these would have taken in turn; not in draft_seconds."""
     plain_steps: BatchMeans = field(default_factory=BatchMeans)
     """Steps without a draft that follow another such step; after a longer pass they are slower."""
     drafted_lengths: list[int] = field(default_factory=list[int])
@@ -120,10 +114,6 @@ class Statistics:
         else:
             _count(self.drafted_lengths, step.drafted)
             self.steps_by_shape[step.shape] += 1
-        if step.ahead is not None:
-            self.predrafted_rounds += 1
-            self.predraft_hits += step.ahead.is_hit
-            self.hidden_draft_seconds += step.ahead.hidden_seconds
         for empty in step.empty_drafts:
             self._drafter(empty.drafter).draft_seconds += empty.seconds
         before, self.last_step = self.last_step, step

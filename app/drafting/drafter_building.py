@@ -17,16 +17,14 @@ from app.learned.ngram_memory import NgramFile, NgramMemory
 from app.loading.placement import MemoryPlan, with_sequences
 from app.paths import Paths
 from app.settings.in_effect import may_index, may_learn
-from backends.base import Context, DraftUnavailableError, Model, ModelInfo
+from backends.base import Context, DraftUnavailableError, Model
 from backends.base.model import SharedContext
-from backends.engines.backend_selection import LLAMACPP
 from backends.engines.engine_facts import separate_gpus
 from backends.hardware.host import available_memory
 from decoding.draft import Drafter
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.lookup import PromptLookup
 from decoding.drafters.ngram import Ngram
-from decoding.drafters.overlapping import AheadCost, DrafterThread, Overlapping
 from decoding.drafters.retrieval.corpus import Corpus
 from decoding.drafters.retrieval.retrieval import Retrieval
 from decoding.estimation.acceptance import POSITION_PRIOR, TRAINED_PRIOR, Acceptance
@@ -35,39 +33,6 @@ from decoding.joined_pass import SharedDrafter
 from decoding.planning.managed_drafter import ManagedDrafter
 from models.metadata.identity import fingerprint, vocabulary_digest
 from models.metadata.memory_bill import bill
-
-
-def overlapped(handle: DrafterHandle, environment: DrafterEnvironment) -> DrafterHandle:
-    """The drafter, which drafts ahead where that pays, if it may run beside the target.
-
-    That is on another device: on one, the target loses more by sharing it than drafting takes
-    (docs/reference/measurements.md, Drafting while verifying). Where every form of draft is to be
-    seen, it always drafts ahead.
-    """
-    member, context, model = handle.member, handle.context, handle.model
-    drafter, cost = member.drafter, member.cost
-    if not isinstance(drafter, DraftModel) or cost is None or context is None or model is None:
-        return handle
-    is_free = model.info.backend == LLAMACPP and not drafter.draws_on_device
-    if not is_free or not context.can_roll_back or handle.is_head:
-        return handle  # what reads the target's passes, or belongs to its thread, cannot
-    if share_device(environment.target.info, model.info) and not environment.every_form:
-        return handle
-    member.drafter = overlapping = Overlapping(
-        drafter,
-        DrafterThread(),
-        acceptance=member.estimates.of_draft,
-        draw_seconds=cost.draw_seconds,
-        always=environment.every_form,
-    )
-    member.cost = AheadCost(cost)
-    return replace(handle, overlapping=overlapping)
-
-
-def share_device(target: ModelInfo, drafter: ModelInfo) -> bool:
-    """Whether passes of two models compete for a processor or a GPU."""
-    return not target.host and target.uses_processor == drafter.uses_processor
-
 
 _FOLDER_DIGITS = 24
 
@@ -118,10 +83,6 @@ class Builder:
     def beside(self, handle: DrafterHandle, costs: CostModel) -> Iterator[DrafterHandle]:
         """Drafters of trees on a drafter's model, which may gain beside its lines."""
         yield from self._composer.beside(handle, costs, always=self._environment.every_form)
-
-    def overlapped(self, handle: DrafterHandle) -> DrafterHandle:
-        """The drafter, which drafts ahead while the target verifies where that may pay."""
-        return overlapped(handle, self._environment)
 
     def drop(self, handle: DrafterHandle) -> None:
         if self._room is not None:

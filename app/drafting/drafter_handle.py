@@ -11,7 +11,6 @@ from app.loading.target_context import TargetContext
 from app.paths import Paths
 from backends.base import Context, Model
 from backends.engines.backend_selection import AUTO
-from decoding.drafters.overlapping import Overlapping
 from decoding.drafters.retrieval.corpus import Corpus
 from decoding.planning.managed_drafter import ManagedDrafter
 from models.reference import HubReference, Reference, at_hand
@@ -67,7 +66,6 @@ class DrafterHandle:
     learned: NgramMemory | None = None
     corpus: Corpus | None = None
     is_head: bool = False
-    overlapping: Overlapping | None = None
     is_elsewhere: bool = False
 
     @property
@@ -100,11 +98,8 @@ class DrafterHandle:
         return self.kv_bytes + (self.model.info.weight_bytes if self.model else 0)
 
     def close(self) -> None:
-        """End its thread, free its models, close its files, and save learned n-grams."""
+        """Free its models, close its files, and save learned n-grams."""
         for handle in self.all:
-            handle.member.rest()  # the end of a reply may still be told to it
-            if handle.overlapping:
-                handle.overlapping.close()
             if handle.model:
                 handle.model.close()
             if handle.corpus:

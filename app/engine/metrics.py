@@ -232,9 +232,6 @@ class ReplyMetrics:
     decode_seconds: float | None
     decode_tokens_per_second: float | None
     draft_seconds: float
-    predrafted_rounds: int
-    predraft_hits: int
-    hidden_draft_seconds: float
     verify_seconds: float
     overhead_seconds: float | None
     plain_tokens_per_second: float | None
@@ -336,7 +333,7 @@ _COUNTED = (
     "prompt_tokens", "cached_prompt_tokens", "completion_tokens", "steps", "drafted", "accepted",
     "acceptance", "drafted_share", "tokens_per_step", "accepted_by_position", "drafted_at_position",
     "accepted_lengths", "steps_by_shape", "by_drafter", "prefill_seconds", "ttft_seconds",
-    "decode_seconds", "draft_seconds", "predrafted_rounds", "predraft_hits", "hidden_draft_seconds",
+    "decode_seconds", "draft_seconds",
     "verify_seconds", "overhead_seconds",
 )  # fmt: skip
 """Figures that a reply's statistics have under the same name."""

@@ -123,8 +123,6 @@ class Session:
             UsageError: the spec cannot be parsed, or does not fit the model.
         """
         spec = self.spec(requested)
-        if self.drafting.controller is not None:
-            self.drafting.controller.rest()  # what is measured has the machine to itself
         if spec.nodes:
             self.context.be_ready_to_draft()
         self.drafting.remember()

@@ -361,9 +361,6 @@ class _Building:
         forms = list(self.builder.beside(handle, self.costs))
         for form in forms:
             self.stack.callback(form.close)
-        handle = self.builder.overlapped(handle)
-        if handle.overlapping:
-            self.stack.callback(handle.overlapping.close)
         yield handle
         yield from forms
 

@@ -31,7 +31,6 @@ from decoding.drafters.cascade import Cascade
 from decoding.drafters.cross_vocabulary.shared_tokens import AcrossVocabularies
 from decoding.drafters.draft_model import BlockDraft, DraftModel
 from decoding.drafters.lookahead import Lookahead
-from decoding.drafters.overlapping import Overlapping
 from decoding.drafters.sampled_tree import SampledTree, SeveralPaths, TreeByTemperature
 from decoding.drafters.trees import DynamicTree
 from decoding.events import Rule, Shape, Step
@@ -87,7 +86,7 @@ def _of(drafter: Drafter, on_device: bool, *, is_greedy: bool) -> Form:
             return Form(name, Shape.PATHS, Rule.BLOCK)
         case DraftModel():
             return Form(name, Shape.LINE, Rule.BLOCK, on_device and drafter.draws_on_device)
-        case AcrossVocabularies() | Cascade() | BlockDraft() | Overlapping():
+        case AcrossVocabularies() | Cascade() | BlockDraft():
             return Form(name, Shape.LINE, Rule.BLOCK)
         case _:
             return Form(name, Shape.LINE, Rule.SAMPLE_MATCH, on_device)

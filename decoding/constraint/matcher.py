@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
@@ -226,7 +225,7 @@ class MatcherConstraint:
     """Follows a grammar along drafted tokens, and takes them back for the next question.
 
     Each mask is computed once a step, whoever asks: a drafter, the target's row at the same place,
-    or the draft of another drafter with the same beginning. Several threads may ask.
+    or the draft of another drafter with the same beginning.
 
     matched: follows the grammar. forcing: follows the form of it that tells what text is certain.
     """
@@ -243,32 +242,27 @@ class MatcherConstraint:
         self._masks: dict[tuple[int, ...], Mask | None] = {}
         """By the tokens after the accepted ones."""
         self._is_over = False
-        self._lock = Lock()
         self.length = 0
 
     def allowed(self, drafted: Sequence[int]) -> Mask | None:
         place = tuple(drafted)
-        with self._lock:
-            if place not in self._masks:
-                self._masks[place] = self._matched.ask(lambda: self._mask(place))
-            return self._masks[place]
+        if place not in self._masks:
+            self._masks[place] = self._matched.ask(lambda: self._mask(place))
+        return self._masks[place]
 
     def count_allowed(self, drafted: Sequence[int], tokens: Sequence[int]) -> int:
-        with self._lock:
-            count = self._count([*drafted, *tokens])
+        count = self._count([*drafted, *tokens])
         return max(count - len(drafted), 0)
 
     def forced(self, drafted: Sequence[int], limit: int) -> Forced:
-        with self._lock:
-            return NOTHING_FORCED if self._ended(drafted) else self._forcing.after(drafted, limit)
+        return NOTHING_FORCED if self._ended(drafted) else self._forcing.after(drafted, limit)
 
     def evidence(self, drafted: Sequence[int], tokens: Sequence[int]) -> Sequence[Evidence]:
-        with self._lock:
-            if self._ended(drafted):
-                found: Sequence[Evidence] = ()
-            else:
-                end = next((at for at, one in enumerate(tokens) if one in self._end_tokens), None)
-                found = self._forcing.evidence(drafted, tokens[:end])
+        if self._ended(drafted):
+            found: Sequence[Evidence] = ()
+        else:
+            end = next((at for at, one in enumerate(tokens) if one in self._end_tokens), None)
+            found = self._forcing.evidence(drafted, tokens[:end])
         return (*found, *(Evidence.FURTHER,) * (len(tokens) - len(found)))
 
     def accept(self, tokens: Sequence[int]) -> None:
@@ -278,15 +272,14 @@ class MatcherConstraint:
             NotAllowedError: one was not allowed, as the model gave no allowed token a score.
             ConstraintError: the grammar cannot be followed any further.
         """
-        with self._lock:
-            if self._count(tokens) < len(tokens):
-                raise NotAllowedError
-            self._masks.clear()
-            self.length += len(tokens)
-            self._is_over = self._ended(tokens)
-            if not self._is_over:
-                self._matched.accept(tokens)
-                self._forcing.accept(tokens)
+        if self._count(tokens) < len(tokens):
+            raise NotAllowedError
+        self._masks.clear()
+        self.length += len(tokens)
+        self._is_over = self._ended(tokens)
+        if not self._is_over:
+            self._matched.accept(tokens)
+            self._forcing.accept(tokens)
 
     def _ended(self, tokens: Sequence[int]) -> bool:
         """Whether the reply is over after these tokens."""

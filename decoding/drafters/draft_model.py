@@ -3,11 +3,8 @@
 It draws token by token, or in blocks: heads that draft a block in one pass.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from copy import copy
-
-import numpy as np
-from numpy.typing import NDArray
 
 from backends.base import BlockContext, Context, DeviceRow, DeviceSampling, Warping
 from decoding.draft import (
@@ -72,50 +69,30 @@ class DraftModel(ReadsBacklog[Reader]):
         return self._context.device_sampling is not None
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
-        count = self.room(history, limit)
+        count = min(limit, self._max_draft, self._reader.room(history))
         if count <= 0:
             return NO_DRAFT
         device, warping = self._context.device_sampling, self._sampler.warping
         if device is not None and warping is not None:
             return self._propose_on_device(device, warping, history, count, keep_on)
-        draft = GrowingDraft()
-        for _ in self.drawing(history, count, draft, self._sampler):
-            if len(draft) == count or keep_on is None:
-                continue
-            if not keep_on(draft.confidence[-1], draft.evidence[-1]):
-                break
-        return draft.done(self.name)
+        return self._drawn(history, count, keep_on).done(self.name)
 
-    def room(self, history: Sequence[int], limit: int) -> int:
-        """Number of tokens that a draft of at most limit may have after history."""
-        return min(limit, self._max_draft, self._reader.room(history))
-
-    def logits(self, history: Sequence[int]) -> NDArray[np.float32]:
-        """Logits after history, of which nothing is drafted; a view until the next pass."""
+    def _drawn(self, history: Sequence[int], count: int, keep_on: KeepOn | None) -> GrowingDraft:
+        """Tokens sampled to follow history, until the reply ends or the grammar fails."""
+        draft, sampler = GrowingDraft(), self._sampler
         *_, (_, rows) = self._reader.rows(history)
-        return rows[0, : self._n_vocab]
-
-    def drawing(
-        self, history: Sequence[int], count: int, draft: GrowingDraft, sampler: Sampler
-    ) -> Iterator[NDArray[np.float32]]:
-        """Sample tokens to follow history and draft, and add them, until draft has count of them.
-
-        Yields the logits of each, which are a view until the next pass. sampler: the drafting
-        numbers to use. It ends at a token that ends the reply, and where the grammar fails.
-        """
-        row = self.logits([*history, *draft.tokens] if draft.tokens else history)
-        while True:
-            q_draft = sampler.q_draft(row, history, draft.tokens)
-            if q_draft is None:
-                return
+        row = rows[0, : self._n_vocab]
+        while (q_draft := sampler.q_draft(row, history, draft.tokens)) is not None:
             token = q_draft.mode if self._is_certain else q_draft.draw(uniform(sampler.drafting))
             confidence = q_draft.of(token)
-            told = None if self._is_certain else q_draft
-            draft.add(token, confidence, evidence_class(confidence), told)
-            yield row
+            evidence = evidence_class(confidence)
+            draft.add(token, confidence, evidence, None if self._is_certain else q_draft)
             if len(draft) == count or token in self.end_tokens:
-                return
+                break
+            if keep_on is not None and not keep_on(confidence, evidence):
+                break
             row = forward(self._context, [token], 1)[0, : self._n_vocab]
+        return draft
 
     def _propose_on_device(
         self,

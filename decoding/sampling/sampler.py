@@ -42,20 +42,8 @@ class Sampler:
         self.settings = settings
         self.prompt_tokens = prompt_tokens
         self.constraint = constraint
-        self._seeds = np.random.SeedSequence(settings.seed)
-        """Of the reply: each stream of it and of all samplers made from it is spawned once."""
-        self.verification, self.drafting = map(np.random.default_rng, self._seeds.spawn(2))
-
-    def ahead(self) -> "Sampler":
-        """One of the same settings for drafts made ahead, with random numbers of their own.
-
-        No two calls give the same numbers: what an earlier one drew may have shaped the text, and
-        drafts are exact only by numbers that nothing else saw.
-        """
-        other = copy(self)
-        (stream,) = self._seeds.spawn(1)
-        other.drafting = np.random.default_rng(stream)
-        return other
+        seeds = np.random.SeedSequence(settings.seed).spawn(2)
+        self.verification, self.drafting = map(np.random.default_rng, seeds)
 
     def at(self, temperature: float) -> "Sampler":
         """One of the same random numbers at another temperature."""

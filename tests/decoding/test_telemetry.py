@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from decoding.events import Ahead, Event, Finish, FinishReason, Prefill, Shape, Step
+from decoding.events import Event, Finish, FinishReason, Prefill, Shape, Step
 from decoding.telemetry import BatchMeans, Statistics
 
 
@@ -189,17 +189,3 @@ def test_without_drafts_acceptance_was_not_measured() -> None:
 def test_drafts_never_accepted_have_acceptance_0() -> None:
     found = statistics(step(1, at=11.0), step(1, "lookup", 2, 0, at=12.0))
     assert (found.acceptance, found.accepted_by_position) == (0.0, [0.0, 0.0])
-
-
-def test_what_was_drafted_ahead_is_counted() -> None:
-    drafted = step(3, "overlap(model)", 4, 2, draft=0.1, verify=0.5, at=12.5)
-    found = statistics(
-        step(1, at=11.5),
-        replace(drafted, ahead=Ahead(5, is_hit=True, hidden_seconds=0.25)),
-        replace(drafted, ahead=Ahead(3)),
-        drafted,
-        Finish(FinishReason.STOP),
-    )
-    assert (found.predrafted_rounds, found.predraft_hits) == (2, 1)
-    assert found.hidden_draft_seconds == 0.25
-    assert found.draft_seconds == pytest.approx(0.3), "what was hidden took no time of the reply"

@@ -11,23 +11,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
+
 from backends import llamacpp
 from backends.base import Context, Model
 from decoding.checks.distribution_check import LENGTH, Outcome, exact_distribution, p_value, reply
-from decoding.draft import Draft, Drafter, KeepOn, PointMassLine, PointMassTree, SampledLine
-from decoding.drafters import overlapping
+from decoding.draft import Drafter, PointMassLine, PointMassTree
 from decoding.drafters.cascade import Cascade, Vote
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.lookahead import Jacobi, Lookahead, LookaheadShape
 from decoding.drafters.lookup import PromptLookup
-from decoding.drafters.overlapping import DrafterThread, Overlapping
 from decoding.drafters.predicted_text import PredictedText
 from decoding.drafters.sampled_tree import SampledTree, SeveralPaths
 from decoding.drafters.trees import DynamicTree, TreeShape
@@ -45,7 +43,6 @@ from tests.fixtures.chance import chance
 from tests.fixtures.first_hit import FirstHit
 from tests.fixtures.replied import replied, said
 from tests.fixtures.tiny.tiny_file import N_VOCAB
-from tests.fixtures.workers import ThoroughThread, few
 from tests.fixtures.wrong_rules import first_failure, forget_residual
 
 FALSE_ALARM = 1e-4
@@ -282,89 +279,3 @@ def test_a_prediction_leaves_the_law(pair: Pair) -> None:
     assert min(accepted, rejected) > 150, "drafts must be accepted and rejected to tell anything"
     assert len(law) > 10
     assert p_value(law, drawn) > FALSE_ALARM
-
-
-# Drafts made ahead on a thread
-
-THREADS = {"all outcomes": ThoroughThread, "as many as there is time for": DrafterThread}
-
-
-class Counting(Overlapping):
-    """Counts the drafts that were made ahead and used."""
-
-    hits = 0
-
-    def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
-        draft = super().propose(history, limit, keep_on)
-        self.hits += draft.ahead is not None and draft.ahead.is_hit
-        return draft
-
-
-@pytest.fixture
-def ahead(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Counting]]:
-    monkeypatch.setattr(overlapping, "likeliest_outcomes", lambda given: few(given, 4))
-    made: list[Counting] = []
-
-    def make(thread: type[DrafterThread], longest: int = 2) -> Counting:
-        model = DraftModel("model", pair[1], n_vocab=N_VOCAB, max_draft=longest)
-        made.append(Counting(model, thread(), acceptance=lambda one: [0.6] * len(one), always=True))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
-
-
-@pytest.mark.parametrize("thread", THREADS)
-@pytest.mark.parametrize("penalty", [1.0, 1.3])
-def test_a_greedy_reply_is_the_models_own_with_drafts_made_ahead(
-    pair: Pair, ahead: Callable[..., Counting], thread: str, penalty: float
-) -> None:
-    settings = SamplingSettings(temperature=0.0, repeat_penalty=penalty)
-    limits = Limits(120, frozenset())
-    plain = said(replied(pair[0], PROMPT, settings, limits, None))
-    one = ahead(THREADS[thread], 4)
-    for _ in range(2):
-        steps = replied(pair[0], PROMPT, settings, limits, one)
-        assert said(steps) == plain
-        assert sum(step.accepted for step in steps) > 20
-    if thread == "all outcomes":
-        assert one.hits > 5
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("thread", THREADS)
-def test_drafts_made_ahead_leave_the_law(
-    pair: Pair, ahead: Callable[..., Counting], thread: str
-) -> None:
-    one = ahead(THREADS[thread])
-    count = SHORT_REPLIES // 2
-    assert chance(pair[0], PROMPT, SAMPLED, one, count, more=3, accepted=0.5) > FALSE_ALARM
-    if thread == "all outcomes":
-        assert one.hits > count // 10
-
-
-@pytest.mark.slow
-def test_a_draft_used_after_another_text_is_seen(
-    pair: Pair, ahead: Callable[..., Counting], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As if it had been drawn there: with the q_draft of the text that it now follows."""
-    key, propose = Overlapping._key, Overlapping.propose
-    monkeypatch.setattr(Overlapping, "_key", lambda one, text: key(one, text)[:-1])
-
-    def claimed(one: Any, history: Sequence[int], limit: int, _: KeepOn | None = None) -> Draft:
-        draft = propose(one, history, limit)
-        if draft.ahead is None or not draft.ahead.is_hit:
-            return draft
-        one.rest()
-        line, laws = draft.form, []
-        for place in range(len(draft)):
-            text = [*history, *draft.tokens[:place]]
-            laws.append(one._sampler.distribution(one._drafter.logits(text), text))
-        assert isinstance(line, SampledLine)
-        return Draft(SampledLine(line.tokens, tuple(laws)), draft.drafter, draft.confidence)
-
-    monkeypatch.setattr(Overlapping, "propose", claimed)
-    one = ahead(ThoroughThread)
-    found = chance(pair[0], PROMPT, SAMPLED, one, SHORT_REPLIES, more=3, accepted=0.3)
-    assert found < FALSE_ALARM

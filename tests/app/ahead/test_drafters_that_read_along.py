@@ -12,14 +12,12 @@ from app.loading.target_context import TargetContext
 from backends.base import Context, Model
 from decoding.drafters.base import Reader
 from decoding.drafters.draft_model import DraftModel
-from decoding.drafters.overlapping import Overlapping
 from decoding.estimation.cost import CostModel, DraftCost
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.sampling.sampler import Sampler
 from decoding.sampling.settings import SamplingSettings
 from tests.fixtures.tiny.kinds import Tiny
-from tests.fixtures.workers import StepwiseWorker
 
 GREEDY = SamplingSettings(temperature=0.0)
 DRAFTED = 4
@@ -29,13 +27,12 @@ Rig = Callable[[str], "Typed"]
 
 
 class Typed:
-    """A prompt that grows and changes at random, read by a model and by a drafter beside it."""
+    """A prompt that grows and changes at random, read by a model and drafters beside it."""
 
     def __init__(self, model: Model, contexts: Sequence[Context], chance: random.Random) -> None:
         target, self.beside, self.fresh = contexts
-        lines = self._drafter(model, self.beside)
-        ahead = Overlapping(self._drafter(model, self.beside), StepwiseWorker(), always=True)
-        managed = [ManagedDrafter(one, cost=CHEAP) for one in (lines, ahead)]
+        sharing = [self._drafter(model, self.beside) for _ in range(2)]
+        managed = [ManagedDrafter(one, cost=CHEAP) for one in sharing]
         costs = CostModel({1: 1.0, 16: 1.5})
         self.controller = Controller(managed, costs, model.info.n_vocab)
         self.reader = PieceReader(TargetContext(model, target), lambda: self.controller)

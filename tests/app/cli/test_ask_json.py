@@ -25,7 +25,6 @@ KEYS = {
         acceptance drafted_share tokens_per_step accepted_by_position accepted_lengths
         steps_by_shape by_drafter load_seconds prefill_seconds ttft_seconds
         decode_seconds decode_tokens_per_second draft_seconds verify_seconds overhead_seconds
-        predrafted_rounds predraft_hits hidden_draft_seconds
         plain_tokens_per_second speedup speedup_error bytes_per_token bandwidth_bytes_per_second
         bandwidth_source wall_tokens_per_second times_wall peak_memory_bytes
     """,

@@ -21,7 +21,6 @@ from decoding.constraint.grammar import ConstraintError
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
 from decoding.drafters.cascade import Cascade, Vote
 from decoding.drafters.draft_model import BlockDraft, DraftModel
-from decoding.drafters.overlapping import Overlapping
 from decoding.estimation.cost import CostModel
 from decoding.events import Step
 from decoding.generation import Limits, always, generate
@@ -40,7 +39,6 @@ from tests.fixtures.enumeration import DENSE, N_VOCAB, Path, Prefix, draw, law_o
 from tests.fixtures.forms import certain, certain_tree
 from tests.fixtures.fragile import Fragile
 from tests.fixtures.loop_law import sampler_along
-from tests.fixtures.workers import StepwiseWorker
 
 pytestmark = pytest.mark.usefixtures("symbolic_loop")
 
@@ -50,7 +48,7 @@ LENGTH = 4
 FAILED = N_VOCAB
 """What stands for a failure in a text."""
 
-DEAR = {"by temperature", "sampled to an end", "paths", "line drafted ahead"}
+DEAR = {"by temperature", "sampled to an end", "paths"}
 """Forms that take long to enumerate, or are like others."""
 
 ROWS = {"certain line", "certain tree"}
@@ -138,7 +136,6 @@ FORMS: dict[str, Callable[[FakeContext], Drafter]] = {
     **MAKERS,
     "line": line,
     "line of a block": block,
-    "line drafted ahead": lambda one: Overlapping(line(one), StepwiseWorker(2), always=True),
     "cascade": cascade,
     "vote": lambda one: Vote("vote", [line(one), Says(1, 1)], max_draft=2),
     "certain line": lambda _: Says(0, 1, 2),
@@ -171,7 +168,6 @@ def law(
         said, steps = list[int](), 0
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(generation, "Sampler", partial(sampler_along, path, kind=kind))
-            patched.setattr(Sampler, "ahead", lambda sampler: sampler)
             events = generate(
                 target,
                 PROMPT,
