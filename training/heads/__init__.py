@@ -1,0 +1,1 @@
+"""Heads that can be trained: their computations, first weights and losses."""
