@@ -61,8 +61,9 @@ class Paths:
         """Compilers, sources and objects of the CUDA build of llama.cpp."""
         self.proofs = cache / "proofs.json"
         """Models that ran in a child process without a crash, and so may be loaded."""
-        self.tuning = cache / "tuning"
-        """Measurements of recipes for self-drafters, until the best one is known."""
+        self.tuning, self.training = cache / "tuning", cache / "training"
+        """Measurements of recipes for self-drafters, until the best one is known, and unfinished
+        trainings of drafters, a folder each, with answers of the model."""
         self.saved_states = cache / "states"
         """Prompt caches of conversations."""
         self.findings = cache / "findings"
@@ -77,6 +78,11 @@ class Paths:
             return cls(root / "config", root / "data", root / "cache")
         usual = PlatformDirs("specchat", appauthor=False)
         return cls(usual.user_config_path, usual.user_data_path, usual.user_cache_path)
+
+    @property
+    def answering(self) -> Path:
+        """The mark of answers in progress, while a process trains."""
+        return self.training / "answering"
 
     @property
     def folders(self) -> tuple[Path, ...]:

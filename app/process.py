@@ -1,4 +1,4 @@
-"""What a process asks of the system: signals that end it, and memory that it gives back."""
+"""What a process asks of the system: signals, memory that it gives back, a low priority."""
 
 import contextlib
 import ctypes
@@ -57,3 +57,18 @@ def return_freed_memory() -> None:
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):  # musl has no malloc_trim
             ctypes.CDLL(None).malloc_trim(0)
+
+
+_NICE = 10
+
+
+def lower_priority() -> None:
+    """Let every other program go first, where the system allows it."""
+    import psutil
+
+    with contextlib.suppress(psutil.Error, OSError):
+        process = psutil.Process()
+        if sys.platform == "win32":
+            process.nice(psutil.BELOW_NORMAL_PRIORITY_CLASS)
+        else:
+            process.nice(max(int(process.nice() or 0), _NICE))

@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from app.answering import AnsweringMark
 from app.chat.conversation import Infill
 from app.drafting import draft_spec
 from app.drafting.drafter_building import DrafterEnvironment
@@ -79,9 +80,11 @@ class Session:
     _chat: int | None = field(default=None, init=False)
     reply_constraints: ReplyConstraints | None = field(default=None, init=False)
     """Built for the first reply that must match a grammar."""
+    _mark: AnsweringMark = field(init=False)
 
     def __post_init__(self) -> None:
         self.documents = DocumentDrafts(self.model.tokenizer)
+        self._mark = AnsweringMark(self.paths.answering)
 
     def environment(self, notify: Callable[[str], None]) -> DrafterEnvironment:
         """For building further drafters; missing ones are downloaded. notify: of each phase."""
@@ -262,6 +265,7 @@ class Session:
         )
         reply.begun, reply.token_ends, reply.own_drafters = text.begun, text.ends, own.names
         energy = Energy(self.meter)
+        self._mark.touch()
         try:
             with self.context.use() as context:
                 for event in generate(
@@ -278,6 +282,7 @@ class Session:
                     if isinstance(event, Finish):
                         text.finish()
                         reply.joules = energy.joules
+                    self._mark.touch()
                     self._take_in(event, reply, text)
                     if isinstance(constraint, ThinkingBudget) and constraint.has_ended_it:
                         reply.thinking_ended_at = constraint.budget

@@ -1,0 +1,74 @@
+"""What training costs, what it has to reach on a curve, and when it is refused before it starts."""
+
+from dataclasses import replace
+
+import pytest
+
+from app.training.plan import Method, Plan, Rates, Room, in_words, needed, planned, usual
+from backends.base import DiskFullError, OutOfMemoryError
+from decoding.estimation.cost import CostModel
+
+Q8_OF_1B = {1: 1.0, 2: 1.44, 4: 1.9, 8: 3.1, 16: 5.6}
+"""Relative seconds of passes: a 1.1B Q8_0 on two cores is near it. Flat: a GPU."""
+FLAT = {1: 1.0, 2: 1.01, 4: 1.06, 8: 1.1, 16: 1.2}
+STEEP = {1: 1.0, 2: 2.2, 4: 4.4, 8: 8.8, 16: 17.6}
+
+RATES = Rates(answers=250.0, step_seconds=4.0, step_tokens=4096, plain=100.0, draw=0.1)
+ROOM = Room(5_000, 100_000_000, 1_000_000_000, 100_000_000_000, 8_000_000_000)
+
+
+def plan(curve: dict[int, float], minutes: float = 120.0, room: Room = ROOM) -> Plan:
+    return planned(Method.EAGLE3, minutes, RATES, room, CostModel(curve), 10_000_000)
+
+
+@pytest.mark.parametrize("curve", [Q8_OF_1B, FLAT])
+def test_what_is_needed_breaks_even_and_no_other_length_asks_for_less(
+    curve: dict[int, float],
+) -> None:
+    found = needed(CostModel(curve), 0.1)
+    assert found is not None
+    total = sum(found.each**place for place in range(1, found.length + 1))
+    assert total == pytest.approx(found.total, abs=1e-3)
+    for length in range(1, 16):
+        kept = sum((found.each - 1e-3) ** place for place in range(1, length + 1))
+        assert kept < CostModel(curve).of_draft(length) + length * 0.1
+
+
+def test_where_passes_grow_faster_than_drafts_nothing_is_enough() -> None:
+    assert needed(CostModel(STEEP), 0.1) is None
+    assert not plan(STEEP).pays
+    assert "nothing does" in "\n".join(in_words(plan(STEEP)))
+
+
+def test_it_pays_on_a_flat_curve_only() -> None:
+    assert plan(FLAT).pays
+    assert plan(FLAT).speedup > 1.3
+    assert not plan(Q8_OF_1B, minutes=10).pays
+
+
+def test_the_estimate_is_what_was_reported() -> None:
+    first, *_ = usual(340_000, 3)
+    assert first == pytest.approx(0.51)
+    assert usual(680_000, 1)[0] == pytest.approx(0.54)
+    assert usual(1 << 60, 1)[0] == 0.8
+    assert usual(1, 2)[0] == 0.0
+
+
+def test_a_plan_fits_into_its_time() -> None:
+    for minutes in (10.0, 60.0, 600.0):
+        one = plan(FLAT, minutes)
+        taken = one.generate_seconds + one.train_seconds + one.test_seconds
+        assert taken == pytest.approx(60 * minutes, rel=0.1)
+
+
+def test_the_disk_bounds_the_data() -> None:
+    assert plan(FLAT, 600, replace(ROOM, free_disk=1_000_000_000)).disk_bytes <= 500_000_000
+
+
+def test_too_little_room_is_told_before_anything_starts() -> None:
+    with pytest.raises(DiskFullError, match="too little disk") as disk:
+        plan(FLAT, room=replace(ROOM, free_disk=150_000_000))
+    assert "150.0 MB are free" in disk.value.why
+    with pytest.raises(OutOfMemoryError) as memory:
+        plan(FLAT, room=replace(ROOM, free_memory=500_000_000))
+    assert memory.value.why == "it takes 1.0 GB; 0.5 GB are free"
