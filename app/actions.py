@@ -36,6 +36,7 @@ ACTIONS = (
     Action("model", "Choose a model, installed or to download", "ctrl+l", "model", "[NAME]"),
     Action("drafters", "Choose a drafter from a list", "f3", "drafters"),
     Action("draft", "Choose a drafter by name", "", "draft", "SPEC"),
+    Action("train", "Train a drafter of your own", "", "train", "[start or stop]"),
     Action("colours", "Keep the colours of drafted text", "f4", "colours"),
     Action("race", "Race: plain against drafted", "f5", "race", "[SPEC]"),
     Action("new", "New chat; the present one is kept", "ctrl+n", "new", alias="clear"),

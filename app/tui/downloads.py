@@ -1,4 +1,4 @@
-"""The models to choose from, and those that are being downloaded."""
+"""The models to choose from, those that are being downloaded, and the drafter in training."""
 
 import math
 from collections.abc import Callable
@@ -10,17 +10,18 @@ from backends.base import DownloadStoppedError, SpecchatError
 
 if TYPE_CHECKING:
     from app.loading.model_list import ModelList
+    from app.tui.training import TrainingJob
     from models.hub import DownloadJob, HubSettings
     from models.hub.progress import Progress
     from models.reference import HubReference
 
 
 class Downloads:
-    """At most one download per model, each on its own thread."""
+    """At most one download per model, each on its own thread, and trainings, as processes."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._running: dict[str, tuple[DownloadJob, Callable[[], None]]] = {}
+        self._running: dict[str, tuple[DownloadJob | TrainingJob, Callable[[], None]]] = {}
         """Each with what to do with the model once it is installed."""
 
     def start(
@@ -30,9 +31,12 @@ class Downloads:
         from models.hub import DownloadJob
 
         if reference.name not in self._running:
-            job = DownloadJob(request_for(reference), settings)
-            self._running[reference.name] = job, then
-            self._publish()
+            self.run(reference.name, DownloadJob(request_for(reference), settings), then)
+
+    def run(self, name: str, job: "DownloadJob | TrainingJob", then: Callable[[], None]) -> None:
+        """Show a job as it goes on; then: once it has succeeded."""
+        self._running[name] = job, then
+        self._publish()
 
     def stop(self, name: str) -> bool:
         """Stop a download and keep its partial files; False if there is none of this name."""
@@ -69,17 +73,19 @@ class Downloads:
         }
 
 
-def progress_words(progress: "Progress") -> str:
+def progress_words(progress: "Progress | str") -> str:
     """Progress in a few words, such as "34 %, 2 min left"."""
+    if isinstance(progress, str):
+        return progress
     done, total = progress.done_bytes, progress.total_bytes
     if total is None:
         return f"{progress.phase}…"
     share = f"{100 * done // max(total, 1)} %"
     left = progress.remaining_seconds
-    return f"{share}, {_left(left)} left" if left is not None else f"{share}, {progress.phase}"
+    return f"{share}, {time_left(left)} left" if left is not None else f"{share}, {progress.phase}"
 
 
-def _left(seconds: float) -> str:
+def time_left(seconds: float) -> str:
     """A time in minutes, or in tens of seconds below one: finer would be a guess."""
     if seconds < 55:
         return f"{10 * max(1, math.ceil(seconds / 10))} s"

@@ -1,4 +1,4 @@
-"""Commands on the app itself, and on its models: help, panel, palette, choices, downloads.
+"""Commands on the app itself, and on its models: help, panel, palette, choices, training.
 
 Screens, and what knows the models, are imported when they are needed: the first paint waits for
 none.
@@ -10,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
     from models.hub import HubSettings
     from models.reference import HubReference, Reference
 
+
+_TRAINING = "drafter of your own"
+"""Its name where downloads are shown."""
 
 _MODELS_LISTED = "Ctrl+L lists them; you can also give a .gguf file or organization/name of the hub"
 
@@ -353,6 +357,39 @@ class ModelCommands(Commands):
 
         engine = self.engine
         return HubSettings.of_environment(engine.paths.downloads, engine.options.offline)
+
+    def train(self, what: str) -> None:
+        """Tell what a drafter of one's own would bring, or how its training goes; start, or stop.
+
+        Raises:
+            UsageError: no model is loaded, or a server elsewhere answers.
+        """
+        from app.tui.training import TrainingJob, TrainScreen, unfinished
+
+        self.require_own_model()
+        if (loaded := self.engine.status.loaded) is None:
+            raise UsageError("no model is loaded", "", "/model loads one")
+        model, states = str(loaded.reference.path), self.engine.paths.training
+        if what == "stop":
+            self.downloads.stop(_TRAINING)
+        elif progress := self.store.downloads.get(_TRAINING):
+            self.choose(TrainScreen([progress], {"stop": "Stop; /train goes on later"}), "train")
+        elif what != "start" and (stopped := unfinished(states, model)):
+            self.choose(TrainScreen([stopped], {"start": "Go on, in the background"}), "train")
+        else:
+            job = TrainingJob(states, model, *([] if what == "start" else ["--dry-run"]))
+            self.downloads.run(_TRAINING, job, lambda: self._tell_of_training(job.result()))
+
+    def _tell_of_training(self, told: Mapping[str, Any]) -> None:
+        """Show a plan, or what a drafter that was trained brings, with what to do next."""
+        from app.tui.training import TrainScreen
+
+        if draft := told.get("draft"):
+            self.choose(TrainScreen(told["lines"], {draft: "Use it now"}), "draft")
+            return
+        plan = told["plan"]
+        words = f"Train it{'' if plan['pays'] else ' all the same'}, in the background"
+        self.choose(TrainScreen([*plan["lines"], *plan["instead"]], {"start": words}), "train")
 
     def drafters(self) -> None:
         from app.tui.screens.drafters import DraftersScreen
