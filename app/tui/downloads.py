@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from app.engine.engine import Engine
 from app.tui.store import Store
@@ -10,10 +10,23 @@ from backends.base import DownloadStoppedError, SpecchatError
 
 if TYPE_CHECKING:
     from app.loading.model_list import ModelList
-    from app.tui.training import TrainingJob
     from models.hub import DownloadJob, HubSettings
     from models.hub.progress import Progress
     from models.reference import HubReference
+
+
+class Job(Protocol):
+    """A download, or a training. result: raises DownloadStoppedError where it was stopped."""
+
+    @property
+    def running(self) -> bool: ...
+
+    @property
+    def progress(self) -> "Progress | str": ...
+
+    def stop(self) -> None: ...
+
+    def result(self) -> object: ...
 
 
 class Downloads:
@@ -21,7 +34,7 @@ class Downloads:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._running: dict[str, tuple[DownloadJob | TrainingJob, Callable[[], None]]] = {}
+        self._running: dict[str, tuple[Job, Callable[[], None]]] = {}
         """Each with what to do with the model once it is installed."""
 
     def start(
@@ -33,7 +46,7 @@ class Downloads:
         if reference.name not in self._running:
             self.run(reference.name, DownloadJob(request_for(reference), settings), then)
 
-    def run(self, name: str, job: "DownloadJob | TrainingJob", then: Callable[[], None]) -> None:
+    def run(self, name: str, job: Job, then: Callable[[], None]) -> None:
         """Show a job as it goes on; then: once it has succeeded."""
         self._running[name] = job, then
         self._publish()
