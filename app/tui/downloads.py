@@ -10,7 +10,7 @@ from backends.base import DownloadStoppedError, SpecchatError
 
 if TYPE_CHECKING:
     from app.loading.model_list import ModelList
-    from models.hub import DownloadJob, HubSettings
+    from models.hub import HubSettings
     from models.hub.progress import Progress
     from models.reference import HubReference
 
