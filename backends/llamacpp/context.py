@@ -19,7 +19,8 @@ GROUP = 4
 """Tokens that kernels process together; decoding/prefill.py has whole groups of them read."""
 
 _MOST_FORKS = 16
-"""So many leave trees most of their branches, whose numbers they take."""
+"""So many leave trees most of their branches, whose numbers they take; more where cells of more
+sequences were asked for."""
 
 _ONE_LINE = "keeps a running state, which cannot follow several branches"
 _ONE_STATE = "keeps a running state, which is that of one sequence"
@@ -53,7 +54,8 @@ class LlamaContext(LlamaSequence):
         self.draft_refusal = draft_refusal
         self.tree_refusal = "" if state is None else _ONE_LINE
         self.sequences_refusal = _ONE_STATE if state else _ONE_WINDOW if has_window else ""
-        self.max_sequences = 1 if self.sequences_refusal else min(1 + _MOST_FORKS, self.max_logits)
+        most = min(max(1 + _MOST_FORKS, cells.n_cells // cells.n_ctx), self.max_logits)
+        self.max_sequences = 1 if self.sequences_refusal else most
         self._state = state
         self._images = HeldImages(vision) if vision else None
         if state is not None:

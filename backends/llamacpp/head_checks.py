@@ -40,7 +40,7 @@ _ASSISTED, _ASSISTANT = "gemma4", "gemma4-assistant"
 _ROTATES_NOTHING = "nemotron_h_moe"
 """The architecture whose prediction layers rotate nothing."""
 
-_TAPPED = frozenset(
+TAPPED = frozenset(
     (
         "bailingmoe3", "deepseek4", "gemma4", "gpt-oss", "hunyuan_vl", "lfm2", "lfm2moe", "llama",
         "mimo2", "minimax-01", "minimax-m2", "muse-glimmer", "nanbeige", "nemotron_h",
@@ -107,15 +107,15 @@ def _numbers(head: GgufHeader, target: GgufHeader) -> Reasons:
 
 def _taps(head: GgufHeader, target: GgufHeader) -> Reasons:
     """Reasons against the layers that a head reads."""
-    if target.architecture not in _TAPPED:
+    if target.architecture not in TAPPED:
         yield f"llama.cpp does not hand out the layers of {target.architecture} models"
-    most = _trunk(target) - (target.architecture not in _TAPPED_AFTER_LAST)
+    most = trunk(target) - (target.architecture not in _TAPPED_AFTER_LAST)
     for layer in head.integers("target_layers"):
         if not 0 <= layer <= most:
             yield f"it reads layer {layer:,} of a model whose last one to be read is {most:,}"
 
 
-def _trunk(header: GgufHeader) -> int:
+def trunk(header: GgufHeader) -> int:
     """Number of layers that do not predict."""
     return header.integer("block_count") - prediction_layers(header)
 
@@ -170,15 +170,15 @@ def _prediction(head: GgufHeader, target: GgufHeader) -> Reasons:
         return
     if name in _ONE_LAYER and count != 1:
         yield f"it has {count:,} prediction layers, and 1 of a {name} can be run"
-    first = _trunk(head)
+    first = trunk(head)
     for layer in range(first, first + min(count, 64)) if is_whole(head) else ():
         if tensor(head, f"blk.{layer}.nextn.eh_proj.weight") is None:
             yield f"its prediction layer {layer} is missing"
         for part in _ASSERTED.get(name, ()):
             if tensor(head, f"blk.{layer}.{part}.weight") is None:
                 yield f"its prediction layer {layer} lacks {part}"
-    if first != _trunk(target):
-        yield f"it is for a model of {first:,} layers, not {_trunk(target):,}"
+    if first != trunk(target):
+        yield f"it is for a model of {first:,} layers, not {trunk(target):,}"
 
 
 def predicts(header: GgufHeader) -> bool:
@@ -258,7 +258,7 @@ def unsupported(drafter: TrainedDrafter, architecture: str) -> str:
         case TrainedKind.NEXT_TOKEN_LAYERS:
             can, what = architecture in _PREDICTING, "run next-token layers of"
         case _:
-            can, what = architecture in _TAPPED, "hand out what the layers read of"
+            can, what = architecture in TAPPED, "hand out what the layers read of"
     return "" if can else f"this version of llama.cpp does not {what} {architecture}"
 
 
