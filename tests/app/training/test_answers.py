@@ -127,9 +127,9 @@ def test_likely_tokens_are_those_of_the_model(room: Room, whole: SampleCache) ->
             said = len(rows)
             likely, known = sample.likely[-said:], sample.logs[-said:]
             given = np.take_along_axis(logs, likely.astype(np.int64), axis=1)
-            np.testing.assert_allclose(known, given, atol=0.03)
+            np.testing.assert_allclose(known, given, atol=0.1)
             assert (np.diff(known, axis=1) <= 0).all()
-            np.testing.assert_allclose(known[:, -1], np.sort(logs, axis=1)[:, -64], atol=0.03)
+            np.testing.assert_allclose(known[:, -1], np.sort(logs, axis=1)[:, -64], atol=0.1)
 
 
 def test_greedy_answers_are_the_likeliest_tokens(whole: SampleCache) -> None:

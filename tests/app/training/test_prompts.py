@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.chat.attachments import Attachment
+from app.chat.attachments import Attachment, AttachmentKind
 from app.history.store import History
 from app.paths import Paths
 from app.training import prompts as module
@@ -102,7 +102,7 @@ def test_chats_are_split_as_a_whole_and_later_ones_are_tested(
             chat = history.create("model", "Be brief." if number == 0 else "")
             history.add(chat, "user", f"question {number}")
             history.add(chat, "assistant", f"answer {number}", "stop")
-            files = (Attachment("paste", "", "text"),) if number == 1 else ()
+            files = (Attachment(AttachmentKind.PASTE, "", "text"),) if number == 1 else ()
             history.add(chat, "user", f"further {number}", attachments=files)
         trained, tested = (prompts_of_chats(history, is_test=is_test) for is_test in (False, True))
     assert [one.messages[-1].content for one in tested] == [
