@@ -4,6 +4,7 @@ Prompts come in segments, each of which begins with an empty context: what lies 
 its passes, and so how these round, is the same after a run was killed, whatever was done by then.
 """
 
+import math
 import shutil
 import statistics
 import time
@@ -188,18 +189,17 @@ def answer(
         ModelError: the engine failed, or the context is too small.
     """
     rest = iter(asked)
-    while segment := tuple(islice(rest, _SEGMENT)):
-        if cache.done.issuperset(one.id for one in segment):
+    enough = math.inf if most_tokens is None else most_tokens
+    while cache.tokens < enough and not stop() and (segment := tuple(islice(rest, _SEGMENT))):
+        if all(one.id in cache.done for one in segment):
             continue
         for sample in _answers(harvest, segment, end_tokens, sampling, most, stop):
-            if sample is not None and sample.id not in cache.done and not cache.add(sample):
-                yield AnswerProgress(len(cache), cache.tokens, is_full=True)
+            is_full = sample is not None and sample.id not in cache.done and not cache.add(sample)
+            yield AnswerProgress(len(cache), cache.tokens, is_full)
+            if is_full:
                 return
-            yield AnswerProgress(len(cache), cache.tokens)
-            if most_tokens is not None and cache.tokens >= most_tokens:
-                return
-        if stop():
-            return
+            if cache.tokens >= enough:
+                break
 
 
 def check_disk(cache: SampleCache, answers: int, prompt: int, said: int = MOST) -> None:
