@@ -118,13 +118,15 @@ def mixed(public: Iterable[Asked], own: Iterable[Asked]) -> Iterator[Asked]:
     waiting, private, whole = next(chats, None), 0, 0
     for one in public:
         yield one
-        whole += len(one.tokens) + MOST
-        while waiting and private + (size := len(waiting.tokens) + MOST) <= OWN_SHARE * (
-            whole + size
-        ):
+        whole += _size(one)
+        while waiting and private + _size(waiting) <= OWN_SHARE * (whole + _size(waiting)):
             yield waiting
-            private, whole = private + size, whole + size
+            private, whole = private + _size(waiting), whole + _size(waiting)
             waiting = next(chats, None)
+
+
+def _size(asked: Asked) -> int:
+    return len(asked.tokens) + MOST
 
 
 class Harvest(Protocol):
