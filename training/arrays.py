@@ -50,6 +50,10 @@ class Arrays(Protocol):
 
     def log_sum_exp(self, array: Array) -> Array: ...
 
+    def likeliest(self, array: Array) -> Array:
+        """Numbers of the largest values of the last axis, int32."""
+        ...
+
     def constant(self, array: Array) -> Array:
         """The array, through which no gradient flows."""
         ...

@@ -2,11 +2,11 @@
 
 from importlib.util import find_spec
 
-from backends.base import SpecchatError
+from backends.base import UsageError
 from training.arrays import Arrays
 
 
-class NoArraysError(SpecchatError):
+class NoArraysError(UsageError):
     """No library that trains is installed."""
 
     def __init__(self) -> None:

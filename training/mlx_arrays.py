@@ -1,6 +1,7 @@
 """Arrays of MLX: on Apple's GPU, on CUDA, and slowly on a processor."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import mlx.core as mx
@@ -59,6 +60,9 @@ class MlxArrays:
     def log_sum_exp(self, array: Array) -> Array:
         return mx.logsumexp(array, axis=-1)
 
+    def likeliest(self, array: Array) -> Array:
+        return array.argmax(-1).astype(mx.int32)
+
     def constant(self, array: Array) -> Array:
         return mx.stop_gradient(array)
 
@@ -72,3 +76,20 @@ class MlxArrays:
     def settled(self, weights: Weights) -> Weights:
         _done(dict(weights))
         return weights
+
+
+def dequantized(file: Path, name: str, quantization: Mapping[str, Any]) -> NDArray[np.float32]:
+    """A weight of a folder's file, whether it is quantized or not."""
+    stored: Any = mx.load(str(file))
+    weight = stored[f"{name}.weight"]
+    if f"{name}.scales" in stored:
+        facts: dict[str, Any] = {**quantization, **(quantization.get(name) or {})}
+        weight = mx.dequantize(
+            weight,
+            stored[f"{name}.scales"],
+            stored.get(f"{name}.biases"),
+            facts["group_size"],
+            facts["bits"],
+            facts.get("mode", "affine"),
+        )
+    return cast("NDArray[np.float32]", np.array(weight.astype(mx.float32)))

@@ -1,0 +1,288 @@
+"""Training a net on samples: steps, checkpoints that go on to the same bits, the best one."""
+
+import io
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backends.base import DiskFullError, ModelError, UsageError
+from backends.base.safe_files import make_private_folder, write_whole
+from training.arrays import Array, Arrays, Weights, as_numpy
+from training.net import Net
+from training.samples import Sample, SampleCache
+from training.settings import TrainSettings
+
+_WARM_UP, _CLIP = 60, 0.5
+_FIRST, _SECOND, _TINY, _DECAY = 0.9, 0.95, 1e-8, 0.01
+"""Of AdamW; moments as in the paper of EAGLE-3."""
+_VALIDATED = 20
+"""One prompt in so many is held out, to choose among checkpoints."""
+_MOST_VALIDATED = 64
+_CHECKS = 10
+"""Times that checkpoints are compared."""
+_SAVED_EVERY = 30.0
+"""Seconds of work that a killed process may lose."""
+
+
+class DivergedError(ModelError):
+    """Losses were no numbers any more."""
+
+    def __init__(self, step: int, kept: bool) -> None:
+        super().__init__(
+            f"training stopped at step {step:,}",
+            "the loss is no number any more",
+            "What was best before is kept." if kept else "Train with a smaller rate.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TrainProgress:
+    """A step that was made.
+
+    accepted: tokens of a rolled-out draft that held-out answers have, in the mean, of the weights
+    that are kept so far; None before the first ones.
+    """
+
+    step: int
+    steps: int
+    loss: float
+    seconds_left: float
+    accepted: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """All that going on depends on. accepted, kept: of the best checkpoint, and its step."""
+
+    step: int
+    weights: Weights
+    means: Weights
+    squares: Weights
+    accepted: float | None = None
+
+
+def train(
+    net: Net,
+    cache: SampleCache,
+    settings: TrainSettings,
+    folder: Path,
+    arrays: Arrays,
+    stop: Callable[[], bool] = lambda: False,
+) -> Iterator[TrainProgress]:
+    """Train, from where a run in the folder was stopped; yields after each step.
+
+    The best weights are in the folder then (weights_of). A run goes on to the same bits on the
+    same machine with as many threads.
+
+    Raises:
+        DivergedError: losses were no numbers; the best weights before that are kept.
+        UsageError: the folder has a run with other settings, or fewer samples were found.
+        DiskFullError: a checkpoint cannot be written.
+    """
+    split = _Split(cache, settings)
+    facts = {**asdict(settings), "samples": len(cache), "products": arrays.products}
+    make_private_folder(folder)
+    state = _resumed(net, arrays, folder, facts)
+    saved = began = time.monotonic()
+    start = state.step
+    while state.step < settings.steps:
+        if stop():
+            _save(arrays, folder, facts, state)
+            return
+        batch = net.prepared(
+            split.batch(state.step), np.random.default_rng([settings.seed, state.step])
+        )
+        share = state.step / settings.steps
+        loss, gradients = arrays.value_and_gradients(
+            lambda weights, batch=batch, share=share: net.loss(weights, batch, share), state.weights
+        )
+        length = float(sum((one * one).sum() for one in gradients.values())) ** 0.5
+        if not math.isfinite(loss) or not math.isfinite(length):
+            raise DivergedError(state.step + 1, kept=state.accepted is not None)
+        state = _stepped(arrays, state, gradients, min(1.0, _CLIP / max(length, 1e-12)), settings)
+        if state.step % max(settings.steps // _CHECKS, 1) == 0 or state.step == settings.steps:
+            state = _checked(net, arrays, folder, split.validation, state)
+            saved = -math.inf
+        if time.monotonic() - saved > _SAVED_EVERY:
+            _save(arrays, folder, facts, state)
+            saved = time.monotonic()
+        pace = (time.monotonic() - began) / (state.step - start)
+        left = pace * (settings.steps - state.step)
+        yield TrainProgress(state.step, settings.steps, loss, left, state.accepted)
+
+
+def rate_at(step: int, settings: TrainSettings) -> float:
+    """Warm-up, then a cosine to 0. step: from 0."""
+    warm = min(_WARM_UP, max(settings.steps // 10, 1))
+    if step < warm:
+        return settings.rate * (step + 1) / warm
+    return settings.rate * (0.5 + 0.5 * math.cos(math.pi * (step - warm) / (settings.steps - warm)))
+
+
+def _stepped(
+    arrays: Arrays, state: _State, gradients: Weights, scale: float, settings: TrainSettings
+) -> _State:
+    """A step of AdamW (Loshchilov and Hutter 2019, arXiv 1711.05101)."""
+    rate, step = rate_at(state.step, settings), state.step + 1
+    first, second = 1.0 - _FIRST**step, 1.0 - _SECOND**step
+    weights: dict[str, Array] = {}
+    means: dict[str, Array] = {}
+    squares: dict[str, Array] = {}
+    for name, old in state.weights.items():
+        gradient = gradients[name] * scale
+        means[name] = mean = state.means[name] * _FIRST + gradient * (1.0 - _FIRST)
+        squares[name] = square = state.squares[name] * _SECOND + gradient * gradient * (
+            1.0 - _SECOND
+        )
+        decay = rate * _DECAY if len(old.shape) > 1 else 0.0
+        change = mean / ((square / second) ** 0.5 + _TINY) * (rate / first)
+        weights[name] = old * (1.0 - decay) - change
+    settled = arrays.settled
+    return replace(
+        state,
+        step=step,
+        weights=settled(weights),
+        means=settled(means),
+        squares=settled(squares),
+    )
+
+
+class _Split:
+    """Which samples are trained on at which step; prompts are held out whole."""
+
+    def __init__(self, cache: SampleCache, settings: TrainSettings) -> None:
+        self._cache, self._settings = cache, settings
+        held, self._trained = list[int](), list[int]()
+        lengths = list[int]()
+        for number in range(len(cache)):
+            sample = cache.sample(number)
+            lengths.append(len(sample.tokens))
+            if len(sample.tokens) < sample.first + settings.depth + 2:
+                continue
+            of_prompt = crc32(sample.tokens[: sample.first].tobytes())
+            (self._trained if of_prompt % _VALIDATED else held).append(number)
+        self._lengths = lengths
+        if not self._trained:
+            raise UsageError("there is nothing to train on", "the answers are too few or too short")
+        self.held = held[:_MOST_VALIDATED] or self._trained[:_MOST_VALIDATED]
+        self._epochs: dict[int, list[list[int]]] = {}
+        self._starts = [0]
+
+    @property
+    def validation(self) -> Iterator[list[Sample]]:
+        """Batches of held-out samples; of those that were drawn greedily, if there are any."""
+        samples = [self._cache.sample(number) for number in self.held]
+        greedy = [sample for sample in samples if not sample.temperature] or samples
+        greedy.sort(key=lambda sample: len(sample.tokens))
+        for start in range(0, len(greedy), 8):
+            yield greedy[start : start + 8]
+
+    def batch(self, step: int) -> list[Sample]:
+        while step >= self._starts[-1]:
+            epoch = len(self._starts) - 1
+            self._epochs = {epoch: self._batches(epoch)}
+            self._starts.append(self._starts[-1] + len(self._epochs[epoch]))
+        epoch = next(at for at, start in enumerate(self._starts[1:]) if step < start)
+        if epoch not in self._epochs:
+            self._epochs = {epoch: self._batches(epoch)}
+        chosen = self._epochs[epoch][step - self._starts[epoch]]
+        return [self._cache.sample(number) for number in chosen]
+
+    def _batches(self, epoch: int) -> list[list[int]]:
+        """Samples of like length together, in an order of the epoch's own."""
+        random = np.random.default_rng([self._settings.seed, 1, epoch])
+        order: list[int] = random.permutation(self._trained).tolist()
+        batches: list[list[int]] = []
+        for start in range(0, len(order), 256):
+            near = sorted(order[start : start + 256], key=lambda number: self._lengths[number])
+            batch: list[int] = []
+            for number in near:
+                if batch and (len(batch) + 1) * self._lengths[number] > self._settings.batch_tokens:
+                    batches.append(batch)
+                    batch = []
+                batch.append(number)
+            batches.append(batch)
+        return [batches[at] for at in random.permutation(len(batches))]
+
+
+def accepted(net: Net, weights: Weights, batches: Iterator[Sequence[Sample]]) -> float:
+    """Tokens accepted of a draft, in the mean: rolled out from every place, not fed the truth."""
+    tokens, drafts = 0.0, 0
+    for samples in batches:
+        more, count = net.accepted(weights, net.prepared(samples, None))
+        tokens, drafts = tokens + more, drafts + count
+    return tokens / max(drafts, 1)
+
+
+def _checked(
+    net: Net, arrays: Arrays, folder: Path, held: Iterator[Sequence[Sample]], state: _State
+) -> _State:
+    """Keep the weights, if held-out answers have more of what they draft."""
+    found = accepted(net, state.weights, held)
+    if state.accepted is not None and found <= state.accepted:
+        return state
+    _write(folder / _BEST, {}, as_numpy(arrays, state.weights))
+    return replace(state, accepted=found)
+
+
+_LAST, _BEST = "checkpoint.npz", "best.npz"
+_FACTS = "facts"
+
+
+def weights_of(folder: Path) -> dict[str, NDArray[np.float32]]:
+    """What training has kept. Raises OSError: nothing."""
+    return {name: values for name, values in _read(folder / _BEST).items() if name != _FACTS}
+
+
+def _save(arrays: Arrays, folder: Path, facts: dict[str, Any], state: _State) -> None:
+    parts = {"weights": state.weights, "means": state.means, "squares": state.squares}
+    values = {
+        f"{part}/{name}": array
+        for part, held in parts.items()
+        for name, array in as_numpy(arrays, held).items()
+    }
+    told = {"settings": facts, "step": state.step, "accepted": state.accepted}
+    _write(folder / _LAST, told, values)
+
+
+def _resumed(net: Net, arrays: Arrays, folder: Path, facts: dict[str, Any]) -> _State:
+    if not (folder / _LAST).exists():
+        first = {name: arrays.array(values) for name, values in net.first_weights().items()}
+        nothing = {name: values * 0.0 for name, values in first.items()}
+        return _State(0, first, nothing, nothing)
+    stored = _read(folder / _LAST)
+    told = json.loads(bytes(stored.pop(_FACTS)))
+    if told["settings"] != json.loads(json.dumps(facts)):
+        raise UsageError(f"the run in {folder} cannot go on", "it was begun otherwise")
+
+    def part(which: str) -> Weights:
+        return {
+            name.removeprefix(f"{which}/"): arrays.array(values)
+            for name, values in stored.items()
+            if name.startswith(f"{which}/")
+        }
+
+    return _State(told["step"], part("weights"), part("means"), part("squares"), told["accepted"])
+
+
+def _write(path: Path, told: dict[str, Any], values: dict[str, NDArray[np.float32]]) -> None:
+    facts = np.frombuffer(json.dumps(told).encode(), np.uint8)
+    made = io.BytesIO()
+    np.savez(made, allow_pickle=False, **{_FACTS: facts}, **values)
+    try:
+        write_whole(path, made.getvalue())
+    except OSError as error:
+        raise DiskFullError("a checkpoint cannot be kept", str(error)) from error
+
+
+def _read(path: Path) -> dict[str, NDArray[Any]]:
+    with np.load(path, allow_pickle=False) as stored:
+        return dict(stored)
