@@ -17,6 +17,7 @@ class TrainedKind(StrEnum):
     EAGLE3 = "EAGLE-3 head"
     DFLASH = "DFlash drafter"
     DSPARK = "DSpark drafter"
+    LAST_STATE = "last-state head"
 
     @property
     def word(self) -> str:
@@ -35,6 +36,7 @@ _WORDS = {
     TrainedKind.EAGLE3: "eagle3",
     TrainedKind.DFLASH: "dflash",
     TrainedKind.DSPARK: "dspark",
+    TrainedKind.LAST_STATE: "hydra",
 }
 
 

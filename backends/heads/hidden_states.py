@@ -1,6 +1,7 @@
 """Hidden states of a model at the positions of its context, for a head to read later."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +10,10 @@ Rows = NDArray[np.float32]
 """One row per token, shape (tokens, width)."""
 
 ReadRows = Callable[[int], Rows]
-"""Rows that the last pass over so many tokens left; may be a view."""
+"""Rows that the last pass over so many tokens left, none if it left none; may be a view."""
+
+FINAL = -1
+"""Stands among layers for what the output layer reads, of passes whose tokens all leave logits."""
 
 
 class HiddenStates:
@@ -48,12 +52,14 @@ class HiddenStates:
     def passed(self, start: int, count: int) -> None:
         """Copy the rows of a pass over count tokens at positions from start on.
 
-        Where there is no memory for them, no row is known any more: the reply goes on.
+        Where there are none, or no memory for them, no row is known any more: the reply goes on.
         """
-        try:
-            self._append(start, self._read(count).copy())
-        except MemoryError:
-            self.begin(start + count)
+        with suppress(MemoryError):
+            rows = self._read(count).copy()
+            if len(rows) == count:
+                self._append(start, rows)
+                return
+        self.begin(start + count)
 
     def passed_nodes(self, count: int) -> None:
         """Copy the rows of a pass over count nodes of an uncommitted tree."""

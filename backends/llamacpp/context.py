@@ -9,7 +9,7 @@ from llama_cpp import llama_cpp as api
 
 from backends.base import CacheState, Context, Logits, ModelError, SpecchatError
 from backends.base.images import IMAGE_TOKENS
-from backends.heads.hidden_states import HiddenStates
+from backends.heads.hidden_states import FINAL, HiddenStates
 from backends.llamacpp.running_state import RunningState
 from backends.llamacpp.sequences import ABORTED, BLOCK, UNCHANGED, Cells, LlamaFork, LlamaSequence
 from backends.llamacpp.tree_sequences import TreePass
@@ -246,7 +246,9 @@ class LlamaContext(LlamaSequence):
         assert 0 < len(tokens) == len(parents) <= self.max_logits
         pointer, error = self.cells.pointer, self.cells.shortage(len(tokens))
         if error is None:
-            _, error = self.cells.decode(lambda: tree.decode(pointer, tokens, parents))
+            _, error = self.cells.decode(
+                lambda: tree.decode(pointer, tokens, parents), is_whole=True
+            )
         if error is not None:
             self._drop_tree()
             raise error
@@ -272,10 +274,12 @@ class LlamaContext(LlamaSequence):
         """Let passes leave hidden states for a head, from the next one on."""
         states.begin(len(self.tokens))
         self._states.append(states)
+        self.cells.leaves_final = FINAL in self.read_layers
 
     def remove_states(self, states: HiddenStates) -> bool:
         """Leave them no longer; whether another head still reads what leaves the last layer."""
         self._states.remove(states)
+        self.cells.leaves_final = FINAL in self.read_layers
         return any(not each.layers for each in self._states)
 
     @property

@@ -255,6 +255,8 @@ def unsupported(drafter: TrainedDrafter, architecture: str) -> str:
     match drafter.kind:
         case TrainedKind.ASSISTANT:
             can, what = architecture == _ASSISTED, "run an assistant beside"
+        case TrainedKind.LAST_STATE:
+            return ""
         case TrainedKind.NEXT_TOKEN_LAYERS:
             can, what = architecture in _PREDICTING, "run next-token layers of"
         case _:
@@ -281,7 +283,7 @@ _CONVERTED = {
 def refuse_safetensors(path: Path) -> None:
     """Refuse a head in safetensors, which llama.cpp cannot read; any other file passes.
 
-    path: a folder, or its weight file.
+    So does a last-state head, which is run without llama.cpp. path: a folder, or its weight file.
 
     Raises:
         ModelError: it is such a head, with what to do about it.
@@ -289,7 +291,9 @@ def refuse_safetensors(path: Path) -> None:
     if path.suffix != _SUFFIX and not path.is_dir():
         return
     head = read_head(path if path.is_dir() else path.parent)
-    what, name = f"{path.name} cannot draft", _CONVERTED.get(kind_of(head) or TrainedKind.ASSISTANT)
+    if (kind := kind_of(head)) is TrainedKind.LAST_STATE:
+        return
+    what, name = f"{path.name} cannot draft", _CONVERTED.get(kind or TrainedKind.ASSISTANT)
     if name is None:
         raise ModelError(what, "llama.cpp reads heads in GGUF, and this is none", _OTHER)
     if lost := _lost(head):

@@ -128,6 +128,8 @@ class Cells:
         self._choices = choices
         self._peers = peers
         self._stopper: PassStopper | None = None
+        self.leaves_final = self.left_final = False
+        """Whether passes whose tokens all leave logits leave final states too; the last one did."""
         self.sequences: list[LlamaSequence] = []
         """The first is the context itself."""
         if weights is not None:
@@ -187,7 +189,9 @@ class Cells:
         is_watched = end >= STOPPABLE and sum(count for *_, count in passes) <= 1
         is_watched = is_watched and all(sequence.can_be_stopped for sequence, *_ in passes)
         status, error = self.decode(
-            lambda: api.llama_decode(self.pointer, self._batch.batch), is_watched=is_watched
+            lambda: api.llama_decode(self.pointer, self._batch.batch),
+            is_watched=is_watched,
+            is_whole=sum(count for *_, count in passes) == end,
         )
         for sequence, tokens, _ in passes:
             if error is None:
@@ -197,17 +201,22 @@ class Cells:
         return error
 
     def decode(
-        self, run: Callable[[], int], *, is_watched: bool = False
+        self, run: Callable[[], int], *, is_watched: bool = False, is_whole: bool = False
     ) -> tuple[int, SpecchatError | None]:
         """Run what returns the engine's status: that, and why it failed, None if it did not.
 
         A pass that was interrupted inside was stopped. is_watched: whether it may be, on the
-        processor.
+        processor. is_whole: whether all tokens leave logits, as all do whose final states are kept.
         """
         if self._weights is not None:
             self._weights.begin_pass()
+        if is_final := self.leaves_final and is_whole:
+            api.llama_set_embeddings(self.pointer, True)
         with self._stopper.watching() if self._stopper and is_watched else nullcontext():
             status = run()
+        if is_final:
+            api.llama_set_embeddings(self.pointer, False)
+        self.left_final = is_final
         if self._choices is not None and self._choices.was_interrupted:
             self._choices.was_interrupted, status = False, ABORTED
         fault = None

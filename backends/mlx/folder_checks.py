@@ -120,6 +120,7 @@ _ALONE = {
     TrainedKind.EAGLE3: "an EAGLE-3 head",
     TrainedKind.DFLASH: "a DFlash drafter",
     TrainedKind.DSPARK: "a DSpark drafter",
+    TrainedKind.LAST_STATE: "a last-state head",
 }
 _BITS = frozenset({2, 3, 4, 5, 6, 8})
 _GROUP_SIZES = frozenset({16, 32, 64, 128})

@@ -3,19 +3,27 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from backends.base import ModelError
 from backends.files.gguf_drafter import TrainedDrafter, TrainedKind
+from backends.files.gguf_drafter import misfit as gguf_misfit
+from backends.files.gguf_header import GgufHeader
 from backends.files.head_folders.block_layout import BlockLayout, block_layout
 from backends.files.head_folders.eagle3_layout import Eagle3Layout, eagle3_layout
+from backends.files.head_folders.last_state_layout import (
+    LastStateLayout,
+    last_state_layout,
+    read_floats,
+)
 from backends.files.head_folders.shapes import MAP, drafted_tokens
 from backends.files.head_folders.stored_head import Settings, StoredHead, read_head
 from backends.files.mlx_folder import MlxFolder, experts_of
 
-Layout = Eagle3Layout | BlockLayout
+Layout = Eagle3Layout | BlockLayout | LastStateLayout
 
 _TEXT = "text_config"
 
@@ -35,12 +43,14 @@ _ARCHITECTURES = {
     "LingDSparkModel": TrainedKind.DSPARK,
     "LlamaForCausalLMEagle3": TrainedKind.EAGLE3,
     "Qwen3DSparkModel": TrainedKind.DSPARK,
+    "SpecchatLastStateHead": TrainedKind.LAST_STATE,
 }
-"""Architectures that published heads name."""
+"""Architectures that heads name."""
 
 _PROJECTIONS = ("pre_projection.weight", "post_projection.weight")
 _TABLE = "embed_tokens."
 _EAGLE3_NORMS = ("midlayer.hidden_norm.weight", "layers.0.hidden_norm.weight")
+_LAST_STATE = ("heads.0.input", "heads.0.input.weight")
 _PREDICTING = "mtp"
 """Part of the name of a next-token layer's tensors, and of a folder's kind with these alone."""
 
@@ -79,6 +89,8 @@ def kind_of(head: StoredHead) -> TrainedKind | None:
         return TrainedKind.EAGLE3
     if names.issuperset(_PROJECTIONS):
         return TrainedKind.ASSISTANT
+    if names.intersection(_LAST_STATE):
+        return TrainedKind.LAST_STATE
     try:
         architectures = head.settings.texts("architectures")
     except ValueError:
@@ -114,7 +126,7 @@ def family(model_type: str) -> str:
 
 
 def layout_of(head: StoredHead, kind: TrainedKind) -> Layout | None:
-    """The layout of an EAGLE-3 head or a drafter of blocks; None of other kinds.
+    """The layout of a head whose layers are all its own; None of other kinds.
 
     Raises:
         ValueError: a part is missing, or is not known, in words.
@@ -124,6 +136,8 @@ def layout_of(head: StoredHead, kind: TrainedKind) -> Layout | None:
             return eagle3_layout(head)
         case TrainedKind.DFLASH | TrainedKind.DSPARK:
             return block_layout(head)
+        case TrainedKind.LAST_STATE:
+            return last_state_layout(head)
         case _:
             return None
 
@@ -221,11 +235,26 @@ def _output_bytes(head: StoredHead) -> int:
     return found[0] or found[1]
 
 
+_FLOAT = 4
+
+
+def _last_state(head: StoredHead) -> TrainedDrafter:
+    layout = last_state_layout(head)
+    return TrainedDrafter(
+        TrainedKind.LAST_STATE,
+        layers=layout.heads,
+        width=layout.width,
+        n_vocab=layout.n_vocab,
+        draw_bytes=_FLOAT * layout.draw_numbers,
+    )
+
+
 _DESCRIBED: dict[TrainedKind, Callable[[StoredHead], TrainedDrafter]] = {
     TrainedKind.ASSISTANT: _assistant,
     TrainedKind.DFLASH: _block,
     TrainedKind.DSPARK: _block,
     TrainedKind.EAGLE3: _eagle3,
+    TrainedKind.LAST_STATE: _last_state,
     TrainedKind.NEXT_TOKEN_LAYERS: _next_token_layers,
 }
 
@@ -258,7 +287,7 @@ def _bytes(head: StoredHead, names: Mapping[str, str], prefixes: tuple[str, ...]
 class HeadFolder:
     """A folder with a head that fits a model.
 
-    layout: of an EAGLE-3 head or a drafter of blocks. drafted: the model's token of each of the
+    layout: of a head whose layers are all its own. drafted: the model's token of each of the
     head's, shape (tokens,), where it knows fewer.
     """
 
@@ -267,8 +296,35 @@ class HeadFolder:
     layout: Layout | None = None
     drafted: NDArray[np.int64] | None = None
 
+    def last_state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Weights, shapes and facts of a last-state head, as LastStateNet and LastStateHead ask.
 
-def checked_head_folder(path: Path, target: MlxFolder) -> HeadFolder:
+        Raises:
+            ModelError: its weights cannot be read.
+        """
+        layout, path = self.layout, self.head.path
+        assert isinstance(layout, LastStateLayout), "it was checked"
+        stored = {name: one for name, one in layout.names.items() if name != MAP}
+        try:
+            weights = read_floats(self.head, stored)
+        except OSError as error:
+            raise ModelError(f"cannot read {path}", error.strerror or str(error)) from error
+        net = {
+            "weights": weights,
+            "n_vocab": layout.n_vocab,
+            "drafted": self.drafted,
+            "epsilon": layout.epsilon,
+        }
+        return net, {
+            "path": path,
+            "name": path.name,
+            "n_layers": layout.heads,
+            "bytes_read_per_token": self.drafter.draw_bytes,
+            "variant": self.drafter.kind.variant,
+        }
+
+
+def checked_head_folder(path: Path, target: MlxFolder | GgufHeader) -> HeadFolder:
     """Read a folder with a head that can run beside a model; path: the model's own for its own.
 
     Of next-token layers and assistants only what all have is checked.
@@ -281,16 +337,18 @@ def checked_head_folder(path: Path, target: MlxFolder) -> HeadFolder:
     what, remedy = f"{path.name} cannot draft", "Choose a head that was made for this model."
     if drafter is None:
         raise ModelError(what, "it brings nothing that drafts", "Choose another folder.")
-    if reason := misfit(drafter, target):
+    is_file = isinstance(target, GgufHeader)
+    if reason := gguf_misfit(drafter, target) if is_file else misfit(drafter, target):
         raise ModelError(what, reason, remedy)
-    if drafter.n_vocab and not target.count("vocab_size"):
+    if drafter.n_vocab and not is_file and not target.count("vocab_size"):
         why = "the model's config.json does not say how many tokens it has (vocab_size)"
         raise ModelError(what, why, remedy)
-    layers = target.count("num_hidden_layers")
     try:
         layout = layout_of(head, drafter.kind)
-        if isinstance(layout, Eagle3Layout) and min(layout.taps_in(layers)) < 0:
-            raise ValueError(f"it reads three layers of a model that has {layers:,}")
+        if isinstance(layout, Eagle3Layout) and not is_file:
+            layers = target.count("num_hidden_layers")
+            if min(layout.taps_in(layers)) < 0:
+                raise ValueError(f"it reads three layers of a model that has {layers:,}")
         drafted = _drafted(head, layout)
     except ValueError as error:
         raise ModelError(what, str(error), remedy) from error

@@ -34,6 +34,7 @@ from backends.llamacpp.context import LlamaContext
 from backends.llamacpp.file_checks import tensor, width
 from backends.llamacpp.head_checks import checked_head
 from backends.llamacpp.heads.chain import ChainContext, Transform
+from backends.llamacpp.heads.last_state import LlamaLastState, load_last_state
 from backends.llamacpp.heads.opening import (
     HeadPasses,
     Opening,
@@ -271,15 +272,20 @@ _OPEN: dict[TrainedKind, Callable[[Opening], Context]] = {
 }
 
 
-def load_head(path: Path, target: LlamaModel, context: LlamaContext) -> "LlamaHead":
+def load_head(
+    path: Path, target: LlamaModel, context: LlamaContext
+) -> "LlamaHead | LlamaLastState":
     """Load a head for a model; its own layers need no loading.
 
-    path: the head's file, or the model's own. context: of the model, which the head reads.
+    path: the head's file, or the model's own; the folder of a last-state head. context: of the
+    model, which the head reads.
 
     Raises:
         ModelError: a file is damaged, or head and model do not belong together.
         DraftUnavailableError: the model was loaded without its own layers.
     """
+    if path.is_dir():
+        return load_last_state(path, target, context)
     header = checked_head(path, target.info.path)
     tensors = [tensor for part in parts(path) for tensor in read_header(part).tensors]
     drafter = drafter_in(header, tensors)

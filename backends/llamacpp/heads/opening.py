@@ -18,7 +18,7 @@ from backends.files.attention import head_attention
 from backends.files.gguf_drafter import TrainedDrafter
 from backends.files.gguf_header import GgufHeader
 from backends.heads.head import HeadContext
-from backends.heads.hidden_states import HiddenStates, Rows
+from backends.heads.hidden_states import FINAL, HiddenStates, Rows
 from backends.llamacpp import library
 from backends.llamacpp.context import LlamaContext
 from backends.llamacpp.library import GGML_TYPES
@@ -271,6 +271,25 @@ def add_layer_states(
             keep_layer_inputs(pointer, layer)
         resources.callback(_leave_no_inputs, target, layer)
     states = HiddenStates(read, len(layers) * width, target.n_ctx, layers)
+    target.add_states(states)
+    resources.callback(target.remove_states, states)
+    return states
+
+
+def add_final_states(target: LlamaContext, width: int, resources: ExitStack) -> HiddenStates:
+    """Let passes leave what the output layer reads, in any architecture; a few of the last rows.
+
+    That is of passes whose tokens all leave logits, as those do that verify: the engine computes
+    logits wherever it keeps these. resources: to leave them no longer.
+    """
+    pointer, cells = target.pointer, target.cells
+    assert pointer is not None, "a context that was closed has no heads"
+
+    def read(count: int) -> Rows:
+        found = api.llama_get_embeddings(pointer) if cells.left_final else None
+        return _view(found, count, width) if found else np.empty((0, width), np.float32)
+
+    states = HiddenStates(read, width, target.n_chunk, (FINAL,))
     target.add_states(states)
     resources.callback(target.remove_states, states)
     return states

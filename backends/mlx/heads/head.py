@@ -33,6 +33,7 @@ from backends.mlx.folder_checks import load_error
 from backends.mlx.heads.assistant import load_assistant
 from backends.mlx.heads.blocks import load_dflash
 from backends.mlx.heads.chain import MlxChainContext, load_eagle3
+from backends.mlx.heads.last_state import MlxLastState, load_last_state
 from backends.mlx.heads.taps import add_final_states
 from backends.mlx.heads.weights import (
     LoadedHead,
@@ -179,7 +180,7 @@ _LOAD: dict[TrainedKind, Load] = {
 }
 
 
-def load_head(path: Path, target: MlxModel, context: MlxContext) -> "MlxHead":
+def load_head(path: Path, target: MlxModel, context: MlxContext) -> "MlxHead | MlxLastState":
     """Load a head for a model.
 
     path: the head's folder, or the model's own. context: of the model, which the head reads.
@@ -190,6 +191,8 @@ def load_head(path: Path, target: MlxModel, context: MlxContext) -> "MlxHead":
         DraftUnavailableError: no such head can read the model.
     """
     folder = checked_head_folder(path, target.folder)
+    if folder.drafter.kind is TrainedKind.LAST_STATE:
+        return load_last_state(folder, target, context)
     try:
         return MlxHead(folder, _LOAD[folder.drafter.kind](folder, target), target, context)
     except DraftUnavailableError:

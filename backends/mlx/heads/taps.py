@@ -15,27 +15,32 @@ from backends.mlx.context import MlxContext
 from backends.mlx.layer_taps import layers_of, tapped
 
 
-def add_layer_states(context: MlxContext, layers: Sequence[int]) -> HiddenStates:
+def add_layer_states(
+    context: MlxContext, layers: Sequence[int], most: int | None = None
+) -> HiddenStates:
     """Let passes leave the inputs of layers, side by side, from the next one on.
 
     layers: numbered as `hidden_states` of Hugging Face's transformers: 0 is the embedding, number i
     the input of layer i, and the number of layers what add_final_states gives. The rows are
-    float32, of shape (tokens, len(layers) * width).
+    float32, of shape (tokens, len(layers) * width). most: rows kept, at least of a pass; None for
+    all.
     """
     width = sum(_widths(context.model, layers))
     taps = context.taps
-    states = HiddenStates(lambda count: taps.rows(layers, count), width, context.n_ctx, layers)
+    most = context.n_ctx if most is None else most
+    states = HiddenStates(lambda count: taps.rows(layers, count), width, most, layers)
     context.add_states(states)
     return states
 
 
-def add_final_states(context: MlxContext) -> HiddenStates:
+def add_final_states(context: MlxContext, most: int | None = None) -> HiddenStates:
     """Let passes leave what the output layer reads, from the next one on: float32, (tokens, width).
 
     That is after the final norm, as next-token layers are given it by vLLM and llama.cpp (`h_nextn`
-    of src/models/qwen35.cpp): their own norm (`pre_fc_norm_hidden`, `hnorm`) comes on top.
+    of src/models/qwen35.cpp): their own norm (`pre_fc_norm_hidden`, `hnorm`) comes on top. most: as
+    for add_layer_states.
     """
-    return add_layer_states(context, (len(layers_of(context.model)),))
+    return add_layer_states(context, (len(layers_of(context.model)),), most)
 
 
 def remove_states(context: MlxContext, states: HiddenStates) -> None:

@@ -21,10 +21,12 @@ from tests.fixtures.chance import chance
 from tests.fixtures.mlx_prediction import Layout
 from tests.fixtures.replied import prompts, replied, said
 from tests.fixtures.tiny.head_folder import parts_of_folder
-from tests.fixtures.tiny.head_pair import N_CTX, Pair
+from tests.fixtures.tiny.head_pair import N_CTX, Pair, files_saying_few
+from tests.fixtures.tiny.head_pair import opened as opened_files
 from tests.fixtures.tiny.head_rows import difference, drafter_of, likeliest
 from tests.fixtures.tiny.heads import BLOCK, SAID, write_eagle3
 from tests.fixtures.tiny.kinds import HEADS, PREDICTING
+from tests.fixtures.tiny.last_state import METHODS, write_last_state
 from tests.fixtures.tiny.mlx_pairs import Twin, TwinPair
 from tests.fixtures.tiny.mlx_pairs import opened as opened_folders
 from tests.fixtures.tiny.twins import twin
@@ -39,11 +41,13 @@ BLOCKS = [
 ]
 CHAINS = [f"mlx-{kind}" for kind in ("eagle3", "eagle3-borrowing", "prediction")]
 CLUSTERED = "mlx-gemma4-assistant-clustered"
+LAST_STATE = [f"{engine}-{kind}" for engine in ("llamacpp", "mlx") for kind in METHODS]
 ASSISTANTS = ("llamacpp-gemma4-assistant", "mlx-gemma4-assistant")
 ALL = [
     *BLOCKS,
     *CHAINS,
     *ASSISTANTS,
+    *LAST_STATE,
     CLUSTERED,
     "llamacpp-lfm2-dspark",
     "llamacpp-qwen35-sidecar",
@@ -80,6 +84,8 @@ def open_kind(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
         if kind == "prediction":
             return request.getfixturevalue("small_prediction")(layout=Layout(says_few=True))
         twin_of = request.getfixturevalue("twin_of")
+        if kind in METHODS:
+            return twin_of("few-qwen3"), write_last_state(tmp_path / kind, kind)
         model, head = twin_of(f"few-{HEADS[kind][1]}"), twin_of(kind)
         if kind == "eagle3":  # it knows the tokens that the model says
             head = tmp_path / "head"
@@ -91,6 +97,9 @@ def open_kind(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
         engine, _, kind = engine_kind.partition("-")
         if engine == "llamacpp":
             request.getfixturevalue("llamacpp")
+            if kind in METHODS:
+                model = files_saying_few("qwen3", request.getfixturevalue("tiny"), tmp_path)[0]
+                return opened_files(model, write_last_state(tmp_path / kind, kind))
             return request.getfixturevalue("talkative")(kind)
         pytest.importorskip("mlx_lm", reason="MLX is not installed")
         return opened_folders(*on_mlx(kind))
@@ -117,7 +126,8 @@ def blocks(context: Context) -> BlockContext:
 def read(context: Context, text: Sequence[int]) -> None:
     """In passes that are too short for kernels of their own."""
     for start in range(0, len(text), 40):
-        context.forward(text[start : start + 40], 0)
+        part = text[start : start + 40]
+        context.forward(part, len(part))
 
 
 def drafted_after(drafts: Context, text: Sequence[int], count: int = 3) -> Logits:
@@ -131,7 +141,7 @@ def drafter(pair: Beside) -> Drafter:
 
 
 @pytest.mark.parametrize("seed", range(2))
-@of_blocks([*BLOCKS, *CHAINS, "mlx-gemma4-assistant"])
+@of_blocks([*BLOCKS, *CHAINS, *LAST_STATE, "mlx-gemma4-assistant"])
 def test_drafts_accepted_and_rejected_leave_what_a_new_context_reads(
     pair: Beside, seed: int
 ) -> None:
@@ -366,7 +376,16 @@ def test_sampled_replies_that_mlx_draws_on_the_host_follow_the_models_own_law(
 
 
 @pytest.mark.parametrize(
-    "kind", [*CHAINS[::2], "llamacpp-qwen35", *ASSISTANTS, "llamacpp-dflash", "mlx-dflash"]
+    "kind",
+    [
+        *CHAINS[::2],
+        "llamacpp-qwen35",
+        *ASSISTANTS,
+        "llamacpp-dflash",
+        "mlx-dflash",
+        "llamacpp-hydra",
+        "mlx-hydra",
+    ],
 )
 @pytest.mark.parametrize("first", ["head", "context", "model"])
 def test_any_order_closes_all(open_kind: Open, kind: str, first: str) -> None:
@@ -388,7 +407,7 @@ def test_any_order_closes_all(open_kind: Open, kind: str, first: str) -> None:
         ("mlx-prediction", 8),
         *(
             pytest.param(kind, 50, marks=pytest.mark.slow)
-            for kind in (*CHAINS, "mlx-gemma4-assistant", *BLOCKS[3:])
+            for kind in (*CHAINS, "mlx-gemma4-assistant", "mlx-recurrent", *BLOCKS[3:])
         ),
     ],
 )

@@ -1,0 +1,276 @@
+"""Heads that draft from a model's last state alone, in numpy, beside a context of any engine.
+
+Medusa's heads read that state, Hydra's also the embeddings of the tokens since, and a recurrent
+head has a state of its own between them. What follows a token is a function of these, so that such
+heads keep nothing of the text, and draft trees as they do lines.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backends.base import Context, Logits, Model, ModelError, check_room, check_truncation
+from backends.base.parent_array import check_branches, is_path, is_tree
+from backends.heads.head import HeadContext, LoadedLayers, head_info
+from backends.heads.hidden_states import HiddenStates, Rows
+
+Row = NDArray[np.float32]
+"""Numbers of one token, shape (width,)."""
+
+Embed = Callable[[Sequence[int]], Rows]
+"""The model's embeddings of tokens as they are stored, shape (tokens, width)."""
+
+_MOST = 64
+"""Most tokens of a pass."""
+
+_RECURRENT = 3
+"""Rows that a recurrent head reads: the model's state, its own, and the token's embedding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What is known after a token: the model's last state, the tokens since, the head's state."""
+
+    state: Row
+    tokens: tuple[int, ...] = ()
+    own: Row | None = None
+
+
+class LastStateNet:
+    """The network: a gated layer for each token ahead, the last one for all further tokens."""
+
+    def __init__(
+        self,
+        weights: Mapping[str, Rows],
+        embed: Embed,
+        *,
+        n_vocab: int,
+        drafted: NDArray[np.int64] | None,
+        epsilon: float,
+    ) -> None:
+        """drafted: the model's token of each of the head's; None for all, in their order."""
+        self._weights = weights
+        self._embed = embed
+        self._epsilon = epsilon
+        self._drafted = slice(None) if drafted is None else drafted
+        self._heads = sum(name.endswith(".input.weight") for name in weights)
+        self.width = len(weights["heads.0.down.weight"])
+        self.n_vocab = n_vocab
+        self.size = sum(one.nbytes for one in weights.values())
+        rows = weights["heads.0.input.weight"].shape[1] // self.width
+        self._reads_tokens, self._is_recurrent = rows > 1, rows == _RECURRENT
+
+    def after(self, place: Place, token: int) -> Place:
+        """The place after a token that follows another place; of most heads nothing is computed."""
+        following = replace(place, tokens=(*place.tokens, token)[-self._heads :])
+        return (
+            replace(following, own=self._states([following])[0])
+            if self._is_recurrent
+            else following
+        )
+
+    def logits(self, places: Sequence[Place], rows: Logits) -> None:
+        """Write logits of what follows each place into rows, (places, n_vocab), of minus infinity.
+
+        Those of tokens that the head does not draft stay as they are.
+        """
+        found = np.empty((len(places), self.width), np.float32)
+        depths = [len(place.tokens) for place in places]
+        for depth in set(depths):
+            chosen = [number for number, one in enumerate(depths) if one == depth]
+            found[chosen] = self._final([places[number] for number in chosen])
+        weights = self._weights
+        if "lm_head.weight" in weights:
+            rows[:, self._drafted] = found @ weights["lm_head.weight"].T
+        else:
+            narrow = found @ weights["lm_head.down.weight"].T
+            rows[:, self._drafted] = narrow @ weights["lm_head.up.weight"].T
+
+    def _final(self, places: Sequence[Place]) -> Rows:
+        if self._is_recurrent:
+            states = np.stack([place.own for place in places if place.own is not None])
+        else:
+            states = self._states(places)
+        return self._normed(states) * self._of(places, "output_norm")
+
+    def _states(self, places: Sequence[Place]) -> Rows:
+        """The head's own states at places with as many tokens, shape (places, width)."""
+        parts = [np.stack([place.state for place in places])]
+        if self._is_recurrent:
+            zeros = np.zeros(self.width, np.float32)
+            parts.append(np.stack([zeros if one.own is None else one.own for one in places]))
+        if self._reads_tokens:
+            tokens = [token for place in places for token in place.tokens]
+            parts.append(self._embed(tokens).reshape(len(places), -1))
+        inner = np.hstack(parts) @ self._of(places, "input").T
+        normed = self._normed(inner) * self._of(places, "norm")
+        gate = normed @ self._of(places, "gate").T
+        gated = gate / (1.0 + np.exp(-gate)) * (normed @ self._of(places, "up").T)
+        return inner + gated @ self._of(places, "down").T
+
+    def _of(self, places: Sequence[Place], part: str) -> Rows:
+        return self._weights[f"heads.{len(places[0].tokens) - 1}.{part}.weight"]
+
+    def _normed(self, rows: Rows) -> Rows:
+        return rows / np.sqrt(np.mean(rows * rows, axis=1, keepdims=True) + self._epsilon)
+
+
+class LastStateContext(HeadContext):
+    """Drafts from what the last passes of a model's context left.
+
+    Where that is unknown, as after a restored state, it drafts from zeros.
+    """
+
+    kv_bytes_per_token = 0
+
+    def __init__(
+        self, net: LastStateNet, states: HiddenStates, target: Context, on_close: Callable[[], None]
+    ) -> None:
+        self._net: LastStateNet | None = net
+        self._states = states
+        self._on_close = on_close
+        self.n_ctx = self.max_rollback = target.n_ctx
+        self.n_chunk = self.max_logits = min(_MOST, target.n_ctx)
+        self.can_verify_tree = target.can_verify_tree
+        self.max_branches = self.n_chunk if self.can_verify_tree else 1
+        self.tree_refusal = (
+            target.tree_refusal and "drafts lines only, as its model verifies no tree"
+        )
+        self.tokens = []
+        self._rows = np.empty((0, net.n_vocab), np.float32)
+        self._since = 0
+        self._places: list[Place] = []
+        """After each token from position _since on, where the model's states end."""
+        self._nodes: list[Place] = []
+        self._tree: tuple[list[int], list[int]] = [], []
+        """Tokens and parents of the nodes of an uncommitted tree."""
+
+    def rollback_to(self, length: int) -> int:
+        return min(length, len(self.tokens))
+
+    def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:
+        assert 0 <= n_logits <= len(tokens) <= self.n_chunk
+        assert self._net is not None, "the context is closed"
+        check_room(self, len(tokens))
+        self._drop_tree()
+        self.tokens.extend(tokens)
+        end = len(self.tokens)
+        return self._logits([self._after(at) for at in range(end - n_logits, end)])
+
+    def _logits(self, places: Sequence[Place]) -> Logits:
+        net, count = self._opened(), len(places)
+        if len(self._rows) < count:
+            self._rows = np.full((count, net.n_vocab), -np.inf, np.float32)
+        if places:
+            net.logits(places, self._rows[:count])
+            self._states.release(self._states.end - self.n_chunk)
+        return self._rows[:count]
+
+    def _after(self, position: int) -> Place:
+        """The place after the token at a position, which is the next one or was read."""
+        states, token = self._states, self.tokens[position]
+        if position < states.end or states.first == states.end:
+            return self._opened().after(self._before(position), token)
+        if self._since != states.end:
+            self._since = states.end
+            self._places.clear()
+        while len(self._places) <= position - self._since:
+            at = self._since + len(self._places)
+            before = self._places[-1] if self._places else self._before(at)
+            self._places.append(self._opened().after(before, self.tokens[at]))
+        return self._places[position - self._since]
+
+    def _before(self, position: int) -> Place:
+        """The place before a position: what the model left there, or after tokens since then."""
+        states = self._states
+        if states.first < position <= states.end:
+            return Place(states.rows(position - 1, position)[0])
+        if position > states.end > states.first:
+            return self._after(position - 1)
+        return Place(np.zeros(states.width, np.float32))
+
+    def forward_tree(self, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
+        self._drop_tree()
+        return self.grow_tree(tokens, parents)
+
+    def grow_tree(self, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
+        assert not self.tree_refusal, self.tree_refusal
+        assert 0 < len(tokens) == len(parents) <= self.max_logits
+        held, above = self._tree
+        assert is_tree([*above, *parents])
+        try:
+            check_branches([*above, *parents], self.max_branches)
+            check_room(self, len(held) + len(tokens))
+        except ModelError:
+            self._drop_tree()
+            raise
+        for token, parent in zip(tokens, parents, strict=True):
+            before = self._nodes[parent] if parent >= 0 else self._before(len(self.tokens))
+            self._nodes.append(self._opened().after(before, token))
+        held.extend(tokens)
+        above.extend(parents)
+        return self._logits(self._nodes[-len(tokens) :])
+
+    def commit(self, path: Sequence[int]) -> None:
+        tokens, parents = self._tree
+        assert tokens, "no tree was run"
+        assert is_path(path, parents)
+        self.tokens.extend(tokens[node] for node in path)
+        self._drop_tree()
+
+    def _drop_tree(self) -> None:
+        self._nodes, self._tree = [], ([], [])
+
+    def truncate(self, length: int) -> None:
+        check_truncation(length, len(self.tokens))
+        self._drop_tree()
+        del self.tokens[length:], self._places[max(length - self._since, 0) :]
+
+    def _opened(self) -> LastStateNet:
+        assert self._net is not None, "the context is closed"
+        return self._net
+
+    def close(self) -> None:
+        if self._net is not None:
+            self._net = None
+            self._places.clear()
+            self._drop_tree()
+            self._on_close()
+
+
+class LastStateHead(LoadedLayers):
+    """A loaded head; engines say what their contexts leave for it."""
+
+    def __init__(self, net: LastStateNet, target: Model, context: Context, **own: Any) -> None:
+        """own: facts of the head, as in head_info."""
+        self._net: LastStateNet | None = net
+        numbers = net.size // np.dtype(np.float32).itemsize
+        info = head_info(
+            target.info,
+            architecture="last_state",
+            quantization="head",
+            parameters=numbers,
+            weight_bytes=net.size,
+            **own,
+        )
+        super().__init__(target, context, info)
+
+    def _opened(
+        self, context: Context, states: HiddenStates, on_close: Callable[[], None]
+    ) -> LastStateContext:
+        assert self._net is not None, "the head is closed"
+        key = object()
+
+        def closed() -> None:
+            self._contexts.pop(key, None)
+            on_close()
+
+        self._contexts[key] = opened = LastStateContext(self._net, states, context, closed)
+        return opened
+
+    def close(self) -> None:
+        super().close()
+        self._net = None

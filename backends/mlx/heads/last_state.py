@@ -1,0 +1,42 @@
+"""Heads that read the last state of a model of MLX."""
+
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownMemberType=false
+
+from functools import partial
+
+import mlx.core as mx
+import numpy as np
+
+from backends.base import Context
+from backends.files.head_folders.head_folder import HeadFolder
+from backends.heads.last_state import LastStateContext, LastStateHead, LastStateNet
+from backends.mlx.context import MlxContext
+from backends.mlx.heads.taps import add_final_states, remove_states
+from backends.mlx.heads.weights import embedding_of
+from backends.mlx.model import MlxModel
+
+
+def load_last_state(folder: HeadFolder, target: MlxModel, context: MlxContext) -> "MlxLastState":
+    """Load a head from its folder. Raises DraftUnavailableError: it cannot read the model."""
+    assert target.module is not None, "the model is closed"
+    embedding = embedding_of(target.module)
+    net, facts = folder.last_state()
+    head = LastStateNet(
+        embed=lambda tokens: np.array(embedding(mx.array([*tokens])).astype(mx.float32)), **net
+    )
+    return MlxLastState(head, target, context, **facts)
+
+
+class MlxLastState(LastStateHead):
+    def open_beside(self, context: Context) -> LastStateContext:
+        """A context that drafts for another one of the model.
+
+        Raises:
+            DraftUnavailableError: the model does not hand its layers states one by one.
+        """
+        assert isinstance(context, MlxContext)
+        states = add_final_states(context, context.n_chunk)
+        opened = self._opened(context, states, partial(remove_states, context, states))
+        context.close_with(opened)
+        return opened
