@@ -72,8 +72,8 @@ def _layers(value: Any) -> int | str:
 
 _DRAFT_HELP = (
     "drafter: auto, off, lookup, retrieval, ngram, jacobi, lookahead[:w=N,n=N,g=N], self[:RECIPE], "
-    "a model (cpu:MODEL: on the processor), mtp, eagle3, dflash, dspark or assistant (what was "
-    "trained for the model; [:FILE]), cascade(A,B), vote(A,B), tree(A), paths(A), or a "
+    "a model (cpu:MODEL: on the processor), mtp, eagle3, hydra, dflash, dspark or assistant (what "
+    "was trained for the model; [:FILE]), cascade(A,B), vote(A,B), tree(A), paths(A), or a "
     "comma-separated list"
 )
 

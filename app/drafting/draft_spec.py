@@ -21,6 +21,7 @@ from app.drafting.drafter_spec import (
     PathsSettings,
     TreeSettings,
 )
+from app.learned.registered import Registered, found_here, named
 from app.loading.session_options import AUTO_DRAFT
 from app.paths import Paths
 from backends.base import ModelError, UsageError
@@ -95,6 +96,17 @@ def head_beside(
     fitting = (each for each in found if each.drafter.kind is kind and not each.misfit)
     paths = (each.path for each in fitting if each.drafter.is_alone or not is_alone)
     return next(paths, None)
+
+
+def head_at_hand(
+    kind: TrainedKind, target: Path, paths: Paths, backend: str, *, is_alone: bool = False
+) -> Path | None:
+    """As head_beside, and after those the first that was trained for the model."""
+    beside = head_beside(kind, target, backend, is_alone=is_alone)
+    if beside is not None or not target.exists():
+        return beside
+    found = (each for _, each in found_here(paths, target, backend) if not each.misfit)
+    return next((each.path for each in found if each.drafter.kind is kind), None)
 
 
 def head_of_catalogue(
@@ -331,10 +343,10 @@ class _Reader:
             return DrafterSpec(kind, name, reference=self._resolved(file), settings=file)
         if part.endswith(":"):
             raise unreadable(self._text, f"no file is named after {kind}:")
-        beside = head_beside(HEADS[kind], self._path) if self._path else None
+        folder, backend = self._paths.models, self._backend
+        beside = head_at_hand(HEADS[kind], self._path, self._paths, backend) if self._path else None
         if beside is not None:
             return DrafterSpec(kind, kind.value, reference=Reference(beside.name, beside))
-        folder, backend = self._paths.models, self._backend
         known = head_of_catalogue(HEADS[kind], self._target, folder, backend)
         return DrafterSpec(kind, kind.value, reference=known)
 
@@ -342,9 +354,20 @@ class _Reader:
         word, colon, name = part.partition(":")
         if colon and word.lower() == ON_PROCESSOR:
             return self._on_processor(name.strip())
+        if (trained := named(self._paths, part)) is not None:
+            return self._registered(trained)
         drafter = catalogue.drafter(part, self._target)
         reference = self._resolved(drafter.model if drafter else part)
         return DrafterSpec(NodeKind.MODEL, part, reference=reference)
+
+    def _registered(self, trained: Registered) -> DrafterSpec:
+        reference = Reference(trained.name, trained.path)
+        if self._path and (why := trained.refusal(self._path, self._backend)):
+            what = f"--draft {trained.name} cannot draft for {self._path.name}"
+            raise UsageError(
+                what, f"it {why}", "specchat models list names what was trained for it."
+            )
+        return DrafterSpec(NodeKind.MODEL, trained.name, reference=reference)
 
     def _on_processor(self, part: str) -> DrafterSpec:
         node = self._node(part)

@@ -31,6 +31,7 @@ class NodeKind(StrEnum):
     DFLASH = "dflash"
     DSPARK = "dspark"
     ASSISTANT = "assistant"
+    HYDRA = "hydra"
 
 
 LOOKUP, SELF = NodeKind.LOOKUP.value, NodeKind.SELF.value

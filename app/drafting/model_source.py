@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.drafting import self_drafter
-from app.drafting.draft_spec import head_beside, head_of_catalogue, why_without
+from app.drafting.draft_spec import head_at_hand, head_of_catalogue, why_without
 from app.drafting.drafter_handle import DrafterEnvironment
 from app.drafting.drafter_spec import HEADS, DrafterSpec, NodeKind
+from app.learned.registered import of_file
 from app.learned.tuned_recipe import own_recipe, set_aside_unusable
 from app.loading.checked_loader import CheckedLoader
 from app.loading.placement import drafter_context
@@ -133,7 +134,9 @@ def source_of(node: DrafterSpec, environment: DrafterEnvironment, room: int | No
 def _head(node: DrafterSpec, environment: DrafterEnvironment) -> ModelSource:
     info, kind = environment.target.info, HEADS[node.kind]
     target, backend, streams = info.path, info.backend, info.streamed_bytes_per_token > 0
-    path = None if node.settings else head_beside(kind, target, backend, is_alone=streams)
+    path = None
+    if not node.settings:
+        path = head_at_hand(kind, target, environment.paths, backend, is_alone=streams)
     if path is None:
         is_meant = bool(node.settings) or backend == expected_backend(target)
         reference = node.reference if is_meant else _published(kind, environment)
@@ -151,6 +154,11 @@ def _head(node: DrafterSpec, environment: DrafterEnvironment) -> ModelSource:
 
 def _head_in(path: Path, kind: TrainedKind, environment: DrafterEnvironment) -> ModelSource:
     target, context = environment.target, environment.context
+    trained = of_file(path)
+    if trained and (why := trained.refusal(target.info.path, target.info.backend)):
+        raise DraftUnavailableError(
+            f"{trained.name} cannot draft for {target.info.name}", f"it {why}"
+        )
 
     def load() -> tuple[Model, Beside]:
         if kind is TrainedKind.ASSISTANT and environment.target.info.backend == LLAMACPP:

@@ -173,6 +173,11 @@ class History(Database):
         sql = "SELECT model, MAX(updated) FROM chats GROUP BY model"
         return {as_text(model): as_seconds(time) for model, time in self.rows(sql, ())}
 
+    def marks(self) -> list[str]:
+        """What tells each chat that was not removed from all others, of its number too."""
+        sql = "SELECT number, created FROM chats WHERE removed IS NULL"
+        return [f"{number} {as_seconds(created)}" for number, created in self.rows(sql, ())]
+
     def chats(self, query: str = "", limit: int = 500) -> list[Chat]:
         """Chats that contain every word of query; the last may be a prefix.
 

@@ -15,9 +15,15 @@ from backends.files.gguf_drafter import TrainedDrafter, TrainedKind, drafter_in
 from backends.files.gguf_header import parts, read_header, read_model
 from backends.files.head_folders import head_folder as folder_drafter
 from backends.files.head_folders.head_folder import drafter_in_folder, drafter_of_head, layout_of
+from backends.files.head_folders.last_state_layout import (
+    LAST_STATE,
+    LastStateLayout,
+    last_state_layout,
+)
 from backends.files.head_folders.shapes import MAP
-from backends.files.head_folders.stored_head import StoredHead, read_head
+from backends.files.head_folders.stored_head import CONFIG, StoredHead, read_head
 from backends.files.mlx_folder import MlxFolder, is_mlx_folder
+from models.bounded_files import read_object
 from models.metadata.identity import stored_bytes
 from models.metadata.memory_bill import (
     CHUNK,
@@ -154,6 +160,12 @@ def _places(path: Path, backend: str) -> Iterator[Path]:
     for folder in _FOLDERS:
         files = sorted((path.parent / folder).glob("*.gguf"))
         yield from [file for file in files if file not in own][:_MOST_FILES]
+    yield from islice(filter(_is_last_state, _listed(path.parent)), _MOST_FILES)
+
+
+def _is_last_state(folder: Path) -> bool:
+    """Whether a folder has a head that both engines read, by its settings alone."""
+    return read_object(folder / CONFIG).get("model_type") == LAST_STATE
 
 
 def _listed(folder: Path) -> list[Path]:
@@ -172,11 +184,14 @@ _NOTHING = "it brings nothing that drafts"
 
 def _of_folder(path: Path, target: Path) -> ModelFacts:
     """Facts of the head in a folder, as MLX runs it; path: the model's own for its own layers."""
-    head, settings = read_head(path), mlx_settings(target)
+    head = read_head(path)
     drafter = drafter_of_head(head)
     reason = drafter.fault if drafter else _NOTHING
     if drafter is None or reason:
         raise ModelError(f"{path.name} cannot draft", reason)
+    if drafter.kind is TrainedKind.LAST_STATE:
+        return _of_last_state(drafter, last_state_layout(head))
+    settings = mlx_settings(target)
     try:
         layers, rows, feed_forward, weight_bytes = _shape(head, drafter, settings)
     except ValueError as error:
@@ -194,11 +209,28 @@ def _of_folder(path: Path, target: Path) -> ModelFacts:
     )
 
 
+def _of_last_state(drafter: TrainedDrafter, layout: LastStateLayout) -> ModelFacts:
+    """It keeps nothing of the text, and its products are of one token, or of a tree's."""
+    return ModelFacts(
+        weight_bytes=_FLOAT * layout.numbers,
+        n_vocab=layout.n_vocab,
+        width=layout.width,
+        feed_forward=layout.feed_forward,
+        context_limit=0,
+        attention=Attention(()),
+        n_layers=drafter.layers,
+        row_bytes=_FLOAT * layout.width,
+        most_rows=CHUNK,
+        most_tokens=HEAD_PASS,
+    )
+
+
 def _shape(
     head: StoredHead, drafter: TrainedDrafter, target: MlxFolder
 ) -> tuple[tuple[Layers, ...], int, int, int]:
     """Layers with keys and values, rows kept of each token, inner width, and bytes of weights."""
     if (layout := layout_of(head, drafter.kind)) is not None:
+        assert not isinstance(layout, LastStateLayout), "it has no layers that keep anything"
         kept = layout.attention
         layers = Layers(drafter.layers, kept.kv_heads, kept.head_size, kept.head_size)
         loaded = [stored for name, stored in layout.names.items() if name != MAP]

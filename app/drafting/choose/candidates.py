@@ -22,6 +22,7 @@ from app.drafting.drafter_spec import (
 )
 from app.drafting.model_source import drafter_backend
 from app.learned.acceptance_memory import AcceptanceMemory
+from app.learned.registered import DISTILLED, found_here, registered
 from app.learned.tuned_recipe import tuned
 from app.loading.checked_loader import CheckedLoader
 from app.loading.select import facts_before
@@ -71,15 +72,29 @@ def trained(target: Target, paths: Paths) -> Iterator[DrafterInfo]:
             words.add(word)
             candidate = replace(candidate, name=name, why=_published(candidate.why, word, entry))
         yield candidate
+    for own_one, found in found_here(paths, model.info.path, model.info.backend) if model else ():
+        word, what = found.drafter.kind.word, f"{found.drafter.kind}, {own_one.words}"
+        if found.misfit:
+            yield DrafterInfo(
+                trained.name, Kind.TRAINED, False, f"{what}: {found.misfit}", found.path
+            )
+            continue
+        candidate = of_file(found.path, found.drafter, target, own_one.name, what)
+        prior = candidate.prior if own_one.prior is None else own_one.prior
+        yield replace(candidate, prior=prior, name=own_one.name if word in words else word)
+        words.add(word)
     for word in HEADS:
         known = catalogue.drafter(word, entry) if entry and word not in words else None
         if known is not None:
             yield _named_by_catalogue(known, word, target, paths, entry)
 
 
-def of_file(path: Path, drafter: TrainedDrafter, target: Target, name: str) -> DrafterInfo:
+def of_file(
+    path: Path, drafter: TrainedDrafter, target: Target, name: str, where: str = ""
+) -> DrafterInfo:
     """The candidate of a head in a file of this machine, compared with the target by headers."""
-    where = f"{drafter.kind} beside the model" if drafter.is_alone else "in the model's own file"
+    beside = f"{drafter.kind} beside the model" if drafter.is_alone else "in the model's own file"
+    where = where or beside
     candidate = DrafterInfo(name, Kind.TRAINED, False, where, path)
     if target.path is None or target.model is None:
         return replace(candidate, why=f"{where}; compared once the model is installed")
@@ -211,6 +226,9 @@ def unopened(
     for model in installed(paths.models):
         if target.facts and model.size_bytes < target.facts.weight_bytes:
             yield _unopened(model.name, model.path)
+    for one in registered(paths):
+        if target.path and one.method == DISTILLED and not one.refusal(target.path, one.engine):
+            yield _unopened(one.name, one.path)
     for name, path in memory.known_drafters() if memory else ():
         kind = Kind.SELF if path.is_relative_to(paths.self_drafts) else None
         yield _unopened(name, path, kind)

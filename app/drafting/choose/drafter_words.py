@@ -112,6 +112,7 @@ _HEADS = {
     "eagle3": "a head for this model",
     "dflash": "a head that drafts blocks",
     "dspark": "a head that drafts blocks",
+    "hydra": "a small head for this model",
 }
 
 _EXPLANATIONS = {

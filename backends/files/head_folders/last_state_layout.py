@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 from backends.files.head_folders.shapes import MAP, Tensors
 from backends.files.head_folders.stored_head import Settings, StoredHead
 
+LAST_STATE = "last_state"
+"""Its model_type."""
+
 MEDUSA, HYDRA, RECURRENT = "medusa", "hydra", "recurrent"
 
 _MOST_HEADS = 16

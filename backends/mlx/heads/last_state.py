@@ -3,6 +3,7 @@
 # mlx and mlx-lm are typed in part only:
 # pyright: reportUnknownMemberType=false
 
+from collections.abc import Sequence
 from functools import partial
 
 import mlx.core as mx
@@ -10,6 +11,7 @@ import numpy as np
 
 from backends.base import Context
 from backends.files.head_folders.head_folder import HeadFolder
+from backends.heads.hidden_states import Rows
 from backends.heads.last_state import LastStateContext, LastStateHead, LastStateNet
 from backends.mlx.context import MlxContext
 from backends.mlx.heads.taps import add_final_states, remove_states
@@ -21,11 +23,12 @@ def load_last_state(folder: HeadFolder, target: MlxModel, context: MlxContext) -
     """Load a head from its folder. Raises DraftUnavailableError: it cannot read the model."""
     assert target.module is not None, "the model is closed"
     embedding = embedding_of(target.module)
+
+    def embed(tokens: Sequence[int]) -> Rows:
+        return np.array(embedding(mx.array([*tokens])).astype(mx.float32))
+
     net, facts = folder.last_state()
-    head = LastStateNet(
-        embed=lambda tokens: np.array(embedding(mx.array([*tokens])).astype(mx.float32)), **net
-    )
-    return MlxLastState(head, target, context, **facts)
+    return MlxLastState(LastStateNet(embed=embed, **net), target, context, **facts)
 
 
 class MlxLastState(LastStateHead):

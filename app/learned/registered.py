@@ -1,0 +1,220 @@
+"""Heads and drafters that were trained for one model: here, or those that come with specchat.
+
+Each is a folder with manifest.json beside its files, and drafts for the very file, and with the
+engine, that it was trained with. It may have learned from chats: the manifest has salted hashes of
+these, so that it can be told when one of them is removed.
+"""
+
+import hashlib
+import json
+import re
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from app.paths import Paths
+from backends.base import ModelError, SpecchatError, UsageError
+from backends.base.safe_files import make_private_folder, write_whole
+from backends.engines.backend_selection import LLAMACPP
+from models.bounded_files import read_object
+from models.metadata.identity import fingerprint
+from models.metadata.trained_drafters import FoundDrafter, drafter_of, misfit
+
+MANIFEST, BUNDLED = "manifest.json", Path(__file__).parent / "bundled"
+DISTILLED = "distil"
+"""The method of those that are models of their own, and no heads."""
+
+_SCHEMA = 1
+_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
+_CONFIG = "config.json"
+
+_PRIOR_PLACES = 3
+"""Places of a draft whose acceptance is expected: later ones are seldom drafted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A trained drafter.
+
+    folder: of its files. method: eagle3, hydra, medusa, distil or mtp. target: fingerprint of the
+    model that it drafts for; model: its file when it was trained, by name. engine: its backend.
+    template: digest of the chat template; sampler: settings of the answers that it learned from.
+    acceptance: shares of drafted tokens that were kept, by place in the draft, where all before
+    them were; measured after training. made: date. salt, taught_by: of the chats it learned from.
+    """
+
+    name: str
+    folder: Path
+    method: str
+    target: str
+    model: str
+    engine: str
+    template: str = ""
+    sampler: str = ""
+    acceptance: tuple[float, ...] = ()
+    made: str = ""
+    salt: str = ""
+    taught_by: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> Path:
+        """Its file, or its folder, as an engine reads it."""
+        files = sorted(self.folder.glob("*.gguf"))
+        return files[0] if files and self.engine == LLAMACPP else self.folder
+
+    @property
+    def is_bundled(self) -> bool:
+        return self.folder.parent == BUNDLED
+
+    @property
+    def prior(self) -> float | None:
+        """Acceptance to expect of a token; None if it was not measured."""
+        known = self.acceptance[:_PRIOR_PLACES]
+        return sum(known) / len(known) if known else None
+
+    @property
+    def words(self) -> str:
+        origin = "comes with specchat" if self.is_bundled else f"trained here on {self.made}"
+        return f"{origin}, learnt from your chats" if self.taught_by else origin
+
+    def refusal(self, target: Path, engine: str) -> str:
+        """Why it is not used for a model, as the rest of a sentence after its name; "" if it is."""
+        if engine != self.engine:
+            return f"was trained with {self.engine}, and {engine} runs the model"
+        with suppress(OSError):
+            if fingerprint(target) == self.target:
+                return ""
+        if target.name == self.model:
+            return f"was trained for {self.model} before that file changed; train it anew"
+        return f"was trained for {self.model}, not for {target.name}"
+
+    def missing(self, present: Iterable[str]) -> int:
+        """How many chats that it learned from were removed since; present: marks of all chats."""
+        kept = {_hashed(self.salt, mark) for mark in present} if self.taught_by else set[str]()
+        return len(set(self.taught_by) - kept)
+
+
+REMOVED_CHAT = "a removed chat is still in it: train it anew, or remove it"
+
+
+def register(
+    paths: Paths,
+    name: str,
+    files: Iterable[Path],
+    *,
+    method: str,
+    target: Path,
+    engine: str,
+    template: str = "",
+    sampler: str = "",
+    acceptance: Iterable[float] = (),
+    made: str = "",
+    chats: Iterable[str] = (),
+    folder: Path | None = None,
+) -> Registered:
+    """Move files in, and note what they were trained for; one of the same name is replaced.
+
+    chats: marks of those it learned from, as History.marks gives them. folder: of all registered
+    ones, by default the user's.
+
+    Raises:
+        UsageError: the name has other characters than a-z, 0-9, dots and dashes.
+        SpecchatError: they cannot be written.
+    """
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{name!r} is no name for a drafter", "it has a-z, 0-9, dots and dashes")
+    place, salt = (folder or paths.heads) / name, secrets.token_hex(16)
+    hashes = tuple(sorted(_hashed(salt, mark) for mark in set(chats)))
+    model, shares = target.name, tuple(round(float(one), 4) for one in acceptance)
+    try:
+        if place.exists():
+            shutil.rmtree(place)
+        make_private_folder(place)
+        for file in files:
+            moved = Path(shutil.move(file, place / file.name))
+            moved.chmod(0o600)
+        entry = Registered(
+            name, place, method, fingerprint(target), model, engine, template, sampler,
+            shares, made, salt if hashes else "", hashes,
+        )  # fmt: skip
+        facts = {key: value for key, value in asdict(entry).items() if key != "folder"}
+        write_whole(place / MANIFEST, json.dumps({"schema": _SCHEMA} | facts))
+    except OSError as error:
+        raise SpecchatError(f"cannot keep {name}", error.strerror or str(error)) from error
+    return entry
+
+
+def registered(paths: Paths) -> Iterator[Registered]:
+    """Those of the user, then those that come with specchat; damaged manifests are left out."""
+    for root in (paths.heads, BUNDLED):
+        for manifest in sorted(root.glob(f"*/{MANIFEST}")):
+            if (entry := _read(manifest)) is not None:
+                yield entry
+
+
+def _read(manifest: Path) -> Registered | None:
+    facts: dict[str, Any] = read_object(manifest)
+    if facts.pop("schema", None) != _SCHEMA:
+        return None
+    own = {"name", "folder", "acceptance", "taught_by"}
+    known = {field.name for field in fields(Registered)} - own
+    with suppress(TypeError, ValueError):
+        return Registered(
+            name=manifest.parent.name,
+            folder=manifest.parent,
+            acceptance=tuple(float(one) for one in facts.pop("acceptance", ())),
+            taught_by=tuple(map(str, facts.pop("taught_by", ()))),
+            **{key: str(value) for key, value in facts.items() if key in known},
+        )
+    return None
+
+
+def named(paths: Paths, name: str) -> Registered | None:
+    return next((each for each in registered(paths) if each.name == name.lower()), None)
+
+
+def of_file(path: Path) -> Registered | None:
+    """The one that a file or folder belongs to."""
+    return _read((path if path.is_dir() else path.parent) / MANIFEST)
+
+
+def found_here(
+    paths: Paths, target: Path, engine: str
+) -> Iterator[tuple[Registered, FoundDrafter]]:
+    """Heads that were trained for a model; one of a file that has changed since tells so."""
+    for entry in registered(paths):
+        refusal = entry.refusal(target, engine)
+        if refusal and entry.model != target.name:
+            continue
+        with suppress(ModelError):
+            drafter = drafter_of(entry.path)
+            if drafter is not None and drafter.is_alone:
+                refusal = refusal and f"it {refusal}"
+                why = refusal or misfit(drafter, target, engine)
+                yield entry, FoundDrafter(entry.path, drafter, why)
+
+
+def forget(paths: Paths, entry: Registered) -> None:
+    """Delete one, and what is left of its training.
+
+    Raises:
+        UsageError: it comes with specchat.
+        SpecchatError: it cannot be deleted.
+    """
+    if entry.is_bundled:
+        what = f"{entry.name} cannot be removed"
+        raise UsageError(what, "it comes with specchat", "To draft without: --draft off")
+    try:
+        shutil.rmtree(entry.folder)
+        shutil.rmtree(paths.training / f"{entry.target}-{entry.method}", ignore_errors=True)
+    except OSError as error:
+        what = f"cannot remove {entry.name}"
+        raise SpecchatError(what, error.strerror or str(error)) from error
+
+
+def _hashed(salt: str, mark: str) -> str:
+    return hashlib.sha256(f"{salt} {mark}".encode()).hexdigest()
