@@ -82,15 +82,15 @@ class Registered:
         return f"{origin}, learnt from your chats" if self.taught_by else origin
 
     def refusal(self, target: Path, engine: str) -> str:
-        """Why it is not used for a model, as the rest of a sentence after its name; "" if it is."""
+        """Why it is not used for a model; "" if it is."""
         if engine != self.engine:
-            return f"was trained with {self.engine}, and {engine} runs the model"
+            return f"it was trained with {self.engine}, and {engine} runs the model"
         with suppress(OSError):
             if fingerprint(target) == self.target:
                 return ""
         if target.name == self.model:
-            return f"was trained for {self.model} before that file changed; train it anew"
-        return f"was trained for {self.model}, not for {target.name}"
+            return f"it was trained for {self.model} before that file changed; train it anew"
+        return f"it was trained for {self.model}, not for {target.name}"
 
     def missing(self, present: Iterable[str]) -> int:
         """How many chats that it learned from were removed since; present: marks of all chats."""
@@ -193,7 +193,6 @@ def found_here(
         with suppress(ModelError):
             drafter = drafter_of(entry.path)
             if drafter is not None and drafter.is_alone:
-                refusal = refusal and f"it {refusal}"
                 why = refusal or misfit(drafter, target, engine)
                 yield entry, FoundDrafter(entry.path, drafter, why)
 

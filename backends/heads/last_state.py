@@ -7,7 +7,7 @@ heads keep nothing of the text, and draft trees as they do lines.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,13 +109,14 @@ class LastStateNet:
         normed = self._normed(inner) * self._of(places, "norm")
         gate = normed @ self._of(places, "gate").T
         gated = gate / (1.0 + np.exp(-gate)) * (normed @ self._of(places, "up").T)
-        return inner + gated @ self._of(places, "down").T
+        return cast("Rows", inner + gated @ self._of(places, "down").T)
 
     def _of(self, places: Sequence[Place], part: str) -> Rows:
         return self._weights[f"heads.{len(places[0].tokens) - 1}.{part}.weight"]
 
     def _normed(self, rows: Rows) -> Rows:
-        return rows / np.sqrt(np.mean(rows * rows, axis=1, keepdims=True) + self._epsilon)
+        squares = np.einsum("ij,ij->i", rows, rows)[:, np.newaxis] / np.float32(self.width)
+        return rows / np.sqrt(squares + self._epsilon)
 
 
 class LastStateContext(HeadContext):
@@ -247,6 +248,7 @@ class LastStateHead(LoadedLayers):
     def __init__(self, net: LastStateNet, target: Model, context: Context, **own: Any) -> None:
         """own: facts of the head, as in head_info."""
         self._net: LastStateNet | None = net
+        self.width = net.width
         numbers = net.size // np.dtype(np.float32).itemsize
         info = head_info(
             target.info,

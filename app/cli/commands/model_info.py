@@ -2,10 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
+from app.history.store import open_history
+from app.learned.registered import REMOVED_CHAT, registered
 from app.loading.checked_loader import split_here
 from app.loading.model_list import facts_for_bill, fit_here
 from app.paths import Paths
@@ -128,7 +131,10 @@ def model_info(name: str, paths: Paths) -> dict[str, Any]:
         if isinstance(reference, HubReference):
             return dict.fromkeys(KEYS) | _of_catalogue(reference)
         here = _listed(str(reference.path), paths) or _at_path(reference.path)
-    return dict.fromkeys(KEYS) | here | _of_installed(here["name"], Path(here["path"]))
+    path = Path(here["path"])
+    facts = _of_installed(here["name"], path)
+    facts["trained_drafters"] += own_drafters(path, paths)
+    return dict.fromkeys(KEYS) | here | facts
 
 
 def as_rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -185,7 +191,8 @@ def _drafter_text(drafter: dict[str, Any], is_folder: bool) -> str:
 
 def _found_text(drafter: dict[str, Any]) -> str:
     file = Path(drafter["path"]).name
-    why = f": {drafter['misfit']}" if drafter["misfit"] else ""
+    told = ": ".join(filter(None, (drafter["misfit"], drafter.get("note"))))
+    why = f": {told}" if told else ""
     return f"{drafter['alias']} ({drafter['kind']} in {file}{why})"
 
 
@@ -282,6 +289,25 @@ def _trained(path: Path) -> list[dict[str, Any]]:
             "misfit": each.misfit or head_refusal(each.drafter, architecture, backend) or None,
         }
         for each in found_for(path)
+    ]
+
+
+def own_drafters(path: Path, paths: Paths) -> list[dict[str, Any]]:
+    """Drafters that were trained for a model, with what keeps one from being used."""
+    entries = [each for each in registered(paths) if each.model == path.name]
+    marks, backend = list[str](), expected_backend(path)
+    if any(each.taught_by for each in entries) and paths.history.exists():
+        with closing(open_history(paths)) as history:
+            marks = history.marks()
+    return [
+        {
+            "alias": each.name,
+            "kind": f"{each.method}, {each.words}",
+            "path": str(each.path),
+            "misfit": each.refusal(path, backend) or None,
+            "note": REMOVED_CHAT if each.missing(marks) else None,
+        }
+        for each in entries
     ]
 
 

@@ -10,7 +10,13 @@ import typer
 from app import completion
 from app.cli import option_values, options
 from app.cli.command import Command, Group
-from app.cli.commands.model_info import as_json, as_rows, model_info, named
+from app.cli.commands.model_info import (
+    as_json,
+    as_rows,
+    model_info,
+    named,
+    own_drafters,
+)
 from app.cli.commands.pair import pair
 from app.cli.commands.tune import tune
 from app.cli.output import Json, Output, write_result
@@ -18,6 +24,8 @@ from app.cli.session import phases
 from app.cli.terminal import stderr
 from app.drafting.choose.memory_choice import expected_streaming_rate
 from app.history.store import open_history
+from app.learned.registered import forget
+from app.learned.registered import named as registered_drafter
 from app.learned.speeds import processor_bandwidth, reach_here
 from app.loading.model_list import (
     STAR,
@@ -96,12 +104,12 @@ def list_models(
     stars = starred(str(settings_in_effect(paths).values.get("stars", "")))
     listed = arranged(_with_rates(found, reach), sort, stars, _used(paths))
     facts = {
-        "models": [_offered_here(model) for model in listed if model.is_installed],
+        "models": [_offered_here(model, paths) for model in listed if model.is_installed],
         "catalogue": [_offered_there(model) for model in listed if not model.is_installed],
         "unfinished_bytes": parts,
         "recommended": best.model.name if best else None,
     }
-    lines = [*_listing(listed), f"recommended: {_recommendation(best, reach)}"]
+    lines = [*_listing(listed, paths), f"recommended: {_recommendation(best, reach)}"]
     write_result(facts, lines, json, output)
     if json:
         return
@@ -132,7 +140,7 @@ def _used(paths: Paths) -> dict[str, float]:
         return history.used_models()
 
 
-def _listing(listed: Sequence[ListedModel]) -> Iterator[str]:
+def _listing(listed: Sequence[ListedModel], paths: Paths) -> Iterator[str]:
     width = max(len(model.name) for model in listed)
     sections = ((True, "on this machine", "origin"), (False, "to download", "variant, licence"))
     for is_installed, title, origin in sections:
@@ -150,6 +158,9 @@ def _listing(listed: Sequence[ListedModel]) -> Iterator[str]:
             words = ", ".join(filter(None, parts))
             mark = STAR if model.is_starred else " "
             yield f"{mark} {model.name:<{width}}  {size:>10}  {model.fit or '?':7}  {words}"
+            for own in own_drafters(model.path, paths) if model.path else ():
+                told = filter(None, (own["kind"], own["misfit"], own["note"]))
+                yield f"    --draft {own['alias']}: {'; '.join(told)}"
         yield ""
     yield from _LEGEND
     yield "download: specchat models pull NAME"
@@ -191,7 +202,7 @@ def pull(
 
 @models.command(cls=Command)
 def remove(name: Name, json: Json = False, output: Output = None) -> None:
-    """Delete a model that specchat downloaded, or one in its models folder.
+    """Delete a model that specchat downloaded, one in its models folder, or a trained drafter.
 
     The name of a repository alone discards its unfinished downloads.
     """
@@ -200,6 +211,11 @@ def remove(name: Name, json: Json = False, output: Output = None) -> None:
         _discard(name)
         discarded = f"discarded the unfinished download of {name}"
         write_result({"discarded": name}, [discarded], json, output, stderr.note)
+        return
+    if (trained := registered_drafter(paths, name)) is not None:
+        forget(paths, trained)
+        gone = f"removed {trained.name}, {trained.words}"
+        write_result({"removed": trained.name}, [gone], json, output, stderr.note)
         return
     model = _named(name)
     remove_model(model, HubSettings.of_environment(paths.downloads), paths.models)
@@ -253,12 +269,13 @@ def _streaming_rate(model: ListedModel) -> float | None:
     return expected_streaming_rate(model.path, free, memory.bytes_per_second, paths)
 
 
-def _offered_here(model: ListedModel) -> dict[str, Any]:
+def _offered_here(model: ListedModel, paths: Paths) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "name": model.name, "path": str(model.path), "size_bytes": model.size_bytes
     }  # fmt: skip
     rate = _streaming_rate(model)
     facts |= {"origin": model.about, "fit": model.fit, "streaming_tokens_per_second": rate}
+    facts["own_drafters"] = own_drafters(model.path, paths) if model.path else []
     return {**facts, "trained_drafter": model.trained or None, **_of_catalogue(model)}
 
 

@@ -72,17 +72,16 @@ def trained(target: Target, paths: Paths) -> Iterator[DrafterInfo]:
             words.add(word)
             candidate = replace(candidate, name=name, why=_published(candidate.why, word, entry))
         yield candidate
-    for own_one, found in found_here(paths, model.info.path, model.info.backend) if model else ():
-        word, what = found.drafter.kind.word, f"{found.drafter.kind}, {own_one.words}"
+    for mine, found in found_here(paths, model.info.path, model.info.backend) if model else ():
+        word, what = found.drafter.kind.word, f"{found.drafter.kind}, {mine.words}"
+        candidate = of_file(found.path, found.drafter, target, mine.name, what)
         if found.misfit:
-            yield DrafterInfo(
-                trained.name, Kind.TRAINED, False, f"{what}: {found.misfit}", found.path
-            )
-            continue
-        candidate = of_file(found.path, found.drafter, target, own_one.name, what)
-        prior = candidate.prior if own_one.prior is None else own_one.prior
-        yield replace(candidate, prior=prior, name=own_one.name if word in words else word)
-        words.add(word)
+            candidate = candidate.refused(f"{what}: {found.misfit}")
+        if candidate.is_compatible:
+            prior = mine.prior or candidate.prior
+            candidate = replace(candidate, prior=prior, name=mine.name if word in words else word)
+            words.add(word)
+        yield candidate
     for word in HEADS:
         known = catalogue.drafter(word, entry) if entry and word not in words else None
         if known is not None:

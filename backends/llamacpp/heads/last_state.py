@@ -27,6 +27,8 @@ def load_last_state(path: Path, target: LlamaModel, context: LlamaContext) -> "L
     folder = checked_head_folder(path, read_header(parts(target.info.path)[0]))
     net, facts = folder.last_state()
     head = LastStateNet(embed=_embeddings(target.info.path), **net)
+    if api.llama_model_n_embd_out(target.pointer) != head.width:
+        raise _unread(target.info.path, "of another width than its states")
     return LlamaLastState(head, target, context, **facts)
 
 
@@ -56,9 +58,8 @@ class LlamaLastState(LastStateHead):
     def open_beside(self, context: Context) -> LastStateContext:
         """A context that drafts for another one of the model."""
         assert isinstance(context, LlamaContext)
-        width = api.llama_model_n_embd_out(api.llama_get_model(context.pointer))
         with ExitStack() as resources:
-            states = add_final_states(context, width, resources)
+            states = add_final_states(context, self.width, resources)
             opened = self._opened(context, states, resources.pop_all().close)
         context.close_with(opened)
         return opened

@@ -25,7 +25,7 @@ def load_last_state(folder: HeadFolder, target: MlxModel, context: MlxContext) -
     embedding = embedding_of(target.module)
 
     def embed(tokens: Sequence[int]) -> Rows:
-        return np.array(embedding(mx.array([*tokens])).astype(mx.float32))
+        return np.array(embedding(mx.array([*tokens])).astype(mx.float32))  # pyright: ignore
 
     net, facts = folder.last_state()
     return MlxLastState(LastStateNet(embed=embed, **net), target, context, **facts)
