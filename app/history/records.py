@@ -72,6 +72,11 @@ class Chat:
     is_interrupted: bool = False
     """Whether its last message is an answer whose app was killed."""
 
+    @property
+    def mark(self) -> str:
+        """What tells it from all others, also from one that has its number later."""
+        return f"{self.number} {self.created}"
+
     @classmethod
     def of(cls, row: Sequence[Any]) -> Self:
         number, name, question, model, system, created, updated, messages, versions, writer = row

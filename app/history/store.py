@@ -174,7 +174,7 @@ class History(Database):
         return {as_text(model): as_seconds(time) for model, time in self.rows(sql, ())}
 
     def marks(self) -> list[str]:
-        """What tells each chat that was not removed from all others, of its number too."""
+        """Marks of all chats that were not removed, as Chat.mark."""
         sql = "SELECT number, created FROM chats WHERE removed IS NULL"
         return [f"{number} {as_seconds(created)}" for number, created in self.rows(sql, ())]
 

@@ -197,6 +197,11 @@ def found_here(
                 yield entry, FoundDrafter(entry.path, drafter, why)
 
 
+def taught_by(paths: Paths, mark: str) -> list[str]:
+    """Names of those that learned from a chat; mark: as History.marks gives it."""
+    return [one.name for one in registered(paths) if _hashed(one.salt, mark) in one.taught_by]
+
+
 def forget(paths: Paths, entry: Registered) -> None:
     """Delete one, and what is left of its training.
 

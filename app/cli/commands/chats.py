@@ -17,6 +17,7 @@ from app.cli.terminal import stderr, stdout
 from app.history import Chat, History
 from app.history.export import as_json, as_markdown, read_backup, write_export
 from app.history.store import open_history, remove_chat
+from app.learned.registered import REMOVED_CHAT, taught_by
 from app.paths import Paths
 from app.printable import printable
 from app.wording import SEPARATOR, counted
@@ -102,6 +103,8 @@ def remove(number: Number, json: Json = False, output: Output = None) -> None:
         chat = _chat(history, number)
         remove_chat(history, number, Paths.of_this_user())
     removed = f"removed {number}: {_title(chat)}"
+    for name in taught_by(Paths.of_this_user(), chat.mark):
+        stderr.note(f"--draft {name} learned from it: {REMOVED_CHAT}")
     write_result({"removed": asdict(chat)}, [removed], json, output, stderr.note)
 
 

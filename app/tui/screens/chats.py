@@ -16,6 +16,7 @@ from app.history import History, HistoryError
 from app.history.records import Chat, Preview
 from app.history.schema import title_holds
 from app.history.store import remove_chat
+from app.learned.registered import taught_by
 from app.paths import Paths
 from app.printable import one_line
 from app.tui.screens.lists import (
@@ -285,7 +286,9 @@ class ChatsScreen(SearchScreen[int | str | None]):
             lambda: self._history.restore(chat.number),
         )
         if is_removed:
-            self._say("removed · Ctrl+Z brings it back", "removed · Ctrl+Z undoes")
+            learned = taught_by(self._paths, chat.mark)
+            still = f", but {' and '.join(learned)} learned from it" if learned else ""
+            self._say(f"removed{still} · Ctrl+Z brings it back", f"removed{still} · Ctrl+Z undoes")
 
     def _beside(self, chat: Chat) -> str:
         names = list(self._chats)

@@ -110,7 +110,9 @@ def test_list_info_and_remove_know_it(specchat: Specchat, paths: Paths, trained:
         history.create("demo")
         model, entry = trained(chats=history.marks())
         (mark,) = history.marks()
-        history.remove(int(mark.split()[0]))
+    removed = specchat("chats", "remove", mark.split()[0])
+    told = f"--draft {NAME} learned from it: a removed chat is still in it"
+    assert told in " ".join(removed.stderr.split())
     paths.models.mkdir(parents=True)
     here = paths.models / model.name
     model.rename(here)

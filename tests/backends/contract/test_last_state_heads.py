@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -50,7 +51,7 @@ def embeddings(tiny: Tiny) -> NDArray:
 def state_of(pair: Pair | TwinPair, text: Sequence[int]) -> NDArray:
     """What the output layer reads after a text, by a context of its own."""
     with closing(pair.model.open(N_CTX)) as context:
-        beside = pair.head.open_beside(context)
+        beside: Any = pair.head.open_beside(context)
         context.forward(text, len(text))
         row = beside._states.rows(len(text) - 1, len(text))[0].copy()
         beside.close()
@@ -148,7 +149,10 @@ def widened(parts: HeadFolderParts) -> None:
 
 
 def without(name: str) -> Callable[[HeadFolderParts], None]:
-    return lambda parts: parts.tensors.pop(name) is None
+    def change(parts: HeadFolderParts) -> None:
+        del parts.tensors[name]
+
+    return change
 
 
 def with_settings(**settings: object) -> Callable[[HeadFolderParts], None]:

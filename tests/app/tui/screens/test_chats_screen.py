@@ -4,12 +4,14 @@ import datetime
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from textual.widgets import Input
 
 from app.dialogue.tree import Change, Changes
 from app.history import Chat, History
+from app.learned.registered import register
 from app.paths import Paths
 from app.tui.screens.chats import ChatsScreen
 from tests.fixtures.hostile import TEXTS
@@ -119,6 +121,18 @@ async def test_no_chat_found_opens_nothing(shown: Listing, history: History) -> 
     assert "no chat found" in shown.text
     await shown.press("escape")
     assert shown.app.returned == [None]
+
+
+async def test_removing_a_chat_tells_what_learned_from_it(
+    shown: Listing, history: History, demo_file: Path, tmp_path: Path
+) -> None:
+    mark = history.chats()[0].mark
+    facts = {"method": "hydra", "target": demo_file, "engine": "llamacpp"}
+    register(Paths.of_this_user(), "mine", [tmp_path], chats=[mark], **facts)
+    await shown.press("delete")
+    assert "mine learned from it" in shown.text
+    await shown.press("delete")
+    assert "learned" not in shown.text
 
 
 async def test_a_chat_without_a_question_is_not_listed(history: History) -> None:
