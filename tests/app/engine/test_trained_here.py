@@ -107,7 +107,7 @@ def test_for_another_model_it_is_refused(specchat: Specchat, trained: Trained, t
 
 def test_list_info_and_remove_know_it(specchat: Specchat, paths: Paths, trained: Trained) -> None:
     with closing(open_history(paths)) as history:
-        history.create("demo")
+        history.add(history.create("demo"), "user", "A question")
         model, entry = trained(chats=history.marks())
         (mark,) = history.marks()
     removed = specchat("chats", "remove", mark.split()[0])
