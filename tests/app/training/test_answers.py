@@ -300,3 +300,33 @@ def test_mlx_leaves_the_same_kinds_of_states(
             np.testing.assert_allclose(sample.states, wanted, atol=0.02 * np.abs(wanted).max())
             assert (logits.argmax(axis=1) == sample.likely[:, 0])[sample.first - 1 :].all()
     assert len(cache) == 3
+
+
+def test_more_answers_grow_at_once_than_a_chat_has_beside_it(room: Room) -> None:
+    with closing(open_harvest(room.model, 120, 40, TAPS)) as harvest:
+        harvest.begin((5, 6))
+        opened = [harvest.open() for _ in range(harvest.width)]
+        logits, found = harvest.run([(one, [7 + at]) for at, one in enumerate(opened)])
+    assert len(logits) == len(found) == 40
+    wanted = states(room.model, [(5, 6, 7 + at) for at in range(40)])
+    for row, alone in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(row, alone[-1], atol=0.02 * np.abs(alone).max())
+
+
+def test_a_model_with_a_running_state_answers_one_after_another(
+    llamacpp: Any, tiny_mamba: Path, tmp_path: Path
+) -> None:
+    with closing(llamacpp.load(tiny_mamba, threads=1)) as model:
+        assert taps_of(model) == ()
+        with closing(open_harvest(model, 120, 8, ())) as harvest:
+            assert (harvest.width, harvest.shares) == (1, False)
+            width = harvest.begin(()).shape[-1]
+            facts = CacheFacts("mamba", "llamacpp", "none", (), width, model.info.n_vocab)
+            cache = SampleCache.open(tmp_path, facts)
+            few = [replace(one, tokens=one.tokens[:6]) for one in asked(3)]
+            list(answer(harvest, few, cache, ENDS, sampling=SamplingSettings(), stop=bool, most=5))
+            for sample in samples(cache):
+                harvest.begin(())
+                _, wanted = harvest.run([(harvest.open(), sample.tokens.tolist())])
+                np.testing.assert_allclose(sample.states, wanted, atol=0.02 * np.abs(wanted).max())
+    assert len(cache) == 3
