@@ -106,8 +106,8 @@ def plain_replies(demo: Model, prompts: Sequence[list[int]], tokens: int) -> Pla
 
 @pytest.fixture(scope="module")
 def plain(demo: Model) -> Plain:
-    """Of every kind."""
-    return plain_replies(demo, [prompt for _, prompt in tokenized(demo)[::2]], 24)
+    """Of every kind, by the ends of prompts: reading all of them would take most of the time."""
+    return plain_replies(demo, [prompt[-96:] for _, prompt in tokenized(demo)[::2]], 24)
 
 
 def compare(demo: Model, drafter: Drafter, plain: Plain) -> int:

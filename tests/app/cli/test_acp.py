@@ -449,7 +449,7 @@ async def test_nothing_is_told_before_it_is_saved(
         await ask(agent, session, "Go on?")
         told = [text for kind, text in editor.updates if kind == "agent_message_chunk"]
     assert "".join(told) == "abcdef"
-    assert told[0] == saved[0] == "a"
+    assert told[0] == saved[0] != "abcdef"
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory, notes: Path) -> Iterator[S
     with tool_servers.over_http(notes) as web:
         listed = {"web": web, "streams": tool_servers.over_streams(notes), **PROGRAMS}
         file = tool_servers.write(tmp_path_factory.mktemp("settings"), listed)
-        found = Servers(file, connect_seconds=20.0, call_seconds=20.0)
+        found = Servers(file)
         for name in ("web", "streams"):
             found.start(name)
         yield found

@@ -18,7 +18,7 @@ from tests.fixtures.local_hub import LocalHub
 REPOSITORY = "bartowski/SmolLM2-360M-Instruct-GGUF"
 FILE = "SmolLM2-360M-Instruct-Q4_K_M.gguf"
 CONTENT = b"GGUF" + bytes(3_000_000)
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 120.0
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from backends.streaming.pass_following import DropBehind, ExpertReader, PassPosi
 from backends.streaming.weight_plan import Extent, LockPlan, Role, lock_plan, weight_layout
 
 LAYERS = 30
-PATIENCE = 30
+PATIENCE = 120
 
 
 @pytest.fixture

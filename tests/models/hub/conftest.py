@@ -29,12 +29,12 @@ def hub(local_hub: LocalHub) -> LocalHub:
 
 @pytest.fixture
 def settings(hub: LocalHub, tmp_path: Path) -> HubSettings:
-    """Little patience, so that failures come at once."""
+    """Few attempts, so that failures come at once."""
     return HubSettings(
         hub.endpoint,
         tmp_path / "cache",
         tmp_path / "receipts.json",
-        timeout=5.0,
+        timeout=60.0,
         attempts=2,
         first_wait=0.01,
     )

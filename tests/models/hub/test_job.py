@@ -12,7 +12,7 @@ from scripts.hostile_hub.server import HostileHub, Wire, serving
 from tests.fixtures.local_hub import LocalHub
 from tests.models.hub.conftest import CONTENT, FILE, REPOSITORY, part_of
 
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 60
 REQUEST = DownloadRequest(REPOSITORY, "Q4_K_M")
 
 
