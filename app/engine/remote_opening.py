@@ -1,22 +1,31 @@
-"""Opens a session whose model is on another machine, and whose drafters are here."""
+"""Opens a session whose model is on another machine, and whose drafters are here.
+
+The model's vocabulary is brought here, its weights are not.
+"""
 
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
 
 from app.drafting import draft_spec
 from app.engine.session import Session
 from app.engine.session_drafters import Drafting, build
 from app.learned.speeds import PlainReplies
-from app.loading.remote_model import remote_model
+from app.loading.checked_loader import CheckedLoader
 from app.loading.session_options import DEFAULT_CONTEXT, SessionOptions
 from app.loading.target_context import TargetContext
 from app.paths import Paths
 from app.remote.address import Address
+from backends.base import ModelError
+from backends.base.safe_files import write_whole
 from backends.chat.chat_template import ChatTemplate
 from backends.chat.template_process import TemplateProcess
 from backends.engines.backend_selection import forms
 from backends.hardware.host import available_memory
+from backends.remote.model import RemoteModel
+from backends.remote.verifying_server import ServedModel, VerifyingServer, reaching
 from models.reference import Reference
 
 
@@ -33,7 +42,7 @@ def open_verified(options: SessionOptions, paths: Paths, notify: Callable[[str],
     notify(f"asking {url}")
     with ExitStack() as stack:
         templates = stack.enter_context(closing(TemplateProcess()))
-        model = stack.enter_context(remote_model(url, address.key, paths, notify))
+        model = stack.enter_context(_remote_model(url, address.key, paths, notify))
         info = model.info
         reference = Reference(info.name, info.path)
         spec = draft_spec.parse(options.draft, paths, reference, forms(options.backend))
@@ -58,3 +67,44 @@ def open_verified(options: SessionOptions, paths: Paths, notify: Callable[[str],
         session.resources = stack.pop_all()
     session.load_seconds = time.perf_counter() - started
     return session
+
+
+@contextmanager
+def _remote_model(
+    url: str, key: str, paths: Paths, notify: Callable[[str], None]
+) -> Generator[RemoteModel]:
+    """The model of a specchat that verifies drafts, as long as the block lasts.
+
+    url: of the server, without a dialect's path. key: "" for none.
+
+    Raises:
+        ModelError: the server cannot be reached, or verifies no drafts.
+        UsageError: it wants another key.
+    """
+    with closing(VerifyingServer(url, key)) as server:
+        with reaching(url):
+            served = server.model()
+            path = _vocabulary(server, served, paths, notify)
+        with CheckedLoader(paths, notify).vocabulary(path) as vocabulary:
+            tokenizer = vocabulary.tokenizer
+            if tokenizer.n_vocab != served.n_vocab:
+                path.unlink(missing_ok=True)
+                raise ModelError(f"{url} does not know its model", "its vocabulary is another one")
+            host = urlsplit(url).hostname or url
+            with closing(RemoteModel(server, served, tokenizer, path, host)) as model:
+                yield model
+
+
+def _vocabulary(
+    server: VerifyingServer, served: ServedModel, paths: Paths, notify: Callable[[str], None]
+) -> Path:
+    """The file of a model's vocabulary, which is kept: its name is the model's identity."""
+    path = paths.vocabularies / f"{served.model}.gguf"
+    if not path.exists():
+        notify(f"getting the vocabulary of {served.name}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, server.vocabulary())
+        except OSError as error:
+            raise ModelError(f"cannot write {path}", error.strerror or str(error)) from error
+    return path

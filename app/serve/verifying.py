@@ -30,7 +30,7 @@ from app.serve.request_body import Fields, read_body
 from app.serve.served_engine import ServedEngine
 from backends.base import Context, Model, OutOfMemoryError, Rollback, SpecchatError, Warping
 from backends.engines.backend_selection import Form, form_of
-from backends.files.gguf_vocabulary import vocabulary_alone
+from backends.files.gguf_header import vocabulary_alone
 from decoding.draft import MOST_DRAFTED
 from decoding.sampling.distribution import truncated
 from decoding.sampling.settings import SamplingSettings

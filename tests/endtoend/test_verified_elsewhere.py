@@ -12,7 +12,7 @@ from app.loading.session_options import SessionOptions
 from app.serve import verifying
 from backends.base import Model
 from backends.engines.model_loading import load, vocabulary
-from backends.files.gguf_vocabulary import vocabulary_alone
+from backends.files.gguf_header import vocabulary_alone
 from backends.remote.model import RemoteModel
 from backends.remote.verifying_server import VerifyingServer
 from decoding.checks.distribution_check import exact_distribution, p_value
