@@ -192,7 +192,7 @@ def _across(
         )
         way = "across vocabularies"
     else:
-        drafter = TextLevel(name, follower, shared, theirs, ours, speller)
+        drafter = TextLevel(name, follower, shared, theirs, speller)
         way = "across vocabularies, as text"
     return DrafterModel(
         drafter, context, f"{name} drafts {way}: {translation.words}", drafter.guess

@@ -33,14 +33,8 @@ LEAST_SHARED = 0.5
 """Total probability of shared tokens below which the drafter's likeliest token is spelled out."""
 
 
-class AcrossVocabularies(ReadsBacklog[Follower]):
-    """Samples shared tokens, and spells out tokens of the drafter that the target lacks.
-
-    Which of the two is done depends on earlier tokens alone, and a spelling is a point mass. So
-    every token comes with exactly the distribution it was sampled from.
-
-    theirs: the drafter's pieces. speller: spells in tokens of the target.
-    """
+class _Across(ReadsBacklog[Follower]):
+    """Drafts by a model whose pieces are theirs. speller: spells in tokens of the target."""
 
     def __init__(
         self,
@@ -59,9 +53,21 @@ class AcrossVocabularies(ReadsBacklog[Follower]):
         self._speller = speller
         self._max_draft = max_draft
 
-    def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
+    def _after(self, history: Sequence[int], limit: int) -> tuple[int, Logits | None]:
+        """The most tokens of a draft, and the drafter's logits after history, None for no draft."""
         count = min(limit, self._max_draft)
-        rows = self._reader.row(history) if count > 0 else None
+        return count, self._reader.row(history) if count > 0 else None
+
+
+class AcrossVocabularies(_Across):
+    """Samples shared tokens, and spells out tokens of the drafter that the target lacks.
+
+    Which of the two is done depends on earlier tokens alone, and a spelling is a point mass. So
+    every token comes with exactly the distribution it was sampled from.
+    """
+
+    def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
+        count, rows = self._after(history, limit)
         if rows is None:
             return NO_DRAFT
         draft = GrowingDraft()
@@ -87,8 +93,7 @@ class AcrossVocabularies(ReadsBacklog[Follower]):
         q_draft = self._sampler.q_draft_elsewhere(rows[0], self._reader.tokens, theirs)
         if q_draft is None:
             return None
-        mass, q_shared = self._shared.restricted(q_draft)
-        spelled = self._spelled(q_draft) if mass < LEAST_SHARED else []
+        mass, q_shared, spelled = self._ways(q_draft)
         if spelled:
             token = _likeliest(q_draft)
             added = [(ours, point_mass(ours), 1.0) for ours in spelled]
@@ -107,9 +112,14 @@ class AcrossVocabularies(ReadsBacklog[Follower]):
                 return None
         return token
 
-    def _spelled(self, q_draft: Distribution) -> list[int]:
-        """The drafter's likeliest token in tokens of the target; empty for a control token."""
-        return self._speller.spell(self._pieces[_likeliest(q_draft)])
+    def _ways(self, q_draft: Distribution) -> tuple[float, Distribution | None, list[int]]:
+        """The probability of shared tokens, q_draft of these, and the likeliest token spelled out.
+
+        It is where too little is shared, unless it is a control token.
+        """
+        mass, q_shared = self._shared.restricted(q_draft)
+        piece = self._pieces[_likeliest(q_draft)] if mass < LEAST_SHARED else b""
+        return mass, q_shared, self._speller.spell(piece)
 
     def guess(self, history: Sequence[int]) -> Callable[[SamplingSettings], Distribution] | None:
         """A function from settings to q_draft of the first token; None if it cannot draft."""
@@ -120,8 +130,7 @@ class AcrossVocabularies(ReadsBacklog[Follower]):
 
         def first_token(settings: SamplingSettings) -> Distribution:
             q_draft = warp(row, settings)
-            mass, q_shared = self._shared.restricted(q_draft)
-            spelled = self._spelled(q_draft) if mass < LEAST_SHARED else []
+            _, q_shared, spelled = self._ways(q_draft)
             if spelled:
                 return point_mass(spelled[0])
             return q_shared if q_shared is not None else point_mass(-1)
@@ -169,44 +178,24 @@ class _Text:
         return confidence
 
 
-class TextLevel(ReadsBacklog[Follower]):
+class TextLevel(_Across):
     """Drafts text and tokenizes it for the target, for vocabularies that share too little.
 
-    The last token of a spelling is held back while more text may change it. ours and speller belong
-    to the target, theirs to the drafter.
+    The last token of a spelling is held back while more text may change it.
     """
 
-    def __init__(
-        self,
-        name: str,
-        follower: Follower,
-        shared: SharedVocabulary,
-        theirs: TokenBytes,
-        ours: TokenBytes,
-        speller: Speller,
-        *,
-        max_draft: int = MOST_DRAFTED,
-    ) -> None:
-        super().__init__(name, follower)
-        self._shared = shared
-        self._theirs = theirs.by_token
-        self._ours = ours.by_token
-        self._speller = speller
-        self._max_draft = max_draft
-
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
-        count = min(limit, self._max_draft)
-        rows = self._reader.row(history) if count > 0 else None
+        count, rows = self._after(history, limit)
         if rows is None:
             return NO_DRAFT
-        text = _Text()
+        text, ours = _Text(), self._speller.pieces.by_token
         tokens: list[int] = []
         confidence: list[float] = []
         asked = 0
         for is_whole in self._generate(rows, text, _MOST_PER_TOKEN * count):
             spelled = [*self._speller.spell(bytes(text.content)), *text.ending]
             tokens = (spelled if is_whole else spelled[:-1])[:count]
-            confidence = text.confidence([self._ours[token] for token in tokens])
+            confidence = text.confidence([ours[token] for token in tokens])
             if keep_on is not None:
                 refused = _refused(keep_on, confidence[: count - 1], asked)
                 asked = max(asked, len(tokens))
@@ -227,7 +216,7 @@ class TextLevel(ReadsBacklog[Follower]):
                 break
             best = int(q_draft.probabilities.argmax())
             token = int(q_draft.ids[best])
-            piece = self._theirs[token]
+            piece = self._pieces[token]
             if not piece:
                 ending = int(self._shared.to_target[token])
                 text.ending += [ending] if ending >= 0 else []

@@ -52,7 +52,7 @@ class Speller:
 
     def __init__(self, tokenizer: Tokenizer, pieces: TokenBytes) -> None:
         self._tokenizer = tokenizer
-        self._pieces = pieces
+        self.pieces = pieces
         self._adds_space = pieces.joined(tokenizer.encode("a", special=False)).startswith(b" ")
 
     def spell(self, data: bytes) -> list[int]:
@@ -78,10 +78,10 @@ class Speller:
             text, lead = f"\n{text}", b" \n"
         tokens = self._tokenizer.encode(text, special=False)
         start = self._after(tokens, len(lead))
-        if start is not None and self._pieces.joined(tokens[start:]) == data:
+        if start is not None and self.pieces.joined(tokens[start:]) == data:
             return tokens[start:]
         longest = self._longest(data)
-        if start is None or self._pieces.joined(longest) == data:
+        if start is None or self.pieces.joined(longest) == data:
             return longest
         return tokens[start:]
 
@@ -89,7 +89,7 @@ class Speller:
         """How many tokens make up the first size bytes; None where one reaches beyond."""
         count = 0
         while size > 0 and count < len(tokens):
-            size -= len(self._pieces.by_token[tokens[count]])
+            size -= len(self.pieces.by_token[tokens[count]])
             count += 1
         return count if size == 0 else None
 
@@ -98,8 +98,8 @@ class Speller:
         tokens: list[int] = []
         start = 0
         while start < len(data):
-            for size in range(min(self._pieces.longest, len(data) - start), 0, -1):
-                token = self._pieces.tokens.get(data[start : start + size])
+            for size in range(min(self.pieces.longest, len(data) - start), 0, -1):
+                token = self.pieces.tokens.get(data[start : start + size])
                 if token is not None:
                     tokens.append(token)
                     break
@@ -333,9 +333,6 @@ class Follower:
 
     def commit(self, history: Sequence[int]) -> None:
         """Do nothing: the next row catches up."""
-
-    def rest(self) -> None:
-        """Nothing to settle: the next row catches up."""
 
     def refusal(self, history: Sequence[int]) -> str:
         is_full = len(self._retokenizer.tokens) >= self._context.n_ctx

@@ -62,7 +62,7 @@ def make(table: Callable, fake_context: Callable, monkeypatch: pytest.MonkeyPatc
         retokenizer = Retokenizer(ours, Speller(drafter, theirs), {4: [5]})
         follower = Follower(context, retokenizer)
         if kind is TextLevel:
-            return TextLevel("text", follower, shared, theirs, ours, speller, max_draft=2)
+            return TextLevel("text", follower, shared, theirs, speller, max_draft=2)
         ends = target.end_tokens
         return AcrossVocabularies(
             "across", follower, shared, theirs, speller, end_tokens=ends, max_draft=2
