@@ -262,12 +262,6 @@ class Drafter(Protocol):
         what was accepted need not be committed.
         """
 
-    def rest(self) -> None:
-        """Settle the last draft: the reply has ended, however it did, and need not be committed.
-
-        Nothing waits in a context that other drafters share.
-        """
-
 
 def refusal_of_all(drafters: Iterable[Drafter], history: Sequence[int]) -> str:
     """Why none of several drafters can draft after history; empty while one can."""

@@ -75,10 +75,6 @@ class CurrentDrafter:
             drafter.commit(history)
         return drafter
 
-    def rest(self) -> None:
-        if self._drafter is not None:
-            self._drafter.rest()
-
     def observe(self, step: Step) -> None:
         if self._drafter is not None:
             self._drafter.observe(step)
@@ -190,14 +186,11 @@ class _Reply:
     def events(self, drafters: DrafterProvider) -> Generator[Event, None, None]:
         """Events of the reply; a pass that is stopped raises PassStoppedError."""
         drafter = CurrentDrafter(drafters, self.sampler)
-        try:
-            rows = yield from self._prefilled(drafter)
-            if self.is_cancelled():
-                yield Finish(FinishReason.CANCELLED)
-            else:
-                yield from self._steps(drafter, rows)
-        finally:
-            drafter.rest()
+        rows = yield from self._prefilled(drafter)
+        if self.is_cancelled():
+            yield Finish(FinishReason.CANCELLED)
+        else:
+            yield from self._steps(drafter, rows)
 
     def _prefilled(self, drafter: CurrentDrafter) -> Generator[Event, None, Logits | None]:
         """Read the prompt, the drafter too, until it is cancelled; returns the last logits.

@@ -71,12 +71,11 @@ class TrialResult:
     """Result of trying a drafter with a target, so that a failed attempt is not repeated.
 
     draw_cost: of one drafted token, in plain steps; None if it drafted nothing. failed: why it
-    could not be used, in words. has_other_tokens: whether its vocabulary differs from the target's.
+    could not be used, in words.
     """
 
     draw_cost: float | None = None
     failed: str = ""
-    has_other_tokens: bool = False
 
 
 class TrialResults:
@@ -114,5 +113,4 @@ def _trial(entry: Any) -> TrialResult:
     return TrialResult(
         None if cost is None else number(cost, is_positive=True),
         str(entry["failed"]),
-        entry["has_other_tokens"] is True,
     )

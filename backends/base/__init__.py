@@ -42,7 +42,6 @@ from backends.base.model import (
     ModelInfo,
     Rollback,
     SharedContext,
-    ThreadedContext,
     Tokenizer,
     Vocabulary,
     Warping,

@@ -552,15 +552,6 @@ class SharedContext(Context, Protocol):
         ...
 
 
-@runtime_checkable
-class ThreadedContext(Context, Protocol):
-    """A context whose passes run on as many of the processor's threads as they are told to."""
-
-    def use_threads(self, count: int) -> None:
-        """Run passes on so many threads from now on. Not during one."""
-        ...
-
-
 class Model(Protocol):
     """Loaded weights."""
 

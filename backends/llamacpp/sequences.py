@@ -359,10 +359,6 @@ class LlamaSequence(TreeContext):
     def checkpoint(self, *, is_brief: bool = False) -> None:
         """Any length is reachable."""
 
-    def use_threads(self, count: int) -> None:
-        if self in self.cells.sequences:  # else there is nothing to run
-            api.llama_set_n_threads(self.cells.pointer, count, count)
-
     def save(self) -> CacheState:
         self._drop_tree()
         pointer, number = self.cells.pointer, ctypes.c_int32(self.number)

@@ -105,9 +105,6 @@ class Reader:
         self._hold(is_brief=True)
         return history[self._context.length :]
 
-    def rest(self) -> None:
-        """Nothing to settle: rejected tokens of a line are taken back when it is read on."""
-
     def _hold(self, *, is_brief: bool) -> None:
         """Come back here after drafts, which are longer than what one pass can take back."""
         if self._context.length <= self._committed:
@@ -130,7 +127,6 @@ class BacklogReader(Protocol):
     def backlog(self, history: Sequence[int]) -> int: ...
     def refusal(self, history: Sequence[int]) -> str: ...
     def read(self, history: Sequence[int]) -> Iterator[int]: ...
-    def rest(self) -> None: ...
 
 
 ReaderT = TypeVar("ReaderT", bound=BacklogReader)
@@ -159,9 +155,6 @@ class ReadsBacklog(Drafter, Generic[ReaderT]):
 
     def commit(self, history: Sequence[int]) -> None:
         self._reader.commit(history)
-
-    def rest(self) -> None:
-        self._reader.rest()
 
     def backlog(self, history: Sequence[int]) -> int:
         return self._reader.backlog(history)

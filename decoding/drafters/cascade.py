@@ -74,10 +74,6 @@ class Vote(Drafter):
         for voter in self._voters:
             voter.begin(history, certain)
 
-    def rest(self) -> None:
-        for voter in self._voters:
-            voter.rest()
-
     def backlog(self, history: Sequence[int]) -> int:
         able = [voter for voter in self._voters if not voter.refusal(history)]
         return max((voter.backlog(history) for voter in able), default=0)
@@ -176,10 +172,6 @@ class Cascade(ReadsBacklog[Reader]):
     def commit(self, history: Sequence[int]) -> None:
         super().commit(history)
         self.below.commit(history)
-
-    def rest(self) -> None:
-        super().rest()
-        self.below.rest()
 
     def read(self, history: Sequence[int]) -> Iterator[int]:
         yield from super().read(history)

@@ -132,20 +132,14 @@ class TreeByTemperature(Drafter):
         self._sampled.plan(shape)
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
-        chosen = self._likeliest if sampler.settings.temperature == 0.0 else self._sampled
-        if chosen is not self._active:
-            self._active.rest()
-            self._active = chosen
-        chosen.begin(history, sampler)
+        self._active = self._likeliest if sampler.settings.temperature == 0.0 else self._sampled
+        self._active.begin(history, sampler)
 
     def commit(self, history: Sequence[int]) -> None:
         self._active.commit(history)
 
     def observe(self, step: Step) -> None:
         self._active.observe(step)
-
-    def rest(self) -> None:
-        self._active.rest()
 
     def backlog(self, history: Sequence[int]) -> int:
         return self._active.backlog(history)

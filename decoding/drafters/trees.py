@@ -97,15 +97,12 @@ class TreeReader(Reader):
         """Nodes of the pending tree by parent and token."""
 
     def begin(self, history: Sequence[int]) -> None:
-        self._settle(())
+        self._nodes = {}  # of a reply that ended so; the context drops them with its next call
         super().begin(history)
 
     def commit(self, history: Sequence[int]) -> None:
         self._settle(history)
         super().commit(history)
-
-    def rest(self) -> None:
-        self._settle(())
 
     def read(self, history: Sequence[int]) -> Iterator[int]:
         self._settle(history)

@@ -217,10 +217,6 @@ class Controller:
         for managed in self._active():
             managed.commit(history)
 
-    def rest(self) -> None:
-        for managed in self._active():
-            managed.rest()
-
     def _active(self) -> list[ManagedDrafter]:
         return [managed for managed in self.drafters if not managed.dropped]
 

@@ -1,7 +1,6 @@
 """A drafter under the controller: guarded, with its cost and its estimated acceptance."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -275,9 +274,6 @@ class FaultGuard:
         except Exception as error:
             self._failed(error)
 
-    def rest(self) -> None:
-        self.guarded(self.drafter.rest, None)
-
     def propose(
         self, history: Sequence[int], limit: int, n_vocab: int, keep_on: KeepOn | None = None
     ) -> Draft:
@@ -297,8 +293,6 @@ class FaultGuard:
 
     def drop(self, reason: str) -> None:
         self.dropped = reason
-        with suppress(Exception):  # a reason is known already
-            self.drafter.rest()
 
 
 class ManagedDrafter(FaultGuard):

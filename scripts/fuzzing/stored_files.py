@@ -243,7 +243,7 @@ class JsonKind:
             "schema": 3, "engine": "e", "device": "d", "threads": 2, "times": 2, "switching": 0.01,
             "seconds": {"1": 0.01, "2": 0.015, "4": 0.02}, "unsure": {"2": 0.1},
         }  # fmt: skip
-        TrialResults(info, paths).add("drafter", TrialResult(0.4, "", has_other_tokens=False))
+        TrialResults(info, paths).add("drafter", TrialResult(0.4))
         memory = AcceptanceMemory(info.path, paths)
         memory.remember("key", Acceptance({"kind": (3.0, 5.0)}), {"name": "n", "path": "p.gguf"})
         memory.save()

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backends.base import ModelError
 from decoding.draft import Draft, Drafter, KeepOn, PointMassLine
 from decoding.events import Event, Finish, FinishReason, Prefill, Step
 from decoding.generation import CurrentDrafter, Limits, always, generate
@@ -159,33 +158,3 @@ def test_the_provider_is_asked_once_per_step() -> None:
         current.observe(Step((1,), "one", 1, 0, 0.0, 1.0, 1.0, 0.0))
     assert asked == 4
     assert [call for call, _ in drafter.calls] == ["begin", "read", "commit", "commit", "commit"]
-
-
-class Resting(Recorder):
-    """Works between its calls until it is told to rest."""
-
-    def rest(self) -> None:
-        self.calls.append(("rest", 0))
-
-
-@pytest.mark.parametrize("end", ["finished", "left", "failed"])
-def test_a_drafter_rests_however_the_reply_ends(
-    table: "Callable[..., np.ndarray]", fake_context: "Callable[..., FakeContext]", end: str
-) -> None:
-    drafter = Resting("one")
-    context = fake_context(table(3))
-    events = generate(context, [1, 2, 3], GREEDY, LIMITS, drafters=always(drafter))
-    steps = (event for event in events if isinstance(event, Step))
-    next(steps)
-    next(steps)
-    assert ("rest", 0) not in drafter.calls
-    match end:
-        case "finished":
-            list(events)
-        case "left":
-            events.close()  # type: ignore[attr-defined]
-        case _:
-            context.tokens.clear()
-            with pytest.raises(ModelError):
-                list(events)
-    assert drafter.calls[-1] == ("rest", 0)

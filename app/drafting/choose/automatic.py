@@ -82,7 +82,7 @@ def promising(known: Knowledge, paths: Paths, planned: MemoryPlan) -> Iterator[D
         elif opened.is_compatible is False:
             known.trials.add(known.key(info), TrialResult(failed=opened.why))
         elif opened.kind is Kind.ACROSS_VOCABULARIES:
-            known.trials.add(known.key(info), TrialResult(has_other_tokens=True))
+            known.trials.add(known.key(info), TrialResult())
 
 
 def _at_hand(known: Knowledge, paths: Paths) -> Iterator[DrafterInfo]:

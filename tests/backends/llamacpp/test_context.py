@@ -23,7 +23,6 @@ from backends.base import (
     PassStoppedError,
     Rollback,
     RollbackRefusedError,
-    ThreadedContext,
     UsageError,
 )
 from backends.base.model import CacheType, stopping_passes
@@ -139,18 +138,6 @@ def test_a_block_is_computed_alike_in_every_long_pass_and_its_rest_in_every_shor
     for lengths in ((64, 64, 32), (128, 32), (128, 16, 4, 12), (64, 64, 28, 4)):
         assert np.array_equal(last_row(*lengths), expected), lengths
     assert not np.array_equal(last_row(160), expected)  # else blocks are not needed any more
-
-
-def test_logits_do_not_depend_on_the_number_of_threads(demo: Model):
-    context = demo.open(64)
-    assert isinstance(context, ThreadedContext)
-    expected = context.forward(PROMPT, 3).copy()
-    for threads in (2, 1):
-        context.use_threads(threads)
-        context.truncate(0)
-        assert np.array_equal(context.forward(PROMPT, 3), expected)
-    context.close()
-    context.use_threads(2)  # nothing to run, and no fault
 
 
 @pytest.mark.slow

@@ -21,7 +21,6 @@ from backends.base import (
     ModelError,
     PassStoppedError,
     SharedContext,
-    ThreadedContext,
 )
 from backends.base.images import image_of
 from backends.base.parent_array import path_to
@@ -386,8 +385,6 @@ def test_a_fork_is_a_context_for_lines_that_closes_with_the_first(model: Model) 
     main = opened(model)
     main.forward(text(9), 0)
     fork = main.fork(main, 4)
-    assert isinstance(fork, ThreadedContext)
-    fork.use_threads(1)
     assert not isinstance(fork, SharedContext)
     assert (fork.n_ctx, fork.n_chunk, fork.max_logits) == (N_CTX, main.n_chunk, main.max_logits)
     assert not fork.can_verify_tree

@@ -91,9 +91,6 @@ class Guarded(IdleDrafter):
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         return self.guard.propose(history, limit, N_VOCAB, keep_on)
 
-    def rest(self) -> None:
-        self.guard.rest()
-
 
 class Says(IdleDrafter):
     """Certain tokens, as a line or as a tree."""
