@@ -74,12 +74,14 @@ def to_ask(
     prompts: Sequence[TrainingPrompt],
     template: ChatTemplate,
     *,
+    system: str = "",
     draws: int = 2,
     most_tokens: int = MOST_PROMPT,
     seed: int = 0,
 ) -> Iterator[Asked]:
     """Prompts in the target's template, those of up to most_tokens, each drawn so many times.
 
+    system: instructions before those that have none of their own, as in chats to come.
     Half of the draws are greedy: of the first round those of every other prompt, then the others.
     """
     random = np.random.default_rng(seed)
@@ -87,7 +89,10 @@ def to_ask(
     for draw in range(draws):
         for number, prompt in enumerate(prompts):
             hot, own = float(random.choice(_TEMPERATURES)), int(random.integers(1 << 31))
-            tokens = _rendered(template, frames, prompt.messages)
+            messages = prompt.messages
+            if system and messages[0].role != "system":
+                messages = (Message("system", system), *messages)
+            tokens = _rendered(template, frames, messages)
             if len(tokens) <= most_tokens:
                 temperature = hot if (number + draw) % 2 else 0.0
                 name, secret = f"{prompt.id}-{draw}", prompt.is_private

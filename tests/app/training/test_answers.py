@@ -28,6 +28,7 @@ from app.training.answers import (
 from app.training.prompts import training_prompts
 from backends.base import DiskFullError, Model
 from backends.chat.chat_template import ChatTemplate
+from backends.chat.message import Message
 from backends.chat.template_process import TemplateProcess
 from decoding.sampling.settings import SamplingSettings
 from training.samples import CacheFacts, Sample, SampleCache
@@ -241,6 +242,12 @@ def test_half_of_the_draws_are_greedy_and_each_has_its_own_seed(
         for prompt, one in zip(prompts[:2], made, strict=False):
             assert list(one.tokens) == template.prompt(prompt.messages).tokens
         assert made == list(to_ask(prompts, template))
+        (told,) = to_ask(prompts[:1], template, system="Be brief.", draws=1)
+        whole = [Message("system", "Be brief."), *prompts[0].messages]
+        assert list(told.tokens) == template.prompt(whole).tokens
+        own = replace(prompts[0], messages=tuple(whole))
+        (kept,) = to_ask([own], template, system="Be long.", draws=1)
+        assert kept == told
     assert len(made) == len({one.id for one in made}) == len({one.seed for one in made}) == 80
     assert sum(one.temperature == 0.0 for one in made) == 40
     assert {one.temperature for one in made} == {0.0, 0.7, 0.8, 0.9, 1.0}
