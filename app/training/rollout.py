@@ -259,7 +259,7 @@ class _OfDepth(Drafter):
     def __init__(self, drafter: Drafter) -> None:
         self.name, self.room = drafter.name, 0
         self._drafter = drafter
-        self.begin, self.read, self.rest = drafter.begin, drafter.read, drafter.rest
+        self.begin, self.read = drafter.begin, drafter.read
         self.commit, self.observe = drafter.commit, drafter.observe
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
