@@ -1,1 +1,0 @@
-"""Fits an EAGLE-3 head to a small llama model and measures what it accepts."""
