@@ -1,13 +1,13 @@
 """What is distilled: a small model of the same vocabulary, or the model itself with few layers."""
 
-import os
 from pathlib import Path
 
 from backends.base import DraftUnavailableError, UsageError
+from backends.base.safe_files import put_in_place
 from backends.files.gguf_header import parts, read_header
-from backends.llamacpp.requantize import requantize
 from models.reference import at_hand, resolve
 from models.self_draft.recipe import Recipe
+from models.self_draft.self_draft_store import SelfDrafts
 from training.distil import ARCHITECTURES
 
 _OWN = "self"
@@ -61,10 +61,10 @@ def _copy(base: str, target: Path, place: Path) -> Path:
         what = f"{target.name} cannot be distilled into a copy of itself"
         raise DraftUnavailableError(what, why, "Name a small model of its vocabulary: --from")
     if not place.exists():
-        partial = place.with_suffix(".partial")
-        for _ in requantize(target, partial, recipe.quantization, recipe.skipped_layers):
-            pass
-        os.replace(partial, place)
+        store = SelfDrafts(place.parent)
+        with store.temporary() as partial:
+            store.write(target, partial, recipe, lambda _done, _total: None)
+            put_in_place(partial, place)
     return place
 
 
