@@ -23,8 +23,8 @@ def write_copy(
 ) -> None:
     """Copy a file with other weights; those it lacks are left out.
 
-    stored: form of these weights' matrices, by default that of the file's, or q8_0 where it cannot
-    be made. keep: whether a tensor is to be copied, by name.
+    stored: form of these weights' matrices, by default that of the file's; where it cannot be made,
+    the next larger one. keep: whether a tensor is to be copied, by name.
     """
     reader = gguf.GGUFReader(source)
     architecture = cast("str", reader.fields[_ARCHITECTURE].contents())

@@ -36,6 +36,10 @@ ARCHITECTURES = ("llama", "qwen2", "qwen3")
 _FACTORS = "rope_freqs.weight"
 _FROZEN = (EMBEDDING, OUTPUT, _FACTORS)
 
+_FORM = Form.Q4_0
+"""Of a drafter's matrices. A token of 8 layers of the bundled model costs 0.26 of the model's own in
+q4_0, 0.35 in q8_0, 0.41 in q4_1, the model's form (one thread, AVX-512)."""
+
 _OTHERS = 2048
 """Tokens scored beside those that are likely anywhere in a batch, so that they stay unlikely."""
 
@@ -157,6 +161,10 @@ class Distilled:
         rows = self._logits(weights, prepared)
         return accepted(self._arrays, [rows] * self._settings.depth, prepared)
 
+    @property
+    def stored_bytes(self) -> int:
+        return sum(one.nbytes for one in self.stored.values())
+
     def states(self, weights: Weights, tokens: Array) -> Array:
         """Normed states after each token, (B, T, width); tokens: (B, T)."""
         arrays, length = self._arrays, tokens.shape[1]
@@ -168,8 +176,8 @@ class Distilled:
             x = layers.block(x, f"blk.{layer}.", mask)
         return layers.norm(x, "output_norm")
 
-    def write(self, learnt: Stored, path: Path, form: Form | None = None) -> None:
-        """Write the drafter's file; form: of its matrices, by default as before."""
+    def write(self, learnt: Stored, path: Path, form: Form = _FORM) -> None:
+        """Write the drafter's file; form: of its matrices."""
         write_copy(self._path, path, merged(self.stored, learnt), form)
 
     def _logits(self, weights: Weights, batch: Batch) -> Array:

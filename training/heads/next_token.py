@@ -88,6 +88,10 @@ class NextToken:
         for states in self.passes(weights, batch.tokens, batch.states):
             yield logits(self._arrays, states, self._fixed[self._output], batch)
 
+    @property
+    def stored_bytes(self) -> int:
+        return sum(one.nbytes for one in self.stored.values())
+
     def passes(self, weights: Weights, tokens: Array, before: Array) -> Iterator[Array]:
         """Normed states after each token, as the first drafted one, as the second, and so on.
 
