@@ -37,8 +37,8 @@ _FACTORS = "rope_freqs.weight"
 _FROZEN = (EMBEDDING, OUTPUT, _FACTORS)
 
 _FORM = Form.Q4_0
-"""Of a drafter's matrices. A token of 8 layers of the bundled model costs 0.26 of the model's own in
-q4_0, 0.35 in q8_0, 0.41 in q4_1, the model's form (one thread, AVX-512)."""
+"""Of a drafter's matrices. A token of 8 layers of the bundled model costs 0.26 of the model's own
+in q4_0, 0.35 in q8_0, 0.41 in q4_1, the model's form (one thread, AVX-512)."""
 
 _OTHERS = 2048
 """Tokens scored beside those that are likely anywhere in a batch, so that they stay unlikely."""

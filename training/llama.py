@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.arrays import Array, Arrays, Weights
-from training.heads.layer import norm
 
 Stored = dict[str, NDArray[np.float32]]
 
@@ -122,7 +121,8 @@ class Layers:
         return result if bias is None else result + bias
 
     def norm(self, x: Array, name: str) -> Array:
-        return norm(x, self.weights[f"{name}.weight"], self.shape.epsilon)
+        scale = ((x * x).mean(-1)[..., None] + self.shape.epsilon) ** -0.5
+        return x * scale * self.weights[f"{name}.weight"]
 
     def block(self, x: Array, block: str, mask: Array) -> Array:
         """A layer of a llama over (B, T, width)."""
