@@ -4,6 +4,7 @@ A reply is written as if it were alone. Beside others it runs in a greenlet of i
 where it would run the model, until the others have come as far (decoding/planning/batch.py).
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -38,9 +39,12 @@ class SharedDrafter:
 class JoinedReply(greenlet):
     """A reply, and what it waits for: how much of a draft or a prompt to run, a pass, its turn."""
 
-    def __init__(self, context: Context, work: Callable[[], None]) -> None:
+    def __init__(
+        self, context: Context, work: Callable[[], None], *, is_program: bool = True
+    ) -> None:
         super().__init__(work)
         self.context = context
+        self.is_program = is_program
         self.offer: Sequence[float] = ()
         """Acceptance of the tokens of a draft of which a part is to be run."""
         self.cost: PassCost | None = None
@@ -49,6 +53,10 @@ class JoinedReply(greenlet):
         """Of its next pass, as far as it was told."""
         self.left = 0
         """Tokens of its prompt of which a piece is to be read."""
+        self.due: float = math.nan
+        """How many would be left if all who read had read as much as each other."""
+        self.is_held = False
+        """Whether it waits, with its prompt read, until none would."""
         self.tokens: Sequence[int] = ()
         """What is to be run in one pass with the others."""
         self.n_logits = 0
@@ -66,6 +74,7 @@ class JoinedReply(greenlet):
     ) -> int | None:
         """How many tokens of a draft, or of its prompt, to run; None for as many as alone."""
         self.offer, self.left, self.is_writing, self.cost = offer, left, not left, cost
+        self.due = left if left and math.isnan(self.due) else self.due
         count = self._wait()
         assert isinstance(count, int | None)
         self.offer, self.left, self.rows = (), 0, 1 + (0 if left else count or 0)
@@ -134,7 +143,10 @@ def have_turn(context: Context) -> None:
 
 
 def piece(context: Context, left: int) -> int | None:
-    """How many of the tokens left of a prompt to read in one pass; None for as many as alone."""
+    """How many of the tokens left of a prompt to read in one pass; None for as many as alone.
+
+    0 while others read theirs.
+    """
     if reply := _current(context):
         return reply.ask(left=left)
     return min(left, _PIECE, context.n_chunk) if _drafting(context) else None

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from backends.base import Context, Logits
 from decoding.joined_pass import forward, piece
 
@@ -75,7 +77,11 @@ def prefill(
     """
     while context.length < len(tokens):
         left = len(tokens) - context.length
-        end = context.length + (piece(context, left) or _chunk(context, left))
+        count = piece(context, left)
+        if count == 0:  # it may be stopped while it waits
+            yield context.length, np.empty((0, 0), np.float32)
+            continue
+        end = context.length + (count or _chunk(context, left))
         is_last = end == len(tokens)
         rows = forward(context, tokens[context.length : end], n_logits if is_last else 0)
         yield end, rows

@@ -527,6 +527,7 @@ class Engine:
                 in_own=self._answer_alone,
                 reported=self._reported,
                 ended=self._unfinished.discard,
+                unfinished=lambda: len(self._unfinished),
             )
         return self._together
 

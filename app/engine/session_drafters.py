@@ -73,6 +73,8 @@ class Drafting:
     reserve: Controller | None = None
     """Controller of no drafters, for those of one reply, where no others could be built; None
     where drafting is off."""
+    plain_costs: CostModel | None = None
+    """Where drafting is off and several replies may be written at once; else None."""
     memory: AcceptanceMemory | None = None
     costs_file: Path | None = None
     displaced_seconds: float = 0.0
@@ -85,7 +87,7 @@ class Drafting:
     def costs(self) -> CostModel | None:
         """Costs of passes, which those share that draft beside each other; None if unknown."""
         controller = self.controller or self.reserve
-        return controller.shared_costs if controller else None
+        return controller.shared_costs if controller else self.plain_costs
 
     @property
     def plain_rate(self) -> float | None:
@@ -288,7 +290,11 @@ def build(spec: DraftSpec, environment: DrafterEnvironment) -> Drafting:
     """
     info = environment.target.info
     if not spec.nodes:
-        return Drafting(spec.requested, "switched off")
+        costs = None
+        if environment.sequences > 1:  # they tell how many replies at once are fastest
+            calibrations = Calibrations(environment.paths, environment.notify)
+            costs = calibrations.target(environment.target, environment.context)
+        return Drafting(spec.requested, "switched off", plain_costs=costs)
     if why := environment.context.facts.draft_refusal:
         return Drafting(spec.requested, f"{info.name} {why}")
     with ExitStack() as stack:

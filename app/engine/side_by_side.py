@@ -21,6 +21,7 @@ class SideBySide:
     own: the session's own sequence, in which in_own answers a request. most: answers at once.
     joins_programs: whether programs are answered beside others.
     reported: an error in the words for users. ended: told of each answer beside that ends.
+    unfinished: how many answers are in progress, or wait for their turn.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class SideBySide:
         in_own: Callable[[Answer], None],
         reported: Callable[[Exception], SpecchatError],
         ended: Callable[[Answer], None],
+        unfinished: Callable[[], int],
     ) -> None:
         self.own = own
         self.beside: list[Answer] = []
@@ -42,6 +44,7 @@ class SideBySide:
         self._most, self._joins_programs = most, joins_programs
         self._prompts = prompts
         self._in_own, self._reported, self._ended = in_own, reported, ended
+        self._unfinished = unfinished
         self._batch = Batch(own, lambda: session.drafting.costs)
         self._own_answer: Answer | None = None
         self._own_prompt: Sequence[int] = ()
@@ -74,11 +77,11 @@ class SideBySide:
 
     @property
     def _most_at_once(self) -> int:
-        """So many answers as together make the most tokens a second, up to what is allowed."""
+        """As many of those asked for as together make the most tokens a second, if allowed."""
         costs = self._session.drafting.costs
         if costs is None:
             return self._most
-        counts = range(1, min(self._most, costs.largest) + 1)
+        counts = range(1, min(self._most, costs.largest, max(self._unfinished(), 1)) + 1)
         return max(counts, key=lambda count: count / costs.relative(count))
 
     def _begin_own(self, answer: Answer) -> bool:
@@ -96,7 +99,7 @@ class SideBySide:
                 self._own_answer = None
                 self.sequences.give_back(self.own)
 
-        self._batch.begin(self.own, work)
+        self._batch.begin(self.own, work, is_program=bool(answer.request.program))
         return True
 
     def _begin_beside(self, answer: Answer) -> bool:
@@ -127,7 +130,7 @@ class SideBySide:
                     sequences.give_back(its, is_kept=is_kept)
                 self.sequences.give_back(sequence, is_kept=is_kept)
 
-        self._batch.begin(sequence, work)
+        self._batch.begin(sequence, work, is_program=bool(answer.request.program))
         return True
 
     def _will_be_read(self, prompt: Sequence[int]) -> bool:
