@@ -186,11 +186,15 @@ class Drafting:
         controller = self.controller or self.reserve
         if controller is None:
             return replace(self, handles=())
-        members = list(_others(self.handles, sequences))
+        found = [(handle, _other(handle, sequences)) for handle in self.handles]
+        members = [member for _, member in found if member is not None]
+        others = ", ".join(handle.member.name for handle, member in found if member is None)
+        why = f"{others}: only for an answer that is alone" if others else ""
         shared = controller.of(members, is_beside=True)
         is_some = bool(members)
         return replace(
             self,
+            missing="; ".join(filter(None, [self.missing, why])),
             handles=(),
             controller=shared if is_some else None,
             reserve=None if is_some else shared,
@@ -248,15 +252,15 @@ class Drafting:
             handle.close()
 
 
-def _others(
-    handles: Sequence[DrafterHandle], sequences: Mapping[Context, Context]
-) -> Iterator[ManagedDrafter]:
-    """Drafters of the same kind for another text, with what is known of acceptance."""
-    for handle in handles:
-        member = handle.member
-        drafter, acceptance = _another(handle, sequences), member.estimates.acceptance.beside()
-        if drafter is not None:
-            yield ManagedDrafter(drafter, acceptance, member.cost, prior=member.estimates.prior)
+def _other(
+    handle: DrafterHandle, sequences: Mapping[Context, Context]
+) -> ManagedDrafter | None:
+    """A drafter of the same kind for another text, with what is known of acceptance, if any."""
+    drafter, member = _another(handle, sequences), handle.member
+    if drafter is None:
+        return None
+    acceptance = member.estimates.acceptance.beside()
+    return ManagedDrafter(drafter, acceptance, member.cost, prior=member.estimates.prior)
 
 
 def _another(handle: DrafterHandle, sequences: Mapping[Context, Context]) -> Drafter | None:

@@ -88,6 +88,18 @@ def test_auto_finds_what_a_model_brings_and_what_lies_beside_it(pair: Pair, kind
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("drafting_pays", "heads_are_trusted")
+def test_beside_other_answers_a_head_does_not_draft_and_it_is_said(pair: Pair) -> None:
+    with closing(opened(pair("eagle3")[0], "lookup,tree(eagle3)")) as session:
+        beside = session.drafting.beside({})
+        assert beside.controller is not None
+        assert [one.name for one in beside.controller.drafters] == ["lookup"]
+        reason = "tree(eagle3): only for an answer that is alone"
+        assert beside.status.reason.startswith(reason)
+        assert reason not in session.drafting.status.reason
+
+
+@pytest.mark.slow
 @pytest.mark.usefixtures("drafting_pays")
 def test_auto_leaves_out_a_head_that_was_wrong_in_its_trial(
     pair: Pair, monkeypatch: pytest.MonkeyPatch

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -24,6 +25,7 @@ from decoding.sampling.settings import SamplingSettings
 from models.metadata.memory_bill import ModelFacts
 from tests.fixtures.sessions import GREEDY, conversation
 from tests.fixtures.settled import settle
+from tests.fixtures.simulator import costs_of
 
 pytestmark = pytest.mark.usefixtures("llamacpp", "drafting_pays")
 
@@ -152,6 +154,24 @@ def test_a_drafter_model_that_is_exchanged_ends_no_answer(
     ended(*answers)
     with closing(llamacpp.load(tiny)) as model:
         check(engine, answers, model, TINY_ROUNDING)
+
+
+@pytest.mark.slow
+def test_as_many_are_written_at_once_as_together_are_faster(begin: Begin, tiny: Path) -> None:
+    """Also where nothing drafts."""
+    engine = begin(tiny, 4, draft="off")
+    active = engine._active
+    assert active is not None
+    session = active.session
+    assert session.drafting.costs is not None
+    costs = costs_of([0.0, 1.0, 2.7, 3.0, 3.4])
+    session.drafting = replace(session.drafting, plain_costs=costs)
+    two = [asked(engine, text, 40) for text in QUESTIONS[:2]]
+    ended(*two)
+    assert not any(answer.reply.is_shared for answer in two)
+    four = [asked(engine, text, 200) for text in QUESTIONS]
+    ended(*four)
+    assert all(answer.reply.is_shared for answer in four)
 
 
 @pytest.mark.slow

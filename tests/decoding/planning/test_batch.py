@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from decoding.events import FinishReason
 from decoding.planning.batch import shared_rows
-from tests.fixtures.simulator import CURVES, costs_of
+from tests.fixtures.simulator import CURVES, PLAIN_SECONDS, costs_of
 from tests.fixtures.together import MACHINES, PROMPT, TEXTS, Together, check_rate, whole
 
 
@@ -106,6 +106,74 @@ def test_prompts_of_several_are_read_in_the_passes_of_those_who_write() -> None:
         together.batch.step()
     assert together.said(2) == together.written(2, 100)
     assert together.said(3) == together.written(3, 30)
+
+
+def begun(together: Together, prompts: Sequence[int], *, until: int) -> list[int]:
+    """In which order replies said their first token, when so many have."""
+    order: list[int] = []
+    for place, prompt in enumerate(prompts):
+        together.begin(place, prompt)
+    while len(order) < until:
+        together.batch.step()
+        order += [
+            place
+            for place, steps in enumerate(together.steps)
+            if steps and place not in order and not together.ends.get(place)
+        ]
+    return order
+
+
+def test_prompts_are_read_one_after_the_other_and_answered_once_equal_shares_would() -> None:
+    together = Together((0.1,) * 3, [0.0, *range(1, 513)], tokens=60)
+    order = begun(together, (700, 600, 560), until=2)
+    assert order == [2, 1]
+    assert together.clock.now / PLAIN_SECONDS < 1600  # with equal shares, 1760 for the second
+    assert len(together.said(2)) == 1  # it waits, as the others would still be reading beside it
+    while not together.steps[0]:
+        together.batch.step()
+    assert together.clock.now / PLAIN_SECONDS < 2100
+    while len(together.batch):
+        together.batch.step()
+    assert [together.said(place) for place in range(3)] == [
+        together.written(place, prompt) for place, prompt in enumerate((700, 600, 560))
+    ]
+
+
+def test_a_short_prompt_does_not_wait_for_a_long_one() -> None:
+    together = Together((0.1,) * 3, CURVES["linear"], tokens=60)
+    assert begun(together, (800, 80, 60), until=2) == [1, 2]
+    for _ in range(3):
+        together.batch.step()
+    assert not together.steps[0]
+    assert len(together.said(1)) > 1
+
+
+def test_a_waiting_reader_that_is_stopped_ends_at_once() -> None:
+    together = Together((0.1,) * 2, CURVES["linear"], tokens=120)
+    together.begin(0, 1024)
+    together.begin(1, 1050)
+    together.batch.step()
+    together.stopped.add(1)
+    together.batch.step()
+    assert together.ends == {1: FinishReason.CANCELLED}
+    assert together.sequences[1].length == 0
+
+
+def test_a_person_is_read_first_and_is_delayed_by_a_quarter_of_a_second_at_most() -> None:
+    together = Together((0.1,) * 3, CURVES["linear"], tokens=60)
+    together.begin(0, 700)
+    together.begin(1, 760, is_program=False)
+    while not (together.steps[0] or together.steps[1]):
+        together.batch.step()
+    assert together.steps[1]
+    together.begin(2, 300)
+    longest = 0.0
+    while len(together.said(1)) < 60:
+        before = together.clock.now
+        together.batch.step()
+        longest = max(longest, together.clock.now - before)
+    assert together.sequences[0].length > 600
+    assert longest <= 0.25
 
 
 def test_all_that_write_at_once_fit_a_pass() -> None:
