@@ -252,9 +252,7 @@ class Drafting:
             handle.close()
 
 
-def _other(
-    handle: DrafterHandle, sequences: Mapping[Context, Context]
-) -> ManagedDrafter | None:
+def _other(handle: DrafterHandle, sequences: Mapping[Context, Context]) -> ManagedDrafter | None:
     """A drafter of the same kind for another text, with what is known of acceptance, if any."""
     drafter, member = _another(handle, sequences), handle.member
     if drafter is None:

@@ -164,7 +164,8 @@ class Batch:
         longest = max(_LONGEST_GAP, 2 * _seconds(taken, costs))
         least = min(GROUP - taken % GROUP, most)
         counts = range(least, most + 1, GROUP)
-        return max((one for one in counts if _seconds(taken + one, costs) <= longest), default=least)
+        quick = [one for one in counts if _seconds(taken + one, costs) <= longest]
+        return max(quick, default=least)
 
     def _share_rows(self) -> bool:
         """Tell those who drafted, or would, how much of it is run; whether there were any."""
