@@ -178,7 +178,7 @@ def with_tensor(name: str, values: NDArray) -> Callable[[HeadFolderParts], None]
         (with_tensor("heads.0.norm", np.zeros(63, np.float32)), "63 numbers, not 64"),
         (with_tensor("heads.9.up", np.zeros((48, 64), np.float32)), "which is not known"),
         (with_tensor("d2t", np.full(8, 400, np.int64)), "d2t leads to tokens"),
-        (widened, "lm_head is 8 × 64, not 8 × 128"),
+        (widened, "is 64 × 128, not 128 × 256"),
     ],
 )
 def test_damaged_and_foreign_heads_are_refused(
