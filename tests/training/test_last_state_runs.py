@@ -27,9 +27,8 @@ def loaded(folder: Path) -> LastStateNet:
     assert drafter.fault == ""
     listed = drafted_tokens(head.files["d2t"], head.tensors["d2t"], drafter.n_vocab)
     found = HeadFolder(head, drafter, layout_of(head, TrainedKind.LAST_STATE), listed)
-    return LastStateNet(
-        embed=lambda tokens: source().embeddings[[*tokens]], **found.last_state()[0]
-    )
+    rows = source().embeddings.astype(np.float32)
+    return LastStateNet(embed=lambda tokens: rows[[*tokens]], **found.last_state()[0])
 
 
 @pytest.mark.parametrize("rank", [0, 8])
