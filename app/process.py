@@ -2,8 +2,10 @@
 
 import contextlib
 import ctypes
+import os
 import signal
 import sys
+from pathlib import Path
 
 END_SIGNALS = tuple(
     getattr(signal, name)
@@ -60,15 +62,23 @@ def return_freed_memory() -> None:
 
 
 _NICE = 10
+_AUTOGROUP = Path("/proc/self/autogroup")
+"""Linux weighs sessions against each other, whatever priority processes have within one."""
 
 
 def lower_priority() -> None:
-    """Let every other program go first, where the system allows it."""
+    """Let every other program go first, where the system allows it.
+
+    In a session with a terminal, only programs of that session: what was set for it would stay
+    when this process is killed.
+    """
     import psutil
 
     with contextlib.suppress(psutil.Error, OSError):
         process = psutil.Process()
         if sys.platform == "win32":
             process.nice(psutil.BELOW_NORMAL_PRIORITY_CLASS)
-        else:
-            process.nice(max(int(process.nice() or 0), _NICE))
+            return
+        process.nice(max(int(process.nice() or 0), _NICE))
+        if os.getsid(0) == os.getpid():
+            _AUTOGROUP.write_text(f"{_NICE}", encoding="ascii")

@@ -229,17 +229,17 @@ def _checked(
     found = accepted(net, state.weights, held)
     if state.accepted is not None and found <= state.accepted:
         return state
-    _write(folder / _BEST, {}, as_numpy(arrays, state.weights))
+    _write(folder / BEST, {}, as_numpy(arrays, state.weights))
     return replace(state, accepted=found)
 
 
-_LAST, _BEST = "checkpoint.npz", "best.npz"
+_LAST, BEST = "checkpoint.npz", "best.npz"
 _FACTS = "facts"
 
 
 def weights_of(folder: Path) -> dict[str, NDArray[np.float32]]:
     """What training has kept. Raises OSError: nothing."""
-    return {name: values for name, values in _read(folder / _BEST).items() if name != _FACTS}
+    return {name: values for name, values in _read(folder / BEST).items() if name != _FACTS}
 
 
 def _save(arrays: Arrays, folder: Path, facts: dict[str, Any], state: _State) -> None:

@@ -89,11 +89,13 @@ def usual(tokens: int, length: int) -> list[float]:
 class Rates:
     """What was measured here, with the model and the net in question.
 
-    answers: tokens a second, of all sequences. step_seconds: of training, on step_tokens.
+    answers: tokens a second, of width answers side by side. step_seconds: of training, on
+    step_tokens of answers.
     plain: tokens a second of one answer. draw: cost of a drafted token, in plain steps.
     """
 
     answers: float
+    width: int
     step_seconds: float
     step_tokens: int
     plain: float
@@ -113,7 +115,7 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A run. tokens: of the answers. steps: of training. tested: prompts of the test.
+    """A run. tokens: of answers, width at once. steps: of training. tested: prompts of the test.
 
     needed is None where no draft can pay. expected: accepted tokens of a draft of needed.length,
     first: of its first token; speedup: over plain decoding, at the best length; all estimates.
@@ -121,6 +123,7 @@ class Plan:
 
     method: Method
     tokens: int
+    width: int
     steps: int
     tested: int
     generate_seconds: float
@@ -138,10 +141,8 @@ class Plan:
         return self.needed is not None and self.speedup > 1.0
 
 
-def planned(
-    method: Method, minutes: float, rates: Rates, room: Room, costs: CostModel, most_tokens: int
-) -> Plan:
-    """The largest run that fits into the time and the disk; most_tokens: that prompts can lead to.
+def planned(method: Method, minutes: float, rates: Rates, room: Room, costs: CostModel) -> Plan:
+    """The largest run that fits into the time and the disk.
 
     Raises:
         DiskFullError, OutOfMemoryError: not even the smallest one fits.
@@ -153,7 +154,7 @@ def planned(
     a_token = 1.0 / rates.answers + EPOCHS * rates.step_seconds / rates.step_tokens
     on_disk = max(room.free_disk // 2 - room.kept_bytes, 0) // room.token_bytes
     least = 2 * rates.step_tokens
-    tokens = min(max(int(left / a_token), least), most_tokens)
+    tokens = max(int(left / a_token), least)
     if on_disk < least:
         raise DiskFullError(
             "too little disk space to train",
@@ -174,8 +175,9 @@ def planned(
     length = found.length if found else 1
     kept = [math.prod(shares[:place]) for place in range(1, length + 1)]
     return Plan(
-        method, tokens, steps, tested, tokens / rates.answers, steps * rates.step_seconds,
-        tested * one, tokens * room.token_bytes + room.kept_bytes, room.memory_bytes, found,
+        method, tokens, rates.width, steps, tested,
+        tokens / rates.answers, steps * rates.step_seconds, tested * one,
+        tokens * room.token_bytes + room.kept_bytes, room.memory_bytes, found,
         shares[0], sum(kept),
         predicted_speedup(lambda place: shares[place], costs, rates.draw),
     )  # fmt: skip
@@ -198,10 +200,9 @@ def in_words(plan: Plan) -> Iterator[str]:
         of = counted(plan.needed.length, "drafted token")
         each = f"acceptance {plan.needed.each:.2f} of each"
         yield f"to reach here: {plan.needed.total:.2f} accepted of {of} ({each})"
-        yield (
-            f"usual with so much data, by others' reports, not measured here: {plan.expected:.2f} "
-            f"(acceptance {plan.first:.2f} of the first): {plan.speedup:.2f}× plain"
-        )
+        first = f"acceptance {plan.first:.2f} of the first"
+        yield f"usual with so much data: {plan.expected:.2f} ({first}), {plan.speedup:.2f}× plain,"
+        yield "  an estimate from others' reports, not measured here"
 
 
 def duration(seconds: float) -> str:

@@ -67,7 +67,8 @@ class Progress:
 class Order:
     """What was asked for: with the model's file, it determines a run.
 
-    prompts: a file of own prompts. base: the drafter to be distilled; "" for none.
+    prompts: a file of own prompts. base: the drafter to be distilled; "" for none. system:
+    instructions that chats usually have.
     """
 
     method: Method
@@ -76,6 +77,7 @@ class Order:
     chats: bool = False
     prompts: str = ""
     base: str = ""
+    system: str = ""
 
 
 class Run:
@@ -155,11 +157,11 @@ class Run:
         self.plan = plan
         self._write(Progress(Stage.GENERATE, 0, plan.tokens))
 
-    def end(self, stage: Stage, following: Stage) -> None:
-        """Note that a stage is done."""
-        if self.stage is stage:
-            self.stage = following
-            self._write(Progress(following, 0, 1))
+    def end(self, stage: Stage) -> None:
+        """Note that a stage is done, so that the next one is begun with."""
+        stages = [*Stage]
+        self.stage = stages[min(stages.index(stage) + 1, len(stages) - 1)]
+        self._write(Progress(self.stage, 0, 1))
 
     def followed(
         self, progress: Iterator[Progress], stop: Callable[[], bool]
@@ -179,11 +181,11 @@ class Run:
             first = one.done if first < 0 else first
             spent = time.monotonic() - began - rested
             now = replace(one, seconds_left=self._left(one, first, spent))
-            self._note(now)
+            self.note(now)
             yield now
             resting = time.monotonic()
             while is_answering(self._mark) and not stop():
-                self._note(replace(now, is_paused=True))
+                self.note(replace(now, is_paused=True))
                 yield replace(now, is_paused=True)
                 time.sleep(_LOOK_SECONDS)
             rested += time.monotonic() - resting
@@ -204,7 +206,8 @@ class Run:
             each = spent / (now.done - first)
         return left * each + later
 
-    def _note(self, progress: Progress) -> None:
+    def note(self, progress: Progress) -> None:
+        """Keep it for those who look, at most once a second."""
         if time.monotonic() - self._written >= _WRITE_SECONDS:
             self._write(progress)
 

@@ -18,6 +18,7 @@ from app.cli.commands.model_info import (
     own_drafters,
 )
 from app.cli.commands.pair import pair
+from app.cli.commands.train import train
 from app.cli.commands.tune import tune
 from app.cli.output import Json, Output, write_result
 from app.cli.session import phases
@@ -233,6 +234,7 @@ def info(name: NameOrPath, json: Json = False, output: Output = None) -> None:
 
 models.command(cls=Command)(pair)
 models.command(cls=Command)(tune)
+models.command(cls=Command)(train)
 
 
 def _discard(repository: str) -> None:

@@ -61,6 +61,7 @@ HOW = {
     "models pair": ENDS,
     "models pull": ENDS,
     "models remove": ENDS,
+    "models train": BEGINS,  # minutes
     "models tune": BEGINS,  # minutes
     "path": ENDS,
     "rpc-server": BEGINS,  # until Ctrl+C: tests/app/cli/test_rpc_server.py ends it

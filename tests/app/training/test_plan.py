@@ -13,12 +13,12 @@ Q8_OF_1B = {1: 1.0, 2: 1.44, 4: 1.9, 8: 3.1, 16: 5.6}
 FLAT = {1: 1.0, 2: 1.01, 4: 1.06, 8: 1.1, 16: 1.2}
 STEEP = {1: 1.0, 2: 2.2, 4: 4.4, 8: 8.8, 16: 17.6}
 
-RATES = Rates(answers=250.0, step_seconds=4.0, step_tokens=4096, plain=100.0, draw=0.1)
+RATES = Rates(answers=250.0, width=16, step_seconds=4.0, step_tokens=4096, plain=100.0, draw=0.1)
 ROOM = Room(5_000, 100_000_000, 1_000_000_000, 100_000_000_000, 8_000_000_000)
 
 
 def plan(curve: dict[int, float], minutes: float = 120.0, room: Room = ROOM) -> Plan:
-    return planned(Method.EAGLE3, minutes, RATES, room, CostModel(curve), 10_000_000)
+    return planned(Method.EAGLE3, minutes, RATES, room, CostModel(curve))
 
 
 @pytest.mark.parametrize("curve", [Q8_OF_1B, FLAT])

@@ -44,7 +44,7 @@ def steps(count: int, said: list[int]) -> Iterator[Progress]:
 
 def test_a_later_process_finds_the_plan_and_the_stage(target: Path) -> None:
     run = begun(target)
-    run.end(Stage.GENERATE, Stage.TRAIN)
+    run.end(Stage.GENERATE)
     again = run_of(target)
     assert again.plan == plan(FLAT, 10)
     assert again.stage is Stage.TRAIN

@@ -1,0 +1,162 @@
+"""`specchat models train`: what it says before, does, and leaves; killed, it comes to the same."""
+
+import json
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from app.learned.registered import registered
+from app.paths import Paths
+from app.training.run import Progress, Run, Stage
+from app.training.stages import Stages
+from tests.app.conftest import Specchat
+from tests.fixtures.quick_training import LIBRARIES, PLAN, quicken
+
+pytestmark = pytest.mark.usefixtures("llamacpp")
+
+TinyLlama = Callable[..., Path]
+MODULE = "tests.fixtures.quick_training"
+
+
+@pytest.fixture(scope="module")
+def target(tiny_llama: TinyLlama) -> Path:
+    return tiny_llama(layers=8, form="gpt2")
+
+
+@pytest.fixture(params=LIBRARIES)
+def library(request: pytest.FixtureRequest) -> str:
+    pytest.importorskip(request.param)
+    return request.param
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is measured, and it is not expected to pay."""
+    monkeypatch.setattr(Stages, "measured", lambda _self: PLAN)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch, library: str) -> None:
+    quicken(monkeypatch.setattr, library)
+
+
+def test_without_a_library_it_says_how_to_install_one(
+    specchat: Specchat, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quicken(monkeypatch.setattr, "")
+    ended = specchat("models", "train", str(target))
+    assert ended.returncode != 0
+    assert "specchat[train]" in ended.stderr
+    assert list(Paths.of_this_user().training.glob("*/state.json")) == []
+
+
+@pytest.mark.usefixtures("planned")
+def test_what_cannot_pay_is_not_begun(
+    specchat: Specchat, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quicken(monkeypatch.setattr, "")
+    told = specchat("models", "train", str(target), "--json")
+    assert told.returncode == 1
+    found = json.loads(told.stdout)
+    assert found["state"] == "cannot_pay"
+    assert not found["plan"]["pays"]
+    assert "lookup" in found["plan"]["instead"][-1]
+    assert "--anyway" in specchat("models", "train", str(target)).stdout
+    assert list(Paths.of_this_user().training.glob("*/state.json")) == []
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick")
+def test_a_dry_run_measures_and_leaves_nothing(specchat: Specchat, target: Path) -> None:
+    told = specchat("models", "train", str(target), "--minutes", "0.1", "--dry-run", "--json")
+    assert told.returncode == 0, told.stderr
+    plan = json.loads(told.stdout)["plan"]
+    assert plan["method"] == "eagle3"
+    assert plan["tokens"] > 0
+    assert all(seconds > 0.0 for seconds in plan["seconds"].values())
+    assert list(Paths.of_this_user().training.glob("*/*")) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["eagle3", "hydra"])
+@pytest.mark.usefixtures("planned", "quick")
+def test_it_trains_tests_and_registers(method: str, specchat: Specchat, target: Path) -> None:
+    ended = specchat("models", "train", str(target), "--method", method, "--anyway", "--json")
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    assert found["state"] == "trained"
+    assert {one["name"] for one in found["results"]} == {"trained", "lookup", "ngram"}
+    assert found["rates"]["plain"] > 0.0
+    paths = Paths.of_this_user()
+    [entry] = [one for one in registered(paths) if not one.is_bundled]
+    assert entry.name == found["name"]
+    assert found["draft"].startswith(f"{method}:")
+    assert not found["private"]
+    assert list(paths.training.glob("*/*")) == []
+    asked = specchat(
+        "ask", "--model", str(target), "--draft", found["draft"], "--max-tokens", "4", "hi"
+    )
+    assert asked.returncode == 0, asked.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("planned", "quick")
+def test_ctrl_c_ends_it_after_its_step_and_it_goes_on(
+    specchat: Specchat, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("models", "train", str(target), "--method", "hydra", "--anyway")
+    noted = Run.note
+
+    def interrupted(self: Run, progress: Progress) -> None:
+        noted(self, progress)
+        if progress.stage is Stage.TRAIN and progress.done == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "note", interrupted)
+        stopped = specchat(*words)
+    assert stopped.returncode == 130
+    assert "stopped in training" in stopped.stderr
+    assert "the same command goes on" in stopped.stderr
+    again = specchat(*words)
+    assert again.returncode == 0, again.stderr
+    assert "going on with training" in again.stderr
+    assert "Answers of" in again.stdout
+
+
+@pytest.mark.nightly
+def test_killed_at_random_moments_it_comes_to_the_same(
+    library: str, target: Path, home: Path
+) -> None:
+    words = [sys.executable, "-m", MODULE, library, "models", "train", str(target)]
+    words += ["--method", "hydra", "--anyway", "--json"]
+    began = time.monotonic()
+    whole = subprocess.run(words, capture_output=True, check=True)
+    seconds, heads = time.monotonic() - began, home / "data" / "heads"
+    expected = _made(heads), json.loads(whole.stdout)["results"]
+    shutil.rmtree(heads)
+    chance, killed, out = random.Random(0), 0, b""
+    while not out:
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        try:
+            most = seconds * chance.random() if killed < 20 else None
+            out, _ = process.communicate(timeout=most)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            killed += 1
+    assert (_made(heads), json.loads(out)["results"]) == expected
+
+
+def _made(heads: Path) -> dict[str, bytes]:
+    [folder] = heads.iterdir()
+    return {
+        file.name: file.read_bytes() for file in folder.iterdir() if "manifest" not in file.name
+    }
