@@ -97,7 +97,7 @@ def test_every_package_that_is_imported_is_a_declared_dependency() -> None:
     extras = project["optional-dependencies"]
     of_mac = {_plain(one) for one in project["dependencies"] if "platform_machine" in one}
     always = {_plain(one) for one in project["dependencies"]} - of_mac
-    always |= {_plain(one) for one in extras["mcp"]}
+    always |= {_plain(one) for name in ("mcp", "train") for one in extras[name]}
     assert _undeclared(always) <= _undeclared(always, "backends.mlx")
     for name in ("mlx-cpu", "mlx-cuda"):
         assert {_plain(one) for one in extras[name]} == of_mac

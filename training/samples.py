@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -99,8 +99,13 @@ class SampleCache:
 
     def __init__(self, folder: Path, facts: CacheFacts, most_bytes: int) -> None:
         self.folder, self.facts, self.most_bytes = folder, facts, most_bytes
-        self._index_bytes = 0
-        self._rows = list(self._read())
+        self._index_bytes = self._end = 0
+        self.tokens = 0
+        """Of all answers."""
+        self._rows = dict[str, _Row]()
+        """By id, in order."""
+        for line, row in self._read():
+            self._count(line, row)
 
     @classmethod
     def open(cls, folder: Path, facts: CacheFacts, most_bytes: int = 1 << 40) -> Self:
@@ -130,8 +135,8 @@ class SampleCache:
             )
         return cls(folder, facts, most_bytes)
 
-    def _read(self) -> Iterator[_Row]:
-        """Rows of whole samples."""
+    def _read(self) -> Iterator[tuple[bytes, _Row]]:
+        """Lines of whole samples."""
         with suppress(FileNotFoundError):
             size = (self.folder / _DATA).stat().st_size
             lines = read_text(self.folder / _INDEX, _MOST_INDEX).splitlines(keepends=True)
@@ -143,8 +148,13 @@ class SampleCache:
                     return
                 if not line.endswith("\n") or end > size:
                     return
-                self._index_bytes += len(line.encode())
-                yield row
+                yield line.encode(), row
+
+    def _count(self, line: bytes, row: _Row) -> None:
+        self._index_bytes += len(line)
+        self._rows[row.id] = row
+        self._end = row.start + self.facts.n_bytes(row.length, row.first)
+        self.tokens += row.length - row.first
 
     def add(self, sample: Sample) -> bool:
         """Add a sample, whole or not at all; False if there is no room for it.
@@ -177,8 +187,7 @@ class SampleCache:
             self._write(_INDEX, self._index_bytes, line)
         except OSError as error:
             raise DiskFullError("a sample cannot be kept", str(error)) from error
-        self._index_bytes += len(line)
-        self._rows.append(row)
+        self._count(line, row)
         return True
 
     def _write(self, name: str, start: int, data: bytes) -> None:
@@ -192,19 +201,12 @@ class SampleCache:
             file.write(data)
             sync_file(file)
 
-    @property
-    def _end(self) -> int:
-        if not self._rows:
-            return 0
-        last = self._rows[-1]
-        return last.start + self.facts.n_bytes(last.length, last.first)
-
     def __len__(self) -> int:
         return len(self._rows)
 
     def sample(self, number: int) -> Sample:
         """Read one. Raises OSError, ModelError: its file is gone or too short."""
-        row, facts = self._rows[number], self.facts
+        row, facts = list(self._rows.values())[number], self.facts
         shown = row.length - row.first + 1
         with open_regular(self.folder / _DATA) as file:
             file.seek(row.start)
@@ -231,23 +233,18 @@ class SampleCache:
         )  # fmt: skip
 
     @property
-    def tokens(self) -> int:
-        """Tokens of all answers."""
-        return sum(row.length - row.first for row in self._rows)
-
-    @property
     def n_bytes(self) -> int:
         return self._end + self._index_bytes
 
     @property
-    def done(self) -> frozenset[str]:
+    def done(self) -> Set[str]:
         """Ids of the samples that are in."""
-        return frozenset(row.id for row in self._rows)
+        return self._rows.keys()
 
     def delete(self) -> None:
         """Remove the samples, which are text; the folder too, if nothing else is in it."""
         self._rows.clear()
-        self._index_bytes = 0
+        self._index_bytes = self._end = self.tokens = 0
         for name in reversed(_FILES):
             (self.folder / name).unlink(missing_ok=True)
         with suppress(OSError):

@@ -4,7 +4,7 @@ Prompts come in segments, each of which begins with an empty context: what lies 
 its passes, and so how these round, is the same after a run was killed, whatever was done by then.
 """
 
-import shutil
+import math
 import statistics
 import time
 from collections import deque
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.training.prompts import TrainingPrompt
-from backends.base import Context, DiskFullError, Logits, Model
+from backends.base import Context, Logits, Model, OutOfMemoryError
 from backends.chat.chat_template import ChatTemplate, PromptFrame
 from backends.chat.message import Message
 from decoding.sampling.distribution import uniform, warp
@@ -29,8 +29,11 @@ from training.samples import LIKELY, Sample, SampleCache
 MOST = 180
 """Tokens of an answer."""
 
-MOST_PROMPT = 400
+_MOST_PROMPT = 400
 """Tokens of a prompt; longer ones are left out."""
+
+N_CTX = _MOST_PROMPT + MOST
+"""Tokens of a sequence."""
 
 WIDTHS = (8, 16, 32, 48)
 """Answers at once that are timed."""
@@ -38,9 +41,6 @@ WIDTHS = (8, 16, 32, 48)
 _SEGMENT = 256
 """Prompts that begin together: what a killed run does again at most. The last ones of a segment
 are few, which costs some 5 % of its time with 16 at once."""
-
-_SPARE_BYTES = 1 << 30
-"""Disk left to others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def to_ask(
     *,
     system: str = "",
     draws: int = 2,
-    most_tokens: int = MOST_PROMPT,
+    most_tokens: int = _MOST_PROMPT,
     seed: int = 0,
 ) -> Iterator[Asked]:
     """Prompts in the target's template, those of up to most_tokens, each drawn so many times.
@@ -123,13 +123,15 @@ def mixed(public: Iterable[Asked], own: Iterable[Asked]) -> Iterator[Asked]:
     waiting, private, whole = next(chats, None), 0, 0
     for one in public:
         yield one
-        whole += len(one.tokens) + MOST
-        while waiting and private + (size := len(waiting.tokens) + MOST) <= OWN_SHARE * (
-            whole + size
-        ):
+        whole += _size(one)
+        while waiting and private + _size(waiting) <= OWN_SHARE * (whole + _size(waiting)):
             yield waiting
-            private, whole = private + size, whole + size
+            private, whole = private + _size(waiting), whole + _size(waiting)
             waiting = next(chats, None)
+
+
+def _size(asked: Asked) -> int:
+    return len(asked.tokens) + MOST
 
 
 class Harvest(Protocol):
@@ -189,38 +191,21 @@ def answer(
     pass, which waits for it.
 
     Raises:
-        DiskFullError: the disk is full; check_disk tells before.
+        DiskFullError: the disk is full.
         ModelError: the engine failed, or the context is too small.
     """
     rest = iter(asked)
-    while segment := tuple(islice(rest, _SEGMENT)):
-        if cache.done.issuperset(one.id for one in segment):
+    enough = math.inf if most_tokens is None else most_tokens
+    while cache.tokens < enough and not stop() and (segment := tuple(islice(rest, _SEGMENT))):
+        if all(one.id in cache.done for one in segment):
             continue
         for sample in _answers(harvest, segment, end_tokens, sampling, most, stop):
-            if sample is not None and sample.id not in cache.done and not cache.add(sample):
-                yield AnswerProgress(len(cache), cache.tokens, is_full=True)
+            is_full = sample is not None and sample.id not in cache.done and not cache.add(sample)
+            yield AnswerProgress(len(cache), cache.tokens, is_full)
+            if is_full:
                 return
-            yield AnswerProgress(len(cache), cache.tokens)
-            if most_tokens is not None and cache.tokens >= most_tokens:
-                return
-        if stop():
-            return
-
-
-def check_disk(cache: SampleCache, answers: int, prompt: int, said: int = MOST) -> None:
-    """Refuse to begin what the disk cannot hold. prompt, said: tokens of a usual one of answers.
-
-    Raises:
-        DiskFullError: too little is free.
-    """
-    needed = max(answers - len(cache), 0) * cache.facts.n_bytes(prompt + said, prompt)
-    needed = min(needed, cache.most_bytes - cache.n_bytes)
-    if needed + _SPARE_BYTES > (free := shutil.disk_usage(cache.folder).free):
-        raise DiskFullError(
-            f"answers of {needed / 1e9:.1f} GB do not fit on the disk of {cache.folder}",
-            f"{free / 1e9:.1f} GB are free",
-            "Free some space, or train for fewer minutes.",
-        )
+            if cache.tokens >= enough:
+                break
 
 
 @dataclass(slots=True)
@@ -348,10 +333,19 @@ def best_width(
     """How many answers at once make the most tokens a second on this machine, and how many.
 
     make: opens a harvest of a width.
+
+    Raises:
+        OutOfMemoryError: there is no room for the narrowest.
     """
     random, rates = np.random.default_rng(0), dict[int, float]()
     for width in widths:
-        with closing(make(width)) as harvest:
+        try:
+            harvest = make(width)
+        except OutOfMemoryError:
+            if not rates:
+                raise
+            break
+        with closing(harvest):
             if harvest.width in rates:  # no wider one is possible
                 break
             harvest.begin(())

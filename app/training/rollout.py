@@ -7,11 +7,17 @@ before, as in training, is another and larger figure, which appears nowhere.
 
 import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    closing,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Protocol
 from zlib import crc32
 
 import numpy as np
@@ -20,6 +26,7 @@ from numpy.typing import NDArray
 from app.engine.session import Session
 from app.engine.session_drafters import build
 from app.paths import Paths
+from app.training.answers import Asked
 from backends.base import DraftUnavailableError
 from decoding.draft import Draft, Drafter, KeepOn
 from decoding.drafters.lookup import PromptLookup
@@ -31,16 +38,6 @@ from decoding.sampling.settings import SamplingSettings
 
 DEPTH = 3
 """Tokens of a draft: as many as heads learn to say one after another."""
-
-
-class Asked(Protocol):
-    """A prompt to be answered. tokens: by the model's template."""
-
-    @property
-    def kind(self) -> str: ...
-
-    @property
-    def tokens(self) -> Sequence[int]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,40 +119,30 @@ def by_spec(spec: str, key: str, name: str = "") -> Contender:
 
 def lookup() -> Contender:
     """Prompt lookup."""
-
-    @contextmanager
-    def opened(_session: Session) -> Generator[Maker]:
-        yield lambda _prompt, _answer: PromptLookup()
-
-    return Contender("lookup", "", opened)
+    return Contender("lookup", "", lambda _: nullcontext(lambda _prompt, _answer: PromptLookup()))
 
 
 def ngrams(key: str, passages: Callable[[], Iterable[Passage]]) -> Contender:
     """N-grams that learned what a head learned, and go on learning within each answer."""
 
-    @contextmanager
-    def opened(_session: Session) -> Generator[Maker]:
-        taught = NgramStatistics()
+    def taught(_session: Session) -> AbstractContextManager[Maker]:
+        statistics = NgramStatistics()
         for passage in passages():
-            taught.learn(passage)
-        contents, counts = taught.table.contents, taught.counts
-        yield lambda _prompt, _answer: Ngram(NgramStatistics.of(contents, counts))
+            statistics.learn(passage)
+        known = statistics.table.contents, statistics.counts
+        return nullcontext(lambda _prompt, _answer: Ngram(NgramStatistics.of(*known)))
 
-    return Contender("ngram", key, opened)
+    return Contender("ngram", key, taught)
 
 
 def oracle() -> Contender:
     """Is told the answer beforehand: what it drafts is kept, or the test is wrong."""
 
-    @contextmanager
-    def opened(_session: Session) -> Generator[Maker]:
-        def told(prompt: Sequence[int], answer: Answer) -> Drafter:
-            said = [token for step in answer(None) for token in step.tokens]
-            return PredictedText(said, len(prompt))
+    def told(prompt: Sequence[int], answer: Answer) -> Drafter:
+        said = [token for step in answer(None) for token in step.tokens]
+        return PredictedText(said, len(prompt))
 
-        yield told
-
-    return Contender("oracle", "", opened)
+    return Contender("oracle", "", lambda _: nullcontext(told))
 
 
 def rolled_out(
@@ -197,15 +184,16 @@ def rolled_out(
                     counts = _answered(session, make, one.tokens, settings, most, stop)
                     if not stop():
                         done[name] = counts
-                        _store(file, name, counts)
+                        with file.open("a", encoding="utf-8") as stored:
+                            stored.write(f"\n{json.dumps([name, counts.tolist()])}")
                 if name in done:
                     counted.append((one.kind, done[name]))
         if counted:
+            kinds = dict.fromkeys(kind for kind, _ in counted)
             by_kind = {
-                kind: _acceptance([counts for of, counts in counted if of == kind])
-                for kind, _ in counted
+                of: _acceptance([one for kind, one in counted if kind == of]) for of in kinds
             }
-            whole = _acceptance([counts for _, counts in counted])
+            whole = _acceptance([one for _, one in counted])
             results.append(Result(contender.name, heat, whole, by_kind))
     return tuple(results)
 
@@ -216,11 +204,6 @@ def _stored(file: Path) -> Iterator[tuple[str, NDArray[np.int64]]]:
         with suppress(ValueError):
             name, counts = json.loads(line)
             yield name, np.array(counts, np.int64)
-
-
-def _store(file: Path, name: str, counts: NDArray[np.int64]) -> None:
-    with file.open("a", encoding="utf-8") as stored:
-        stored.write(f"\n{json.dumps([name, counts.tolist()])}")
 
 
 def _answered(
@@ -235,14 +218,16 @@ def _answered(
     limits = Limits(most, session.model.tokenizer.end_tokens)
 
     def answer(drafter: Drafter | None) -> Iterator[Step]:
+        provider = always(drafter)
         with session.context.use() as context:
             context.truncate(0)  # so that no answer depends on another
-            drafters = always(drafter)
-            for event in generate(
-                context, prompt, settings, limits, drafters=drafters, is_cancelled=stop
-            ):
-                if isinstance(event, Step):
-                    yield event
+            yield from (
+                event
+                for event in generate(
+                    context, prompt, settings, limits, drafters=provider, is_cancelled=stop
+                )
+                if isinstance(event, Step)
+            )
 
     drafter = _OfDepth(make(prompt, answer))
     counts = np.zeros(_KEPT + DEPTH, np.int64)
@@ -293,15 +278,11 @@ def _acceptance(answers: Sequence[NDArray[np.int64]]) -> Acceptance:
     draws = np.random.default_rng(0).multinomial(number, np.full(number, 1 / number), 1000)
     silent, tokens, *shares = _figures(counts.sum(0)).tolist()
     _, pass_error, *errors = _figures(draws @ counts).std(0).tolist()
+    positions = int(counts[:, _PASSES].sum())
+    cumulative, conditional = tuple(shares[:DEPTH]), tuple(shares[DEPTH:])
+    of_cumulative = tuple(errors[:DEPTH])
     return Acceptance(
-        number,
-        int(counts[:, _PASSES].sum()),
-        silent,
-        tuple(shares[:DEPTH]),
-        tuple(shares[DEPTH:]),
-        tuple(errors[:DEPTH]),
-        tokens,
-        pass_error,
+        number, positions, silent, cumulative, conditional, of_cumulative, tokens, pass_error
     )
 
 

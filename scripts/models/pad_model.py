@@ -1,6 +1,7 @@
 """Make a large model with exactly the outputs of a small one, by zero padding.
 
-Run: `python -m scripts.models.pad_model SOURCE TARGET`.
+Run: `python -m scripts.models.pad_model SOURCE TARGET`; for an EAGLE-3 head of the small model,
+which then drafts the same beside the large one, add `--beside LARGE`.
 
 Every matrix of a llama GGUF is padded with zeros to a larger width and layers that add nothing are
 appended, so that the file has the cost of a large model and the words of the small one. It is a
@@ -18,7 +19,7 @@ import os
 import sys
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -139,33 +140,38 @@ def shape_of(reader: gguf.GGUFReader) -> Shape:
     """The extents of a file.
 
     Raises:
-        UsageError: it is no plain llama model.
+        UsageError: it is no plain llama model, and no EAGLE-3 head.
     """
     architecture = _value(reader, "general.architecture")
-    if architecture != "llama" or any(".bias" in tensor.name for tensor in reader.tensors):
+    is_known = architecture in ("llama", "eagle3")
+    if not is_known or any(".bias" in tensor.name for tensor in reader.tensors):
         raise UsageError("only plain llama models can be padded", f"this one is {architecture}")
     return Shape(
-        width=int(_value(reader, "llama.embedding_length")),
-        feed_forward=int(_value(reader, "llama.feed_forward_length")),
-        layers=int(_value(reader, "llama.block_count")),
-        heads=int(_value(reader, "llama.attention.head_count")),
-        kv_heads=int(_value(reader, "llama.attention.head_count_kv")),
+        width=int(_value(reader, f"{architecture}.embedding_length")),
+        feed_forward=int(_value(reader, f"{architecture}.feed_forward_length")),
+        layers=int(_value(reader, f"{architecture}.block_count")),
+        heads=int(_value(reader, f"{architecture}.attention.head_count")),
+        kv_heads=int(_value(reader, f"{architecture}.attention.head_count_kv")),
         n_vocab=len(reader.fields["tokenizer.ggml.tokens"].data),
     )
 
 
-def pad(source: Path, target: Path, parameters: float, *, is_sparse: bool = False) -> Shape:
+def pad(source: Path, target: Path, size: float | Path, *, is_sparse: bool = False) -> Shape:
     """Write source, padded to about so many parameters, to target; returns its shape.
 
-    is_sparse: rows of zeros take no room on the disk, and are read from it in no time.
+    size: a file, whose width a head takes. is_sparse: rows of zeros take no room on the disk, and
+    are read from it in no time.
 
     Raises:
         UsageError: source is no plain llama model, or not smaller.
     """
     reader = gguf.GGUFReader(source)
     small = shape_of(reader)
-    large = target_shape(small, parameters)
-    writer = gguf.GGUFWriter(target, "llama")
+    if isinstance(size, Path):
+        large = replace(shape_of(gguf.GGUFReader(size)), layers=small.layers)
+    else:
+        large = target_shape(small, size)
+    writer = gguf.GGUFWriter(target, _value(reader, "general.architecture"))
     _write_metadata(reader, writer, small, large)
     tensors = list(_padded_tensors(reader.tensors, small, large))
     for tensor in tensors:
@@ -210,6 +216,8 @@ class _Padded:
     row_bytes: int
     source: NDArray[np.uint8]
     """Bytes that stay, shape (rows of the source, bytes of such a row); none for a new layer."""
+    parts: int = 1
+    """Of a row, side by side, each of which is padded."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -221,9 +229,10 @@ class _Padded:
         return self.rows * self.row_bytes
 
     def data(self) -> NDArray[np.uint8]:
-        padded = np.zeros((self.rows, self.row_bytes), dtype=np.uint8)
+        padded = np.zeros((self.rows, self.parts, self.row_bytes // self.parts), dtype=np.uint8)
         rows, row_bytes = self.source.shape
-        padded[:rows, :row_bytes] = self.source
+        held = self.source.reshape(rows, self.parts, row_bytes // self.parts)
+        padded[:rows, :, : held.shape[2]] = held
         return padded.reshape(self.shape)
 
 
@@ -246,6 +255,9 @@ def _padded(
     kind = tensor.tensor_type
     columns, *more = (int(extent) for extent in tensor.shape)
     block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
+    if kind is gguf.GGMLQuantizationType.I64:  # the tokens that a head drafts
+        numbers = np.asarray(tensor.data).view(np.uint8).reshape(1, -1)
+        return _Padded(name, kind, 1, numbers.size, numbers)
     if not more:
         weights = np.asarray(tensor.data, dtype=np.float32).reshape(1, -1)
         scaled = (weights * math.sqrt(small.width / large.width)).astype(np.float32)
@@ -257,26 +269,30 @@ def _padded(
         small.kv_heads * small.head_size: large.kv_heads * large.head_size,
         small.n_vocab: small.n_vocab,
     }
-    wide = extents[columns]
+    parts = 1 if columns in extents else columns // small.width  # states side by side
+    wide = parts * extents[columns // parts]
     if wide % block:
         raise UsageError(f"{tensor.name} cannot be padded", f"{wide} is no multiple of {block}")
     row_bytes = columns // block * block_bytes
     held = np.asarray(tensor.data).view(np.uint8).reshape(-1, row_bytes)
     held = held if keep else held[:0]
-    return _Padded(name, kind, extents[more[0]], wide // block * block_bytes, held)
+    rows = extents.get(more[0], more[0])
+    return _Padded(name, kind, rows, wide // block * block_bytes, held, parts)
 
 
 def _write_metadata(
     reader: gguf.GGUFReader, writer: gguf.GGUFWriter, small: Shape, large: Shape
 ) -> None:
-    epsilon = "llama.attention.layer_norm_rms_epsilon"
+    architecture = _value(reader, "general.architecture")
+    epsilon = f"{architecture}.attention.layer_norm_rms_epsilon"
     changed = {
-        "general.name": f"{_value(reader, 'general.name')} padded to {large.parameters:,}",
-        "llama.embedding_length": large.width,
-        "llama.feed_forward_length": large.feed_forward,
-        "llama.block_count": large.layers,
-        "llama.attention.head_count": large.heads,
-        "llama.attention.head_count_kv": large.kv_heads,
+        "general.name": f"padded to {large.parameters:,}",
+        f"{architecture}.embedding_length": large.width,
+        f"{architecture}.target_hidden_size": large.width,
+        f"{architecture}.feed_forward_length": large.feed_forward,
+        f"{architecture}.block_count": large.layers,
+        f"{architecture}.attention.head_count": large.heads,
+        f"{architecture}.attention.head_count_kv": large.kv_heads,
         epsilon: _value(reader, epsilon) * small.width / large.width,
     }
     for name, entry in reader.fields.items():
@@ -325,6 +341,7 @@ def main() -> None:
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)
     parser.add_argument("--parameters", type=parameters_of, default="1.1B", help="such as 8B")
+    parser.add_argument("--beside", type=Path, help="a padded model, of whose width a head becomes")
     parser.add_argument("--quantize", choices=QUANTIZATIONS, help="before padding")
     parser.add_argument(
         "--sparse", action="store_true", help="zeros take no room on disk; nothing is compared"
@@ -333,9 +350,10 @@ def main() -> None:
     try:
         target, is_sparse = arguments.target, arguments.sparse
         with quantized_source(arguments.source, arguments.quantize, target) as source:
-            shape = pad(source, target, arguments.parameters, is_sparse=is_sparse)
+            size = arguments.beside or arguments.parameters
+            shape = pad(source, target, size, is_sparse=is_sparse)
             print(f"{shape.parameters:,} parameters: width {shape.width}, {shape.layers} layers")
-            if is_sparse:
+            if is_sparse or arguments.beside:
                 return
             same, difference = agreement(source, target)
     except SpecchatError as error:

@@ -11,7 +11,13 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 from backends import llamacpp
 from backends.base import UsageError
 from backends.llamacpp.requantize import requantize
+from decoding.drafters.draft_model import DraftModel
+from decoding.sampling.sampler import Sampler
+from decoding.sampling.settings import SamplingSettings
 from scripts.models.pad_model import Shape, agreement, pad, parameters_of, shape_of, target_shape
+from tests.fixtures.tiny.head_pair import opened
+from tests.fixtures.tiny.heads import write_eagle3
+from tests.fixtures.tiny.kinds import Tiny
 
 POSITIONS = 128
 
@@ -74,3 +80,27 @@ def test_quantized_layers_four_times_as_wide_keep_every_bit(demo_file: Path, tmp
     padded = pad(small, large, parameters_of("280M"))
     assert (padded.width, padded.layers) == (4 * 576, 3)
     assert agreement(small, large, POSITIONS) == (1.0, 0.0)
+
+
+TEXT = [3, 75, 98, 112, 130, 201, 299, 305]
+
+
+def drafted(target: Path, head: Path) -> tuple[int, ...]:
+    with opened(target, head) as pair:
+        rows = pair.context.forward(TEXT, 1)
+        history = [*TEXT, int(rows[0].argmax())]
+        drafter = DraftModel("eagle3", pair.drafts, n_vocab=pair.model.info.n_vocab)
+        drafter.begin(history, Sampler(SamplingSettings(temperature=0.0)))
+        return drafter.propose(history, 6).tokens
+
+
+def test_a_padded_head_drafts_beside_a_padded_model_what_it_drafted(
+    tiny: Tiny, tmp_path: Path
+) -> None:
+    head = write_eagle3(tmp_path / "head.gguf", own_embeddings=False)
+    large, wide = tmp_path / "large.gguf", tmp_path / "wide.gguf"
+    pad(tiny("llama"), large, 400_000)
+    pad(head, wide, large)
+    found = drafted(large, wide)
+    assert len(found) == 6
+    assert found == drafted(tiny("llama"), head)

@@ -1,7 +1,6 @@
 """Answers of batches with what was computed: the same as alone, and after any kill."""
 
 import random
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -17,16 +16,16 @@ from app.training import answers
 from app.training.answers import (
     OWN_SHARE,
     Asked,
+    Harvest,
     answer,
     best_width,
-    check_disk,
     mixed,
     open_harvest,
     taps_of,
     to_ask,
 )
 from app.training.prompts import training_prompts
-from backends.base import DiskFullError, Model
+from backends.base import Model, OutOfMemoryError
 from backends.chat.chat_template import ChatTemplate
 from backends.chat.message import Message
 from backends.chat.template_process import TemplateProcess
@@ -167,14 +166,14 @@ def test_a_run_that_is_killed_anywhere_goes_on_to_the_same_cache(
         try:
             run(room, tmp_path / "killed", stop)
         except _KilledError:
-            with (tmp_path / "killed" / ("index.jsonl", "samples.bin")[number % 2]).open(
-                "ab"
-            ) as file:
+            name = ("index.jsonl", "samples.bin")[number % 2]
+            with (tmp_path / "killed" / name).open("ab") as file:
                 file.write(b'{"id": "torn')
-    run(room, tmp_path / "killed")
+    resumed = run(room, tmp_path / "killed")
+    assert len(resumed) == len(straight)
     for name in ("samples.bin", "index.jsonl"):
         found, wanted = ((tmp_path / each / name).read_bytes() for each in ("killed", "straight"))
-        assert found == wanted
+        assert found[: len(wanted)] == wanted  # what follows was torn when all was done
     assert straight.done == whole.done
 
 
@@ -218,19 +217,6 @@ def test_it_ends_where_the_cache_is_full_or_has_enough(room: Room, tmp_path: Pat
     assert 50 <= enough.tokens < 50 + MOST
 
 
-def test_too_little_disk_is_told_before_anything_begins(
-    room: Room, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cache = SampleCache.open(tmp_path, room.facts)
-    usage = shutil.disk_usage(tmp_path)._replace(free=(1 << 30) + 30_000_000)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    check_disk(cache, 100, 20)
-    with pytest.raises(DiskFullError, match="do not fit on the disk"):
-        check_disk(cache, 100_000, 20)
-    bounded = SampleCache.open(tmp_path, room.facts, most_bytes=1_000_000)
-    check_disk(bounded, 100_000, 20)
-
-
 def test_half_of_the_draws_are_greedy_and_each_has_its_own_seed(
     llamacpp: Any, demo_file: Path
 ) -> None:
@@ -272,6 +258,19 @@ def test_the_widest_that_is_timed_is_one_that_is_possible(room: Room) -> None:
     )
     assert width in {1, 3}
     assert rate > 0.0
+
+
+def test_what_does_not_fit_is_not_timed(room: Room) -> None:
+    def make(width: int) -> Harvest:
+        if width > most:
+            raise OutOfMemoryError("too large")
+        return open_harvest(room.model, 120, width, TAPS)
+
+    most = 2
+    assert best_width(make, room.facts.n_vocab, (2, 4))[0] == 2
+    most = 1
+    with pytest.raises(OutOfMemoryError):
+        best_width(make, room.facts.n_vocab, (2, 4))
 
 
 def test_only_architectures_whose_layers_are_left_have_taps(

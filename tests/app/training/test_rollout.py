@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from app.engine.session import Session
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.training import rollout
+from app.training.answers import Asked
 from app.training.rollout import Answer, Contender, Result, rolled_out
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn, PointMassLine, with_confidence
 from decoding.drafters.ngram import Passage
@@ -26,13 +26,11 @@ Rule = Callable[[Sequence[int], int], Sequence[int]]
 """What is drafted, of the answer and the number of tokens that it has so far."""
 
 
-@dataclass(frozen=True)
-class Prompt:
-    kind: str
-    tokens: Sequence[int]
+def prompt(kind: str, tokens: Sequence[int]) -> Asked:
+    return Asked("", kind, tuple(tokens), 0.0, 0)
 
 
-ASKED = [Prompt(kind, [PROMPT] * length) for length, kind in enumerate(("a", "b", "a", "b"), 3)]
+ASKED = [prompt(kind, [PROMPT] * length) for length, kind in enumerate(("a", "b", "a", "b"), 3)]
 
 
 class Ruled(Drafter):
@@ -199,7 +197,7 @@ def test_a_table_has_a_row_for_each_kind(session: Session, tmp_path: Path) -> No
 @pytest.mark.slow
 def test_a_model_keeps_all_it_was_told_and_a_word_names_the_drafter(tmp_path: Path) -> None:
     with closing(opened_on("demo", ctx=512)) as session:
-        asked = [Prompt(kind, tokens) for kind, tokens in tokenized(session.model)[4:5]]
+        asked = [prompt(kind, tokens) for kind, tokens in tokenized(session.model)[4:5]]
         by_word = rollout.by_spec("lookup", "", "by word")
         contenders = [rollout.oracle(), rollout.lookup(), by_word]
         run = rolled_out(session, contenders, asked, tmp_path / "done", most=32)
