@@ -92,9 +92,6 @@ def from_json(text: str) -> tuple[Attachment, ...]:
 #
 # The files come first so that they can be read before the text is complete.
 
-_NAMED = re.compile(r"(?<!\S)@(\"[^\"]+\"|\S+)")
-"""A name as earlier versions read it."""
-
 
 def in_full(text: str, attachments: Sequence[Attachment]) -> str:
     """A message as the model reads it: files and passages, then its text, pastes in place."""
@@ -156,11 +153,3 @@ def pieces(text: str, attachments: Sequence[Attachment]) -> list[str | Attachmen
         pastes = waiting.get(part)
         parts.append(pastes.pop(0) if pastes else part)
     return [part for part in parts if part] or [text]
-
-
-def without_files(text: str) -> str:
-    """A message of an earlier version as typed: files were then part of the text."""
-    names = (name.strip('"') for name in _NAMED.findall(text))
-    heads = (f"\n\n{Path(name).name}:\n```\n" for name in names)
-    starts = [text.index(head) for head in heads if head in text]
-    return text[: min(starts)] if starts else text

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 
-from app.chat.attachments import Attachment, AttachmentKind, in_full, with_pastes, without_files
+from app.chat.attachments import Attachment, AttachmentKind, in_full, with_pastes
 from app.chat.conversation import Conversation
 from app.dialogue.saver import Saver
 from app.dialogue.tree import (
@@ -339,9 +339,7 @@ class Dialogue:
         except HistoryError as error:
             self.fault = error.why or error.what
             return []
-        return [
-            with_pastes(text, pastes) if pastes else without_files(text) for text, pastes in saved
-        ]
+        return [with_pastes(text, pastes) for text, pastes in saved]
 
     # The prompt
 

@@ -89,14 +89,6 @@ class SettingsEditor:
     def differs(self, name: str) -> bool:
         return self.value(name) != self.default(name)
 
-    def change_text(self, name: str, text: str) -> bool:
-        """Change a setting to a typed value; an empty one means the default, except as system.
-
-        Returns:
-            Whether it changed.
-        """
-        return self.change(name, self.parsed(name, text))
-
     def parsed(self, name: str, text: str) -> Value | None:
         """A typed value, None for the default."""
         key, text = BY_NAME[name], text.strip()

@@ -162,11 +162,6 @@ class PlainReply:
     bytes_per_token: int
     noise: float
 
-    @property
-    def traffic(self) -> float:
-        """Bytes read per second: comparable between replies in short and long contexts."""
-        return self.rate * self.bytes_per_token
-
 
 @dataclass(frozen=True, slots=True)
 class PlainReplies:
@@ -233,7 +228,8 @@ class PlainReplies:
         For answers compared one after the other, as in a race; slow drift of the load is no part
         of it.
         """
-        logs = [math.log(reply.traffic) for reply in self.replies]
+        # Bytes a second are comparable between replies in short and long contexts.
+        logs = [math.log(reply.rate * reply.bytes_per_token) for reply in self.replies]
         changes = [abs(later - earlier) for earlier, later in pairwise(logs)]
         if len(changes) < 2:
             return _UNKNOWN

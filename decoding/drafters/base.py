@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from backends.base import Context, Logits
 from decoding.draft import Draft, Drafter, PointMassLine, SampledLine
@@ -119,17 +119,7 @@ def full(context: Context) -> str:
     return f"full: its context is {context.n_ctx:,} tokens"
 
 
-class BacklogReader(Protocol):
-    """Catches up a drafter's context with the history; as a drafter's methods of these names."""
-
-    def begin(self, history: Sequence[int]) -> None: ...
-    def commit(self, history: Sequence[int]) -> None: ...
-    def backlog(self, history: Sequence[int]) -> int: ...
-    def refusal(self, history: Sequence[int]) -> str: ...
-    def read(self, history: Sequence[int]) -> Iterator[int]: ...
-
-
-ReaderT = TypeVar("ReaderT", bound=BacklogReader)
+ReaderT = TypeVar("ReaderT", bound=Reader)
 
 
 class ReadsBacklog(Drafter, Generic[ReaderT]):

@@ -267,12 +267,7 @@ class FaultGuard:
             self._failed(error)
 
     def commit(self, history: Sequence[int]) -> None:
-        try:
-            self.drafter.commit(history)
-        except PassStoppedError:
-            raise  # of the reply
-        except Exception as error:
-            self._failed(error)
+        self.guarded(lambda: self.drafter.commit(history), None)
 
     def propose(
         self, history: Sequence[int], limit: int, n_vocab: int, keep_on: KeepOn | None = None

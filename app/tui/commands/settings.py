@@ -118,7 +118,7 @@ class SettingsCommands(ModelCommands):
         self.app.theme = name
 
     def _change(self, key: Key, text: str) -> None:
-        self.settings_editor.change_text(key.name, text)
+        self.settings_editor.change(key.name, self.settings_editor.parsed(key.name, text))
         if key.name not in _SHOWN_ELSEWHERE:
             value = self.settings_editor.value(key.name)
             shown = f"{value:,}" if key.kind is Kind.NUMBER else text.strip()

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backends.base import Context, Logits, Tokenizer
-from decoding.drafters.base import full
+from decoding.drafters.base import Reader, full
 from decoding.prefill import common_prefix, prefill, reuse
 from decoding.sampling.distribution import Distribution
 
@@ -305,7 +305,7 @@ class Retokenizer:
         return [*words, *places][:_TRIES]
 
 
-class Follower:
+class Follower(Reader):
     """Holds the target's text in the drafter's own tokens, and runs further ones after it.
 
     Only what changed is read again: text is tokenized from the last mark on, and the context is
@@ -313,9 +313,8 @@ class Follower:
     """
 
     def __init__(self, context: Context, retokenizer: Retokenizer) -> None:
-        self._context = context
+        super().__init__(context)
         self._retokenizer = retokenizer
-        self._agreed = 0
         self._drafted: Sequence[int] = ()
 
     @property
@@ -331,10 +330,7 @@ class Follower:
         new = history[self._retokenizer.followed :]
         return max(len(new) - common_prefix(self._drafted, new), 1)
 
-    def commit(self, history: Sequence[int]) -> None:
-        """Do nothing: the next row catches up."""
-
-    def refusal(self, history: Sequence[int]) -> str:
+    def refusal(self, history: Sequence[int], needed: int = 1) -> str:
         is_full = len(self._retokenizer.tokens) >= self._context.n_ctx
         return full(self._context) if is_full else ""
 

@@ -17,7 +17,6 @@ from app.chat.attachments import (
     in_full,
     pieces,
     with_pastes,
-    without_files,
 )
 from app.chat.named_files import names_in, read_file, read_files, without_begun_name
 from app.cli.terminal import text_input
@@ -50,7 +49,6 @@ def test_files_are_read_when_they_are_named(tmp_path: Path) -> None:
     assert (attachment.name, attachment.text) == (str(file), "walrus")
     block = "with space.md:\n```\nwalrus\n```"
     assert in_full(text, [attachment]) == f"{block}\n\n{text}"
-    assert without_files(f"{text}\n\n{block}") == text  # as an earlier version wrote it
     file.write_bytes(b"\xff\0")
     assert read_files(text) == ((), [f"{file} is not text", "no file nosuch.md"])
 
