@@ -1,7 +1,7 @@
 """What each method trains, and the files that it makes."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -9,12 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.paths import Paths
+from app.training.bases import base_of, is_own_copy
 from app.training.plan import Method
 from app.training.run import Order
-from backends.base import UsageError
+from backends.base.safe_files import make_private_folder
 from backends.engines.backend_selection import LLAMACPP
 from training.arrays import Arrays
+from training.distil import Distilled
 from training.export import export
+from training.heads.next_token import NextToken
 from training.net import Net
 from training.nets import n_parameters, open_net, peak_bytes
 from training.samples import SampleCache
@@ -22,6 +25,13 @@ from training.settings import TrainSettings
 from training.source import read_source
 
 Stored = dict[str, NDArray[np.float32]]
+
+_LEARNING, _SCORED = 4, 150_000
+"""Copies in memory of what learns, and bytes of a token of a step of a whole drafter, which scores
+some 12,000 tokens."""
+
+_RANK, _GENTLE = 32, 1e-4
+"""Of the changes to a model that is distilled, and the rate of layers that were trained before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +63,33 @@ def learner_of(
         SpecchatError: the model, or the drafter to be distilled, is of an unknown form.
     """
     if order.method in (Method.DISTIL, Method.MTP):
-        raise UsageError(f"--method {order.method} is not there yet", "it comes next")
-    del paths, folder
+        if order.method is Method.MTP:
+            net, name = NextToken(arrays, target, settings), f"mtp-{target.stem}.gguf"
+        else:
+            base = base_of(order.base, target, paths.models, folder)
+            net, name = Distilled(arrays, base, settings), f"{target.stem}-distilled.gguf"
+        size = 4 * sum(values.size for values in net.first_weights().values())
+        peak = _LEARNING * size + net.stored_bytes + settings.batch_tokens * _SCORED
+        return Learner(net, partial(_written, net.write, name), size, peak)
     source, taps = read_source(target), len(cache.facts.taps)
     net = open_net(source, cache, settings, arrays)
     size = 4 * n_parameters(source, settings, taps)
     return Learner(net, partial(export, net), size, peak_bytes(source, settings, taps + 1))
 
 
+def _written(
+    write: Callable[[Stored, Path], None], name: str, weights: Stored, folder: Path
+) -> None:
+    make_private_folder(folder)
+    write(weights, folder / name)
+
+
 def settings_of(order: Order, usual: TrainSettings) -> TrainSettings:
     """Those of a method, from the usual ones."""
-    del order
+    if order.method is Method.MTP:
+        return replace(usual, rate=_GENTLE, acceptance=0.5)
+    if order.method is Method.DISTIL:
+        return replace(usual, rank=0 if is_own_copy(order.base) else _RANK, acceptance=0.5)
     return usual
 
 

@@ -1,0 +1,118 @@
+"""Graphs that learn compute what the engine computes, and what was learnt is in their files."""
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gguf import GGMLQuantizationType as Type
+from numpy.typing import NDArray
+
+from backends.base import DraftUnavailableError
+from tests.fixtures.tiny.beside import beside
+from tests.fixtures.tiny.head_rows import line, read
+from tests.fixtures.tiny.kinds import Tiny
+from training.arrays import Arrays
+from training.distil import Distilled
+from training.heads.next_token import NextToken
+from training.llama import EMBEDDING, OUTPUT, Stored
+from training.settings import TrainSettings
+
+TOKENS = [75, 98, 112, 130, 201, 44, 55, 66]
+DRAFTED = 77
+
+
+@pytest.fixture(params=["mlx", "torch"])
+def arrays(request: pytest.FixtureRequest) -> Arrays:
+    if request.param == "mlx":
+        pytest.importorskip("mlx.core", reason="MLX is not installed")
+        from training.mlx_arrays import MlxArrays
+
+        return MlxArrays()
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    torch.set_num_threads(1)  # of sizes so small, more only wait for each other
+    from training.torch_arrays import TorchArrays
+
+    return TorchArrays("float32")
+
+
+def settings(rank: int = 0) -> TrainSettings:
+    return TrainSettings(method="distil", steps=1, rank=rank)
+
+
+def logits(arrays: Arrays, drafter: Distilled, learnt: Stored) -> NDArray[np.float32]:
+    weights = {name: arrays.array(one) for name, one in learnt.items()}
+    states = drafter.states(weights, arrays.array(np.array([TOKENS])))
+    output = drafter.stored.get(OUTPUT, drafter.stored[EMBEDDING])
+    return arrays.numpy(arrays.product(states[0], arrays.array(output)))
+
+
+def engine_logits(path: Path) -> NDArray[np.float32]:
+    llamacpp = pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
+    with closing(llamacpp.load(path, threads=1)) as model:
+        return np.array(model.open(64).forward(TOKENS, len(TOKENS)))
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3"])
+def test_a_llama_says_what_it_says_in_the_engine(tiny: Tiny, arrays: Arrays, kind: str) -> None:
+    drafter = Distilled(arrays, tiny(kind), settings())
+    ours, theirs = logits(arrays, drafter, drafter.first_weights()), engine_logits(tiny(kind))
+    np.testing.assert_allclose(ours, theirs, atol=0.02)
+
+
+@pytest.mark.parametrize("rank", [0, 4])
+def test_what_was_learnt_is_in_the_file(
+    tiny: Tiny, arrays: Arrays, tmp_path: Path, rank: int
+) -> None:
+    drafter = Distilled(arrays, tiny("llama"), settings(rank))
+    random = np.random.default_rng(0)
+    learnt = {
+        name: one + random.normal(0.0, 0.1, one.shape).astype(np.float32)
+        for name, one in drafter.first_weights().items()
+    }
+    ours = logits(arrays, drafter, learnt)
+    assert np.abs(ours - logits(arrays, drafter, drafter.first_weights())).max() > 1.0
+    drafter.write(learnt, tmp_path / "copy.gguf", Type.F32)
+    np.testing.assert_allclose(engine_logits(tmp_path / "copy.gguf"), ours, atol=0.03)
+
+
+def test_a_file_takes_another_form(tiny: Tiny, arrays: Arrays, tmp_path: Path) -> None:
+    drafter = Distilled(arrays, tiny("llama"), settings())
+    drafter.write({}, tmp_path / "copy.gguf")
+    assert (tmp_path / "copy.gguf").stat().st_size < 0.2 * tiny("llama").stat().st_size
+    engine_logits(tmp_path / "copy.gguf")
+
+
+def test_a_next_token_layer_drafts_as_in_the_engine(tiny: Tiny, arrays: Arrays) -> None:
+    llamacpp = pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
+    path = tiny("qwen35")
+    with (
+        closing(llamacpp.load(path, threads=1)) as model,
+        beside(model, path) as (context, head),
+    ):
+        drafts: Any = head.open(64)
+        context.forward(TOKENS[:-1], 0)
+        theirs = np.vstack([read(drafts, TOKENS), *line(drafts, [DRAFTED])])
+        states = np.array(drafts._states.before(0, len(TOKENS)))
+    before = arrays.array(np.vstack([states, np.zeros_like(states[:1])])[None])
+    layer = NextToken(arrays, path, settings())
+    weights = {name: arrays.array(one) for name, one in layer.first_weights().items()}
+    passes = layer.passes(weights, arrays.array(np.array([[*TOKENS, DRAFTED]])), before)
+    on_states, on_own = (next(passes)[0] for _ in range(2))
+    rows = arrays.concatenated([on_states[-2:-1], on_own[-1:]], 0)
+    ours = arrays.numpy(arrays.product(rows, arrays.array(layer.stored["output.weight"])))
+    np.testing.assert_allclose(ours, theirs, atol=0.02)
+
+
+@pytest.mark.parametrize("kind", ["gemma4", "lfm2"])
+def test_other_layers_are_refused(tiny: Tiny, arrays: Arrays, kind: str) -> None:
+    with pytest.raises(DraftUnavailableError, match="those that can: llama"):
+        Distilled(arrays, tiny(kind), settings())
+    with pytest.raises(DraftUnavailableError, match="it has none"):
+        NextToken(arrays, tiny(kind), settings())
+
+
+def test_next_token_layers_of_experts_are_refused(tiny: Tiny, arrays: Arrays) -> None:
+    with pytest.raises(DraftUnavailableError, match="those of glm4moe are not known"):
+        NextToken(arrays, tiny("glm4moe"), settings())
