@@ -23,7 +23,7 @@ from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.training.answers import (
     MOST,
-    MOST_PROMPT,
+    N_CTX,
     Asked,
     Harvest,
     answer,
@@ -361,7 +361,7 @@ _SAMPLES, _RESULT = "samples", "result"
 
 
 def _harvest(model: Model, width: int, taps: tuple[int, ...]) -> Harvest:
-    return open_harvest(model, min(MOST_PROMPT + MOST, model.info.context_limit), width, taps)
+    return open_harvest(model, min(N_CTX, model.info.context_limit), width, taps)
 
 
 def _opened(folder: Path) -> SampleCache:
