@@ -12,7 +12,7 @@ from gguf import GGMLQuantizationType as Form
 from numpy.typing import NDArray
 
 from backends.base import DiskFullError, UsageError
-from backends.base.safe_files import make_private_folder, write_whole
+from backends.base.safe_files import make_private_folder, private_opener, write_whole
 from training.heads.eagle3 import Eagle3
 from training.heads.last_state import LastState
 from training.source import LAYER, neighboured
@@ -138,6 +138,8 @@ def write_gguf(
 ) -> None:
     """The same for llama.cpp: src/models/eagle3.cpp. layer, output: forms of their matrices."""
     shape = net.source.shape
+    with open(path, "wb", opener=private_opener):
+        pass
     writer = gguf.GGUFWriter(path, "eagle3")
     for name, entry in gguf.GGUFReader(net.source.path).fields.items():
         if name.startswith("tokenizer."):

@@ -7,6 +7,7 @@ import numpy as np
 
 from training.arrays import Arrays
 from training.heads.eagle3 import Eagle3
+from training.heads.head import Given
 from training.heads.last_state import LastState
 from training.samples import SampleCache
 from training.settings import TrainSettings
@@ -26,9 +27,8 @@ def open_net(
     drafted = drafted_tokens(counted, settings.vocabulary, source.n_vocab)
     spread = spreads([cache.sample(number) for number in islice(numbers, _FOR_SPREADS)])
     vocabulary = Vocabulary.of(drafted, source.n_vocab)
-    if settings.method in OF_TAPS:
-        return Eagle3(arrays, source, settings, vocabulary, spread, cache.facts.taps)
-    return LastState(arrays, source, settings, vocabulary, spread)
+    given = Given(arrays, source, settings, vocabulary, spread, cache.facts.taps)
+    return Eagle3(given) if settings.method in OF_TAPS else LastState(given)
 
 
 def n_parameters(source: Source, settings: TrainSettings, taps: int = 3) -> int:

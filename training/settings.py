@@ -9,7 +9,9 @@ class TrainSettings:
 
     method: eagle3, eagle1 (reads the last state alone, as arXiv 2401.15077), hydra, medusa, or
     recurrent (one Hydra step for all positions, as ReDrafter). steps: of the optimiser, each on
-    about batch_tokens tokens. vocabulary: commonest tokens drafted. depth: drafted tokens trained
+    about batch_tokens tokens: many small ones, as 123,000 tokens taught 0.36 of three drafted
+    tokens in steps of 512, 0.30 in steps of 1,024, 0.16 in steps of 2,048. vocabulary: commonest
+    tokens drafted; 8,192 have 0.97 of a 135M's greedy answers, 4,096 0.93. depth: drafted tokens trained
     one from another, with decay as the weight of each further one. noise: of the states, in units
     of their spread. rank: of a trained output, 0 for the target's own rows, frozen. is_parallel:
     all are drafted in one pass (P-EAGLE). acceptance: share of the loss that is of what sampling
@@ -20,7 +22,7 @@ class TrainSettings:
     steps: int
     vocabulary: int = 8192
     rate: float = 1e-3
-    batch_tokens: int = 4096
+    batch_tokens: int = 512
     seed: int = 0
     depth: int = 3
     decay: float = 0.8
@@ -31,5 +33,6 @@ class TrainSettings:
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """Of the losses of drafted tokens, by position."""
-        return tuple(self.decay**position for position in range(self.depth))
+        """Of the losses of drafted tokens, by position; EAGLE-1 learns the first alone."""
+        trained = 1 if self.method == "eagle1" else self.depth
+        return tuple(self.decay**position for position in range(trained))

@@ -120,7 +120,7 @@ def test_losses_that_are_no_numbers_stop_it_and_the_best_is_kept(
     while next(steps).accepted is None:
         pass
     kept = weights_of(tmp_path)
-    net._spread = net._spread * np.float32(np.nan)  # pyright: ignore
+    net.spread = net.spread * np.float32(np.nan)  # pyright: ignore
     with pytest.raises(DivergedError, match="stopped at step") as raised:
         list(steps)
     assert "is kept" in str(raised.value)
