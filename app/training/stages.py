@@ -74,7 +74,7 @@ _WIDTHS = (8, 16, 32)
 """Answers at once that are timed: processors make no more of wider passes (data.md)."""
 
 _TIMED_PROMPTS, _TIMED_TOKENS = 16, 48
-_TIMED_STEPS, _TIMED_BATCH, _BATCH = 3, 1024, 4096
+_TIMED_STEPS, _TIMED_BATCH, _BATCH = 3, 512, 512
 
 _AN_ANSWER = 120
 """Tokens of an answer, in the mean over our prompts (135M, 48 answers: 119)."""
