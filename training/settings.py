@@ -11,11 +11,11 @@ class TrainSettings:
     recurrent (one Hydra step for all positions, as ReDrafter). steps: of the optimiser, each on
     about batch_tokens tokens: many small ones, as 123,000 tokens taught 0.36 of three drafted
     tokens in steps of 512, 0.30 in steps of 1,024, 0.16 in steps of 2,048. vocabulary: commonest
-    tokens drafted; 8,192 have 0.97 of a 135M's greedy answers, 4,096 0.93. depth: drafted tokens trained
-    one from another, with decay as the weight of each further one. noise: of the states, in units
-    of their spread. rank: of a trained output, 0 for the target's own rows, frozen. is_parallel:
-    all are drafted in one pass (P-EAGLE). acceptance: share of the loss that is of what sampling
-    would reject, from half of the steps on; the rest is cross-entropy.
+    tokens drafted; 8,192 have 0.97 of a 135M's greedy answers, 4,096 0.93. depth: drafted tokens
+    trained one from another, with decay as the weight of each further one. noise: of the states, in
+    units of their spread. rank: of a trained output, 0 for the target's own rows, frozen.
+    is_parallel: all are drafted in one pass (P-EAGLE). acceptance: share of the loss that is of
+    what sampling would reject, from half of the steps on; the rest is cross-entropy.
     """
 
     method: str
