@@ -1,10 +1,10 @@
 """`specchat models train`: a drafter of one's own, trained on this machine for one model."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,9 +25,11 @@ from app.settings.in_effect import settings_in_effect
 from app.training.choice import Choice, chosen
 from app.training.plan import Method, Plan, duration, in_words
 from app.training.run import Order, Progress, Run
-from app.training.stages import TRAINED, Outcome, Stages
 from backends.engines.backend_selection import check_backend, forms
 from models.reference import Reference, at_hand
+
+if TYPE_CHECKING:
+    from app.training.stages import Outcome, Stages
 
 _PRIVATE = "This file learnt from your chats: keep it as private as them."
 
@@ -90,7 +92,7 @@ def train(
         plan, is_new = run.plan, run.plan is None
         if plan is None or dry_run:
             with phases() as (notify, _):
-                plan = Stages(options, paths, run, notify).measured()
+                plan = _stages(options, paths, run, notify).measured()
         told = list(_told(reference, plan, choice))
         is_wanted = plan.pays and not (method is Method.AUTO and choice.published)
         is_held = dry_run or (is_new and not (anyway or is_wanted))
@@ -119,7 +121,16 @@ def _installed(options: SessionOptions, paths: Paths) -> Reference:
     return at_hand(choose_model(options.model, paths, forms(options.backend)))
 
 
-def _trained(options: SessionOptions, paths: Paths, run: Run) -> Outcome:
+def _stages(
+    options: SessionOptions, paths: Paths, run: Run, notify: Callable[[str], None]
+) -> "Stages":
+    """Imported here: what trains takes a second to load, and `models list` needs none of it."""
+    from app.training.stages import Stages
+
+    return Stages(options, paths, run, notify)
+
+
+def _trained(options: SessionOptions, paths: Paths, run: Run) -> "Outcome":
     """Go through what is left of a run; the first Ctrl-C ends it after its present step."""
     latest: Progress | None = None
     try:
@@ -130,7 +141,7 @@ def _trained(options: SessionOptions, paths: Paths, run: Run) -> Outcome:
                     raise KeyboardInterrupt
                 stderr.status(text)
 
-            stages = Stages(options, paths, run, notify)
+            stages = _stages(options, paths, run, notify)
             with closing(stages.left(stop.is_set)) as progress:
                 for latest in progress:
                     _show(latest)
@@ -169,12 +180,12 @@ def _told(reference: Reference, plan: Plan, choice: Choice) -> Iterator[str]:
         yield "To train nevertheless: --anyway"
 
 
-def _result(outcome: Outcome, reference: Reference) -> Iterator[str]:
+def _result(outcome: "Outcome", reference: Reference) -> Iterator[str]:
     yield "accepted by place in the draft, for prompts that nothing was trained on; cumulative:"
     yield "of all drafts; conditional: of those that were accepted up to the token before"
     yield f"  {'':<{_NAME}}  T    passes  {'cumulative':<14}  {'conditional':<14}  tokens a pass"
     for result in outcome.results:
-        kinds = result.by_kind.items() if result.name == TRAINED else ()
+        kinds = result.by_kind.items() if result.name == _OWN else ()
         for kind, found in ((result.name, result.overall), *kinds):
             name = kind if kind == result.name else f"  {kind}"
             places = (_shares(found.cumulative), _shares(found.conditional))
@@ -182,13 +193,18 @@ def _result(outcome: Outcome, reference: Reference) -> Iterator[str]:
             yield f"  {name:<{_NAME}}  {row}  {found.tokens_per_pass:.2f}"
     best = max(outcome.rates, key=lambda name: outcome.rates[name])
     rates = ", ".join(f"{name} {rate:.1f}" for name, rate in outcome.rates.items())
-    yield f"tokens a second, from that and the measured cost of passes: {rates}"
-    if best != TRAINED:
+    yield "tokens a second, predicted from that and the measured cost of passes:"
+    yield f"  {rates}"
+    if best != _OWN:
         yield f"It does not pay here: {best} is faster, and --draft auto goes on as before."
-    yield f"{outcome.name}: found by --draft auto where it pays; alone: --draft {outcome.draft}"
+    yield f"{outcome.name}: found by --draft auto where it pays; alone:"
+    yield f"  --draft {outcome.draft}"
     private = f" {_PRIVATE}" if outcome.private else ""
     yield f"Answers of {reference.name} do not change.{private}"
 
+
+_OWN = "trained"
+"""What was trained, as the test names it."""
 
 _NAME = 14
 """Characters of a drafter or a kind of prompt."""
