@@ -152,6 +152,8 @@ class Run:
             yield
         finally:
             lock.release()
+            if self.plan is None:  # nothing to go on with
+                shutil.rmtree(self.folder, ignore_errors=True)
 
     def begin(self, plan: Plan) -> None:
         self.plan = plan

@@ -128,6 +128,7 @@ class Stages:
             SpecchatError: the model cannot be trained for, nothing here can train, or there is too
                 little room.
         """
+        self._of_file()  # a file that cannot be read is told before a model is loaded
         scratch, arrays = self._run.folder / "measured", open_arrays()
         shutil.rmtree(scratch, ignore_errors=True)
         with closing(self._session()) as session:

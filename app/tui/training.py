@@ -57,7 +57,9 @@ class TrainingJob:
     @property
     def progress(self) -> str:
         """Such as "train, 34 %, 50 min left"."""
-        return "measuring, a minute" if self._is_plan else words_of(newest_state(self._states)[0])
+        if self._is_plan:
+            return "measuring, which takes a few minutes"
+        return words_of(newest_state(self._states)[0])
 
     def stop(self) -> None:
         """What is done is kept."""

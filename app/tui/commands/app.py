@@ -362,18 +362,20 @@ class ModelCommands(Commands):
         """Tell what a drafter of one's own would bring, or how its training goes; start, or stop.
 
         Raises:
-            UsageError: no model is loaded, or a server elsewhere answers.
+            UsageError: no model is loaded yet, or a server elsewhere answers.
         """
         from app.tui.training import TrainingJob, TrainScreen, unfinished
 
         self.require_own_model()
-        if (loaded := self.engine.status.loaded) is None:
-            raise UsageError("no model is loaded", "", "/model loads one")
+        self.view.require_model()
+        loaded = self.engine.status.loaded
+        assert loaded is not None, "it was asked for"
         model, states = str(loaded.reference.path), self.engine.paths.training
         if what == "stop":
             self.downloads.stop(_TRAINING)
         elif progress := self.store.downloads.get(_TRAINING):
-            self.choose(TrainScreen([progress], {"stop": "Stop; /train goes on later"}), "train")
+            words = "Stop; what is done is kept" if "%" in progress else "Stop"
+            self.choose(TrainScreen([progress], {"stop": words}), "train")
         elif what != "start" and (stopped := unfinished(states, model)):
             self.choose(TrainScreen([stopped], {"start": "Go on, in the background"}), "train")
         else:
