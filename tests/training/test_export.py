@@ -79,6 +79,7 @@ def fitted(
     return Fitted(folder / "head", net, on_device, cache)
 
 
+@pytest.mark.slow
 def test_llamacpp_computes_what_was_trained(tiny: Tiny, fitted: Fitted) -> None:
     sample, net = fitted.cache.sample(0), fitted.net
     expected, *_ = net.logits(fitted.weights, net.prepared([sample], None))
@@ -96,6 +97,7 @@ def test_llamacpp_computes_what_was_trained(tiny: Tiny, fitted: Fitted) -> None:
         assert np.isneginf(others).all()
 
 
+@pytest.mark.slow
 def test_mlx_computes_what_was_trained(tiny: Tiny, fitted: Fitted, tmp_path: Path) -> None:
     pytest.importorskip("mlx.core", reason="MLX is not installed")
     from backends import mlx
@@ -115,6 +117,7 @@ def test_mlx_computes_what_was_trained(tiny: Tiny, fitted: Fitted, tmp_path: Pat
         assert np.abs(rows[:, net.vocabulary.drafted] - expected[0]).max() < ROUNDED
 
 
+@pytest.mark.slow
 def test_a_head_is_accepted_where_it_knows_the_answer(tiny: Tiny, fitted: Fitted) -> None:
     samples = [fitted.cache.sample(number) for number in range(4)]
     with (
