@@ -10,7 +10,7 @@ import pytest
 
 from app.engine.session_ranking import list_for
 from app.history.store import open_history
-from app.learned.registered import Registered, register
+from app.learned.registered import Registered, found_here, register
 from app.paths import Paths
 from backends.engines.backend_selection import LLAMACPP, MLX
 from tests.app.conftest import AskJson, Specchat
@@ -129,3 +129,14 @@ def test_list_info_and_remove_know_it(specchat: Specchat, paths: Paths, trained:
     assert removed.returncode == 0
     assert not entry.folder.exists()
     assert NAME not in specchat("models", "list").stdout
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("llamacpp", "drafting_pays")
+def test_the_bundled_model_has_a_head(ask_json: AskJson, paths: Paths, demo_file: Path) -> None:
+    ((entry, found),) = found_here(paths, demo_file, LLAMACPP)
+    assert (entry.is_bundled, found.drafter.kind.word, found.misfit) == (True, "eagle3", "")
+    assert entry.acceptance
+    options = ("Count from one to twenty.", "--temperature", "0", "--max-tokens", "40")
+    told = ask_json(*options, "--draft", "eagle3")  # exactness: tests/endtoend
+    assert told["stats"]["accepted"] > 0
