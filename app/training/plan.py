@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from app.wording import counted
 from backends.base import DiskFullError, OutOfMemoryError
-from decoding.estimation.cost import CostModel
+from decoding.estimation.cost import BUSY, CostModel
 from decoding.planning.draft_length import break_even, predicted_speedup
 from models.byte_sizes import gigabytes, size_text
 
@@ -119,6 +119,7 @@ class Plan:
 
     needed is None where no draft can pay. expected: accepted tokens of a draft of needed.length,
     first: of its first token; speedup: over plain decoding, at the best length; all estimates.
+    is_steady: whether the timings of passes agreed.
     """
 
     method: Method
@@ -135,6 +136,7 @@ class Plan:
     first: float
     expected: float
     speedup: float
+    is_steady: bool = True
 
     @property
     def pays(self) -> bool:
@@ -179,7 +181,7 @@ def planned(method: Method, minutes: float, rates: Rates, room: Room, costs: Cos
         tokens / rates.answers, steps * rates.step_seconds, tested * one,
         tokens * room.token_bytes + room.kept_bytes, room.memory_bytes, found,
         shares[0], sum(kept),
-        predicted_speedup(lambda place: shares[place], costs, rates.draw),
+        predicted_speedup(lambda place: shares[place], costs, rates.draw), costs.is_steady,
     )  # fmt: skip
 
 
@@ -194,6 +196,8 @@ def in_words(plan: Plan) -> Iterator[str]:
         yield f"  {name:<20}  {duration(seconds):>8}  {what}"
     disk, memory = size_text(plan.disk_bytes), gigabytes(plan.memory_bytes)
     yield f"  {disk} of disk until it ends, {memory} of memory"
+    if not plan.is_steady:
+        yield f"{BUSY}: what is to be reached may be another when it is not"
     if plan.needed is None:
         yield "to reach here: nothing does; even if all drafts were accepted, they would cost more"
     else:
