@@ -76,7 +76,8 @@ def test_the_wheel_holds_the_four_packages_and_what_starts_them(tmp_path: Path) 
         "training",
     }
     code = [name for name in names if ".dist-info/" not in name]
-    assert {Path(name).suffix for name in code} == {".css", ".j2", ".md", ".py", ".sql", ".toml"}
+    kinds = {".css", ".gguf", ".j2", ".json", ".md", ".py", ".sql", ".toml"}
+    assert {Path(name).suffix for name in code} == kinds
 
 
 @pytest.fixture(scope="module")

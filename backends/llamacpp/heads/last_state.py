@@ -3,7 +3,6 @@
 from contextlib import ExitStack
 from pathlib import Path
 
-import gguf
 import numpy as np
 from llama_cpp import llama_cpp as api
 
@@ -34,6 +33,8 @@ def load_last_state(path: Path, target: LlamaModel, context: LlamaContext) -> "L
 
 def _embeddings(path: Path) -> Embed:
     """Reads rows of a file's embeddings, which stay on disk."""
+    import gguf  # no other drafter needs it
+
     for part in parts(path):
         table = tensor(read_header(part), "token_embd.weight")
         if table is None:
