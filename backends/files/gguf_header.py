@@ -360,6 +360,10 @@ def _parse(data: mmap.mmap, path: Path) -> GgufHeader:
     return GgufHeader(metadata, array_lengths, tensors, arrays, spelled, tokens_at, end)
 
 
+_PLAIN = {0: 4, 1: 2, 27: 8}
+"""Bytes of a number in types that store it as it is: F32, F16, I64."""
+
+
 def _may_be_cut(tensors: Sequence[tuple[Sequence[int], int, int]], data_size: int) -> bool:
     """Whether the last tensor has fewer bytes than one of its type before it leads to expect.
 
@@ -367,6 +371,8 @@ def _may_be_cut(tensors: Sequence[tuple[Sequence[int], int, int]], data_size: in
     tensors: shape, type and offset of each, in order of offset.
     """
     shape, ggml_type, offset = tensors[-1]
+    if size := _PLAIN.get(ggml_type):
+        return data_size - offset < prod(shape) * size
     for (other, same_type, begin), (_, _, end) in itertools.pairwise(tensors):
         if same_type == ggml_type and end > begin:
             return data_size - offset < prod(shape) * (end - begin) / max(1, prod(other))

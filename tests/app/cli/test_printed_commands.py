@@ -264,6 +264,7 @@ def place(
         "book.json": schema,
         "yours.json": schema,
         "yes-or-no.gbnf": _in_docs("use/structured-output.md", r"a grammar: `(.*?)`"),
+        "mine.txt": "Which way is north?",
         "in.jsonl": json.dumps(_ASKED),
         "server.key": "0123456789abcdef" * 3,
         **dict.fromkeys(("yours.txt", "shop.py", "pyproject.toml"), "total = 1\n"),
@@ -342,6 +343,7 @@ def test_commands_of_ours_are_understood(
     monkeypatch.setattr("typer.completion.install", lambda **_: ("bash", Path("written")))
     monkeypatch.setattr("backends.llamacpp.rpc.serve", begin)
     monkeypatch.setattr("app.engine.remote_session.open_remote", begin)
+    monkeypatch.setattr("app.training.stages.open_arrays", begin)  # nothing that trains may be here
     monkeypatch.setattr(CheckedLoader, "load", begin)
     monkeypatch.setattr(Engine, "__init__", begin)
     for printed in OURS:
