@@ -25,7 +25,7 @@ from tests.fixtures.tiny.head_folder import HeadFolderParts, parts_of_folder
 from tests.fixtures.tiny.heads import EAGLE3_TAPS
 from tests.fixtures.tiny.kinds import Tiny
 from tests.fixtures.tiny.twins import twin
-from tests.training.test_nets import opened
+from tests.training.conftest import opened
 from training.export import export
 from training.nets import OF_LAST_STATE, open_net
 from training.samples import CacheFacts, SampleCache

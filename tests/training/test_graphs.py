@@ -23,20 +23,6 @@ TOKENS = [75, 98, 112, 130, 201, 44, 55, 66]
 DRAFTED = 77
 
 
-@pytest.fixture(params=["mlx", "torch"])
-def arrays(request: pytest.FixtureRequest) -> Arrays:
-    if request.param == "mlx":
-        pytest.importorskip("mlx.core", reason="MLX is not installed")
-        from training.mlx_arrays import MlxArrays
-
-        return MlxArrays()
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    torch.set_num_threads(1)  # of sizes so small, more only wait for each other
-    from training.torch_arrays import TorchArrays
-
-    return TorchArrays("float32")
-
-
 def settings(rank: int = 0) -> TrainSettings:
     return TrainSettings(method="distil", steps=1, rank=rank)
 

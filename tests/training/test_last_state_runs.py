@@ -12,7 +12,8 @@ from backends.files.head_folders.shapes import drafted_tokens
 from backends.files.head_folders.stored_head import read_head
 from backends.heads.last_state import LastStateNet, Place
 from tests.fixtures.taught import cache_of, sample, source
-from tests.training.test_nets import opened, settings
+from tests.training.conftest import opened
+from tests.training.test_nets import settings
 from training.export import export
 from training.nets import OF_LAST_STATE, open_net
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.fixtures.taught import FIRST, N_VOCAB, SHAPE, cache_of, sample, source
 from tests.fixtures.tiny.eagle3_reference import Eagle3Reference
+from tests.training.conftest import opened
 from training.arrays import Arrays
 from training.nets import OF_LAST_STATE, n_parameters, open_net
 from training.samples import LIKELY, SampleCache
@@ -19,23 +20,6 @@ from training.teaching import drafted_tokens
 METHODS = ["eagle3", "eagle1", *OF_LAST_STATE]
 SLACK = 2e-4
 """Of logits of some tens, in other orders of summing."""
-
-
-@pytest.fixture(params=["mlx", "torch"])
-def arrays(request: pytest.FixtureRequest) -> Arrays:
-    return opened(request.param)
-
-
-def opened(name: str) -> Arrays:
-    if name == "mlx":
-        pytest.importorskip("mlx.core", reason="MLX is not installed")
-        from training.mlx_arrays import MlxArrays
-
-        return MlxArrays()
-    pytest.importorskip("torch", reason="PyTorch is not installed")
-    from training.torch_arrays import TorchArrays
-
-    return TorchArrays("float32")
 
 
 @pytest.fixture

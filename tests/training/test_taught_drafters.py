@@ -31,20 +31,6 @@ PROMPT, LONG = 8, 40
 ANSWERS = 24
 
 
-@pytest.fixture(params=["mlx", "torch"])
-def arrays(request: pytest.FixtureRequest) -> Arrays:
-    if request.param == "mlx":
-        pytest.importorskip("mlx.core", reason="MLX is not installed")
-        from training.mlx_arrays import MlxArrays
-
-        return MlxArrays()
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    torch.set_num_threads(1)  # of sizes so small, more only wait for each other
-    from training.torch_arrays import TorchArrays
-
-    return TorchArrays("float32")
-
-
 def prompts(seed: int, count: int) -> list[list[int]]:
     random = np.random.default_rng(seed)
     return [random.integers(70, 330, PROMPT).tolist() for _ in range(count)]

@@ -11,7 +11,6 @@ import pytest
 
 from backends.base import UsageError
 from tests.fixtures.taught import cache_of, source
-from tests.training.test_nets import opened
 from training import trainer
 from training.arrays import Arrays
 from training.nets import open_net
@@ -21,11 +20,6 @@ from training.trainer import DivergedError, rate_at, train, weights_of
 
 SETTINGS = TrainSettings(method="eagle3", steps=24, batch_tokens=64, vocabulary=80, rate=1e-2)
 MOMENTS = 20
-
-
-@pytest.fixture(params=["mlx", "torch"])
-def arrays(request: pytest.FixtureRequest) -> Arrays:
-    return opened(request.param)
 
 
 @pytest.fixture
