@@ -1,8 +1,9 @@
 """Heads and drafters that were trained for one model: here, or those that come with specchat.
 
-Each is a folder with manifest.json beside its files, and drafts for the very file, and with the
-engine, that it was trained with. It may have learned from chats: the manifest has salted hashes of
-these, so that it can be told when one of them is removed.
+Each is a folder with manifest.json, and a folder of its files, which the manifest names: those that
+come with specchat are beside it. It drafts for the very file, and with the engine, that it was
+trained with. It may have learned from chats: the manifest has salted hashes of these, so that it
+can be told when one of them is removed.
 """
 
 import hashlib
@@ -18,7 +19,7 @@ from typing import Any
 
 from app.paths import Paths
 from backends.base import ModelError, SpecchatError, UsageError
-from backends.base.safe_files import make_private_folder, write_whole
+from backends.base.safe_files import make_private_folder, replacing, write_whole
 from backends.engines.backend_selection import LLAMACPP
 from models.bounded_files import read_object
 from models.metadata.identity import fingerprint
@@ -30,7 +31,6 @@ DISTILLED = "distil"
 
 _SCHEMA = 1
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
-_CONFIG = "config.json"
 
 _PRIOR_PLACES = 3
 """Places of a draft whose acceptance is expected: later ones are seldom drafted."""
@@ -114,12 +114,11 @@ def register(
     acceptance: Iterable[float] = (),
     made: str = "",
     chats: Iterable[str] = (),
-    folder: Path | None = None,
 ) -> Registered:
-    """Move files in, and note what they were trained for; one of the same name is replaced.
+    """Copy files, and note what they were trained for; one of the same name is replaced.
 
-    chats: marks of those it learned from, as History.marks gives them. folder: of all registered
-    ones, by default the user's.
+    chats: marks of those it learned from, as History.marks gives them. A process that is killed
+    leaves the one before or the new one, whole: which it is, the manifest decides.
 
     Raises:
         UsageError: the name has other characters than a-z, 0-9, dots and dashes.
@@ -127,22 +126,23 @@ def register(
     """
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name!r} is no name for a drafter", "it has a-z, 0-9, dots and dashes")
-    place, salt = (folder or paths.heads) / name, secrets.token_hex(16)
+    place, salt = paths.heads / name, secrets.token_hex(16)
     hashes = tuple(sorted(_hashed(salt, mark) for mark in set(chats)))
-    model, shares = target.name, tuple(round(float(one), 4) for one in acceptance)
+    shares = tuple(round(float(one), 4) for one in acceptance)
     try:
-        if place.exists():
-            shutil.rmtree(place)
-        make_private_folder(place)
-        for file in files:
-            moved = Path(shutil.move(file, place / file.name))
-            moved.chmod(0o600)
         entry = Registered(
-            name, place, method, fingerprint(target), model, engine, template, sampler,
-            shares, made, salt if hashes else "", hashes,
+            name, place / secrets.token_hex(4), method, fingerprint(target), target.name, engine,
+            template, sampler, shares, made, salt if hashes else "", hashes,
         )  # fmt: skip
-        facts = {key: value for key, value in asdict(entry).items() if key != "folder"}
-        write_whole(place / MANIFEST, json.dumps({"schema": _SCHEMA} | facts))
+        make_private_folder(entry.folder)
+        for file in files:
+            with file.open("rb") as source, replacing(entry.folder / file.name) as copy:
+                shutil.copyfileobj(source, copy)
+        facts = {"schema": _SCHEMA} | asdict(entry) | {"folder": entry.folder.name}
+        write_whole(place / MANIFEST, json.dumps(facts))
+        for other in place.iterdir():
+            if other.is_dir() and other != entry.folder:
+                shutil.rmtree(other, ignore_errors=True)
     except OSError as error:
         raise SpecchatError(f"cannot keep {name}", error.strerror or str(error)) from error
     return entry
@@ -165,7 +165,7 @@ def _read(manifest: Path) -> Registered | None:
     with suppress(TypeError, ValueError):
         return Registered(
             name=manifest.parent.name,
-            folder=manifest.parent,
+            folder=manifest.parent / Path(str(facts.pop("folder", ""))).name,
             acceptance=tuple(float(one) for one in facts.pop("acceptance", ())),
             taught_by=tuple(map(str, facts.pop("taught_by", ()))),
             **{key: str(value) for key, value in facts.items() if key in known},
@@ -179,7 +179,9 @@ def named(paths: Paths, name: str) -> Registered | None:
 
 def of_file(path: Path) -> Registered | None:
     """The one that a file or folder belongs to."""
-    return _read((path if path.is_dir() else path.parent) / MANIFEST)
+    places = path, path.parent, path.parent.parent
+    entries = (_read(place / MANIFEST) for place in places)
+    return next((one for one in entries if one and one.folder in places), None)
 
 
 def found_here(
@@ -212,8 +214,10 @@ def forget(paths: Paths, entry: Registered) -> None:
     if entry.is_bundled:
         what = f"{entry.name} cannot be removed"
         raise UsageError(what, "it comes with specchat", "To draft without: --draft off")
+    place = paths.heads / entry.name
     try:
-        shutil.rmtree(entry.folder)
+        (place / MANIFEST).unlink()
+        shutil.rmtree(place)
         shutil.rmtree(paths.training / f"{entry.target}-{entry.method}", ignore_errors=True)
     except OSError as error:
         what = f"cannot remove {entry.name}"

@@ -2,20 +2,22 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from app.paths import Paths
-from app.training.bases import base_of, is_own_copy
 from app.training.plan import Method
 from app.training.run import Order
-from backends.base.safe_files import make_private_folder
+from backends.base import DraftUnavailableError, UsageError
+from backends.base.safe_files import make_private_folder, put_in_place
 from backends.engines.backend_selection import LLAMACPP
+from backends.files.gguf_header import parts, read_header
+from models.reference import at_hand, resolve
+from models.self_draft.recipe import Recipe
+from models.self_draft.self_draft_store import SelfDrafts
 from training.arrays import Arrays
-from training.distil import Distilled
+from training.distil import ARCHITECTURES, Distilled
 from training.export import export
 from training.heads.next_token import NextToken
 from training.net import Net
@@ -32,6 +34,11 @@ some 12,000 tokens."""
 
 _RANK, _GENTLE = 32, 1e-4
 """Of the changes to a model that is distilled, and the rate of layers that were trained before."""
+
+_OWN, _KEPT = "self", 4
+"""Word of `--from` for the model itself, and layers kept at either end of it: of 30 of the bundled
+one. With the first and last ones what the embedding says and the output reads stays
+(docs/how-it-works/training.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +58,13 @@ class Learner:
 def learner_of(
     order: Order,
     target: Path,
-    paths: Paths,
+    models: Path,
     folder: Path,
     cache: SampleCache,
     settings: TrainSettings,
     arrays: Arrays,
 ) -> Learner:
-    """folder: of the run, for a copy of the model that is to be distilled.
+    """models: the user's folder of models. folder: of the run, for a copy that is distilled.
 
     Raises:
         SpecchatError: the model, or the drafter to be distilled, is of an unknown form.
@@ -66,30 +73,31 @@ def learner_of(
         if order.method is Method.MTP:
             net, name = NextToken(arrays, target, settings), f"mtp-{target.stem}.gguf"
         else:
-            base = base_of(order.base, target, paths.models, folder)
+            base = base_of(order.base, target, models, folder)
             net, name = Distilled(arrays, base, settings), f"{target.stem}-distilled.gguf"
+
+        def write(weights: Stored, result: Path) -> None:
+            make_private_folder(result)
+            net.write(weights, result / name)
+
         size = 4 * sum(values.size for values in net.first_weights().values())
         peak = _LEARNING * size + net.stored_bytes + settings.batch_tokens * _SCORED
-        return Learner(net, partial(_written, net.write, name), size, peak)
+        return Learner(net, write, size, peak)
     source, taps = read_source(target), len(cache.facts.taps)
-    net = open_net(source, cache, settings, arrays)
+    head = open_net(source, cache, settings, arrays)
     size = 4 * n_parameters(source, settings, taps)
-    return Learner(net, partial(export, net), size, peak_bytes(source, settings, taps + 1))
+    peak = peak_bytes(source, settings, taps + 1)
+    return Learner(head, lambda weights, result: export(head, weights, result), size, peak)
 
 
-def _written(
-    write: Callable[[Stored, Path], None], name: str, weights: Stored, folder: Path
-) -> None:
-    make_private_folder(folder)
-    write(weights, folder / name)
-
-
-def settings_of(order: Order, usual: TrainSettings) -> TrainSettings:
-    """Those of a method, from the usual ones."""
+def settings_of(order: Order, steps: int, batch_tokens: int) -> TrainSettings:
+    usual = TrainSettings(
+        method=order.method, steps=steps, batch_tokens=batch_tokens, seed=order.seed
+    )
     if order.method is Method.MTP:
         return replace(usual, rate=_GENTLE, acceptance=0.5)
     if order.method is Method.DISTIL:
-        return replace(usual, rank=0 if is_own_copy(order.base) else _RANK, acceptance=0.5)
+        return replace(usual, rank=0 if _is_own_copy(order.base) else _RANK, acceptance=0.5)
     return usual
 
 
@@ -103,3 +111,57 @@ def spec_of(method: Method, file: Path) -> str:
     """The word for `--draft`."""
     word = {Method.MEDUSA: Method.HYDRA, Method.DISTIL: ""}.get(method, method)
     return f"{word}:{file}" if word else str(file)
+
+
+def base_of(base: str, target: Path, models: Path, folder: Path) -> Path:
+    """The file of the drafter that is distilled.
+
+    base: of `--from`, a model or a recipe of self-drafters; the first and last layers of the target
+    if it is empty. models: the user's folder of models. folder: for a copy, which is made once.
+
+    Raises:
+        DraftUnavailableError: it cannot be distilled, or has another vocabulary.
+        ModelError: it is not installed, or damaged.
+        UsageError: no such model, or a recipe that does not fit.
+    """
+    if target.is_dir():
+        what, why = f"{target.name} cannot be distilled from", "it is a folder for MLX"
+        raise DraftUnavailableError(what, why, "MLX runs what is distilled from its GGUF file.")
+    if _is_own_copy(base):
+        return _copy(base, target, folder / "base.gguf")
+    path = at_hand(resolve(base, models)).path
+    if path.is_dir() or _n_vocab(path) != _n_vocab(target):  # drafting compares the tokens too
+        why = "it is a folder for MLX" if path.is_dir() else "its vocabulary is another one"
+        what = f"{path.name} cannot be distilled for {target.name}"
+        raise DraftUnavailableError(what, why, "Use a small model of the same family.")
+    return path
+
+
+def _is_own_copy(base: str) -> bool:
+    return base in ("", _OWN) or base.startswith(f"{_OWN}:")
+
+
+def _n_vocab(path: Path) -> int:
+    return read_header(parts(path)[0]).n_vocab
+
+
+def _copy(base: str, target: Path, place: Path) -> Path:
+    """The target with some layers, all of which are of one kind."""
+    header = read_header(parts(target)[0])
+    layers = header.integer("block_count")
+    if ":" not in base and layers <= 2 * _KEPT:
+        why = f"it has {layers} layers, and {2 * _KEPT} are kept"
+        raise UsageError("the model has too few layers for a smaller copy", why, "Use --from.")
+    skipped = base.partition(":")[2] or f"skip={_KEPT}-{layers - _KEPT - 1}"
+    recipe = Recipe.parse(skipped)
+    recipe.check(target.name, layers)
+    if header.architecture not in ARCHITECTURES:
+        why = f"it is a {header.architecture}; those that can: {', '.join(ARCHITECTURES)}"
+        what = f"{target.name} cannot be distilled into a copy of itself"
+        raise DraftUnavailableError(what, why, "Name a small model of its vocabulary: --from")
+    if not place.exists():
+        store = SelfDrafts(place.parent)
+        with store.temporary() as partial:
+            store.write(target, partial, recipe, lambda _done, _total: None)
+            put_in_place(partial, place)
+    return place

@@ -1,9 +1,11 @@
 """What training will cost here and whether it can pay, from a minute of measuring."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import accumulate
+from operator import mul
 
 from app.wording import counted
 from backends.base import DiskFullError, OutOfMemoryError
@@ -23,7 +25,23 @@ class Method(StrEnum):
     MTP = "mtp"
 
 
-EPOCHS = 3
+class Stage(StrEnum):
+    GENERATE = "generate"
+    TRAIN = "train"
+    TEST = "test"
+
+    @property
+    def words(self) -> str:
+        return _WORDS[self]
+
+
+_WORDS = {
+    Stage.GENERATE: "answers of the model",
+    Stage.TRAIN: "training",
+    Stage.TEST: "testing",
+}
+
+_EPOCHS = 3
 """Times that training reads each answer. Heads got worse from the fifth on (DeepSpec, issue 84)."""
 
 _TEST_SHARE = 0.15
@@ -69,29 +87,29 @@ def needed(costs: CostModel, draw: float) -> Needed | None:
     if each == math.inf:
         return None
 
-    def cost(length: int) -> float:
-        return costs.of_draft(length) + length * draw
+    kept = list(accumulate(each**place for place in range(1, costs.largest)))
 
     def spare(length: int) -> float:
-        return sum(each**place for place in range(1, length + 1)) - cost(length)
+        return kept[length - 1] - costs.of_draft(length) - length * draw
 
     length = max(range(1, costs.largest), key=spare)
-    return Needed(length, cost(length), each)
+    return Needed(length, kept[length - 1], each)
 
 
-def usual(tokens: int, length: int) -> list[float]:
-    """Conditional acceptance by place that so many trained tokens usually reach: an estimate."""
+def usual(tokens: int, place: int) -> float:
+    """Conditional acceptance that so many trained tokens usually reach at a place: an estimate."""
     first = _FIRST + _DOUBLING * math.log2(max(tokens, 1) / _FIRST_TOKENS)
-    return [min(max(first, 0.0), _MOST_FIRST), *[_LATER] * (length - 1)]
+    return _LATER if place else min(max(first, 0.0), _MOST_FIRST)
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class Measured:
     """What was measured here, with the model and the net in question.
 
     answers: tokens a second, of width answers side by side. step_seconds: of training, on
-    step_tokens of answers.
-    plain: tokens a second of one answer. draw: cost of a drafted token, in plain steps.
+    step_tokens of answers. plain: tokens a second of one answer. draw: cost of a drafted token, in
+    plain steps. Bytes: token_bytes of a sample's token, kept_bytes of checkpoints, memory_bytes of
+    training.
     """
 
     answers: float
@@ -100,12 +118,6 @@ class Rates:
     step_tokens: int
     plain: float
     draw: float
-
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """Bytes: token_bytes of a sample's token, kept_bytes of checkpoints, memory of training."""
-
     token_bytes: int
     kept_bytes: int
     memory_bytes: int
@@ -114,12 +126,22 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True)
+class Expected:
+    """Estimates. first, total: accepted of the first token, and of a draft of the needed length.
+
+    speedup: over plain decoding, at the best length.
+    """
+
+    first: float
+    total: float
+    speedup: float
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A run. tokens: of answers, width at once. steps: of training. tested: prompts of the test.
 
-    needed is None where no draft can pay. expected: accepted tokens of a draft of needed.length,
-    first: of its first token; speedup: over plain decoding, at the best length; all estimates.
-    is_steady: whether the timings of passes agreed.
+    needed is None where no draft can pay. is_steady: whether the timings of passes agreed.
     """
 
     method: Method
@@ -127,86 +149,81 @@ class Plan:
     width: int
     steps: int
     tested: int
-    generate_seconds: float
-    train_seconds: float
-    test_seconds: float
+    seconds: Mapping[Stage, float]
     disk_bytes: int
     memory_bytes: int
     needed: Needed | None
-    first: float
-    expected: float
-    speedup: float
+    expected: Expected
     is_steady: bool = True
 
     @property
     def pays(self) -> bool:
-        return self.needed is not None and self.speedup > 1.0
+        return self.needed is not None and self.expected.speedup > 1.0
 
 
-def planned(method: Method, minutes: float, rates: Rates, room: Room, costs: CostModel) -> Plan:
+def planned(method: Method, minutes: float, here: Measured, costs: CostModel) -> Plan:
     """The largest run that fits into the time and the disk.
 
     Raises:
         DiskFullError, OutOfMemoryError: not even the smallest one fits.
     """
-    seconds = 60.0 * minutes
-    one = _TESTED_TOKENS / rates.plain
-    tested = min(max(int(_TEST_SHARE * seconds / one), _LEAST_TESTED), _MOST_TESTED)
-    left = max(seconds - tested * one, seconds / 2)
-    a_token = 1.0 / rates.answers + EPOCHS * rates.step_seconds / rates.step_tokens
-    on_disk = max(room.free_disk // 2 - room.kept_bytes, 0) // room.token_bytes
-    least = 2 * rates.step_tokens
-    tokens = max(int(left / a_token), least)
+    seconds, a_test = 60.0 * minutes, _TESTED_TOKENS / here.plain
+    tested = min(max(int(_TEST_SHARE * seconds / a_test), _LEAST_TESTED), _MOST_TESTED)
+    left = max(seconds - tested * a_test, seconds / 2)
+    a_token = 1.0 / here.answers + _EPOCHS * here.step_seconds / here.step_tokens
+    on_disk = max(here.free_disk // 2 - here.kept_bytes, 0) // here.token_bytes
+    least = 2 * here.step_tokens
     if on_disk < least:
         raise DiskFullError(
             "too little disk space to train",
-            f"it takes {size_text(2 * (least * room.token_bytes + room.kept_bytes))}, half of it "
-            f"to stay free; {size_text(room.free_disk)} are free",
+            f"it takes {size_text(2 * (least * here.token_bytes + here.kept_bytes))}, half of it "
+            f"to stay free; {size_text(here.free_disk)} are free",
             "Free some space, then repeat the command.",
         )
-    if room.memory_bytes > room.free_memory:
+    if here.memory_bytes > here.free_memory:
         raise OutOfMemoryError(
             "too little memory to train",
-            f"it takes {gigabytes(room.memory_bytes)}; {gigabytes(room.free_memory)} are free",
+            f"it takes {gigabytes(here.memory_bytes)}; {gigabytes(here.free_memory)} are free",
             "Close other programs, or choose a smaller model or --method hydra.",
         )
-    tokens = min(tokens, on_disk)
-    steps = max(round(EPOCHS * tokens / rates.step_tokens), 2)
-    found = needed(costs, rates.draw)
-    shares = usual(tokens, max(costs.largest - 1, 1))
-    length = found.length if found else 1
-    kept = [math.prod(shares[:place]) for place in range(1, length + 1)]
+    tokens = min(max(int(left / a_token), least), on_disk)
+    steps = max(round(_EPOCHS * tokens / here.step_tokens), 2)
+    spent = (tokens / here.answers, steps * here.step_seconds, tested * a_test)
+    found = needed(costs, here.draw)
+    shares = [usual(tokens, place) for place in range(found.length if found else 1)]
+    speedup = predicted_speedup(lambda place: usual(tokens, place), costs, here.draw)
     return Plan(
-        method, tokens, rates.width, steps, tested,
-        tokens / rates.answers, steps * rates.step_seconds, tested * one,
-        tokens * room.token_bytes + room.kept_bytes, room.memory_bytes, found,
-        shares[0], sum(kept),
-        predicted_speedup(lambda place: shares[place], costs, rates.draw), costs.is_steady,
+        method, tokens, here.width, steps, tested, dict(zip(Stage, spent, strict=True)),
+        tokens * here.token_bytes + here.kept_bytes, here.memory_bytes, found,
+        Expected(shares[0], sum(accumulate(shares, mul)), speedup), costs.is_steady,
     )  # fmt: skip
 
 
 def in_words(plan: Plan) -> Iterator[str]:
     """What the run will cost, and what it has to reach and may reach."""
-    stages = (
-        ("answers of the model", plan.generate_seconds, counted(plan.tokens, "token")),
-        ("training", plan.train_seconds, f"{counted(plan.steps, 'step')}, {plan.method}"),
-        ("test", plan.test_seconds, f"{counted(plan.tested, 'prompt')} never trained on"),
+    amounts = (
+        counted(plan.tokens, "token"),
+        f"{counted(plan.steps, 'step')}, {plan.method}",
+        f"{counted(plan.tested, 'prompt')} never trained on",
     )
-    for name, seconds, what in stages:
-        yield f"  {name:<20}  {duration(seconds):>8}  {what}"
+    for (stage, seconds), amount in zip(plan.seconds.items(), amounts, strict=True):
+        yield f"  {stage.words:<20}  {duration(seconds):>8}  {amount}"
     disk, memory = size_text(plan.disk_bytes), gigabytes(plan.memory_bytes)
     yield f"  {disk} of disk until it ends, {memory} of memory"
     if not plan.is_steady:
         yield f"{BUSY}: what is to be reached may be another when it is not"
     if plan.needed is None:
         yield "to reach here: nothing does; even if all drafts were accepted, they would cost more"
-    else:
-        of = counted(plan.needed.length, "drafted token")
-        each = f"acceptance {plan.needed.each:.2f} of each"
-        yield f"to reach here: {plan.needed.total:.2f} accepted of {of} ({each})"
-        first = f"acceptance {plan.first:.2f} of the first"
-        yield f"usual with so much data: {plan.expected:.2f} ({first}), {plan.speedup:.2f}× plain,"
-        yield "  an estimate from others' reports, not measured here"
+        return
+    of = counted(plan.needed.length, "drafted token")
+    yield (
+        f"to reach here: {plan.needed.total:.2f} accepted of {of} "
+        f"(acceptance {plan.needed.each:.2f} of each)"
+    )
+    usually = plan.expected
+    first = f"acceptance {usually.first:.2f} of the first"
+    yield f"usual with so much data: {usually.total:.2f} ({first}), {usually.speedup:.2f}× plain,"
+    yield "  an estimate from others' reports, not measured here"
 
 
 def duration(seconds: float) -> str:

@@ -4,17 +4,21 @@ import re
 import string
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
-from itertools import cycle
+from itertools import chain, cycle
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
 from app.history.records import Chat
-from app.history.store import History
+from app.history.store import History, open_history
+from app.paths import Paths
+from app.training.run import Order
 from backends.base import UsageError
+from backends.base.safe_files import NotTextError, read_text
 from backends.chat.message import Message
 
 _FILE = Path(__file__).with_name("prompts.toml")
@@ -36,6 +40,40 @@ class TrainingPrompt:
     @property
     def text(self) -> str:
         return "\n".join(message.content for message in self.messages)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """What a run asks. public, own: to train on, own are of the user's chats; tested: other ones.
+
+    marks: of the chats, as History.marks gives them.
+    """
+
+    public: Sequence[TrainingPrompt]
+    own: Sequence[TrainingPrompt]
+    tested: Sequence[TrainingPrompt]
+    marks: Sequence[str] = ()
+
+
+def prompts_of(order: Order, paths: Paths, count: int, tested: int) -> Prompts:
+    """Prompts of all kinds that were ordered, count of our own to train on.
+
+    Nothing is tested that shares 13 words in a row with what is trained on.
+
+    Raises:
+        UsageError: the file of prompts cannot be read, or has none.
+        HistoryError: the chats cannot be read.
+    """
+    of_file = prompts_of_file(Path(order.prompts)) if order.prompts else []
+    public = [*of_file, *training_prompts(count, order.seed)]
+    own, later, marks = list[TrainingPrompt](), list[TrainingPrompt](), list[str]()
+    if order.chats and paths.history.exists():
+        with closing(open_history(paths, repairs=False)) as history:
+            own, later = prompts_of_chats(history)
+            marks = history.marks()
+    candidates = [*unseen_prompts(tested, order.seed), *later[:tested]]
+    known = overlapping([*public, *own], candidates)
+    return Prompts(public, own, [one for one in candidates if one not in known], marks)
 
 
 @cache
@@ -103,8 +141,6 @@ def prompts_of_file(path: Path) -> list[TrainingPrompt]:
     Raises:
         UsageError: it cannot be read, or has none.
     """
-    from backends.base.safe_files import NotTextError, read_text
-
     try:
         lines = read_text(path, _MOST_BYTES).splitlines()
     except (OSError, NotTextError) as error:
@@ -122,15 +158,17 @@ _TEST_SHARE = 0.1
 """Of the user's chats, the latest ones."""
 
 
-def prompts_of_chats(history: History, *, is_test: bool) -> list[TrainingPrompt]:
-    """Questions of the user's chats, each after what was said before; without those with files.
+def prompts_of_chats(history: History) -> tuple[list[TrainingPrompt], list[TrainingPrompt]]:
+    """Questions of the user's chats, each after what was said before: to train and to test on.
 
-    A chat is of one half as a whole, and all of the test's began later.
+    Chats with files are left out from there. A chat is of one half as a whole, and all of the
+    test's began later.
     """
     chats = sorted(history.chats(limit=_MOST_CHATS), key=lambda chat: (chat.created, chat.number))
     first_tested = len(chats) - round(_TEST_SHARE * len(chats))
-    chosen = chats[first_tested:] if is_test else chats[:first_tested]
-    return [prompt for chat in chosen for prompt in _questions(history, chat)]
+    halves = chats[:first_tested], chats[first_tested:]
+    trained, tested = ([*chain(*(_questions(history, chat) for chat in half))] for half in halves)
+    return trained, tested
 
 
 def _questions(history: History, chat: Chat) -> Iterator[TrainingPrompt]:
@@ -141,22 +179,6 @@ def _questions(history: History, chat: Chat) -> Iterator[TrainingPrompt]:
         said.append(Message(saved.role, saved.text))
         if saved.role == "user":
             yield TrainingPrompt(f"chat-{saved.number}", "chat", tuple(said), is_private=True)
-
-
-def check_public(prompts: Sequence[TrainingPrompt]) -> None:
-    """Refuse to train on a user's chats alone: what a head can say would tell their words.
-
-    Raises:
-        UsageError: there is nothing else, or nothing at all.
-    """
-    if not prompts:
-        raise UsageError("there is nothing to train on", "no prompt is left")
-    if all(prompt.is_private for prompt in prompts):
-        what, why = (
-            "chats alone are not trained on",
-            "the words that a drafter knows would tell them",
-        )
-        raise UsageError(what, why, "Leave other prompts in.")
 
 
 _GRAM = 13

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -19,37 +18,19 @@ from filelock import FileLock, Timeout
 
 from app.answering import is_answering, listen
 from app.paths import Paths
-from app.training.plan import Method, Needed, Plan
+from app.training.plan import Expected, Method, Needed, Plan, Stage
 from backends.base import DiskFullError, UsageError
 from backends.base.safe_files import make_private_folder, write_whole
 from models.bounded_files import read_object
 from models.metadata.identity import fingerprint
 
-_SCHEMA = 1
-_STATE, _LOCK = "state.json", "lock"
+_SCHEMA, _STATE = 1, "state.json"
 
 _WRITE_SECONDS = 1.0
 """Between two notes of the progress, which the app reads."""
 
 _LOOK_SECONDS = 0.5
 """Between two looks at whether an answer in another process is still in progress."""
-
-
-class Stage(StrEnum):
-    GENERATE = "generate"
-    TRAIN = "train"
-    TEST = "test"
-
-    @property
-    def words(self) -> str:
-        return _WORDS[self]
-
-
-_WORDS = {
-    Stage.GENERATE: "answers of the model",
-    Stage.TRAIN: "training",
-    Stage.TEST: "testing",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,67 +62,35 @@ class Order:
 
 
 class Run:
-    """The run of a model's file and a method; one process at a time works on it."""
+    """The run of a model's file and a method; one process at a time works on it.
+
+    plan: what an earlier process planned; None for a run that has not begun. stage: the first one
+    that has not ended.
+    """
 
     def __init__(self, paths: Paths, model: str, target: Path, order: Order) -> None:
         """model: as the user named it. target: its file or folder."""
         self.model, self.target, self.order = model, target, order
-        self._fingerprint = fingerprint(target)
-        self._training, self._mark = paths.training, paths.answering
+        self._fingerprint, self._mark = fingerprint(target), paths.answering
         self.folder = paths.training / f"{self._fingerprint}-{order.method}"
+        self.plan, self.stage = _stored(read_object(self.folder / _STATE))
         self._written = 0.0
-        known = read_object(self.folder / _STATE)
-        self.plan = _plan(known.get("plan"))
-        """What an earlier process planned; None for a run that has not begun."""
-        is_known = self.plan is not None and known.get("stage") in [*Stage]
-        self.stage = Stage(known["stage"]) if is_known else Stage.GENERATE
-        """The first stage that has not ended."""
-
-    def check(self) -> None:
-        """Refuse to go on with what was begun otherwise.
-
-        Raises:
-            UsageError: the model's file changed meanwhile, or other options were given.
-        """
-        for folder in self._training.glob(f"*-{self.order.method}"):
-            found = read_object(folder / _STATE)
-            if found.get("target") != str(self.target):
-                continue
-            if folder != self.folder:
-                raise UsageError(
-                    f"{self.target.name} has changed since its training began",
-                    "what it said and did then is of no use any more",
-                    "To begin anew: --anew",
-                )
-            begun, wanted = found.get("order", {}), json.loads(json.dumps(asdict(self.order)))
-            differing = sorted(f"--{name}" for name in wanted if begun.get(name) != wanted[name])
-            if differing:
-                raise UsageError(
-                    f"a training of {self.target.name} with other options is not finished",
-                    f"they differ in {', '.join(differing)}",
-                    "Repeat its options to go on, or begin anew: --anew",
-                )
-
-    def discard(self) -> None:
-        """Remove what was begun for this file by this method, also before it changed."""
-        for folder in self._training.glob(f"*-{self.order.method}"):
-            is_of_this = read_object(folder / _STATE).get("target") == str(self.target)
-            if is_of_this or folder == self.folder:
-                shutil.rmtree(folder, ignore_errors=True)
-        self.plan = None
 
     @contextmanager
-    def locked(self) -> Generator[None]:
+    def locked(self, *, anew: bool = False) -> Generator[None]:
         """Hold the run against other processes.
 
+        anew: discard what was begun for this file by this method.
+
         Raises:
-            UsageError: another one works on it.
+            UsageError: another process works on it, the model's file changed meanwhile, or what
+                was begun had other options.
             DiskFullError: nothing can be written.
         """
+        lock = FileLock(self.folder.with_name(f"{self.folder.name}.lock"), blocking=False)
         try:
-            make_private_folder(self.folder)
+            make_private_folder(self.folder.parent)
             listen(self._mark)
-            lock = FileLock(self.folder / _LOCK, blocking=False)
             lock.acquire()
         except Timeout as error:
             what = f"{self.target.name} is being trained for already"
@@ -149,21 +98,57 @@ class Run:
         except OSError as error:
             raise DiskFullError("nothing can be kept of a training", str(error)) from error
         try:
+            if anew:
+                self.discard()
+            self._check()
             yield
         finally:
-            lock.release()
             if self.plan is None:  # nothing to go on with
                 shutil.rmtree(self.folder, ignore_errors=True)
+            lock.release()
+
+    def _begun(self) -> Iterator[tuple[Path, dict[str, Any]]]:
+        """What was begun for this file by this method, also before it changed: folder and state."""
+        for folder in self.folder.parent.glob(f"*-{self.order.method}"):
+            state = read_object(folder / _STATE)
+            if folder == self.folder or state.get("target") == str(self.target):
+                yield folder, state
+
+    def _check(self) -> None:
+        wanted = json.loads(json.dumps(asdict(self.order)))
+        for folder, state in self._begun():
+            if folder != self.folder:
+                raise self._changed()
+            begun = state.get("order", wanted)
+            if differing := [f"--{name}" for name in wanted if begun.get(name) != wanted[name]]:
+                raise UsageError(
+                    f"a training of {self.target.name} with other options is not finished",
+                    f"they differ in {', '.join(sorted(differing))}",
+                    "Repeat its options to go on, or begin anew: --anew",
+                )
+
+    def _changed(self) -> UsageError:
+        what = f"{self.target.name} has changed since its training began"
+        why = "what it said and did then is of no use any more"
+        return UsageError(what, why, "To begin anew: --anew")
+
+    def discard(self) -> None:
+        """Remove what was begun; the state first, as what is left in part cannot go on."""
+        for folder, _ in self._begun():
+            (folder / _STATE).unlink(missing_ok=True)
+            shutil.rmtree(folder, ignore_errors=True)
+        self.plan, self.stage = None, Stage.GENERATE
 
     def begin(self, plan: Plan) -> None:
+        self.discard()
         self.plan = plan
         self._write(Progress(Stage.GENERATE, 0, plan.tokens))
 
     def end(self, stage: Stage) -> None:
         """Note that a stage is done, so that the next one is begun with."""
-        stages = [*Stage]
-        self.stage = stages[min(stages.index(stage) + 1, len(stages) - 1)]
-        self._write(Progress(self.stage, 0, 1))
+        if later := self._later(stage):
+            self.stage = later[0]
+            self._write(Progress(self.stage, 0, 1))
 
     def followed(
         self, progress: Iterator[Progress], stop: Callable[[], bool]
@@ -176,37 +161,34 @@ class Run:
             UsageError: the model's file is another one now.
         """
         if fingerprint(self.target) != self._fingerprint:
-            what = f"{self.target.name} has changed since its training began"
-            raise UsageError(what, "what it said and did then is of no use", "Begin anew: --anew")
-        began, first, rested = time.monotonic(), -1, 0.0
+            raise self._changed()
+        began, first = time.monotonic(), -1
         for one in progress:
             first = one.done if first < 0 else first
-            spent = time.monotonic() - began - rested
+            spent = time.monotonic() - began
             now = replace(one, seconds_left=self._left(one, first, spent))
             self.note(now)
             yield now
-            resting = time.monotonic()
             while is_answering(self._mark) and not stop():
-                self.note(replace(now, is_paused=True))
-                yield replace(now, is_paused=True)
+                paused = replace(now, is_paused=True)
+                self.note(paused)
+                yield paused
                 time.sleep(_LOOK_SECONDS)
-            rested += time.monotonic() - resting
+            began = time.monotonic() - spent
 
-    def _left(self, now: Progress, first: int, spent: float) -> float | None:
+    def _left(self, now: Progress, first: int, spent: float) -> float:
         """By the speed of this stage, or as planned before it is known, and the stages to come."""
-        assert self.plan is not None
-        planned = {
-            Stage.GENERATE: self.plan.generate_seconds,
-            Stage.TRAIN: self.plan.train_seconds,
-            Stage.TEST: self.plan.test_seconds,
-        }
-        stages = [*Stage]
-        later = sum(planned[stage] for stage in stages[stages.index(now.stage) + 1 :])
-        left = max(now.total - now.done, 0)
-        each = planned[now.stage] / max(now.total, 1)
+        assert self.plan is not None, "it has begun"
+        seconds = self.plan.seconds
+        each = seconds[now.stage] / max(now.total, 1)
         if now.done > first and spent > _WRITE_SECONDS:
             each = spent / (now.done - first)
-        return left * each + later
+        later = sum(seconds[stage] for stage in self._later(now.stage))
+        return max(now.total - now.done, 0) * each + later
+
+    @staticmethod
+    def _later(stage: Stage) -> list[Stage]:
+        return list(Stage)[list(Stage).index(stage) + 1 :]
 
     def note(self, progress: Progress) -> None:
         """Keep it for those who look, at most once a second."""
@@ -214,24 +196,22 @@ class Run:
             self._write(progress)
 
     def _write(self, progress: Progress) -> None:
+        assert self.plan is not None, "it has begun"
         self._written = time.monotonic()
-        assert self.plan is not None
-        state = {
-            "schema": _SCHEMA,
-            "model": self.model,
-            "target": str(self.target),
-            "order": asdict(self.order),
-            "plan": asdict(self.plan),
-            **asdict(progress),
-        }
+        facts = {"schema": _SCHEMA, "model": self.model, "target": str(self.target)}
+        facts |= {"order": asdict(self.order), "plan": asdict(self.plan)}
         try:
-            write_whole(self.folder / _STATE, json.dumps(state))
+            make_private_folder(self.folder)
+            write_whole(self.folder / _STATE, json.dumps(facts | asdict(progress)))
         except OSError as error:
             raise DiskFullError("nothing can be kept of a training", str(error)) from error
 
 
-def _plan(stored: Any) -> Plan | None:
+def _stored(state: dict[str, Any]) -> tuple[Plan | None, Stage]:
     with suppress(KeyError, TypeError, ValueError):
-        needed = Needed(**stored["needed"]) if stored["needed"] else None
-        return Plan(**(stored | {"needed": needed, "method": Method(stored["method"])}))
-    return None
+        plan: dict[str, Any] = dict(state["plan"])
+        plan["method"], plan["expected"] = Method(plan["method"]), Expected(**plan["expected"])
+        plan["seconds"] = {Stage(name): seconds for name, seconds in plan["seconds"].items()}
+        plan["needed"] = Needed(**plan["needed"]) if plan["needed"] else None
+        return Plan(**plan), Stage(state["stage"])
+    return None, Stage.GENERATE

@@ -2,21 +2,23 @@
 
 import datetime
 import hashlib
+import json
+import math
 import re
 import shutil
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from app.drafting.gain import Cost
 from app.engine.session import Session
 from app.engine.session_drafters import build
 from app.engine.session_opening import open_session
-from app.history.store import open_history
 from app.learned.calibrations import Calibrations
 from app.learned.registered import register
 from app.loading.session_options import SessionOptions
@@ -27,34 +29,27 @@ from app.training.answers import (
     Asked,
     Harvest,
     answer,
-    best_width,
     mixed,
     open_harvest,
     taps_of,
     to_ask,
-)
+)  # fmt: skip
 from app.training.learners import Learner, drafting_file, learner_of, settings_of, spec_of
-from app.training.plan import Method, Plan, Rates, Room, planned
-from app.training.prompts import (
-    TrainingPrompt,
-    check_public,
-    overlapping,
-    prompts_of_chats,
-    prompts_of_file,
-    training_prompts,
-    unseen_prompts,
-)
+from app.training.plan import Measured, Method, Plan, Stage, planned
+from app.training.prompts import prompts_of
 from app.training.rollout import (
     DEPTH,
+    USUAL,
+    Acceptance,
     Result,
-    RolloutProgress,
     by_spec,
-    lookup,
     ngrams,
+    results,
     rolled_out,
 )
-from app.training.run import Progress, Run, Stage
-from backends.base import DraftUnavailableError, Model, Rollback
+from app.training.run import Progress, Run
+from backends.base import DraftUnavailableError, OutOfMemoryError, Rollback
+from backends.base.safe_files import read_bounded, write_whole
 from backends.hardware.host import available_memory
 from decoding.drafters.ngram import Passage
 from decoding.estimation.cost import CostModel
@@ -73,7 +68,9 @@ _CONTEXT = 1024
 _WIDTHS = (8, 16, 32)
 """Answers at once that are timed: processors make no more of wider passes (data.md)."""
 
-_TIMED_PROMPTS, _TIMED_TOKENS = 16, 48
+_TIMED_TOKENS = 48
+"""Of each answer that is timed."""
+
 _TIMED_STEPS, _TIMED_BATCH, _BATCH = 3, 512, 512
 
 _AN_ANSWER = 120
@@ -82,8 +79,8 @@ _AN_ANSWER = 120
 _MOST_BYTES = 20_000_000_000
 """Of samples, however large the disk is."""
 
-_DRAWS = 2
-"""Answers to each prompt."""
+_MOST_ASKED = 1 << 30
+"""Bytes of the prompts of a run."""
 
 TRAINED = "trained"
 """Name of what was trained, in the test."""
@@ -91,8 +88,7 @@ TRAINED = "trained"
 _COPIES = 8
 """Of all weights on disk: a checkpoint has three, twice while it is written."""
 
-_HOT = 0.8
-"""The usual temperature, for which what was trained is registered."""
+_SAMPLES, _RESULT = "samples", "result"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +124,7 @@ class Stages:
             SpecchatError: the model cannot be trained for, nothing here can train, or there is too
                 little room.
         """
-        self._of_file()  # a file that cannot be read is told before a model is loaded
+        prompts = prompts_of(self._order, self._paths, sum(_WIDTHS), 0).public[-sum(_WIDTHS) :]
         scratch, arrays = self._run.folder / "measured", open_arrays()
         shutil.rmtree(scratch, ignore_errors=True)
         with closing(self._session()) as session:
@@ -137,19 +133,12 @@ class Stages:
                 what = f"{info.name} cannot be drafted for"
                 raise DraftUnavailableError(what, f"it {info.rollback_refusal}")
             costs = self._costs(session)
-            self._notify("measuring answers side by side")
-            taps, n_vocab = self._taps(session), info.n_vocab
-            width, rate = best_width(
-                lambda width: _harvest(session.model, width, taps), n_vocab, _WIDTHS
-            )
-            self._notify("answering a few prompts, to train on")
-            asked = list(self._to_ask(session, training_prompts(_TIMED_PROMPTS), 1))
-            for _ in self._answers(session, asked, scratch, width, bool, _TIMED_TOKENS):
-                pass
+            self._notify("timing answers side by side")
+            asked = list(to_ask(prompts, session.template, system=self._order.system, draws=1))
+            width, rate = self._timed(session, asked, scratch)
             free = available_memory() + info.weight_bytes
-        settings = self._settings(_TIMED_STEPS, _TIMED_BATCH)
         cache = _opened(scratch)
-        learner = self._learner(scratch, cache, settings, arrays)
+        learner, settings = self._learner(scratch, cache, _TIMED_STEPS, _TIMED_BATCH, arrays)
         seconds, began = list[float](), time.perf_counter()
         for _ in train(learner.net, cache, settings, scratch, arrays):
             self._notify("timing training")
@@ -158,23 +147,51 @@ class Stages:
         learner.write(weights_of(scratch), scratch / _RESULT)
         with closing(self._session()) as session:
             file = drafting_file(scratch / _RESULT, session.model.info.backend)
-            draw = self._draft_cost(session, spec_of(self._order.method, file), costs)
+            draw = self._draft_cost(session, spec_of(self._order.method, file), costs).draw
         prompt = round(fmean(len(one.tokens) for one in asked))
-        batch = _BATCH
-        share = _AN_ANSWER / (prompt + _AN_ANSWER)
-        rates = Rates(
-            rate, width, min(seconds) * batch / _TIMED_BATCH, round(batch * share),
-            1.0 / costs.seconds(1), draw.draw,
-        )  # fmt: skip
-        room = Room(
-            cache.facts.n_bytes(prompt + _AN_ANSWER, prompt) // _AN_ANSWER,
-            _COPIES * learner.weight_bytes,
-            learner.peak_bytes,
-            shutil.disk_usage(scratch).free,
-            free,
+        here = Measured(
+            answers=rate,
+            width=width,
+            step_seconds=min(seconds) * _BATCH / _TIMED_BATCH,
+            step_tokens=round(_BATCH * _AN_ANSWER / (prompt + _AN_ANSWER)),
+            plain=1.0 / costs.seconds(1),
+            draw=draw,
+            token_bytes=cache.facts.n_bytes(prompt + _AN_ANSWER, prompt) // _AN_ANSWER,
+            kept_bytes=_COPIES * learner.weight_bytes,
+            memory_bytes=learner.peak_bytes,
+            free_disk=shutil.disk_usage(scratch).free,
+            free_memory=free,
         )
         shutil.rmtree(scratch, ignore_errors=True)
-        return planned(self._order.method, self._order.minutes, rates, room, costs)
+        return planned(self._order.method, self._order.minutes, here, costs)
+
+    def _timed(
+        self, session: Session, prompts: Sequence[Asked], scratch: Path
+    ) -> tuple[int, float]:
+        """How many answers at once make the most tokens a second, and how many.
+
+        Raises:
+            OutOfMemoryError: there is no room for the narrowest.
+        """
+        rates, rest = dict[int, float](), iter(prompts)
+        for width in _WIDTHS:
+            try:
+                harvest = self._harvest(session, width)
+            except OutOfMemoryError:
+                if rates:
+                    break
+                raise
+            with closing(harvest):
+                if (width := harvest.width) in rates:  # no wider one is possible
+                    break
+                began, asked = time.perf_counter(), islice(rest, width)
+                made = self._answers(session, harvest, scratch, asked, most=_TIMED_TOKENS)
+                told = [(tokens, time.perf_counter()) for tokens in made]
+            (before, read), (after, ended) = told[width - 1], told[-1]
+            a_prompt, a_token = (read - began) / width, (ended - read) / (after - before)
+            rates[width] = _AN_ANSWER / (a_prompt + _AN_ANSWER * a_token)
+        best = max(rates, key=lambda width: rates[width])
+        return best, rates[best]
 
     def left(self, stop: Callable[[], bool]) -> Generator[Progress]:
         """Go through the stages that have not ended; once stop says so it ends early."""
@@ -187,67 +204,69 @@ class Stages:
                 self._run.end(stage)
 
     def _generated(self, stop: Callable[[], bool]) -> Iterator[Progress]:
-        plan = self._plan
+        total, folder = self._plan.tokens, self._run.folder
         with closing(self._session()) as session:
-            asked = self._asked(session, plan.tokens)
-            done = self._answers(
-                session, asked, self._run.folder, plan.width, stop, most_tokens=plan.tokens
-            )
-            for tokens in done:
-                yield Progress(Stage.GENERATE, tokens, plan.tokens)
+            asked = self._asked(session)[0]
+            with closing(self._harvest(session, self._plan.width)) as harvest:
+                for tokens in self._answers(session, harvest, folder, asked, stop, total):
+                    yield Progress(Stage.GENERATE, tokens, total)
 
     def _trained(self, stop: Callable[[], bool]) -> Iterator[Progress]:
-        settings, arrays = self._settings(self._plan.steps), open_arrays()
+        folder, arrays = self._run.folder, open_arrays()
         self._notify("reading the answers")
-        cache = _opened(self._run.folder)
-        learner = self._learner(self._run.folder, cache, settings, arrays)
+        cache = _opened(folder)
+        learner, settings = self._learner(folder, cache, self._plan.steps, _BATCH, arrays)
         try:
-            for one in train(learner.net, cache, settings, self._run.folder, arrays, stop):
+            for one in train(learner.net, cache, settings, folder, arrays, stop):
                 yield Progress(Stage.TRAIN, one.step, one.steps)
         except DivergedError as error:
-            if not (self._run.folder / BEST).exists():
+            if not (folder / BEST).exists():
                 raise
             self._notify(error.summary)  # what was best before is tested
         if not stop():
-            learner.write(weights_of(self._run.folder), self._run.folder / _RESULT)
+            learner.write(weights_of(folder), folder / _RESULT)
 
     def _tested(self, stop: Callable[[], bool]) -> Iterator[Progress]:
-        folder = self._run.folder
+        folder, notes = self._run.folder, self._run.folder / "test.jsonl"
         with closing(self._session()) as session:
             file = drafting_file(folder / _RESULT, session.model.info.backend)
-            spec = spec_of(self._order.method, file)
+            spec, key = spec_of(self._order.method, file), fingerprint(file)
             costs = self._costs(session)
             cost = self._draft_cost(session, spec, costs)
-            key = fingerprint(file)
-            contenders = [by_spec(spec, key, TRAINED), lookup(), ngrams(key, self._passages)]
-            asked = self._to_test(session)
-            results = yield from _shown(
-                rolled_out(session, contenders, asked, folder / "test.jsonl", stop=stop)
-            )
+            contenders = [by_spec(spec, key, TRAINED), by_spec("lookup"), ngrams(key, self._said)]
+            _, asked, marks = self._asked(session)
+            for done, total in rolled_out(session, contenders, asked, notes, stop=stop):
+                yield Progress(Stage.TEST, done, total)
             if not stop():
-                self.outcome = self._registered(session, results, _rates(results, costs, cost))
+                found = tuple(results(contenders, asked, notes))
+                self.outcome = self._registered(session, found, _rates(found, costs, cost), marks)
 
     def _registered(
-        self, session: Session, results: tuple[Result, ...], rates: dict[str, float]
+        self,
+        session: Session,
+        found: tuple[Result, ...],
+        rates: dict[str, float],
+        chats: Sequence[str],
     ) -> Outcome:
         """Keep what was trained, for as long as its model's file is the same."""
-        stem = re.sub(r"[^a-z0-9.-]+", "-", session.model.info.name.lower()).strip("-.")
-        own = next(one for one in results if one.name == TRAINED and one.temperature == _HOT)
+        info, method = session.model.info, self._order.method
+        stem = re.sub(r"[^a-z0-9.-]+", "-", info.name.lower()).strip("-.")
+        own = next(one for one in found if one.name == TRAINED and one.temperature == USUAL)
         entry = register(
             self._paths,
-            f"{stem[:40]}-{self._order.method}",
+            f"{stem[:40]}-{method}",
             sorted((self._run.folder / _RESULT).iterdir()),
-            method=self._order.method,
+            method=method,
             target=self._run.target,
-            engine=session.model.info.backend,
+            engine=info.backend,
             template=_template(session),
             sampler=str(SamplingSettings()),
             acceptance=own.overall.conditional,
             made=datetime.datetime.now().astimezone().date().isoformat(),
-            chats=self._marks(),
+            chats=chats,
         )
-        draft = spec_of(self._order.method, entry.path)
-        return Outcome(entry.name, draft, results, rates, bool(entry.taught_by))
+        draft = spec_of(method, entry.path)
+        return Outcome(entry.name, draft, found, rates, bool(entry.taught_by))
 
     @property
     def _plan(self) -> Plan:
@@ -270,87 +289,58 @@ class Stages:
         return Cost.of(measured, costs.seconds(1))
 
     def _learner(
-        self, folder: Path, cache: SampleCache, settings: TrainSettings, arrays: Arrays
-    ) -> Learner:
-        order, target = self._order, self._run.target
-        return learner_of(order, target, self._paths, folder, cache, settings, arrays)
+        self, folder: Path, cache: SampleCache, steps: int, batch: int, arrays: Arrays
+    ) -> tuple[Learner, TrainSettings]:
+        order, settings = self._order, settings_of(self._order, steps, batch)
+        target, models = self._run.target, self._paths.models
+        return learner_of(order, target, models, folder, cache, settings, arrays), settings
 
-    def _settings(self, steps: int, batch: int = 0) -> TrainSettings:
-        order = self._order
-        usual = TrainSettings(
-            method=order.method, steps=steps, batch_tokens=batch or _BATCH, seed=order.seed
-        )
-        return settings_of(order, usual)
-
-    def _taps(self, session: Session) -> tuple[int, ...]:
-        return taps_of(session.model) if self._order.method is Method.EAGLE3 else ()
+    def _harvest(self, session: Session, width: int) -> Harvest:
+        model, is_tapped = session.model, self._order.method is Method.EAGLE3
+        return open_harvest(model, N_CTX, width, taps_of(model) if is_tapped else ())
 
     def _answers(
         self,
         session: Session,
-        asked: Iterable[Asked],
+        harvest: Harvest,
         folder: Path,
-        width: int,
-        stop: Callable[[], bool],
+        asked: Iterable[Asked],
+        stop: Callable[[], bool] = bool,
+        most_tokens: float = math.inf,
         most: int = MOST,
-        most_tokens: int | None = None,
     ) -> Iterator[int]:
         """Fill the samples of a folder; yields the tokens of all answers after each pass."""
-        model, taps = session.model, self._taps(session)
-        with closing(_harvest(model, width, taps)) as harvest:
-            facts = CacheFacts(
-                fingerprint(model.info.path), model.info.backend, _template(session), taps,
-                harvest.begin(()).shape[-1], model.info.n_vocab,
-            )  # fmt: skip
-            cache = SampleCache.open(folder / _SAMPLES, facts, _MOST_BYTES)
-            for one in answer(
-                harvest, asked, cache, model.tokenizer.end_tokens,
-                sampling=SamplingSettings(), stop=stop, most=most, most_tokens=most_tokens,
-            ):  # fmt: skip
-                yield one.tokens
+        model, (_, states, width) = session.model, harvest.begin(()).shape
+        taps = taps_of(model)[: states - 1]
+        facts = CacheFacts(
+            fingerprint(model.info.path), model.info.backend, _template(session), taps, width,
+            model.info.n_vocab,
+        )  # fmt: skip
+        cache, ends = (
+            SampleCache.open(folder / _SAMPLES, facts, _MOST_BYTES),
+            model.tokenizer.end_tokens,
+        )
+        return answer(harvest, asked, cache, ends, stop=stop, most=most, most_tokens=most_tokens)
 
-    def _asked(self, session: Session, tokens: int) -> Iterator[Asked]:
-        """Prompts for so many tokens of answers, some more; with the user's chats if told to."""
-        count = tokens // (_DRAWS * _AN_ANSWER // 2) + 1
-        own, seed = self._own(is_test=False), self._order.seed
-        public = [*self._of_file(), *training_prompts(count, seed)]
-        check_public([*public, *own])
-        return mixed(self._to_ask(session, public), self._to_ask(session, own))
+    def _asked(self, session: Session) -> tuple[list[Asked], list[Asked], list[str]]:
+        """Prompts to train and to test on, and marks of chats that are in the former.
 
-    def _to_test(self, session: Session) -> list[Asked]:
-        """Prompts that nothing was trained on, nor anything that shares 13 words with them."""
-        count = self._plan.tokens // (_DRAWS * _AN_ANSWER // 2) + 1
-        seed, own = self._order.seed, self._own(is_test=True)
-        trained = [
-            *self._of_file(), *training_prompts(count, seed), *self._own(is_test=False)
-        ]  # fmt: skip
-        tested = [*unseen_prompts(self._plan.tested, seed), *own[: self._plan.tested]]
-        known = overlapping(trained, tested)
-        new = [one for one in tested if one not in known]
-        return list(self._to_ask(session, new, 1))
+        They are chosen once: what a run of days learns from, and what its test leaves out, is the
+        same when chats were added, changed or removed meanwhile.
+        """
+        file, order = self._run.folder / "asked.json", self._order
+        if not file.exists():
+            count = self._plan.tokens // _AN_ANSWER + 1  # twice as many as are expected to do
+            found = prompts_of(order, self._paths, count, self._plan.tested)
+            ask = partial(to_ask, template=session.template, system=order.system, seed=order.seed)
+            parts = mixed(ask(found.public), ask(found.own)), ask(found.tested, draws=1)
+            asked = [[asdict(one) for one in part] for part in parts]
+            write_whole(file, json.dumps([*asked, found.marks]))
+        *asked, marks = json.loads(read_bounded(file, _MOST_ASKED))
+        trained, tested = ([Asked(**one) for one in part] for part in asked)
+        return trained, tested, marks
 
-    def _to_ask(
-        self, session: Session, prompts: Sequence[TrainingPrompt], draws: int = _DRAWS
-    ) -> Iterator[Asked]:
-        system, seed = self._order.system, self._order.seed
-        return to_ask(prompts, session.template, system=system, draws=draws, seed=seed)
-
-    def _of_file(self) -> list[TrainingPrompt]:
-        return prompts_of_file(Path(self._order.prompts)) if self._order.prompts else []
-
-    def _own(self, *, is_test: bool) -> list[TrainingPrompt]:
-        if not self._order.chats or not self._paths.history.exists():
-            return []
-        with closing(open_history(self._paths, repairs=False)) as history:
-            return prompts_of_chats(history, is_test=is_test)
-
-    def _marks(self) -> list[str]:
-        if not self._order.chats or not self._paths.history.exists():
-            return []
-        with closing(open_history(self._paths, repairs=False)) as history:
-            return history.marks()
-
-    def _passages(self) -> Iterator[Passage]:
+    def _said(self) -> Iterator[Passage]:
         """What the model said, for n-grams that learn the same."""
         cache = _opened(self._run.folder)
         for number in range(len(cache)):
@@ -358,17 +348,10 @@ class Stages:
             yield Passage(sample.tokens.tolist(), sample.first)
 
 
-_SAMPLES, _RESULT = "samples", "result"
-
-
-def _harvest(model: Model, width: int, taps: tuple[int, ...]) -> Harvest:
-    return open_harvest(model, min(N_CTX, model.info.context_limit), width, taps)
-
-
 def _opened(folder: Path) -> SampleCache:
     """Samples that are there."""
     kept = read_object(folder / _SAMPLES / "facts.json")
-    known: dict[str, Any] = {field.name: kept[field.name] for field in fields(CacheFacts)}
+    known = {field.name: kept[field.name] for field in fields(CacheFacts)}
     known["taps"] = tuple(known["taps"])
     return SampleCache.open(folder / _SAMPLES, CacheFacts(**known))
 
@@ -378,30 +361,21 @@ def _template(session: Session) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
-def _shown(
-    progress: Generator[RolloutProgress, None, tuple[Result, ...]],
-) -> Generator[Progress, None, tuple[Result, ...]]:
-    while True:
-        try:
-            one = next(progress)
-        except StopIteration as ended:
-            return ended.value
-        yield Progress(Stage.TEST, one.done, one.total)
-
-
-def _rates(results: Iterable[Result], costs: CostModel, cost: Cost) -> dict[str, float]:
+def _rates(found: Iterable[Result], costs: CostModel, cost: Cost) -> dict[str, float]:
     """Tokens a second at the usual temperature, each with the length of draft that is best."""
-    plain = 1.0 / costs.seconds(1)
+    plain, free = 1.0 / costs.seconds(1), Cost(0.0)
     rates = {"plain": plain}
-    for one in results:
-        if one.temperature == _HOT:
-            found, of = one.overall, cost if one.name == TRAINED else Cost(0.0)
-            rates[one.name] = plain * max(
-                (1.0 + sum(found.cumulative[:length]))
-                / (
-                    1.0
-                    + (1.0 - found.silent) * (costs.of_draft(length) + of.start + length * of.draw)
-                )
-                for length in range(1, min(DEPTH + 1, costs.largest))
-            )
+    for one in found:
+        if one.temperature == USUAL:
+            of = cost if one.name == TRAINED else free
+            rates[one.name] = plain * _speedup(one.overall, costs, of)
     return rates
+
+
+def _speedup(found: Acceptance, costs: CostModel, of: Cost) -> float:
+    drafting = 1.0 - found.silent
+    return max(
+        (1.0 + sum(found.cumulative[:length]))
+        / (1.0 + drafting * (costs.of_draft(length) + of.start + length * of.draw))
+        for length in range(1, min(DEPTH + 1, costs.largest))
+    )

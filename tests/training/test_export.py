@@ -70,7 +70,7 @@ def fitted(
         closing(llamacpp.load(tiny("llama"), threads=1)) as model,
         closing(open_harvest(model, N_CTX, 4, EAGLE3_TAPS)) as harvest,
     ):
-        list(answer(harvest, asked, cache, frozenset(), sampling=GREEDY, stop=bool, most=TOKENS))
+        list(answer(harvest, asked, cache, frozenset(), stop=bool, most=TOKENS))
     net: Any = open_net(target, cache, SETTINGS, arrays)
     list(train(net, cache, SETTINGS, folder / "run", arrays))
     weights = weights_of(folder / "run")

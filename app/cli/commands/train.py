@@ -22,7 +22,7 @@ from app.paths import Paths
 from app.process import lower_priority
 from app.settings.catalogue import SYSTEM
 from app.settings.in_effect import settings_in_effect
-from app.training.choice import Choice, chosen
+from app.training.methods import Choice, chosen
 from app.training.plan import Method, Plan, duration, in_words
 from app.training.run import Order, Progress, Run
 from backends.engines.backend_selection import check_backend, forms
@@ -74,20 +74,18 @@ def train(
     It says before what that takes and whether it can pay. Ctrl-C stops; the same command goes on.
     """
     options = replace(option_values.own_options(context), model=model)
+    check_ranges(options)
+    check_backend(options.backend)
     paths = Paths.of_this_user()
-    reference = _installed(options, paths)
+    reference = at_hand(choose_model(model, paths, forms(options.backend)))
     choice = chosen(method, reference, expected_backend(reference, options.backend))
     order = Order(
         method=choice.method, minutes=minutes, seed=seed, chats=chats,
         prompts=str(prompts.absolute()) if prompts else "", base=base or "",
         system=str(settings_in_effect(paths).values.get(SYSTEM, "")),
     )  # fmt: skip
-    outcome: Outcome | None = None
-    run = Run(paths, model, reference.path, order)
-    if anew:
-        run.discard()
-    run.check()
-    with run.locked():
+    run, outcome = Run(paths, model, reference.path, order), None
+    with run.locked(anew=anew):
         lower_priority()
         plan, is_new = run.plan, run.plan is None
         if plan is None or dry_run:
@@ -95,17 +93,18 @@ def train(
                 plan = _stages(options, paths, run, notify).measured()
         told = list(_told(reference, plan, choice))
         is_wanted = plan.pays and not (method is Method.AUTO and choice.published)
-        is_held = dry_run or (is_new and not (anyway or is_wanted))
-        if not is_held:
+        if not dry_run and (anyway or is_wanted or not is_new):
             for line in told if is_new else (f"going on with {run.stage.words}",):
                 stderr.note(line)
             if is_new:
                 run.begin(plan)
             outcome = _trained(options, paths, run)
+            run.discard()
     facts: dict[str, Any] = {"model": reference.name, "method": choice.method}
-    facts["plan"] = _plan_as_json(plan, choice, minutes)
-    if is_new or not is_held:
-        run.discard()
+    facts["plan"] = asdict(plan) | {
+        "pays": plan.pays, "minutes": minutes, "published": choice.published or None,
+        "instead": choice.instead, "lines": list(in_words(plan)),
+    }  # fmt: skip
     if outcome is None:
         state = "planned" if dry_run else "cannot_pay"
         write_result({"state": state, **facts}, told, json, output)
@@ -113,12 +112,6 @@ def train(
     lines = list(_result(outcome, reference))
     facts |= {"state": "trained", **asdict(outcome), "lines": lines}
     write_result(facts, lines, json, output)
-
-
-def _installed(options: SessionOptions, paths: Paths) -> Reference:
-    check_ranges(options)
-    check_backend(options.backend)
-    return at_hand(choose_model(options.model, paths, forms(options.backend)))
 
 
 def _stages(
@@ -132,7 +125,7 @@ def _stages(
 
 def _trained(options: SessionOptions, paths: Paths, run: Run) -> "Outcome":
     """Go through what is left of a run; the first Ctrl-C ends it after its present step."""
-    latest: Progress | None = None
+    where = ""
     try:
         with interruptible() as stop:
 
@@ -143,13 +136,14 @@ def _trained(options: SessionOptions, paths: Paths, run: Run) -> "Outcome":
 
             stages = _stages(options, paths, run, notify)
             with closing(stages.left(stop.is_set)) as progress:
-                for latest in progress:
-                    _show(latest)
+                for one in progress:
+                    _show(one)
+                    share = 100 * one.done // max(one.total, 1)
+                    where = f" in {one.stage.words}, {min(share, 100)} %"
             if stages.outcome is None:
                 raise KeyboardInterrupt
             return stages.outcome
     except KeyboardInterrupt:
-        where = f" in {latest.stage.words}, {_share(latest)} %" if latest else ""
         stderr.note(f"stopped{where}: what is done is kept, and the same command goes on")
         raise
     finally:
@@ -163,10 +157,6 @@ def _show(progress: Progress) -> None:
     left = progress.seconds_left
     words = progress.stage.words + (f", {duration(left)} left" if left is not None else "")
     stderr.progress(min(progress.done, progress.total), progress.total, words)
-
-
-def _share(progress: Progress) -> int:
-    return min(100 * progress.done // max(progress.total, 1), 100)
 
 
 def _told(reference: Reference, plan: Plan, choice: Choice) -> Iterator[str]:
@@ -185,11 +175,12 @@ def _result(outcome: "Outcome", reference: Reference) -> Iterator[str]:
     yield "of all drafts; conditional: of those that were accepted up to the token before"
     yield f"  {'':<{_NAME}}  T    passes  {'cumulative':<14}  {'conditional':<14}  tokens a pass"
     for result in outcome.results:
-        kinds = result.by_kind.items() if result.name == _OWN else ()
-        for kind, found in ((result.name, result.overall), *kinds):
-            name = kind if kind == result.name else f"  {kind}"
-            places = (_shares(found.cumulative), _shares(found.conditional))
-            row = f"{result.temperature:<3g}  {found.positions:>6,}  {places[0]}  {places[1]}"
+        rows = {result.name: result.overall}
+        if result.name == _OWN:
+            rows |= {f"  {kind}": found for kind, found in result.by_kind.items()}
+        for name, found in rows.items():
+            places = f"{_shares(found.cumulative)}  {_shares(found.conditional)}"
+            row = f"{result.temperature:<3g}  {found.positions:>6,}  {places}"
             yield f"  {name:<{_NAME}}  {row}  {found.tokens_per_pass:.2f}"
     best = max(outcome.rates, key=lambda name: outcome.rates[name])
     rates = ", ".join(f"{name} {rate:.1f}" for name, rate in outcome.rates.items())
@@ -212,25 +203,3 @@ _NAME = 14
 
 def _shares(shares: Iterable[float]) -> str:
     return " ".join(f"{share:.2f}" for share in shares)
-
-
-def _plan_as_json(plan: Plan, choice: Choice, minutes: float) -> dict[str, Any]:
-    return {
-        "method": plan.method,
-        "pays": plan.pays,
-        "minutes": minutes,
-        "seconds": {
-            "generate": plan.generate_seconds,
-            "train": plan.train_seconds,
-            "test": plan.test_seconds,
-        },
-        "tokens": plan.tokens,
-        "steps": plan.steps,
-        "disk_bytes": plan.disk_bytes,
-        "memory_bytes": plan.memory_bytes,
-        "needed": asdict(plan.needed) if plan.needed else None,
-        "expected": {"first": plan.first, "total": plan.expected, "speedup": plan.speedup},
-        "published": choice.published or None,
-        "instead": choice.instead,
-        "lines": list(in_words(plan)),
-    }

@@ -14,7 +14,8 @@ import pytest
 
 from app.learned.registered import registered
 from app.paths import Paths
-from app.training.run import Progress, Run, Stage
+from app.training.plan import Stage
+from app.training.run import Progress, Run
 from app.training.stages import Stages
 from tests.app.conftest import Specchat
 from tests.fixtures.quick_training import LIBRARIES, PLAN, quicken
@@ -157,6 +158,4 @@ def test_killed_at_random_moments_it_comes_to_the_same(
 
 def _made(heads: Path) -> dict[str, bytes]:
     [folder] = heads.iterdir()
-    return {
-        file.name: file.read_bytes() for file in folder.iterdir() if "manifest" not in file.name
-    }
+    return {file.name: file.read_bytes() for file in folder.glob("*/*")}

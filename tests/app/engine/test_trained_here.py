@@ -43,7 +43,7 @@ def trained(request: pytest.FixtureRequest, tmp_path: Path, paths: Paths) -> Tra
         else:
             twin = request.getfixturevalue("twin_of")("qwen3")
             model = Path(shutil.copytree(twin, tmp_path / "mine"))
-        head = write_last_state(tmp_path / "trained", "hydra", None)
+        head = write_last_state(tmp_path / "a run" / "trained", "hydra", None)
         files = [head / "config.json", head / "model.safetensors"]
         own = {"method": "hydra", "engine": request.param, "made": "2026-11-27"} | facts
         return model, register(paths, NAME, files, target=model, **own)  # type: ignore[arg-type]

@@ -1,9 +1,13 @@
 """The register of trained drafters: what each is bound to, and what became of its chats."""
 
 import json
+import math
 import os
 import shutil
+import sys
+from collections.abc import Callable
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -38,7 +42,7 @@ def model(tiny: Tiny, tmp_path: Path) -> Path:
 
 
 def trained(paths: Paths, model: Path, name: str = "mine-hydra", **more: object) -> Registered:
-    head = write_last_state(model.parent / "trained", "hydra")
+    head = write_last_state(model.parent / "a run" / "trained", "hydra")
     files = [head / "config.json", head / "model.safetensors"]
     own = {"method": "hydra", "engine": LLAMACPP, "made": "2026-11-27"} | more
     return register(paths, name, files, target=model, **own)  # type: ignore[arg-type]
@@ -54,7 +58,7 @@ def test_what_was_registered_is_found_for_its_model_alone(
     assert entry.words == "trained here on 2026-11-27"
     ((found, head),) = found_here(paths, model, LLAMACPP)
     assert (found, head.path, head.drafter.kind.word, head.misfit) == (
-        entry, paths.heads / "mine-hydra", "hydra", ""
+        entry, entry.folder, "hydra", ""
     )  # fmt: skip
     assert not list(found_here(paths, tiny("llama"), LLAMACPP))
     assert entry.refusal(model, MLX) == "it was trained with llamacpp, and mlx runs the model"
@@ -82,7 +86,7 @@ def test_chats_that_were_removed_since_are_missed(paths: Paths, model: Path) -> 
         first, second = (history.create("demo") for _ in range(2))
         entry = trained(paths, model, chats=history.marks())
         assert entry.words.endswith("learnt from your chats")
-        assert "1 " not in (entry.folder / MANIFEST).read_text().split("taught_by")[1]
+        assert "1 " not in (entry.folder.parent / MANIFEST).read_text().split("taught_by")[1]
         assert entry.missing(history.marks()) == 0
         remove_chat(history, second, paths)
         assert entry.missing(history.marks()) == 1
@@ -129,8 +133,15 @@ def test_what_is_forgotten_leaves_nothing(paths: Paths, model: Path) -> None:
 
 
 def test_what_comes_with_specchat_stays(paths: Paths, model: Path, tmp_path: Path) -> None:
-    entry = trained(paths, model, folder=tmp_path / "bundled")
+    made = trained(paths, model)
+    place = Path(shutil.move(made.folder, tmp_path / "bundled" / made.name))
+    facts = json.loads((made.folder.parent / MANIFEST).read_text())
+    del facts["folder"]
+    (place / MANIFEST).write_text(json.dumps(facts))
+    shutil.rmtree(paths.heads)
+    (entry,) = registered(paths)
     assert entry.words == "comes with specchat"
+    assert of_file(entry.path) == entry
     with pytest.raises(UsageError, match="cannot be removed"):
         forget(paths, entry)
     assert named(paths, "mine-hydra") == entry
@@ -139,8 +150,86 @@ def test_what_comes_with_specchat_stays(paths: Paths, model: Path, tmp_path: Pat
 def test_a_file_for_llamacpp_is_its_path_there(paths: Paths, pair: Pair) -> None:
     model, head = pair("eagle3")
     entry = register(paths, "e", [head], method="eagle3", target=model, engine=LLAMACPP)
-    assert entry.path == paths.heads / "e" / head.name
+    assert entry.path == entry.folder / head.name
+    assert of_file(entry.path) == entry
+    assert head.exists()
     ((_, found),) = found_here(paths, model, LLAMACPP)
     assert found.drafter.kind.word == "eagle3"
-    facts = json.loads((entry.folder / MANIFEST).read_text())
+    facts = json.loads((entry.folder.parent / MANIFEST).read_text())
     assert facts["target"] == entry.target
+
+
+class _KilledError(BaseException):
+    pass
+
+
+@dataclass
+class Kill:
+    """Ends a process at a change of the file system, as far as one can from within: all fail."""
+
+    left: float = math.inf
+
+    def __call__(self, event: str, _arguments: object) -> None:
+        if event in {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir"}:
+            self.left -= 1
+            if self.left < 0:
+                raise _KilledError
+
+
+@pytest.fixture(scope="module")
+def kill() -> Kill:
+    made = Kill()
+    sys.addaudithook(made)
+    return made
+
+
+def killed_at(kill: Kill, step: int, work: Callable[[], object]) -> bool:
+    """Whether the work had not ended by then."""
+    kill.left = step
+    try:
+        work()
+    except _KilledError:
+        return True
+    finally:
+        kill.left = math.inf
+    return False
+
+
+def content(entry: Registered) -> tuple[tuple[float, ...], set[bytes]]:
+    return entry.acceptance, {file.read_bytes() for file in entry.folder.iterdir()}
+
+
+@pytest.mark.slow
+def test_a_kill_while_one_is_replaced_leaves_either_whole(
+    paths: Paths, model: Path, tmp_path: Path, kill: Kill
+) -> None:
+    files = [tmp_path / "config.json", tmp_path / "model.safetensors"]
+
+    def kept(text: str) -> Registered:
+        for file in files:
+            file.write_text(f"{text} {file.name}")
+        facts = {"method": "hydra", "engine": LLAMACPP, "acceptance": [len(text)]}
+        return register(paths, "mine", files, target=model, **facts)  # type: ignore[arg-type]
+
+    new, step = content(kept("newer")), 0
+    old = content(kept("old"))
+    while killed_at(kill, step, lambda: kept("newer")):
+        (entry,) = registered(paths)
+        assert content(entry) in (old, new)
+        step += 1
+        assert content(kept("old")) == old
+        assert len(list((paths.heads / "mine").iterdir())) == 2  # the manifest, and its files
+    assert step > 8
+    assert content(next(registered(paths))) == new
+
+
+def test_a_kill_while_one_is_removed_leaves_it_whole_or_none(
+    paths: Paths, model: Path, kill: Kill
+) -> None:
+    step, entry = 0, trained(paths, model)
+    whole = content(entry)
+    while killed_at(kill, step, lambda entry=entry: forget(paths, entry)):
+        assert [content(one) for one in registered(paths)] in ([], [whole])
+        step, entry = step + 1, trained(paths, model)
+    assert step > 3
+    assert not list(paths.heads.iterdir())

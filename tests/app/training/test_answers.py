@@ -1,5 +1,6 @@
 """Answers of batches with what was computed: the same as alone, and after any kill."""
 
+import math
 import random
 import subprocess
 import sys
@@ -16,20 +17,17 @@ from app.training import answers
 from app.training.answers import (
     OWN_SHARE,
     Asked,
-    Harvest,
     answer,
-    best_width,
     mixed,
     open_harvest,
     taps_of,
     to_ask,
 )
 from app.training.prompts import training_prompts
-from backends.base import Model, OutOfMemoryError
+from backends.base import Model
 from backends.chat.chat_template import ChatTemplate
 from backends.chat.message import Message
 from backends.chat.template_process import TemplateProcess
-from decoding.sampling.settings import SamplingSettings
 from training.samples import CacheFacts, Sample, SampleCache
 
 TAPS, MOST = (1, 3), 12
@@ -69,14 +67,13 @@ def run(
     count: int = 30,
     width: int = 4,
     most_bytes: int = 1 << 40,
-    most_tokens: int | None = None,
+    most_tokens: float = math.inf,
 ) -> SampleCache:
     """Answer as much as stop allows; the cache as it is on disk then."""
     cache = SampleCache.open(folder, room.facts, most_bytes)
     with closing(open_harvest(room.model, 120, width, TAPS)) as harvest:
         for _ in answer(
-            harvest, asked(count), cache, ENDS,
-            sampling=SamplingSettings(), stop=stop, most=MOST, most_tokens=most_tokens,
+            harvest, asked(count), cache, ENDS, stop=stop, most=MOST, most_tokens=most_tokens,
         ):  # fmt: skip
             pass
     return SampleCache.open(folder, room.facts, most_bytes)
@@ -252,27 +249,6 @@ def test_chats_have_no_more_than_their_share_of_tokens() -> None:
     assert list(mixed(asked(30), ())) == asked(30)
 
 
-def test_the_widest_that_is_timed_is_one_that_is_possible(room: Room) -> None:
-    width, rate = best_width(
-        lambda width: open_harvest(room.model, 120, width, TAPS), room.facts.n_vocab, (1, 3)
-    )
-    assert width in {1, 3}
-    assert rate > 0.0
-
-
-def test_what_does_not_fit_is_not_timed(room: Room) -> None:
-    def make(width: int) -> Harvest:
-        if width > most:
-            raise OutOfMemoryError("too large")
-        return open_harvest(room.model, 120, width, TAPS)
-
-    most = 2
-    assert best_width(make, room.facts.n_vocab, (2, 4))[0] == 2
-    most = 1
-    with pytest.raises(OutOfMemoryError):
-        best_width(make, room.facts.n_vocab, (2, 4))
-
-
 def test_only_architectures_whose_layers_are_left_have_taps(
     llamacpp: Any, tiny_llama: Callable[..., Path]
 ) -> None:
@@ -299,7 +275,7 @@ def test_mlx_leaves_the_same_kinds_of_states(
         facts = CacheFacts("small", "mlx", "none", (1,), width, model.info.n_vocab)
         cache = SampleCache.open(tmp_path, facts)
         few = [replace(one, tokens=one.tokens[:6]) for one in asked(3)]
-        list(answer(harvest, few, cache, ENDS, sampling=SamplingSettings(), stop=bool, most=5))
+        list(answer(harvest, few, cache, ENDS, stop=bool, most=5))
         for sample in samples(cache):
             harvest.begin(())
             logits, wanted = harvest.run([(harvest.open(), sample.tokens.tolist())])
@@ -330,7 +306,7 @@ def test_a_model_with_a_running_state_answers_one_after_another(
             facts = CacheFacts("mamba", "llamacpp", "none", (), width, model.info.n_vocab)
             cache = SampleCache.open(tmp_path, facts)
             few = [replace(one, tokens=one.tokens[:6]) for one in asked(3)]
-            list(answer(harvest, few, cache, ENDS, sampling=SamplingSettings(), stop=bool, most=5))
+            list(answer(harvest, few, cache, ENDS, stop=bool, most=5))
             for sample in samples(cache):
                 harvest.begin(())
                 _, wanted = harvest.run([(harvest.open(), sample.tokens.tolist())])

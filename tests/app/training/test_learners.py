@@ -1,20 +1,21 @@
 """What distilling and training of next-token layers write, and the word that lets it draft."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from app.paths import Paths
-from app.training.learners import drafting_file, learner_of, settings_of, spec_of
+from app.training.learners import base_of, drafting_file, learner_of, settings_of, spec_of
 from app.training.plan import Method
 from app.training.run import Order
+from backends.base import DraftUnavailableError, UsageError
 from backends.engines.backend_selection import LLAMACPP
+from backends.files.gguf_header import read_header
 from models.metadata.trained_drafters import drafter_of
 from tests.fixtures.tiny.kinds import Tiny
 from tests.fixtures.tiny.models import write_dense
 from training.arrays import Arrays
 from training.samples import CacheFacts, SampleCache
-from training.settings import TrainSettings
 
 
 @pytest.fixture
@@ -27,9 +28,8 @@ def arrays() -> Arrays:
 
 def written(order: Order, target: Path, arrays: Arrays, folder: Path) -> Path:
     cache = SampleCache.open(folder / "samples", CacheFacts("", "", "", (), 64, 354))
-    usual = settings_of(order, TrainSettings(method=order.method, steps=1))
-    paths = Paths(folder, folder, folder)
-    learner = learner_of(order, target, paths, folder, cache, usual, arrays)
+    settings = settings_of(order, 1, 512)
+    learner = learner_of(order, target, folder, folder, cache, settings, arrays)
     assert learner.weight_bytes < learner.peak_bytes
     learner.write(learner.net.first_weights(), folder / "result")
     return drafting_file(folder / "result", LLAMACPP)
@@ -39,7 +39,7 @@ def test_mlx_writes_a_distilled_model(arrays: Arrays, tmp_path: Path) -> None:
     small = write_dense(tmp_path / "small.gguf", layers=2)
     target = write_dense(tmp_path / "target.gguf")
     order = Order(method=Method.DISTIL, minutes=1, base=str(small))
-    assert settings_of(order, TrainSettings(method="distil", steps=1)).rank > 0
+    assert settings_of(order, 1, 512).rank > 0
     file = written(order, target, arrays, tmp_path)
     assert file.name == "target-distilled.gguf"
     assert spec_of(Method.DISTIL, file) == str(file)
@@ -52,3 +52,52 @@ def test_mlx_writes_the_layer_alone(tiny: Tiny, arrays: Arrays, tmp_path: Path) 
     assert found is not None
     assert (found.is_alone, found.layers, found.fault) == (True, 1, "")
     assert spec_of(Method.MTP, file) == f"mtp:{file}"
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return write_dense(tmp_path / "target.gguf", layers=10)
+
+
+def test_a_model_is_distilled_into_its_first_and_last_layers(target: Path, tmp_path: Path) -> None:
+    pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
+    made = base_of("", target, tmp_path, tmp_path)
+    assert read_header(made).integer("block_count") == 8
+    stamp = made.stat().st_mtime_ns
+    assert base_of("", target, tmp_path, tmp_path).stat().st_mtime_ns == stamp
+
+
+def test_or_as_a_recipe_says(target: Path, tmp_path: Path) -> None:
+    pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
+    made = base_of("self:skip=1-6", target, tmp_path, tmp_path)
+    assert read_header(made).integer("block_count") == 4
+    with pytest.raises(UsageError, match="cannot be skipped"):
+        base_of("self:skip=40", target, tmp_path, tmp_path / "none")
+
+
+def test_a_small_model_is_distilled_as_it_is(target: Path, tmp_path: Path) -> None:
+    small = write_dense(tmp_path / "small.gguf", layers=2)
+    assert base_of(str(small), target, tmp_path, tmp_path) == small
+
+
+def test_what_cannot_be_distilled_is_refused(target: Path, tiny: Tiny, tmp_path: Path) -> None:
+    few = write_dense(tmp_path / "few.gguf", layers=4)
+    with pytest.raises(UsageError, match="it has 4 layers"):
+        base_of("", few, tmp_path, tmp_path)
+    gemma = Path(shutil.copy(tiny("gemma4"), tmp_path))
+    with pytest.raises(DraftUnavailableError, match="those that can: llama") as refused:
+        base_of("self:skip=1", gemma, tmp_path, tmp_path)
+    assert "--from" in str(refused.value.remedy)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with pytest.raises(DraftUnavailableError, match="folder for MLX"):
+        base_of("", folder, tmp_path, tmp_path)
+
+
+def test_another_vocabulary_is_refused(target: Path, tmp_path: Path) -> None:
+    from models.stores.available_models import demo_path
+
+    if (bundled := demo_path()) is None:
+        pytest.skip("the bundled model is not installed")
+    with pytest.raises(DraftUnavailableError, match="its vocabulary is another one"):
+        base_of(str(bundled), target, tmp_path, tmp_path)

@@ -12,7 +12,6 @@ from app.paths import Paths
 from app.training import prompts as module
 from app.training.prompts import (
     TrainingPrompt,
-    check_public,
     overlapping,
     prompts_of_chats,
     prompts_of_file,
@@ -84,14 +83,6 @@ def test_prompts_of_a_file(tmp_path: Path) -> None:
         prompts_of_file(tmp_path / "missing")
 
 
-def test_nothing_and_chats_alone_are_refused() -> None:
-    check_public([prompt("a"), prompt("b", is_private=True)])
-    with pytest.raises(UsageError, match="chats alone"):
-        check_public([prompt("b", is_private=True)])
-    with pytest.raises(UsageError, match="nothing to train on"):
-        check_public([])
-
-
 def test_chats_are_split_as_a_whole_and_later_ones_are_tested(
     paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,7 +95,7 @@ def test_chats_are_split_as_a_whole_and_later_ones_are_tested(
             history.add(chat, "assistant", f"answer {number}", "stop")
             files = (Attachment(AttachmentKind.PASTE, "", "text"),) if number == 1 else ()
             history.add(chat, "user", f"further {number}", attachments=files)
-        trained, tested = (prompts_of_chats(history, is_test=is_test) for is_test in (False, True))
+        trained, tested = prompts_of_chats(history)
     assert [one.messages[-1].content for one in tested] == [
         "question 18", "further 18", "question 19", "further 19",
     ]  # fmt: skip

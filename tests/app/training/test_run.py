@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from app.paths import Paths
-from app.training.plan import Method
-from app.training.run import Order, Progress, Run, Stage
+from app.training.plan import Method, Stage
+from app.training.run import Order, Progress, Run
 from backends.base import UsageError
 from tests.app.training.test_plan import FLAT, plan
 
@@ -27,6 +27,11 @@ def target(tmp_path: Path) -> Path:
 
 def run_of(target: Path, order: Order = ORDER) -> Run:
     return Run(Paths.of_this_user(), "mine", target, order)
+
+
+def held(run: Run, *, anew: bool = False) -> None:
+    with run.locked(anew=anew):
+        pass
 
 
 def begun(target: Path) -> Run:
@@ -48,13 +53,14 @@ def test_a_later_process_finds_the_plan_and_the_stage(target: Path) -> None:
     again = run_of(target)
     assert again.plan == plan(FLAT, 10)
     assert again.stage is Stage.TRAIN
-    again.check()
+    with again.locked():
+        assert again.plan
 
 
 def test_other_options_do_not_go_on_with_it(target: Path) -> None:
     begun(target)
     with pytest.raises(UsageError, match="other options") as refused:
-        run_of(target, replace(ORDER, seed=1, minutes=5.0)).check()
+        held(run_of(target, replace(ORDER, seed=1, minutes=5.0)))
     assert "--minutes, --seed" in refused.value.why
     assert "--anew" in refused.value.remedy
 
@@ -65,12 +71,13 @@ def test_another_file_of_that_name_does_not_go_on_with_it_until_told_to(target: 
     changed = run_of(target)
     assert changed.plan is None
     with pytest.raises(UsageError, match="has changed"):
-        changed.check()
+        held(changed)
     with pytest.raises(UsageError, match="has changed"):
         list(before.followed(steps(3, []), bool))
-    changed.discard()
-    changed.check()
+    assert before.folder.exists()
+    held(changed, anew=True)
     assert not before.folder.exists()
+    held(changed)
 
 
 def test_one_process_at_a_time_works_on_it(target: Path) -> None:
@@ -84,9 +91,9 @@ def test_the_time_left_counts_the_stages_to_come(target: Path) -> None:
     assert run.plan is not None
     first, *_, last = run.followed(steps(50, []), bool)
     assert first.seconds_left == pytest.approx(
-        run.plan.train_seconds * 49 / 50 + run.plan.test_seconds
+        run.plan.seconds[Stage.TRAIN] * 49 / 50 + run.plan.seconds[Stage.TEST]
     )
-    assert last.seconds_left == pytest.approx(run.plan.test_seconds)
+    assert last.seconds_left == pytest.approx(run.plan.seconds[Stage.TEST])
 
 
 def test_it_rests_while_someone_is_answered(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:

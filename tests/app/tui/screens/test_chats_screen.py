@@ -124,11 +124,11 @@ async def test_no_chat_found_opens_nothing(shown: Listing, history: History) -> 
 
 
 async def test_removing_a_chat_tells_what_learned_from_it(
-    shown: Listing, history: History, demo_file: Path, tmp_path: Path
+    shown: Listing, history: History, demo_file: Path
 ) -> None:
     mark = history.chats()[0].mark
     facts = {"method": "hydra", "target": demo_file, "engine": "llamacpp"}
-    register(Paths.of_this_user(), "mine", [tmp_path], chats=[mark], **facts)
+    register(Paths.of_this_user(), "mine", [], chats=[mark], **facts)
     await shown.press("delete")
     assert "mine learned from it" in shown.text
     await shown.press("delete")

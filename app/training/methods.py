@@ -39,20 +39,18 @@ def chosen(wanted: Method, target: Reference, backend: str) -> Choice:
         UsageError: the wanted one does not work with this model; the remedy names one that does.
         ModelError: the model's file is damaged.
     """
-    own = [one.drafter for one in found_for(target.path, backend) if not one.drafter.is_alone]
-    has_own = any(one.kind is TrainedKind.NEXT_TOKEN_LAYERS for one in own)
-    taps = _taps_refusal(target, backend)
-    method = wanted
-    if wanted is Method.AUTO:
-        method = Method.MTP if has_own else Method.HYDRA if taps else Method.EAGLE3
-    what = f"{target.name} cannot be trained for by {method}"
-    if method is Method.EAGLE3 and taps:
+    found = (one.drafter for one in found_for(target.path, backend))
+    has_own = any(one.kind is TrainedKind.NEXT_TOKEN_LAYERS and not one.is_alone for one in found)
+    refusal, published = _taps_refusal(target, backend), next(_published(target, backend), "")
+    head = Method.HYDRA if refusal else Method.EAGLE3
+    what = f"{target.name} cannot be trained for by {wanted}"
+    if wanted is Method.EAGLE3 and refusal:
         rather = "--method hydra reads the last state alone, which every model has."
-        raise UsageError(what, taps, rather)
-    if method is Method.MTP and not has_own:
-        rather = f"Use --method {Method.HYDRA if taps else Method.EAGLE3}."
-        raise UsageError(what, "it brings no next-token layers", rather)
-    published = next(_published(target, backend), "")
+        raise UsageError(what, refusal, rather)
+    if wanted is Method.MTP and not has_own:
+        raise UsageError(what, "it brings no next-token layers", f"Use --method {head}.")
+    suits = Method.MTP if has_own else head
+    method = suits if wanted is Method.AUTO else wanted
     return Choice(method, published, tuple(_instead(target, backend, has_own=has_own)))
 
 
@@ -75,11 +73,10 @@ def _instead(target: Reference, backend: str, *, has_own: bool) -> Iterator[str]
         yield "its own next-token layers: --draft mtp; to fine-tune them: --method mtp"
     yield from _published(target, backend)
     entry = entry_of(target)
-    for known in catalogue.drafters(entry) if entry else ():
-        small = catalogue.find(known.model)
+    for known in catalogue.drafters(entry):
+        small, name = catalogue.find(known.model), known.alias
         if known.kind is not DrafterKind.SAME_VOCABULARY or not (entry and small):
             continue
         if entry.parameters >= _MUCH_SMALLER * small.parameters:
-            name = known.alias
             yield f"{name}, a model of its family; to distil it: --method distil --from {name}"
     yield "prompt lookup, which needs no training: --draft lookup"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.training.choice import chosen
+from app.training.methods import chosen
 from app.training.plan import Method
 from backends.base import UsageError
 from backends.engines.backend_selection import LLAMACPP
